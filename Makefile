@@ -1,0 +1,70 @@
+# make demo, make test: each makes the environments it needs. `make help` lists the rest.
+
+PYTHON ?= python3
+VENV   := .venv
+HOOKED := .venv-hooked
+
+DEMO_MODEL ?= demo
+DEMO_TASK  ?= demo/capitals
+DEMO_OUT   ?= demo-report
+DEMO       ?= $(VENV)/bin/cs-heads find --model $(DEMO_MODEL) --task $(DEMO_TASK) --out $(DEMO_OUT)
+
+# What touches TransformerLens, and is tested on its last 3.x line too.
+LENS_TESTS := tests/lens tests/measure tests/methods
+
+PIP    := -m pip install --quiet --quiet --disable-pip-version-check
+PYTEST := $(VENV)/bin/python -m pytest -q
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help demo test lint format doctest test-fast test-slow test-hooked venv venv-hooked clean
+
+help: ## show these targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+demo: venv ## find the heads of one demo task; report in demo-report
+	$(DEMO)
+
+test: lint doctest test-fast test-slow test-hooked ## everything: style, types, doctests, tests, tests on TransformerLens 3.9
+
+lint: venv ## ruff and mypy
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+format: venv ## let ruff write the layout and its safe fixes
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+doctest: venv ## the examples in docstrings
+	$(PYTEST) --doctest-modules cs_heads
+
+test-fast: venv ## the tests without those marked slow
+	$(PYTEST)
+
+test-slow: venv ## the tests marked slow
+	$(PYTEST) -m slow
+
+# Exit status 5 (nothing collected) is right for the second run: no test outside the folders need carry the mark.
+test-hooked: venv-hooked ## lens, measure, methods and tests marked lens, on TransformerLens 3.9
+	$(HOOKED)/bin/python -m pytest -q -m "slow or not slow" $(LENS_TESTS)
+	$(HOOKED)/bin/python -m pytest -q -m lens $(addprefix --ignore=,$(LENS_TESTS)) tests || test $$? -eq 5
+
+venv: $(VENV)/.stamp ## .venv: newest TransformerLens, pinned by constraints.txt
+
+venv-hooked: $(HOOKED)/.stamp ## .venv-hooked: TransformerLens 3.9, pinned by constraints-hooked.txt
+
+$(VENV)/.stamp: pyproject.toml constraints.txt
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python $(PIP) -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(HOOKED)/.stamp: pyproject.toml constraints-hooked.txt
+	test -x $(HOOKED)/bin/python || $(PYTHON) -m venv $(HOOKED)
+	$(HOOKED)/bin/python $(PIP) -c constraints-hooked.txt -e '.[dev,hooked]'
+	@touch $@
+
+clean: ## remove caches, builds and the demo report; the environments stay
+	rm -rf build dist $(DEMO_OUT) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './.venv*' -prune -exec rm -rf {} +

@@ -1,0 +1,15 @@
+from . import masks as masks
+from . import methods as methods
+from .analysis.confirm import Confirmation as Confirmation
+from .analysis.confirm import confirm as confirm
+from .heads import Head as Head
+from .heads import HeadGrid as HeadGrid
+from .lens import load_model as load_model
+from .measure.experiment import Experiment as Experiment
+from .methods.find import BaselineTooLowError as BaselineTooLowError
+from .methods.find import find_heads as find_heads
+from .ranking import HeadRanking as HeadRanking
+from .tasks import Example as Example
+from .tasks import Task as Task
+from .tasks import load_task as load_task
+from .views.head_map import plot_heads as plot_heads

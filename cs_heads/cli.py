@@ -1,0 +1,145 @@
+"""The same steps from a shell: ``cs-heads find --model M --task T``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from cs_heads.analysis.confirm import Confirmation
+    from cs_heads.ranking import HeadRanking
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line, exit status 2."""
+        self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status, 2 for bad input."""
+    options = _parser().parse_args(arguments)
+    warnings.showwarning = _print_warning
+    try:
+        options.run(options)
+    except (ValueError, OSError, MemoryError) as error:
+        print(f"cs-heads: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("cs-heads: interrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _parser() -> _Parser:
+    parser = _Parser(prog="cs-heads", description="Find the attention heads that a capability rests on.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    find = commands.add_parser(
+        "find",
+        help="rank heads for a task and prove the best on unseen examples",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    add = find.add_argument
+    add("--model", required=True, help="Hugging Face name or local folder")
+    add("--task", required=True, help="built-in task, or a .jsonl or .csv file")
+    add("--control", action="append", default=[], metavar="TASK", help="another task, for specificity; may be repeated")
+    add("--method", default="css", help="css or csb")
+    add("--n", type=int, default=None, help="examples to find heads with (None: 100, or half of a small task)")
+    add("--n-masks", type=int, default=100, help="masks to measure")
+    add("--density", type=float, default=0.05, help="share of heads ablated in a mask")
+    add("--k", type=int, default=5, help="heads to report and confirm")
+    add("--seed", type=int, default=0, help="seed of the split, the masks and the tests")
+    add("--device", default=None, help="cpu, cuda, ... (None: cuda where there is one)")
+    add("--dtype", default=None, help="float32, bfloat16 or float16 (None: float32)")
+    add("--backend", default="auto", help="auto, bridge or hooked")
+    add("--out", type=Path, default=None, metavar="DIR", help="write result.json, ranking.json and heads.png there")
+    add("--json", action="store_true", help="print one JSON object")
+    find.set_defaults(run=_find)
+    return parser
+
+
+def _find(options: argparse.Namespace) -> None:
+    import cs_heads as cs
+    from cs_heads.methods.find import METHODS
+
+    # What can be refused is refused before a model is loaded.
+    if options.method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {options.method!r}")
+    if options.out is not None:
+        options.out.mkdir(parents=True, exist_ok=True)
+    task = cs.load_task(options.task, n=options.n, seed=options.seed)
+    controls = [cs.load_task(control, n=options.n, seed=options.seed) for control in options.control]
+    model = cs.load_model(options.model, device=options.device, dtype=options.dtype, backend=options.backend)
+    found = cs.find_heads(
+        model,
+        task,
+        k=options.k,
+        method=options.method,
+        seed=options.seed,
+        n_masks=options.n_masks,
+        density=options.density,
+    )
+    proof = cs.confirm(model, task, found.top(options.k), controls=controls, seed=options.seed)
+    result = _result(options, found, proof)
+    if options.json:
+        print(json.dumps(result))
+    else:
+        _print_result(result, found, proof)
+    if options.out is not None:
+        _write(options.out, options.k, result, found, quiet=options.json)
+
+
+def _result(options: argparse.Namespace, found: HeadRanking, proof: Confirmation) -> dict[str, Any]:
+    return {
+        "model": options.model,
+        "task": options.task,
+        "method": found.method,
+        "baseline": found.provenance["baseline"],
+        "heads": [
+            {"head": str(head), "importance": float(found.importance[head.layer, head.head])}
+            for head in found.top(options.k)
+        ],
+        "spent": found.spent,
+        "confirm": proof.to_dict(),
+        "notes": list(found.notes),
+    }
+
+
+def _print_result(result: dict[str, Any], found: HeadRanking, proof: Confirmation) -> None:
+    print(f"model {result['model']}, task {result['task']}, method {result['method']}")
+    print(f"baseline {result['baseline']:.3f}\n")
+    print(f"{'head':<8}{'importance':>10}")
+    for row in result["heads"]:
+        print(f"{row['head']:<8}{row['importance']:>+10.3f}")
+    print(f"\nverdict: {proof.verdict}")
+    for reason in proof.reasons:
+        print(f"  {reason}")
+    for control in proof.controls:
+        print(f"  control {control.task}: {control.baseline:.3f} to {control.score:.3f}")
+    for note in found.notes:
+        print(f"note: {note}")
+    print(f"cost: {found.spent:,} example-evaluations to find, {proof.spent:,} to confirm")
+
+
+def _write(folder: Path, k: int, result: dict[str, Any], found: HeadRanking, quiet: bool) -> None:
+    from matplotlib.figure import Figure
+
+    from cs_heads.views.head_map import plot_heads
+
+    (folder / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    found.save(folder / "ranking.json")
+    grid = found.grid
+    figure = Figure(figsize=(2.5 + 0.3 * grid.n_heads, 1.6 + 0.3 * grid.n_layers), layout="constrained")
+    plot_heads(found, k, figure.subplots())
+    figure.savefig(folder / "heads.png", dpi=150)
+    if not quiet:
+        print(f"written: {folder / 'result.json'}, {folder / 'ranking.json'}, {folder / 'heads.png'}")
+
+
+def _print_warning(message: Any, *_: Any, **__: Any) -> None:
+    print(f"cs-heads: warning: {' '.join(str(message).split())}", file=sys.stderr)

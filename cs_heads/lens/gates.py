@@ -1,0 +1,70 @@
+"""Gates on ``hook_z``: each row of a batch runs with its own heads off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from einops import rearrange
+from jaxtyping import Float
+from torch import Tensor
+
+from cs_heads.heads import HeadGrid
+from cs_heads.lens.model import hook_names
+
+
+@contextmanager
+def gated(model: Any, gates: Float[Tensor, "batch layer head"] | None) -> Iterator[None]:
+    """Multiply each head's z by its row's gate inside the ``with`` block: 0 = ablated, 1 = intact.
+
+    A head is a slice of ``blocks.{l}.attn.hook_z``, ``[batch, pos, n_heads, d_head]``, before W_O;
+    the bias ``b_O`` stays. Layers where every gate is 1 are not hooked. The hooks, and only they,
+    are removed at the end, also after an exception. Gates of another grid raise ``ValueError``, as
+    does a batch whose number of rows differs from that of the gates.
+    """
+    grid = HeadGrid.from_model(model)
+    if gates is not None and gates.shape[1:] != grid.shape:
+        raise ValueError(f"gates must be [batch, {grid.n_layers}, {grid.n_heads}], got {list(gates.shape)}")
+    touched = [] if gates is None else [bool((gates[:, layer] != 1).any()) for layer in range(grid.n_layers)]
+    # The layer is bound here: on the bridge, `hook.name` inside a hook is another name than hook_z.
+    hooks = {
+        name: _gate_hook(gates[:, layer])
+        for layer, name in enumerate(hook_names(model))
+        if gates is not None and touched[layer]
+    }
+    with hooked(model, hooks):
+        yield
+
+
+@contextmanager
+def hooked(model: Any, hooks: dict[str, Callable[..., Tensor]]) -> Iterator[None]:
+    """Add forward hooks by name and remove exactly these at the end; an unknown name raises ``ValueError``.
+
+    TransformerLens's own ``model.hooks`` ignores an unknown name on some versions, and
+    ``reset_hooks`` would take other people's hooks along.
+    """
+    unknown = [name for name in hooks if name not in model.hook_dict]
+    if unknown:
+        raise ValueError(f"model has no hook point {', '.join(unknown)}")
+    added = []
+    try:
+        for name, hook in hooks.items():
+            point = model.hook_dict[name]
+            point.add_hook(hook)
+            added.append((point, point.fwd_hooks[-1]))
+        yield
+    finally:
+        for point, handle in added:
+            handle.hook.remove()
+            point.fwd_hooks[:] = [other for other in point.fwd_hooks if other is not handle]
+
+
+def _gate_hook(gates: Float[Tensor, "batch head"]) -> Callable[..., Tensor]:
+    def gate(z: Float[Tensor, "batch pos head d_head"], hook: Any) -> Float[Tensor, "batch pos head d_head"]:
+        if z.shape[0] != gates.shape[0]:
+            raise ValueError(f"gates have {gates.shape[0]} rows, the batch has {z.shape[0]}")
+        # A new tensor: the bridge hands hooks a view, whose gradient would be lost.
+        return z * rearrange(gates.to(z), "batch head -> batch 1 head 1")
+
+    return gate

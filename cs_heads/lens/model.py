@@ -1,0 +1,120 @@
+"""What cs-heads needs to know of a TransformerLens model, and the faults it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from typing import Any, Literal
+
+import torch
+
+from cs_heads.heads import HeadGrid
+
+Backend = Literal["bridge", "hooked"]
+
+# GPT-Neo has an output bias but no value bias, and HookedTransformer fills the missing one with zeros.
+_NO_VALUE_BIAS = "GPTNeoForCausalLM"
+
+
+class FoldedValueBiasesError(ValueError):
+    """The model's value biases were folded into ``b_O``, where ablating a head cannot reach them."""
+
+
+def backend_of(model: Any) -> Backend:
+    """``"bridge"`` or ``"hooked"``, by the names of the model's classes; another object raises ``ValueError``.
+
+    By name, because ``HookedTransformer`` cannot be imported, nor even asked for, on TransformerLens 4.
+    """
+    names = {cls.__name__ for cls in type(model).__mro__}
+    if "TransformerBridge" in names:
+        return "bridge"
+    if "HookedTransformer" in names:
+        return "hooked"
+    raise ValueError(
+        f"model must be a TransformerLens HookedTransformer or TransformerBridge, got {type(model).__name__}"
+    )
+
+
+def check_model(model: Any) -> None:
+    """Raise ``ValueError`` where heads of this model cannot be ablated rightly.
+
+    Refused are an object of another class, a model without ``hook_z`` in some layer, and folded
+    value biases (``FoldedValueBiasesError``): zeroing z leaves a folded ``b_V W_O`` standing.
+    """
+    backend_of(model)
+    missing = [name for name in hook_names(model) if name not in model.hook_dict]
+    if missing:
+        raise ValueError(f"model has no hook point {', '.join(missing)}: its heads cannot be ablated there")
+    if _value_biases_are_folded(model):
+        raise FoldedValueBiasesError(
+            "model has its value biases folded into b_O (fold_value_biases, the default of "
+            "HookedTransformer.from_pretrained and of enable_compatibility_mode): ablating a head would leave "
+            "its value bias standing and every score would be wrong. Load it with cs_heads.load_model, with "
+            "from_pretrained_no_processing, or with fold_value_biases=False"
+        )
+
+
+def hook_names(model: Any) -> list[str]:
+    """The ``hook_z`` of every layer, in order."""
+    return [f"blocks.{layer}.attn.hook_z" for layer in range(model.cfg.n_layers)]
+
+
+def device_of(model: Any) -> torch.device:
+    """Where tokens go: the device of the first parameter."""
+    return next(model.parameters()).device
+
+
+def dtype_of(model: Any) -> torch.dtype:
+    """The dtype of the weights; ``cfg.dtype`` may say float32 for bfloat16 weights."""
+    return next(p.dtype for p in model.parameters() if p.is_floating_point())
+
+
+def context_length(model: Any) -> int | None:
+    """The most tokens the model takes, where it says so."""
+    return getattr(model.cfg, "n_ctx", None)
+
+
+def describe(model: Any) -> dict[str, Any]:
+    """Name, revision, dtype, class and library versions: the model's part of a provenance."""
+    config = getattr(getattr(model, "original_model", None), "config", None)
+    return {
+        "name": str(model.cfg.model_name),
+        "revision": getattr(config, "_commit_hash", None),
+        "dtype": str(dtype_of(model)).removeprefix("torch."),
+        "class": {"bridge": "TransformerBridge", "hooked": "HookedTransformer"}[backend_of(model)],
+        "grid": list(HeadGrid.from_model(model).shape),
+        "versions": {name: version(name) for name in ("transformer-lens", "transformers", "torch")},
+    }
+
+
+@contextmanager
+def evaluating(model: Any) -> Iterator[None]:
+    """Run the model without dropout and gradients; modules in train mode are put back into it."""
+    training = [module for module in model.modules() if module.training]
+    if training:
+        model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def _value_biases_are_folded(model: Any) -> bool:
+    unprocessed_neo = (
+        backend_of(model) == "hooked"
+        and model.cfg.original_architecture == _NO_VALUE_BIAS
+        and model.cfg.normalization_type == "LN"
+    )
+    if unprocessed_neo:
+        return False
+    output_bias = False
+    for block in model.blocks:
+        value = getattr(block.attn, "b_V", None)
+        if value is None or bool(value.any()):
+            return False
+        output = getattr(block.attn, "b_O", None)
+        output_bias |= output is not None and bool(output.any())
+    return output_bias

@@ -1,0 +1,71 @@
+"""Text to tokens: joining a prompt and its continuations without losing a token at the border."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
+
+
+@dataclass(frozen=True)
+class EncodedExample:
+    """Token ids of a prompt (never empty) and of each continuation after it (none empty).
+
+    ``merged`` says that some continuation shares a token with the end of the prompt; that token is
+    then scored with the continuation, for every continuation alike.
+    """
+
+    prompt: tuple[int, ...]
+    continuations: tuple[tuple[int, ...], ...]
+    merged: bool
+
+
+def encode_example(
+    tokenizer: Any, prompt: str, continuations: Sequence[str], prepend_bos: bool | None = None
+) -> EncodedExample:
+    """Tokenise prompt + continuation in one piece and cut it where the prompt ends, as lm-eval does.
+
+    Spaces at the end of the prompt go with the continuation. The cut lies where the tokens of the
+    prompt alone and those of every joined text last agree, so a token that spans the border is
+    neither lost nor split. ``prepend_bos`` None prepends the beginning-of-sequence token where the
+    tokenizer has one of its own, other than its end-of-sequence token: what Llama and Gemma
+    tokenizers do by themselves, and GPT-2 and Qwen tokenizers do not. An empty prompt always
+    gets one, the end-of-sequence token for want of another. A tokenizer with neither, or a
+    continuation without tokens, raises ``ValueError``.
+    """
+    context = _encode(tokenizer, prompt.rstrip())
+    joined = [_encode(tokenizer, prompt + continuation) for continuation in continuations]
+    border = min(_common_prefix(context, tokens) for tokens in joined)
+    for text, tokens in zip(continuations, joined, strict=True):
+        if len(tokens) <= border:
+            raise ValueError(f"continuation {text!r} has no token of its own after prompt {prompt[-40:]!r}")
+    prefix = _prefix(tokenizer, prepend_bos, needed=border == 0)
+    return EncodedExample(
+        prompt=(*prefix, *context[:border]),
+        continuations=tuple(tuple(tokens[border:]) for tokens in joined),
+        merged=border < len(context),
+    )
+
+
+def _encode(tokenizer: Any, text: str) -> list[int]:
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def _common_prefix(a: list[int], b: list[int]) -> int:
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
+
+
+def _prefix(tokenizer: Any, prepend_bos: bool | None, needed: bool) -> tuple[int, ...]:
+    bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
+    if prepend_bos and bos is None:
+        raise ValueError("prepend_bos is True, but the tokenizer has no beginning-of-sequence token")
+    wanted = bos is not None and bos != eos if prepend_bos is None else prepend_bos
+    if not wanted and not needed:
+        return ()
+    first = bos if bos is not None else eos
+    if first is None:
+        raise ValueError(
+            "an empty prompt needs a beginning- or end-of-sequence token to stand before it; the tokenizer has neither"
+        )
+    return (int(first),)

@@ -1,0 +1,98 @@
+"""From a model and a task to a ranking, by any method that starts from an experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+from scipy.stats import binomtest
+
+from cs_heads.methods.compressed_sensing import compressed_sensing
+from cs_heads.ranking import HeadRanking
+from cs_heads.tasks import Task, finding_side
+
+if TYPE_CHECKING:
+    from cs_heads.measure.experiment import Experiment
+
+METHODS: dict[str, Callable[..., HeadRanking]] = {
+    "css": partial(compressed_sensing, design="stratified"),
+    "csb": partial(compressed_sensing, design="bernoulli"),
+}
+"""Methods by name: each takes an experiment, ``seed=`` and options of its own."""
+
+MIN_CORRECT = 20
+FEW_CORRECT = 60
+
+
+class BaselineTooLowError(ValueError):
+    """The intact model cannot do the task well enough for any head to be missed."""
+
+
+def find_heads(
+    model: Any,
+    task: Task,
+    *,
+    k: int = 5,
+    method: str = "css",
+    seed: int = 0,
+    progress: bool | None = None,
+    **options: Any,
+) -> HeadRanking:
+    """Rank the heads of ``model`` by how much ``task`` rests on them.
+
+    Measures on the finding side of the task (a whole task is split by default, see ``Task.split``),
+    so that ``confirm`` has unseen examples. ``options`` go to the method, as in
+    ``find_heads(model, task, n_masks=200)``. ``k`` is the number of heads you mean to use.
+
+    The intact model runs first: where it does not beat chance, or answers fewer than 20 examples
+    right, ``BaselineTooLowError`` is raised and no mask is spent. An unknown method, or a ``k`` that
+    leaves no random heads to compare with, raises ``ValueError`` before the model runs.
+    """
+    from cs_heads.measure.experiment import Experiment
+
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    experiment = Experiment(model, finding_side(task), progress=progress)
+    check_k(k, experiment.grid.size)
+    baseline, note = check_baseline(experiment)
+    ranking = METHODS[method](experiment, seed=seed, **options)
+    return replace(
+        ranking,
+        spent=ranking.spent + experiment.n_examples,
+        provenance={**ranking.provenance, "baseline": baseline, "k": k, "seed": seed},
+        notes=(*note, *ranking.notes),
+    )
+
+
+def check_k(k: int, n_heads: int) -> None:
+    """Raise ``ValueError`` unless ``k`` heads leave as many others to compare them with."""
+    if not 1 <= k <= n_heads // 2:
+        raise ValueError(
+            f"k must be in 1..{n_heads // 2}, half of the {n_heads} heads of the grid, so that as many random "
+            f"heads are left to compare with; got {k}"
+        )
+
+
+def check_baseline(experiment: Experiment) -> tuple[float, tuple[str, ...]]:
+    """Mean score of the intact model and a note where it is thin; raises ``BaselineTooLowError``."""
+    scores = experiment.baseline()
+    reason = too_low(scores, experiment.task.chance)
+    if reason:
+        raise BaselineTooLowError(f"task {experiment.task.name!r}: {reason}; use a model that can do the task")
+    correct = int(scores.sum())
+    note = f"the intact model answers only {correct} examples right: {FEW_CORRECT} or more rank heads better"
+    return float(scores.mean()), (note,) if correct < FEW_CORRECT else ()
+
+
+def too_low(scores: Float[np.ndarray, " example"], chance: float) -> str | None:
+    """Why a baseline is too low to find heads with (at chance, or too few right), or None."""
+    correct, n = round(float(scores.sum())), len(scores)
+    if correct < MIN_CORRECT:
+        return f"the intact model answers {correct} of {n} examples right, fewer than {MIN_CORRECT}"
+    if chance > 0 and binomtest(correct, n, chance, alternative="greater").pvalue > 0.05:
+        return f"the intact model scores {scores.mean():.3f} on {n} examples, no better than chance ({chance:.3f})"
+    return None
