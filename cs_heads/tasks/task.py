@@ -95,11 +95,11 @@ class Task:
         examples: list[Example] = []
         kinds: dict[Kind, str] = {}
         for place, record in records:
-            kind, prompt, continuations, answer = read_record(record, f"task {name!r}, {place}")
-            kinds.setdefault(kind, place)
+            form, prompt, continuations, answer = read_record(record, f"task {name!r}, {place}")
+            kinds.setdefault(form, place)
             examples.append(Example(prompt, continuations, answer))
         if len(kinds) > 1:
-            places = " and ".join(f"a {kind} record ({place})" for kind, place in kinds.items())
+            places = " and ".join(f"a {form} record ({place})" for form, place in kinds.items())
             raise ValueError(f"task {name!r} mixes two forms: {places}; a task has one")
         kind: Kind = next(iter(kinds), "completion")
         return cls(name, kind, tuple(examples), length_normalised)

@@ -1,0 +1,96 @@
+"""Small models with random weights and a tokenizer for them, made in the test's own folder."""
+
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    GPTNeoConfig,
+    GPTNeoForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
+
+WORDS = "the a cat dog bird king runs run sees see sleeps big small red one two three four . ,".split()
+ARCHITECTURES = ("gpt2", "llama", "qwen2")
+N_LAYERS, N_HEADS = 3, 4
+
+
+def make_tokenizer() -> PreTrainedTokenizerFast:
+    """One token a word, ``<s>`` prepended as Llama's tokenizer does."""
+    vocabulary = {token: i for i, token in enumerate(["<unk>", "<s>", "</s>", *WORDS])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>", model_max_length=64
+    )
+
+
+def make_hf_model(architecture: str, seed: int = 0) -> torch.nn.Module:
+    """A Hugging Face model of 3 layers × 4 heads; biases and norms are random too, so that errors show."""
+    vocab = len(make_tokenizer())
+    gqa = {
+        "num_hidden_layers": N_LAYERS,
+        "num_attention_heads": N_HEADS,
+        "num_key_value_heads": 2,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "vocab_size": vocab,
+        "max_position_embeddings": 64,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    }
+    torch.manual_seed(seed)
+    if architecture == "gpt2":
+        model = GPT2LMHeadModel(GPT2Config(n_layer=3, n_head=4, n_embd=32, vocab_size=vocab, n_positions=64))
+    elif architecture == "neo":
+        layers = [[["global"], N_LAYERS]]
+        model = GPTNeoForCausalLM(
+            GPTNeoConfig(num_layers=3, num_heads=4, hidden_size=32, vocab_size=vocab, attention_types=layers)
+        )
+    elif architecture == "llama":
+        model = LlamaForCausalLM(LlamaConfig(**gqa))
+    else:
+        model = Qwen2ForCausalLM(Qwen2Config(**gqa))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return model.eval()
+
+
+def save_model(architecture: str, folder: Path, seed: int = 0) -> Path:
+    """Write model and tokenizer in Hugging Face form."""
+    make_hf_model(architecture, seed).save_pretrained(folder)
+    make_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def sentence(rng, low: int = 3, high: int = 9) -> str:
+    """A random sentence of the tokenizer's words."""
+    return " ".join(rng.choice(WORDS, size=rng.integers(low, high)))
+
+
+def completion_records(rng, n: int, target_words: int = 2) -> list[dict]:
+    """Random completion records of different lengths."""
+    return [
+        {"prompt": sentence(rng), "target": " " + " ".join(rng.choice(WORDS, size=rng.integers(1, target_words + 1)))}
+        for _ in range(n)
+    ]
+
+
+def choice_records(rng, n: int) -> list[dict]:
+    """Random choice records of three choices."""
+    return [
+        {
+            "prompt": sentence(rng),
+            "choices": [" " + word for word in rng.choice(WORDS, size=3, replace=False)],
+            "answer": int(rng.integers(3)),
+        }
+        for _ in range(n)
+    ]
