@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiny import save_model
+from tests.tiny import load_tokenizer, save_model
 
 BACKENDS = ("bridge", "hooked") if version("transformer-lens").startswith("3.") else ("bridge",)
 
@@ -37,6 +37,8 @@ def load(folders):
     def model(architecture: str, backend: str = "bridge"):
         if (architecture, backend) not in loaded:
             loaded[architecture, backend] = load_model(folders(architecture), device="cpu", backend=backend)
+            # transformers makes Qwen2's own tokenizer class of any tokenizer found beside a Qwen2 model.
+            loaded[architecture, backend].tokenizer = load_tokenizer(folders(architecture))
         return loaded[architecture, backend]
 
     return model

@@ -71,6 +71,11 @@ def save_model(architecture: str, folder: Path, seed: int = 0) -> Path:
     return folder
 
 
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
+    """The tokenizer beside a saved model, whatever the model's type."""
+    return PreTrainedTokenizerFast.from_pretrained(folder)
+
+
 def sentence(rng, low: int = 3, high: int = 9) -> str:
     """A random sentence of the tokenizer's words."""
     return " ".join(rng.choice(WORDS, size=rng.integers(low, high)))

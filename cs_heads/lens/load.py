@@ -7,7 +7,7 @@ import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -20,7 +20,7 @@ def load_model(
     name_or_path: Any,
     device: str | torch.device | None = None,
     dtype: str | torch.dtype | None = None,
-    backend: Literal["auto", "bridge", "hooked"] = "auto",
+    backend: str = "auto",
     revision: str | None = None,
 ) -> Any:
     """A TransformerLens model whose heads can be ablated: nothing folded, nothing centred.

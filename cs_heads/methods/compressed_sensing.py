@@ -6,7 +6,7 @@ Bair et al., *Compressed Sensing for Capability Localization in Large Language M
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -17,8 +17,6 @@ from cs_heads import masks
 from cs_heads.measure.protocol import ExperimentLike
 from cs_heads.ranking import HeadRanking
 
-Design = Literal["stratified", "bernoulli"]
-
 # Below this many masks with a head off, its coefficient is hardly more than chance.
 _FEW_TIMES_OFF = 5
 
@@ -28,7 +26,7 @@ def compressed_sensing(
     *,
     n_masks: int = 100,
     density: float = 0.05,
-    design: Design = "stratified",
+    design: str = "stratified",
     alpha: float = 0.01,
     seed: int = 0,
 ) -> HeadRanking:

@@ -1,0 +1,62 @@
+"""A tiny model whose working heads are known: all others write nothing to the residual stream."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from cs_heads.heads import Head
+from tests.tiny import WORDS, make_hf_model, make_tokenizer, sentence
+
+WORKING = (Head(0, 1), Head(2, 3))
+IDLE = (Head(0, 0), Head(2, 0))
+
+
+def save_model_with_known_heads(folder: Path) -> Path:
+    """Write a Llama in which the working heads write loudly and no other head writes at all."""
+    model = make_hf_model("llama")
+    for layer, block in enumerate(model.model.layers):
+        written = block.self_attn.o_proj.weight.data
+        d_head = block.self_attn.head_dim
+        for head in range(written.shape[1] // d_head):
+            written[:, head * d_head : (head + 1) * d_head] *= 4.0 if Head(layer, head) in WORKING else 0.0
+    model.save_pretrained(folder)
+    make_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def own_answers(model: Any, n: int, seed: int = 0) -> list[dict]:
+    """``n`` different completion records whose target is the word the intact model says next."""
+    rng = np.random.default_rng(seed)
+    records: dict[str, dict] = {}
+    while len(records) < n:
+        prompt = sentence(rng)
+        tokens = [model.tokenizer.bos_token_id, *model.tokenizer(prompt, add_special_tokens=False)["input_ids"]]
+        with torch.no_grad():
+            said = int(model(torch.tensor([tokens]))[0, -1].argmax())
+        word = model.tokenizer.convert_ids_to_tokens(said)
+        if word in WORDS:
+            records[prompt] = {"prompt": prompt, "target": f" {word}"}
+    return list(records.values())
+
+
+def hopeless_records(n: int, seed: int = 0) -> list[dict]:
+    """Choice records whose answers are drawn by lot: no model beats chance."""
+    rng = np.random.default_rng(seed)
+    return [
+        {"prompt": sentence(rng), "choices": [" cat", " dog"], "answer": int(rng.integers(2))} for _ in range(n)
+    ]
+
+
+@contextmanager
+def rows_run(model: Any) -> Iterator[list[int]]:
+    """The number of rows of each forward that the model runs inside the block."""
+    rows: list[int] = []
+    handle = model.register_forward_pre_hook(lambda module, arguments: rows.append(len(arguments[0])))
+    try:
+        yield rows
+    finally:
+        handle.remove()

@@ -1,0 +1,108 @@
+"""Gates come and go without a trace, whatever happens inside."""
+
+import pytest
+import torch
+
+from cs_heads.lens import gated
+from tests.tiny import N_HEADS, N_LAYERS
+
+TOKENS = torch.tensor([[1, 4, 5, 6]])
+ALL_OFF = torch.zeros(1, N_LAYERS, N_HEADS)
+
+
+def hooks_of(model):
+    return {name: list(point.fwd_hooks) for name, point in model.hook_dict.items() if point.fwd_hooks}
+
+
+def torch_hooks_of(model):
+    return sum(len(point._forward_hooks) for point in model.hook_dict.values())
+
+
+def test_gates_are_gone_after_the_block(load, backend):
+    model = load("gpt2", backend)
+    before, count = model(TOKENS), torch_hooks_of(model)
+    with gated(model, ALL_OFF):
+        assert not torch.allclose(model(TOKENS), before, atol=1e-2)
+    assert torch.equal(model(TOKENS), before)
+    assert (hooks_of(model), torch_hooks_of(model)) == ({}, count)
+
+
+def test_gates_are_gone_after_an_exception(load, backend):
+    model = load("gpt2", backend)
+    before = model(TOKENS)
+    with pytest.raises(ZeroDivisionError), gated(model, ALL_OFF):
+        1 / 0  # noqa: B018 - any error inside the block
+    assert hooks_of(model) == {}
+    assert torch.equal(model(TOKENS), before)
+
+
+def test_gates_are_gone_when_the_model_itself_raises(load, backend):
+    model = load("gpt2", backend)
+    with pytest.raises(ValueError, match="gates have 1 rows, the batch has 2"), gated(model, ALL_OFF):
+        model(TOKENS.repeat(2, 1))
+    assert hooks_of(model) == {}
+
+
+def test_hooks_of_others_stay_and_fire(load, backend):
+    """A user's own hook on the same point survives, permanent or not, and sees the intact z first."""
+    model = load("llama", backend)
+    point = model.hook_dict["blocks.1.attn.hook_z"]
+    seen = []
+    point.add_hook(lambda z, hook: seen.append(z.detach().abs().sum().item()))
+    point.add_hook(lambda z, hook: seen.append(z.detach().abs().sum().item()), is_permanent=True)
+    handles = list(point.fwd_hooks)
+    try:
+        with gated(model, ALL_OFF):
+            model(TOKENS)
+        assert list(point.fwd_hooks) == handles
+        assert len(seen) == 2
+        assert min(seen) > 0
+        model(TOKENS)
+        assert len(seen) == 4
+    finally:
+        model.reset_hooks(including_permanent=True)
+
+
+def test_output_bias_stays_when_every_head_is_off(load, backend):
+    """With all heads off the attention output is exactly b_O."""
+    model = load("gpt2", backend)
+    outputs = []
+    with gated(model, ALL_OFF):
+        model.run_with_hooks(
+            TOKENS, fwd_hooks=[("blocks.0.hook_attn_out", lambda x, hook: outputs.append(x.detach().clone()))]
+        )
+    torch.testing.assert_close(outputs[0][0, 2], model.blocks[0].attn.b_O.detach())
+
+
+def test_gradients_reach_the_gates(load, backend):
+    """The derivative by one gate equals the finite difference."""
+    model = load("llama", backend)
+
+    def loss(gates):
+        with gated(model, gates):
+            return model(TOKENS).float().log_softmax(-1)[0, -1, 7]
+
+    gates = torch.full((1, N_LAYERS, N_HEADS), 0.7, requires_grad=True)
+    (gradient,) = torch.autograd.grad(loss(gates), gates)
+    step = torch.zeros_like(gates)
+    step[0, 1, 2] = 1e-2
+    with torch.no_grad():
+        difference = (loss(gates + step) - loss(gates - step)) / 2e-2
+    assert gradient[0, 1, 2].item() == pytest.approx(difference.item(), rel=1e-2, abs=1e-4)
+    assert (gradient != 0).all()
+
+
+def test_gates_of_another_grid_are_refused(load):
+    with pytest.raises(ValueError, match=r"gates must be \[batch, 3, 4\], got \[1, 4, 3\]"), gated(
+        load("llama"), torch.ones(1, 4, 3)
+    ):
+        pass
+
+
+def test_layers_with_open_gates_are_not_hooked(load, backend):
+    model = load("llama", backend)
+    gates = torch.ones(2, N_LAYERS, N_HEADS)
+    gates[1, 2, 0] = 0
+    with gated(model, gates):
+        hooked = [layer for layer in range(3) if model.hook_dict[f"blocks.{layer}.attn.hook_z"].fwd_hooks]
+    assert hooked == [2]

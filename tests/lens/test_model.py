@@ -1,0 +1,158 @@
+"""What is refused of a model, and how models are loaded."""
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from cs_heads import HeadGrid
+from cs_heads.lens import FoldedValueBiasesError, check_model, describe, load_model, score_tokens
+from cs_heads.lens.model import backend_of, dtype_of, hook_names
+from tests.tiny import N_HEADS, N_LAYERS, make_hf_model, make_tokenizer
+
+
+def folded_bridge(folder, **options):
+    from transformer_lens.model_bridge import TransformerBridge
+
+    model = TransformerBridge.boot_transformers(str(folder), device="cpu")
+    model.enable_compatibility_mode(disable_warnings=True, **options)
+    return model
+
+
+def hooked_with(folder, **options):
+    """A HookedTransformer made from the weights of a loaded one, processed as a user might."""
+    model = load_model(folder, device="cpu", backend="hooked")
+    model.load_and_process_state_dict(model.state_dict(), fold_ln=False, **options)
+    return model
+
+
+@pytest.mark.parametrize("architecture", ["gpt2", "qwen2", "neo"])
+def test_folded_value_biases_are_refused_with_the_remedy(folders, backend, architecture):
+    if backend == "bridge":
+        model = folded_bridge(folders(architecture))
+    elif architecture == "neo":
+        pytest.skip("GPT-Neo has no value bias, and without folded norms none arises: nothing can be folded")
+    else:
+        model = hooked_with(folders(architecture), fold_value_biases=True)
+    with pytest.raises(FoldedValueBiasesError, match=r"cs_heads\.load_model.*fold_value_biases=False"):
+        load_model(model)
+
+
+@pytest.mark.parametrize("architecture", ["gpt2", "qwen2"])
+def test_a_processed_model_with_value_biases_left_alone_is_right(folders, load, backend, architecture):
+    """Centred and otherwise processed, but not folded: the same ablated log-probabilities."""
+    if backend == "bridge":
+        model = folded_bridge(folders(architecture), fold_value_biases=False)
+    else:
+        model = hooked_with(folders(architecture), fold_value_biases=False)
+    check_model(model)
+    gates = torch.ones(1, N_LAYERS, N_HEADS)
+    gates[0, 0] = 0
+    mine = score_tokens(model, [[1, 4, 5]], [[6, 7]], gates).logprob
+    raw = score_tokens(load(architecture, backend), [[1, 4, 5]], [[6, 7]], gates).logprob
+    assert mine == pytest.approx(raw, abs=1e-4)
+
+
+@pytest.mark.parametrize("architecture", ["gpt2", "llama", "qwen2", "neo"])
+def test_models_as_we_load_them_pass(load, backend, architecture):
+    model = load(architecture, backend)
+    check_model(model)
+    assert backend_of(model) == backend
+    assert HeadGrid.from_model(model) == HeadGrid(N_LAYERS, N_HEADS)
+
+
+def test_compatibility_mode_without_value_biases_is_accepted(folders):
+    """Llama has no value bias: there is nothing to fold."""
+    check_model(folded_bridge(folders("llama")))
+
+
+def test_z_holds_one_slice_a_query_head_under_gqa(load, backend):
+    """Two key-value heads serve four query heads; each query head has a z of its own."""
+    model = load("llama", backend)
+    shapes = []
+    model.run_with_hooks(
+        torch.tensor([[1, 4, 5]]), fwd_hooks=[(hook_names(model)[0], lambda z, hook: shapes.append(tuple(z.shape)))]
+    )
+    assert shapes == [(1, 3, N_HEADS, 8)]
+
+
+def test_a_user_s_own_model_is_taken_as_it_is(load, backend):
+    model = load("llama", backend)
+    assert load_model(model) is model
+
+
+def test_a_model_of_another_class_is_refused():
+    with pytest.raises(ValueError, match="HookedTransformer or TransformerBridge, got LlamaForCausalLM"):
+        load_model(make_hf_model("llama"))
+
+
+def test_a_missing_hook_point_is_named(load, monkeypatch):
+    """Bridge 3.9 ignores a wrong hook name in silence; a model without it is refused."""
+    model = load("llama")
+    kept = {name: point for name, point in model.hook_dict.items() if name != "blocks.1.attn.hook_z"}
+    monkeypatch.setattr(type(model), "hook_dict", property(lambda self: kept))
+    with pytest.raises(ValueError, match=r"no hook point blocks\.1\.attn\.hook_z"):
+        check_model(model)
+
+
+def test_train_mode_is_put_back_and_dropout_stays_off(folders, backend):
+    model = load_model(folders("gpt2"), device="cpu", backend=backend)
+    in_eval = score_tokens(model, [[1, 4, 5]], [[6]]).logprob
+    model.train()
+    in_train = [score_tokens(model, [[1, 4, 5]], [[6]]).logprob for _ in range(3)]
+    assert all((scores == in_eval).all() for scores in in_train)
+    assert model.training
+    assert all(module.training for module in model.modules())
+
+
+def test_dtype_and_provenance_come_from_the_weights(folders, backend):
+    model = load_model(folders("llama"), device="cpu", dtype="bfloat16", backend=backend)
+    assert dtype_of(model) == torch.bfloat16
+    about = describe(model)
+    assert about["dtype"] == "bfloat16"
+    assert about["class"] == {"bridge": "TransformerBridge", "hooked": "HookedTransformer"}[backend]
+    assert about["name"] == str(folders("llama"))
+    assert set(about["versions"]) == {"transformer-lens", "transformers", "torch"}
+
+
+def test_a_folder_s_name_does_not_decide_its_architecture(tmp_path, backend):
+    """A Qwen2 model in a folder called llama-gemma loads as what it is."""
+    folder = tmp_path / "llama-gemma"
+    make_hf_model("qwen2").save_pretrained(folder)
+    make_tokenizer().save_pretrained(folder)
+    model = load_model(folder, device="cpu", backend=backend)
+    plain = AutoModelForCausalLM.from_pretrained(folder)
+    tokens = torch.tensor([[1, 4, 5, 6]])
+    with torch.no_grad():
+        torch.testing.assert_close(
+            model(tokens).log_softmax(-1), plain(tokens).logits.log_softmax(-1), atol=1e-4, rtol=0
+        )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"name_or_path": "no-such/model"}, "model 'no-such/model' could not be loaded: it is no folder here"),
+        ({"backend": "junk"}, "backend must be 'auto', 'bridge' or 'hooked', got 'junk'"),
+        ({"dtype": "float8"}, "dtype must be one of float32, bfloat16, float16, got 'float8'"),
+        ({"device": "junk"}, "device 'junk' cannot be used here"),
+    ],
+)
+def test_wrong_arguments_get_one_clear_line(folders, arguments, message):
+    with pytest.raises(ValueError, match=message) as error:
+        load_model(**{"name_or_path": folders("llama"), **arguments})
+    assert "\n" not in str(error.value)
+
+
+def test_a_folder_that_is_no_model_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"has no config\.json"):
+        load_model(tmp_path)
+
+
+def test_hooked_transformer_is_refused_where_it_does_not_exist(folders, backend):
+    from importlib.metadata import version
+
+    if version("transformer-lens").startswith("3."):
+        assert backend_of(load_model(folders("llama"), device="cpu", backend="hooked")) == "hooked"
+    else:
+        with pytest.raises(ValueError, match=r"needs TransformerLens 3.*cs-heads\[hooked\]"):
+            load_model(folders("llama"), device="cpu", backend="hooked")

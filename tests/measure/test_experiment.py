@@ -1,0 +1,280 @@
+"""The experiment: many masks in one batch give the numbers of one mask, one example at a time."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cs_heads import Experiment, Task, masks
+from cs_heads.lens import encode_example
+from cs_heads.measure.protocol import ExperimentLike
+from tests.plain import plain_score
+from tests.tiny import (
+    ARCHITECTURES,
+    N_HEADS,
+    N_LAYERS,
+    WORDS,
+    choice_records,
+    completion_records,
+    make_hf_model,
+    make_tokenizer,
+)
+
+SHAPE = (N_LAYERS, N_HEADS)
+
+
+def completion_task(seed=0, n=9):
+    return Task.from_records(completion_records(np.random.default_rng(seed), n), name="completion")
+
+
+def choice_task(seed=0, n=9):
+    return Task.from_records(choice_records(np.random.default_rng(seed), n), name="choice")
+
+
+def some_masks(n, seed=0, density=0.3):
+    return np.random.default_rng(seed).random((n, *SHAPE)) < density
+
+
+def plain_results(hf, task, mask):
+    """Score and mean target log-probability of every example from plain Hugging Face, row by row."""
+    results = []
+    for example in task.examples:
+        tokens = encode_example(make_tokenizer(), example.prompt, example.continuations)
+        rows = [plain_score(hf, tokens.prompt, target, mask) for target in tokens.continuations]
+        if task.kind == "completion":
+            score = float(rows[0][1])
+        else:
+            score = float(np.argmax([logprob for logprob, _ in rows]) == example.answer)
+        results.append((score, rows[example.answer][0] / len(tokens.continuations[example.answer])))
+    return np.array(results).T
+
+
+@pytest.mark.parametrize("make_task", [completion_task, choice_task])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_many_masks_at_once_equal_plain_hugging_face(load, backend, architecture, make_task):
+    task, off = make_task(), some_masks(6)
+    experiment = Experiment(load(architecture, backend), task)
+    hf = make_hf_model(architecture)
+    plain = np.array([plain_results(hf, task, mask) for mask in off])
+    np.testing.assert_array_equal(experiment(off), plain[:, 0])
+    np.testing.assert_allclose(experiment.logprob(off), plain[:, 1], atol=1e-4)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    seed=st.integers(0, 10_000),
+    n_masks=st.integers(1, 5),
+    density=st.floats(0, 1),
+    batch_tokens=st.integers(1, 300),
+    architecture=st.sampled_from(ARCHITECTURES),
+)
+def test_no_plan_changes_a_result(load, backend, seed, n_masks, density, batch_tokens, architecture):
+    """Whatever the batches: the same scores as one mask at a time, one example at a time."""
+    model, task = load(architecture, backend), choice_task(seed, n=5)
+    off = some_masks(n_masks, seed, density)
+    together = Experiment(model, task, batch_tokens=batch_tokens)
+    alone = Experiment(model, task, batch_tokens=1)
+    one_by_one = [[alone.logprob(mask[None], np.array([[i]]))[0, 0] for i in range(5)] for mask in off]
+    np.testing.assert_allclose(together.logprob(off), one_by_one, atol=1e-4)
+    np.testing.assert_array_equal(together(off), alone(off))
+
+
+def test_rows_carry_their_own_examples(load, backend):
+    experiment = Experiment(load("llama", backend), completion_task())
+    off = some_masks(3)
+    everything = Experiment(load("llama", backend), completion_task()).logprob(off)
+    examples = np.array([[0, 5], [8, 8], [3, 1]])
+    np.testing.assert_allclose(
+        experiment.logprob(off, examples), np.take_along_axis(everything, examples, axis=1), atol=1e-5
+    )
+    assert experiment.spent == 5
+
+
+def test_every_example_evaluation_is_counted_and_none_done_twice(load):
+    experiment = Experiment(load("llama"), completion_task())
+    off = some_masks(4)
+    experiment(off)
+    assert experiment.spent == 4 * 9
+    experiment(off)
+    experiment.logprob(off[:2])
+    assert experiment.spent == 4 * 9
+    experiment(np.concatenate([off[:1], off[:1], ~off[:1]]))
+    assert experiment.spent == 5 * 9
+
+
+def test_a_result_never_answers_for_another_ablation(load):
+    """Every one of the single-head masks has its own entry, as has the intact model."""
+    experiment = Experiment(load("llama"), completion_task())
+    singles = masks.single(experiment.grid)
+    logprobs = experiment.logprob(singles)
+    fresh = [Experiment(load("llama"), completion_task()).logprob(mask)[0] for mask in singles]
+    np.testing.assert_allclose(logprobs, fresh, atol=1e-5)
+    assert experiment.spent == singles.shape[0] * 9
+
+
+def test_baseline_is_the_run_with_no_head_ablated(load):
+    experiment = Experiment(load("llama"), choice_task())
+    intact = np.zeros((1, *SHAPE), dtype=bool)
+    np.testing.assert_array_equal(experiment.baseline(), experiment(intact)[0])
+    assert experiment.spent == 9
+
+
+def test_to_frame_holds_everything_measured(load):
+    experiment = Experiment(load("llama"), completion_task())
+    off = masks.explicit(experiment.grid, [["L0H1", "L2H3"], []])
+    scores = experiment(off, np.array([[1, 2], [0, 3]]))
+    frame = experiment.to_frame()
+    assert frame.columns.tolist() == ["ablated", "n_ablated", "example", "score", "logprob"]
+    assert frame[["ablated", "example"]].to_numpy().tolist() == [["L0H1 L2H3", 1], ["L0H1 L2H3", 2], ["", 0], ["", 3]]
+    assert frame.score.tolist() == scores.ravel().tolist()
+
+
+def test_acc_norm_divides_by_characters(load):
+    """The sums of plain Hugging Face, each divided by the characters of its choice, give acc_norm."""
+    model, hf, intact = load("llama"), make_hf_model("llama"), np.zeros(SHAPE, bool)
+    choices = [" sees a big red dog", " runs"]
+    records = [{"prompt": f"the {word}", "choices": choices, "answer": 0} for word in WORDS]
+    acc, acc_norm = [], []
+    for record in records:
+        tokens = encode_example(model.tokenizer, record["prompt"], choices)
+        long, short = (plain_score(hf, tokens.prompt, target, intact)[0] for target in tokens.continuations)
+        acc.append(float(long > short))
+        acc_norm.append(float(long / len("sees a big red dog") > short / len("runs")))
+    assert acc != acc_norm
+    assert Experiment(model, Task.from_records(records)).baseline().tolist() == acc
+    normalised = Task.from_records(records, length_normalised=True)
+    assert Experiment(model, normalised).baseline().tolist() == acc_norm
+
+
+class OutOfMemoryOver:
+    """Stands before ``score_tokens`` and has memory for so many padded tokens only."""
+
+    def __init__(self, n_tokens, then, error=torch.OutOfMemoryError("CUDA out of memory.")):
+        self.n_tokens, self.then, self.error, self.sizes, self.rows = n_tokens, then, error, [], []
+
+    def __call__(self, model, prompts, targets, gates):
+        lengths = [len(prompt) + len(target) - 1 for prompt, target in zip(prompts, targets, strict=True)]
+        self.sizes.append(len(prompts) * max(lengths))
+        self.rows.append(len(prompts))
+        if self.sizes[-1] > self.n_tokens:
+            raise self.error
+        return self.then(model, prompts, targets, gates)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [torch.OutOfMemoryError("CUDA out of memory."), RuntimeError("DefaultCPUAllocator: can't allocate memory")],
+)
+def test_a_batch_that_does_not_fit_is_halved(load, monkeypatch, error):
+    from cs_heads.measure import engine
+
+    off, task = some_masks(6), completion_task()
+    expected = Experiment(load("llama"), task).logprob(off)
+    short = OutOfMemoryOver(60, engine.score_tokens, error)
+    monkeypatch.setattr(engine, "score_tokens", short)
+    experiment = Experiment(load("llama"), task)
+    np.testing.assert_allclose(experiment.logprob(off), expected, atol=1e-5)
+    assert experiment.spent == 6 * 9
+    failed = [size for size in short.sizes if size > 60]
+    assert 1 <= len(failed) <= 5
+    assert short.sizes[0] == failed[0] == 540
+
+
+def test_an_example_too_large_for_memory_is_named_and_nothing_measured_is_lost(load, monkeypatch):
+    from cs_heads.measure import engine
+
+    task = completion_task()
+    experiment = Experiment(load("llama"), task)
+    off = some_masks(2)
+    experiment(off[:1])
+    monkeypatch.setattr(engine, "score_tokens", OutOfMemoryOver(0, engine.score_tokens))
+    with pytest.raises(MemoryError, match=r"example \d+ \(\d+ tokens, 1 rows\) does not fit into memory by itself"):
+        experiment(off)
+    monkeypatch.undo()
+    assert experiment.spent == 9
+    experiment(off)
+    assert experiment.spent == 18
+
+
+def test_an_exception_loses_the_batch_in_flight_alone(load, monkeypatch):
+    from cs_heads.measure import engine
+
+    calls = []
+
+    def dies_on_the_third(*arguments, **keywords):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return score_tokens(*arguments, **keywords)
+
+    score_tokens = engine.score_tokens
+    monkeypatch.setattr(engine, "score_tokens", dies_on_the_third)
+    experiment = Experiment(load("llama"), completion_task(), batch_tokens=30)
+    with pytest.raises(KeyboardInterrupt):
+        experiment(some_masks(4))
+    kept = experiment.spent
+    assert 0 < kept < 36
+    assert len(experiment.to_frame()) == kept
+    experiment(some_masks(4))
+    assert experiment.spent == 36
+
+
+def test_errors_that_are_not_about_memory_pass_through(load, monkeypatch):
+    from cs_heads.measure import engine
+
+    monkeypatch.setattr(engine, "score_tokens", OutOfMemoryOver(0, None, RuntimeError("shape mismatch")))
+    with pytest.raises(RuntimeError, match="shape mismatch"):
+        Experiment(load("llama"), completion_task())(some_masks(1))
+
+
+def test_the_vocabulary_bounds_a_batch(load, monkeypatch):
+    """However generous the tokens, no forward makes more logits than the limit."""
+    from cs_heads.measure import engine
+
+    vocabulary = load("llama").cfg.d_vocab
+    monkeypatch.setattr(engine, "_MAX_LOGITS", 8 * vocabulary)
+    spy = OutOfMemoryOver(10_000, engine.score_tokens)
+    monkeypatch.setattr(engine, "score_tokens", spy)
+    Experiment(load("llama"), choice_task(), batch_tokens=10**6)(some_masks(3))
+    assert max(spy.rows) <= 8
+
+
+def test_wrong_masks_and_examples_are_refused_before_the_model_runs(load):
+    experiment = Experiment(load("llama"), completion_task())
+    with pytest.raises(ValueError, match=r"layer, head = \(3, 4\), got shape \(1, 4, 3\): the masks are of another grid"):
+        experiment(np.zeros((1, 4, 3), dtype=bool))
+    with pytest.raises(ValueError, match="masks must hold at least one row"):
+        experiment(np.zeros((0, *SHAPE), dtype=bool))
+    with pytest.raises(ValueError, match=r"examples must be in 0\.\.8, got 0\.\.9"):
+        experiment(some_masks(1), np.array([[0, 9]]))
+    assert experiment.spent == 0
+
+
+def test_an_example_longer_than_the_context_is_named(load):
+    records = [{"prompt": "the cat", "target": " runs"}, {"prompt": "the cat " * 40, "target": " runs"}]
+    with pytest.raises(ValueError, match="example 1: 81 tokens do not fit into the model's context of 64"):
+        Experiment(load("llama"), Task.from_records(records))
+
+
+def test_a_merge_over_the_border_is_said_aloud(load):
+    """"run" and "s" become the one token "runs": scored, and warned of."""
+    records = [{"prompt": "the cat run", "choices": ["s .", " ."], "answer": 0}]
+    with pytest.warns(UserWarning, match="in 1 of 1 examples the tokenizer merges the end of the prompt"):
+        Experiment(load("llama"), Task.from_records(records, name="plural"))
+
+
+def test_provenance_names_model_task_and_versions(load):
+    origin = Experiment(load("llama"), choice_task()).provenance()
+    assert origin["task"]["identity"] == choice_task().identity
+    assert origin["model"]["grid"] == [N_LAYERS, N_HEADS]
+    assert {"cs_heads", "prepend_bos"} <= set(origin)
+
+
+def test_an_experiment_obeys_the_protocol_of_the_methods(load):
+    assert isinstance(Experiment(load("llama"), choice_task()), ExperimentLike)
+
+
+def test_a_batch_without_tokens_is_refused(load):
+    with pytest.raises(ValueError, match="batch_tokens must be 1 or more, got 0"):
+        Experiment(load("llama"), choice_task(), batch_tokens=0)
