@@ -37,8 +37,9 @@ def load(folders):
     def model(architecture: str, backend: str = "bridge"):
         if (architecture, backend) not in loaded:
             loaded[architecture, backend] = load_model(folders(architecture), device="cpu", backend=backend)
-            # transformers makes Qwen2's own tokenizer class of any tokenizer found beside a Qwen2 model.
-            loaded[architecture, backend].tokenizer = load_tokenizer(folders(architecture))
+            # Beside a Qwen2 model transformers turns any tokenizer into Qwen2's own class, words or not.
+            if architecture == "qwen2":
+                loaded[architecture, backend].tokenizer = load_tokenizer(folders("llama"))
         return loaded[architecture, backend]
 
     return model

@@ -16,7 +16,28 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-WORDS = "the a cat dog bird king runs run sees see sleeps big small red one two three four . ,".split()
+WORDS = [
+    "the",
+    "a",
+    "cat",
+    "dog",
+    "bird",
+    "king",
+    "runs",
+    "run",
+    "sees",
+    "see",
+    "sleeps",
+    "big",
+    "small",
+    "red",
+    "one",
+    "two",
+    "three",
+    "four",
+    ".",
+    ",",
+]
 ARCHITECTURES = ("gpt2", "llama", "qwen2")
 N_LAYERS, N_HEADS = 3, 4
 
@@ -72,7 +93,7 @@ def save_model(architecture: str, folder: Path, seed: int = 0) -> Path:
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
-    """The tokenizer beside a saved model, whatever the model's type."""
+    """The tokenizer beside a saved model."""
     return PreTrainedTokenizerFast.from_pretrained(folder)
 
 

@@ -93,8 +93,9 @@ def test_gradients_reach_the_gates(load, backend):
 
 
 def test_gates_of_another_grid_are_refused(load):
-    with pytest.raises(ValueError, match=r"gates must be \[batch, 3, 4\], got \[1, 4, 3\]"), gated(
-        load("llama"), torch.ones(1, 4, 3)
+    with (
+        pytest.raises(ValueError, match=r"gates must be \[batch, 3, 4\], got \[1, 4, 3\]"),
+        gated(load("llama"), torch.ones(1, 4, 3)),
     ):
         pass
 

@@ -147,10 +147,13 @@ def test_acc_norm_divides_by_characters(load):
     assert Experiment(model, normalised).baseline().tolist() == acc_norm
 
 
+OUT_OF_MEMORY = torch.OutOfMemoryError("CUDA out of memory.")
+
+
 class OutOfMemoryOver:
     """Stands before ``score_tokens`` and has memory for so many padded tokens only."""
 
-    def __init__(self, n_tokens, then, error=torch.OutOfMemoryError("CUDA out of memory.")):
+    def __init__(self, n_tokens, then, error=OUT_OF_MEMORY):
         self.n_tokens, self.then, self.error, self.sizes, self.rows = n_tokens, then, error, [], []
 
     def __call__(self, model, prompts, targets, gates):
@@ -164,7 +167,7 @@ class OutOfMemoryOver:
 
 @pytest.mark.parametrize(
     "error",
-    [torch.OutOfMemoryError("CUDA out of memory."), RuntimeError("DefaultCPUAllocator: can't allocate memory")],
+    [OUT_OF_MEMORY, RuntimeError("DefaultCPUAllocator: can't allocate memory")],
 )
 def test_a_batch_that_does_not_fit_is_halved(load, monkeypatch, error):
     from cs_heads.measure import engine
@@ -242,7 +245,9 @@ def test_the_vocabulary_bounds_a_batch(load, monkeypatch):
 
 def test_wrong_masks_and_examples_are_refused_before_the_model_runs(load):
     experiment = Experiment(load("llama"), completion_task())
-    with pytest.raises(ValueError, match=r"layer, head = \(3, 4\), got shape \(1, 4, 3\): the masks are of another grid"):
+    with pytest.raises(
+        ValueError, match=r"layer, head = \(3, 4\), got shape \(1, 4, 3\): the masks are of another grid"
+    ):
         experiment(np.zeros((1, 4, 3), dtype=bool))
     with pytest.raises(ValueError, match="masks must hold at least one row"):
         experiment(np.zeros((0, *SHAPE), dtype=bool))
@@ -258,7 +263,7 @@ def test_an_example_longer_than_the_context_is_named(load):
 
 
 def test_a_merge_over_the_border_is_said_aloud(load):
-    """"run" and "s" become the one token "runs": scored, and warned of."""
+    """ "run" and "s" become the one token "runs": scored, and warned of."""
     records = [{"prompt": "the cat run", "choices": ["s .", " ."], "answer": 0}]
     with pytest.warns(UserWarning, match="in 1 of 1 examples the tokenizer merges the end of the prompt"):
         Experiment(load("llama"), Task.from_records(records, name="plural"))
