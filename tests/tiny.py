@@ -5,6 +5,8 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
     GPTNeoConfig,
@@ -16,28 +18,10 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-WORDS = [
-    "the",
-    "a",
-    "cat",
-    "dog",
-    "bird",
-    "king",
-    "runs",
-    "run",
-    "sees",
-    "see",
-    "sleeps",
-    "big",
-    "small",
-    "red",
-    "one",
-    "two",
-    "three",
-    "four",
-    ".",
-    ",",
-]
+WORDS = (
+    *("the", "a", "cat", "dog", "bird", "king", "run", "runs", "see", "sees"),
+    *("sleeps", "big", "small", "red", "one", "two", "three", "four", ".", ","),
+)
 ARCHITECTURES = ("gpt2", "llama", "qwen2")
 N_LAYERS, N_HEADS = 3, 4
 
@@ -75,6 +59,10 @@ def make_hf_model(architecture: str, seed: int = 0) -> torch.nn.Module:
         model = GPTNeoForCausalLM(
             GPTNeoConfig(num_layers=3, num_heads=4, hidden_size=32, vocab_size=vocab, attention_types=layers)
         )
+    elif architecture == "gemma2":
+        # Small caps, so that a missing one shows.
+        caps = {"final_logit_softcapping": 3.0, "attn_logit_softcapping": 2.0}
+        model = Gemma2ForCausalLM(Gemma2Config(**gqa, **caps, head_dim=8, query_pre_attn_scalar=8, sliding_window=4))
     elif architecture == "llama":
         model = LlamaForCausalLM(LlamaConfig(**gqa))
     else:

@@ -38,6 +38,36 @@ def test_scores_of_a_mixed_batch_equal_plain_hugging_face(load, backend, archite
     assert scores.greedy.tolist() == [greedy for _, greedy in plain]
 
 
+def test_soft_caps_and_sliding_windows_are_those_of_plain_hugging_face(load):
+    """Gemma 2 caps attention and final logits and slides its window on every other layer."""
+    prompts, targets, masks = random_rows(np.random.default_rng(3), 8)
+    scores = score_tokens(load("gemma2"), prompts, targets, gates_of(masks))
+    hf = make_hf_model("gemma2")
+    plain = [plain_score(hf, *row)[0] for row in zip(prompts, targets, masks, strict=True)]
+    np.testing.assert_allclose(scores.logprob, plain, atol=1e-4)
+
+
+@pytest.mark.parametrize("padding_side", ["left", "right"])
+def test_native_bridges_score_a_batch_as_row_by_row(padding_side):
+    """A model TransformerLens builds itself, with no Hugging Face model inside."""
+    from transformer_lens.model_bridge import TransformerBridge
+
+    model = TransformerBridge.boot_native(
+        {"n_layers": 3, "n_heads": 4, "d_model": 32, "d_head": 8, "d_mlp": 48, "d_vocab": 23, "n_ctx": 32}
+        | {"act_fn": "gelu", "normalization_type": "LN"},
+        device="cpu",
+    )
+    prompts, targets, masks = random_rows(np.random.default_rng(4), 6)
+    together = score_tokens(model, prompts, targets, gates_of(masks), padding_side).logprob
+    alone = [
+        score_tokens(model, [prompt], [target], gates_of(mask[None])).logprob[0]
+        for prompt, target, mask in zip(prompts, targets, masks, strict=True)
+    ]
+    np.testing.assert_allclose(together, alone, atol=1e-4)
+    intact = score_tokens(model, prompts, targets).logprob
+    assert (np.abs(together - intact) > 1e-4).all()
+
+
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_intact_rows_equal_the_model_without_gates(load, backend, architecture):
     prompts, targets, _ = random_rows(np.random.default_rng(1), 6)
