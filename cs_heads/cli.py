@@ -24,9 +24,10 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status, 2 for bad input."""
     options = _parser().parse_args(arguments)
-    warnings.showwarning = _print_warning
     try:
-        options.run(options)
+        with warnings.catch_warnings():
+            warnings.showwarning = _print_warning
+            options.run(options)
     except (ValueError, OSError, MemoryError) as error:
         print(f"cs-heads: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2

@@ -135,6 +135,8 @@ def confirm(
     n_random: int = 8,
     seed: int = 0,
     progress: bool | None = None,
+    batch_tokens: int | None = None,
+    prepend_bos: bool | None = None,
 ) -> Confirmation:
     """Ablate ``heads`` on up to ``n`` unseen examples, beside ``n_random`` random sets of the same layers.
 
@@ -144,7 +146,8 @@ def confirm(
     held against: any ablation does some harm. ``controls`` are other tasks, for specificity. Costs
     ``(2 + n_random) × n`` example-evaluations and ``2 × n`` for each control.
 
-    The examples are those the task holds out; a task without any, a head outside the grid or one
+    ``progress``, ``batch_tokens`` and ``prepend_bos`` are those of ``Experiment``. The examples are those
+    the task holds out; a task without any, a head outside the grid or one
     named twice raises ``ValueError`` before the model runs.
     """
     from cs_heads.measure.experiment import Experiment
@@ -153,13 +156,14 @@ def confirm(
         if value < 1:
             raise ValueError(f"{name} must be 1 or more, got {value}")
     sides = [confirming_side(each).take(n) for each in (task, *controls)]
-    experiment = Experiment(model, sides[0], progress=progress)
+    settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
+    experiment = Experiment(model, sides[0], **settings)
     grid = experiment.grid
     found = grid.mask(heads)
     if found.sum() != len(heads):
         raise ValueError(f"heads must differ from each other, got {', '.join(map(str, heads))}")
     check_k(len(heads), grid.size)
-    others = [Experiment(experiment.model, side, progress=progress) for side in sides[1:]]
+    others = [Experiment(experiment.model, side, **settings) for side in sides[1:]]
 
     intact = np.zeros(grid.shape, dtype=bool)
     random_sets = _same_layers(grid, found, n_random, np.random.default_rng(seed))

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from scipy.stats import binomtest
 
 from cs_heads.methods.compressed_sensing import compressed_sensing
@@ -40,32 +40,55 @@ def find_heads(
     method: str = "css",
     seed: int = 0,
     progress: bool | None = None,
+    batch_tokens: int | None = None,
+    prepend_bos: bool | None = None,
     **options: Any,
 ) -> HeadRanking:
     """Rank the heads of ``model`` by how much ``task`` rests on them.
 
     Measures on the finding side of the task (a whole task is split by default, see ``Task.split``),
     so that ``confirm`` has unseen examples. ``options`` go to the method, as in
-    ``find_heads(model, task, n_masks=200)``. ``k`` is the number of heads you mean to use.
+    ``find_heads(model, task, n_masks=200)``. ``k`` is the number of heads you mean to use; ``progress``,
+    ``batch_tokens`` and ``prepend_bos`` are those of ``Experiment``.
 
-    The intact model runs first: where it does not beat chance, or answers fewer than 20 examples
-    right, ``BaselineTooLowError`` is raised and no mask is spent. An unknown method, or a ``k`` that
-    leaves no random heads to compare with, raises ``ValueError`` before the model runs.
+    The intact model runs before any mask: where it does not beat chance, or answers fewer than 20 examples
+    right, ``BaselineTooLowError`` is raised and no mask is spent. An unknown method, a
+    wrong option, or a ``k`` that leaves no random heads to compare with, raises before the model runs.
     """
     from cs_heads.measure.experiment import Experiment
 
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
-    experiment = Experiment(model, finding_side(task), progress=progress)
+    experiment = Experiment(
+        model, finding_side(task), progress=progress, batch_tokens=batch_tokens, prepend_bos=prepend_bos
+    )
     check_k(k, experiment.grid.size)
-    baseline, note = check_baseline(experiment)
-    ranking = METHODS[method](experiment, seed=seed, **options)
+    checked = _BaselineFirst(experiment)
+    ranking = METHODS[method](checked, seed=seed, **options)
     return replace(
         ranking,
         spent=ranking.spent + experiment.n_examples,
-        provenance={**ranking.provenance, "baseline": baseline, "k": k, "seed": seed},
-        notes=(*note, *ranking.notes),
+        provenance={**ranking.provenance, "baseline": float(experiment.baseline().mean()), "k": k, "seed": seed},
+        notes=(*checked.notes, *ranking.notes),
     )
+
+
+class _BaselineFirst:
+    """An experiment whose intact run comes before its first mask, and after the method has read its arguments."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self.experiment = experiment
+        self.grid, self.n_examples, self.provenance = experiment.grid, experiment.n_examples, experiment.provenance
+        self.notes: tuple[str, ...] = ()
+        self._checked = False
+
+    def __call__(
+        self, masks: Bool[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"] | None = None
+    ) -> Float[np.ndarray, "row k"]:
+        if not self._checked:
+            self.notes = check_baseline(self.experiment)
+            self._checked = True
+        return self.experiment(masks, examples)
 
 
 def check_k(k: int, n_heads: int) -> None:
@@ -77,15 +100,15 @@ def check_k(k: int, n_heads: int) -> None:
         )
 
 
-def check_baseline(experiment: Experiment) -> tuple[float, tuple[str, ...]]:
-    """Mean score of the intact model and a note where it is thin; raises ``BaselineTooLowError``."""
+def check_baseline(experiment: Experiment) -> tuple[str, ...]:
+    """A note where the intact model answers few examples right; raises ``BaselineTooLowError`` where too few."""
     scores = experiment.baseline()
     reason = too_low(scores, experiment.task.chance)
     if reason:
         raise BaselineTooLowError(f"task {experiment.task.name!r}: {reason}; use a model that can do the task")
     correct = int(scores.sum())
     note = f"the intact model answers only {correct} examples right: {FEW_CORRECT} or more rank heads better"
-    return float(scores.mean()), (note,) if correct < FEW_CORRECT else ()
+    return (note,) if correct < FEW_CORRECT else ()
 
 
 def too_low(scores: Float[np.ndarray, " example"], chance: float) -> str | None:
