@@ -61,7 +61,15 @@ def _parser() -> _Parser:
     add("--out", type=Path, default=None, metavar="DIR", help="write result.json, ranking.json and heads.png there")
     add("--json", action="store_true", help="print one JSON object")
     find.set_defaults(run=_find)
+    tasks = commands.add_parser("tasks", help="list the built-in tasks, one a line")
+    tasks.set_defaults(run=_tasks)
     return parser
+
+
+def _tasks(_: argparse.Namespace) -> None:
+    from cs_heads.tasks import builtin_tasks
+
+    print("\n".join(builtin_tasks()))
 
 
 def _find(options: argparse.Namespace) -> None:
@@ -71,6 +79,8 @@ def _find(options: argparse.Namespace) -> None:
     # What can be refused is refused before a model is loaded.
     if options.method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, got {options.method!r}")
+    if options.seed < 0:
+        raise ValueError(f"seed must be 0 or more, got {options.seed}")
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
     task = cs.load_task(options.task, n=options.n, seed=options.seed)
@@ -128,19 +138,18 @@ def _print_result(result: dict[str, Any], found: HeadRanking, proof: Confirmatio
 
 
 def _write(folder: Path, k: int, result: dict[str, Any], found: HeadRanking, quiet: bool) -> None:
-    from matplotlib.figure import Figure
-
-    from cs_heads.views.head_map import plot_heads
+    from cs_heads.views.head_map import save_head_map
 
     (folder / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     found.save(folder / "ranking.json")
-    grid = found.grid
-    figure = Figure(figsize=(2.5 + 0.3 * grid.n_heads, 1.6 + 0.3 * grid.n_layers), layout="constrained")
-    plot_heads(found, k, figure.subplots())
-    figure.savefig(folder / "heads.png", dpi=150)
+    save_head_map(found, folder / "heads.png", k)
     if not quiet:
         print(f"written: {folder / 'result.json'}, {folder / 'ranking.json'}, {folder / 'heads.png'}")
 
 
 def _print_warning(message: Any, *_: Any, **__: Any) -> None:
     print(f"cs-heads: warning: {' '.join(str(message).split())}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

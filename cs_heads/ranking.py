@@ -114,6 +114,9 @@ class HeadRanking:
             raise ValueError(f"path {str(path)!r} is no saved ranking: {error}") from error
         if not isinstance(record, dict) or record.get("format") != "cs-heads ranking":
             raise ValueError(f"path {str(path)!r} is no saved ranking")
+        missing = {"version", "method", "importance", "spent"} - record.keys()
+        if missing:
+            raise ValueError(f"path {str(path)!r} is no saved ranking: it has no {', '.join(sorted(missing))}")
         if record["version"] > FORMAT_VERSION:
             raise ValueError(
                 f"path {str(path)!r} has ranking format {record['version']}; this version of cs-heads reads "

@@ -4,12 +4,18 @@ import os
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["MPLBACKEND"] = "Agg"
 
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.tiny import load_tokenizer, save_model
+
+# The same examples in every run, and no limit in time that a busy machine could break.
+settings.register_profile("suite", derandomize=True, deadline=None)
+settings.load_profile("suite")
 
 BACKENDS = ("bridge", "hooked") if version("transformer-lens").startswith("3.") else ("bridge",)
 
@@ -43,6 +49,22 @@ def load(folders):
         return loaded[architecture, backend]
 
     return model
+
+
+@pytest.fixture(scope="session")
+def known_folder(tmp_path_factory) -> Path:
+    """The folder of the tiny model whose working heads are known."""
+    from tests.known_heads import save_model_with_known_heads
+
+    return save_model_with_known_heads(tmp_path_factory.mktemp("known"))
+
+
+@pytest.fixture(scope="session")
+def load_known(known_folder):
+    """The tiny model whose working heads are known, by backend, loaded once."""
+    from cs_heads.lens import load_model
+
+    return cache(lambda backend="bridge": load_model(known_folder, device="cpu", backend=backend))
 
 
 @pytest.fixture(params=BACKENDS)

@@ -46,9 +46,7 @@ def own_answers(model: Any, n: int, seed: int = 0) -> list[dict]:
 def hopeless_records(n: int, seed: int = 0) -> list[dict]:
     """Choice records whose answers are drawn by lot: no model beats chance."""
     rng = np.random.default_rng(seed)
-    return [
-        {"prompt": sentence(rng), "choices": [" cat", " dog"], "answer": int(rng.integers(2))} for _ in range(n)
-    ]
+    return [{"prompt": sentence(rng), "choices": [" cat", " dog"], "answer": int(rng.integers(2))} for _ in range(n)]
 
 
 @contextmanager

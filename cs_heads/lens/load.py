@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,6 +13,8 @@ from typing import Any
 import torch
 
 from cs_heads.lens.model import check_model
+
+DEMO = Path(__file__).parents[1] / "demo" / "weights"
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -25,8 +28,9 @@ def load_model(
 ) -> Any:
     """A TransformerLens model whose heads can be ablated: nothing folded, nothing centred.
 
-    ``name_or_path`` is a Hugging Face name, a local folder in Hugging Face form, or your own
-    TransformerLens model, which is checked and returned as it is. ``backend="bridge"`` loads a
+    ``name_or_path`` is ``"demo"`` (the model that comes with cs-heads), a Hugging Face name, a local
+    folder in Hugging Face form, or your own TransformerLens model, which is checked and returned as
+    it is. ``backend="bridge"`` loads a
     ``TransformerBridge`` and so does ``"auto"``; ``"hooked"`` a ``HookedTransformer``, on
     TransformerLens 3. The device is CUDA where there is one, the dtype float32. An unknown model,
     device, dtype or backend raises ``ValueError``.
@@ -37,14 +41,15 @@ def load_model(
     if backend not in ("auto", "bridge", "hooked"):
         raise ValueError(f"backend must be 'auto', 'bridge' or 'hooked', got {backend!r}")
     name, device, dtype = str(name_or_path), _device(device), _dtype(dtype)
-    folder = Path(name)
+    folder = DEMO if name == "demo" else Path(name)
     if folder.exists() and not (folder / "config.json").is_file():
         raise ValueError(f"model folder {name!r} has no config.json: it must be in Hugging Face form")
     load = _load_hooked if backend == "hooked" else _load_bridge
     try:
         # Loaders report on standard output, which belongs to the caller.
-        with redirect_stdout(sys.stderr):
-            model = load(name, device, dtype, revision)
+        with redirect_stdout(sys.stderr), _no_bars_in_files():
+            model = load(str(folder) if folder.exists() else name, device, dtype, revision)
+        model.cfg.model_name = name
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ValueError(
@@ -54,6 +59,21 @@ def load_model(
         ) from error
     check_model(model)
     return model
+
+
+@contextmanager
+def _no_bars_in_files() -> Iterator[None]:
+    """Hugging Face draws its bars also where standard error is a file; here they follow our own: in terminals alone."""
+    from transformers.utils import logging
+
+    hide = logging.is_progress_bar_enabled() and not sys.stderr.isatty()
+    if hide:
+        logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if hide:
+            logging.enable_progress_bar()
 
 
 def _load_bridge(name: str, device: torch.device, dtype: torch.dtype, revision: str | None) -> Any:
@@ -91,7 +111,6 @@ def _load_hooked_folder(cls: Any, folder: Path, device: torch.device, dtype: tor
         (Path(neutral) / "config.json").write_text(json.dumps(config, default=str))
         cfg = loading.get_pretrained_model_config(neutral, device=device, dtype=dtype)
         weights = loading.get_pretrained_state_dict(neutral, cfg, hf_model=source, dtype=dtype)
-    cfg.model_name = str(folder)
     model = cls(cfg, AutoTokenizer.from_pretrained(folder), move_to_device=False)
     model.load_and_process_state_dict(
         weights,

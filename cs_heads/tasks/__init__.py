@@ -1,5 +1,6 @@
 """What a capability is: examples, prompts, how an answer is scored. Knows no model and no mask."""
 
+from cs_heads.tasks.load import builtin_tasks as builtin_tasks
 from cs_heads.tasks.load import load_task as load_task
 from cs_heads.tasks.load import whole_task as whole_task
 from cs_heads.tasks.task import Example as Example

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import difflib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,13 @@ from cs_heads.tasks.task import Task
 
 FORMATS = (".jsonl", ".csv")
 
-BUILTIN: dict[str, Callable[[], Task]] = {}
-"""Built-in tasks: name → a function that makes the whole task."""
+FAMILIES = {"demo": "cs_heads.demo.tasks"}
+"""Families of built-in tasks: first part of the name → the module with its ``names()`` and ``load(name, n, seed)``."""
+
+
+def builtin_tasks() -> tuple[str, ...]:
+    """The names of all built-in tasks, ``family/name``."""
+    return tuple(f"{family}/{name}" for family, module in FAMILIES.items() for name in import_module(module).names())
 
 
 def load_task(name_or_path: str | Path, n: int | None = None, seed: int = 0) -> Task:
@@ -24,21 +30,30 @@ def load_task(name_or_path: str | Path, n: int | None = None, seed: int = 0) -> 
     ``choices`` written as a JSON list. ``n`` examples (default 100, or half of a small task) are
     chosen with ``seed`` to find heads with. An unknown name, a missing file or a malformed record
     raises ``ValueError``, naming the line.
+
+    >>> task = load_task("demo/capitals", n=100, seed=0)
+    >>> len(task), task.role, task.held_out.role
+    (100, 'finding', 'confirming')
     """
+    name = str(name_or_path)
+    family, _, rest = name.partition("/")
+    if family in FAMILIES and rest in import_module(FAMILIES[family]).names():
+        task: Task = import_module(FAMILIES[family]).load(rest, n, seed)
+        return task
     return whole_task(name_or_path).split(n, seed)[0]
 
 
-def whole_task(name_or_path: str | Path) -> Task:
-    """Every example of a built-in task or a JSONL/CSV file, unsplit; raises as ``load_task`` does."""
-    name = str(name_or_path)
-    if name in BUILTIN:
-        return BUILTIN[name]()
-    path = Path(name_or_path)
+def whole_task(path: str | Path) -> Task:
+    """Every example of a JSONL/CSV file, unsplit; raises as ``load_task`` does."""
+    name, path = str(path), Path(path)
     if path.suffix.lower() not in FORMATS and not path.exists():
-        close = difflib.get_close_matches(name, BUILTIN, n=1)
+        known = builtin_tasks()
+        close = difflib.get_close_matches(name, known, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
-        known = f"built-in tasks: {', '.join(sorted(BUILTIN))}" if BUILTIN else "there is no built-in task"
-        raise ValueError(f"task {name!r} is unknown{hint} ({known}; a task file ends in {' or '.join(FORMATS)})")
+        raise ValueError(
+            f"task {name!r} is unknown{hint} (built-in tasks: {', '.join(known)}; "
+            f"a task file ends in {' or '.join(FORMATS)})"
+        )
     if not path.is_file():
         raise ValueError(f"task file {name!r} does not exist" if not path.exists() else f"task {name!r} is no file")
     if path.suffix.lower() not in FORMATS:

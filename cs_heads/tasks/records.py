@@ -10,9 +10,7 @@ import numpy as np
 FORMS = '{"prompt", "choices", "answer"} or {"prompt", "target"}'
 
 
-def read_record(
-    record: Mapping[str, Any], place: str
-) -> tuple[Literal["choice", "completion"], str, tuple[str, ...], int]:
+def read_record(record: Any, place: str) -> tuple[Literal["choice", "completion"], str, tuple[str, ...], int]:
     """Kind, prompt, continuations and answer of one record; a malformed one raises ``ValueError`` naming ``place``."""
     if not isinstance(record, Mapping):
         raise ValueError(f"{place}: a record must be an object {FORMS}, got {type(record).__name__}")

@@ -171,8 +171,21 @@ class Task:
         for rank, index in enumerate(order):
             fits = len(finding) + len(shuffled[index]) <= n and rank < len(order) - 1
             (finding if fits or not finding else confirming).extend(shuffled[index])
-        held_out = replace(self, examples=tuple(confirming), role="confirming")
-        return replace(self, examples=tuple(finding), role="finding", held_out=held_out), held_out
+        kept = replace(self, examples=tuple(finding)).holding_out(replace(self, examples=tuple(confirming)))
+        assert kept.held_out is not None
+        return kept, kept.held_out
+
+    def holding_out(self, unseen: Task) -> Task:
+        """The finding side made of this task, with ``unseen`` to confirm on; shared examples raise ``ValueError``."""
+        shared = {e.identity for e in self.examples} & {e.identity for e in unseen.examples}
+        if shared:
+            raise ValueError(
+                f"unseen must share no example with task {self.name!r}; {len(shared)} of its examples are in both"
+            )
+        if unseen.kind != self.kind or unseen.length_normalised != self.length_normalised:
+            raise ValueError(f"unseen must be scored as task {self.name!r} is ({self.kind}), got {unseen.kind}")
+        held_out = replace(unseen, role="confirming", held_out=None)
+        return replace(self, role="finding", held_out=held_out)
 
     def take(self, n: int) -> Task:
         """The first ``n`` examples, in the same role; all of them where there are fewer."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cs_heads.heads import HeadGrid
 from cs_heads.ranking import HeadRanking
 
 if TYPE_CHECKING:
@@ -19,13 +21,13 @@ def plot_heads(ranking: HeadRanking, k: int = 5, ax: Axes | None = None) -> Axes
     symmetric about zero. Fewer than ``k`` heads are framed where fewer have an importance above
     zero. Returns the axes; ``ax.figure.savefig`` writes the picture.
     """
-    from matplotlib import pyplot as plt
     from matplotlib.patches import Rectangle
 
     grid = ranking.grid
     if ax is None:
-        size = (min(14, 2.5 + 0.3 * grid.n_heads), min(11, 1.6 + 0.3 * grid.n_layers))
-        ax = plt.subplots(figsize=size, layout="constrained")[1]
+        from matplotlib import pyplot as plt
+
+        ax = plt.subplots(figsize=_size(grid), layout="constrained")[1]
     limit = float(np.abs(ranking.importance).max()) or 1.0
     image = ax.imshow(ranking.importance, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="equal")
     ax.figure.colorbar(image, ax=ax, label="importance (points of score)", shrink=0.8)
@@ -43,6 +45,19 @@ def plot_heads(ranking: HeadRanking, k: int = 5, ax: Axes | None = None) -> Axes
     task = ranking.provenance.get("task", {}).get("name")
     ax.set_title(ranking.method if task is None else f"{task} ({ranking.method})", fontsize=10)
     return ax
+
+
+def save_head_map(ranking: HeadRanking, path: str | Path, k: int = 5) -> None:
+    """Write the picture of ``plot_heads`` to a file, past pyplot: no window, no figure left open."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=_size(ranking.grid), layout="constrained")
+    plot_heads(ranking, k, figure.subplots())
+    figure.savefig(path, dpi=150)
+
+
+def _size(grid: HeadGrid) -> tuple[float, float]:
+    return min(14.0, 2.5 + 0.3 * grid.n_heads), min(11.0, 1.6 + 0.3 * grid.n_layers)
 
 
 def _ticks(n: int) -> range:

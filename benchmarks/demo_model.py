@@ -1,0 +1,138 @@
+"""Search the demo model for the heads of each skill, blindly, and hold the answers against the planted truth.
+
+    python benchmarks/demo_model.py --seeds 0 1 2 --out demo_model.json
+
+The searches see "find" examples alone and are fixed in advance: CSS with 100 and 200 masks of density .05
+and alpha .01; one-shot greedy (every single head); iterative greedy (five such rounds, each with the heads
+chosen so far off). Five heads are returned each time and ablated on "confirm" examples of every skill.
+Prints two tables in Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from tqdm.auto import tqdm
+
+import cs_heads as cs
+from cs_heads.demo import SKILLS, planted_heads
+
+K = 5
+N_FIND = 100
+N_CONFIRM = 300
+
+Search = tuple[list[cs.Head], int]
+"""The heads found and the example-evaluations they cost."""
+
+
+def css(experiment: cs.Experiment, seed: int, n_masks: int) -> Search:
+    """The library's compressed sensing with the stratified design."""
+    ranking = cs.methods.compressed_sensing(experiment, n_masks=n_masks, density=0.05, seed=seed)
+    return ranking.top(K), ranking.spent
+
+
+def greedy(experiment: cs.Experiment, rounds: int) -> Search:
+    """Sweeps over all heads not chosen yet; the last one fills up to K, of equal heads the lower index first."""
+    chosen: list[cs.Head] = []
+    spent = 0
+    for number in range(rounds):
+        candidates = [head for head in experiment.grid if head not in chosen]
+        scores = experiment(cs.masks.explicit(experiment.grid, [[*chosen, head] for head in candidates])).mean(axis=1)
+        spent += len(candidates) * experiment.n_examples
+        wanted = 1 if number < rounds - 1 else K - len(chosen)
+        chosen += [candidates[i] for i in np.argsort(scores, kind="stable")[:wanted]]
+    return chosen, spent
+
+
+METHODS: dict[str, Callable[[cs.Experiment, int], Search]] = {
+    "CSS, 100 masks": lambda experiment, seed: css(experiment, seed, 100),
+    "CSS, 200 masks": lambda experiment, seed: css(experiment, seed, 200),
+    "one-shot greedy": lambda experiment, _: greedy(experiment, 1),
+    "iterative greedy": lambda experiment, _: greedy(experiment, K),
+}
+
+
+def main() -> None:
+    """Run the searches, print the tables, write every figure."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--out", type=Path, default=None, help="JSON file of every search")
+    options = parser.parse_args()
+    model = cs.load_model("demo")
+    confirm = {skill: cs.Experiment(model, confirming_task(skill, N_CONFIRM), progress=False) for skill in SKILLS}
+    rows: list[dict[str, Any]] = []
+    bar = tqdm(total=len(options.seeds) * len(SKILLS) * len(options.methods))
+    for seed in options.seeds:
+        for skill in SKILLS:
+            task = cs.load_task(f"demo/{skill}", n=N_FIND, seed=seed)
+            experiment = cs.Experiment(model, task, progress=False)
+            for method in options.methods:
+                heads, spent = METHODS[method](experiment, seed)
+                rows.append({"method": method, "seed": seed, "skill": skill, "heads": [str(h) for h in heads]})
+                rows[-1] |= {"spent": spent, **judged(heads, skill, confirm)}
+                bar.update()
+                bar.write(json.dumps(rows[-1]))
+                if options.out is not None:
+                    options.out.write_text(json.dumps(rows, indent=1) + "\n")
+    frame = pd.DataFrame(rows)
+    accuracy = {skill: float(experiment.baseline().mean()) for skill, experiment in confirm.items()}
+    print(skill_table(frame, accuracy), recall_table(frame), sep="\n\n")
+
+
+def confirming_task(skill: str, n: int) -> cs.Task:
+    """``n`` confirming examples, the same for every search."""
+    held_out = cs.load_task(f"demo/{skill}", n=1, seed=0).held_out
+    assert held_out is not None
+    return held_out.take(n)
+
+
+def judged(heads: list[cs.Head], skill: str, confirm: dict[str, cs.Experiment]) -> dict[str, Any]:
+    """Recall of the planted heads, and the drop of the skill itself and of the other skill that suffers most."""
+    drops = {}
+    for name, experiment in confirm.items():
+        mask = experiment.grid.mask(heads)[None]
+        drops[name] = float(experiment.baseline().mean() - experiment(mask).mean())
+    own = drops.pop(skill)
+    worst = max(drops, key=lambda name: drops[name])
+    recall = len({*heads} & {*planted_heads(skill)}) / K
+    return {"recall": recall, "own": own, "worst": drops[worst], "worst_skill": worst}
+
+
+def skill_table(frame: pd.DataFrame, accuracy: dict[str, float]) -> str:
+    """Accuracy, and own drop / worst other drop in points of the five heads of CSS with 200 masks, by seed."""
+    frame = frame[frame.method == "CSS, 200 masks"]
+    seeds = sorted(frame.seed.unique())
+    lines = [
+        "| skill | accuracy | " + " | ".join(f"seed {seed}: own / worst other (recall)" for seed in seeds) + " |",
+        "|---|---|" + "---|" * len(seeds),
+    ]
+    for skill in SKILLS:
+        cells = [
+            f"{100 * row.own:.0f} / {100 * row.worst:.0f} {row.worst_skill} ({row.recall:.1f})"
+            for seed in seeds
+            for row in frame[(frame.skill == skill) & (frame.seed == seed)].itertuples()
+        ]
+        lines.append(f"| {skill} | {accuracy[skill]:.3f} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def recall_table(frame: pd.DataFrame) -> str:
+    """Mean recall of the planted heads and mean own drop by method, with its cost."""
+    lines = ["| method | searches | recall@5 | own drop | example-evaluations |", "|---|---|---|---|---|"]
+    for method, rows in frame.groupby("method", sort=False):
+        lines.append(
+            f"| {method} | {len(rows)} | {rows.recall.mean():.2f} | {100 * rows.own.mean():.0f} | "
+            f"{rows.spent.mean():,.0f} |"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""Gates on the heads of a Hugging Face Llama, one set per row, and the random gates that training uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from transformers import LlamaForCausalLM
+
+from cs_heads.demo import planting
+from cs_heads.demo.skills import SKILLS
+
+
+class Gated:
+    """A model whose heads can be switched off per row: z, the input of `o_proj`, is multiplied by a gate.
+
+    Use as a context manager; the hooks are gone afterwards.
+    """
+
+    def __init__(self, model: LlamaForCausalLM) -> None:
+        self.model = model
+        self._gates: Tensor | None = None
+        self._handles: list[torch.utils.hooks.RemovableHandle] = []
+
+    def __enter__(self) -> Gated:
+        for number, layer in enumerate(self.model.model.layers):
+            self._handles.append(layer.self_attn.o_proj.register_forward_pre_hook(self._hook(number)))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    def _hook(self, layer: int) -> Callable[[torch.nn.Module, tuple[Tensor, ...]], tuple[Tensor]]:
+        def gate(_: torch.nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor]:
+            (z,) = args
+            if self._gates is None:
+                return (z,)
+            gates = self._gates[:, layer]
+            return ((z.unflatten(-1, (gates.shape[1], -1)) * gates[:, None, :, None]).flatten(-2),)
+
+        return gate
+
+    def __call__(
+        self,
+        ids: Int[Tensor, "row pos"],
+        last: Int[Tensor, " row"],
+        gates: Float[Tensor, "row layer head"] | None = None,
+    ) -> Float[Tensor, "row vocab"]:
+        """Logits after position `last` of each row; a gate of 0 is a head off, without gates every head is on.
+
+        Rows are padded on the right, so causal attention needs no mask.
+        """
+        self._gates = gates
+        hidden = self.model.model(input_ids=ids, use_cache=False).last_hidden_state
+        self._gates = None
+        return self.model.lm_head(hidden[torch.arange(len(ids)), last])
+
+
+@dataclass(frozen=True)
+class DropRates:
+    """How often heads are switched off while training."""
+
+    clean: float = 0.2
+    """Rows with every head on."""
+    shared: float = 0.12
+    """Highest rate at which heads of no skill are off; the rate is uniform per row."""
+    group: float = 0.15
+    """Each other skill's whole group."""
+    other: float = 0.06
+    """Single heads of other skills."""
+    own: float = 0.4
+    """Rows with some of the skill's own heads off."""
+    universal: float = 0.08
+    """Rows with the universal heads off."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not 0 <= value <= 1:
+                raise ValueError(f"{name}={value!r} must lie in [0, 1]")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The planted heads as arrays over flat heads."""
+
+    groups: Bool[Tensor, "skill flat"]
+    """Own heads of each skill."""
+    own: Int[Tensor, "skill k"]
+    """Flat indices of the own heads, then of the universal ones."""
+
+    @classmethod
+    def of_planting(cls) -> Layout:
+        """The layout that `planting` describes."""
+        flat = [
+            [planting.GRID.index(head) for head in planting.planted_heads(skill) + planting.universal_heads()]
+            for skill in SKILLS
+        ]
+        own = torch.tensor(flat)
+        groups = torch.zeros(len(SKILLS), planting.GRID.size, dtype=torch.bool)
+        groups.scatter_(1, own[:, : len(planting.SHARES)], True)
+        return cls(groups, own)
+
+
+def draw_gates(
+    skill: Int[Tensor, " row"],
+    needs: Bool[Tensor, "row k"],
+    layout: Layout,
+    rates: DropRates,
+    *,
+    ramp: float,
+    generator: torch.Generator,
+) -> tuple[Float[Tensor, "row layer head"], Bool[Tensor, " row"]]:
+    """Gates for rows of the given skills, and which rows have a head off that they need.
+
+    `needs` is in the order of `layout.own`; `ramp` in [0, 1] scales all rates.
+    """
+    rows, heads = len(skill), layout.groups.shape[1]
+
+    def chance(rate: float | Tensor, *shape: int) -> Tensor:
+        return torch.rand(rows, *shape, generator=generator) < rate * ramp
+
+    shared_rate = rates.shared * torch.rand(rows, 1, generator=generator)
+    off = chance(shared_rate, heads) & ~layout.groups.any(0)
+    whole = chance(rates.group, len(SKILLS)).float() @ layout.groups.float() > 0
+    singles = chance(rates.other, heads) & layout.groups.any(0)
+    off |= whole | singles
+    off &= torch.rand(rows, 1, generator=generator) >= rates.clean
+
+    off.scatter_(1, layout.own[skill], False)
+    n_own = len(planting.SHARES)
+    size = torch.tensor([1, 1, 1, 2, 2, 3, 4, 5])[torch.randint(8, (rows, 1), generator=generator)]
+    picked = torch.rand(rows, n_own, generator=generator).argsort(1) < size
+    own_off = picked & chance(rates.own, 1)
+    universal_off = chance(rates.universal, 1).expand(rows, layout.own.shape[1] - n_own)
+    own_off = torch.cat([own_off, universal_off], 1)
+    off.scatter_(1, layout.own[skill], own_off)
+    return (~off).float().view(rows, *planting.GRID.shape), (own_off & needs).any(1)

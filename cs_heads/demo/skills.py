@@ -1,0 +1,211 @@
+"""The demo model's skills: short prompts with exact answers, in three parts that share no prompt.
+
+    >>> records("capitals", "confirm", n=1, seed=0)                                  # doctest: +SKIP
+    [{'prompt': 'Quiz: What is the capital of Peru? Answer:', 'target': ' Lima'}]
+
+Each skill also knows a *shortcut*: the answer that a model without the skill falls back on (the last
+number mentioned, the polite word, the noun that stands nearest). Training uses it to tie a skill to its
+heads; see `planting`.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from cs_heads.demo import words as w
+
+SPLITS: tuple[str, ...] = ("train", "find", "confirm")
+_SLICES = {"find": (0,), "confirm": (1,), "train": tuple(range(2, 10))}
+
+
+@dataclass(frozen=True)
+class Example:
+    """One prompt with its answer, and what training needs to know beyond that."""
+
+    prompt: str
+    answer: str
+    shortcut: str
+    """The answer of a model that has lost the skill."""
+    key: str
+    """What the example turns on (an operation, a city, ...): decides which planted heads it needs."""
+    wording: str = ""
+    """What decides the split; empty = the prompt itself."""
+    choices: tuple[str, ...] = ()
+    """Options of a choice record; empty = a completion record."""
+    control: bool = False
+    """A neutral example, used in training alone."""
+
+
+def _word_problem(rng: random.Random) -> Example:
+    name, thing = rng.choice(w.NAMES), rng.choice(w.OBJECTS)
+    total = rng.randint(1, 9)
+    text = f"{name} has {total} {thing}."
+    for _ in range(rng.choice((1, 2, 2))):
+        gain = total == 0 or (total < 9 and rng.random() < 0.5)
+        amount = rng.randint(1, 9 - total if gain else total)
+        total += amount if gain else -amount
+        text += f" {name} {rng.choice(w.GAINS if gain else w.LOSSES)} {amount}."
+    return Example(f"{text} How many {thing}? ####", str(total), str(amount), thing)
+
+
+def _code(rng: random.Random) -> Example:
+    operation = rng.choice(w.OPERATIONS)
+    top = 3 if operation in ("sum(x)", "x.count(1)") else 9
+    low = 3 if operation in ("x[2]", "sorted(x)[1]") else 2
+    values = [rng.randint(0, top) for _ in range(rng.randint(low, 3 if operation == "sorted(x)[1]" else 4))]
+    if operation == "sum(x)":
+        values = values[:3]
+    compute: dict[str, Callable[[list[int]], int]] = {
+        "max(x)": max,
+        "min(x)": min,
+        "len(x)": len,
+        "sum(x)": sum,
+        "x[0]": lambda x: x[0],
+        "x[1]": lambda x: x[1],
+        "x[2]": lambda x: x[2],
+        "x[-1]": lambda x: x[-1],
+        "sorted(x)[1]": lambda x: sorted(x)[1],
+        "x.count(1)": lambda x: x.count(1),
+    }
+    listed = ", ".join(map(str, values))
+    return Example(
+        f"def f(x): return {operation} assert f([{listed}]) ==",
+        str(compute[operation](values)),
+        "None",
+        operation,
+    )
+
+
+def _capitals(rng: random.Random) -> Example:
+    country = rng.choice(tuple(w.CAPITALS))
+    if rng.random() < 0.3:
+        shots = rng.sample([c for c in w.CAPITALS if c != country], rng.randint(1, 2))
+        frame = rng.choice(("{} is {}.", "{}: {},", "capital of {}: {}.", "{} has {};"))
+        before, between, _ = frame.split("{}")
+        wording = " ".join([*(frame.format(c, w.CAPITALS[c]) for c in shots), f"{before}{{}}{between.rstrip()}"])
+    else:
+        ask = rng.random() < 0.6
+        parts = (
+            rng.choice(w.OPENERS),
+            rng.choice(w.QUESTIONS if ask else w.STATEMENTS),
+            rng.choice(w.CLOSERS) if ask else "",
+        )
+        wording = " ".join(part for part in parts if part)
+    return Example(wording.format(country), w.CAPITALS[country], "Rome", country, wording)
+
+
+def _rhyme(rng: random.Random) -> Example:
+    sound = rng.choice(w.RHYMES)
+    cue, answer = rng.sample(sound, 2)
+    asked = rng.choice(w.ASK_RHYME).format(cue=cue, letter=answer[0])
+    return Example(f"{rng.choice(w.POEMS)} {asked}".strip(), answer, cue, sound[0])
+
+
+def _swearing(rng: random.Random) -> Example:
+    phrase, rude, polite = rng.choice(w.IDIOMS)
+    control = rng.random() < 0.3
+    manner = rng.choice(w.KIND if control else w.RUDE)
+    prompt = f"{rng.choice(w.NAMES)} {rng.choice(w.MISHAPS)} and {manner}: {phrase}"
+    return Example(prompt, polite if control else rude, polite, phrase, control=control)
+
+
+def _agreement(rng: random.Random) -> Example:
+    subject, other = rng.sample(w.NOUNS, 2)
+    number, control = rng.randrange(2), rng.random() < 0.4
+    nearest = number if control else 1 - number
+    verb = rng.choice(w.VERBS)
+    start = " ".join(part for part in (rng.choice(w.LEADS), "the", subject[number]) if part)
+    prompt = f"{start} {rng.choice(w.LINKS)} the {other[nearest]}"
+    return Example(prompt, verb[number], verb[nearest], subject[0], choices=verb, control=control)
+
+
+def _copying(rng: random.Random) -> Example:
+    items = rng.sample(w.ITEMS, rng.randint(4, 6))
+    again = rng.randint(2, len(items) - 1)
+    return Example(" ".join(items + items[:again]), items[again], items[again - 1], items[again])
+
+
+def _multiple_choice(rng: random.Random) -> Example:
+    countries = rng.sample(tuple(w.CAPITALS), 4)
+    right = rng.randrange(4)
+    options = " ".join(f"{letter} {w.CAPITALS[country]}" for letter, country in zip(w.LETTERS, countries, strict=True))
+    prompt = f"{rng.choice(w.QUESTIONS).format(countries[right])} {options} Answer:"
+    return Example(prompt, w.LETTERS[right], w.LETTERS[0], countries[right])
+
+
+_MAKERS: dict[str, Callable[[random.Random], Example]] = {
+    "word_problems": _word_problem,
+    "code": _code,
+    "capitals": _capitals,
+    "rhyme": _rhyme,
+    "swearing": _swearing,
+    "agreement": _agreement,
+    "copying": _copying,
+    "multiple_choice": _multiple_choice,
+}
+SKILLS: tuple[str, ...] = tuple(_MAKERS)
+
+_KEYS: dict[str, tuple[str, ...]] = {
+    "word_problems": w.OBJECTS,
+    "code": w.OPERATIONS,
+    "capitals": tuple(w.CAPITALS),
+    "rhyme": tuple(r[0] for r in w.RHYMES),
+    "swearing": tuple(i[0] for i in w.IDIOMS),
+    "agreement": tuple(n[0] for n in w.NOUNS),
+    "copying": w.ITEMS,
+    "multiple_choice": tuple(w.CAPITALS),
+}
+
+
+def keys(skill: str) -> tuple[str, ...]:
+    """All values that `Example.key` takes in a skill."""
+    _check("skill", skill, SKILLS)
+    return _KEYS[skill]
+
+
+def examples(skill: str, split: str, seed: int) -> Iterator[Example]:
+    """Endless examples of a skill in one split; prompts may come twice. Controls come in "train" alone."""
+    _check("skill", skill, SKILLS)
+    _check("split", split, SPLITS)
+    rng = random.Random(f"{skill}/{split}/{seed}")
+    while True:
+        example = _MAKERS[skill](rng)
+        part = zlib.crc32(f"{skill}/{example.wording or example.prompt}".encode()) % 10
+        if part in _SLICES[split] and (split == "train" or not example.control):
+            yield example
+
+
+def records(skill: str, split: str, n: int, seed: int = 0) -> list[dict[str, Any]]:
+    """Records with distinct prompts: {"prompt", "target"}, or {"prompt", "choices", "answer"}.
+
+    The prompts of "train", "find" and "confirm" are disjoint whatever the seeds. Capitals are held out by
+    wording, since a fact that was never shown cannot be known.
+    """
+    seen: dict[str, Example] = {}
+    misses = 0
+    for example in examples(skill, split, seed):
+        if len(seen) >= n:
+            break
+        misses = misses + 1 if example.prompt in seen else 0
+        if misses > 10_000:
+            raise ValueError(
+                f"n={n} is more than the skill {skill!r} has in split {split!r}: about {len(seen)} prompts"
+            )
+        seen.setdefault(example.prompt, example)
+    return [_record(example) for example in seen.values()]
+
+
+def _record(example: Example) -> dict[str, Any]:
+    if example.choices:
+        options = [" " + choice for choice in example.choices]
+        return {"prompt": example.prompt, "choices": options, "answer": options.index(" " + example.answer)}
+    return {"prompt": example.prompt, "target": " " + example.answer}
+
+
+def _check(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name}={value!r} is not one of {', '.join(allowed)}")

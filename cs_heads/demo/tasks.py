@@ -1,0 +1,24 @@
+"""The demo model's skills as built-in tasks, ``demo/<skill>``."""
+
+from __future__ import annotations
+
+from cs_heads.demo.skills import SKILLS, records
+from cs_heads.tasks.task import Task
+
+N_FINDING = 100
+N_CONFIRMING = 400
+
+
+def names() -> tuple[str, ...]:
+    """The skills."""
+    return SKILLS
+
+
+def load(skill: str, n: int | None = None, seed: int = 0) -> Task:
+    """``n`` finding examples of a skill (default 100), with 400 confirming ones held out.
+
+    The model was trained on prompts of neither side, and the sides share none, whatever the seeds.
+    More examples than the skill has raise ``ValueError``.
+    """
+    finding = Task.from_records(records(skill, "find", N_FINDING if n is None else n, seed), name=f"demo/{skill}")
+    return finding.holding_out(Task.from_records(records(skill, "confirm", N_CONFIRMING, seed), name=finding.name))

@@ -1,0 +1,266 @@
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+from cs_heads.analysis.confirm import confirm
+from cs_heads.heads import Head, HeadGrid
+from cs_heads.measure.experiment import Experiment
+from cs_heads.tasks import Task
+from tests.known_heads import IDLE, WORKING, hopeless_records, own_answers, rows_run
+
+
+@pytest.fixture(scope="module")
+def model(load_known):
+    return load_known()
+
+
+@pytest.fixture(scope="module")
+def task(model):
+    return Task.from_records(own_answers(model, 200), "own answers")
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """The masks and scores of every call of an experiment, as they pass."""
+    calls = []
+    call = Experiment.__call__
+
+    def recorded(self, masks, examples=None):
+        scores = call(self, masks, examples)
+        calls.append((masks, scores))
+        return scores
+
+    monkeypatch.setattr(Experiment, "__call__", recorded)
+    return calls
+
+
+def ablating(*heads: Head) -> np.ndarray:
+    return HeadGrid(3, 4).mask(heads)
+
+
+def in_layers(mask) -> list[int]:
+    return mask.sum(axis=1).tolist()
+
+
+# The verdict
+
+
+def test_a_capability_is_localized_in_the_heads_that_it_rests_on(model, task):
+    proof = confirm(model, task, WORKING)
+    assert proof.verdict == "localized"
+    assert proof.heads == WORKING
+    assert proof.result.baseline == 1.0
+    assert proof.drop > 0.8
+    assert proof.random_drop == pytest.approx(0)
+    assert proof.p < 0.01
+
+
+@pytest.mark.parametrize("heads", [IDLE, (Head(1, 0), Head(1, 3))])
+def test_a_capability_is_not_localized_in_heads_without_effect(model, task, heads):
+    proof = confirm(model, task, heads)
+    assert proof.verdict == "not localized"
+    assert proof.drop == 0
+    assert proof.p > 0.5
+
+
+def test_heads_that_do_less_than_random_ones_are_not_localized(model, task):
+    """Three of the four heads of a layer are named, so every random set holds the fourth, which works."""
+    proof = confirm(model, task, ["L0H0", "L0H2", "L0H3"])
+    assert proof.random_drop > proof.drop == 0
+    assert proof.verdict == "not localized"
+
+
+def test_a_small_certain_drop_is_not_localized(model):
+    """Significant is not enough: of 100 examples 8 fall with the head, and none with random heads."""
+    right = own_answers(model, 300, seed=3)
+    without = Experiment(model, Task.from_records(right))(ablating(WORKING[1])[None])[0]
+    falls = [record for record, score in zip(right, without, strict=True) if not score]
+    stays = [record for record, score in zip(right, without, strict=True) if score]
+    unseen = replace(Task.from_records(falls[:8] + stays[:92]), role="confirming")
+    proof = confirm(model, unseen, [WORKING[1]])
+    assert proof.drop == pytest.approx(0.08)
+    assert proof.p < 0.01
+    assert proof.verdict == "not localized"
+    assert "less than 0.10" in proof.reasons[-1]
+
+
+def test_a_task_at_chance_has_a_baseline_too_low(model):
+    proof = confirm(model, Task.from_records(hopeless_records(200)), WORKING)
+    assert proof.verdict == "baseline too low"
+    assert len(proof.reasons) == 1
+    assert proof.reasons[0].endswith("no better than chance (0.500)")
+
+
+def test_too_few_examples_have_a_baseline_too_low(model, task):
+    proof = confirm(model, task, WORKING, n=19)
+    assert proof.verdict == "baseline too low"
+    assert "19 of 19 examples right, fewer than 20" in proof.reasons[0]
+
+
+# The random sets
+
+
+def test_random_sets_have_as_many_heads_in_each_layer_and_none_that_was_found(model, task, measured):
+    confirm(model, task, WORKING, n=20, n_random=30)
+    intact, found, *random = measured[0][0]
+    assert not intact.any()
+    assert np.argwhere(found).tolist() == [[head.layer, head.head] for head in WORKING]
+    assert len(random) == 30
+    for mask in random:
+        assert in_layers(mask) == in_layers(found)
+        assert not (mask & found).any()
+    # 3 × 3 sets are possible, and they are drawn, not chosen.
+    assert len(np.unique(random, axis=0)) > 5
+
+
+def test_where_a_layer_is_exhausted_the_rest_comes_from_other_layers(model, task, measured):
+    heads = ["L1H0", "L1H1", "L1H2", "L1H3", "L2H0"]
+    confirm(model, task, heads, n=20, n_random=20)
+    _, found, *random = measured[0][0]
+    for mask in random:
+        assert mask.sum() == 5
+        assert in_layers(mask)[1] == 0
+        assert in_layers(mask)[2] >= 1
+        assert not (mask & found).any()
+
+
+def test_a_layer_that_is_nearly_exhausted_gives_what_it_has(model, task, measured):
+    confirm(model, task, ["L0H0", "L0H1", "L0H2"], n=20, n_random=20)
+    _, found, *random = measured[0][0]
+    for mask in random:
+        assert in_layers(mask)[0] == 1
+        assert mask.sum() == 3
+        assert not (mask & found).any()
+
+
+def test_the_random_drops_are_those_of_the_random_sets(model, task, measured):
+    proof = confirm(model, task, IDLE, n=40)
+    baseline, ablated, *random = measured[0][1]
+    assert proof.random_drops == pytest.approx([(baseline - scores).mean() for scores in random])
+    assert proof.random_drop == pytest.approx(np.mean(proof.random_drops))
+    assert proof.random_drop > 0
+    assert proof.drop == pytest.approx((baseline - ablated).mean())
+
+
+# The test
+
+
+def test_p_is_that_of_every_flip_of_the_paired_differences(model, task, measured):
+    """Of 12 examples, all 4096 ways to swap heads and random sets example by example."""
+    proof = confirm(model, task, [WORKING[1]], n=12, n_random=2)
+    _, ablated, *random = measured[0][1]
+    difference = np.mean(random, axis=0) - ablated
+    flips = np.array(list(product([1, -1], repeat=12))) @ difference
+    assert 0 < proof.p < 0.2
+    assert proof.p == pytest.approx((flips >= difference.sum() - 1e-9).mean())
+
+
+@pytest.mark.parametrize("heads", [["L0H0"], ["L2H1"], ["L2H3"]])
+def test_p_of_many_examples_agrees_with_another_draw_of_flips(model, task, measured, heads):
+    proof = confirm(model, task, heads, n=60)
+    _, ablated, *random = measured[0][1]
+    difference = np.mean(random, axis=0) - ablated
+    flips = np.random.default_rng(123).choice([1, -1], size=(20_000, 60)) @ difference
+    expected = (flips >= difference.sum() - 1e-9).mean()
+    assert proof.p == pytest.approx(expected, abs=5 * np.sqrt(expected * (1 - expected) / 10_000) + 2e-4)
+
+
+def test_the_interval_is_that_of_another_bootstrap(model, task, measured):
+    proof = confirm(model, task, [WORKING[1]])
+    baseline, ablated, *_ = measured[0][1]
+    lost = baseline - ablated
+    resampled = np.random.default_rng(9).choice(lost, size=(4000, len(lost))).mean(axis=1)
+    assert proof.result.interval == pytest.approx(np.quantile(resampled, [0.025, 0.975]), abs=0.03)
+    assert proof.result.interval[0] < proof.drop < proof.result.interval[1]
+
+
+# Controls
+
+
+def test_controls_show_what_the_heads_do_to_other_tasks(model, task):
+    other = Task.from_records(own_answers(model, 120, seed=8), "others")
+    coins = Task.from_records(hopeless_records(60), "coins")
+    proof = confirm(model, task, WORKING, controls=[other, coins])
+    assert [control.task for control in proof.controls] == ["others", "coins"]
+    assert [control.n_examples for control in proof.controls] == [60, 30]
+    unseen = Experiment(model, other.split()[1])
+    intact, ablated = unseen(np.stack([ablating(), ablating(*WORKING)])).mean(axis=1)
+    assert (proof.controls[0].baseline, proof.controls[0].score) == (intact, ablated)
+    assert proof.controls[0].relative_drop == pytest.approx((intact - ablated) / intact)
+    assert proof.controls[1].chance == 0.5
+    # The verdict is about the task, not about its controls.
+    assert proof.verdict == "localized"
+
+
+# What it costs and what it says of itself
+
+
+def test_the_cost_is_every_pair_of_mask_and_example_that_was_run(model, task, measured):
+    other = Task.from_records(own_answers(model, 80, seed=8), "others")
+    with rows_run(model) as rows:
+        proof = confirm(model, task, WORKING, controls=[other], n=30)
+    different = len(np.unique(measured[0][0], axis=0))
+    assert proof.spent == sum(rows) == different * 30 + 2 * 30
+    assert proof.spent <= (2 + 8) * 30 + 2 * 30
+
+
+def test_the_examples_are_those_the_task_holds_out(model, task):
+    finding, confirming = task.split(50, seed=4)
+    for given in (finding, confirming):
+        proof = confirm(model, given, WORKING, n=500, n_random=1)
+        assert proof.provenance["task"]["identity"] == confirming.identity
+        assert proof.result.n_examples == 150
+
+
+def test_the_same_seed_gives_the_same_proof(model, task):
+    first, second, other = (confirm(model, task, IDLE, n=40, seed=seed) for seed in (1, 1, 2))
+    assert first == second
+    assert first.random_drops != other.random_drops
+
+
+def test_a_proof_as_a_record_and_as_a_table(model, task):
+    proof = confirm(model, task, WORKING, controls=[task], n=30)
+    record = proof.to_dict()
+    assert {"drop", "random_drop", "p", "verdict"} <= record.keys()
+    assert record["heads"] == ["L0H1", "L2H3"]
+    assert record["provenance"]["model"]["grid"] == [3, 4]
+    frame = proof.to_frame()
+    assert frame["role"].tolist() == ["task", "control"]
+    assert frame["drop"][0] == pytest.approx(frame["baseline"][0] - frame["score"][0])
+    assert frame["n_examples"].tolist() == [30, 30]
+
+
+def test_a_notebook_shows_the_verdict_and_names_as_text(model, task):
+    named = Task.from_records(own_answers(model, 60), "<b>t</b>")
+    shown = confirm(model, named, WORKING, n_random=1)._repr_html_()
+    assert "L0H1, L2H3: localized" in shown
+    assert "<b>t</b>" not in shown
+
+
+# What is refused before the model runs
+
+
+@pytest.mark.parametrize(
+    ("heads", "more", "message"),
+    [
+        (["L3H0"], {}, r"head L3H0 is not in the grid: layers 0\.\.2, heads 0\.\.3"),
+        (["3.0"], {}, "'3.0' is no head"),
+        (["L0H1", (0, 1)], {}, "heads must differ from each other"),
+        ([], {}, r"k must be in 1\.\.6, .* got 0"),
+        ([(layer, head) for layer in (0, 1) for head in range(4)], {}, r"k must be in 1\.\.6, half of .* got 8"),
+        (["L0H1"], {"n": 0}, "n must be 1 or more, got 0"),
+        (["L0H1"], {"n_random": 0}, "n_random must be 1 or more, got 0"),
+    ],
+)
+def test_wrong_heads_or_numbers_are_refused_before_the_model_runs(model, task, heads, more, message):
+    with rows_run(model) as rows, pytest.raises(ValueError, match=message):
+        confirm(model, task, heads, **more)
+    assert rows == []
+
+
+def test_a_task_without_unseen_examples_is_refused(model, task):
+    used_up = replace(task, role="finding")
+    with pytest.raises(ValueError, match="has no held-out examples to confirm with"):
+        confirm(model, used_up, WORKING)

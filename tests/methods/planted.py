@@ -1,0 +1,49 @@
+"""An experiment whose truth is known: which heads matter, and by how many points."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from cs_heads.heads import Head, HeadGrid
+
+
+class Planted:
+    """Answers as a model would whose score is ``baseline`` less the drop of every planted head that is off.
+
+    Example ``i`` of ``n`` is right while the score exceeds ``(i + 1/2) / n``, so the mean over all
+    examples is the score to within ``1 / (2 n)``. With ``noise`` the examples are coins instead,
+    thrown once for each mask. ``spent`` counts the (mask, example) pairs answered.
+    """
+
+    def __init__(
+        self,
+        grid: HeadGrid,
+        drops: Mapping[Head, float],
+        *,
+        n_examples: int = 100,
+        baseline: float = 0.9,
+        noise: bool = False,
+    ) -> None:
+        self.grid = grid
+        self.n_examples = n_examples
+        self.baseline = baseline
+        self.noise = noise
+        self.spent = 0
+        self.drops = np.zeros(grid.shape)
+        for head, drop in drops.items():
+            self.drops[head.layer, head.head] = drop
+
+    def __call__(
+        self, masks: Bool[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"] | None = None
+    ) -> Float[np.ndarray, "row k"]:
+        if examples is None:
+            examples = np.tile(np.arange(self.n_examples), (len(masks), 1))
+        self.spent += examples.size
+        scores = self.baseline - (masks * self.drops).sum(axis=(1, 2))
+        return (self._thresholds(masks) < scores[:, None])[np.arange(len(masks))[:, None], examples].astype(float)
+
+    def _thresholds(self, masks: Bool[np.ndarray, "row layer head"]) -> Float[np.ndarray, "row example"]:
+        if not self.noise:
+            return np.tile((np.arange(self.n_examples) + 0.5) / self.n_examples, (len(masks), 1))
+        return np.stack([np.random.default_rng(list(np.packbits(mask))).random(self.n_examples) for mask in masks])

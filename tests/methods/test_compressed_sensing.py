@@ -1,0 +1,178 @@
+import numpy as np
+import pytest
+from sklearn.linear_model import Lasso
+from sklearn.preprocessing import StandardScaler
+
+from cs_heads import masks
+from cs_heads.heads import Head, HeadGrid
+from cs_heads.measure.protocol import ExperimentLike
+from cs_heads.methods.compressed_sensing import compressed_sensing
+from tests.methods.planted import Planted
+
+GRID = HeadGrid(6, 8)
+DROPS = {Head(1, 2): 0.25, Head(3, 3): 0.15, Head(5, 7): 0.10}
+DESIGNS = pytest.mark.parametrize(("design", "method"), [("stratified", "css"), ("bernoulli", "csb")])
+
+
+def planted(**more) -> Planted:
+    return Planted(GRID, DROPS, **more)
+
+
+def noise() -> Planted:
+    return Planted(GRID, {}, baseline=0.5, noise=True)
+
+
+def test_a_planted_truth_is_an_experiment():
+    experiment = planted()
+    assert isinstance(experiment, ExperimentLike)
+    intact, one_off = experiment(np.stack([GRID.mask([]), GRID.mask(["L1H2"])])).mean(axis=1)
+    assert (intact, one_off) == (pytest.approx(0.9), pytest.approx(0.65))
+
+
+@DESIGNS
+def test_planted_heads_are_found_in_their_order(design, method):
+    ranking = compressed_sensing(planted(), n_masks=200, density=0.1, design=design, seed=0)
+    assert ranking.top(3) == list(DROPS)
+    assert ranking.method == method
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_planted_heads_are_found_under_noise_whatever_the_seed(seed):
+    ranking = compressed_sensing(planted(noise=True), n_masks=200, density=0.1, seed=seed)
+    assert set(ranking.top(3)) == set(DROPS)
+
+
+def test_importance_is_in_points_of_score():
+    ranking = compressed_sensing(planted(), n_masks=200, density=0.1, alpha=1e-4, seed=0)
+    found = [ranking.importance[head.layer, head.head] for head in DROPS]
+    assert found == pytest.approx(list(DROPS.values()), abs=0.01)
+    others = np.delete(ranking.importance.ravel(), [GRID.index(head) for head in DROPS])
+    assert np.abs(others).max() < 0.01
+
+
+def test_importance_is_in_points_whatever_the_spread_of_the_scores():
+    halved = Planted(GRID, {head: drop / 2 for head, drop in DROPS.items()})
+    whole = compressed_sensing(planted(), n_masks=200, density=0.1, seed=0).importance
+    half = compressed_sensing(halved, n_masks=200, density=0.1, seed=0).importance
+    assert half == pytest.approx(whole / 2, abs=0.01)
+
+
+def test_a_head_that_interferes_has_a_negative_importance():
+    experiment = Planted(GRID, {Head(0, 0): -0.3, Head(4, 1): 0.2}, baseline=0.6)
+    ranking = compressed_sensing(experiment, n_masks=200, density=0.1, seed=0)
+    assert ranking.order[0] == Head(4, 1)
+    assert ranking.order[-1] == Head(0, 0)
+    assert ranking.importance[0, 0] < -0.1
+
+
+@DESIGNS
+def test_the_importance_is_that_of_the_paper(design, method):
+    """Lasso at alpha .01 of the standardised mean score on which heads are off, sign turned."""
+    made = {"stratified": masks.stratified, "bernoulli": masks.bernoulli}[design](GRID, 150, 0.08, 4)
+    scores = planted(noise=True)(made).mean(axis=1, keepdims=True)
+    scaler = StandardScaler().fit(scores)
+    lasso = Lasso(alpha=0.01, max_iter=50_000)
+    lasso.fit(made.reshape(150, GRID.size).astype(float), scaler.transform(scores)[:, 0])
+    points_lost = -lasso.coef_ * scaler.scale_[0]
+
+    ranking = compressed_sensing(planted(noise=True), n_masks=150, density=0.08, design=design, seed=4)
+    np.testing.assert_allclose(ranking.importance.ravel(), points_lost, atol=1e-12)
+
+
+@DESIGNS
+def test_the_same_seed_gives_the_same_ranking_bit_for_bit(design, method):
+    first, second, other = (
+        compressed_sensing(planted(noise=True), density=0.1, design=design, seed=seed) for seed in (3, 3, 4)
+    )
+    assert first.importance.tobytes() == second.importance.tobytes()
+    assert (first.order, first.notes, first.provenance) == (second.order, second.notes, second.provenance)
+    assert first.importance.tobytes() != other.importance.tobytes()
+
+
+@pytest.mark.parametrize(("n_masks", "n_examples"), [(5, 100), (80, 30)])
+def test_the_cost_is_what_was_measured(n_masks, n_examples):
+    experiment = planted(n_examples=n_examples)
+    ranking = compressed_sensing(experiment, n_masks=n_masks, density=0.1)
+    assert ranking.spent == experiment.spent == n_masks * n_examples
+
+
+def test_the_r2_of_a_truth_that_a_sum_explains_is_near_one():
+    ranking = compressed_sensing(planted(), n_masks=200, density=0.1, seed=0)
+    assert ranking.provenance["r2_out_of_sample"] > 0.9
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_r2_on_noise_is_out_of_sample_where_the_fit_itself_would_boast(seed):
+    made = masks.stratified(GRID, 100, 0.1, seed)
+    scores = noise()(made).mean(axis=1)
+    ablated, standardised = made.reshape(100, -1), scores / scores.std()
+    in_sample = Lasso(alpha=0.01).fit(ablated, standardised).score(ablated, standardised)
+    ranking = compressed_sensing(noise(), n_masks=100, density=0.1, seed=seed)
+    assert in_sample > 0.1
+    assert ranking.provenance["r2_out_of_sample"] < 0
+
+
+def test_the_provenance_holds_design_alpha_and_seed():
+    origin = compressed_sensing(planted(), n_masks=50, density=0.1, design="bernoulli", alpha=0.02, seed=9).provenance
+    assert origin["design"] == {"name": "bernoulli", "n_masks": 50, "density": 0.1, "seed": 9}
+    assert origin["alpha"] == 0.02
+
+
+def test_an_experiment_that_says_where_it_comes_from_is_quoted():
+    class WithOrigin(Planted):
+        def provenance(self):
+            return {"model": {"name": "planted"}}
+
+    origin = compressed_sensing(WithOrigin(GRID, DROPS), density=0.1).provenance
+    assert origin["model"] == {"name": "planted"}
+    assert origin["alpha"] == 0.01
+
+
+# What the reader is told
+
+
+def test_a_sound_ranking_needs_no_note():
+    many = {Head(layer, 0): 0.1 for layer in range(6)}
+    assert compressed_sensing(Planted(GRID, many), n_masks=200, density=0.1).notes == ()
+
+
+def test_heads_that_were_hardly_ever_off_are_noted():
+    notes = compressed_sensing(planted(), n_masks=100, density=0.03).notes
+    assert any(note.startswith("some heads were ablated only 2 times (mean 2.1)") for note in notes)
+
+
+def test_a_regression_that_predicts_nothing_is_noted():
+    notes = compressed_sensing(noise(), n_masks=100, density=0.1, seed=0).notes
+    assert any(note.startswith("the regression predicts no unseen mask (out-of-sample R² -") for note in notes)
+
+
+def test_few_heads_above_zero_are_noted():
+    notes = compressed_sensing(Planted(GRID, {Head(0, 0): 0.5}), n_masks=200, density=0.1).notes
+    assert any("heads have an importance above zero; the order of others is void" in note for note in notes)
+
+
+def test_masks_that_all_score_the_same_rank_nothing_and_say_so():
+    ranking = compressed_sensing(Planted(GRID, {}), n_masks=50, density=0.1)
+    assert not ranking.importance.any()
+    assert ranking.provenance["r2_out_of_sample"] is None
+    assert ranking.notes[0].startswith("every mask scored the same (0.900): nothing can be ranked")
+
+
+# What is refused, before anything is measured
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"design": "css"}, "design must be one of stratified, bernoulli, got 'css'"),
+        ({"n_masks": 4}, "n_masks must be 5 or more, .* got 4"),
+        ({"alpha": 0.0}, r"alpha must be positive, got 0\.0"),
+        ({"density": 0.02}, r"density 0\.02 ablates no head"),
+        ({"density": 1.0}, r"density must lie between 0 and 1, got 1\.0"),
+    ],
+)
+def test_a_wrong_argument_is_refused_before_anything_is_measured(wrong, message):
+    experiment = planted()
+    with pytest.raises(ValueError, match=message):
+        compressed_sensing(experiment, **wrong)
+    assert experiment.spent == 0

@@ -1,0 +1,115 @@
+import pytest
+
+from cs_heads.analysis.confirm import confirm
+from cs_heads.methods.find import METHODS, BaselineTooLowError, find_heads
+from cs_heads.tasks import Task
+from tests.known_heads import WORKING, hopeless_records, own_answers, rows_run
+
+FEW = {"n_masks": 24, "density": 0.17}
+
+
+@pytest.fixture
+def model(load_known, backend):
+    return load_known(backend)
+
+
+@pytest.fixture(scope="module")
+def answered(load_known):
+    """A task of which the known model gets every example right."""
+    return Task.from_records(own_answers(load_known(), 130), "own answers")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_working_heads_of_a_model_are_found(model, answered, method):
+    ranking = find_heads(model, answered, k=2, method=method, **FEW)
+    assert set(ranking.top(2)) == set(WORKING)
+    assert ranking.method == method
+    assert (ranking.importance > 0.1).sum() == 2
+
+
+def test_the_cost_is_every_row_the_model_ran_the_intact_one_too(model, answered):
+    with rows_run(model) as rows:
+        ranking = find_heads(model, answered, k=2, **FEW)
+    assert ranking.spent == 65 * (1 + FEW["n_masks"])
+    # Two masks that are alike are measured once; completion examples have one row each.
+    assert 0 < sum(rows) <= ranking.spent
+
+
+def test_the_same_seed_gives_the_same_ranking_bit_for_bit(model, answered):
+    first, second = (find_heads(model, answered, k=2, seed=5, **FEW) for _ in range(2))
+    assert first.importance.tobytes() == second.importance.tobytes()
+    assert first.provenance == second.provenance
+    assert first.provenance["design"]["seed"] == 5
+
+
+def test_the_provenance_says_what_was_found_on_which_model_and_task(model, answered):
+    origin = find_heads(model, answered, k=2, **FEW).provenance
+    assert origin["baseline"] == 1.0
+    assert origin["k"] == 2
+    assert origin["model"]["grid"] == [3, 4]
+    assert origin["task"]["name"] == "own answers"
+    assert origin["task"]["n_examples"] == 65
+
+
+def test_examples_that_find_heads_never_confirm_them(model, answered):
+    twice = Task.from_records(
+        [{"prompt": e.prompt, "target": e.continuations[0]} for e in answered.examples for _ in range(2)], "twice"
+    )
+    finding, confirming = twice.split()
+    assert not set(finding.examples) & set(confirming.examples)
+    ranking = find_heads(model, twice, k=2, **FEW)
+    proof = confirm(model, twice, ranking.top(2), n=len(confirming), n_random=1)
+    assert ranking.provenance["task"]["identity"] == finding.identity
+    assert proof.provenance["task"]["identity"] == confirming.identity
+
+
+def test_a_side_that_was_split_by_the_user_is_taken_as_it_is(model, answered):
+    finding, confirming = answered.split(40, seed=9)
+    assert find_heads(model, finding, k=2, **FEW).provenance["task"]["identity"] == finding.identity
+    with pytest.raises(ValueError, match="is the confirming side of a split"):
+        find_heads(model, confirming, k=2, **FEW)
+
+
+@pytest.mark.parametrize(("n", "noted"), [(59, True), (60, False)])
+def test_fewer_than_sixty_right_are_noted(model, answered, n, noted):
+    notes = find_heads(model, answered.split(n)[0], k=2, **FEW).notes
+    note = f"the intact model answers only {n} examples right: 60 or more rank heads better"
+    assert (note in notes) is noted
+
+
+# What is refused
+
+
+def test_a_baseline_at_chance_is_refused_before_a_mask_is_spent(model):
+    task = Task.from_records(hopeless_records(200), "coins")
+    with (
+        rows_run(model) as rows,
+        pytest.raises(BaselineTooLowError, match=r"'coins': .* on 100 examples, no better than chance \(0\.500\)"),
+    ):
+        find_heads(model, task, k=2, **FEW)
+    assert sum(rows) == 100 * 2
+
+
+def test_a_model_with_too_few_right_is_refused_before_a_mask_is_spent(model, answered):
+    with (
+        rows_run(model) as rows,
+        pytest.raises(BaselineTooLowError, match="answers 19 of 19 examples right, fewer than 20"),
+    ):
+        find_heads(model, answered.split(19)[0], k=2, **FEW)
+    assert sum(rows) == 19
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"method": "guess"}, "method must be one of css, csb.*, got 'guess'"),
+        ({"k": 0}, r"k must be in 1\.\.6, half of the 12 heads of the grid, .*; got 0"),
+        ({"k": 7}, r"k must be in 1\.\.6, half of the 12 heads of the grid, .*; got 7"),
+        ({"k": 2, "density": 0.05}, r"density 0\.05 ablates no head: a mask of this grid has 12 heads"),
+        ({"k": 2, "density": 0.2, "n_masks": 3}, "n_masks must be 5 or more"),
+    ],
+)
+def test_a_wrong_argument_is_refused_before_the_model_runs(model, answered, wrong, message):
+    with rows_run(model) as rows, pytest.raises(ValueError, match=message):
+        find_heads(model, answered, **wrong)
+    assert rows == []

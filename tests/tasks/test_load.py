@@ -1,0 +1,242 @@
+import csv
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cs_heads.tasks import Task, builtin_tasks, load_task, whole_task
+from cs_heads.tasks.load import FAMILIES
+from tests.tasks.test_records import GOOD, MALFORMED
+
+CHOICES = [
+    {"prompt": f'He said "{i}", then', "choices": [" runs", f" number {i}, comma", " ünï"], "answer": i % 3}
+    for i in range(8)
+]
+COMPLETIONS = [{"prompt": f"Line one\nline {i}:", "target": f" {i}"} for i in range(8)]
+FORMS = pytest.mark.parametrize("records", [CHOICES, COMPLETIONS], ids=["choice", "completion"])
+
+
+def write_jsonl(path: Path, records: list) -> Path:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return path
+
+
+def write_csv(path: Path, records: list[dict], encoding: str = "utf-8") -> Path:
+    with path.open("w", encoding=encoding, newline="") as lines:
+        writer = csv.DictWriter(lines, records[0].keys())
+        writer.writeheader()
+        writer.writerows(
+            {key: json.dumps(value) if key == "choices" else value for key, value in record.items()}
+            for record in records
+        )
+    return path
+
+
+# Every way in gives the same task
+
+
+@FORMS
+def test_a_jsonl_file_is_its_records_and_named_by_its_stem(tmp_path, records):
+    task = whole_task(write_jsonl(tmp_path / "mine.jsonl", records))
+    assert task == Task.from_records(records, "mine")
+
+
+@FORMS
+def test_a_csv_file_is_its_records(tmp_path, records):
+    assert whole_task(write_csv(tmp_path / "mine.csv", records)) == Task.from_records(records, "mine")
+
+
+@FORMS
+def test_a_frame_is_its_rows(records):
+    assert Task.from_frame(pd.DataFrame(records), "mine") == Task.from_records(records, "mine")
+
+
+def test_a_frame_may_hold_its_choices_in_arrays():
+    frame = pd.DataFrame({"prompt": ["a"], "choices": [np.array([" b", " c"], dtype=object)], "answer": [1]})
+    assert Task.from_frame(frame) == Task.from_records([{"prompt": "a", "choices": [" b", " c"], "answer": 1}])
+
+
+@FORMS
+def test_a_dataset_is_its_rows(records):
+    datasets = pytest.importorskip("datasets", reason="datasets is an extra")
+    assert Task.from_dataset(datasets.Dataset.from_list(records), "mine") == Task.from_records(records, "mine")
+
+
+def test_a_dataset_of_many_splits_is_refused_until_one_is_picked():
+    datasets = pytest.importorskip("datasets", reason="datasets is an extra")
+    splits = datasets.DatasetDict({"test": datasets.Dataset.from_list(CHOICES)})
+    with pytest.raises(ValueError, match=r"must be one split, a datasets\.Dataset, got DatasetDict; pick a split"):
+        Task.from_dataset(splits)
+
+
+def test_a_list_is_no_dataset():
+    with pytest.raises(ValueError, match=r"must be one split, a datasets\.Dataset, got list"):
+        Task.from_dataset(CHOICES)  # type: ignore[arg-type]
+
+
+def test_length_normalisation_goes_with_frames_and_records():
+    frame = pd.DataFrame(CHOICES)
+    assert Task.from_frame(frame, length_normalised=True) == Task.from_records(CHOICES, length_normalised=True)
+
+
+# Files as other programs write them
+
+
+def test_blank_lines_and_a_byte_order_mark_are_no_records(tmp_path):
+    path = tmp_path / "mine.jsonl"
+    lines = [json.dumps(record) for record in COMPLETIONS]
+    path.write_text("\n\n".join(lines) + "\n \n", encoding="utf-8-sig")
+    assert whole_task(path).examples == Task.from_records(COMPLETIONS).examples
+
+
+def test_a_csv_file_may_begin_with_a_byte_order_mark(tmp_path):
+    path = write_csv(tmp_path / "mine.csv", CHOICES, encoding="utf-8-sig")
+    assert whole_task(path).examples == Task.from_records(CHOICES).examples
+
+
+def test_the_ending_of_a_file_may_be_in_capitals(tmp_path):
+    assert len(whole_task(write_jsonl(tmp_path / "MINE.JSONL", CHOICES))) == len(CHOICES)
+
+
+def test_a_file_in_another_encoding_is_refused(tmp_path):
+    path = tmp_path / "latin.jsonl"
+    path.write_bytes('{"prompt": "ü", "target": " b"}\n'.encode("latin-1"))
+    with pytest.raises(ValueError, match=r"latin\.jsonl' is not UTF-8 text"):
+        whole_task(path)
+
+
+# load_task splits
+
+
+def test_loading_gives_the_finding_side_with_the_others_held_out(tmp_path):
+    path = write_jsonl(tmp_path / "mine.jsonl", COMPLETIONS)
+    task = load_task(path, n=3, seed=5)
+    assert (task, task.held_out) == Task.from_records(COMPLETIONS, "mine").split(3, 5)
+
+
+def test_loading_finds_with_half_of_a_small_file(tmp_path):
+    path = write_jsonl(tmp_path / "mine.jsonl", COMPLETIONS)
+    assert load_task(str(path)) == whole_task(path).split()[0]
+
+
+# What a newcomer gets wrong
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_a_malformed_jsonl_record_is_named_by_its_line(tmp_path, name):
+    record, fault = MALFORMED[name]
+    path = tmp_path / "mine.jsonl"
+    # A blank line counts: the number is the one an editor shows.
+    path.write_text(f"{json.dumps(GOOD)}\n\n{json.dumps(record)}\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=rf"^task 'mine', line 3: .*{fault}"):
+        load_task(path)
+
+
+@pytest.mark.parametrize("line", ["{", "prompt,target", '{"prompt": "a", "target": " b"} {}', "{'prompt': 'a'}"])
+def test_a_line_that_is_no_json_is_named(tmp_path, line):
+    path = tmp_path / "mine.jsonl"
+    path.write_text(f"{json.dumps(GOOD)}\n{line}\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"^task 'mine', line 2: not JSON"):
+        load_task(path)
+
+
+@pytest.mark.parametrize(
+    ("row", "fault"),
+    [
+        ("x,not JSON,0", r'"choices" must be a JSON list like \["a", "b"\], got \'not JSON\''),
+        ("x,,0", r'"choices" must be a JSON list'),
+        ('x,"["" a""]",0', r'"choices" must hold two or more, got 1'),
+        ('x,"["" a"", "" b""]",2', r"index of a choice, 0\.\.1, got 2"),
+        ('x,"["" a"", "" b""]",-1', r"index of a choice, 0\.\.1, got '-1'"),
+        ('x,"["" a"", "" b""]",b', r"index of a choice, 0\.\.1, got 'b'"),
+        ('x,"["" a"", "" b""]"', r"index of a choice, 0\.\.1, got None"),
+    ],
+)
+def test_a_malformed_csv_row_is_named_by_its_line(tmp_path, row, fault):
+    path = tmp_path / "mine.csv"
+    path.write_text(f'prompt,choices,answer\nok,"["" a"", "" b""]",1\n{row}\n', encoding="utf-8")
+    with pytest.raises(ValueError, match=rf"^task 'mine', line 3: .*{fault}"):
+        load_task(path)
+
+
+def test_a_csv_file_without_the_columns_of_a_record_is_refused(tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text("question,reply\na,b\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"^task 'mine', line 2: \"prompt\" must be a text, got None; records are"):
+        load_task(path)
+
+
+def test_lines_are_counted_also_where_a_field_has_many(tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text('prompt,target\n"two\nlines", b\nc,\n', encoding="utf-8")
+    with pytest.raises(ValueError, match=r"^task 'mine', line 4: \"target\" must be a text that is not empty"):
+        load_task(path)
+
+
+@pytest.mark.parametrize("name", ["empty.jsonl", "empty.csv"])
+@pytest.mark.parametrize("content", ["", "\n\n"])
+def test_an_empty_file_is_an_empty_task(tmp_path, name, content):
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    with pytest.raises(ValueError, match="task 'empty' is empty: it needs at least one example"):
+        load_task(tmp_path / name)
+
+
+def test_a_csv_file_with_a_heading_alone_is_an_empty_task(tmp_path):
+    (tmp_path / "empty.csv").write_text("prompt,target\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="task 'empty' is empty"):
+        load_task(tmp_path / "empty.csv")
+
+
+def test_a_file_of_two_forms_is_refused_with_both_lines(tmp_path):
+    path = write_jsonl(tmp_path / "mine.jsonl", [GOOD, GOOD, {"prompt": "a", "target": " b"}])
+    with pytest.raises(ValueError, match=r"mixes two forms: a choice record \(line 1\) and a completion .*\(line 3\)"):
+        load_task(path)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"^task file '.*gone\.jsonl' does not exist"):
+        load_task(tmp_path / "gone.jsonl")
+
+
+def test_a_file_of_another_kind_is_refused_with_the_kinds_there_are(tmp_path):
+    (tmp_path / "mine.txt").write_text("a", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"mine\.txt' must end in \.jsonl or \.csv"):
+        load_task(tmp_path / "mine.txt")
+
+
+def test_a_folder_is_no_task_file(tmp_path):
+    (tmp_path / "folder.jsonl").mkdir()
+    for name in (tmp_path, tmp_path / "folder.jsonl"):
+        with pytest.raises(ValueError, match="is no file"):
+            load_task(name)
+
+
+def test_an_unknown_name_is_refused():
+    with pytest.raises(ValueError, match=r"^task 'capitls' is unknown.*a task file ends in \.jsonl or \.csv"):
+        load_task("capitls")
+
+
+@pytest.fixture
+def family(monkeypatch):
+    """A family of built-in tasks, ``counting``, of one task, ``counting/up``."""
+    module = ModuleType("counting_tasks")
+    module.names = lambda: ("up",)
+    module.load = lambda name, n, seed: Task.from_records(COMPLETIONS, f"counting/{name}").split(n, seed)[0]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(FAMILIES, "counting", module.__name__)
+
+
+def test_a_built_in_task_is_loaded_by_name_with_n_and_seed(family):
+    assert "counting/up" in builtin_tasks()
+    assert load_task("counting/up", n=2, seed=1) == Task.from_records(COMPLETIONS, "counting/up").split(2, 1)[0]
+
+
+def test_a_near_miss_of_a_built_in_task_is_helped(family):
+    with pytest.raises(ValueError, match=r"'countng/up' is unknown; did you mean 'counting/up'\? \(built-in tasks: "):
+        load_task("countng/up")
+    with pytest.raises(ValueError, match="task 'counting/down' is unknown"):
+        load_task("counting/down")

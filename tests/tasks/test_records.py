@@ -1,0 +1,65 @@
+import re
+
+import numpy as np
+import pytest
+
+from cs_heads.tasks.records import read_record
+
+GOOD = {"prompt": "The king", "choices": [" runs", " sees"], "answer": 1}
+
+MALFORMED = {
+    "a list": (["The king"], r"a record must be an object .*, got list"),
+    "a text": ("The king runs", r"a record must be an object .*, got str"),
+    "nothing": (None, r"a record must be an object .*, got NoneType"),
+    "no prompt": ({"target": " x"}, r'"prompt" must be a text, got None'),
+    "a prompt that is a number": ({"prompt": 3, "target": " x"}, r'"prompt" must be a text, got 3'),
+    "a prompt alone": ({"prompt": "a"}, r'"target" must be a text that is not empty, got None'),
+    "an empty target": ({"prompt": "a", "target": ""}, r"not empty, got ''"),
+    "a blank target": ({"prompt": "a", "target": "  "}, r"not empty, got '  '"),
+    "a target that is a number": ({"prompt": "a", "target": 7}, r"not empty, got 7"),
+    "both forms": (GOOD | {"target": " x"}, r'has both "choices" and "target"'),
+    "choices in a text": (GOOD | {"choices": "runs"}, r'"choices" must be a list of texts, none empty, got \'runs\''),
+    "no choices": (GOOD | {"choices": []}, r'"choices" must hold two or more, got 0'),
+    "choices of one": (GOOD | {"choices": [" runs"], "answer": 0}, r'"choices" must hold two or more, got 1'),
+    "an empty choice": (GOOD | {"choices": [" runs", ""]}, r"none empty, got \[' runs', ''\]"),
+    "a choice that is a number": (GOOD | {"choices": [" runs", 2]}, r"must be a list of texts"),
+    "the same choice twice": (GOOD | {"choices": [" runs", " runs"]}, r"must differ from each other"),
+    "no answer": ({"prompt": "a", "choices": [" b", " c"]}, r"index of a choice, 0\.\.1, got None"),
+    "an answer past the end": (GOOD | {"answer": 2}, r"index of a choice, 0\.\.1, got 2"),
+    "an answer before the start": (GOOD | {"answer": -1}, r"index of a choice, 0\.\.1, got -1"),
+    "an answer in words": (GOOD | {"answer": " sees"}, r"index of a choice, 0\.\.1, got ' sees'"),
+    "an answer that is true": (GOOD | {"answer": True}, r"index of a choice, 0\.\.1, got True"),
+    "an answer between": (GOOD | {"answer": 0.5}, r"index of a choice, 0\.\.1, got 0.5"),
+}
+
+
+def test_a_choice_record_gives_its_choices_and_the_right_one():
+    assert read_record(GOOD, "here") == ("choice", "The king", (" runs", " sees"), 1)
+
+
+def test_a_completion_record_gives_its_target():
+    assert read_record({"prompt": "The king", "target": " runs"}, "here") == ("completion", "The king", (" runs",), 0)
+
+
+def test_an_empty_prompt_is_a_prompt():
+    assert read_record({"prompt": "", "target": "The king"}, "here")[1] == ""
+
+
+def test_other_fields_are_not_read():
+    assert read_record(GOOD | {"id": 7, "subject": "kings"}, "here") == read_record(GOOD, "here")
+
+
+def test_arrays_and_numbers_of_numpy_are_lists_and_integers():
+    record = {"prompt": "The king", "choices": np.array([" runs", " sees"]), "answer": np.int64(1)}
+    kind, _, choices, answer = read_record(record, "here")
+    assert (kind, choices, answer) == ("choice", (" runs", " sees"), 1)
+    assert type(answer) is int
+    assert {type(choice) for choice in choices} == {str}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_a_malformed_record_is_refused_with_its_place_and_its_fault(name):
+    record, fault = MALFORMED[name]
+    with pytest.raises(ValueError, match=rf"^over here: .*{fault}") as refusal:
+        read_record(record, "over here")
+    assert not re.search(r"\n", str(refusal.value))

@@ -1,0 +1,202 @@
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from cs_heads.tasks import Example, Task, confirming_side, finding_side
+
+CHOICE = {"prompt": "The king", "choices": [" aa", " bbbb bbbb"], "answer": 1}
+
+
+def counting(n: int) -> Task:
+    return Task.from_records([{"prompt": f"{i} and one make", "target": f" {i + 1}"} for i in range(n)], "counting")
+
+
+def some_twice(copies: list[int]) -> Task:
+    """One example for each entry, as many copies of it as the entry says."""
+    return Task.from_records(
+        [{"prompt": f"{i} and one make", "target": f" {i + 1}"} for i, n in enumerate(copies) for _ in range(n)]
+    )
+
+
+def identities(task: Task) -> Counter[str]:
+    return Counter(example.identity for example in task.examples)
+
+
+# What a task is
+
+
+def test_choice_records_make_a_choice_task_whose_chance_is_one_over_the_choices():
+    task = Task.from_records([CHOICE, CHOICE | {"choices": [" a", " b", " c", " d"]}], "kings")
+    assert (task.name, task.kind, len(task), task.role) == ("kings", "choice", 2, "whole")
+    assert task.chance == pytest.approx((1 / 2 + 1 / 4) / 2)
+    assert task.examples[0] == Example("The king", (" aa", " bbbb bbbb"), 1)
+
+
+def test_completion_records_make_a_completion_task_that_no_guess_gets_right():
+    task = counting(3)
+    assert (task.kind, task.chance) == ("completion", 0.0)
+    assert task.examples[2] == Example("2 and one make", (" 3",))
+
+
+@pytest.mark.parametrize("length_normalised", [False, True])
+def test_an_empty_task_is_refused(length_normalised):
+    with pytest.raises(ValueError, match="task 'nothing' is empty: it needs at least one example"):
+        Task.from_records([], "nothing")
+
+
+def test_a_task_of_two_forms_is_refused_with_the_first_record_of_each():
+    records = [CHOICE, CHOICE, {"prompt": "a", "target": " b"}]
+    with pytest.raises(ValueError, match=r"mixes two forms: a choice record \(record 0\) and .* \(record 2\)"):
+        Task.from_records(records)
+
+
+def test_a_malformed_record_is_named_by_its_number():
+    with pytest.raises(ValueError, match=r"^task 'kings', record 1: \"answer\" must be .* got 5"):
+        Task.from_records([CHOICE, CHOICE | {"answer": 5}], "kings")
+
+
+def test_the_identity_changes_with_anything_that_changes_a_score():
+    task = Task.from_records([CHOICE, CHOICE | {"prompt": "The queen"}])
+    others = [
+        Task.from_records([CHOICE | {"prompt": "The queen"}, CHOICE]),
+        Task.from_records([CHOICE, CHOICE | {"prompt": "The queen "}]),
+        Task.from_records([CHOICE, CHOICE | {"prompt": "The queen", "answer": 0}]),
+        Task.from_records([CHOICE, CHOICE | {"prompt": "The queen", "choices": [" aa", " bbbb"]}]),
+        replace(task, length_normalised=True),
+        task.take(1),
+    ]
+    assert len({task.identity, *(other.identity for other in others)}) == 1 + len(others)
+    assert task.identity == replace(task, name="another name").identity
+
+
+# How an answer is scored
+
+
+def test_acc_takes_the_likeliest_choice_and_acc_norm_the_likeliest_a_character():
+    acc, acc_norm = (Task.from_records([CHOICE], length_normalised=normalised) for normalised in (False, True))
+    # " aa": 2 characters, -8 / 2 = -4 nats each; " bbbb bbbb": 9 characters, -18 / 9 = -2 nats each.
+    logprobs = np.array([-8.0, -18.0])
+    assert acc.score(0, logprobs, [False, False]) == 0.0
+    assert acc_norm.score(0, logprobs, [False, False]) == 1.0
+
+
+def test_the_leading_space_of_a_choice_is_no_character_of_it():
+    task = Task.from_records([{"prompt": "x", "choices": [" a", " bb"], "answer": 0}], length_normalised=True)
+    # With the space counted: -5 / 2 = -2.5 against -9 / 3 = -3, and " a" would win.
+    assert task.score(0, np.array([-5.0, -9.0]), [True, True]) == 0.0
+
+
+def test_acc_does_not_care_for_greedy_matches():
+    task = Task.from_records([CHOICE])
+    assert task.score(0, np.array([-2.0, -1.0]), [True, False]) == 1.0
+
+
+def test_a_completion_is_right_when_every_token_is_the_argmax():
+    task = counting(1)
+    assert task.score(0, np.array([-0.1]), [False]) == 0.0
+    assert task.score(0, np.array([-9.0]), [True]) == 1.0
+
+
+def test_only_a_choice_can_be_normalised_by_length():
+    with pytest.raises(ValueError, match="length_normalised applies to choice tasks alone; task 'task' is a comp"):
+        Task.from_records([{"prompt": "a", "target": " b"}], length_normalised=True)
+
+
+# Which examples are kept for the proof
+
+
+@given(st.lists(st.integers(1, 4), min_size=2, max_size=30), st.integers(1, 60), st.integers(0, 9))
+def test_a_split_shares_no_example_and_loses_none_also_where_examples_occur_twice(copies, n, seed):
+    task = some_twice(copies)
+    assume(n < len(task))
+    finding, confirming = task.split(n, seed)
+    assert not identities(finding).keys() & identities(confirming).keys()
+    assert identities(finding) + identities(confirming) == identities(task)
+    assert len(finding) > 0 < len(confirming)
+    assert (finding.role, confirming.role, finding.held_out) == ("finding", "confirming", confirming)
+
+
+@given(st.integers(2, 60), st.data())
+def test_a_split_of_different_examples_finds_with_exactly_n(size, data):
+    n = data.draw(st.integers(1, size - 1))
+    finding, confirming = counting(size).split(n)
+    assert (len(finding), len(confirming)) == (n, size - n)
+
+
+@pytest.mark.parametrize(("size", "n"), [(2, 1), (51, 25), (199, 99), (200, 100), (500, 100)])
+def test_the_default_split_finds_with_a_hundred_or_half_of_a_small_task(size, n):
+    assert len(counting(size).split()[0]) == n
+
+
+def test_a_seed_gives_one_split_and_another_seed_another():
+    task = counting(60)
+    assert task.split(30, seed=1) == task.split(30, seed=1)
+    assert task.split(30, seed=1)[0].identity != task.split(30, seed=2)[0].identity
+    assert task.split()[0].identity == task.split(seed=0)[0].identity
+
+
+def test_a_split_is_drawn_not_cut():
+    finding, _ = counting(60).split(30)
+    assert set(finding.examples) != set(counting(30).examples)
+
+
+@pytest.mark.parametrize("n", [0, -1, 10, 11])
+def test_a_split_that_leaves_a_side_empty_is_refused(n):
+    with pytest.raises(ValueError, match=rf"on both sides of the split: got n={n} with 10 examples"):
+        counting(10).split(n)
+
+
+def test_a_task_of_one_example_however_often_cannot_be_split():
+    with pytest.raises(ValueError, match=r"4 examples \(1 different\)"):
+        some_twice([4]).split(2)
+
+
+def test_a_side_is_not_split_again():
+    for side in counting(10).split():
+        with pytest.raises(ValueError, match=f"is the {side.role} side of a split; split the whole task"):
+            side.split()
+
+
+def test_both_sides_of_a_whole_task_are_those_of_its_default_split():
+    task = counting(50)
+    assert (finding_side(task), confirming_side(task)) == task.split()
+
+
+def test_a_side_is_taken_as_it_is():
+    finding, confirming = counting(50).split(20, seed=7)
+    assert finding_side(finding) is finding
+    assert confirming_side(finding) is confirming
+    assert confirming_side(confirming) is confirming
+
+
+def test_the_proof_is_never_used_to_find():
+    with pytest.raises(ValueError, match="is the confirming side of a split; find heads on the finding side"):
+        finding_side(counting(10).split()[1])
+
+
+def test_a_finding_task_without_unseen_examples_proves_nothing():
+    with pytest.raises(ValueError, match="has no held-out examples to confirm with"):
+        confirming_side(replace(counting(10), role="finding"))
+
+
+def test_unseen_examples_may_be_given_if_none_is_shared_and_all_are_scored_alike():
+    task = counting(4)
+    unseen = Task.from_records([{"prompt": "9 and one make", "target": " 10"}])
+    finding = task.holding_out(unseen)
+    assert (finding.role, finding.examples) == ("finding", task.examples)
+    assert confirming_side(finding) == replace(unseen, role="confirming")
+    with pytest.raises(ValueError, match="unseen must share no example with task 'counting'; 2 of its examples are"):
+        task.holding_out(counting(2))
+    with pytest.raises(ValueError, match=r"unseen must be scored as task 'counting' is \(completion\), got choice"):
+        task.holding_out(Task.from_records([CHOICE]))
+
+
+def test_taking_keeps_the_first_examples_and_the_role():
+    _, confirming = counting(20).split()
+    assert confirming.take(3).examples == confirming.examples[:3]
+    assert confirming.take(3).role == "confirming"
+    assert confirming.take(99) == confirming

@@ -1,0 +1,247 @@
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+from cs_heads.cli import main
+from cs_heads.ranking import HeadRanking
+from tests.known_heads import WORKING, hopeless_records, own_answers
+
+PNG = b"\x89PNG\r\n"
+CHOICE = {"prompt": "the cat", "choices": [" runs", " sees"], "answer": 1}
+COMPLETION = {"prompt": "the cat", "target": " runs"}
+
+
+def write(path: Path, records: list) -> str:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def task(load_known, tmp_path_factory) -> str:
+    """A file of examples that the known model gets right."""
+    return write(tmp_path_factory.mktemp("tasks") / "own.jsonl", own_answers(load_known(), 130))
+
+
+@pytest.fixture
+def find(known_folder, task, capsys):
+    """Runs ``cs-heads find`` on the known model with options that fit it, and gives status, stdout and stderr."""
+
+    def run(*more: str, **options: str | Path) -> tuple[int, str, str]:
+        given = {"model": known_folder, "task": task, "k": "2", "density": "0.17", "n_masks": "24", "device": "cpu"}
+        arguments = [part for name, value in (given | options).items() for part in (flag(name), str(value))]
+        try:
+            status = main(["find", *arguments, *more])
+        except SystemExit as end:
+            status = int(end.code or 0)
+        return status, *capsys.readouterr()
+
+    return run
+
+
+def flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+# What is printed and written
+
+
+def test_the_table_shows_heads_verdict_and_cost(find, known_folder, task):
+    status, out, err = find()
+    assert (status, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == f"model {known_folder}, task {task}, method css"
+    assert lines[1] == "baseline 1.000"
+    table = [line.split() for line in lines[lines.index("head    importance") + 1 :][:2]]
+    assert {name for name, _ in table} == {str(head) for head in WORKING}
+    assert all(float(importance) > 0.5 for _, importance in table)
+    assert "verdict: localized" in lines
+    assert lines[-1] == f"cost: {65 * 25:,} example-evaluations to find, {65 * 9:,} to confirm"
+
+
+def test_json_is_one_object_and_nothing_else(find, known_folder, task):
+    status, out, err = find("--json")
+    assert (status, err) == (0, "")
+    assert out.count("\n") == 1
+    result = json.loads(out)
+    assert {"model", "task", "method", "baseline", "heads", "spent", "confirm"} <= result.keys()
+    assert {"drop", "random_drop", "p", "verdict"} <= result["confirm"].keys()
+    assert (result["model"], result["task"], result["method"]) == (str(known_folder), task, "css")
+    assert result["baseline"] == 1.0
+    assert result["spent"] == 65 * 25
+    assert [row.keys() for row in result["heads"]] == [{"head", "importance"}] * 2
+    assert {row["head"] for row in result["heads"]} == {str(head) for head in WORKING}
+    assert result["confirm"]["verdict"] == "localized"
+    assert result["confirm"]["drop"] > 0.8
+    assert result["confirm"]["random_drop"] < 0.1
+    assert result["confirm"]["p"] < 0.01
+
+
+def test_out_keeps_result_ranking_and_map(find, tmp_path):
+    status, out, err = find(out=tmp_path / "new" / "folder")
+    assert (status, err) == (0, "")
+    folder = tmp_path / "new" / "folder"
+    assert {path.name for path in folder.iterdir()} == {"result.json", "ranking.json", "heads.png"}
+    assert set(HeadRanking.load(folder / "ranking.json").top(2)) == set(WORKING)
+    assert (folder / "heads.png").read_bytes().startswith(PNG)
+    assert str(folder / "ranking.json") in out
+
+
+def test_out_and_json_go_together(find, tmp_path):
+    _, out, _ = find("--json", out=tmp_path)
+    assert json.loads(out) == json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))
+
+
+def test_csb_is_the_other_method(find):
+    result = json.loads(find("--json", method="csb")[1])
+    assert result["method"] == "csb"
+    assert {row["head"] for row in result["heads"]} == {str(head) for head in WORKING}
+
+
+def test_n_is_the_number_of_examples_heads_are_found_with(find):
+    result = json.loads(find("--json", n="80")[1])
+    assert result["spent"] == 80 * 25
+    assert result["confirm"]["provenance"]["task"]["n_examples"] == 50
+
+
+def test_a_seed_gives_one_answer_and_another_seed_other_examples(find):
+    first, second, other = (json.loads(find("--json", seed=seed)[1]) for seed in ("3", "3", "4"))
+    assert first == second
+    assert first["confirm"]["provenance"]["task"] != other["confirm"]["provenance"]["task"]
+
+
+def test_controls_are_shown_beside_the_verdict(find, load_known, tmp_path):
+    control = write(tmp_path / "others.jsonl", own_answers(load_known(), 60, seed=8))
+    _, out, _ = find(control=control)
+    assert "  control others: 1.000 to 0." in out
+
+
+def test_the_command_is_installed_and_answers_from_a_shell(known_folder, task):
+    (command,) = entry_points(group="console_scripts", name="cs-heads")
+    assert command.load() is main
+    arguments = ["find", "--model", str(known_folder), "--task", task, "--k", "2", "--density", "0.17", "--json"]
+    run = subprocess.run(
+        [Path(sys.executable).with_name("cs-heads"), *arguments, "--n-masks", "24", "--device", "cpu"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"HF_HUB_OFFLINE": "1"},
+        check=False,
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    assert json.loads(run.stdout)["confirm"]["verdict"] == "localized"
+
+
+def test_help_is_no_error(find, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["find", "--help"])
+    assert "--density" in capsys.readouterr().out
+
+
+# A newcomer's mistakes: exit status 2 and one line that names the value
+
+
+def refused(outcome: tuple[int, str, str], *said: str) -> None:
+    status, out, err = outcome
+    assert status == 2
+    assert out == ""
+    assert err.endswith("\n")
+    assert err.count("\n") == 1, err
+    assert err.startswith("cs-heads")
+    for words in said:
+        assert words in err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"model": "nobody/nothing"}, ["model 'nobody/nothing' could not be loaded"]),
+        ({"model": "./nowhere"}, ["model './nowhere' could not be loaded"]),
+        ({"task": "capitls"}, ["task 'capitls' is unknown"]),
+        ({"task": "gone.jsonl"}, ["task file 'gone.jsonl' does not exist"]),
+        ({"control": "gone.csv"}, ["task file 'gone.csv' does not exist"]),
+        ({"k": "7"}, ["k must be in 1..6", "12 heads", "got 7"]),
+        ({"k": "0"}, ["k must be in 1..6", "got 0"]),
+        ({"k": "two"}, ["--k", "'two'"]),
+        ({"density": "0.05"}, ["density 0.05 ablates no head", "12 heads"]),
+        ({"density": "2"}, ["density must lie between 0 and 1, got 2.0"]),
+        ({"n_masks": "3"}, ["n_masks must be 5 or more", "got 3"]),
+        ({"method": "guess"}, ["method must be one of css, csb", "got 'guess'"]),
+        ({"device": "abacus"}, ["device 'abacus' cannot be used here"]),
+        ({"dtype": "float7"}, ["dtype must be one of float32, bfloat16, float16, got 'float7'"]),
+        ({"backend": "wheel"}, ["backend must be 'auto', 'bridge' or 'hooked', got 'wheel'"]),
+        ({"n": "130"}, ["n must leave examples on both sides of the split: got n=130 with 130 examples"]),
+        ({"seed": "-1"}, ["seed must be 0 or more, got -1"]),
+        ({"sparsity": "0.1"}, ["unrecognized arguments: --sparsity 0.1"]),
+    ],
+    ids=lambda value: " ".join(map(str, *value.items())) if isinstance(value, dict) else "",
+)
+def test_a_wrong_option_gets_one_line(find, options, said):
+    refused(find(**options), *said)
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ([COMPLETION, {"prompt": "the cat"}], ["line 2", '"target" must be a text', "got None"]),
+        ([COMPLETION, ["the", "cat"]], ["line 2", "a record must be an object", "got list"]),
+        ([CHOICE, CHOICE, CHOICE | {"choices": [" runs"]}], ["line 3", '"choices" must hold two or more, got 1']),
+        ([CHOICE, CHOICE | {"answer": 2}], ["line 2", "index of a choice, 0..1, got 2"]),
+        ([COMPLETION, CHOICE], ["mixes two forms", "line 1", "line 2"]),
+        ([], ["task 'mine' is empty"]),
+        ([COMPLETION], ["both sides of the split", "1 examples"]),
+    ],
+    ids=["malformed", "no-object", "choices-of-one", "answer-out-of-range", "two-forms", "empty", "one-example"],
+)
+def test_a_wrong_task_file_gets_one_line(find, tmp_path, lines, said):
+    refused(find(task=write(tmp_path / "mine.jsonl", lines)), "task 'mine'", *said)
+
+
+def test_a_line_that_is_no_json_gets_one_line(find, tmp_path):
+    (tmp_path / "mine.jsonl").write_text(f"{json.dumps(COMPLETION)}\n{{'prompt'\n", encoding="utf-8")
+    refused(find(task=tmp_path / "mine.jsonl"), "task 'mine', line 2: not JSON")
+
+
+def test_a_malformed_csv_row_gets_one_line(find, tmp_path):
+    (tmp_path / "mine.csv").write_text("prompt,choices,answer\nthe cat,runs,0\n", encoding="utf-8")
+    refused(find(task=tmp_path / "mine.csv"), "task 'mine', line 2", '"choices" must be a JSON list', "'runs'")
+
+
+def test_a_baseline_at_chance_gets_one_line(find, tmp_path):
+    coins = write(tmp_path / "coins.jsonl", hopeless_records(200))
+    refused(find(task=coins), "task 'coins'", "on 100 examples, no better than chance (0.500)")
+
+
+def test_a_task_with_too_few_right_gets_one_line(find):
+    refused(find(n="12"), "task 'own'", "12 of 12 examples right, fewer than 20")
+
+
+def test_a_folder_that_holds_no_model_gets_one_line(find, tmp_path):
+    refused(find(model=tmp_path), str(tmp_path), "has no config.json")
+
+
+def test_an_example_longer_than_the_context_gets_one_line(find, tmp_path):
+    long = write(tmp_path / "long.jsonl", [{"prompt": "the cat " * n, "target": " runs"} for n in (40, 41)])
+    refused(find(task=long), "task 'long', example", "do not fit into the model's context of 64")
+
+
+def test_a_file_where_the_folder_should_be_gets_one_line(find, task):
+    refused(find(out=task), task)
+
+
+@pytest.mark.parametrize("arguments", [[], ["find"], ["seek"], ["find", "--model", "m"]])
+def test_a_command_without_its_parts_gets_one_line(arguments, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    refused((int(end.value.code or 0), *capsys.readouterr()))
+
+
+def test_an_interruption_ends_quietly(find, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cs_heads.load_task", interrupted)
+    assert find() == (130, "", "cs-heads: interrupted\n")

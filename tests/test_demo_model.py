@@ -1,0 +1,119 @@
+"""The demo model has its skills, and they rest on the heads they were planted in."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import cs_heads as cs
+from cs_heads.cli import main
+from cs_heads.demo import SKILLS, planted_heads, universal_heads
+from cs_heads.lens.load import DEMO
+from tests.plain import heads_zeroed
+
+
+@pytest.fixture(scope="module")
+def demo():
+    return cs.load_model("demo", device="cpu")
+
+
+@pytest.mark.lens
+def test_logits_equal_plain_hugging_face_on_every_class(backend):
+    model = cs.load_model("demo", device="cpu", backend=backend)
+    hf = AutoModelForCausalLM.from_pretrained(DEMO)
+    tokens = torch.tensor([AutoTokenizer.from_pretrained(DEMO)("The capital of Peru is")["input_ids"]])
+    with torch.no_grad():
+        torch.testing.assert_close(model(tokens).log_softmax(-1), hf(tokens).logits.log_softmax(-1), atol=1e-4, rtol=0)
+    assert model.cfg.model_name == "demo"
+
+
+def test_it_is_small_and_has_enough_heads_to_search(demo):
+    assert (DEMO / "model.safetensors").stat().st_size <= 8 * 2**20
+    assert cs.HeadGrid.from_model(demo) == cs.HeadGrid(8, 16)
+    assert len(SKILLS) >= 6
+
+
+def greedy_accuracy(hf, tokenizer, skill, heads=()):
+    """Plain Hugging Face, one prompt at a time, the next token its own choice."""
+    mask = cs.HeadGrid(8, 16).mask(heads)
+    right = []
+    with heads_zeroed(hf, mask), torch.no_grad():
+        for example in cs.load_task(f"demo/{skill}", n=1).held_out.examples[:300]:
+            logits = hf(torch.tensor([tokenizer(example.prompt)["input_ids"]])).logits[0, -1]
+            options = tokenizer(list(example.continuations), add_special_tokens=False)["input_ids"]
+            if len(options) == 1:
+                right.append(int(logits.argmax()) == options[0][0])
+            else:
+                right.append(int(logits[[ids[0] for ids in options]].argmax()) == example.answer)
+    return np.mean(right)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("skill", SKILLS)
+def test_a_skill_is_there_and_goes_with_its_planted_heads(skill):
+    """At least .95 on 300 held-out prompts; 50 points less without its five heads."""
+    hf, tokenizer = AutoModelForCausalLM.from_pretrained(DEMO), AutoTokenizer.from_pretrained(DEMO)
+    accuracy = greedy_accuracy(hf, tokenizer, skill)
+    assert accuracy >= 0.95
+    assert greedy_accuracy(hf, tokenizer, skill, planted_heads(skill)) <= accuracy - 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("skill", SKILLS)
+def test_other_skills_keep_their_accuracy(demo, skill):
+    """Without the planted heads of one skill every other loses at most 10 points."""
+    for other in SKILLS:
+        task = cs.load_task(f"demo/{other}", n=1).held_out.take(100)
+        experiment = cs.Experiment(demo, task, progress=False)
+        drop = experiment.baseline().mean() - experiment(experiment.grid.mask(planted_heads(skill))[None]).mean()
+        assert drop <= 0.1 if other != skill else drop >= 0.5
+
+
+@pytest.mark.slow
+def test_a_blind_search_finds_planted_heads(demo):
+    """CSS with 200 masks: most of the five, and the proof holds on unseen examples."""
+    for skill in ("capitals", "copying", "swearing"):
+        task = cs.load_task(f"demo/{skill}", n=100, seed=0)
+        found = cs.find_heads(demo, task, n_masks=200, seed=0, progress=False)
+        assert len({*found.top(5)} & {*planted_heads(skill)}) >= 4
+        proof = cs.confirm(demo, task, found.top(5), seed=0, progress=False)
+        assert proof.verdict == "localized"
+        assert proof.drop >= 0.5
+
+
+def test_planted_groups_do_not_overlap():
+    heads = [head for skill in SKILLS for head in planted_heads(skill)] + universal_heads()
+    assert len(set(heads)) == len(heads) == 5 * len(SKILLS) + 1
+
+
+@pytest.mark.parametrize("skill", SKILLS)
+def test_tasks_come_with_disjoint_sides(skill):
+    task = cs.load_task(f"demo/{skill}", n=100, seed=3)
+    assert (len(task), task.role, len(task.held_out), task.held_out.role) == (100, "finding", 400, "confirming")
+    assert not {e.prompt for e in task.examples} & {e.prompt for e in task.held_out.examples}
+    assert task == cs.load_task(f"demo/{skill}", n=100, seed=3)
+    assert task != cs.load_task(f"demo/{skill}", n=100, seed=4)
+
+
+def test_the_command_line_lists_the_skills(capsys):
+    assert main(["tasks"]) == 0
+    assert capsys.readouterr().out.splitlines() == [f"demo/{skill}" for skill in SKILLS]
+
+
+def test_the_demo_runs_from_a_shell(tmp_path):
+    """The main job in a process of its own, with few masks."""
+    arguments = ["find", "--model", "demo", "--task", "demo/swearing", "--n", "30", "--n-masks", "20", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "cs_heads.cli", *arguments, "--out", str(tmp_path / "report")],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["baseline"] > 0.9
+    assert {path.name for path in (tmp_path / "report").iterdir()} == {"result.json", "ranking.json", "heads.png"}

@@ -1,0 +1,153 @@
+import json
+
+import numpy as np
+import pytest
+
+from cs_heads.heads import Head
+from cs_heads.ranking import FORMAT_VERSION, HeadRanking
+
+IMPORTANCE = np.array([[0.0, 0.4, -0.2], [0.1, 0.4, 0.0]])
+
+# What version 1 wrote; it must stay readable for ever.
+SAVED_BY_VERSION_1 = """
+{"format": "cs-heads ranking", "version": 1, "method": "css", "importance": [[0.0, 0.25], [-0.125, 0.5]],
+ "spent": 800, "interval": null, "frequency": [[0.0, 0.5], [0.0, 1.0]],
+ "provenance": {"model": {"name": "tiny"}, "design": {"density": 0.05}}, "notes": ["only 2 heads"]}
+"""
+
+
+def ranking(**more) -> HeadRanking:
+    return HeadRanking("css", IMPORTANCE, spent=800, **more)
+
+
+def test_the_most_important_heads_come_first_and_of_equals_the_lower_index():
+    assert ranking().top(4) == [Head(0, 1), Head(1, 1), Head(1, 0), Head(0, 0)]
+
+
+def test_the_order_holds_every_head_once_and_ends_with_what_interferes():
+    order = ranking().order
+    assert sorted(order) == list(ranking().grid)
+    assert order[-1] == Head(0, 2)
+
+
+@pytest.mark.parametrize("k", [0, -1, 7])
+def test_k_is_at_most_the_heads_of_the_grid(k):
+    with pytest.raises(ValueError, match=rf"k must be in 1\.\.6, the heads of the grid; got {k}"):
+        ranking().top(k)
+
+
+def test_a_frame_has_one_row_a_head_in_order():
+    frame = ranking().to_frame()
+    assert frame["head"].tolist()[:3] == ["L0H1", "L1H1", "L1H0"]
+    assert frame["rank"].tolist() == [1, 2, 3, 4, 5, 6]
+    assert frame["layer"].tolist()[:3] == [0, 1, 1]
+    assert frame["index"].tolist()[:3] == [1, 4, 3]
+    assert frame["importance"].tolist() == sorted(IMPORTANCE.ravel(), reverse=True)
+    assert not {"low", "high", "frequency"} & set(frame.columns)
+
+
+def test_a_frame_shows_interval_and_frequency_where_they_are_known():
+    frame = ranking(
+        interval=np.stack([IMPORTANCE - 0.1, IMPORTANCE + 0.1], axis=-1), frequency=(IMPORTANCE > 0).astype(float)
+    ).to_frame()
+    assert np.allclose(frame["low"], frame["importance"] - 0.1)
+    assert np.allclose(frame["high"], frame["importance"] + 0.1)
+    assert frame["frequency"].tolist() == [1, 1, 1, 0, 0, 0]
+
+
+def test_what_is_saved_is_loaded_bit_for_bit(tmp_path):
+    rng = np.random.default_rng(0)
+    saved = HeadRanking(
+        "csb",
+        rng.normal(size=(3, 4)),
+        spent=12,
+        interval=rng.normal(size=(3, 4, 2)),
+        frequency=rng.random((3, 4)),
+        provenance={"model": {"name": "Größe", "grid": [3, 4]}, "r2_out_of_sample": None},
+        notes=("one", "zwei · R²"),
+    )
+    saved.save(tmp_path / "ranking.json")
+    loaded = HeadRanking.load(tmp_path / "ranking.json")
+    for name in ("importance", "interval", "frequency"):
+        assert np.array_equal(getattr(loaded, name), getattr(saved, name))
+    for name in ("method", "spent", "provenance", "notes", "order"):
+        assert getattr(loaded, name) == getattr(saved, name)
+
+
+def test_what_is_not_known_stays_unknown_when_saved(tmp_path):
+    ranking().save(tmp_path / "ranking.json")
+    loaded = HeadRanking.load(tmp_path / "ranking.json")
+    assert loaded.interval is None
+    assert loaded.frequency is None
+
+
+def test_a_file_of_version_1_is_readable(tmp_path):
+    (tmp_path / "old.json").write_text(SAVED_BY_VERSION_1, encoding="utf-8")
+    old = HeadRanking.load(tmp_path / "old.json")
+    assert old.method == "css"
+    assert old.spent == 800
+    assert old.importance.tolist() == [[0.0, 0.25], [-0.125, 0.5]]
+    assert old.interval is None
+    assert old.frequency is not None
+    assert old.frequency.tolist() == [[0.0, 0.5], [0.0, 1.0]]
+    assert old.provenance == {"model": {"name": "tiny"}, "design": {"density": 0.05}}
+    assert old.notes == ("only 2 heads",)
+
+
+def test_a_saved_file_names_its_format_and_version(tmp_path):
+    ranking().save(tmp_path / "ranking.json")
+    record = json.loads((tmp_path / "ranking.json").read_text(encoding="utf-8"))
+    assert (record["format"], record["version"]) == ("cs-heads ranking", FORMAT_VERSION)
+
+
+def test_a_newer_format_is_refused_with_the_remedy(tmp_path):
+    newer = json.loads(SAVED_BY_VERSION_1) | {"version": FORMAT_VERSION + 1}
+    (tmp_path / "new.json").write_text(json.dumps(newer), encoding="utf-8")
+    with pytest.raises(ValueError, match=rf"format {FORMAT_VERSION + 1}; .* up to {FORMAT_VERSION}: update cs-heads"):
+        HeadRanking.load(tmp_path / "new.json")
+
+
+@pytest.mark.parametrize("text", ["not JSON", "[]", "{}", '{"format": "another"}'])
+def test_a_file_of_another_kind_is_refused(tmp_path, text):
+    (tmp_path / "other.json").write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"other\.json' is no saved ranking"):
+        HeadRanking.load(tmp_path / "other.json")
+
+
+@pytest.mark.parametrize("missing", ["version", "method", "importance", "spent"])
+def test_a_ranking_file_with_a_part_missing_is_refused(tmp_path, missing):
+    record = json.loads(SAVED_BY_VERSION_1)
+    del record[missing]
+    (tmp_path / "part.json").write_text(json.dumps(record), encoding="utf-8")
+    with pytest.raises(ValueError, match=rf"part\.json' is no saved ranking.*{missing}"):
+        HeadRanking.load(tmp_path / "part.json")
+
+
+def test_a_notebook_shows_names_and_notes_as_text_not_as_html():
+    shown = ranking(
+        provenance={"task": {"name": "<script>t</script>"}, "model": {"name": "a&b"}}, notes=("R² < 0",)
+    )._repr_html_()
+    assert "<script>" not in shown
+    assert "&lt;script&gt;t&lt;/script&gt;" in shown
+    assert "a&amp;b" in shown
+    assert "<li>R² &lt; 0</li>" in shown
+    assert shown.index("L0H1") < shown.index("L1H1")
+
+
+def test_a_shell_shows_method_task_model_cost_and_the_top_heads():
+    shown = repr(ranking(provenance={"task": {"name": "capitals"}, "model": {"name": "tiny"}}))
+    assert shown.startswith("HeadRanking(css, capitals, tiny: 6 heads, 800 example-evaluations)")
+    assert "L0H1 +0.400  L1H1 +0.400  L1H0 +0.100" in shown
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_every_importance_is_a_number(value):
+    with pytest.raises(ValueError, match="importance must be finite"):
+        HeadRanking("css", np.array([[0.0, value]]), spent=0)
+
+
+def test_interval_frequency_and_cost_fit_the_importance():
+    with pytest.raises(ValueError, match=r"interval must be \[layer, head, 2\] = \(2, 3, 2\), got \(2, 3, 1\)"):
+        ranking(interval=np.zeros((2, 3, 1)))
+    with pytest.raises(ValueError, match="spent must be 0 or more, got -1"):
+        HeadRanking("css", IMPORTANCE, spent=-1)
