@@ -75,6 +75,7 @@ def _tasks(_: argparse.Namespace) -> None:
 def _find(options: argparse.Namespace) -> None:
     import cs_heads as cs
     from cs_heads.methods.find import METHODS
+    from cs_heads.tasks import confirming_side
 
     # What can be refused is refused before a model is loaded.
     if options.method not in METHODS:
@@ -86,6 +87,8 @@ def _find(options: argparse.Namespace) -> None:
     task = cs.load_task(options.task, n=options.n, seed=options.seed)
     controls = [cs.load_task(control, n=options.n, seed=options.seed) for control in options.control]
     model = cs.load_model(options.model, device=options.device, dtype=options.dtype, backend=options.backend)
+    for control in controls:
+        cs.Experiment(model, confirming_side(control))
     found = cs.find_heads(
         model,
         task,

@@ -60,7 +60,7 @@ def test_the_table_shows_heads_verdict_and_cost(find, known_folder, task):
     assert {name for name, _ in table} == {str(head) for head in WORKING}
     assert all(float(importance) > 0.5 for _, importance in table)
     assert "verdict: localized" in lines
-    assert lines[-1] == f"cost: {65 * 25:,} example-evaluations to find, {65 * 9:,} to confirm"
+    assert lines[-1] == f"cost: {65 * 25:,} example-evaluations to find, {65 * 10:,} to confirm"
 
 
 def test_json_is_one_object_and_nothing_else(find, known_folder, task):

@@ -57,7 +57,7 @@ def test_capitals_are_held_out_by_wording_not_by_fact():
     [
         (lambda: records("cooking", "find", 3), "skill='cooking' is not one of"),
         (lambda: records("code", "test", 3), "split='test' is not one of train, find, confirm"),
-        (lambda: records("agreement", "find", 10**6), "n=1000000 is more than"),
+        (lambda: records("swearing", "find", 10**6), "n=1000000 is more than"),
         (lambda: planting.planted_heads("cooking"), "skill='cooking'"),
         (lambda: planting.needs("code", "eval(x)"), "key='eval"),
         (lambda: TrainConfig(steps=0), "steps=0 must be 1 or more"),

@@ -24,6 +24,12 @@ def test_the_most_important_heads_come_first_and_of_equals_the_lower_index():
     assert ranking().top(4) == [Head(0, 1), Head(1, 1), Head(1, 0), Head(0, 0)]
 
 
+def test_many_equal_heads_keep_the_order_of_the_grid():
+    importance = np.tile([0.0, 0.5], 100).reshape(10, 20)
+    flat = [head.layer * 20 + head.head for head in HeadRanking("css", importance, spent=0).order]
+    assert flat == [*range(1, 200, 2), *range(0, 200, 2)]
+
+
 def test_the_order_holds_every_head_once_and_ends_with_what_interferes():
     order = ranking().order
     assert sorted(order) == list(ranking().grid)

@@ -144,7 +144,7 @@ def confirm(
     relative drop exceeds theirs by .10 or more; *baseline too low* when the intact model does not
     beat chance; else *not localized*. Random heads, not the intact model, are what the heads are
     held against: any ablation does some harm. ``controls`` are other tasks, for specificity. Costs
-    ``(2 + n_random) × n`` example-evaluations and ``2 × n`` for each control.
+    at most ``(2 + n_random) × n`` example-evaluations and ``2 × n`` for each control.
 
     ``progress``, ``batch_tokens`` and ``prepend_bos`` are those of ``Experiment``. The examples are those
     the task holds out; a task without any, a head outside the grid or one
@@ -166,7 +166,7 @@ def confirm(
     others = [Experiment(experiment.model, side, **settings) for side in sides[1:]]
 
     intact = np.zeros(grid.shape, dtype=bool)
-    random_sets = _same_layers(grid, found, n_random, np.random.default_rng(seed))
+    random_sets = _random_sets(grid, found, n_random, np.random.default_rng(seed))
     baseline, ablated, *random = experiment(np.stack([intact, found, *random_sets]))
     drops = [_drop(experiment.task, baseline, ablated, seed)]
     for control in others:
@@ -188,25 +188,36 @@ def confirm(
     )
 
 
-def _same_layers(
+def _random_sets(
     grid: HeadGrid, found: Bool[np.ndarray, "layer head"], n_sets: int, rng: np.random.Generator
 ) -> list[Bool[np.ndarray, "layer head"]]:
-    """Random sets with as many heads in each layer as ``found``, none of them found.
+    """Sets of random heads like ``found``, different from each other while the grid has others to offer."""
+    sets: list[Bool[np.ndarray, "layer head"]] = []
+    for _ in range(n_sets):
+        for _ in range(20):
+            mask = _same_layers(grid, found, rng)
+            if not any((mask == other).all() for other in sets):
+                break
+        sets.append(mask)
+    return sets
+
+
+def _same_layers(
+    grid: HeadGrid, found: Bool[np.ndarray, "layer head"], rng: np.random.Generator
+) -> Bool[np.ndarray, "layer head"]:
+    """As many random heads in each layer as ``found`` has, none of them found.
 
     Where most of a layer was found, the rest of its share comes from other layers.
     """
-    sets = []
-    for _ in range(n_sets):
-        mask = np.zeros(grid.shape, dtype=bool)
-        for layer, row in enumerate(found):
-            free = np.flatnonzero(~row)
-            mask[layer, rng.choice(free, size=min(int(row.sum()), len(free)), replace=False)] = True
-        short = int(found.sum() - mask.sum())
-        if short:
-            free = np.flatnonzero(~(found | mask).ravel())
-            mask.ravel()[rng.choice(free, size=short, replace=False)] = True
-        sets.append(mask)
-    return sets
+    mask = np.zeros(grid.shape, dtype=bool)
+    for layer, row in enumerate(found):
+        free = np.flatnonzero(~row)
+        mask[layer, rng.choice(free, size=min(int(row.sum()), len(free)), replace=False)] = True
+    short = int(found.sum() - mask.sum())
+    if short:
+        free = np.flatnonzero(~(found | mask).ravel())
+        mask.ravel()[rng.choice(free, size=short, replace=False)] = True
+    return mask
 
 
 def _drop(

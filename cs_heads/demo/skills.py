@@ -18,6 +18,8 @@ from typing import Any
 
 from cs_heads.demo import words as w
 
+# Drawing no new prompt so many times in a row means that there is hardly another.
+_MAX_MISSES = 2000
 SPLITS: tuple[str, ...] = ("train", "find", "confirm")
 _SLICES = {"find": (0,), "confirm": (1,), "train": tuple(range(2, 10))}
 
@@ -191,7 +193,7 @@ def records(skill: str, split: str, n: int, seed: int = 0) -> list[dict[str, Any
         if len(seen) >= n:
             break
         misses = misses + 1 if example.prompt in seen else 0
-        if misses > 10_000:
+        if misses > _MAX_MISSES:
             raise ValueError(
                 f"n={n} is more than the skill {skill!r} has in split {split!r}: about {len(seen)} prompts"
             )

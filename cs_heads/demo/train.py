@@ -9,6 +9,7 @@ skill rests on them. A run that was stopped goes on from its last checkpoint to 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -218,6 +219,16 @@ class Trainer:
         return "\n".join(lines)
 
 
+def save_weights(trainer: Trainer, folder: Path) -> None:
+    """Write model and tokenizer as a Hugging Face folder."""
+    trainer.model.save_pretrained(folder)
+    trainer.tokenizer.save_pretrained(folder)
+    path = folder / "tokenizer_config.json"
+    # transformers 5 writes a class name that transformers 4 does not have; this one both know.
+    settings = {**json.loads(path.read_text()), "tokenizer_class": "PreTrainedTokenizerFast"}
+    path.write_text(json.dumps(settings, indent=2) + "\n")
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -235,8 +246,7 @@ def main() -> None:
     trainer = Trainer(TrainConfig(steps=arguments.steps, seed=arguments.seed), arguments.out / "run")
     for _ in trainer.run():
         pass
-    trainer.model.save_pretrained(arguments.out)
-    trainer.tokenizer.save_pretrained(arguments.out)
+    save_weights(trainer, arguments.out)
 
 
 if __name__ == "__main__":

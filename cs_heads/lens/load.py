@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -47,7 +48,7 @@ def load_model(
     load = _load_hooked if backend == "hooked" else _load_bridge
     try:
         # Loaders report on standard output, which belongs to the caller.
-        with redirect_stdout(sys.stderr), _no_bars_in_files():
+        with redirect_stdout(sys.stderr), _quietly():
             model = load(str(folder) if folder.exists() else name, device, dtype, revision)
         model.cfg.model_name = name
     except (OSError, ValueError) as error:
@@ -62,18 +63,21 @@ def load_model(
 
 
 @contextmanager
-def _no_bars_in_files() -> Iterator[None]:
-    """Hugging Face draws its bars also where standard error is a file; here they follow our own: in terminals alone."""
-    from transformers.utils import logging
+def _quietly() -> Iterator[None]:
+    """Load without retry messages, and with bars in terminals alone: what goes wrong is said once, at the end."""
+    from transformers.utils import logging as bars
 
-    hide = logging.is_progress_bar_enabled() and not sys.stderr.isatty()
+    hub = logging.getLogger("huggingface_hub")
+    level, hide = hub.level, bars.is_progress_bar_enabled() and not sys.stderr.isatty()
+    hub.setLevel(logging.ERROR)
     if hide:
-        logging.disable_progress_bar()
+        bars.disable_progress_bar()
     try:
         yield
     finally:
+        hub.setLevel(level)
         if hide:
-            logging.enable_progress_bar()
+            bars.enable_progress_bar()
 
 
 def _load_bridge(name: str, device: torch.device, dtype: torch.dtype, revision: str | None) -> Any:

@@ -63,6 +63,9 @@ def find_heads(
         model, finding_side(task), progress=progress, batch_tokens=batch_tokens, prepend_bos=prepend_bos
     )
     check_k(k, experiment.grid.size)
+    if experiment.task.held_out is not None:
+        # Read now, so that an example the model cannot take is refused before the search and not after it.
+        Experiment(experiment.model, experiment.task.held_out, prepend_bos=prepend_bos)
     checked = _BaselineFirst(experiment)
     ranking = METHODS[method](checked, seed=seed, **options)
     return replace(
