@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 
 import pytest
 import torch
 
+import cs_heads as cs
 from cs_heads.demo import planting
 from cs_heads.demo.gates import DropRates, Gated, Layout, draw_gates
 from cs_heads.demo.skills import SKILLS, SPLITS, examples, keys, records
 from cs_heads.demo.tokenizer import build_tokenizer, split_words
 from cs_heads.demo.train import TrainConfig, Trainer, build_model
+from cs_heads.lens.load import DEMO
 
 
 @pytest.fixture(autouse=True)
@@ -172,3 +176,16 @@ def test_a_checkpoint_of_another_configuration_is_refused(tmp_path):
     list(Trainer(CONFIG, tmp_path).run(until=1, report_every=0))
     with pytest.raises(ValueError, match="is not that of the checkpoint"):
         Trainer(dataclasses.replace(CONFIG, seed=1), tmp_path).load()
+
+
+@pytest.mark.slow
+def test_the_training_command_makes_a_model_that_loads(tmp_path):
+    """A short run of the real command, real batches and all: weights, tokenizer and accuracy report."""
+    command = [sys.executable, "-m", "cs_heads.demo.train", "--out", str(tmp_path), "--steps", "60"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    model = cs.load_model(tmp_path, device="cpu")
+    task = cs.load_task("demo/agreement", n=30)
+    assert cs.Experiment(model, task, progress=False).baseline().shape == (30,)
+    shipped = {path.name for path in DEMO.iterdir()}
+    assert shipped <= {path.name for path in tmp_path.iterdir()}
