@@ -1,7 +1,7 @@
 """The demo model's skills: short prompts with exact answers, in three parts that share no prompt.
 
-    >>> records("capitals", "confirm", n=1, seed=0)                                  # doctest: +SKIP
-    [{'prompt': 'Quiz: What is the capital of Peru? Answer:', 'target': ' Lima'}]
+    >>> records("capitals", "confirm", n=1, seed=0)
+    [{'prompt': 'Cuba is Havana. Sweden is Stockholm. Lebanon is', 'target': ' Beirut'}]
 
 Each skill also knows a *shortcut*: the answer that a model without the skill falls back on (the last
 number mentioned, the polite word, the noun that stands nearest). Training uses it to tie a skill to its
