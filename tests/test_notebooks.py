@@ -11,7 +11,8 @@ NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebook_runs_and_shows_its_results(path, tmp_path):
+def test_notebook_runs_and_shows_its_results(path, tmp_path, monkeypatch):
+    monkeypatch.delenv("MPLBACKEND", raising=False)  # Jupyter chooses its own, as for a user
     notebook = nbformat.read(path, as_version=4)
     client = NotebookClient(notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": tmp_path}})
     client.execute()
