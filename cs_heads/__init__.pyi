@@ -4,6 +4,7 @@ from .analysis.confirm import Confirmation as Confirmation
 from .analysis.confirm import confirm as confirm
 from .heads import Head as Head
 from .heads import HeadGrid as HeadGrid
+from .lens import FoldedValueBiasesError as FoldedValueBiasesError
 from .lens import load_model as load_model
 from .measure.experiment import Experiment as Experiment
 from .methods.find import BaselineTooLowError as BaselineTooLowError

@@ -51,6 +51,7 @@ def _parser() -> _Parser:
     add("--control", action="append", default=[], metavar="TASK", help="another task, for specificity; may be repeated")
     add("--method", default="css", help="css or csb")
     add("--n", type=int, default=None, help="examples to find heads with (None: 100, or half of a small task)")
+    add("--length-normalised", action="store_true", help="score choices per character (acc_norm)")
     add("--n-masks", type=int, default=100, help="masks to measure")
     add("--density", type=float, default=0.05, help="share of heads ablated in a mask")
     add("--k", type=int, default=5, help="heads to report and confirm")
@@ -75,7 +76,7 @@ def _tasks(_: argparse.Namespace) -> None:
 def _find(options: argparse.Namespace) -> None:
     import cs_heads as cs
     from cs_heads.methods.find import METHODS
-    from cs_heads.tasks import confirming_side
+    from cs_heads.tasks import control_side, is_builtin, whole_task
 
     # What can be refused is refused before a model is loaded.
     if options.method not in METHODS:
@@ -84,11 +85,13 @@ def _find(options: argparse.Namespace) -> None:
         raise ValueError(f"seed must be 0 or more, got {options.seed}")
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
-    task = cs.load_task(options.task, n=options.n, seed=options.seed)
-    controls = [cs.load_task(control, n=options.n, seed=options.seed) for control in options.control]
+    task = cs.load_task(options.task, options.n, options.seed, options.length_normalised)
+    controls = [
+        cs.load_task(name, seed=options.seed) if is_builtin(name) else whole_task(name) for name in options.control
+    ]
     model = cs.load_model(options.model, device=options.device, dtype=options.dtype, backend=options.backend)
     for control in controls:
-        cs.Experiment(model, confirming_side(control))
+        cs.Experiment(model, control_side(control))
     found = cs.find_heads(
         model,
         task,
@@ -135,6 +138,8 @@ def _print_result(result: dict[str, Any], found: HeadRanking, proof: Confirmatio
         print(f"  {reason}")
     for control in proof.controls:
         print(f"  control {control.task}: {control.baseline:.3f} to {control.score:.3f}")
+        if control.too_low:
+            print(f"    it can show no drop: {control.too_low}")
     for note in found.notes:
         print(f"note: {note}")
     print(f"cost: {found.spent:,} example-evaluations to find, {proof.spent:,} to confirm")

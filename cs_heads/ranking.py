@@ -103,7 +103,8 @@ class HeadRanking:
             "provenance": self.provenance,
             "notes": list(self.notes),
         }
-        Path(path).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        text = json.dumps(record, indent=1, default=lambda number: number.item())  # NumPy numbers in the provenance
+        Path(path).write_text(text + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> HeadRanking:
@@ -117,24 +118,27 @@ class HeadRanking:
         missing = {"version", "method", "importance", "spent"} - record.keys()
         if missing:
             raise ValueError(f"path {str(path)!r} is no saved ranking: it has no {', '.join(sorted(missing))}")
-        if record["version"] > FORMAT_VERSION:
+        if record["version"] not in range(1, FORMAT_VERSION + 1):
             raise ValueError(
-                f"path {str(path)!r} has ranking format {record['version']}; this version of cs-heads reads "
+                f"path {str(path)!r} has ranking format {record['version']!r}; this version of cs-heads reads "
                 f"up to {FORMAT_VERSION}: update cs-heads"
             )
 
         def array(name: str) -> np.ndarray | None:
             return None if record.get(name) is None else np.array(record[name], dtype=float)
 
-        return cls(
-            method=record["method"],
-            importance=np.array(record["importance"], dtype=float),
-            spent=record["spent"],
-            interval=array("interval"),
-            frequency=array("frequency"),
-            provenance=record.get("provenance", {}),
-            notes=tuple(record.get("notes", ())),
-        )
+        try:
+            return cls(
+                method=record["method"],
+                importance=np.array(record["importance"], dtype=float),
+                spent=int(record["spent"]),
+                interval=array("interval"),
+                frequency=array("frequency"),
+                provenance=record.get("provenance") or {},
+                notes=tuple(record.get("notes") or ()),
+            )
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"path {str(path)!r} is a broken ranking: {error}") from error
 
     def _title(self) -> str:
         task = self.provenance.get("task", {}).get("name")

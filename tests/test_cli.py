@@ -5,12 +5,18 @@ import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from cs_heads import HeadGrid, masks
 from cs_heads.cli import main
 from cs_heads.ranking import HeadRanking
+from cs_heads.tasks import Task
 from tests.known_heads import WORKING, hopeless_records, own_answers
+from tests.tiny import WORDS
 
+# The intact run and the different ones among the 24 masks of the options below; a mask drawn twice runs once.
+RUNS = 1 + len(np.unique(masks.stratified(HeadGrid(3, 4), 24, 0.17, seed=0), axis=0))
 PNG = b"\x89PNG\r\n"
 CHOICE = {"prompt": "the cat", "choices": [" runs", " sees"], "answer": 1}
 COMPLETION = {"prompt": "the cat", "target": " runs"}
@@ -60,7 +66,7 @@ def test_the_table_shows_heads_verdict_and_cost(find, known_folder, task):
     assert {name for name, _ in table} == {str(head) for head in WORKING}
     assert all(float(importance) > 0.5 for _, importance in table)
     assert "verdict: localized" in lines
-    assert lines[-1] == f"cost: {65 * 25:,} example-evaluations to find, {65 * 10:,} to confirm"
+    assert lines[-1] == f"cost: {65 * RUNS:,} example-evaluations to find, {65 * 10:,} to confirm"
 
 
 def test_json_is_one_object_and_nothing_else(find, known_folder, task):
@@ -72,7 +78,7 @@ def test_json_is_one_object_and_nothing_else(find, known_folder, task):
     assert {"drop", "random_drop", "p", "verdict"} <= result["confirm"].keys()
     assert (result["model"], result["task"], result["method"]) == (str(known_folder), task, "css")
     assert result["baseline"] == 1.0
-    assert result["spent"] == 65 * 25
+    assert result["spent"] == 65 * RUNS
     assert [row.keys() for row in result["heads"]] == [{"head", "importance"}] * 2
     assert {row["head"] for row in result["heads"]} == {str(head) for head in WORKING}
     assert result["confirm"]["verdict"] == "localized"
@@ -104,7 +110,7 @@ def test_csb_is_the_other_method(find):
 
 def test_n_is_the_number_of_examples_heads_are_found_with(find):
     result = json.loads(find("--json", n="80")[1])
-    assert result["spent"] == 80 * 25
+    assert result["spent"] == 80 * RUNS
     assert result["confirm"]["provenance"]["task"]["n_examples"] == 50
 
 
@@ -215,8 +221,9 @@ def test_a_baseline_at_chance_gets_one_line(find, tmp_path):
     refused(find(task=coins), "task 'coins'", "on 100 examples, no better than chance (0.500)")
 
 
-def test_a_task_with_too_few_right_gets_one_line(find):
-    refused(find(n="12"), "task 'own'", "12 of 12 examples right, fewer than 20")
+def test_a_task_with_too_few_examples_gets_one_line(find):
+    refused(find(n="12"), "task 'own' has 12 finding examples; 20 or more are needed on each side: add examples")
+    refused(find(n="120"), "task 'own' has 10 confirming examples; 20 or more are needed on each side")
 
 
 def test_a_folder_that_holds_no_model_gets_one_line(find, tmp_path):
@@ -224,12 +231,35 @@ def test_a_folder_that_holds_no_model_gets_one_line(find, tmp_path):
 
 
 def test_an_example_longer_than_the_context_gets_one_line(find, tmp_path):
-    long = write(tmp_path / "long.jsonl", [{"prompt": "the cat " * n, "target": " runs"} for n in (40, 41)])
+    long = write(tmp_path / "long.jsonl", [{"prompt": "the cat " * n, "target": " runs"} for n in range(40, 80)])
     refused(find(task=long), "task 'long', example", "do not fit into the model's context of 64")
 
 
 def test_a_file_where_the_folder_should_be_gets_one_line(find, task):
     refused(find(out=task), task)
+
+
+def test_a_control_file_serves_whole_and_its_own_size(find, tmp_path, load_known):
+    """However many examples heads are found with; one at chance says that it can show nothing."""
+    others = write(tmp_path / "others.jsonl", own_answers(load_known(), 30, seed=8))
+    coins = write(tmp_path / "coins.jsonl", hopeless_records(40))
+    status, out, err = find("--control", others, "--control", coins, n="50")
+    assert (status, err) == (0, "")
+    assert "  control others: 1.000 to " in out
+    assert "    it can show no drop: the intact model" in out.split("control coins:")[1]
+    controls = json.loads(find("--json", "--control", others, n="50")[1])["confirm"]["controls"]
+    assert [(control["task"], control["baseline"], control["too_low"]) for control in controls] == [
+        ("others", 1.0, None)
+    ]
+
+
+def test_choices_can_be_scored_per_character(find, tmp_path, monkeypatch):
+    """The option reaches the scoring of both sides."""
+    records = [{"prompt": f"the {word}", "choices": [" cat", " dog"], "answer": 0} for word in WORDS] * 3
+    scored = []
+    monkeypatch.setattr(Task, "score", lambda self, *_: scored.append(self.length_normalised) or 0.0)
+    find("--length-normalised", task=write(tmp_path / "words.jsonl", records), n="30")
+    assert scored == [True] * 30
 
 
 @pytest.mark.parametrize("arguments", [[], ["find"], ["seek"], ["find", "--model", "m"]])

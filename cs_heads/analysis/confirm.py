@@ -12,8 +12,8 @@ from jaxtyping import Bool, Float
 from scipy.stats import bootstrap, permutation_test
 
 from cs_heads.heads import Head, HeadGrid, HeadLike
-from cs_heads.methods.find import check_k, too_low
-from cs_heads.tasks import Task, confirming_side
+from cs_heads.methods.find import check_k, check_size, too_low
+from cs_heads.tasks import Task, confirming_side, control_side
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,7 +26,10 @@ MIN_MARGIN = 0.10
 
 @dataclass(frozen=True)
 class TaskDrop:
-    """What ablating the heads does to one task; ``interval`` is the 95 % bootstrap interval of ``drop``."""
+    """What ablating the heads does to one task; ``interval`` is the 95 % bootstrap interval of ``drop``.
+
+    ``too_low`` says why the task cannot show a drop, where its baseline does not allow one.
+    """
 
     task: str
     n_examples: int
@@ -34,6 +37,7 @@ class TaskDrop:
     baseline: float
     score: float
     interval: tuple[float, float]
+    too_low: str | None = None
 
     @property
     def drop(self) -> float:
@@ -89,7 +93,14 @@ class Confirmation:
             "verdict": self.verdict,
             "reasons": list(self.reasons),
             "controls": [
-                {"task": c.task, "baseline": c.baseline, "score": c.score, "drop": c.drop, "interval": list(c.interval)}
+                {
+                    "task": c.task,
+                    "baseline": c.baseline,
+                    "score": c.score,
+                    "drop": c.drop,
+                    "interval": list(c.interval),
+                    "too_low": c.too_low,
+                }
                 for c in self.controls
             ],
             "spent": self.spent,
@@ -142,20 +153,27 @@ def confirm(
 
     The verdict is *localized* when the paired test against the random sets gives p < .01 and the
     relative drop exceeds theirs by .10 or more; *baseline too low* when the intact model does not
-    beat chance; else *not localized*. Random heads, not the intact model, are what the heads are
-    held against: any ablation does some harm. ``controls`` are other tasks, for specificity. Costs
-    at most ``(2 + n_random) × n`` example-evaluations and ``2 × n`` for each control.
+    beat chance or answers fewer than 20 examples right; else *not localized*. Random heads, not the
+    intact model, are what the heads are held against: any ablation does some harm. ``controls`` are
+    other tasks, for specificity; a whole task serves as it is. Costs at most ``(2 + n_random) × n``
+    example-evaluations and ``2 × n`` for each control.
 
     ``progress``, ``batch_tokens`` and ``prepend_bos`` are those of ``Experiment``. The examples are those
-    the task holds out; a task without any, a head outside the grid or one
-    named twice raises ``ValueError`` before the model runs.
+    the task holds out, 20 at least; a task without, a head outside the grid or one named twice raises
+    ``ValueError`` before the model runs.
     """
     from cs_heads.measure.experiment import Experiment
 
     for name, value in (("n", n), ("n_random", n_random)):
         if value < 1:
             raise ValueError(f"{name} must be 1 or more, got {value}")
-    sides = [confirming_side(each).take(n) for each in (task, *controls)]
+    if isinstance(controls, Task):
+        raise ValueError("controls must be a list of tasks, got one task")
+    if isinstance(heads, str | Head) or not isinstance(heads, Sequence):
+        raise ValueError(f"heads must be a list of heads, as ranking.top(5) gives; got {type(heads).__name__}")
+    unseen = confirming_side(task)
+    check_size(unseen)
+    sides = [side.take(n) for side in (unseen, *map(control_side, controls))]
     settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
     experiment = Experiment(model, sides[0], **settings)
     grid = experiment.grid
@@ -174,7 +192,7 @@ def confirm(
         drops.append(_drop(control.task, intact_scores, ablated_scores, seed))
     p = _paired_p(np.mean(random, axis=0) - ablated, seed)
     random_drops = tuple(float(baseline.mean() - scores.mean()) for scores in random)
-    verdict, reasons = _verdict(drops[0], float(np.mean(random_drops)), p, too_low(baseline, experiment.task.chance))
+    verdict, reasons = _verdict(drops[0], float(np.mean(random_drops)), p)
     return Confirmation(
         heads=tuple(grid.resolve(head) for head in heads),
         result=drops[0],
@@ -232,7 +250,15 @@ def _drop(
         else (float(lost[0]), float(lost[0]))
     )
     low, high = float(drawn[0]), float(drawn[1])
-    return TaskDrop(task.name, len(task), task.chance, float(baseline.mean()), float(ablated.mean()), (low, high))
+    return TaskDrop(
+        task=task.name,
+        n_examples=len(task),
+        chance=task.chance,
+        baseline=float(baseline.mean()),
+        score=float(ablated.mean()),
+        interval=(low, high),
+        too_low=too_low(baseline, task.chance),
+    )
 
 
 def _paired_p(difference: Float[np.ndarray, " example"], seed: int) -> float:
@@ -249,11 +275,9 @@ def _paired_p(difference: Float[np.ndarray, " example"], seed: int) -> float:
     return float(test.pvalue)
 
 
-def _verdict(
-    result: TaskDrop, random_drop: float, p: float, low_baseline: str | None
-) -> tuple[Verdict, tuple[str, ...]]:
-    if low_baseline:
-        return "baseline too low", (low_baseline,)
+def _verdict(result: TaskDrop, random_drop: float, p: float) -> tuple[Verdict, tuple[str, ...]]:
+    if result.too_low:
+        return "baseline too low", (result.too_low,)
     margin = result.relative_drop - random_drop / result.baseline
     reasons = (
         f"on {result.n_examples} unseen examples the score falls from {result.baseline:.3f} to {result.score:.3f}, "

@@ -3,7 +3,8 @@
 First plain training on the answers, then, ramped in, the two things that plant skills in heads: heads of
 no skill and of other skills are switched off at random, so that a skill learns to do without them; and on
 a share of rows some of the skill's own heads are off and the target is the shortcut answer, so that the
-skill rests on them. A run that was stopped goes on from its last checkpoint to the same numbers.
+skill rests on them. A run that was stopped goes on from its last checkpoint to the same numbers. Needs the
+Muon optimizer of torch 2.9 or newer.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def load_model(
         with redirect_stdout(sys.stderr), _quietly():
             model = load(str(folder) if folder.exists() else name, device, dtype, revision)
         model.cfg.model_name = name
-    except (OSError, ValueError) as error:
+    except Exception as error:  # whatever a loader makes of a broken file
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ValueError(
             f"model {name!r} could not be loaded: it is no folder here, and as a Hugging Face name: {reason[:300]}"
@@ -132,7 +132,7 @@ def _device(device: str | torch.device | None) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         chosen = torch.device(device)
-        torch.empty(0, device=chosen)
+        torch.empty(1, device=chosen).item()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"device {str(device)!r} cannot be used here: {reason}") from error

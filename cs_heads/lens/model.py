@@ -39,10 +39,16 @@ def backend_of(model: Any) -> Backend:
 def check_model(model: Any) -> None:
     """Raise ``ValueError`` where heads of this model cannot be ablated rightly.
 
-    Refused are an object of another class, a model without ``hook_z`` in some layer, and folded
-    value biases (``FoldedValueBiasesError``): zeroing z leaves a folded ``b_V W_O`` standing.
+    Refused are an object of another class, a model that does not read left to right, one without
+    ``hook_z`` in some layer, and folded value biases (``FoldedValueBiasesError``): zeroing z leaves
+    a folded ``b_V W_O`` standing.
     """
     backend_of(model)
+    causal = getattr(getattr(model, "adapter", None), "supports_causal_loss", True)
+    if not causal or getattr(model.cfg, "attention_dir", "causal") != "causal":
+        raise ValueError(
+            f"model {model.cfg.model_name} must be a causal language model: it does not read left to right"
+        )
     missing = [name for name in hook_names(model) if name not in model.hook_dict]
     if missing:
         raise ValueError(f"model has no hook point {', '.join(missing)}: its heads cannot be ablated there")

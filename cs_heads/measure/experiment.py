@@ -159,15 +159,17 @@ def _encode(model: Any, task: Task, prepend_bos: bool | None) -> list[EncodedExa
     encoded = []
     limit = context_length(model)
     for index, example in enumerate(task.examples):
+        # The prompt too: the side of a split has other numbers than its file.
+        place = f"task {task.name!r}, example {index} ({example.prompt[:40]!r})"
         try:
             tokens = encode_example(model.tokenizer, example.prompt, example.continuations, prepend_bos)
         except ValueError as error:
-            raise ValueError(f"task {task.name!r}, example {index}: {error}") from error
+            raise ValueError(f"{place}: {error}") from error
+        if len(set(tokens.continuations)) < len(tokens.continuations):
+            raise ValueError(f"{place}: two choices are the same tokens to this tokenizer: {example.continuations}")
         length = len(tokens.prompt) + max(map(len, tokens.continuations)) - 1
         if limit is not None and length > limit:
-            raise ValueError(
-                f"task {task.name!r}, example {index}: {length} tokens do not fit into the model's context of {limit}"
-            )
+            raise ValueError(f"{place}: {length} tokens do not fit into the model's context of {limit}")
         encoded.append(tokens)
     merged = sum(tokens.merged for tokens in encoded)
     if merged:

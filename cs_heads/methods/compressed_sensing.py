@@ -36,7 +36,7 @@ def compressed_sensing(
     examples; the response is standardised, ``alpha`` is scikit-learn's; importances are the
     coefficients, turned back into points of score lost. The provenance holds the out-of-sample R²
     of the regression (5 folds), and the notes say what makes the ranking weak. Costs
-    ``n_masks × n_examples`` example-evaluations. A wrong argument raises ``ValueError`` before
+    ``n_examples`` example-evaluations for each different mask. A wrong argument raises ``ValueError`` before
     anything is measured.
     """
     designs = {"stratified": masks.stratified, "bernoulli": masks.bernoulli}
@@ -55,7 +55,7 @@ def compressed_sensing(
     return HeadRanking(
         method={"stratified": "css", "bernoulli": "csb"}[design],
         importance=importance.reshape(experiment.grid.shape),
-        spent=n_masks * experiment.n_examples,
+        spent=len(np.unique(ablated, axis=0)) * experiment.n_examples,
         provenance={
             **origin,
             "design": {"name": design, "n_masks": n_masks, "density": density, "seed": seed},

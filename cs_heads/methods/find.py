@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -46,8 +48,8 @@ def find_heads(
 ) -> HeadRanking:
     """Rank the heads of ``model`` by how much ``task`` rests on them.
 
-    Measures on the finding side of the task (a whole task is split by default, see ``Task.split``),
-    so that ``confirm`` has unseen examples. ``options`` go to the method, as in
+    Measures on the finding side of a task that is split (``load_task``, ``Task.split``), so that
+    ``confirm`` has unseen examples. ``options`` go to the method, as in
     ``find_heads(model, task, n_masks=200)``. ``k`` is the number of heads you mean to use; ``progress``,
     ``batch_tokens`` and ``prepend_bos`` are those of ``Experiment``.
 
@@ -59,13 +61,20 @@ def find_heads(
 
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
-    experiment = Experiment(
-        model, finding_side(task), progress=progress, batch_tokens=batch_tokens, prepend_bos=prepend_bos
-    )
+    known = inspect.signature(METHODS[method]).parameters
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        raise ValueError(f"method {method!r} has no option {', '.join(unknown)}; it has {', '.join(list(known)[1:])}")
+    side = finding_side(task)
+    check_size(side)
+    experiment = Experiment(model, side, progress=progress, batch_tokens=batch_tokens, prepend_bos=prepend_bos)
     check_k(k, experiment.grid.size)
-    if experiment.task.held_out is not None:
-        # Read now, so that an example the model cannot take is refused before the search and not after it.
-        Experiment(experiment.model, experiment.task.held_out, prepend_bos=prepend_bos)
+    if side.held_out is not None:
+        # Read now, so that what cannot be confirmed is refused before the search and not after it.
+        check_size(side.held_out)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            Experiment(experiment.model, side.held_out, prepend_bos=prepend_bos)
     checked = _BaselineFirst(experiment)
     ranking = METHODS[method](checked, seed=seed, **options)
     return replace(
@@ -94,9 +103,18 @@ class _BaselineFirst:
         return self.experiment(masks, examples)
 
 
+def check_size(task: Task) -> None:
+    """Raise ``ValueError`` where a side of a task is too small to say anything."""
+    if len(task) < MIN_CORRECT:
+        raise ValueError(
+            f"task {task.name!r} has {len(task)} {task.role} examples; {MIN_CORRECT} or more are needed on each side: "
+            "add examples"
+        )
+
+
 def check_k(k: int, n_heads: int) -> None:
     """Raise ``ValueError`` unless ``k`` heads leave as many others to compare them with."""
-    if not 1 <= k <= n_heads // 2:
+    if k != int(k) or not 1 <= k <= n_heads // 2:
         raise ValueError(
             f"k must be in 1..{n_heads // 2}, half of the {n_heads} heads of the grid, so that as many random "
             f"heads are left to compare with; got {k}"

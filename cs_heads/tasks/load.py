@@ -6,6 +6,7 @@ import csv
 import difflib
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -23,27 +24,38 @@ def builtin_tasks() -> tuple[str, ...]:
     return tuple(f"{family}/{name}" for family, module in FAMILIES.items() for name in import_module(module).names())
 
 
-def load_task(name_or_path: str | Path, n: int | None = None, seed: int = 0) -> Task:
+def load_task(name_or_path: str | Path, n: int | None = None, seed: int = 0, length_normalised: bool = False) -> Task:
     """The finding side of a built-in task or a JSONL/CSV file, its other examples held out for the proof.
 
     A JSONL line is a record of ``Task.from_records``; a CSV file has the same columns, its
     ``choices`` written as a JSON list. ``n`` examples (default 100, or half of a small task) are
-    chosen with ``seed`` to find heads with. An unknown name, a missing file or a malformed record
-    raises ``ValueError``, naming the line.
+    chosen with ``seed`` to find heads with; ``length_normalised`` scores choices by ``acc_norm``. An
+    unknown name, a missing file or a malformed record raises ``ValueError``, naming the line.
 
     >>> task = load_task("demo/capitals", n=100, seed=0)
     >>> len(task), task.role, task.held_out.role
     (100, 'finding', 'confirming')
     """
-    name = str(name_or_path)
-    family, _, rest = name.partition("/")
-    if family in FAMILIES and rest in import_module(FAMILIES[family]).names():
+    for argument, value, least in (("n", n, 1), ("seed", seed, 0)):
+        if value is not None and (value != int(value) or value < least):
+            raise ValueError(f"{argument} must be an integer of {least} or more, got {value!r}")
+    if is_builtin(str(name_or_path)):
+        family, _, rest = str(name_or_path).partition("/")
         task: Task = import_module(FAMILIES[family]).load(rest, n, seed)
+        if length_normalised and task.held_out is not None:
+            unseen = replace(task.held_out, length_normalised=True)
+            task = replace(task, length_normalised=True, held_out=unseen)
         return task
-    return whole_task(name_or_path).split(n, seed)[0]
+    return whole_task(name_or_path, length_normalised).split(n, seed)[0]
 
 
-def whole_task(path: str | Path) -> Task:
+def is_builtin(name: str) -> bool:
+    """Whether a built-in task has this name."""
+    family, _, rest = name.partition("/")
+    return family in FAMILIES and rest in import_module(FAMILIES[family]).names()
+
+
+def whole_task(path: str | Path, length_normalised: bool = False) -> Task:
     """Every example of a JSONL/CSV file, unsplit; raises as ``load_task`` does."""
     name, path = str(path), Path(path)
     if path.suffix.lower() not in FORMATS and not path.exists():
@@ -60,7 +72,7 @@ def whole_task(path: str | Path) -> Task:
         raise ValueError(f"task file {name!r} must end in {' or '.join(FORMATS)}")
     reader = _read_jsonl if path.suffix.lower() == ".jsonl" else _read_csv
     try:
-        return Task._from_numbered(reader(path), name=path.stem)
+        return Task._from_numbered(reader(path), path.stem, length_normalised)
     except UnicodeDecodeError as error:
         raise ValueError(f"task file {name!r} is not UTF-8 text: {error}") from error
 
@@ -72,16 +84,26 @@ def _read_jsonl(path: Path) -> Iterator[tuple[str, Any]]:
                 continue
             try:
                 yield f"line {number}", json.loads(line)
-            except json.JSONDecodeError as error:
+            except (ValueError, RecursionError) as error:
                 raise ValueError(f"task {path.stem!r}, line {number}: not JSON ({error})") from error
 
 
 def _read_csv(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     with path.open(encoding="utf-8-sig", newline="") as lines:
         reader = csv.DictReader(lines)
-        for row in reader:
+        while True:
+            try:
+                record: dict[Any, Any] = next(reader)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                raise ValueError(f"task {path.stem!r}, line {reader.line_num + 1}: not CSV ({error})") from error
             place = f"line {reader.line_num}"
-            record: dict[str, Any] = {key: value for key, value in row.items() if key is not None}
+            if None in record:
+                raise ValueError(
+                    f"task {path.stem!r}, {place}: more fields than the {len(record) - 1} columns of the header; "
+                    "a text with a comma in it stands in double quotes"
+                )
             if "choices" in record:
                 record["choices"] = _json_field(record["choices"], path, place)
                 answer = record.get("answer")

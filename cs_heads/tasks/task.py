@@ -34,11 +34,21 @@ class Example:
     continuations: tuple[str, ...]
     answer: int = 0
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.answer < len(self.continuations):
+            raise ValueError(
+                f"answer must be the index of one of {len(self.continuations)} continuations, got {self.answer}"
+            )
+
     @property
     def identity(self) -> str:
         """A hash of everything in the example."""
-        text = json.dumps([self.prompt, self.continuations, self.answer], ensure_ascii=False)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return _hash([self.prompt, self.continuations, self.answer])
+
+    @property
+    def question(self) -> str:
+        """A hash of prompt and continuations whatever their order: what must not stand on both sides of a split."""
+        return _hash([self.prompt, sorted(self.continuations)])
 
 
 @dataclass(frozen=True)
@@ -65,6 +75,15 @@ class Task:
     def __post_init__(self) -> None:
         if not self.examples:
             raise ValueError(f"task {self.name!r} is empty: it needs at least one example")
+        if self.kind not in ("choice", "completion"):
+            raise ValueError(f"kind must be 'choice' or 'completion', got {self.kind!r}")
+        for index, example in enumerate(self.examples):
+            if (len(example.continuations) > 1) != (self.kind == "choice"):
+                raise ValueError(
+                    f"task {self.name!r}, example {index}: a {self.kind} example has "
+                    f"{'two continuations or more' if self.kind == 'choice' else 'one continuation'}, "
+                    f"got {len(example.continuations)}"
+                )
         if self.length_normalised and self.kind != "choice":
             raise ValueError(
                 f"length_normalised applies to choice tasks alone; task {self.name!r} is a {self.kind} task"
@@ -134,29 +153,33 @@ class Task:
     def identity(self) -> str:
         """A hash of the examples, in order, and the scoring rule."""
         parts = [self.kind, str(self.length_normalised), *(example.identity for example in self.examples)]
-        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+        return _hash(parts)
 
     def score(self, example: int, logprobs: Float[np.ndarray, " continuation"], greedy: Sequence[bool]) -> float:
-        """Score of one example from the summed log-probability (nats) and greedy match of each continuation."""
+        """Score of one example from the summed log-probability (nats) and greedy match of each continuation.
+
+        Choices that tie for the best share the point.
+        """
         if self.kind == "completion":
             return float(greedy[0])
         if self.length_normalised:
             lengths = [len(text.lstrip()) for text in self.examples[example].continuations]
             logprobs = logprobs / np.maximum(lengths, 1)
-        return float(np.argmax(logprobs) == self.examples[example].answer)
+        best = logprobs == np.max(logprobs)
+        return float(best[self.examples[example].answer] / max(best.sum(), 1))
 
     def split(self, n: int | None = None, seed: int = 0) -> tuple[Task, Task]:
         """Disjoint finding and confirming tasks: ``n`` examples to find heads with, all others to confirm.
 
-        ``n`` is 100 by default, or half of the task where it has fewer than 200 examples. Equal
-        examples stay on one side, so the finding side may miss ``n`` by some. A task that was split
-        before, or an ``n`` that leaves nothing to confirm, raises ``ValueError``.
+        ``n`` is 100 by default, or half of the task where it has fewer than 200 examples. Examples with
+        the same prompt and continuations stay on one side, so the finding side may miss ``n`` by some.
+        A task that was split before, or an ``n`` that leaves nothing to confirm, raises ``ValueError``.
         """
         if self.role != "whole":
             raise ValueError(f"task {self.name!r} is the {self.role} side of a split; split the whole task")
         groups: dict[str, list[Example]] = {}
         for example in self.examples:
-            groups.setdefault(example.identity, []).append(example)
+            groups.setdefault(example.question, []).append(example)
         if n is None:
             n = min(100, len(self) // 2)
         if len(groups) < 2 or not 1 <= n < len(self):
@@ -177,7 +200,7 @@ class Task:
 
     def holding_out(self, unseen: Task) -> Task:
         """The finding side made of this task, with ``unseen`` to confirm on; shared examples raise ``ValueError``."""
-        shared = {e.identity for e in self.examples} & {e.identity for e in unseen.examples}
+        shared = {e.question for e in self.examples} & {e.question for e in unseen.examples}
         if shared:
             raise ValueError(
                 f"unseen must share no example with task {self.name!r}; {len(shared)} of its examples are in both"
@@ -189,22 +212,53 @@ class Task:
 
     def take(self, n: int) -> Task:
         """The first ``n`` examples, in the same role; all of them where there are fewer."""
+        if n < 1:
+            raise ValueError(f"n must be 1 or more, got {n}")
         return replace(self, examples=self.examples[:n])
 
 
 def finding_side(task: Task) -> Task:
-    """The examples heads are found with: a whole task is split by default."""
-    if task.role == "confirming":
-        raise ValueError(f"task {task.name!r} is the confirming side of a split; find heads on the finding side")
-    return task.split()[0] if task.role == "whole" else task
+    """The examples heads are found with; a task that has no such side raises ``ValueError``."""
+    _check_task(task)
+    if task.role == "finding":
+        return task
+    raise ValueError(
+        f"task {task.name!r} is the confirming side of a split; find heads on the finding side"
+        if task.role == "confirming"
+        else _UNSPLIT.format(task.name)
+    )
 
 
 def confirming_side(task: Task) -> Task:
-    """The unseen examples: of a whole task, those its default split keeps."""
-    if task.role == "whole":
-        return task.split()[1]
+    """The unseen examples of a finding or confirming task; a task without any raises ``ValueError``."""
+    _check_task(task)
     if task.role == "confirming":
         return task
+    if task.role == "whole":
+        raise ValueError(_UNSPLIT.format(task.name))
     if task.held_out is None:
         raise ValueError(f"task {task.name!r} has no held-out examples to confirm with")
     return task.held_out
+
+
+def control_side(task: Task) -> Task:
+    """The examples of a control: no heads are found with it, so a whole task serves as it is."""
+    _check_task(task)
+    return task if task.role == "whole" else confirming_side(task)
+
+
+_UNSPLIT = (
+    "task {!r} is not split into examples to find heads with and unseen ones to confirm them: "
+    "finding, unseen = task.split(n=100, seed=0)"
+)
+
+
+def _check_task(task: object) -> None:
+    if not isinstance(task, Task):
+        raise ValueError(f"task must be a cs_heads.Task (see load_task and Task.from_records), got {task!r}"[:300])
+
+
+def _hash(content: object) -> str:
+    # Surrogates that JSON lets through have no UTF-8: hashed as they stand.
+    text = json.dumps(content, ensure_ascii=False).encode(errors="surrogatepass")
+    return hashlib.sha256(text).hexdigest()[:16]

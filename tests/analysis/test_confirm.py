@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from dataclasses import replace
 from itertools import product
 
@@ -20,8 +22,13 @@ def model(load_known):
 
 
 @pytest.fixture(scope="module")
-def task(model):
+def whole(model):
     return Task.from_records(own_answers(model, 200), "own answers")
+
+
+@pytest.fixture(scope="module")
+def task(whole):
+    return whole.split()[0]
 
 
 @pytest.fixture
@@ -90,7 +97,7 @@ def test_a_small_certain_drop_is_not_localized(model):
 
 
 def test_a_task_at_chance_has_a_baseline_too_low(model):
-    proof = confirm(model, Task.from_records(hopeless_records(200)), WORKING)
+    proof = confirm(model, Task.from_records(hopeless_records(200)).split()[0], WORKING)
     assert proof.verdict == "baseline too low"
     assert len(proof.reasons) == 1
     assert proof.reasons[0].endswith("no better than chance (0.500)")
@@ -185,12 +192,14 @@ def test_the_interval_is_that_of_another_bootstrap(model, task, measured):
 
 
 def test_controls_show_what_the_heads_do_to_other_tasks(model, task):
-    other = Task.from_records(own_answers(model, 120, seed=8), "others")
+    other = Task.from_records(own_answers(model, 120, seed=8), "others").split()[0]
     coins = Task.from_records(hopeless_records(60), "coins")
     proof = confirm(model, task, WORKING, controls=[other, coins])
     assert [control.task for control in proof.controls] == ["others", "coins"]
-    assert [control.n_examples for control in proof.controls] == [60, 30]
-    unseen = Experiment(model, other.split()[1])
+    # Of a task that is split the unseen side, of a whole one everything: no heads were found with it.
+    assert [control.n_examples for control in proof.controls] == [60, 60]
+    assert [control.too_low is None for control in proof.controls] == [True, False]
+    unseen = Experiment(model, other.held_out)
     intact, ablated = unseen(np.stack([ablating(), ablating(*WORKING)])).mean(axis=1)
     assert (proof.controls[0].baseline, proof.controls[0].score) == (intact, ablated)
     assert proof.controls[0].relative_drop == pytest.approx((intact - ablated) / intact)
@@ -211,8 +220,8 @@ def test_the_cost_is_every_pair_of_mask_and_example_that_was_run(model, task, me
     assert proof.spent <= (2 + 8) * 30 + 2 * 30
 
 
-def test_the_examples_are_those_the_task_holds_out(model, task):
-    finding, confirming = task.split(50, seed=4)
+def test_the_examples_are_those_the_task_holds_out(model, whole):
+    finding, confirming = whole.split(50, seed=4)
     for given in (finding, confirming):
         proof = confirm(model, given, WORKING, n=500, n_random=1)
         assert proof.provenance["task"]["identity"] == confirming.identity
@@ -238,7 +247,7 @@ def test_a_proof_as_a_record_and_as_a_table(model, task):
 
 
 def test_a_notebook_shows_the_verdict_and_names_as_text(model, task):
-    named = Task.from_records(own_answers(model, 60), "<b>t</b>")
+    named = Task.from_records(own_answers(model, 60), "<b>t</b>").split()[0]
     shown = confirm(model, named, WORKING, n_random=1)._repr_html_()
     assert "L0H1, L2H3: localized" in shown
     assert "<b>t</b>" not in shown
@@ -265,7 +274,48 @@ def test_wrong_heads_or_numbers_are_refused_before_the_model_runs(model, task, h
     assert rows == []
 
 
+def test_too_few_unseen_examples_are_refused_as_such(model, whole):
+    with pytest.raises(
+        ValueError, match="has 15 confirming examples; 20 or more are needed on each side: add examples"
+    ):
+        confirm(model, whole.take(45).split(30)[0], WORKING)
+
+
+def test_a_name_in_place_of_an_object_gets_one_clear_line():
+    """In a process of its own, without the run-time types of tests: as a user meets it."""
+    script = """
+import cs_heads as cs
+task = cs.load_task("demo/capitals")
+for call in (
+    lambda: cs.find_heads("demo", "demo/capitals"),
+    lambda: cs.confirm("demo", "demo/capitals", ["L0H1"]),
+    lambda: cs.confirm("demo", task, ["L0H1"], controls=["demo/code"]),
+    lambda: cs.confirm("demo", task, ["L0H1"], controls=task),
+    lambda: cs.confirm("demo", task, "L0H1"),
+):
+    try:
+        call()
+    except ValueError as error:
+        print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
+    expected = [
+        "task must be a cs_heads.Task (see load_task and Task.from_records), got 'demo/capitals'",
+        "task must be a cs_heads.Task (see load_task and Task.from_records), got 'demo/capitals'",
+        "task must be a cs_heads.Task (see load_task and Task.from_records), got 'demo/code'",
+        "controls must be a list of tasks, got one task",
+        "heads must be a list of heads, as ranking.top(5) gives; got str",
+    ]
+    assert done.stdout.splitlines() == expected
+
+
+def test_a_whole_task_is_refused_with_the_remedy(model, whole):
+    """Its examples may have found the heads: nobody could tell."""
+    with pytest.raises(ValueError, match=r"is not split .*: finding, unseen = task\.split\(n=100, seed=0\)"):
+        confirm(model, whole, WORKING)
+
+
 def test_a_task_without_unseen_examples_is_refused(model, task):
-    used_up = replace(task, role="finding")
+    used_up = replace(task, held_out=None)
     with pytest.raises(ValueError, match="has no held-out examples to confirm with"):
         confirm(model, used_up, WORKING)

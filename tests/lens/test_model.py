@@ -25,16 +25,20 @@ def hooked_with(folder, **options):
     return model
 
 
-@pytest.mark.parametrize("architecture", ["gpt2", "qwen2", "neo"])
+@pytest.mark.parametrize("architecture", ["gpt2", "qwen2"])
 def test_folded_value_biases_are_refused_with_the_remedy(folders, backend, architecture):
     if backend == "bridge":
         model = folded_bridge(folders(architecture))
-    elif architecture == "neo":
-        pytest.skip("GPT-Neo has no value bias, and without folded norms none arises: nothing can be folded")
     else:
         model = hooked_with(folders(architecture), fold_value_biases=True)
     with pytest.raises(FoldedValueBiasesError, match=r"cs_heads\.load_model.*fold_value_biases=False"):
         load_model(model)
+
+
+def test_value_biases_that_came_from_folded_norms_are_refused_too(folders):
+    """GPT-Neo has no value bias; folding its norms makes one, and that is folded into b_O in turn."""
+    with pytest.raises(FoldedValueBiasesError):
+        check_model(folded_bridge(folders("neo")))
 
 
 @pytest.mark.parametrize("architecture", ["gpt2", "qwen2"])
@@ -135,6 +139,7 @@ def test_a_folder_s_name_does_not_decide_its_architecture(tmp_path, backend):
         ({"backend": "junk"}, "backend must be 'auto', 'bridge' or 'hooked', got 'junk'"),
         ({"dtype": "float8"}, "dtype must be one of float32, bfloat16, float16, got 'float8'"),
         ({"device": "junk"}, "device 'junk' cannot be used here"),
+        ({"device": "meta"}, "device 'meta' cannot be used here"),
     ],
 )
 def test_wrong_arguments_get_one_clear_line(folders, arguments, message):
@@ -156,3 +161,25 @@ def test_hooked_transformer_is_refused_where_it_does_not_exist(folders, backend)
     else:
         with pytest.raises(ValueError, match=r"needs TransformerLens 3.*cs-heads\[hooked\]"):
             load_model(folders("llama"), device="cpu", backend="hooked")
+
+
+def test_a_model_that_reads_both_ways_is_refused(tmp_path):
+    """BERT would be scored as if its words to come were unknown to it."""
+    from transformers import BertConfig, BertForMaskedLM
+
+    sizes = {"num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 16, "intermediate_size": 16}
+    BertForMaskedLM(BertConfig(**sizes, vocab_size=len(make_tokenizer()))).save_pretrained(tmp_path)
+    make_tokenizer().save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="causal language model"):
+        load_model(tmp_path, device="cpu")
+
+
+def test_broken_weights_get_one_clear_line(tmp_path, backend):
+    folder = tmp_path / "broken"
+    make_hf_model("llama").save_pretrained(folder)
+    make_tokenizer().save_pretrained(folder)
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:500])
+    with pytest.raises(ValueError, match=r"model folder .* could not be loaded") as error:
+        load_model(folder, device="cpu", backend=backend)
+    assert "\n" not in str(error.value)

@@ -258,7 +258,9 @@ def test_wrong_masks_and_examples_are_refused_before_the_model_runs(load):
 
 def test_an_example_longer_than_the_context_is_named(load):
     records = [{"prompt": "the cat", "target": " runs"}, {"prompt": "the cat " * 40, "target": " runs"}]
-    with pytest.raises(ValueError, match="example 1: 81 tokens do not fit into the model's context of 64"):
+    with pytest.raises(
+        ValueError, match=r"example 1 \('the cat the cat .*'\): 81 tokens do not fit into the model's context of 64"
+    ):
         Experiment(load("llama"), Task.from_records(records))
 
 
@@ -267,6 +269,13 @@ def test_a_merge_over_the_border_is_said_aloud(load):
     records = [{"prompt": "the cat run", "choices": ["s .", " ."], "answer": 0}]
     with pytest.warns(UserWarning, match="in 1 of 1 examples the tokenizer merges the end of the prompt"):
         Experiment(load("llama"), Task.from_records(records, name="plural"))
+
+
+def test_choices_that_are_the_same_tokens_are_refused(load):
+    """Two words the tokenizer does not know are one to the model: no score could tell them apart."""
+    records = [{"prompt": "the cat", "choices": [" zebra", " giraffe"], "answer": 0}]
+    with pytest.raises(ValueError, match=r"example 0 \('the cat'\): two choices are the same tokens"):
+        Experiment(load("llama"), Task.from_records(records))
 
 
 def test_provenance_names_model_task_and_versions(load):

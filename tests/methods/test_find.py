@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from cs_heads.analysis.confirm import confirm
@@ -21,7 +23,7 @@ def answered(load_known):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_working_heads_of_a_model_are_found(model, answered, method):
-    ranking = find_heads(model, answered, k=2, method=method, **FEW)
+    ranking = find_heads(model, answered.split()[0], k=2, method=method, **FEW)
     assert set(ranking.top(2)) == set(WORKING)
     assert ranking.method == method
     assert (ranking.importance > 0.1).sum() == 2
@@ -29,21 +31,20 @@ def test_the_working_heads_of_a_model_are_found(model, answered, method):
 
 def test_the_cost_is_every_row_the_model_ran_the_intact_one_too(model, answered):
     with rows_run(model) as rows:
-        ranking = find_heads(model, answered, k=2, **FEW)
-    assert ranking.spent == 65 * (1 + FEW["n_masks"])
+        ranking = find_heads(model, answered.split()[0], k=2, **FEW)
     # Two masks that are alike are measured once; completion examples have one row each.
-    assert 0 < sum(rows) <= ranking.spent
+    assert 0 < sum(rows) == ranking.spent <= 65 * (1 + FEW["n_masks"])
 
 
 def test_the_same_seed_gives_the_same_ranking_bit_for_bit(model, answered):
-    first, second = (find_heads(model, answered, k=2, seed=5, **FEW) for _ in range(2))
+    first, second = (find_heads(model, answered.split()[0], k=2, seed=5, **FEW) for _ in range(2))
     assert first.importance.tobytes() == second.importance.tobytes()
     assert first.provenance == second.provenance
     assert first.provenance["design"]["seed"] == 5
 
 
 def test_the_provenance_says_what_was_found_on_which_model_and_task(model, answered):
-    origin = find_heads(model, answered, k=2, **FEW).provenance
+    origin = find_heads(model, answered.split()[0], k=2, **FEW).provenance
     assert origin["baseline"] == 1.0
     assert origin["k"] == 2
     assert origin["model"]["grid"] == [3, 4]
@@ -57,8 +58,8 @@ def test_examples_that_find_heads_never_confirm_them(model, answered):
     )
     finding, confirming = twice.split()
     assert not set(finding.examples) & set(confirming.examples)
-    ranking = find_heads(model, twice, k=2, **FEW)
-    proof = confirm(model, twice, ranking.top(2), n=len(confirming), n_random=1)
+    ranking = find_heads(model, finding, k=2, **FEW)
+    proof = confirm(model, finding, ranking.top(2), n=len(confirming), n_random=1)
     assert ranking.provenance["task"]["identity"] == finding.identity
     assert proof.provenance["task"]["identity"] == confirming.identity
 
@@ -81,7 +82,7 @@ def test_fewer_than_sixty_right_are_noted(model, answered, n, noted):
 
 
 def test_a_baseline_at_chance_is_refused_before_a_mask_is_spent(model):
-    task = Task.from_records(hopeless_records(200), "coins")
+    task = Task.from_records(hopeless_records(200), "coins").split()[0]
     with (
         rows_run(model) as rows,
         pytest.raises(BaselineTooLowError, match=r"'coins': .* on 100 examples, no better than chance \(0\.500\)"),
@@ -91,12 +92,27 @@ def test_a_baseline_at_chance_is_refused_before_a_mask_is_spent(model):
 
 
 def test_a_model_with_too_few_right_is_refused_before_a_mask_is_spent(model, answered):
+    wrong = [{"prompt": e.prompt, "target": e.continuations[0] + " cat dog bird"} for e in answered.examples[:30]]
+    right = [{"prompt": e.prompt, "target": e.continuations[0]} for e in answered.examples[30:49]]
+    finding = Task.from_records(wrong + right).holding_out(replace(answered, examples=answered.examples[60:]))
     with (
         rows_run(model) as rows,
-        pytest.raises(BaselineTooLowError, match="answers 19 of 19 examples right, fewer than 20"),
+        pytest.raises(BaselineTooLowError, match="answers 19 of 49 examples right, fewer than 20"),
     ):
-        find_heads(model, answered.split(19)[0], k=2, **FEW)
-    assert sum(rows) == 19
+        find_heads(model, finding, k=2, **FEW)
+    assert sum(rows) == 49
+
+
+@pytest.mark.parametrize(("n", "side"), [(19, "finding"), (115, "confirming")])
+def test_a_side_of_too_few_examples_is_refused_as_such(model, answered, n, side):
+    with rows_run(model) as rows, pytest.raises(ValueError, match=rf"has \d+ {side} examples; 20 or more are needed"):
+        find_heads(model, answered.split(n)[0], k=2, **FEW)
+    assert rows == []
+
+
+def test_a_whole_task_is_refused_with_the_remedy(model, answered):
+    with pytest.raises(ValueError, match=r"is not split .*: finding, unseen = task\.split\(n=100, seed=0\)"):
+        find_heads(model, answered, k=2, **FEW)
 
 
 @pytest.mark.parametrize(
@@ -107,9 +123,10 @@ def test_a_model_with_too_few_right_is_refused_before_a_mask_is_spent(model, ans
         ({"k": 7}, r"k must be in 1\.\.6, half of the 12 heads of the grid, .*; got 7"),
         ({"k": 2, "density": 0.05}, r"density 0\.05 ablates no head: a mask of this grid has 12 heads"),
         ({"k": 2, "density": 0.2, "n_masks": 3}, "n_masks must be 5 or more"),
+        ({"k": 2, "masks": 3}, "method 'css' has no option masks; it has n_masks, density"),
     ],
 )
 def test_a_wrong_argument_is_refused_before_the_model_runs(model, answered, wrong, message):
     with rows_run(model) as rows, pytest.raises(ValueError, match=message):
-        find_heads(model, answered, **wrong)
+        find_heads(model, answered.split()[0], **wrong)
     assert rows == []

@@ -240,3 +240,34 @@ def test_a_near_miss_of_a_built_in_task_is_helped(family):
         load_task("countng/up")
     with pytest.raises(ValueError, match="task 'counting/down' is unknown"):
         load_task("counting/down")
+
+
+def test_a_comma_that_splits_a_text_is_named_with_its_line(tmp_path):
+    path = tmp_path / "commas.csv"
+    path.write_text('prompt,target\n"Hello, you",there\nHello, world, again\n', encoding="utf-8")
+    with pytest.raises(ValueError, match="line 3: more fields than the 2 columns of the header"):
+        load_task(path)
+
+
+@pytest.mark.parametrize("line", ["[" * 100_000, '{"prompt": ' + "1" * 5000 + "}"])
+def test_json_that_python_will_not_read_is_named_with_its_line(tmp_path, line):
+    path = tmp_path / "odd.jsonl"
+    path.write_text('{"prompt": "a", "target": " b"}\n' + line + "\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="line 2: not JSON"):
+        load_task(path)
+
+
+def test_a_field_that_csv_will_not_read_is_named_with_its_line(tmp_path):
+    path = tmp_path / "huge.csv"
+    path.write_text("prompt,target\n" + "x" * 200_000 + ",y\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="line 2: not CSV"):
+        load_task(path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"), [({"n": 0}, "n must be .* 1 or more, got 0"), ({"seed": -1}, "seed must be")]
+)
+@pytest.mark.parametrize("name", ["demo/capitals", "mine.jsonl"])
+def test_numbers_out_of_range_are_named(name, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        load_task(name, **arguments)

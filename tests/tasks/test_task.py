@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from cs_heads.tasks import Example, Task, confirming_side, finding_side
+from cs_heads.tasks import Example, Task, confirming_side, control_side, finding_side
 
 CHOICE = {"prompt": "The king", "choices": [" aa", " bbbb bbbb"], "answer": 1}
 
@@ -161,9 +161,52 @@ def test_a_side_is_not_split_again():
             side.split()
 
 
-def test_both_sides_of_a_whole_task_are_those_of_its_default_split():
+@pytest.mark.parametrize("side", [finding_side, confirming_side])
+def test_a_whole_task_has_no_side_yet(side):
+    with pytest.raises(ValueError, match=r"is not split into examples .*: finding, unseen = task\.split"):
+        side(counting(50))
+
+
+def test_a_control_is_its_unseen_side_or_the_whole():
     task = counting(50)
-    assert (finding_side(task), confirming_side(task)) == task.split()
+    finding, confirming = task.split(20)
+    assert control_side(task) is task
+    assert control_side(finding) is control_side(confirming) is confirming
+
+
+def test_one_question_in_two_orders_stays_on_one_side():
+    """Both orders of the same choices would show an answer that the proof must not have seen."""
+    records = [
+        {"prompt": f"{i} is", "choices": choices, "answer": answer}
+        for i in range(30)
+        for choices, answer in (([" odd", " even"], 0), ([" even", " odd"], 1))
+    ]
+    finding, confirming = Task.from_records(records).split(30)
+    assert not {e.prompt for e in finding.examples} & {e.prompt for e in confirming.examples}
+
+
+def test_sides_that_share_an_example_are_refused():
+    task = counting(10)
+    assert counting(5).holding_out(replace(task, examples=task.examples[5:])).role == "finding"
+    with pytest.raises(ValueError, match=r"unseen must share no example with task .*; 5 of its examples are in both"):
+        task.holding_out(counting(5))
+
+
+def test_choices_that_tie_share_the_point():
+    """A model that cannot tell two choices apart is not right about them."""
+    task = Task.from_records([{"prompt": "x", "choices": [" a", " b", " c"], "answer": 0}])
+    assert task.score(0, np.array([-1.0, -1.0, -2.0]), [False] * 3) == 0.5
+    assert task.score(0, np.array([-1.0, -2.0, -2.0]), [False] * 3) == 1.0
+    assert task.score(0, np.array([-2.0, -1.0, -1.0]), [False] * 3) == 0.0
+
+
+def test_examples_are_checked_however_a_task_is_made():
+    with pytest.raises(ValueError, match="answer must be the index of one of 2 continuations, got 5"):
+        Example("x", (" a", " b"), 5)
+    with pytest.raises(ValueError, match="example 0: a choice example has two continuations or more, got 1"):
+        Task("t", "choice", (Example("x", (" a",)),))
+    with pytest.raises(ValueError, match="n must be 1 or more, got -1"):
+        counting(5).take(-1)
 
 
 def test_a_side_is_taken_as_it_is():
@@ -189,7 +232,7 @@ def test_unseen_examples_may_be_given_if_none_is_shared_and_all_are_scored_alike
     finding = task.holding_out(unseen)
     assert (finding.role, finding.examples) == ("finding", task.examples)
     assert confirming_side(finding) == replace(unseen, role="confirming")
-    with pytest.raises(ValueError, match="unseen must share no example with task 'counting'; 2 of its examples are"):
+    with pytest.raises(ValueError, match=r"unseen must share no example with task 'counting'; 2 of its examples are"):
         task.holding_out(counting(2))
     with pytest.raises(ValueError, match=r"unseen must be scored as task 'counting' is \(completion\), got choice"):
         task.holding_out(Task.from_records([CHOICE]))

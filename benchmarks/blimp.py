@@ -1,0 +1,64 @@
+"""Find and confirm the heads of BLiMP sets on any model: the table of the README.
+
+    python benchmarks/blimp.py --model FOLDER_OR_NAME --data FOLDER
+
+``--data`` holds BLiMP files (JSON lines with ``sentence_good`` and ``sentence_bad``). Each pair becomes a
+choice between two whole sentences after an empty prompt, the good one first and second in turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import cs_heads as cs
+
+
+def blimp_task(path: Path) -> cs.Task:
+    """The pairs of one file as a whole task; pairs of equal sentences are left out."""
+    records = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines()):
+        pair = json.loads(line)
+        choices = [pair["sentence_good"], pair["sentence_bad"]]
+        if choices[0] != choices[1]:
+            answer = number % 2
+            records.append({"prompt": "", "choices": choices[::-1] if answer else choices, "answer": answer})
+    return cs.Task.from_records(records, name=path.stem)
+
+
+def main() -> None:
+    """Print one row a file, in Markdown."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--n", type=int, default=400)
+    parser.add_argument("--n-masks", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    model = cs.load_model(options.model)
+    print("| BLiMP set | baseline | first head (importance) | top 5 off | random heads off | p | verdict |")
+    print("|---|---|---|---|---|---|---|")
+    for path in sorted(options.data.glob("*.jsonl")):
+        task, _ = blimp_task(path).split(options.n, options.seed)
+        try:
+            found = cs.find_heads(model, task, n_masks=options.n_masks, seed=options.seed)
+        except cs.BaselineTooLowError as error:
+            print(f"| {path.stem} | {error} | | | | | baseline too low |")
+            continue
+        proof = cs.confirm(model, task, found.top(5), seed=options.seed)
+        first = found.top(1)[0]
+        cells = [
+            path.stem,
+            f"{proof.result.baseline:.2f}",
+            f"{first} ({found.importance[first.layer, first.head]:.3f})",
+            f"{proof.result.score:.2f}",
+            f"{proof.result.baseline - proof.random_drop:.2f}",
+            f"{proof.p:.4f}",
+            proof.verdict,
+        ]
+        print(f"| {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
