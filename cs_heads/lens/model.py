@@ -44,8 +44,7 @@ def check_model(model: Any) -> None:
     a folded ``b_V W_O`` standing.
     """
     backend_of(model)
-    causal = getattr(getattr(model, "adapter", None), "supports_causal_loss", True)
-    if not causal or getattr(model.cfg, "attention_dir", "causal") != "causal":
+    if not _reads_left_to_right(model):
         raise ValueError(
             f"model {model.cfg.model_name} must be a causal language model: it does not read left to right"
         )
@@ -106,6 +105,14 @@ def evaluating(model: Any) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
+
+
+def _reads_left_to_right(model: Any) -> bool:
+    # TransformerLens 3.9 has attention_dir "causal" for BERT too: the Hugging Face model inside says more.
+    inside = getattr(model, "original_model", None)
+    masked = "MaskedLM" in type(inside).__name__
+    encoder_decoder = bool(getattr(getattr(inside, "config", None), "is_encoder_decoder", False))
+    return not masked and not encoder_decoder and getattr(model.cfg, "attention_dir", "causal") == "causal"
 
 
 def _value_biases_are_folded(model: Any) -> bool:
