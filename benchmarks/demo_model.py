@@ -5,7 +5,7 @@
 The searches see "find" examples alone and are fixed in advance: CSS with 100 and 200 masks of density .05
 and alpha .01; one-shot greedy (every single head); iterative greedy (five such rounds, each with the heads
 chosen so far off). Five heads are returned each time and ablated on "confirm" examples of every skill.
-Prints two tables in Markdown.
+Prints the tables of the model card in Markdown.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 import cs_heads as cs
-from cs_heads.demo import SKILLS, planted_heads
+from cs_heads.demo import SKILLS, planted_heads, universal_heads
 
 K = 5
 N_FIND = 100
@@ -83,7 +83,7 @@ def main() -> None:
                     options.out.write_text(json.dumps(rows, indent=1) + "\n")
     frame = pd.DataFrame(rows)
     accuracy = {skill: float(experiment.baseline().mean()) for skill, experiment in confirm.items()}
-    print(skill_table(frame, accuracy), recall_table(frame), sep="\n\n")
+    print(planted_table(confirm, accuracy), search_table(frame, accuracy), recall_table(frame), sep="\n\n")
 
 
 def confirming_task(skill: str, n: int) -> cs.Task:
@@ -105,21 +105,33 @@ def judged(heads: list[cs.Head], skill: str, confirm: dict[str, cs.Experiment]) 
     return {"recall": recall, "own": own, "worst": drops[worst], "worst_skill": worst}
 
 
-def skill_table(frame: pd.DataFrame, accuracy: dict[str, float]) -> str:
-    """Accuracy, and own drop / worst other drop in points of the five heads of CSS with 200 masks, by seed."""
-    frame = frame[frame.method == "CSS, 200 masks"]
-    seeds = sorted(frame.seed.unique())
-    lines = [
-        "| skill | accuracy | " + " | ".join(f"seed {seed}: own / worst other (recall)" for seed in seeds) + " |",
-        "|---|---|" + "---|" * len(seeds),
-    ]
-    for skill in SKILLS:
-        cells = [
-            f"{100 * row.own:.0f} / {100 * row.worst:.0f} {row.worst_skill} ({row.recall:.1f})"
-            for seed in seeds
-            for row in frame[(frame.skill == skill) & (frame.seed == seed)].itertuples()
-        ]
-        lines.append(f"| {skill} | {accuracy[skill]:.3f} | " + " | ".join(cells) + " |")
+def planted_table(confirm: dict[str, cs.Experiment], accuracy: dict[str, float]) -> str:
+    """Drops, in points: each planted head alone, the five together, the universal heads."""
+    lines = ["| skill | accuracy | planted heads (drop alone) | five off: own / worst other | universal off |"]
+    lines.append("|---|---|---|---|---|")
+    for skill, experiment in confirm.items():
+        heads = planted_heads(skill)
+        groups = [[head] for head in heads] + [universal_heads()]
+        lost = accuracy[skill] - experiment(cs.masks.explicit(experiment.grid, groups)).mean(axis=1)
+        alone = ", ".join(f"{head} ({100 * drop:.0f})" for head, drop in zip(heads, lost, strict=False))
+        five = judged(heads, skill, confirm)
+        cells = f"{100 * five['own']:.0f} / {100 * five['worst']:.0f} {five['worst_skill']} | {100 * lost[-1]:.0f}"
+        lines.append(f"| {skill} | {accuracy[skill]:.3f} | {alone} | {cells} |")
+    return "\n".join(lines)
+
+
+def search_table(frame: pd.DataFrame, accuracy: dict[str, float]) -> str:
+    """Recall and own drop / worst other drop in points of the five heads of each search, seed after seed."""
+    methods = list(frame.method.unique())
+    lines = [f"| skill | {' | '.join(methods)} |", "|---|" + "---|" * len(methods)]
+    for skill in accuracy:
+        cells = []
+        for method in methods:
+            rows = frame[(frame.skill == skill) & (frame.method == method)].sort_values("seed")
+            cells.append(
+                ", ".join(f"{row.recall:.1f}: {100 * row.own:.0f}/{100 * row.worst:.0f}" for row in rows.itertuples())
+            )
+        lines.append(f"| {skill} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

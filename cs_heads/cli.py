@@ -51,7 +51,7 @@ def _parser() -> _Parser:
     add("--control", action="append", default=[], metavar="TASK", help="another task, for specificity; may be repeated")
     add("--method", default="css", help="css or csb")
     add("--n", type=int, default=None, help="examples to find heads with (None: 100, or half of a small task)")
-    add("--length-normalised", action="store_true", help="score choices per character (acc_norm)")
+    add("--length-normalised", action="store_true", help="score the choices of --task per character (acc_norm)")
     add("--n-masks", type=int, default=100, help="masks to measure")
     add("--density", type=float, default=0.05, help="share of heads ablated in a mask")
     add("--k", type=int, default=5, help="heads to report and confirm")
@@ -78,7 +78,7 @@ def _find(options: argparse.Namespace) -> None:
     from cs_heads.methods.find import METHODS
     from cs_heads.tasks import control_side, is_builtin, whole_task
 
-    # What can be refused is refused before a model is loaded.
+    # What needs no model to be refused is refused before one is loaded.
     if options.method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, got {options.method!r}")
     if options.seed < 0:
@@ -91,7 +91,7 @@ def _find(options: argparse.Namespace) -> None:
     ]
     model = cs.load_model(options.model, device=options.device, dtype=options.dtype, backend=options.backend)
     for control in controls:
-        cs.Experiment(model, control_side(control))
+        cs.Experiment(model, control_side(control, n=100, seed=options.seed))
     found = cs.find_heads(
         model,
         task,

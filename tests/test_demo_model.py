@@ -75,14 +75,16 @@ def test_other_skills_keep_their_accuracy(demo, skill):
 
 @pytest.mark.slow
 def test_a_blind_search_finds_planted_heads(demo):
-    """CSS with 200 masks: most of the five, and the proof holds on unseen examples."""
-    for skill in ("capitals", "copying", "swearing"):
+    """CSS with 200 masks: most of the five; on unseen examples the skill goes with them, and no other does."""
+    for skill in ("capitals", "copying", "swearing", "rhyme"):
         task = cs.load_task(f"demo/{skill}", n=100, seed=0)
         found = cs.find_heads(demo, task, n_masks=200, seed=0, progress=False)
         assert len({*found.top(5)} & {*planted_heads(skill)}) >= 4
-        proof = cs.confirm(demo, task, found.top(5), seed=0, progress=False)
+        others = [cs.load_task(f"demo/{other}", n=1) for other in SKILLS if other != skill]
+        proof = cs.confirm(demo, task, found.top(5), controls=others, seed=0, progress=False)
         assert proof.verdict == "localized"
         assert proof.drop >= 0.5
+        assert max(control.drop for control in proof.controls) <= 0.1
 
 
 def test_planted_groups_do_not_overlap():

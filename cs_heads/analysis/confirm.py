@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from scipy.stats import bootstrap, permutation_test
 
 from cs_heads.heads import Head, HeadGrid, HeadLike
-from cs_heads.methods.find import check_k, check_size, too_low
+from cs_heads.methods.find import MIN_CORRECT, check_k, check_size, too_low
 from cs_heads.tasks import Task, confirming_side, control_side
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def confirm(
     relative drop exceeds theirs by .10 or more; *baseline too low* when the intact model does not
     beat chance or answers fewer than 20 examples right; else *not localized*. Random heads, not the
     intact model, are what the heads are held against: any ablation does some harm. ``controls`` are
-    other tasks, for specificity; a whole task serves as it is. Costs at most ``(2 + n_random) × n``
+    other tasks, for specificity; of a whole task ``n`` examples are drawn. Costs at most ``(2 + n_random) × n``
     example-evaluations and ``2 × n`` for each control.
 
     ``progress``, ``batch_tokens`` and ``prepend_bos`` are those of ``Experiment``. The examples are those
@@ -164,16 +164,16 @@ def confirm(
     """
     from cs_heads.measure.experiment import Experiment
 
-    for name, value in (("n", n), ("n_random", n_random)):
-        if value < 1:
-            raise ValueError(f"{name} must be 1 or more, got {value}")
+    for name, value, least in (("n", n, MIN_CORRECT), ("n_random", n_random, 1)):
+        if value < least:
+            raise ValueError(f"{name} must be {least} or more, got {value}")
     if isinstance(controls, Task):
         raise ValueError("controls must be a list of tasks, got one task")
     if isinstance(heads, str | Head) or not isinstance(heads, Sequence):
         raise ValueError(f"heads must be a list of heads, as ranking.top(5) gives; got {type(heads).__name__}")
     unseen = confirming_side(task)
     check_size(unseen)
-    sides = [side.take(n) for side in (unseen, *map(control_side, controls))]
+    sides = [unseen.take(n), *(control_side(control, n, seed) for control in controls)]
     settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
     experiment = Experiment(model, sides[0], **settings)
     grid = experiment.grid

@@ -245,8 +245,11 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     trainer = Trainer(TrainConfig(steps=arguments.steps, seed=arguments.seed), arguments.out / "run")
-    for _ in trainer.run():
-        pass
+    try:
+        for _ in trainer.run():
+            pass
+    except ValueError as error:
+        parser.error(str(error))
     save_weights(trainer, arguments.out)
 
 

@@ -92,7 +92,7 @@ def _load_hooked(name: str, device: torch.device, dtype: torch.dtype, revision: 
     except ImportError as error:
         raise ValueError(
             "backend 'hooked' needs TransformerLens 3, where HookedTransformer still exists: "
-            "pip install 'cs-heads[hooked]'"
+            "install the extra cs-heads[hooked]"
         ) from error
     if Path(name).exists():
         return _load_hooked_folder(HookedTransformer, Path(name), device, dtype)

@@ -61,10 +61,10 @@ def find_heads(
 
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
-    known = inspect.signature(METHODS[method]).parameters
+    known = _options(METHODS[method])
     unknown = [name for name in options if name not in known]
     if unknown:
-        raise ValueError(f"method {method!r} has no option {', '.join(unknown)}; it has {', '.join(list(known)[1:])}")
+        raise ValueError(f"method {method!r} has no option {', '.join(unknown)}; it has {', '.join(known)}")
     side = finding_side(task)
     check_size(side)
     experiment = Experiment(model, side, progress=progress, batch_tokens=batch_tokens, prepend_bos=prepend_bos)
@@ -83,6 +83,12 @@ def find_heads(
         provenance={**ranking.provenance, "baseline": float(experiment.baseline().mean()), "k": k, "seed": seed},
         notes=(*checked.notes, *ranking.notes),
     )
+
+
+def _options(method: Callable[..., HeadRanking]) -> list[str]:
+    """What a user may set of a method: its keywords, but for those its name stands for and the seed."""
+    fixed = getattr(method, "keywords", {})
+    return [name for name in list(inspect.signature(method).parameters)[1:] if name not in (*fixed, "seed")]
 
 
 class _BaselineFirst:

@@ -241,10 +241,16 @@ def confirming_side(task: Task) -> Task:
     return task.held_out
 
 
-def control_side(task: Task) -> Task:
-    """The examples of a control: no heads are found with it, so a whole task serves as it is."""
+def control_side(task: Task, n: int, seed: int) -> Task:
+    """Up to ``n`` examples of a control: the unseen ones, or of a whole task some drawn with ``seed``.
+
+    No heads are found with a control, so a whole task need not be split.
+    """
     _check_task(task)
-    return task if task.role == "whole" else confirming_side(task)
+    if task.role != "whole":
+        return confirming_side(task).take(n)
+    order = np.random.default_rng(seed).permutation(len(task))[:n]
+    return replace(task, examples=tuple(task.examples[index] for index in sorted(order)))
 
 
 _UNSPLIT = (

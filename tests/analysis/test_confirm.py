@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from cs_heads.analysis.confirm import confirm
+from cs_heads.analysis.confirm import _paired_p, confirm
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.measure.experiment import Experiment
 from cs_heads.tasks import Task
@@ -103,10 +103,13 @@ def test_a_task_at_chance_has_a_baseline_too_low(model):
     assert proof.reasons[0].endswith("no better than chance (0.500)")
 
 
-def test_too_few_examples_have_a_baseline_too_low(model, task):
-    proof = confirm(model, task, WORKING, n=19)
+def test_too_few_right_answers_are_a_baseline_too_low(model, whole):
+    right, wrong = ([e.prompt, e.continuations[0]] for e in whole.examples[:19]), whole.examples[19:60]
+    records = [{"prompt": p, "target": t} for p, t in right]
+    records += [{"prompt": e.prompt, "target": e.continuations[0] + " cat dog bird"} for e in wrong]
+    proof = confirm(model, replace(Task.from_records(records), role="confirming"), WORKING)
     assert proof.verdict == "baseline too low"
-    assert "19 of 19 examples right, fewer than 20" in proof.reasons[0]
+    assert "19 of 60 examples right, fewer than 20" in proof.reasons[0]
 
 
 # The random sets
@@ -158,15 +161,15 @@ def test_the_random_drops_are_those_of_the_random_sets(model, task, measured):
 # The test
 
 
-def test_p_is_that_of_every_flip_of_the_paired_differences(model, task, measured):
+@pytest.mark.parametrize("seed", range(4))
+def test_p_is_that_of_every_flip_of_the_paired_differences(seed):
     """Of 12 examples, all 4096 ways to swap heads and random sets example by example."""
-    proof = confirm(model, task, WITH_ONE_WORKING, n=12, n_random=4, seed=1)
-    _, ablated, *random = measured[0][1]
-    difference = np.mean(random, axis=0) - ablated
+    rng = np.random.default_rng(seed)
+    difference = rng.integers(0, 5, 12) / 4 - rng.integers(0, 2, 12)
     flips = np.array(list(product([1, -1], repeat=12))) @ difference
-    assert 0 < proof.p < 1
-    assert 0 < proof.random_drop < proof.drop
-    assert proof.p == pytest.approx((flips >= difference.sum() - 1e-9).mean())
+    p = _paired_p(difference, seed=0)
+    assert 0 < p < 1
+    assert p == pytest.approx((flips >= difference.sum() - 1e-9).mean())
 
 
 @pytest.mark.parametrize("heads", [["L0H0"], ["L2H1"], ["L2H3"], WITH_ONE_WORKING])
@@ -264,7 +267,7 @@ def test_a_notebook_shows_the_verdict_and_names_as_text(model, task):
         (["L0H1", (0, 1)], {}, "heads must differ from each other"),
         ([], {}, r"k must be in 1\.\.6, .* got 0"),
         ([(layer, head) for layer in (0, 1) for head in range(4)], {}, r"k must be in 1\.\.6, half of .* got 8"),
-        (["L0H1"], {"n": 0}, "n must be 1 or more, got 0"),
+        (["L0H1"], {"n": 19}, "n must be 20 or more, got 19"),
         (["L0H1"], {"n_random": 0}, "n_random must be 1 or more, got 0"),
     ],
 )

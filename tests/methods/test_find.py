@@ -123,7 +123,8 @@ def test_a_whole_task_is_refused_with_the_remedy(model, answered):
         ({"k": 7}, r"k must be in 1\.\.6, half of the 12 heads of the grid, .*; got 7"),
         ({"k": 2, "density": 0.05}, r"density 0\.05 ablates no head: a mask of this grid has 12 heads"),
         ({"k": 2, "density": 0.2, "n_masks": 3}, "n_masks must be 5 or more"),
-        ({"k": 2, "masks": 3}, "method 'css' has no option masks; it has n_masks, density"),
+        ({"k": 2, "masks": 3}, "method 'css' has no option masks; it has n_masks, density, alpha$"),
+        ({"k": 2, "design": "bernoulli"}, "method 'css' has no option design"),
     ],
 )
 def test_a_wrong_argument_is_refused_before_the_model_runs(model, answered, wrong, message):

@@ -170,8 +170,12 @@ def test_a_whole_task_has_no_side_yet(side):
 def test_a_control_is_its_unseen_side_or_the_whole():
     task = counting(50)
     finding, confirming = task.split(20)
-    assert control_side(task) is task
-    assert control_side(finding) is control_side(confirming) is confirming
+    assert control_side(finding, 5, seed=0) == control_side(confirming, 5, seed=1) == confirming.take(5)
+    drawn = control_side(task, 10, seed=0)
+    assert (len(drawn), drawn.role) == (10, "whole")
+    assert drawn == control_side(task, 10, seed=0) != control_side(task, 10, seed=1)
+    assert drawn != task.take(10)
+    assert control_side(task, 500, seed=0) == task
 
 
 def test_one_question_in_two_orders_stays_on_one_side():
