@@ -81,8 +81,6 @@ def _find(options: argparse.Namespace) -> None:
     # What needs no model to be refused is refused before one is loaded.
     if options.method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, got {options.method!r}")
-    if options.seed < 0:
-        raise ValueError(f"seed must be 0 or more, got {options.seed}")
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
     task = cs.load_task(options.task, options.n, options.seed, options.length_normalised)

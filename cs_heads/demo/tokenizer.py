@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
@@ -37,12 +38,12 @@ def vocabulary() -> list[str]:
     return [*SPECIAL, *digits, *sorted(pieces - set(digits))]
 
 
-def _strings(value: object) -> list[str]:
+def _strings(value: Any) -> list[str]:
     if isinstance(value, str):
         return [value]
     if isinstance(value, dict):
         value = tuple(value) + tuple(value.values())
-    return [text for part in value for text in _strings(part)]  # type: ignore[attr-defined]
+    return [text for part in value for text in _strings(part)]
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:

@@ -75,7 +75,7 @@ def test_a_dataset_of_many_splits_is_refused_until_one_is_picked():
 
 def test_a_list_is_no_dataset():
     with pytest.raises(ValueError, match=r"must be one split, a datasets\.Dataset, got list"):
-        Task.from_dataset(CHOICES)  # type: ignore[arg-type]
+        Task.from_dataset(CHOICES)
 
 
 def test_length_normalisation_goes_with_frames_and_records():
