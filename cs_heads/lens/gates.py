@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,13 +15,17 @@ from cs_heads.lens.model import hook_names
 
 
 @contextmanager
-def gated(model: Any, gates: Float[Tensor, "batch layer head"] | None) -> Iterator[None]:
+def gated(
+    model: Any, gates: Float[Tensor, "batch layer head"] | None, replacement: Mapping[int, Tensor] | None = None
+) -> Iterator[None]:
     """Multiply each head's z by its row's gate inside the ``with`` block: 0 = ablated, 1 = intact.
 
     A head is a slice of ``blocks.{l}.attn.hook_z``, ``[batch, pos, n_heads, d_head]``, before W_O;
-    the bias ``b_O`` stays. Layers where every gate is 1 are not hooked. The hooks, and only they,
-    are removed at the end, also after an exception. Gates of another grid raise ``ValueError``, as
-    does a batch whose number of rows differs from that of the gates.
+    the bias ``b_O`` stays. ``replacement`` gives, by layer, what an ablated head's z becomes, of a shape
+    that broadcasts to z: ``gate * z + (1 - gate) * replacement``; without it, zero. Layers where every
+    gate is 1 are not hooked. The hooks, and only they, are removed at the end, also after an exception.
+    Gates of another grid raise ``ValueError``, as does a batch whose number of rows differs from that
+    of the gates.
     """
     grid = HeadGrid.from_model(model)
     if gates is not None and gates.shape[1:] != grid.shape:
@@ -29,7 +33,7 @@ def gated(model: Any, gates: Float[Tensor, "batch layer head"] | None) -> Iterat
     touched = [] if gates is None else [bool((gates[:, layer] != 1).any()) for layer in range(grid.n_layers)]
     # The layer is bound here: on the bridge, `hook.name` inside a hook is another name than hook_z.
     hooks = {
-        name: _gate_hook(gates[:, layer])
+        name: _gate_hook(gates[:, layer], None if replacement is None else replacement[layer])
         for layer, name in enumerate(hook_names(model))
         if gates is not None and touched[layer]
     }
@@ -60,11 +64,27 @@ def hooked(model: Any, hooks: dict[str, Callable[..., Tensor]]) -> Iterator[None
             point.fwd_hooks[:] = [other for other in point.fwd_hooks if other is not handle]
 
 
-def _gate_hook(gates: Float[Tensor, "batch head"]) -> Callable[..., Tensor]:
-    def gate(z: Float[Tensor, "batch pos head d_head"], hook: Any) -> Float[Tensor, "batch pos head d_head"]:
+@contextmanager
+def reading(model: Any, read: Callable[[int, Tensor], None]) -> Iterator[None]:
+    """Call ``read(layer, z [batch, pos, head, d_head])`` in every layer's forward inside the ``with`` block."""
+
+    def hook_of(layer: int) -> Callable[..., Tensor]:
+        def hand_over(z: Float[Tensor, "batch pos head d_head"], hook: Any) -> Float[Tensor, "batch pos head d_head"]:
+            read(layer, z)
+            return z
+
+        return hand_over
+
+    with hooked(model, {name: hook_of(layer) for layer, name in enumerate(hook_names(model))}):
+        yield
+
+
+def _gate_hook(gates: Float[Tensor, "batch head"], replacement: Tensor | None) -> Callable[..., Tensor]:
+    def mix(z: Float[Tensor, "batch pos head d_head"], hook: Any) -> Float[Tensor, "batch pos head d_head"]:
         if z.shape[0] != gates.shape[0]:
             raise ValueError(f"gates have {gates.shape[0]} rows, the batch has {z.shape[0]}")
         # A new tensor: the bridge hands hooks a view, whose gradient would be lost.
-        return z * rearrange(gates.to(z), "batch head -> batch 1 head 1")
+        gate = rearrange(gates.to(z), "batch head -> batch 1 head 1")
+        return z * gate if replacement is None else z * gate + replacement.to(z) * (1 - gate)
 
-    return gate
+    return mix

@@ -11,10 +11,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from cs_heads.lens.gates import gated, hooked
-from cs_heads.lens.model import backend_of, device_of, evaluating
+from cs_heads.lens.forward import logits_at
+from cs_heads.lens.model import device_of, evaluating
 
-Tokens = Sequence[int]
+Tokens = Sequence[int] | Int[np.ndarray, "_"]
 
 # Float32 copies of the logits are made this many numbers at a time (64 MiB).
 _CHUNK = 2**24
@@ -22,10 +22,19 @@ _CHUNK = 2**24
 
 @dataclass(frozen=True)
 class TokenScores:
-    """Per row: the summed log-probability of the target (nats), and whether every target token is the argmax."""
+    """Log-probability (nats), and whether it is the argmax: of each row's target summed, or of each token read."""
 
-    logprob: Float[np.ndarray, " batch"]
-    greedy: Bool[np.ndarray, " batch"]
+    logprob: Float[np.ndarray, " n"]
+    greedy: Bool[np.ndarray, " n"]
+
+
+@dataclass(frozen=True)
+class Reads:
+    """Tokens to be scored: ``token[i]`` is read from the logits of row ``row[i]`` at position ``position[i]``."""
+
+    row: Int[np.ndarray, " n"]
+    position: Int[np.ndarray, " n"]
+    token: Int[np.ndarray, " n"]
 
 
 def score_tokens(
@@ -37,9 +46,8 @@ def score_tokens(
 ) -> TokenScores:
     """Score each row's target tokens after its prompt tokens, with the row's own heads gated.
 
-    One forward of ``[batch, longest row - 1]`` tokens. The residual stream is gathered at the
-    positions that predict target tokens before it meets the unembedding, so logits exist for those
-    alone; their log-softmax is float32 whatever the model's dtype. An empty prompt or target raises
+    One forward of ``[batch, longest row - 1]`` tokens. Logits exist for the positions that predict target
+    tokens alone; their log-softmax is float32 whatever the model's dtype. An empty prompt or target raises
     ``ValueError``: the first token of a text has no probability.
     """
     for name, rows in (("prompts", prompts), ("targets", targets)):
@@ -48,62 +56,43 @@ def score_tokens(
             raise ValueError(f"{name} must hold at least one token a row; row {empty[0]} is empty")
     if not len(prompts) == len(targets) > 0:
         raise ValueError(f"prompts and targets must pair up, got {len(prompts)} and {len(targets)} rows")
-    device = device_of(model)
     tokens, attention_mask, start = pad(
         [[*prompt, *target[:-1]] for prompt, target in zip(prompts, targets, strict=True)], padding_side
     )
-    lengths = torch.tensor([len(target) for target in targets])
-    row = torch.repeat_interleave(torch.arange(len(targets)), lengths)
-    step = torch.cat([torch.arange(n) for n in lengths])
-    first = start + torch.tensor([len(prompt) - 1 for prompt in prompts])
-    wanted = torch.tensor([token for target in targets for token in target])
+    lengths = [len(target) for target in targets]
+    row = np.repeat(np.arange(len(targets)), lengths)
+    first = start.numpy() + np.array([len(prompt) - 1 for prompt in prompts])
+    reads = Reads(row, first[row] + np.concatenate([np.arange(n) for n in lengths]), np.concatenate(targets))
+    each = read_tokens(model, tokens, attention_mask, reads, gates=gates)
+    summed = np.bincount(row, weights=each.logprob, minlength=len(targets))
+    misses = np.bincount(row, weights=~each.greedy, minlength=len(targets))
+    return TokenScores(summed, misses == 0)
+
+
+def read_tokens(
+    model: Any, tokens: Int[Tensor, "batch pos"], attention_mask: Int[Tensor, "batch pos"], reads: Reads, **options: Any
+) -> TokenScores:
+    """Score single tokens after one forward; ``options`` are those of ``logits_at``.
+
+    Several tokens may be read at one position: its logits are made once.
+    """
+    device = device_of(model)
+    place, which = np.unique(reads.row * tokens.shape[1] + reads.position, return_inverse=True)
     with evaluating(model):
         logits = logits_at(
             model,
             tokens.to(device),
             attention_mask.to(device),
-            row=row.to(device),
-            position=(first[row] + step).to(device),
-            gates=gates,
+            row=torch.from_numpy(place // tokens.shape[1]),
+            position=torch.from_numpy(place % tokens.shape[1]),
+            **options,
         )
-        wanted = wanted.to(logits.device)
-        logprob, best = _logprobs(logits, wanted)
-    per_token, hit = logprob.double().cpu(), (best == wanted).cpu()
-    summed = torch.zeros(len(targets), dtype=torch.double).index_add(0, row, per_token)
-    misses = torch.zeros(len(targets)).index_add(0, row, (~hit).float())
-    return TokenScores(summed.numpy(), (misses == 0).numpy())
-
-
-def logits_at(
-    model: Any,
-    tokens: Int[Tensor, "batch pos"],
-    attention_mask: Int[Tensor, "batch pos"],
-    *,
-    row: Int[Tensor, " n"],
-    position: Int[Tensor, " n"],
-    gates: Float[Tensor, "batch layer head"] | None,
-) -> Float[Tensor, "n vocab"]:
-    """Logits at the given (row, position) pairs alone, from one forward under per-row gates."""
-
-    def gather(residual: Float[Tensor, "batch pos d_model"], hook: Any) -> Float[Tensor, "1 n d_model"]:
-        return residual[row.to(residual.device), position.to(residual.device)][None]
-
-    if backend_of(model) == "bridge":
-        point, arguments = "unembed.hook_in", {"use_cache": False}
-    else:
-        point, arguments = f"blocks.{model.cfg.n_layers - 1}.hook_resid_post", {}
-    with gated(model, gates), hooked(model, {point: gather}):
-        logits = model(tokens, attention_mask=attention_mask, **arguments)
-    if logits.shape[:2] != (1, len(row)):
-        raise ValueError(
-            f"model {model.cfg.model_name} is not supported: it does not unembed what passes {point} "
-            f"(logits of shape {list(logits.shape)})"
-        )
-    return logits[0]
+        logprob, greedy = _read(logits, torch.from_numpy(which), torch.from_numpy(reads.token))
+    return TokenScores(logprob.double().cpu().numpy(), greedy.cpu().numpy())
 
 
 def pad(
-    rows: Sequence[Tokens], side: Literal["left", "right"]
+    rows: Sequence[Tokens], side: Literal["left", "right"] = "right"
 ) -> tuple[Int[Tensor, "batch pos"], Int[Tensor, "batch pos"], Int[Tensor, " batch"]]:
     """Token ids padded to one length, their attention mask, and where each row starts.
 
@@ -112,22 +101,24 @@ def pad(
     if side not in ("left", "right"):
         raise ValueError(f"padding_side must be 'left' or 'right', got {side!r}")
     width = max(len(row) for row in rows)
-    tokens = torch.zeros(len(rows), width, dtype=torch.long)
-    attention_mask = torch.zeros_like(tokens)
-    start = torch.tensor([width - len(row) if side == "left" else 0 for row in rows])
+    tokens = np.zeros((len(rows), width), dtype=np.int64)
+    attention_mask = np.zeros_like(tokens)
+    start = np.array([width - len(row) if side == "left" else 0 for row in rows])
     for i, row in enumerate(rows):
-        tokens[i, start[i] : start[i] + len(row)] = torch.tensor(row)
+        tokens[i, start[i] : start[i] + len(row)] = row
         attention_mask[i, start[i] : start[i] + len(row)] = 1
-    return tokens, attention_mask, start
+    return torch.from_numpy(tokens), torch.from_numpy(attention_mask), torch.from_numpy(start)
 
 
-def _logprobs(
-    logits: Float[Tensor, "n vocab"], wanted: Int[Tensor, " n"]
-) -> tuple[Float[Tensor, " n"], Int[Tensor, " n"]]:
-    rows = max(1, _CHUNK // logits.shape[1])
-    logprobs, best = [], []
-    for part, token in zip(logits.split(rows), wanted.split(rows), strict=True):
+def _read(
+    logits: Float[Tensor, "place vocab"], which: Int[Tensor, " n"], wanted: Int[Tensor, " n"]
+) -> tuple[Float[Tensor, " n"], Bool[Tensor, " n"]]:
+    """Of each wanted token at its place: log-probability, and whether it is the argmax."""
+    which, wanted = which.to(logits.device), wanted.to(logits.device)
+    normaliser, best = [], []
+    for part in logits.split(max(1, _CHUNK // logits.shape[1])):
         scores = part.float()
-        logprobs.append(scores.gather(1, token[:, None])[:, 0] - scores.logsumexp(dim=1))
+        normaliser.append(scores.logsumexp(dim=1))
         best.append(scores.argmax(dim=1))
-    return torch.cat(logprobs), torch.cat(best)
+    logprob = logits[which, wanted].float() - torch.cat(normaliser)[which]
+    return logprob, torch.cat(best)[which] == wanted

@@ -13,6 +13,7 @@ from cs_heads.heads import HeadGrid
 from cs_heads.lens import EncodedExample, describe, encode_example, load_model
 from cs_heads.lens.model import context_length
 from cs_heads.masks import check_masks
+from cs_heads.measure.ablation import KINDS, Ablation, Kind
 from cs_heads.measure.engine import Engine
 from cs_heads.measure.results import Results
 from cs_heads.tasks import Task
@@ -29,8 +30,10 @@ class Experiment:
     asking again costs nothing, and an exception loses the batch in flight alone. ``spent`` counts
     the example-evaluations that were run.
 
-    ``batch_tokens`` is the number of tokens of one forward (halved by itself when memory does not
-    suffice), ``progress`` shows a bar (None: in notebooks and terminals), ``prepend_bos`` is as in
+    ``ablation`` says what an ablated head's z becomes: ``"zero"``; ``"mean"``, its mean over the positions
+    of the task's examples; ``"resample"``, its z on another example. ``batch_tokens`` is the number of tokens
+    of one forward at most (by default found by a probe; halved by itself when memory does not suffice),
+    ``progress`` shows a bar (None: in notebooks and terminals), ``prepend_bos`` is as in
     ``encode_example``. An example longer than the model's context raises ``ValueError``.
     """
 
@@ -39,6 +42,7 @@ class Experiment:
         model: Any,
         task: Task,
         *,
+        ablation: Kind = "zero",
         batch_tokens: int | None = None,
         prepend_bos: bool | None = None,
         progress: bool | None = None,
@@ -47,12 +51,21 @@ class Experiment:
             raise ValueError(f"task must be a cs_heads.Task (see load_task), got {type(task).__name__}")
         if batch_tokens is not None and batch_tokens < 1:
             raise ValueError(f"batch_tokens must be 1 or more, got {batch_tokens}")
+        if ablation not in KINDS:
+            raise ValueError(f"ablation must be one of {', '.join(KINDS)}, got {ablation!r}")
         self.model = load_model(model)
         self.task = task
+        self.ablation = ablation
         self.progress = progress
         self.spent = 0
         self._prepend_bos = prepend_bos
-        self._engine = Engine(self.model, _encode(self.model, task, prepend_bos), batch_tokens)
+        answers = [example.answer for example in task.examples]
+        self._engine = Engine(
+            self.model,
+            _encode(self.model, task, prepend_bos),
+            batch_tokens,
+            None if ablation == "zero" else Ablation(ablation, answers),
+        )
         self._results = Results(self.grid, self.n_examples)
 
     @property
@@ -108,6 +121,7 @@ class Experiment:
                 "n_examples": self.n_examples,
                 "identity": self.task.identity,
             },
+            "ablation": self.ablation,
             "prepend_bos": self._prepend_bos,
             "cs_heads": version("cs-heads"),
         }

@@ -8,7 +8,8 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from cs_heads.lens import load_model, score_tokens
-from cs_heads.lens.score import logits_at, pad
+from cs_heads.lens.forward import logits_at
+from cs_heads.lens.score import pad
 from tests.plain import plain_score
 from tests.tiny import ARCHITECTURES, N_HEADS, N_LAYERS, WORDS, make_hf_model, make_tokenizer
 

@@ -1,0 +1,150 @@
+"""Which short cuts are right on a given model, found by trying them on a few random tokens."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from cs_heads.heads import HeadGrid
+from cs_heads.lens.cache import Extension
+from cs_heads.lens.forward import logits_at
+from cs_heads.lens.fused import can_fuse
+from cs_heads.lens.model import device_of, dtype_of, evaluating
+from cs_heads.lens.resume import Resumed, recorded
+
+_log = logging.getLogger(__name__)
+
+# Largest difference of a logit allowed, as a share of the largest logit.
+_TOLERANCE = {torch.float64: 1e-5, torch.float32: 1e-5}
+_HALF_TOLERANCE = 3e-2
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What a model can be run with, with the numbers of the plain forward.
+
+    ``fused`` attention (``lens.fused``), ``extend`` from stored keys and values (``lens.cache``),
+    ``resume`` at a later layer (``lens.resume``).
+    """
+
+    fused: bool = True
+    extend: bool = True
+    resume: bool = True
+
+    def __and__(self, other: Abilities) -> Abilities:
+        return Abilities(self.fused and other.fused, self.extend and other.extend, self.resume and other.resume)
+
+
+PLAIN = Abilities(fused=False, extend=False, resume=False)
+"""Every forward runs whole, as the model's own code runs it."""
+
+
+def abilities(model: Any, wanted: Abilities | None = None) -> Abilities:
+    """The short cuts among ``wanted`` (all by default) whose logits equal those of the plain forward.
+
+    Three rows of up to nine random tokens, padded, with random heads off, run with and without each. A short cut
+    that fails or differs is left out, and the log says so.
+    """
+    wanted = wanted or Abilities()
+    trial = _Trial(model)
+    with evaluating(model):
+        fused = wanted.fused and can_fuse(model) and trial.agrees("fused attention", trial.fused)
+        return Abilities(
+            fused=fused,
+            extend=wanted.extend and trial.agrees("stored keys and values", lambda: trial.extended(fused)),
+            resume=wanted.resume
+            and model.cfg.n_layers > 1
+            and trial.agrees("resuming at a later layer", lambda: trial.resumed(fused), trial.late_gates),
+        )
+
+
+class _Trial:
+    """Random rows of unequal length, the plain logits at all their tokens, and other ways to the same."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        generator = torch.Generator().manual_seed(0)
+        device = device_of(model)
+        lengths = torch.tensor([9, 6, 8])
+        tokens = torch.randint(model.cfg.d_vocab, (3, 9), generator=generator)
+        self.tokens, self.mask = tokens.to(device), (torch.arange(9) < lengths[:, None]).long().to(device)
+        self.gates = (torch.rand(3, *HeadGrid.from_model(model).shape, generator=generator) > 0.3).float()
+        self.layer = model.cfg.n_layers // 2
+        self.late_gates = self.gates.clone()
+        self.late_gates[:, : self.layer] = 1
+
+    def agrees(self, name: str, short_cut: Any, gates: Tensor | None = None) -> bool:
+        row, position = self.mask.nonzero(as_tuple=True)
+        plain = logits_at(
+            self.model, self.tokens, self.mask, row=row, position=position, gates=self.gates if gates is None else gates
+        ).float()
+        try:
+            logits = short_cut().float()
+        except Exception as error:
+            _log.info("%s is not used on %s: %r", name, self.model.cfg.model_name, error)
+            return False
+        difference = float((logits - plain).abs().max() / plain.abs().max())
+        if not difference <= _TOLERANCE.get(dtype_of(self.model), _HALF_TOLERANCE):
+            _log.info("%s is not used on %s: logits differ by %.1e", name, self.model.cfg.model_name, difference)
+            return False
+        return True
+
+    def fused(self) -> Float[Tensor, "n vocab"]:
+        row, position = self.mask.nonzero(as_tuple=True)
+        return logits_at(self.model, self.tokens, self.mask, row=row, position=position, gates=self.gates, fused=True)
+
+    def extended(self, fused: bool) -> Float[Tensor, "n vocab"]:
+        """Five tokens, then the others from what was stored, in another order of rows."""
+        cut = 5
+        first = Extension(self.mask[:, :cut], keep=True)
+        early = self._part(slice(0, cut), torch.arange(3), first, fused)
+        stored = first.finish()
+        stored.compact()
+        order = torch.tensor([2, 0, 1], device=self.tokens.device)
+        second = Extension(self.mask[order, cut:], stored, order)
+        late = self._part(slice(cut, None), order, second, fused)
+        if not first.n_layers_extended == second.n_layers_extended == self.model.cfg.n_layers:
+            raise ValueError("not every layer stores keys and values")
+        logits = torch.zeros(*self.tokens.shape, early.shape[1])
+        logits[:, :cut][self.mask[:, :cut].bool().cpu()] = early.float().cpu()
+        moved = torch.zeros(3, self.tokens.shape[1] - cut, late.shape[1])
+        moved[self.mask[order, cut:].bool().cpu()] = late.float().cpu()
+        logits[order.cpu(), cut:] = moved
+        return logits[self.mask.bool().cpu()].to(early.device)
+
+    def resumed(self, fused: bool) -> Float[Tensor, "n vocab"]:
+        row, position = self.mask.nonzero(as_tuple=True)
+        residuals: dict[int, Tensor] = {}
+        with recorded(self.model, [self.layer], lambda layer, residual: residuals.update({layer: residual.clone()})):
+            logits_at(self.model, self.tokens, self.mask, row=row[:1], position=position[:1], fused=fused)
+        return logits_at(
+            self.model,
+            self.tokens,
+            self.mask,
+            row=row,
+            position=position,
+            gates=self.late_gates,
+            start=Resumed(self.layer, residuals[self.layer]),
+            fused=fused,
+        )
+
+    def _part(
+        self, columns: slice, order: Int[Tensor, " row"], extension: Extension, fused: bool
+    ) -> Float[Tensor, "n vocab"]:
+        mask = self.mask[order][:, columns]
+        row, position = mask.nonzero(as_tuple=True)
+        return logits_at(
+            self.model,
+            self.tokens[order][:, columns],
+            mask,
+            row=row,
+            position=position,
+            gates=self.gates[order.cpu()],
+            extension=extension,
+            fused=fused,
+        )

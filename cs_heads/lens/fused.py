@@ -1,0 +1,94 @@
+"""Attention through PyTorch's fused kernel on a bridge, ``hook_z`` still firing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import MethodType
+from typing import Any
+
+from torch import nn
+
+from cs_heads.lens.model import backend_of
+
+
+@contextmanager
+def fused_attention(model: Any) -> Iterator[None]:
+    """Run the attention layers of a bridge as Hugging Face runs them, with ``scaled_dot_product_attention``.
+
+    The bridge computes attention pattern by pattern, so that hooks can see it: memory is then
+    quadratic in length. Inside the ``with`` block each attention layer hands over to the Hugging Face
+    module it wraps, whose output projection is still the bridge's, where ``hook_z`` fires. Everything
+    is put back at the end, also after an exception. Ask ``can_fuse`` first.
+    """
+    from transformer_lens.model_bridge.generalized_components.attention import AttentionBridge
+
+    attentions = [block.attn for block in model.blocks]
+    configs = _configs(model)
+    kinds = [config._attn_implementation for config in configs]
+    projections = [_output_projection(attention) for attention in attentions]
+    inner = [
+        attention.original_component._modules[name] for attention, name in zip(attentions, projections, strict=True)
+    ]
+    try:
+        for config in configs:
+            config._attn_implementation = "sdpa"
+        for attention, name in zip(attentions, projections, strict=True):
+            attention.original_component._modules[name] = attention.o
+            # TransformerLens's own forward of an attention layer that Hugging Face computes.
+            attention.__dict__["forward"] = MethodType(AttentionBridge.forward, attention)
+        yield
+    finally:
+        for attention, name, module in zip(attentions, projections, inner, strict=True):
+            attention.__dict__.pop("forward", None)
+            attention.original_component._modules[name] = module
+        for config, kind in zip(configs, kinds, strict=True):
+            config._attn_implementation = kind
+
+
+def can_fuse(model: Any) -> bool:
+    """Whether ``fused_attention`` applies: a bridge of a kind known to be right, nobody listening inside attention.
+
+    The numbers are compared apart from this (``abilities``).
+    """
+    inside = getattr(model, "original_model", None)
+    if backend_of(model) != "bridge" or not getattr(inside, "_supports_sdpa", False):
+        return False
+    return all(_fusible(block) for block in model.blocks)
+
+
+def _fusible(block: Any) -> bool:
+    attention = getattr(block, "attn", None)
+    inner = getattr(attention, "original_component", None)
+    if inner is None or getattr(attention, "o", None) is None or _output_projection(attention) is None:
+        return False
+    # The fused kernel has neither; soft caps and sinks are small enough to slip through a comparison in half precision.
+    special = getattr(inner, "attn_logit_softcapping", None) is not None or getattr(inner, "sinks", None) is not None
+    config = attention.config
+    per_head = any(getattr(config, name, False) for name in ("use_attn_result", "use_split_qkv_input", "use_attn_in"))
+    return not special and not per_head and not _listened_to(attention)
+
+
+def _output_projection(attention: Any) -> str | None:
+    """Under which name the wrapped module has its output projection: as the bridge's component, or bare."""
+    wanted = (attention.o, attention.o.original_component)
+    names = [name for name, module in attention.original_component._modules.items() if any(module is w for w in wanted)]
+    return names[0] if names else None
+
+
+def _listened_to(attention: Any) -> bool:
+    """Whether a hook waits for what the fused kernel does not compute or another module would."""
+    heard = [attention.o, attention.hook_in, attention.hook_out]
+    still_heard = {id(module) for part in heard for module in part.modules()}
+    return any(
+        getattr(module, "fwd_hooks", None) or getattr(module, "bwd_hooks", None)
+        for module in attention.modules()
+        if id(module) not in still_heard
+    )
+
+
+def _configs(model: Any) -> list[Any]:
+    """The configurations that say how attention is computed: of the model and of its layers."""
+    modules: list[nn.Module] = [model.original_model, *(block.attn.original_component for block in model.blocks)]
+    found = {id(module.config): module.config for module in modules if hasattr(module, "config")}
+    return list(found.values())

@@ -1,0 +1,89 @@
+"""What an ablated head's z becomes: zero, its mean over the task, or its z on another example."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from cs_heads.lens import EncodedExample
+from cs_heads.lens.gates import reading
+from cs_heads.lens.score import Reads, pad, read_tokens
+from cs_heads.measure.intact import Place
+
+Kind = Literal["zero", "mean", "resample"]
+KINDS: tuple[Kind, ...] = ("zero", "mean", "resample")
+
+
+class Ablation:
+    """Mean and resample ablation, from the z of the intact model on every example with its right answer.
+
+    ``mean`` is over all positions of all examples. ``resample`` takes the z of one other example, drawn
+    with ``seed`` and the same under every mask, at the position that lies as far from the end of the
+    prompt; its first or last position stands for those it does not have.
+    """
+
+    def __init__(self, kind: Kind, answers: Sequence[int], seed: int = 0) -> None:
+        self.kind, self.answers = kind, answers
+        self._partner = _derangement(len(answers), seed)
+        self._z: dict[int, Tensor] = {}
+        self._mean: dict[int, Tensor] = {}
+
+    @property
+    def same_for_all_examples(self) -> bool:
+        """Whether examples with the same beginning are the same there under a mask, too."""
+        return self.kind == "mean"
+
+    def prepare(self, model: Any, examples: Sequence[EncodedExample], batch_tokens: int) -> None:
+        """Run the intact model over the examples and keep their z."""
+        texts = [(*e.prompt, *e.continuations[a][:-1]) for e, a in zip(examples, self.answers, strict=True)]
+        self._prompt = np.array([len(e.prompt) for e in examples])
+        self._length = np.array([len(text) for text in texts])
+        self._first = np.cumsum([0, *self._length[:-1]])
+        order = np.argsort(-self._length, kind="stable")
+        done = 0
+        while done < len(order):
+            batch = order[done : done + max(1, batch_tokens // self._length[order[done]])]
+            self._keep(model, [texts[i] for i in batch], batch)
+            done += len(batch)
+        self._mean = {layer: z.float().mean(dim=0)[None, None].to(z) for layer, z in self._z.items()}
+
+    def replacement(
+        self, gates: Float[np.ndarray, "batch layer head"], places: Sequence[Place], width: int
+    ) -> Mapping[int, Tensor]:
+        """By layer that ``gates`` touch, what z becomes: ``[batch or 1, pos or 1, head, d_head]``."""
+        touched = [int(layer) for layer in np.flatnonzero((gates != 1).any(axis=(0, 2)))]
+        if self.kind == "mean":
+            return {layer: self._mean[layer] for layer in touched}
+        ids = np.zeros((len(places), width), dtype=np.int64)
+        for row, ((example, _), start, n) in enumerate(places):
+            partner = self._partner[example]
+            there = np.arange(start, start + n) - self._prompt[example] + self._prompt[partner]
+            ids[row, :n] = self._first[partner] + there.clip(0, self._length[partner] - 1)
+        return {layer: self._z[layer][torch.from_numpy(ids).to(self._z[layer].device)] for layer in touched}
+
+    def _keep(self, model: Any, texts: list[tuple[int, ...]], batch: np.ndarray) -> None:
+        tokens, attention_mask, _ = pad(texts)
+        row, position = attention_mask.nonzero(as_tuple=True)
+        ids = torch.from_numpy(self._first[batch])[row] + position
+        last = Reads(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))
+
+        def keep(layer: int, z: Tensor) -> None:
+            if layer not in self._z:
+                self._z[layer] = z.new_empty(int(self._length.sum()), *z.shape[2:])
+            self._z[layer][ids.to(z.device)] = z[row.to(z.device), position.to(z.device)]
+
+        with reading(model, keep):
+            read_tokens(model, tokens, attention_mask, last)
+
+
+def _derangement(n: int, seed: int) -> np.ndarray:
+    """Another example for each example."""
+    order = np.random.default_rng(seed).permutation(n)
+    partner = np.empty(n, dtype=np.int64)
+    partner[order] = np.roll(order, 1)
+    return partner
