@@ -134,7 +134,7 @@ class _BridgeLayer(DynamicLayer):
         self.extension, self.layer = extension, layer
         self.is_initialized = True
 
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         return self.extension.extend(self.layer, key_states, value_states)
 
     def get_seq_length(self) -> int:

@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from types import MethodType
 from typing import Any
 
-from torch import nn
-
 from cs_heads.lens.model import backend_of
 
 
@@ -58,8 +56,8 @@ def can_fuse(model: Any) -> bool:
 
 
 def _fusible(block: Any) -> bool:
-    attention = getattr(block, "attn", None)
-    inner = getattr(attention, "original_component", None)
+    attention: Any = getattr(block, "attn", None)
+    inner: Any = getattr(attention, "original_component", None)
     if inner is None or getattr(attention, "o", None) is None or _output_projection(attention) is None:
         return False
     # The fused kernel has neither; soft caps and sinks are small enough to slip through a comparison in half precision.
@@ -89,6 +87,6 @@ def _listened_to(attention: Any) -> bool:
 
 def _configs(model: Any) -> list[Any]:
     """The configurations that say how attention is computed: of the model and of its layers."""
-    modules: list[nn.Module] = [model.original_model, *(block.attn.original_component for block in model.blocks)]
+    modules: list[Any] = [model.original_model, *(block.attn.original_component for block in model.blocks)]
     found = {id(module.config): module.config for module in modules if hasattr(module, "config")}
     return list(found.values())

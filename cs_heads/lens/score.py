@@ -22,10 +22,19 @@ _CHUNK = 2**24
 
 @dataclass(frozen=True)
 class TokenScores:
-    """Log-probability (nats), and whether it is the argmax: of each row's target summed, or of each token read."""
+    """Of each token read: log-probability (nats), whether it is the argmax, and the argmax itself."""
 
     logprob: Float[np.ndarray, " n"]
     greedy: Bool[np.ndarray, " n"]
+    best: Int[np.ndarray, " n"]
+
+
+@dataclass(frozen=True)
+class TargetScores:
+    """Per row: the summed log-probability of the target (nats), and whether every target token is the argmax."""
+
+    logprob: Float[np.ndarray, " batch"]
+    greedy: Bool[np.ndarray, " batch"]
 
 
 @dataclass(frozen=True)
@@ -43,7 +52,7 @@ def score_tokens(
     targets: Sequence[Tokens],
     gates: Float[Tensor, "batch layer head"] | None = None,
     padding_side: Literal["left", "right"] = "right",
-) -> TokenScores:
+) -> TargetScores:
     """Score each row's target tokens after its prompt tokens, with the row's own heads gated.
 
     One forward of ``[batch, longest row - 1]`` tokens. Logits exist for the positions that predict target
@@ -66,7 +75,7 @@ def score_tokens(
     each = read_tokens(model, tokens, attention_mask, reads, gates=gates)
     summed = np.bincount(row, weights=each.logprob, minlength=len(targets))
     misses = np.bincount(row, weights=~each.greedy, minlength=len(targets))
-    return TokenScores(summed, misses == 0)
+    return TargetScores(summed, misses == 0)
 
 
 def read_tokens(
@@ -87,8 +96,8 @@ def read_tokens(
             position=torch.from_numpy(place % tokens.shape[1]),
             **options,
         )
-        logprob, greedy = _read(logits, torch.from_numpy(which), torch.from_numpy(reads.token))
-    return TokenScores(logprob.double().cpu().numpy(), greedy.cpu().numpy())
+        logprob, best = _read(logits, torch.from_numpy(which), torch.from_numpy(reads.token))
+    return TokenScores(logprob.double().cpu().numpy(), best.cpu().numpy() == reads.token, best.cpu().numpy())
 
 
 def pad(
@@ -112,8 +121,8 @@ def pad(
 
 def _read(
     logits: Float[Tensor, "place vocab"], which: Int[Tensor, " n"], wanted: Int[Tensor, " n"]
-) -> tuple[Float[Tensor, " n"], Bool[Tensor, " n"]]:
-    """Of each wanted token at its place: log-probability, and whether it is the argmax."""
+) -> tuple[Float[Tensor, " n"], Int[Tensor, " n"]]:
+    """Log-probability of each wanted token at its place, and the argmax there."""
     which, wanted = which.to(logits.device), wanted.to(logits.device)
     normaliser, best = [], []
     for part in logits.split(max(1, _CHUNK // logits.shape[1])):
@@ -121,4 +130,4 @@ def _read(
         normaliser.append(scores.logsumexp(dim=1))
         best.append(scores.argmax(dim=1))
     logprob = logits[which, wanted].float() - torch.cat(normaliser)[which]
-    return logprob, torch.cat(best)[which] == wanted
+    return logprob, torch.cat(best)[which]

@@ -33,9 +33,10 @@ class Piece:
 
 @dataclass(frozen=True)
 class Layout:
-    """Pieces of ``examples``, parents first; slot i belongs to continuation ``continuation[i]`` of example ``local[i]``.
+    """Pieces of ``examples``, parents first, and slots for what is read in them.
 
-    Examples are numbered there by their place in ``examples``. ``paths`` are the pieces that hold a
+    Slot i belongs to continuation ``continuation[i]`` of the example at place ``local[i]`` of ``examples``;
+    the slots of an example stand together, in the order of its tokens. ``paths`` are the pieces that hold a
     sequence, (example, continuation), from its first token to its last.
     """
 
@@ -45,10 +46,10 @@ class Layout:
     local: Int[np.ndarray, " slot"]
     continuation: Int[np.ndarray, " slot"]
 
-    @property
-    def roots(self) -> list[int]:
-        """Pieces with which a text begins."""
-        return [i for i, piece in enumerate(self.pieces) if piece.parent is None]
+    def slots_of(self, local: int) -> slice:
+        """The slots of the example at place ``local``."""
+        first, last = np.searchsorted(self.local, [local, local + 1])
+        return slice(int(first), int(last))
 
     @property
     def n_tokens(self) -> int:
@@ -75,7 +76,8 @@ def lay_out(
     place = {example: i for i, example in enumerate(examples)}
     reads: list[list[tuple[int, int, int]]] = [[] for _ in found.segments]
     paths: dict[tuple[int, int], list[int]] = {}
-    local, continuation = [], []
+    local: list[int] = []
+    continuation: list[int] = []
     for i, (e, c) in enumerate(keys):
         path = paths[e, c] = found.path(i)
         starts = [found.segments[segment].start for segment in path]

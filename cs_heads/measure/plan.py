@@ -32,7 +32,7 @@ def token_budget(model: Any, fused: bool) -> int:
     model on the same machine is always planned alike, so that results are the same bit for bit.
     """
     device = device_of(model)
-    per_token = _peak_bytes(model, device, fused) / (_PROBE_ROWS * _PROBE_LENGTH)
+    per_token = _peak_bytes(model, fused) / (_PROBE_ROWS * _PROBE_LENGTH)
     fits = int(_SHARE * free_memory(device) / per_token)
     return max(1, min(fits, BATCH_TOKENS.get(device.type, _OTHER_DEVICES)))
 
@@ -45,7 +45,7 @@ def free_memory(device: torch.device) -> int:
     return int(psutil.virtual_memory().available)
 
 
-def _peak_bytes(model: Any, device: torch.device, fused: bool) -> int:
+def _peak_bytes(model: Any, fused: bool) -> int:
     tokens = torch.zeros(_PROBE_ROWS, _PROBE_LENGTH, dtype=torch.long)
     rows = np.arange(_PROBE_ROWS)
     reads = Reads(rows, np.full(_PROBE_ROWS, _PROBE_LENGTH - 1), np.zeros(_PROBE_ROWS, dtype=np.int64))

@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cs_heads.lens import EncodedExample
-from cs_heads.lens.abilities import PLAIN, Abilities, abilities
+from cs_heads.lens.abilities import Abilities
 from cs_heads.measure.engine import Engine
 from tests.conftest import BACKENDS
 from tests.plain import plain_score

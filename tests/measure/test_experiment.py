@@ -169,12 +169,12 @@ class OutOfMemoryOver:
     [OUT_OF_MEMORY, RuntimeError("DefaultCPUAllocator: can't allocate memory")],
 )
 def test_a_batch_that_does_not_fit_is_halved(load, monkeypatch, error):
-    from cs_heads.measure import engine
+    from cs_heads.measure import forwards
 
     off, task = some_masks(6), completion_task()
     expected = Experiment(load("llama"), task).logprob(off)
-    short = OutOfMemoryOver(60, engine.read_tokens, error)
-    monkeypatch.setattr(engine, "read_tokens", short)
+    short = OutOfMemoryOver(60, forwards.read_tokens, error)
+    monkeypatch.setattr(forwards, "read_tokens", short)
     experiment = Experiment(load("llama"), task)
     np.testing.assert_allclose(experiment.logprob(off), expected, atol=1e-5)
     assert experiment.spent == 6 * 9
@@ -183,13 +183,13 @@ def test_a_batch_that_does_not_fit_is_halved(load, monkeypatch, error):
 
 
 def test_an_example_too_large_for_memory_is_named_and_nothing_measured_is_lost(load, monkeypatch):
-    from cs_heads.measure import engine
+    from cs_heads.measure import forwards
 
     task = completion_task()
     experiment = Experiment(load("llama"), task)
     off = some_masks(2)
     experiment(off[:1])
-    monkeypatch.setattr(engine, "read_tokens", OutOfMemoryOver(0, engine.read_tokens))
+    monkeypatch.setattr(forwards, "read_tokens", OutOfMemoryOver(0, forwards.read_tokens))
     with pytest.raises(MemoryError, match=r"example \d+ \(\d+ tokens\) does not fit into memory by itself"):
         experiment(off)
     monkeypatch.undo()
@@ -199,7 +199,7 @@ def test_an_example_too_large_for_memory_is_named_and_nothing_measured_is_lost(l
 
 
 def test_an_exception_loses_the_batch_in_flight_alone(load, monkeypatch):
-    from cs_heads.measure import engine
+    from cs_heads.measure import forwards
 
     calls = []
 
@@ -209,8 +209,8 @@ def test_an_exception_loses_the_batch_in_flight_alone(load, monkeypatch):
             raise KeyboardInterrupt
         return read_tokens(*arguments, **keywords)
 
-    read_tokens = engine.read_tokens
-    monkeypatch.setattr(engine, "read_tokens", dies_on_the_sixth)
+    read_tokens = forwards.read_tokens
+    monkeypatch.setattr(forwards, "read_tokens", dies_on_the_sixth)
     experiment = Experiment(load("llama"), completion_task(), batch_tokens=30)
     with pytest.raises(KeyboardInterrupt):
         experiment(some_masks(4))
@@ -222,21 +222,21 @@ def test_an_exception_loses_the_batch_in_flight_alone(load, monkeypatch):
 
 
 def test_errors_that_are_not_about_memory_pass_through(load, monkeypatch):
-    from cs_heads.measure import engine
+    from cs_heads.measure import forwards
 
-    monkeypatch.setattr(engine, "read_tokens", OutOfMemoryOver(0, None, RuntimeError("shape mismatch")))
+    monkeypatch.setattr(forwards, "read_tokens", OutOfMemoryOver(0, None, RuntimeError("shape mismatch")))
     with pytest.raises(RuntimeError, match="shape mismatch"):
         Experiment(load("llama"), completion_task())(some_masks(1))
 
 
 def test_the_vocabulary_bounds_a_batch(load, monkeypatch):
     """However generous the tokens, no forward makes more logits than the limit."""
-    from cs_heads.measure import engine
+    from cs_heads.measure import forwards
 
     vocabulary = load("llama").cfg.d_vocab
-    monkeypatch.setattr(engine, "_MAX_LOGITS", 8 * vocabulary)
-    spy = OutOfMemoryOver(10_000, engine.read_tokens)
-    monkeypatch.setattr(engine, "read_tokens", spy)
+    monkeypatch.setattr(forwards, "_MAX_LOGITS", 8 * vocabulary)
+    spy = OutOfMemoryOver(10_000, forwards.read_tokens)
+    monkeypatch.setattr(forwards, "read_tokens", spy)
     Experiment(load("llama"), choice_task(), batch_tokens=10**6)(some_masks(3))
     assert max(spy.rows) <= 8
 
