@@ -29,18 +29,16 @@ class Abilities:
     """What a model can be run with, with the numbers of the plain forward.
 
     ``fused`` attention (``lens.fused``), ``extend`` from stored keys and values (``lens.cache``),
-    ``resume`` at a later layer (``lens.resume``).
+    ``resume`` at a later layer (``lens.resume``); ``draft``, which any model can, drafts texts by the intact model.
     """
 
     fused: bool = True
     extend: bool = True
     resume: bool = True
-
-    def __and__(self, other: Abilities) -> Abilities:
-        return Abilities(self.fused and other.fused, self.extend and other.extend, self.resume and other.resume)
+    draft: bool = True
 
 
-PLAIN = Abilities(fused=False, extend=False, resume=False)
+PLAIN = Abilities(fused=False, extend=False, resume=False, draft=False)
 """Every forward runs whole, as the model's own code runs it."""
 
 
@@ -60,6 +58,7 @@ def abilities(model: Any, wanted: Abilities | None = None) -> Abilities:
             resume=wanted.resume
             and model.cfg.n_layers > 1
             and trial.agrees("resuming at a later layer", lambda: trial.resumed(fused), trial.late_gates),
+            draft=wanted.draft,
         )
 
 

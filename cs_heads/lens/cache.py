@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,23 +28,65 @@ class KeyValues:
         """Memory held."""
         return sum(tensor.nbytes for part in (self.keys, self.values) for tensor in part.values())
 
-    def compact(self, rows: Int[Tensor, " n"] | None = None) -> None:
-        """Keep ``rows`` (all by default), each moved to the right so that no gap follows its first token."""
-        valid = self.valid if rows is None else self.valid[rows]
-        longest = int(valid.sum(dim=1).max()) if len(valid) else 0
-        ragged = bool((valid[:, 1:] < valid[:, :-1]).any())
-        # A stable sort of 0 (no token) and 1 puts the gaps first and leaves the tokens in order.
-        order = valid.int().argsort(dim=1, stable=True)[:, valid.shape[1] - longest :]
-        for part in (self.keys, self.values):
-            for layer, kept in part.items():
-                chosen = kept[:, :, : valid.shape[1]]
-                chosen = chosen if rows is None else chosen[rows.to(kept.device)]
-                if ragged:
-                    at = order.to(kept.device)[:, None, :, None].expand(-1, kept.shape[1], -1, kept.shape[3])
-                    part[layer] = chosen.gather(2, at)
-                else:
-                    part[layer] = chosen[:, :, valid.shape[1] - longest :]
-        self.valid = valid.gather(1, order)
+    def compact(self) -> None:
+        """Move each row's tokens to the right, so that no gap follows its first token."""
+        valid = self.valid
+        if bool((valid[:, 1:] < valid[:, :-1]).any()):
+            order = _to_the_right(valid)
+            for part in (self.keys, self.values):
+                for layer, tensor in part.items():
+                    part[layer] = _moved(tensor, order)
+            self.valid = valid.gather(1, order)
+
+    def select(self, rows: Int[Tensor, " n"], lengths: Int[Tensor, " n"] | None = None) -> KeyValues:
+        """A copy of some rows, of which the first ``lengths`` tokens stay (all by default), moved to the right."""
+        valid = self.valid[rows]
+        if lengths is not None:
+            valid = valid & (valid.cumsum(dim=1) <= lengths.to(valid.device)[:, None])
+        order = _to_the_right(valid)
+        return KeyValues(
+            valid.gather(1, order),
+            {layer: _moved(tensor[rows.to(tensor.device)], order) for layer, tensor in self.keys.items()},
+            {layer: _moved(tensor[rows.to(tensor.device)], order) for layer, tensor in self.values.items()},
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[KeyValues]) -> KeyValues:
+        """The rows of all parts, one part after another."""
+        width = max(part.valid.shape[1] for part in parts)
+        valid = torch.cat(
+            [_padded(part.valid[:, None, :, None], part.valid.shape[1], width)[:, 0, :, 0] for part in parts]
+        )
+        return cls(
+            valid,
+            *(
+                {
+                    layer: torch.cat(
+                        [_padded(getattr(part, side)[layer], part.valid.shape[1], width) for part in parts]
+                    )
+                    for layer in getattr(parts[0], side)
+                }
+                for side in ("keys", "values")
+            ),
+        )
+
+
+def _to_the_right(valid: Bool[Tensor, "row pos"]) -> Int[Tensor, "row longest"]:
+    """Positions that hold tokens, in order, at the right of as many columns as the longest row needs."""
+    longest = int(valid.sum(dim=1).max()) if len(valid) else 0
+    # A stable sort of 0 (no token) and 1 puts the gaps first and leaves the tokens in order.
+    return valid.int().argsort(dim=1, stable=True)[:, valid.shape[1] - longest :]
+
+
+def _moved(tensor: Float[Tensor, "row kv_head pos d_head"], order: Int[Tensor, "row longest"]) -> Tensor:
+    at = order.to(tensor.device)[:, None, :, None].expand(-1, tensor.shape[1], -1, tensor.shape[3])
+    return tensor.gather(2, at)
+
+
+def _padded(tensor: Tensor, used: int, width: int) -> Tensor:
+    """The ``used`` first positions of ``[row, kv_head, pos, d_head]`` at the right of ``width``."""
+    before = tensor.new_zeros(*tensor.shape[:2], width - used, tensor.shape[3])
+    return torch.cat([before, tensor[:, :, :used]], dim=2)
 
 
 class Extension:

@@ -80,6 +80,15 @@ def context_length(model: Any) -> int | None:
     return getattr(model.cfg, "n_ctx", None)
 
 
+def end_tokens(model: Any) -> frozenset[int]:
+    """Tokens that end a text: the tokenizer's, and those of the model's generation settings."""
+    settings = getattr(getattr(model, "original_model", None), "generation_config", None)
+    listed = getattr(settings, "eos_token_id", None)
+    listed = listed if isinstance(listed, list | tuple) else [listed]
+    own = getattr(getattr(model, "tokenizer", None), "eos_token_id", None)
+    return frozenset(int(token) for token in (own, *listed) if token is not None)
+
+
 def describe(model: Any) -> dict[str, Any]:
     """Name, revision, dtype, class and library versions: the model's part of a provenance."""
     config = getattr(getattr(model, "original_model", None), "config", None)

@@ -48,6 +48,12 @@ def encode_example(
     )
 
 
+def encode_prompt(tokenizer: Any, prompt: str, prepend_bos: bool | None = None) -> tuple[int, ...]:
+    """Tokens of a prompt that a text is generated after; ``prepend_bos`` is as in ``encode_example``."""
+    tokens = _encode(tokenizer, prompt)
+    return (*_prefix(tokenizer, prepend_bos, needed=not tokens), *tokens)
+
+
 def _encode(tokenizer: Any, text: str) -> list[int]:
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +13,12 @@ from jaxtyping import Bool, Float, Int
 from cs_heads.heads import HeadGrid
 from cs_heads.lens import EncodedExample, describe, encode_example, load_model
 from cs_heads.lens.model import context_length
+from cs_heads.lens.tokens import encode_prompt
 from cs_heads.masks import check_masks
 from cs_heads.measure.ablation import KINDS, Ablation, Kind
 from cs_heads.measure.engine import Engine
 from cs_heads.measure.results import Results
+from cs_heads.measure.texts import Texts
 from cs_heads.tasks import Task
 
 if TYPE_CHECKING:
@@ -67,6 +70,7 @@ class Experiment:
             None if ablation == "zero" else Ablation(ablation, answers),
         )
         self._results = Results(self.grid, self.n_examples)
+        self._texts: dict[tuple[int, tuple[str, ...]], Texts] = {}
 
     @property
     def grid(self) -> HeadGrid:
@@ -94,6 +98,44 @@ class Experiment:
     ) -> Float[np.ndarray, "row k"]:
         """Mean log-probability of the target (nats per token) where ``__call__`` gives the score."""
         return self._measure(masks, examples)[..., 1]
+
+    def generate(
+        self,
+        masks: Bool[np.ndarray, "..."],
+        examples: Int[np.ndarray, "row k"] | None = None,
+        *,
+        max_new_tokens: int = 64,
+        stop: Sequence[str] = (),
+    ) -> np.ndarray:
+        """What the model says after the prompt of each row's examples, with the row's heads off: texts ``[row, k]``.
+
+        Greedy decoding, token for token that of each mask and example by itself, up to an end token, to
+        the first of the strings ``stop`` (left out), or to ``max_new_tokens``. ``masks`` and ``examples`` are as
+        for scores; a text counts one example-evaluation in ``spent``. ``ValueError`` is raised where a prompt
+        with so many more tokens does not fit into the model's context.
+        """
+        masks = check_masks(self.grid, masks)
+        examples = self._check_examples(len(masks), examples)
+        if max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens must be 1 or more, got {max_new_tokens}")
+        if isinstance(stop, str) or "" in stop:
+            raise ValueError(f"stop must be a list of texts, none empty, got {stop!r}")
+        key = (max_new_tokens, tuple(stop))
+        if key not in self._texts:
+            prompts = [encode_prompt(self.model.tokenizer, e.prompt, self._prepend_bos) for e in self.task.examples]
+            limit, longest = context_length(self.model), max(map(len, prompts))
+            if limit is not None and longest + max_new_tokens > limit:
+                raise ValueError(
+                    f"max_new_tokens must be {max(0, limit - longest)} or fewer: the longest prompt has {longest} "
+                    f"tokens and the model's context {limit}; got {max_new_tokens}"
+                )
+            self._texts[key] = Texts(self._engine, prompts, max_new_tokens, stop, self.progress)
+        texts = self._texts[key]
+        before = texts.generated
+        try:
+            return texts(masks, examples)
+        finally:
+            self.spent += texts.generated - before
 
     def baseline(self) -> Float[np.ndarray, " example"]:
         """Score of each example with no head ablated, from the same code path."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
@@ -64,7 +64,10 @@ class Layout:
 
 
 def lay_out(
-    encoded: Sequence[EncodedExample], examples: Sequence[int], share: bool, across_examples: bool = True
+    encoded: Sequence[EncodedExample] | Mapping[int, EncodedExample],
+    examples: Sequence[int],
+    share: bool,
+    across_examples: bool = True,
 ) -> Layout:
     """Cut the examples numbered ``examples`` into pieces, with shared beginnings where ``share`` says so.
 
