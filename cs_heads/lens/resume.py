@@ -6,9 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from jaxtyping import Float
 from torch import Tensor
+
+# Blocks of some architectures return a tensor (0 here), those of others so long a tuple; seen when recording.
+_TUPLE_LENGTH: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -42,8 +46,12 @@ def resumed(model: Any, start: Resumed | None) -> Iterator[None]:
 def recorded(model: Any, layers: Sequence[int], record: Callable[[int, Tensor], None]) -> Iterator[None]:
     """Call ``record(layer, residual [batch, pos, d_model])`` with what enters each of the blocks ``layers``.
 
-    Later blocks are skipped: nothing of them is asked, and the logits of such a forward mean nothing.
+    ``layers`` are not the first. Later blocks are skipped: nothing of them is asked, and the logits of such
+    a forward mean nothing.
     """
+
+    def see_form(block: Any, arguments: Any, output: Any) -> None:
+        _TUPLE_LENGTH[model] = len(output) if isinstance(output, tuple) else 0
 
     def hook_of(layer: int) -> Callable[..., None]:
         def hand_over(block: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
@@ -52,6 +60,7 @@ def recorded(model: Any, layers: Sequence[int], record: Callable[[int, Tensor], 
         return hand_over
 
     handles = [model.blocks[layer].register_forward_pre_hook(hook_of(layer), with_kwargs=True) for layer in layers]
+    handles.append(model.blocks[0].register_forward_hook(see_form))
     try:
         with _skipping(model, range(max(layers), model.cfg.n_layers)):
             yield
@@ -63,18 +72,20 @@ def recorded(model: Any, layers: Sequence[int], record: Callable[[int, Tensor], 
 @contextmanager
 def _skipping(model: Any, layers: Sequence[int]) -> Iterator[None]:
     """Make the blocks ``layers`` hand on what they are given; put back at the end, also after an exception."""
+
+    def hand_on(*arguments: Any, **keywords: Any) -> Any:
+        residual = _residual(arguments, keywords)
+        length = _TUPLE_LENGTH.get(model, 0)
+        return (residual, *[None] * (length - 1)) if length else residual
+
     blocks = [model.blocks[layer] for layer in layers]
     try:
         for block in blocks:
-            block.__dict__["forward"] = _hand_on
+            block.__dict__["forward"] = hand_on
         yield
     finally:
         for block in blocks:
             block.__dict__.pop("forward", None)
-
-
-def _hand_on(*arguments: Any, **keywords: Any) -> Tensor:
-    return _residual(arguments, keywords)
 
 
 def _residual(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Tensor:

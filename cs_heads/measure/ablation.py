@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,8 +15,7 @@ from cs_heads.lens.gates import reading
 from cs_heads.lens.score import Reads, pad, read_tokens
 from cs_heads.measure.intact import Place
 
-Kind = Literal["zero", "mean", "resample"]
-KINDS: tuple[Kind, ...] = ("zero", "mean", "resample")
+KINDS = ("zero", "mean", "resample")
 
 
 class Ablation:
@@ -27,9 +26,11 @@ class Ablation:
     prompt; its first or last position stands for those it does not have.
     """
 
-    def __init__(self, kind: Kind, answers: Sequence[int], seed: int = 0) -> None:
+    def __init__(self, kind: str, answers: Sequence[int], seed: int = 0) -> None:
+        if kind == "resample" and len(answers) < 2:
+            raise ValueError(f"ablation 'resample' needs two examples or more, the task has {len(answers)}")
         self.kind, self.answers = kind, answers
-        self._partner = _derangement(len(answers), seed)
+        self.partner = _derangement(len(answers), seed)
         self._z: dict[int, Tensor] = {}
         self._mean: dict[int, Tensor] = {}
 
@@ -61,7 +62,7 @@ class Ablation:
             return {layer: self._mean[layer] for layer in touched}
         ids = np.zeros((len(places), width), dtype=np.int64)
         for row, ((example, _), start, n) in enumerate(places):
-            partner = self._partner[example]
+            partner = self.partner[example]
             there = np.arange(start, start + n) - self._prompt[example] + self._prompt[partner]
             ids[row, :n] = self._first[partner] + there.clip(0, self._length[partner] - 1)
         return {layer: self._z[layer][torch.from_numpy(ids).to(self._z[layer].device)] for layer in touched}

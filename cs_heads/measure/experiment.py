@@ -15,7 +15,7 @@ from cs_heads.lens import EncodedExample, describe, encode_example, load_model
 from cs_heads.lens.model import context_length
 from cs_heads.lens.tokens import encode_prompt
 from cs_heads.masks import check_masks
-from cs_heads.measure.ablation import KINDS, Ablation, Kind
+from cs_heads.measure.ablation import KINDS, Ablation
 from cs_heads.measure.engine import Engine
 from cs_heads.measure.results import Results
 from cs_heads.measure.texts import Texts
@@ -45,7 +45,7 @@ class Experiment:
         model: Any,
         task: Task,
         *,
-        ablation: Kind = "zero",
+        ablation: str = "zero",
         batch_tokens: int | None = None,
         prepend_bos: bool | None = None,
         progress: bool | None = None,

@@ -1,0 +1,288 @@
+"""The engine against other ways to the same numbers: one table, ratios in one run on one machine.
+
+    python benchmarks/engine.py [--models gpt2-shape llama-shape demo stories260K] [--runs 5]
+    python benchmarks/engine.py --memory
+
+Other ways: (a) one mask at a time through Hugging Face with patched heads, all examples in one batch, also
+one example at a time and with the model loaded anew for each mask; (b) TransformerLens's ``run_with_hooks``, one mask
+at a time; (c) masks batched, with all logits and nothing shared; (d) nnsight, where it is installed.
+(e) is the ceiling: Hugging Face's fused forward of the same number of tokens without any hook.
+Times are medians of interleaved runs; a ratio above 1 says how many times faster the engine is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from engine_rivals import batched_full_logits, generate_per_mask, hugging_face, nnsight_per_mask, run_with_hooks
+from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+
+from cs_heads import masks as designs
+from cs_heads.heads import HeadGrid
+from cs_heads.lens import EncodedExample, load_model
+from cs_heads.lens.abilities import Abilities
+from cs_heads.lens.load import DEMO
+from cs_heads.measure.engine import Engine
+from cs_heads.measure.forwards import Forwards
+from cs_heads.measure.generation import Generation
+
+SHAPES = {
+    "gpt2-shape": lambda: GPT2LMHeadModel(GPT2Config()),
+    "llama-shape": lambda: LlamaForCausalLM(
+        LlamaConfig(
+            hidden_size=768,
+            intermediate_size=2048,
+            num_hidden_layers=12,
+            num_attention_heads=12,
+            num_key_value_heads=4,
+            vocab_size=32_000,
+            max_position_embeddings=1024,
+        )
+    ),
+}
+LARGE = {
+    "llama-8b-shape": lambda: LlamaForCausalLM(
+        LlamaConfig(
+            hidden_size=4096,
+            intermediate_size=14_336,
+            num_hidden_layers=32,
+            num_attention_heads=32,
+            num_key_value_heads=8,
+            vocab_size=128_256,
+            max_position_embeddings=8192,
+        )
+    )
+}
+"""Run on a GPU, in bfloat16."""
+
+PARTS = {
+    "fused": Abilities(True, False, False, False),
+    "no resume": Abilities(True, True, False, True),
+    "no draft": Abilities(True, True, True, False),
+    "all": Abilities(),
+}
+
+
+class Subject:
+    """A model twice, as Hugging Face and as a bridge, from one folder."""
+
+    def __init__(self, name: str, device: str) -> None:
+        self.name, self.small = name, name not in SHAPES | LARGE
+        self.folder = _folder(name)
+        dtype = torch.bfloat16 if name in LARGE else torch.float32
+        self.hf = AutoModelForCausalLM.from_pretrained(self.folder, attn_implementation="sdpa", dtype=dtype)
+        self.hf = self.hf.eval().to(device)
+        self.bridge = load_model(str(self.folder), device=device, dtype=dtype)
+        self.grid = HeadGrid.from_model(self.bridge)
+        self.rng = np.random.default_rng(0)
+
+    def text(self, low: int, high: int) -> tuple[int, ...]:
+        """Random tokens, ``low..high`` of them."""
+        return tuple(self.rng.integers(3, self.bridge.cfg.d_vocab, self.rng.integers(low, high + 1)).tolist())
+
+    def examples(self, n: int, prompt: tuple[int, int], choices: int, shared: int = 0) -> list[EncodedExample]:
+        """``n`` prompts of so many tokens after ``shared`` common ones, each with ``choices`` of 1 to 3 tokens."""
+        prefix = self.text(shared, shared)
+        return [
+            EncodedExample(prefix + self.text(*prompt), tuple(self.text(1, 3) for _ in range(choices)), False)
+            for _ in range(n)
+        ]
+
+
+def _folder(name: str) -> Path:
+    if name == "demo":
+        return Path(DEMO)
+    if name == "stories260K":
+        return Path(os.environ.get("CS_HEADS_REAL", "../shared")) / "models" / name
+    torch.manual_seed(0)
+    folder = Path(tempfile.mkdtemp())
+    model = (SHAPES | LARGE)[name]()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.mul_(2)  # so that heads matter: at initialisation they hardly do
+    model.save_pretrained(folder)
+    return folder
+
+
+def pairs_of(masks: np.ndarray, n_examples: int) -> tuple[np.ndarray, np.ndarray]:
+    """Every mask with every example."""
+    return np.repeat(masks, n_examples, axis=0), np.tile(np.arange(n_examples), len(masks))
+
+
+def score(subject: Subject, examples: list[EncodedExample], masks: np.ndarray, ideas: Abilities) -> Callable[[], list]:
+    """The engine's way, made ready once: log-probabilities by pair and continuation."""
+    engine = Engine(subject.bridge, examples, ideas=ideas)
+    assert engine.forwards.able  # tries its short cuts on the model, once for all runs
+
+    def run() -> list:
+        found = {
+            pair: logprob for batch in engine.run(*pairs_of(masks, len(examples)), False) for pair, logprob, _ in batch
+        }
+        return [found[pair] for pair in range(len(found))]
+
+    return run
+
+
+def write(subject: Subject, examples: list[EncodedExample], masks: np.ndarray, ideas: Abilities) -> Callable[[], list]:
+    """The engine's way to texts of 64 tokens, the intact model's drafts included."""
+    forwards = Forwards(subject.bridge, examples, ideas=ideas)
+    generation = Generation(forwards, [example.prompt for example in examples], lambda text: len(text) >= 64)
+    intact = np.zeros((1, *subject.grid.shape), dtype=bool)
+
+    def texts(masks: np.ndarray, drafts: dict) -> list:
+        found = dict(pair for batch in generation.run(*pairs_of(masks, len(examples)), drafts, False) for pair in batch)
+        return [found[pair] for pair in range(len(found))]
+
+    return lambda: texts(masks, dict(enumerate(texts(intact, {}))) if ideas.draft else {})
+
+
+def workloads(subject: Subject) -> dict[str, dict[str, Callable[[], list]]]:
+    """What is measured, by workload: ways by name, the engine's first."""
+    many, grid = (4 if subject.small else 1), subject.grid
+    drawn = designs.stratified(grid, 4 * many, 0.05, seed=0)
+    short = subject.examples(8 * many, (20, 30), choices=4)
+    few_shot = subject.examples(8, (12, 20), choices=2, shared=256)
+    single = designs.single(grid)[:: max(1, grid.size // 48)]
+    plain = subject.examples(8 * many, (20, 30), choices=1)
+    light = designs.stratified(grid, 8 * many, 0.02, seed=0)
+
+    def ways(examples: list[EncodedExample], masks: np.ndarray) -> dict[str, Callable[[], list]]:
+        return {
+            "engine": score(subject, examples, masks, Abilities()),
+            "(a) one mask at a time": lambda: hugging_face(subject.hf, examples, masks),
+            "(b) run_with_hooks": lambda: run_with_hooks(subject.bridge, examples, masks),
+            "(c) batched, all logits": lambda: batched_full_logits(subject.bridge, examples, masks),
+        }
+
+    found = {
+        "short choice prompts": ways(short, drawn)
+        | {
+            "(a) one example at a time": lambda: hugging_face(subject.hf, examples=short, masks=drawn, batched=False),
+            "(a) reloading": lambda: hugging_face(subject.hf, short, drawn, reload=subject.folder),
+        },
+        "single-head sweep": {
+            "engine": score(subject, plain, single, Abilities()),
+            "engine without resuming": score(subject, plain, single, PARTS["no resume"]),
+        },
+        "64-token generation, 2 % off": {
+            "engine": write(subject, plain[:8], light, Abilities()),
+            "engine without drafts": write(subject, plain[:8], light, PARTS["no draft"]),
+            "Hugging Face generate, per mask": lambda: generate_per_mask(subject.hf, plain[:8], light, 64),
+        },
+    }
+    if subject.bridge.cfg.n_ctx >= 320:
+        found["256 shared tokens"] = ways(few_shot, drawn[:2])
+    nnsight = nnsight_per_mask(subject.hf)
+    if nnsight is not None:
+        found["short choice prompts"]["(d) nnsight"] = lambda: nnsight(short, drawn)
+    batch = [EncodedExample(subject.text(64, 64), ((3,),), False) for _ in range(32)]
+    tokens = torch.tensor([example.prompt for example in batch], device=subject.hf.device)
+
+    def ceiling() -> list:
+        with torch.no_grad():
+            subject.hf(tokens, use_cache=False, logits_to_keep=1)
+        return []
+
+    found["32 × 64 tokens, each row its mask"] = {
+        "engine": hooked_rows(subject, batch),
+        "(e) Hugging Face, no hook": ceiling,
+    }
+    return found
+
+
+def hooked_rows(subject: Subject, batch: list[EncodedExample]) -> Callable[[], list]:
+    """One row an example, each under its own mask of 5 % of the heads, nothing shared."""
+    engine = Engine(subject.bridge, batch, ideas=PARTS["fused"])
+    assert engine.forwards.able
+    masks = designs.stratified(subject.grid, len(batch), 0.05, seed=1)
+    return lambda: [logprob for results in engine.run(masks, np.arange(len(batch)), False) for _, logprob, _ in results]
+
+
+def compare(ways: dict[str, Callable[[], list]], runs: int) -> dict[str, tuple[float, float | None]]:
+    """Median seconds of each way over interleaved runs, and the largest difference from the engine's numbers."""
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    results = {name: way() for name, way in ways.items()}
+    for _ in range(runs):
+        for name, way in ways.items():
+            begin = time.perf_counter()
+            way()
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
+            seconds[name].append(time.perf_counter() - begin)
+    engine = results["engine"]
+    return {name: (statistics.median(seconds[name]), _difference(engine, results[name])) for name in ways}
+
+
+def _difference(ours: list, theirs: list) -> float | None:
+    """Largest difference of a log-probability; of texts, the share that differs; None where nothing is compared."""
+    if not theirs:
+        return None
+    if isinstance(ours[0], tuple):
+        return float(np.mean([a != b for a, b in zip(ours, theirs, strict=True)]))
+    return max(float(np.abs(a - b).max()) for a, b in zip(ours, theirs, strict=True))
+
+
+def memory(way: str) -> None:
+    """Peak memory beyond the weights of 32 rows × 256 tokens × 50,257 logits; run in a process of its own."""
+    subject = Subject("gpt2-shape", "cpu")
+    del subject.hf
+    examples = [EncodedExample(subject.text(256, 256), ((3,),), False) for _ in range(32)]
+    masks = designs.stratified(subject.grid, 1, 0.05, seed=0)
+    run = score(subject, examples, masks, Abilities()) if way == "engine" else None
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if run is None:
+        batched_full_logits(subject.bridge, examples, masks, rows=32)
+    else:
+        run()
+    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+
+
+def main() -> None:
+    """Print the table, or compare the memory of the engine and of (c)."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--models", nargs="+", default=[*SHAPES, "demo", "stories260K"])
+    parser.add_argument("--only", default="", help="run workloads whose name holds this alone")
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--memory", action="store_true", help="peak memory, each way in a fresh process")
+    parser.add_argument("--memory-of", choices=["engine", "full"], help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.memory_of:
+        memory(arguments.memory_of)
+        return
+    if arguments.memory:
+        for way in ("engine", "full"):
+            ran = subprocess.run(
+                [sys.executable, __file__, "--memory-of", way], stdout=subprocess.PIPE, check=True, text=True
+            )
+            print(f"{way}: {float(ran.stdout.split()[-1]):.0f} MiB beyond the weights")
+        return
+    print("| model | workload | way | seconds | engine is faster | difference |\n|---|---|---|---|---|---|")
+    for name in arguments.models:
+        if not (name in SHAPES | LARGE or _folder(name).exists()):
+            continue
+        subject = Subject(name, arguments.device)
+        for workload, ways in workloads(subject).items():
+            if arguments.only not in workload:
+                continue
+            found = compare(ways, arguments.runs)
+            for way, (seconds, difference) in found.items():
+                ratio = seconds / found["engine"][0]
+                shown = "" if difference is None else f"{difference:.0e}"
+                print(f"| {name} | {workload} | {way} | {seconds:.2f} | {ratio:.2f} | {shown} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

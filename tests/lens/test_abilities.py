@@ -1,0 +1,54 @@
+"""Short cuts are tried on the model before they are taken."""
+
+import pytest
+
+from cs_heads.lens.abilities import PLAIN, Abilities, abilities
+from cs_heads.lens.cache import Extension
+
+
+@pytest.mark.parametrize("architecture", ["gpt2", "llama", "qwen2", "neo"])
+def test_every_architecture_takes_what_is_exact_on_it(load, backend, architecture):
+    fused = backend == "bridge" and architecture != "neo"
+    assert abilities(load(architecture, backend)) == Abilities(fused=fused)
+
+
+def test_only_what_is_wanted_is_tried(load, monkeypatch):
+    from cs_heads.lens.abilities import _Trial
+
+    monkeypatch.setattr(_Trial, "agrees", lambda self, name, *_: pytest.fail(f"tried {name}"))
+    assert abilities(load("llama"), PLAIN) == PLAIN
+
+
+def test_a_native_bridge_ignores_stored_keys_and_values(caplog):
+    """A model TransformerLens builds itself takes no cache; everything else works."""
+    from transformer_lens.model_bridge import TransformerBridge
+
+    caplog.set_level("INFO", "cs_heads")
+    model = TransformerBridge.boot_native(
+        {"n_layers": 3, "n_heads": 4, "d_model": 32, "d_head": 8, "d_mlp": 48, "d_vocab": 23, "n_ctx": 32}
+        | {"act_fn": "gelu", "normalization_type": "LN"},
+        device="cpu",
+    )
+    able = abilities(model)
+    assert not able.extend
+    assert not able.fused
+    assert "stored keys and values is not used" in caplog.text
+
+
+def test_stored_values_of_another_row_would_be_noticed(load, backend, monkeypatch):
+    swapped = Extension._old
+
+    def wrong_rows(self, layer, like, of_values=False):
+        old = swapped(self, layer, like, of_values)
+        return None if old is None else old.flip(0)
+
+    monkeypatch.setattr(Extension, "_old", wrong_rows)
+    assert not abilities(load("llama", backend)).extend
+
+
+def test_a_residual_of_another_layer_would_be_noticed(load, backend, monkeypatch):
+    from cs_heads.lens import abilities as module
+    from cs_heads.lens.resume import Resumed
+
+    monkeypatch.setattr(module, "Resumed", lambda layer, residual: Resumed(layer, residual * 1.01))
+    assert not abilities(load("llama", backend)).resume

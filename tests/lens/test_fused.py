@@ -1,0 +1,121 @@
+"""Fused attention on a bridge: the same numbers, hooks still heard, everything put back."""
+
+import numpy as np
+import pytest
+import torch
+
+from cs_heads.lens.abilities import Abilities, abilities
+from cs_heads.lens.forward import logits_at
+from cs_heads.lens.fused import can_fuse, fused_attention
+from tests.tiny import N_HEADS, N_LAYERS
+
+SHAPE = (N_LAYERS, N_HEADS)
+
+
+def rows(n=4, length=7, seed=0):
+    """Random tokens of unequal length, their mask, random gates, and every (row, position) that holds a token."""
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(3, 23, (n, length), generator=generator)
+    mask = (torch.arange(length) < torch.arange(length - n + 1, length + 1)[:, None]).long()
+    gates = (torch.rand(n, *SHAPE, generator=generator) > 0.3).float()
+    return tokens, mask, gates, dict(zip(("row", "position"), mask.nonzero(as_tuple=True), strict=True))
+
+
+@pytest.mark.parametrize("architecture", ["gpt2", "llama", "qwen2"])
+def test_fused_logits_equal_those_of_the_bridge(load, architecture):
+    model = load(architecture)
+    tokens, mask, gates, at = rows()
+    with torch.no_grad():
+        eager = logits_at(model, tokens, mask, gates=gates, **at)
+        fused = logits_at(model, tokens, mask, gates=gates, fused=True, **at)
+    assert can_fuse(model)
+    np.testing.assert_allclose(fused, eager, atol=2e-5)
+
+
+@pytest.mark.parametrize("architecture", ["gpt2", "llama", "qwen2"])
+def test_the_fused_kernel_is_what_runs(load, architecture, monkeypatch):
+    calls = []
+    kernel = torch.nn.functional.scaled_dot_product_attention
+
+    def counted(*arguments, **keywords):
+        calls.append(arguments[0].shape)
+        return kernel(*arguments, **keywords)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", counted)
+    tokens, mask, gates, at = rows()
+    with torch.no_grad():
+        logits_at(load(architecture), tokens, mask, gates=gates, **at)
+        assert not calls
+        logits_at(load(architecture), tokens, mask, gates=gates, fused=True, **at)
+    assert len(calls) == N_LAYERS
+
+
+@pytest.mark.parametrize("architecture", ["gpt2", "llama"])
+def test_everything_is_put_back_also_after_an_exception(load, architecture):
+    model = load(architecture)
+    tokens, mask, gates, at = rows()
+
+    def state():
+        inner = [dict(block.attn.original_component._modules) for block in model.blocks]
+        forwards = ["forward" in vars(block.attn) for block in model.blocks]
+        return inner, forwards, model.original_model.config._attn_implementation
+
+    def fail():
+        with fused_attention(model):
+            assert state() != before
+            raise RuntimeError("stop")
+
+    before = state()
+    with pytest.raises(RuntimeError, match="stop"):
+        fail()
+    assert state() == before
+    with torch.no_grad():
+        logits_at(model, tokens, mask, gates=gates, fused=True, **at)
+    assert state() == before
+
+
+def test_a_listener_inside_attention_keeps_it_eager(load):
+    """Whoever has a hook on the pattern gets the pattern."""
+    model = load("llama")
+    seen = []
+    point = model.hook_dict["blocks.1.attn.hook_pattern"]
+    point.add_hook(lambda pattern, hook: seen.append(pattern.shape))
+    try:
+        assert not can_fuse(model)
+        assert not abilities(model).fused
+        assert seen
+    finally:
+        model.reset_hooks()
+    assert can_fuse(model)
+
+
+def test_a_listener_on_hook_z_does_not(load):
+    model = load("llama")
+    model.hook_dict["blocks.1.attn.hook_z"].add_hook(lambda z, hook: z)
+    try:
+        assert can_fuse(model)
+    finally:
+        model.reset_hooks()
+
+
+def test_soft_caps_stay_eager(load):
+    """The fused kernel has no soft cap: Gemma 2 keeps the bridge's own attention."""
+    assert not can_fuse(load("gemma2"))
+
+
+def test_hooked_transformer_has_nothing_to_swap(load, backend):
+    assert can_fuse(load("llama", backend)) == (backend == "bridge")
+
+
+def test_a_short_cut_that_gives_other_numbers_is_not_taken(load, monkeypatch, caplog):
+    from transformers.models.llama import modeling_llama
+
+    caplog.set_level("INFO", "cs_heads")
+    monkeypatch.setitem(
+        modeling_llama.ALL_ATTENTION_FUNCTIONS,
+        "sdpa",
+        lambda module, q, k, v, *_, **__: (v.repeat_interleave(2, dim=1).transpose(1, 2).contiguous(), None),
+    )
+    able = abilities(load("llama"))
+    assert able == Abilities(fused=False)
+    assert "fused attention is not used" in caplog.text
