@@ -28,11 +28,13 @@ import torch
 from engine_rivals import batched_full_logits, generate_per_mask, hugging_face, nnsight_per_mask, run_with_hooks
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
+from cs_heads import load_task
 from cs_heads import masks as designs
 from cs_heads.heads import HeadGrid
 from cs_heads.lens import EncodedExample, load_model
 from cs_heads.lens.abilities import Abilities
 from cs_heads.lens.load import DEMO
+from cs_heads.lens.tokens import encode_prompt
 from cs_heads.measure.engine import Engine
 from cs_heads.measure.forwards import Forwards
 from cs_heads.measure.generation import Generation
@@ -99,6 +101,28 @@ class Subject:
             for _ in range(n)
         ]
 
+    def openings(self) -> list[EncodedExample]:
+        """Eight texts to go on with: real ones for the models that can, else random tokens."""
+        if self.name not in OPENINGS:
+            return self.examples(8, (20, 30), choices=1)
+        tokenizer = self.bridge.tokenizer
+        return [EncodedExample(encode_prompt(tokenizer, text), ((3,),), False) for text in OPENINGS[self.name]()]
+
+
+def _demo_openings() -> list[str]:
+    tasks = [load_task(f"demo/{skill}", n=20, seed=0) for skill in ("capitals", "copying", "word_problems", "rhyme")]
+    return [example.prompt for task in tasks for example in task.examples[:2]]
+
+
+OPENINGS = {
+    "demo": _demo_openings,
+    "stories260K": lambda: [
+        f"Once upon a time, there was a {who}. One day, the {who} went to {where}"
+        for who in ("little girl", "big dog", "small cat", "boy named Tim")
+        for where in ("the park", "the sea")
+    ],
+}
+
 
 def _folder(name: str) -> Path:
     if name == "demo":
@@ -156,7 +180,8 @@ def workloads(subject: Subject) -> dict[str, dict[str, Callable[[], list]]]:
     few_shot = subject.examples(8, (12, 20), choices=2, shared=256)
     single = designs.single(grid)[:: max(1, grid.size // 48)]
     plain = subject.examples(8 * many, (20, 30), choices=1)
-    light = designs.stratified(grid, 8 * many, 0.02, seed=0)
+    openings = subject.openings()
+    light = designs.stratified(grid, 128 if subject.small else 12, max(0.02, 1 / grid.size), seed=0)
 
     def ways(examples: list[EncodedExample], masks: np.ndarray) -> dict[str, Callable[[], list]]:
         return {
@@ -177,9 +202,9 @@ def workloads(subject: Subject) -> dict[str, dict[str, Callable[[], list]]]:
             "engine without resuming": score(subject, plain, single, PARTS["no resume"]),
         },
         "64-token generation, 2 % off": {
-            "engine": write(subject, plain[:8], light, Abilities()),
-            "engine without drafts": write(subject, plain[:8], light, PARTS["no draft"]),
-            "Hugging Face generate, per mask": lambda: generate_per_mask(subject.hf, plain[:8], light, 64),
+            "engine": write(subject, openings, light, PARTS["no draft"]),
+            "engine, drafted by the intact model": write(subject, openings, light, Abilities()),
+            "Hugging Face generate, per mask": lambda: generate_per_mask(subject.hf, openings, light, 64),
         },
     }
     if subject.bridge.cfg.n_ctx >= 320:

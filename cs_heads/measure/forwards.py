@@ -21,7 +21,7 @@ from cs_heads.measure.layout import Layout, Piece
 from cs_heads.measure.plan import token_budget
 
 # Logits of one forward at most (float32: 256 MiB), so that the vocabulary bounds a batch too.
-_MAX_LOGITS = 2**26
+MAX_LOGITS = 2**26
 
 # Bytes of keys and values that one forward may leave behind for those that go on from it.
 _MAX_STORED = {"cpu": 2**29, "cuda": 2**33}
@@ -182,7 +182,7 @@ class Forwards:
         longest = len(rows[0].piece.tokens)
         past = np.maximum.accumulate([row.piece.start for row in rows])
         logits = np.cumsum([len(row.piece.slots) for row in rows]) * self.model.cfg.d_vocab
-        fits = (n * (longest + _CARRY * past) <= self.batch_tokens) & (logits <= _MAX_LOGITS)
+        fits = (n * (longest + _CARRY * past) <= self.batch_tokens) & (logits <= MAX_LOGITS)
         if keep:
             limit = _MAX_STORED.get(device_of(self.model).type, _MAX_STORED["cpu"])
             fits &= n * (longest + past) * stored_bytes(self.model) <= limit

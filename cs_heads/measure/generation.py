@@ -1,4 +1,4 @@
-"""Texts under masks, decoded greedily: drafted by the intact model, verified in one forward, then decoded on.
+"""Texts under masks, decoded greedily: drafted by the intact model, verified, and decoded on where they differ.
 
 The draft is verified as in speculative decoding with a greedy target (Leviathan et al. 2023, section 2),
 so that the text is that of plain greedy decoding, token for token.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import compress
 
 import numpy as np
 import torch
@@ -18,42 +18,58 @@ from tqdm.auto import tqdm
 
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.cache import KeyValues
-from cs_heads.lens.decode import Finished, decode
+from cs_heads.lens.decode import Decoding, Finished
 from cs_heads.lens.model import device_of
-from cs_heads.measure.forwards import Done, Forwards, Row, roots
+from cs_heads.measure.forwards import MAX_LOGITS, Done, Forwards, Row, roots
 from cs_heads.measure.layout import lay_out
 
 Text = tuple[int, ...]
 PairText = tuple[int, Text]
 
 # Rows decoded together, and the memory their keys and values may take.
-_ROWS = {"cpu": 64, "cuda": 512}
+_ROWS = {"cpu": 256, "cuda": 512}
 _STORED = {"cpu": 2**30, "cuda": 2**34}
 
-# Stands where there is no draft: what the model says instead of it is the first token.
-_NO_DRAFT: Text = (0,)
+# Drafts are worth an intact run where so many times the rows decoded together are wanted: it takes as many steps.
+_WORTH = 4
+
+# Tokens of a draft that are verified first; twice as many each time all were right.
+_WINDOW = 4
+
+# Finished rows leave the batch together, once they are this share of it: leaving copies those that stay.
+_LEAVE = 0.25
+
+# What is scored after a prompt to learn which token is the most likely there: any token does.
+_ANY: tuple[Text] = ((0,),)
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A text to be generated: for pair ``number``, after the prompt of ``example``, under ``gates``."""
+
+    number: int
+    example: int
+    gates: Float[np.ndarray, "layer head"]
+    draft: Text
 
 
 @dataclass
-class _Verified:
-    """One mask on some examples: how much of each draft is what the masked model says; None once that is known."""
+class _Pool:
+    """Texts begun, with what is stored of them, until there are enough to go on with together."""
 
-    pairs: list[int]
-    drafts: list[Text | None]
-    agreed: list[int | None] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.agreed = [0] * len(self.pairs)
-
-
-@dataclass
-class _Waiting:
-    """Rows that have left their drafts, until there are enough to decode together."""
-
-    rows: list[tuple[int, int, Float[np.ndarray, "layer head"]]] = field(default_factory=list)
-    """Pair, example, gates."""
+    pairs: list[_Pair] = field(default_factory=list)
     texts: list[list[int]] = field(default_factory=list)
     stored: list[KeyValues] = field(default_factory=list)
+
+    def add(self, pairs: list[_Pair], texts: list[list[int]], stored: KeyValues | None) -> None:
+        if pairs:
+            self.pairs += pairs
+            self.texts += texts
+            self.stored += [] if stored is None else [stored]
+
+    def full(self, device: str) -> bool:
+        held = sum(stored.n_bytes for stored in self.stored)
+        return len(self.pairs) >= _ROWS.get(device, _ROWS["cpu"]) or held >= _STORED.get(device, _STORED["cpu"])
 
 
 class Generation:
@@ -61,6 +77,11 @@ class Generation:
 
     def __init__(self, forwards: Forwards, prompts: Sequence[Text], finished: Finished) -> None:
         self.forwards, self.prompts, self.finished = forwards, prompts, finished
+        self._device = device_of(forwards.model).type
+
+    def worth_drafting(self, n_texts: int) -> bool:
+        """Whether the intact model should write first, to draft so many texts of masked ones."""
+        return self.forwards.able.draft and n_texts >= _WORTH * _ROWS.get(self._device, _ROWS["cpu"])
 
     def run(
         self,
@@ -70,106 +91,132 @@ class Generation:
         progress: bool | None,
     ) -> Iterator[list[PairText]]:
         """Yield (pair, tokens) as texts are finished; ``drafts`` are finished texts by example, of some or none."""
-        device = device_of(self.forwards.model).type
-        waiting = _Waiting()
         with tqdm(total=len(examples), unit="text", disable=None if progress is None else not progress) as bar:
-            for done in self.forwards.run(self._rows(masks, examples, drafts), keep_all=self.forwards.able.extend):
-                texts = self._verify(done, waiting)
-                held = sum(stored.n_bytes for stored in waiting.stored)
-                if len(waiting.rows) >= _ROWS.get(device, _ROWS["cpu"]) or held >= _STORED.get(device, _STORED["cpu"]):
-                    texts += self._decode(waiting)
-                    waiting = _Waiting()
+            for texts in self._run(self._rows(masks, examples, drafts)):
                 yield texts
                 bar.update(len(texts))
-            texts = self._decode(waiting)
-            yield texts
-            bar.update(len(texts))
+
+    def _run(self, rows: list[Row]) -> Iterator[list[PairText]]:
+        drafted, free = _Pool(), _Pool()
+        for done in self.forwards.run(rows, keep_all=self.forwards.able.extend):
+            yield self._begin(done, drafted, free)
+            if drafted.full(self._device):
+                yield self._verify(drafted, free)
+                drafted = _Pool()
+            if free.full(self._device):
+                yield self._decode(free)
+                free = _Pool()
+        yield self._verify(drafted, free)
+        yield self._decode(free)
 
     def _rows(
         self, masks: Bool[np.ndarray, "pair layer head"], examples: Int[np.ndarray, " pair"], drafts: Mapping[int, Text]
     ) -> list[Row]:
-        ablation, able = self.forwards.ablation, self.forwards.able
-        encoded = {
-            int(e): EncodedExample(self.prompts[e], (drafts.get(int(e), _NO_DRAFT),), False)
-            for e in np.unique(examples)
-        }
+        """Prompts alone: the first token of every text is read at their ends."""
+        ablation = self.forwards.ablation
+        across = ablation is None or ablation.same_for_all_examples
+        encoded = {int(e): EncodedExample(self.prompts[e], _ANY, False) for e in np.unique(examples)}
         by_mask: dict[bytes, list[int]] = {}
         for pair, mask in enumerate(masks):
             by_mask.setdefault(mask.tobytes(), []).append(pair)
         rows = []
-        for pairs in by_mask.values():
-            chosen = [int(e) for e in examples[pairs]]
-            layout = lay_out(encoded, chosen, able.extend, ablation is None or ablation.same_for_all_examples)
-            owner = _Verified(pairs, [drafts.get(e) for e in chosen])
-            rows += roots(owner, 1.0 - masks[pairs[0]], layout)
+        for numbers in by_mask.values():
+            gates = 1.0 - masks[numbers[0]]
+            pairs = [_Pair(n, int(examples[n]), gates, drafts.get(int(examples[n]), ())) for n in numbers]
+            layout = lay_out(encoded, [pair.example for pair in pairs], self.forwards.able.extend, across)
+            rows += roots(pairs, gates, layout)
         return rows
 
-    def _verify(self, done: Done, waiting: _Waiting) -> list[PairText]:
-        """Compare drafts with what was read; texts that end in or after their drafts, the others to ``waiting``."""
-        texts: list[PairText] = []
-        left: list[tuple[int, int]] = []
+    def _begin(self, done: Done, drafted: _Pool, free: _Pool) -> list[PairText]:
+        """Take the first token of each text; rows go to the pool of those that agree with a draft, or to the other."""
+        pairs, texts, places = [], [], []
         for i, (row, scores) in enumerate(done.by_row()):
-            verified: _Verified = row.owner
-            for slot, offset, agrees, best in zip(
-                row.piece.slots, row.piece.offsets, scores.greedy, scores.best, strict=True
-            ):
-                local = int(row.layout.local[slot])
-                agreed, draft = verified.agreed[local], verified.drafts[local]
-                if agreed is None:
-                    continue
-                pair = verified.pairs[local]
-                if draft is not None and agrees:
-                    verified.agreed[local] = agreed + 1 if agreed + 1 < len(draft) else None
-                    if verified.agreed[local] is None:
-                        texts.append((pair, draft))
-                    continue
-                verified.agreed[local] = None
-                text = [*(draft or ())[:agreed], int(best)]
-                if self.finished(text):
-                    texts.append((pair, tuple(text)))
-                else:
-                    waiting.rows.append((pair, row.layout.examples[local], row.gates))
-                    waiting.texts.append(text)
-                    left.append((i, row.piece.start + int(offset) + 1))
-        if left and done.stored is not None and self.forwards.able.extend:
-            rows, lengths = torch.tensor(left, device=done.stored.valid.device).T
-            waiting.stored.append(done.stored.select(rows, lengths))
-        return texts
+            for slot, offset, best in zip(row.piece.slots, row.piece.offsets, scores.best, strict=True):
+                pairs.append(row.owner[int(row.layout.local[slot])])
+                texts.append([int(best)])
+                places.append((i, row.piece.start + int(offset) + 1))
+        finished = [self.finished(text) for text in texts]
+        for pool, in_sync in ((drafted, True), (free, False)):
+            chosen = [
+                not ended and self._in_sync(pair, text) == in_sync
+                for pair, text, ended in zip(pairs, texts, finished, strict=True)
+            ]
+            stored = None
+            if any(chosen) and done.stored is not None and self.forwards.able.extend:
+                rows, lengths = torch.tensor(list(compress(places, chosen)), device=done.stored.valid.device).T
+                stored = done.stored.select(rows, lengths)
+            pool.add(list(compress(pairs, chosen)), list(compress(texts, chosen)), stored)
+        return [(pair.number, tuple(text)) for pair, text in compress(zip(pairs, texts, strict=True), finished)]
 
-    def _decode(self, waiting: _Waiting) -> list[PairText]:
-        if not waiting.rows:
+    def _in_sync(self, pair: _Pair, text: list[int]) -> bool:
+        """Whether a text is what its draft begins with; without stored keys and values drafts are of no use."""
+        return self.forwards.able.extend and tuple(text) == pair.draft[: len(text)]
+
+    def _verify(self, pool: _Pool, free: _Pool) -> list[PairText]:
+        """Follow the drafts in growing windows; rows that leave theirs go to ``free``."""
+        if not pool.pairs:
             return []
-        forwards = self.forwards
-        if not forwards.able.extend:
-            return self._decode_whole(waiting)
-        gates = torch.from_numpy(np.stack([gates for _, _, gates in waiting.rows])).float()
-        examples = [example for _, example, _ in waiting.rows]
+        decoding, ended = self._decoding(pool), []
+        window = _WINDOW
+        while decoding.rows:
+            # All but the last token of a draft: a forward says one token more than it is proposed.
+            drafts = {r: pool.pairs[r].draft[:-1] for r in decoding.rows}
+            decoding.advance({r: d[len(pool.texts[r]) : len(pool.texts[r]) + window] for r, d in drafts.items()})
+            ended += [r for r in decoding.rows if self.finished(pool.texts[r])]
+            on = [r for r in decoding.rows if r not in ended and self._in_sync(pool.pairs[r], pool.texts[r])]
+            left = [r for r in decoding.rows if r not in ended and r not in on]
+            if left:
+                free.add([pool.pairs[r] for r in left], [pool.texts[r] for r in left], decoding.stored_of(left))
+            if len(on) < len(decoding.rows):
+                decoding.keep(on)
+            most = MAX_LOGITS // (max(1, len(on)) * self.forwards.model.cfg.d_vocab)
+            window = max(1, min(2 * window, most))
+        return [(pool.pairs[r].number, tuple(pool.texts[r])) for r in ended]
 
-        def replacement(rows: list[int]) -> Mapping[int, Tensor]:
-            assert forwards.ablation is not None
-            ends = [len(self.prompts[examples[row]]) + len(waiting.texts[row]) - 1 for row in rows]
-            places = [((examples[row], 0), end, 1) for row, end in zip(rows, ends, strict=True)]
-            return forwards.ablation.replacement(gates[rows].numpy(), places, 1)
+    def _decode(self, pool: _Pool) -> list[PairText]:
+        """Token by token until every text is finished."""
+        if pool.pairs and self.forwards.able.extend:
+            decoding = self._decoding(pool)
+            while unfinished := [r for r in decoding.rows if not self.finished(pool.texts[r])]:
+                if len(unfinished) <= (1 - _LEAVE) * len(decoding.rows):
+                    decoding.keep(unfinished)
+                length = {r: len(pool.texts[r]) for r in decoding.rows}
+                decoding.advance()
+                # A finished row that has not left yet runs on, and is not listened to.
+                for r in set(decoding.rows) - set(unfinished):
+                    del pool.texts[r][length[r] :]
+        elif pool.pairs:
+            self._decode_whole(pool)
+        return [(pair.number, tuple(text)) for pair, text in zip(pool.pairs, pool.texts, strict=True)]
 
-        options: dict[str, Any] = {
-            "gates": gates,
-            "replacement": None if forwards.ablation is None else replacement,
-            "fused": forwards.able.fused,
-        }
-        decode(forwards.model, KeyValues.joined(waiting.stored), waiting.texts, self.finished, **options)
-        return [(pair, tuple(text)) for (pair, _, _), text in zip(waiting.rows, waiting.texts, strict=True)]
+    def _decoding(self, pool: _Pool) -> Decoding:
+        gates = torch.from_numpy(np.stack([pair.gates for pair in pool.pairs])).float()
+        ablation = self.forwards.ablation
 
-    def _decode_whole(self, waiting: _Waiting) -> list[PairText]:
-        """Without stored keys and values every token runs the text from its beginning."""
-        unfinished = list(range(len(waiting.rows)))
-        while unfinished:
+        def replacement(rows: list[int], start: list[int], width: int) -> Mapping[int, Tensor]:
+            assert ablation is not None
+            prompts = [len(self.prompts[pool.pairs[r].example]) for r in rows]
+            places = [((pool.pairs[r].example, 0), n + s, width) for r, n, s in zip(rows, prompts, start, strict=True)]
+            return ablation.replacement(gates[rows].numpy(), places, width)
+
+        stored = KeyValues.joined(pool.stored)
+        return Decoding(
+            self.forwards.model,
+            stored,
+            pool.texts,
+            gates,
+            None if ablation is None else replacement,
+            self.forwards.able.fused,
+        )
+
+    def _decode_whole(self, pool: _Pool) -> None:
+        """Without stored keys and values every token runs its text from the beginning."""
+        while unfinished := [i for i, text in enumerate(pool.texts) if not self.finished(text)]:
             rows = []
             for i in unfinished:
-                _, example, gates = waiting.rows[i]
-                so_far = EncodedExample((*self.prompts[example], *waiting.texts[i]), (_NO_DRAFT,), False)
-                rows += roots(i, gates, lay_out({example: so_far}, [example], share=False))
+                pair = pool.pairs[i]
+                so_far = EncodedExample((*self.prompts[pair.example], *pool.texts[i]), _ANY, False)
+                rows += roots(i, pair.gates, lay_out({pair.example: so_far}, [pair.example], share=False))
             for done in self.forwards.run(rows):
                 for row, scores in done.by_row():
-                    waiting.texts[row.owner].append(int(scores.best[0]))
-            unfinished = [i for i in unfinished if not self.finished(waiting.texts[i])]
-        return [(pair, tuple(text)) for (pair, _, _), text in zip(waiting.rows, waiting.texts, strict=True)]
+                    pool.texts[row.owner].append(int(scores.best[0]))

@@ -12,9 +12,6 @@ from cs_heads.lens.model import end_tokens
 from cs_heads.measure.engine import Engine
 from cs_heads.measure.generation import Generation, Text
 
-# Below this many ablated masks an intact text costs more than it saves.
-_WORTH_DRAFTING = 2
-
 
 class Texts:
     """Texts generated after the prompts of some examples with one set of stop strings; what is known is kept."""
@@ -31,15 +28,12 @@ class Texts:
     def __call__(self, masks: Bool[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"]) -> np.ndarray:
         """Texts ``[row, k]``, up to the first stop string."""
         intact = np.zeros(masks.shape[1:], dtype=bool)
-        drafted = (
-            self.engine.forwards.able.draft and len(np.unique(masks[masks.any(axis=(1, 2))], axis=0)) >= _WORTH_DRAFTING
-        )
-        if drafted:
-            everyone = np.unique(examples)
-            self._generate([(intact, int(example)) for example in everyone], {})
-        drafts = {example: text for (mask, example), text in self._known.items() if mask == intact.tobytes()}
         wanted = [(mask, int(example)) for mask, row in zip(masks, examples, strict=True) for example in row]
-        self._generate(wanted, drafts if self.engine.forwards.able.draft else {})
+        generation = Generation(self.engine.forwards, self.prompts, self.finished)
+        if generation.worth_drafting(len(wanted)):
+            self._generate(generation, [(intact, int(example)) for example in np.unique(examples)], {})
+        drafts = {example: text for (mask, example), text in self._known.items() if mask == intact.tobytes()}
+        self._generate(generation, wanted, drafts if self.engine.forwards.able.draft else {})
         texts = [self._decoded(self._known[mask.tobytes(), example]) for mask, example in wanted]
         return np.array(texts, dtype=object).reshape(examples.shape)
 
@@ -55,7 +49,9 @@ class Texts:
     def _tokenizer(self) -> Any:
         return self.engine.model.tokenizer
 
-    def _generate(self, wanted: list[tuple[Bool[np.ndarray, "layer head"], int]], drafts: dict[int, Text]) -> None:
+    def _generate(
+        self, generation: Generation, wanted: list[tuple[Bool[np.ndarray, "layer head"], int]], drafts: dict[int, Text]
+    ) -> None:
         missing = {
             (mask.tobytes(), example): mask for mask, example in wanted if (mask.tobytes(), example) not in self._known
         }
@@ -63,7 +59,6 @@ class Texts:
             return
         keys = list(missing)
         masks, examples = np.stack(list(missing.values())), np.array([example for _, example in keys])
-        generation = Generation(self.engine.forwards, self.prompts, self.finished)
         for batch in generation.run(masks, examples, drafts, self.progress):
             for pair, text in batch:
                 self._known[keys[pair]] = text

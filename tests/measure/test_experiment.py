@@ -234,7 +234,7 @@ def test_the_vocabulary_bounds_a_batch(load, monkeypatch):
     from cs_heads.measure import forwards
 
     vocabulary = load("llama").cfg.d_vocab
-    monkeypatch.setattr(forwards, "_MAX_LOGITS", 8 * vocabulary)
+    monkeypatch.setattr(forwards, "MAX_LOGITS", 8 * vocabulary)
     spy = OutOfMemoryOver(10_000, forwards.read_tokens)
     monkeypatch.setattr(forwards, "read_tokens", spy)
     Experiment(load("llama"), choice_task(), batch_tokens=10**6)(some_masks(3))

@@ -5,6 +5,7 @@ import pytest
 
 from cs_heads import Experiment, Task, masks
 from cs_heads.lens.model import end_tokens
+from cs_heads.measure import generation
 from tests.measure.test_generation import plain_text
 from tests.tiny import N_HEADS, N_LAYERS, make_hf_model
 
@@ -44,11 +45,13 @@ def test_a_text_ends_before_its_stop_string(load):
         assert short == long[: long.index(stop)] if stop in long else short == long
 
 
-def test_no_text_is_generated_twice(load):
+@pytest.mark.parametrize("drafting", [False, True])
+def test_no_text_is_generated_twice(load, monkeypatch, drafting):
+    monkeypatch.setattr(generation.Generation, "worth_drafting", lambda self, n_texts: drafting)
     experiment = Experiment(load("llama"), task())
     first = experiment.generate(off(experiment)[:2], max_new_tokens=4)
-    # Two ablated masks and the intact model, which drafts.
-    assert experiment.spent == 3 * 5
+    # With drafts the intact model has written, too.
+    assert experiment.spent == (3 if drafting else 2) * 5
     again = experiment.generate(off(experiment), max_new_tokens=4)
     assert experiment.spent == 3 * 5
     assert (again[:2] == first).all()
@@ -106,3 +109,16 @@ def test_wrong_arguments_are_refused_before_the_model_runs(load):
     with pytest.raises(ValueError, match="stop must be a list of texts, none empty, got 'a'"):
         experiment.generate(off(experiment), stop="a")
     assert experiment.spent == 0
+
+
+def test_drafts_are_written_where_they_are_worth_it(load, monkeypatch):
+    monkeypatch.setattr(generation, "_ROWS", {"cpu": 3})
+    few, many = Experiment(load("llama"), task()), Experiment(load("llama"), task())
+    few.generate(off(few)[:2], max_new_tokens=4)
+    assert few.spent == 2 * 5
+    plain = many.generate(off(many), max_new_tokens=4)
+    drafted = Experiment(load("llama"), task())
+    singles = masks.single(drafted.grid)
+    drafted.generate(singles, max_new_tokens=4)
+    assert drafted.spent == (len(singles) + 1) * 5
+    assert (drafted.generate(off(drafted), max_new_tokens=4) == plain).all()
