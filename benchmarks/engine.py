@@ -13,60 +13,26 @@ Times are medians of interleaved runs; a ratio above 1 says how many times faste
 from __future__ import annotations
 
 import argparse
-import os
 import resource
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import torch
+from engine_models import LARGE, SHAPES, Subject, folder_of
 from engine_rivals import batched_full_logits, generate_per_mask, hugging_face, nnsight_per_mask, run_with_hooks
-from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
-from cs_heads import load_task
 from cs_heads import masks as designs
-from cs_heads.heads import HeadGrid
-from cs_heads.lens import EncodedExample, load_model
+from cs_heads.lens import EncodedExample
 from cs_heads.lens.abilities import Abilities
-from cs_heads.lens.load import DEMO
-from cs_heads.lens.tokens import encode_prompt
 from cs_heads.measure.engine import Engine
 from cs_heads.measure.forwards import Forwards
 from cs_heads.measure.generation import Generation
 
-SHAPES = {
-    "gpt2-shape": lambda: GPT2LMHeadModel(GPT2Config()),
-    "llama-shape": lambda: LlamaForCausalLM(
-        LlamaConfig(
-            hidden_size=768,
-            intermediate_size=2048,
-            num_hidden_layers=12,
-            num_attention_heads=12,
-            num_key_value_heads=4,
-            vocab_size=32_000,
-            max_position_embeddings=1024,
-        )
-    ),
-}
-LARGE = {
-    "llama-8b-shape": lambda: LlamaForCausalLM(
-        LlamaConfig(
-            hidden_size=4096,
-            intermediate_size=14_336,
-            num_hidden_layers=32,
-            num_attention_heads=32,
-            num_key_value_heads=8,
-            vocab_size=128_256,
-            max_position_embeddings=8192,
-        )
-    )
-}
-"""Run on a GPU, in bfloat16."""
+EACH_ROW = "32 × 64 tokens, each row its mask"
 
 PARTS = {
     "fused": Abilities(True, False, False, False),
@@ -74,70 +40,6 @@ PARTS = {
     "no draft": Abilities(True, True, True, False),
     "all": Abilities(),
 }
-
-
-class Subject:
-    """A model twice, as Hugging Face and as a bridge, from one folder."""
-
-    def __init__(self, name: str, device: str) -> None:
-        self.name, self.small = name, name not in SHAPES | LARGE
-        self.folder = _folder(name)
-        dtype = torch.bfloat16 if name in LARGE else torch.float32
-        self.hf = AutoModelForCausalLM.from_pretrained(self.folder, attn_implementation="sdpa", dtype=dtype)
-        self.hf = self.hf.eval().to(device)
-        self.bridge = load_model(str(self.folder), device=device, dtype=dtype)
-        self.grid = HeadGrid.from_model(self.bridge)
-        self.rng = np.random.default_rng(0)
-
-    def text(self, low: int, high: int) -> tuple[int, ...]:
-        """Random tokens, ``low..high`` of them."""
-        return tuple(self.rng.integers(3, self.bridge.cfg.d_vocab, self.rng.integers(low, high + 1)).tolist())
-
-    def examples(self, n: int, prompt: tuple[int, int], choices: int, shared: int = 0) -> list[EncodedExample]:
-        """``n`` prompts of so many tokens after ``shared`` common ones, each with ``choices`` of 1 to 3 tokens."""
-        prefix = self.text(shared, shared)
-        return [
-            EncodedExample(prefix + self.text(*prompt), tuple(self.text(1, 3) for _ in range(choices)), False)
-            for _ in range(n)
-        ]
-
-    def openings(self) -> list[EncodedExample]:
-        """Eight texts to go on with: real ones for the models that can, else random tokens."""
-        if self.name not in OPENINGS:
-            return self.examples(8, (20, 30), choices=1)
-        tokenizer = self.bridge.tokenizer
-        return [EncodedExample(encode_prompt(tokenizer, text), ((3,),), False) for text in OPENINGS[self.name]()]
-
-
-def _demo_openings() -> list[str]:
-    tasks = [load_task(f"demo/{skill}", n=20, seed=0) for skill in ("capitals", "copying", "word_problems", "rhyme")]
-    return [example.prompt for task in tasks for example in task.examples[:2]]
-
-
-OPENINGS = {
-    "demo": _demo_openings,
-    "stories260K": lambda: [
-        f"Once upon a time, there was a {who}. One day, the {who} went to {where}"
-        for who in ("little girl", "big dog", "small cat", "boy named Tim")
-        for where in ("the park", "the sea")
-    ],
-}
-
-
-def _folder(name: str) -> Path:
-    if name == "demo":
-        return Path(DEMO)
-    if name == "stories260K":
-        return Path(os.environ.get("CS_HEADS_REAL", "../shared")) / "models" / name
-    torch.manual_seed(0)
-    folder = Path(tempfile.mkdtemp())
-    model = (SHAPES | LARGE)[name]()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim > 1:
-                parameter.mul_(2)  # so that heads matter: at initialisation they hardly do
-    model.save_pretrained(folder)
-    return folder
 
 
 def pairs_of(masks: np.ndarray, n_examples: int) -> tuple[np.ndarray, np.ndarray]:
@@ -220,7 +122,7 @@ def workloads(subject: Subject) -> dict[str, dict[str, Callable[[], list]]]:
             subject.hf(tokens, use_cache=False, logits_to_keep=1)
         return []
 
-    found["32 × 64 tokens, each row its mask"] = {
+    found[EACH_ROW] = {
         "engine": hooked_rows(subject, batch),
         "(e) Hugging Face, no hook": ceiling,
     }
@@ -257,6 +159,24 @@ def _difference(ours: list, theirs: list) -> float | None:
     if isinstance(ours[0], tuple):
         return float(np.mean([a != b for a, b in zip(ours, theirs, strict=True)]))
     return max(float(np.abs(a - b).max()) for a, b in zip(ours, theirs, strict=True))
+
+
+def rate(subject: Subject, seconds: float, n_tokens: int) -> str:
+    """Tokens a second, and the share of the rate of a large matrix product on the same device and dtype."""
+    weight = next(subject.bridge.parameters())
+    n = 8192 if weight.device.type == "cuda" else 2048
+    a = torch.randn(n, n, device=weight.device, dtype=weight.dtype)
+    times = []
+    for _ in range(6):
+        begin = time.perf_counter()
+        a @ a
+        if weight.device.type == "cuda":
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - begin)
+    # Of the parameters those of the embeddings are not multiplied, and the unembedding only where logits are read.
+    layers = sum(p.numel() for p in subject.hf.parameters()) - subject.bridge.cfg.d_vocab * subject.bridge.cfg.d_model
+    share = 2 * layers * n_tokens / seconds / (2 * n**3 / min(times))
+    return f"{n_tokens / seconds:.0f} tokens/s, {share:.0%} of the rate of a large matrix product"
 
 
 def memory(way: str) -> None:
@@ -296,7 +216,7 @@ def main() -> None:
         return
     print("| model | workload | way | seconds | engine is faster | difference |\n|---|---|---|---|---|---|")
     for name in arguments.models:
-        if not (name in SHAPES | LARGE or _folder(name).exists()):
+        if not (name in SHAPES | LARGE or folder_of(name).exists()):
             continue
         subject = Subject(name, arguments.device)
         for workload, ways in workloads(subject).items():
@@ -307,6 +227,8 @@ def main() -> None:
                 ratio = seconds / found["engine"][0]
                 shown = "" if difference is None else f"{difference:.0e}"
                 print(f"| {name} | {workload} | {way} | {seconds:.2f} | {ratio:.2f} | {shown} |", flush=True)
+            if workload == EACH_ROW:
+                print(f"<!-- {name}: {rate(subject, found['engine'][0], 32 * 64)} -->", flush=True)
 
 
 if __name__ == "__main__":
