@@ -83,7 +83,7 @@ def workloads(subject: Subject) -> dict[str, dict[str, Callable[[], list]]]:
     single = designs.single(grid)[:: max(1, grid.size // 48)]
     plain = subject.examples(8 * many, (20, 30), choices=1)
     openings = subject.openings()
-    light = designs.stratified(grid, 128 if subject.small else 12, max(0.02, 1 / grid.size), seed=0)
+    light = np.unique(designs.stratified(grid, 128 if subject.small else 12, max(0.02, 1 / grid.size), seed=0), axis=0)
 
     def ways(examples: list[EncodedExample], masks: np.ndarray) -> dict[str, Callable[[], list]]:
         return {

@@ -95,6 +95,7 @@ OPENINGS = {
 
 
 def folder_of(name: str) -> Path:
+    """Where a model lies on the disk, made if need be."""
     if name == "demo":
         return Path(DEMO)
     if name == "stories260K":

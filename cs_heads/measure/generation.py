@@ -90,7 +90,10 @@ class Generation:
         drafts: Mapping[int, Text],
         progress: bool | None,
     ) -> Iterator[list[PairText]]:
-        """Yield (pair, tokens) as texts are finished; ``drafts`` are finished texts by example, of some or none."""
+        """Yield (pair, tokens) as texts are finished; ``drafts`` are finished texts by example, of some or none.
+
+        Each pair of mask and example stands once.
+        """
         with tqdm(total=len(examples), unit="text", disable=None if progress is None else not progress) as bar:
             for texts in self._run(self._rows(masks, examples, drafts)):
                 yield texts
