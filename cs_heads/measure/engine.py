@@ -87,7 +87,8 @@ class Engine:
     ) -> Iterator[list[PairResult]]:
         """Yield results forward by forward: (pair, log-probability and greedy match of each continuation).
 
-        Each pair of mask and example stands once.         Results are those of each pair by itself, whatever shares its batch.
+        Each pair of mask and example stands once. Its results are those of the pair by itself, whatever
+        shares its batch.
         """
         works = self._works(masks, examples)
         # disable=None: no bar where standard error is a file.
