@@ -51,7 +51,7 @@ def gate_gradients(
     for name, rows in (("prompts", prompts), ("targets", targets)):
         if len(rows) != len(gates) or not all(map(len, rows)):
             raise ValueError(f"{name} must hold one or more tokens for each of {len(gates)} rows of gates")
-    nll = torch.zeros(len(gates), device=gates.device)
+    nll = gates.new_zeros(len(gates))
     gradient = torch.zeros_like(gates)
     device = device_of(model)
 
@@ -102,5 +102,5 @@ def target_nll(model: Any, prompts: Sequence[Tokens], targets: Sequence[Tokens])
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     wanted = torch.tensor([token for target in targets for token in target], device=logits.device)
     nll = logits.logsumexp(dim=1) - logits.gather(1, wanted[:, None])[:, 0]
-    summed = torch.zeros(len(targets), device=logits.device).index_add(0, row.to(logits.device), nll)
+    summed = nll.new_zeros(len(targets)).index_add(0, row.to(logits.device), nll)
     return summed / lengths.to(logits.device)

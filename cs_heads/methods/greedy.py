@@ -50,15 +50,18 @@ def greedy(
         raise ValueError(f"k must be in 1..{grid.size}, the heads of the grid; got {k}")
     rounds = 1 if one_shot else k
     n_masks = 1 + sum(grid.size - done for done in range(rounds))
-    check_budget(budget, n_masks, f"{n_masks:,} masks in {rounds} rounds, one example each")
+    check_budget(budget, n_masks, f"one example under each of {n_masks:,} masks")
     n = experiment.n_examples if budget is None else min(experiment.n_examples, budget // n_masks)
     examples = np.sort(np.random.default_rng(seed).permutation(experiment.n_examples)[:n])
 
-    intact = _sweep(experiment, [[]], examples)[0]
-    alone = intact - _sweep(experiment, [[head] for head in grid], examples)
+    # Drops are means of paired differences, exact for scores of 0 and 1: what ties, ties exactly.
+    current = _sweep(experiment, [[]], examples)[0]
+    swept = _sweep(experiment, [[head] for head in grid], examples)
+    alone = current - swept
     single = alone.mean(axis=1)
     chosen: list[Head] = []
-    levels = [float(intact.mean())]
+    others = list(grid)
+    levels = [float(current.mean())]
     gains = single
     measured = 1 + grid.size
     while not one_shot:
@@ -66,13 +69,14 @@ def greedy(
         if gains[best] <= 0:
             break
         chosen.append(grid.head(best))
+        current = swept[others.index(chosen[-1])]
         levels.append(levels[-1] - float(gains[best]))
         if len(chosen) == k:
             break
         others = [head for head in grid if head not in chosen]
-        scores = _sweep(experiment, [[*chosen, head] for head in others], examples).mean(axis=1)
+        swept = _sweep(experiment, [[*chosen, head] for head in others], examples)
         gains = np.full(grid.size, -np.inf)
-        gains[[grid.index(head) for head in others]] = levels[-1] - scores
+        gains[[grid.index(head) for head in others]] = (current - swept).mean(axis=1)
         measured += len(others)
 
     importance = single if one_shot else gains + TIE * single
@@ -115,7 +119,7 @@ def _notes(one_shot: bool, k: int, n_chosen: int, n: int, n_examples: int) -> tu
         notes.append(f"the budget covers {n} of {n_examples} examples a mask: drops are coarser")
     if not one_shot and n_chosen < k:
         notes.append(
-            f"greedy stopped after {n_chosen} heads: no further head lowers the score; "
+            f"greedy stopped after {n_chosen} of {k} heads: no further head lowers the score; "
             "the others are ordered by their drop alone where they tie"
         )
     return tuple(notes)

@@ -105,7 +105,7 @@ def shuffled_labels(
 
 def identity_rules(
     words: Sequence[str],
-    stage: Stage,
+    stage: str,
     n: int,
     *,
     n_shots: int = 2,

@@ -24,7 +24,7 @@ def plot_drops(comparison: Comparison, ax: Axes | None = None) -> Axes:
     if ax is None:
         from matplotlib import pyplot as plt
 
-        ax = plt.subplots(figsize=(7, 4.2), layout="constrained")[1]
+        ax = plt.subplots(figsize=(8.5, 4.2), layout="constrained")[1]
     ks = np.arange(1, comparison.random_drops.shape[1] + 1)
     sets = comparison.random_drops
     ax.fill_between(ks, sets.min(axis=0), sets.max(axis=0), color="0.85", linewidth=0)
@@ -39,7 +39,9 @@ def plot_drops(comparison: Comparison, ax: Axes | None = None) -> Axes:
     ax.set_ylabel(f"drop@k (baseline {comparison.baseline:.2f})")
     task = comparison.provenance.get("task", {}).get("name")
     ax.set_title("drop on unseen examples" if task is None else f"{task}: drop on unseen examples", fontsize=10)
-    ax.legend(fontsize=8, title="method (example-evaluations)", title_fontsize=8, loc="best")
+    ax.legend(
+        fontsize=8, title="method (example-evaluations)", title_fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5)
+    )
     return ax
 
 
@@ -72,7 +74,7 @@ def save_comparison(comparison: Comparison, folder: str | Path) -> list[Path]:
 
     side = 2.2 + 0.7 * len(comparison.methods)
     written = []
-    for name, size, draw in (("drops", (7.0, 4.2), plot_drops), ("agreement", (side + 0.6, side), plot_agreement)):
+    for name, size, draw in (("drops", (8.5, 4.2), plot_drops), ("agreement", (side + 0.6, side), plot_agreement)):
         figure = Figure(figsize=size, layout="constrained")
         draw(comparison, figure.subplots())
         written.append(Path(folder) / f"{name}.png")

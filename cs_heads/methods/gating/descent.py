@@ -113,10 +113,11 @@ class Descent:
         """Descend from ``logits``, the seeds' fits under the first penalty first, then those under the next.
 
         The loss of a fit is its objective less its penalty times the mean over heads of the clipped
-        logits. Fits under different penalties see the same examples at the same step.
+        logits. Fits under different penalties see the same examples at the same step. Starts beyond ±4 are
+        taken back to it: from outside the penalty could never move a gate that the loss does not.
         """
         steps, blocks = self.plan.steps, len(penalties)
-        logits = logits.clone().requires_grad_()
+        logits = logits.clamp(-CLIP, CLIP).requires_grad_()
         penalty = torch.tensor(penalties).repeat_interleave(len(self.seeds)).to(logits)
         adam = torch.optim.Adam([logits])
         losses = np.empty((len(logits), steps))

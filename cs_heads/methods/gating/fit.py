@@ -33,9 +33,10 @@ def fit_gates(
 
     From gates uniform in (0, 1), ``steps`` steps on the target's mean negative log-probability (nats per
     token) alone; from there two fits of ``steps`` steps with the penalty ``- λ · mean over heads of clip(logit
-    gate, ±4)``, λ = ``strength`` (G⁺) and ``-strength`` (G⁻). Each step sees ``batch_size`` examples of the
-    task, drawn anew. Seed number i is ``seed + i``, with its own start and its own draws; all seeds, and both
-    signs, share forward passes of ``batch_tokens`` tokens, so seed ``seed + i`` fits the same gates by itself.
+    gate, ±4)``, λ = ``strength`` (G⁺) and ``-strength`` (G⁻); each phase starts inside ±4. Each step sees
+    ``batch_size`` examples of the task, drawn anew. Seed number i is ``seed + i``, with its own start and its
+    own draws: it fits the same gates by itself, to rounding. All seeds, and both signs, share forward passes
+    of ``batch_tokens`` tokens.
 
     Costs the intact run and ``3 * n_seeds * steps * batch_size`` forward and as many backward passes of one
     example. A ``budget`` shortens all phases alike, to 20 steps at least. A wrong number, a budget below

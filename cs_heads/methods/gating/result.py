@@ -38,22 +38,22 @@ class HeadGates:
     provenance: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
-    def score(self, name: Score) -> Float[np.ndarray, "seed layer head"]:
+    def score(self, name: str) -> Float[np.ndarray, "seed layer head"]:
         """Facilitation G⁻, interference 1 - G⁺ or irrelevance G⁺(1 - G⁻), in [0, 1], of every seed."""
         if name not in SCORES:
             raise ValueError(f"name must be one of {', '.join(SCORES)}, got {name!r}")
-        scores = {
+        scores: dict[str, Float[np.ndarray, "seed layer head"]] = {
             "facilitation": self.minus,
             "irrelevance": self.plus * (1 - self.minus),
             "interference": 1 - self.plus,
         }
         return scores[name]
 
-    def always(self, name: Score) -> Float[np.ndarray, "layer head"]:
+    def always(self, name: str) -> Float[np.ndarray, "layer head"]:
         """A score's least value over the seeds: what a head does in every solution found."""
         return self.score(name).min(axis=0)
 
-    def any(self, name: Score) -> Float[np.ndarray, "layer head"]:
+    def any(self, name: str) -> Float[np.ndarray, "layer head"]:
         """A score's largest value over the seeds: what a head does in some solution found."""
         return self.score(name).max(axis=0)
 
