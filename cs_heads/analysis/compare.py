@@ -38,7 +38,7 @@ class Compared:
     controls: dict[str, float]
 
     @property
-    def cost(self) -> dict[str, float]:
+    def cost(self) -> dict[str, int | float]:
         """Example-evaluations, the forward and backward passes of one example among them, and seconds."""
         return {"spent": self.ranking.spent, **self.ranking.provenance["cost"], "seconds": self.seconds}
 
