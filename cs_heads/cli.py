@@ -49,7 +49,7 @@ def _parser() -> _Parser:
     )
     _add_common(find)
     add = find.add_argument
-    add("--method", default="css", help="css, csb, one-shot, greedy, chg, gradient, attribution or mediation")
+    add("--method", default="css", help="name of the method; an unknown one lists them all")
     add("--n-masks", type=int, default=None, help="masks to measure, for css and csb (None: 100)")
     add("--density", type=float, default=None, help="share of heads ablated in a mask, for css and csb (None: 0.05)")
     add("--out", type=Path, default=None, metavar="DIR", help="write result.json, ranking.json and heads.png there")
@@ -61,7 +61,7 @@ def _parser() -> _Parser:
     )
     _add_common(compare)
     add = compare.add_argument
-    add("--methods", default=None, help="names with commas between (None: css,csb,one-shot,greedy,chg,gradient)")
+    add("--methods", default=None, help="names with commas between (None: the six of the papers and the cheap ones)")
     add("--most", type=int, default=10, help="heads to ablate at the end of the drop curve")
     add("--out", type=Path, default=None, metavar="DIR", help="write comparison.json, rankings and pictures there")
     compare.set_defaults(run=_compare)
