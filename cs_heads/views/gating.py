@@ -36,8 +36,8 @@ def plot_trajectories(gates: HeadGates, seed: int = 0, axes: Sequence[Axes] | No
     axes[0].set_ylabel("gate")
     # One handle a kind: proxies that draw nothing.
     for name, colour in COLOURS.items():
-        axes[-1].plot([], [], color=colour, label=name)
-    axes[-1].legend(fontsize=8, loc="center right")
+        axes[1].plot([], [], color=colour, label=name)
+    axes[1].legend(fontsize=8, loc="center right")
     return axes
 
 

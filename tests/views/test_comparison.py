@@ -77,7 +77,7 @@ def test_without_axes_a_new_figure_is_made(comparison, plot):
 
 def test_every_gate_is_a_line_in_each_phase():
     axes = plot_trajectories(made_gates(), seed=1, axes=Figure().subplots(1, 3))
-    assert [len(ax.get_lines()) for ax in axes] == [12, 12, 12 + 3]
+    assert [len(ax.get_lines()) for ax in axes] == [12, 12 + 3, 12]
     assert [ax.get_title() for ax in axes] == ["no penalty", "pushed open (G⁺)", "pushed shut (G⁻)"]
 
 
