@@ -110,6 +110,15 @@ def test_methods_side_by_side_find_planted_heads(demo):
         assert one.controls["demo/copying"] <= 0.2
 
 
+@pytest.mark.slow
+def test_contrastive_gates_stay_open_where_the_retained_skill_lives_and_shut_where_the_other_does(demo):
+    task, forget = (cs.load_task(f"demo/{skill}", n=60, seed=0) for skill in ("capitals", "code"))
+    settings = {"forget": forget, "steps": 40, "batch_size": 24, "progress": False}
+    found = cs.find_heads(demo, task, method="contrastive", **settings)
+    assert set(found.top(3)) <= set(planted_heads("capitals"))
+    assert max(found.importance[head.layer, head.head] for head in planted_heads("code")) < 0.1
+
+
 def test_planted_groups_do_not_overlap():
     heads = [head for skill in SKILLS for head in planted_heads(skill)] + universal_heads()
     assert len(set(heads)) == len(heads) == 5 * len(SKILLS) + 1

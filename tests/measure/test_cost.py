@@ -15,9 +15,7 @@ def test_a_budget_that_covers_the_least_passes(budget):
 
 
 def test_a_refusal_names_least_and_reason_and_can_stand_beside_the_intact_run():
-    with pytest.raises(
-        BudgetTooSmallError, match=r"^budget must be 1,000 or more .* \(1,000 heads\), got 999$"
-    ) as error:
+    with pytest.raises(BudgetTooSmallError, match=r"must be 1,000 or more .* \(1,000 heads\), got 999$") as error:
         check_budget(999, 1000, "1,000 heads")
     beside = error.value.beside(50)
     assert (beside.budget, beside.least) == (1049, 1050)
