@@ -6,7 +6,7 @@ from transformers import AutoModelForCausalLM
 from cs_heads.lens import encode_example
 from cs_heads.lens.batches import run_in_batches
 from cs_heads.lens.differentiate import differentiable, gate_gradients
-from tests.methods.plain_gates import gated_nll
+from tests.plain_gates import gated_nll
 from tests.tiny import ARCHITECTURES, completion_records
 
 SHAPE = (3, 4)

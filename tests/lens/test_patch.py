@@ -5,7 +5,7 @@ from transformers import AutoModelForCausalLM
 
 from cs_heads.lens.patch import patch_gradients, patched_effects, record_z
 from cs_heads.lens.points import PatchPoint, encode_point
-from tests.methods.plain_gates import last_logprobs, z_changed
+from tests.plain_gates import last_logprobs, z_changed
 from tests.tiny import ARCHITECTURES
 
 CLEAN = [PatchPoint((1, 5, 9, 7), (1, 3), (4, 6)), PatchPoint((1, 8, 8, 3, 12, 6), (2, 5), (9, 5))]

@@ -9,7 +9,7 @@ from cs_heads.measure.baseline import BaselineTooLowError
 from cs_heads.methods.gating import HeadGates, causal_head_gating, contrastive_gating, fit_gates
 from cs_heads.tasks import Task
 from tests.known_heads import WORKING, hopeless_records, own_answers, rows_run
-from tests.methods.plain_gates import gated_nll
+from tests.plain_gates import gated_nll
 from tests.tiny import make_tokenizer
 
 STEPS, BATCH = 20, 6

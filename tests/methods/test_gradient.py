@@ -11,7 +11,7 @@ from cs_heads.methods.mediation import indirect_effects
 from cs_heads.tasks import Task
 from cs_heads.tasks.pairs import PromptPair
 from tests.known_heads import WORKING, hopeless_records, own_answers, rows_run
-from tests.methods.plain_gates import gated_nll
+from tests.plain_gates import gated_nll
 
 PAIRS = [
     PromptPair("the cat sees a big", "the dog sees a red", " bird", instead=" king"),

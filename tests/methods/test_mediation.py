@@ -16,7 +16,7 @@ from cs_heads.methods.mediation import (
 from cs_heads.tasks import Task
 from cs_heads.tasks.pairs import STAGES, PromptPair, counterparts, identity_rules, shuffled_labels
 from tests.known_heads import WORKING, own_answers, rows_run
-from tests.methods.plain_gates import last_logprobs, z_changed
+from tests.plain_gates import last_logprobs, z_changed
 from tests.tiny import WORDS
 
 ITEMS = [("cat", "one"), ("dog", "two"), ("bird", "three"), ("king", "four"), ("run", "the")]
