@@ -3,8 +3,9 @@
     python benchmarks/demo_model.py --seeds 0 1 2 --out demo_model.json
 
 The searches see "find" examples alone and are fixed in advance: CSS with 100 and 200 masks of density .05
-and alpha .01; one-shot greedy (every single head); iterative greedy (five such rounds, each with the heads
-chosen so far off). Five heads are returned each time and ablated on "confirm" examples of every skill.
+and alpha .01; one-shot greedy (every single head); iterative greedy (up to five such rounds, each with the
+heads chosen so far off, until no head lowers the score). Five heads are returned each time and ablated on
+"confirm" examples of every skill.
 Prints the tables of the model card in Markdown.
 """
 
@@ -13,10 +14,10 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
@@ -27,34 +28,11 @@ K = 5
 N_FIND = 100
 N_CONFIRM = 300
 
-Search = tuple[list[cs.Head], int]
-"""The heads found and the example-evaluations they cost."""
-
-
-def css(experiment: cs.Experiment, seed: int, n_masks: int) -> Search:
-    """The library's compressed sensing with the stratified design."""
-    ranking = cs.methods.compressed_sensing(experiment, n_masks=n_masks, density=0.05, seed=seed)
-    return ranking.top(K), ranking.spent
-
-
-def greedy(experiment: cs.Experiment, rounds: int) -> Search:
-    """Sweeps over all heads not chosen yet; the last one fills up to K, of equal heads the lower index first."""
-    chosen: list[cs.Head] = []
-    spent = 0
-    for number in range(rounds):
-        candidates = [head for head in experiment.grid if head not in chosen]
-        scores = experiment(cs.masks.explicit(experiment.grid, [[*chosen, head] for head in candidates])).mean(axis=1)
-        spent += len(candidates) * experiment.n_examples
-        wanted = 1 if number < rounds - 1 else K - len(chosen)
-        chosen += [candidates[i] for i in np.argsort(scores, kind="stable")[:wanted]]
-    return chosen, spent
-
-
-METHODS: dict[str, Callable[[cs.Experiment, int], Search]] = {
-    "CSS, 100 masks": lambda experiment, seed: css(experiment, seed, 100),
-    "CSS, 200 masks": lambda experiment, seed: css(experiment, seed, 200),
-    "one-shot greedy": lambda experiment, _: greedy(experiment, 1),
-    "iterative greedy": lambda experiment, _: greedy(experiment, K),
+METHODS: dict[str, Callable[..., cs.HeadRanking]] = {
+    "CSS, 100 masks": partial(cs.methods.compressed_sensing, n_masks=100, density=0.05),
+    "CSS, 200 masks": partial(cs.methods.compressed_sensing, n_masks=200, density=0.05),
+    "one-shot greedy": partial(cs.methods.greedy, one_shot=True),
+    "iterative greedy": partial(cs.methods.greedy, k=K),
 }
 
 
@@ -74,9 +52,10 @@ def main() -> None:
             task = cs.load_task(f"demo/{skill}", n=N_FIND, seed=seed)
             experiment = cs.Experiment(model, task, progress=False)
             for method in options.methods:
-                heads, spent = METHODS[method](experiment, seed)
+                ranking = METHODS[method](experiment, seed=seed)
+                heads = ranking.top(K)
                 rows.append({"method": method, "seed": seed, "skill": skill, "heads": [str(h) for h in heads]})
-                rows[-1] |= {"spent": spent, **judged(heads, skill, confirm)}
+                rows[-1] |= {"spent": ranking.spent, **judged(heads, skill, confirm)}
                 bar.update()
                 bar.write(json.dumps(rows[-1]))
                 if options.out is not None:

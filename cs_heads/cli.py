@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
+    from cs_heads.analysis.compare import Comparison
     from cs_heads.analysis.confirm import Confirmation
     from cs_heads.ranking import HeadRanking
+    from cs_heads.tasks import Task
 
 
 class _Parser(argparse.ArgumentParser):
@@ -45,26 +47,43 @@ def _parser() -> _Parser:
         help="rank heads for a task and prove the best on unseen examples",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
+    _add_common(find)
     add = find.add_argument
+    add("--method", default="css", help="name of the method; an unknown one lists them all")
+    add("--n-masks", type=int, default=None, help="masks to measure, for css and csb (None: 100)")
+    add("--density", type=float, default=None, help="share of heads ablated in a mask, for css and csb (None: 0.05)")
+    add("--out", type=Path, default=None, metavar="DIR", help="write result.json, ranking.json and heads.png there")
+    find.set_defaults(run=_find)
+    compare = commands.add_parser(
+        "compare",
+        help="rank heads by several methods, and judge them on unseen examples",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    _add_common(compare)
+    add = compare.add_argument
+    add("--methods", default=None, help="names with commas between (None: the six of the papers and the cheap ones)")
+    add("--most", type=int, default=10, help="heads to ablate at the end of the drop curve")
+    add("--out", type=Path, default=None, metavar="DIR", help="write comparison.json, rankings and pictures there")
+    compare.set_defaults(run=_compare)
+    tasks = commands.add_parser("tasks", help="list the built-in tasks, one a line")
+    tasks.set_defaults(run=_tasks)
+    return parser
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     add("--model", required=True, help="Hugging Face name or local folder")
     add("--task", required=True, help="built-in task, or a .jsonl or .csv file")
     add("--control", action="append", default=[], metavar="TASK", help="another task, for specificity; may be repeated")
-    add("--method", default="css", help="css or csb")
     add("--n", type=int, default=None, help="examples to find heads with (None: 100, or half of a small task)")
     add("--length-normalised", action="store_true", help="score the choices of --task per character (acc_norm)")
-    add("--n-masks", type=int, default=100, help="masks to measure")
-    add("--density", type=float, default=0.05, help="share of heads ablated in a mask")
+    add("--budget", type=int, default=None, help="example-evaluations a method may spend (None: what it takes)")
     add("--k", type=int, default=5, help="heads to report and confirm")
     add("--seed", type=int, default=0, help="seed of the split, the masks and the tests")
     add("--device", default=None, help="cpu, cuda, ... (None: cuda where there is one)")
     add("--dtype", default=None, help="float32, bfloat16 or float16 (None: float32)")
     add("--backend", default="auto", help="auto, bridge or hooked")
-    add("--out", type=Path, default=None, metavar="DIR", help="write result.json, ranking.json and heads.png there")
     add("--json", action="store_true", help="print one JSON object")
-    find.set_defaults(run=_find)
-    tasks = commands.add_parser("tasks", help="list the built-in tasks, one a line")
-    tasks.set_defaults(run=_tasks)
-    return parser
 
 
 def _tasks(_: argparse.Namespace) -> None:
@@ -75,29 +94,15 @@ def _tasks(_: argparse.Namespace) -> None:
 
 def _find(options: argparse.Namespace) -> None:
     import cs_heads as cs
-    from cs_heads.methods.find import METHODS
-    from cs_heads.tasks import control_side, is_builtin, whole_task
+    from cs_heads.methods.registry import method_named
 
     # What needs no model to be refused is refused before one is loaded.
-    if options.method not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {options.method!r}")
-    if options.out is not None:
-        options.out.mkdir(parents=True, exist_ok=True)
-    task = cs.load_task(options.task, options.n, options.seed, options.length_normalised)
-    controls = [
-        cs.load_task(name, seed=options.seed) if is_builtin(name) else whole_task(name) for name in options.control
-    ]
-    model = cs.load_model(options.model, device=options.device, dtype=options.dtype, backend=options.backend)
-    for control in controls:
-        cs.Experiment(model, control_side(control, n=100, seed=options.seed))
+    design = {"n_masks": options.n_masks, "density": options.density}
+    more = {name: value for name, value in design.items() if value is not None}
+    method_named(options.method).check(options.method, more)
+    model, task, controls = _loaded(options)
     found = cs.find_heads(
-        model,
-        task,
-        k=options.k,
-        method=options.method,
-        seed=options.seed,
-        n_masks=options.n_masks,
-        density=options.density,
+        model, task, k=options.k, method=options.method, budget=options.budget, seed=options.seed, **more
     )
     proof = cs.confirm(model, task, found.top(options.k), controls=controls, seed=options.seed)
     result = _result(options, found, proof)
@@ -107,6 +112,85 @@ def _find(options: argparse.Namespace) -> None:
         _print_result(result, found, proof)
     if options.out is not None:
         _write(options.out, options.k, result, found, quiet=options.json)
+
+
+def _loaded(options: argparse.Namespace) -> tuple[Any, Task, list[Task]]:
+    """The model, the task and its controls, each read before anything is measured."""
+    import cs_heads as cs
+    from cs_heads.tasks import control_side, is_builtin, whole_task
+
+    if options.out is not None:
+        options.out.mkdir(parents=True, exist_ok=True)
+    task = cs.load_task(options.task, options.n, options.seed, options.length_normalised)
+    controls = [
+        cs.load_task(name, seed=options.seed) if is_builtin(name) else whole_task(name) for name in options.control
+    ]
+    model = cs.load_model(options.model, device=options.device, dtype=options.dtype, backend=options.backend)
+    for control in controls:
+        cs.Experiment(model, control_side(control, n=100, seed=options.seed))
+    return model, task, controls
+
+
+def _compare(options: argparse.Namespace) -> None:
+    import cs_heads as cs
+    from cs_heads.analysis.compare import METHODS
+    from cs_heads.methods.registry import method_named
+
+    names = METHODS if options.methods is None else tuple(name.strip() for name in options.methods.split(","))
+    for name in names:
+        method_named(name).check(name, {})
+    model, task, controls = _loaded(options)
+    result = cs.compare(
+        model,
+        task,
+        methods=names,
+        budget=options.budget,
+        k=options.k,
+        most=options.most,
+        controls=controls,
+        seed=options.seed,
+    )
+    if options.json:
+        print(json.dumps(result.to_dict()))
+    else:
+        _print_comparison(options, result)
+    if options.out is not None:
+        _write_comparison(options.out, result, quiet=options.json)
+
+
+def _print_comparison(options: argparse.Namespace, result: Comparison) -> None:
+    at = sorted({1, options.k, options.most})
+    print(f"model {options.model}, task {options.task}, baseline {result.baseline:.3f} on unseen examples\n")
+    drops = "".join(f"{f'drop@{k}':>9}" for k in at)
+    print(f"{'method':<12}{'evaluations':>12}{'backward':>10}{'seconds':>9}{drops}  top {options.k}")
+    for name, one in result.methods.items():
+        drops = "".join(f"{one.drops[k - 1]:>+9.3f}" for k in at)
+        heads = " ".join(map(str, one.ranking.top(options.k)))
+        cost = f"{one.ranking.spent:>12,}{one.cost['backwards']:>10,}{one.seconds:>9.1f}"
+        print(f"{name:<12}{cost}{drops}  {heads}")
+    print(f"{'random':<43}{''.join(f'{result.random_drop[k - 1]:>+9.3f}' for k in at)}\n")
+    print(result.agreement().to_string(index=False, float_format="{:.2f}".format))
+    for name, one in result.methods.items():
+        for task, drop in one.controls.items():
+            print(f"control {task}: {drop:+.3f} with the top {options.k} of {name} off")
+        for note in one.ranking.notes:
+            print(f"note on {name}: {note}")
+    for name, reason in result.refused.items():
+        print(f"{name} did not run: {reason}")
+    print(f"cost: {result.spent:,} example-evaluations to judge")
+
+
+def _write_comparison(folder: Path, result: Comparison, quiet: bool) -> None:
+    from cs_heads.views.comparison import save_comparison
+
+    written = [folder / "comparison.json"]
+    written[0].write_text(json.dumps(result.to_dict(), indent=1) + "\n", encoding="utf-8")
+    for name, one in result.methods.items():
+        written.append(folder / f"ranking-{name}.json")
+        one.ranking.save(written[-1])
+    written += save_comparison(result, folder)
+    if not quiet:
+        print(f"written: {', '.join(map(str, written))}")
 
 
 def _result(options: argparse.Namespace, found: HeadRanking, proof: Confirmation) -> dict[str, Any]:

@@ -21,12 +21,12 @@ FORMAT_VERSION = 1
 
 @dataclass(frozen=True, eq=False)
 class HeadRanking:
-    """Importance of every head, in points of score: positive = the task does worse without the head.
+    """Importance of every head, in ``unit``: positive = the task does worse without the head.
 
     ``interval`` is a lower and an upper bound on each importance and ``frequency`` the share of
     resamples that select the head, where the method gives them; ``spent`` counts
     example-evaluations; ``provenance`` says how the ranking was made; ``notes`` are what its reader
-    should know before trusting it.
+    should know before trusting it. Methods that measure no score name another ``unit``.
 
     >>> ranking = HeadRanking("css", np.array([[0.0, 0.4], [0.1, 0.0]]), spent=800)
     >>> ranking.top(2)
@@ -40,6 +40,7 @@ class HeadRanking:
     frequency: Float[np.ndarray, "layer head"] | None = None
     provenance: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    unit: str = "points of score"
 
     def __post_init__(self) -> None:
         if self.importance.ndim != 2 or not self.importance.size:
@@ -102,6 +103,7 @@ class HeadRanking:
             "frequency": None if self.frequency is None else self.frequency.tolist(),
             "provenance": self.provenance,
             "notes": list(self.notes),
+            "unit": self.unit,
         }
         text = json.dumps(record, indent=1, default=lambda number: number.item())  # NumPy numbers in the provenance
         Path(path).write_text(text + "\n", encoding="utf-8")
@@ -136,6 +138,7 @@ class HeadRanking:
                 frequency=array("frequency"),
                 provenance=record.get("provenance") or {},
                 notes=tuple(record.get("notes") or ()),
+                unit=record.get("unit", "points of score"),
             )
         except (TypeError, ValueError) as error:
             raise ValueError(f"path {str(path)!r} is a broken ranking: {error}") from error

@@ -37,9 +37,10 @@ def task(load_known, tmp_path_factory) -> str:
 def find(known_folder, task, capsys):
     """Runs ``cs-heads find`` on the known model with options that fit it, and gives status, stdout and stderr."""
 
-    def run(*more: str, **options: str | Path) -> tuple[int, str, str]:
+    def run(*more: str, **options: str | Path | None) -> tuple[int, str, str]:
         given = {"model": known_folder, "task": task, "k": "2", "density": "0.17", "n_masks": "24", "device": "cpu"}
-        arguments = [part for name, value in (given | options).items() for part in (flag(name), str(value))]
+        chosen = {name: value for name, value in (given | options).items() if value is not None}
+        arguments = [part for name, value in chosen.items() for part in (flag(name), str(value))]
         try:
             status = main(["find", *arguments, *more])
         except SystemExit as end:
@@ -147,6 +148,74 @@ def test_help_is_no_error(find, capsys):
     assert "--density" in capsys.readouterr().out
 
 
+# Methods side by side
+
+
+@pytest.fixture
+def compare(known_folder, task, capsys):
+    """Runs ``cs-heads compare`` on the known model, and gives status, stdout and stderr."""
+
+    def run(*more: str, **options: str | Path) -> tuple[int, str, str]:
+        given = {"model": known_folder, "task": task, "k": "2", "most": "4", "n": "40", "device": "cpu"}
+        given |= {"methods": "one-shot,greedy,gradient"}
+        arguments = [part for name, value in (given | options).items() for part in (flag(name), str(value))]
+        try:
+            status = main(["compare", *arguments, *more])
+        except SystemExit as end:
+            status = int(end.code or 0)
+        return status, *capsys.readouterr()
+
+    return run
+
+
+def test_compare_prints_a_row_a_method_with_cost_and_drops(compare):
+    status, out, err = compare()
+    assert (status, err) == (0, "")
+    table = {line.split()[0]: line.split() for line in out.splitlines()[2:7]}
+    assert list(table) == ["method", "one-shot", "greedy", "gradient", "random"]
+    assert table["one-shot"][1:3] == [str(40 * 13), "0"]
+    assert table["gradient"][1:3] == ["120", "40"]
+    assert set(table["one-shot"][-2:]) == {str(head) for head in WORKING}
+    assert "rank-biased overlap" in out
+
+
+def test_compare_gives_one_json_object(compare, load_known, tmp_path):
+    others = write(tmp_path / "others.jsonl", own_answers(load_known(), 40, seed=8))
+    status, out, err = compare("--json", "--control", others)
+    assert (status, err) == (0, "")
+    result = json.loads(out)
+    assert set(result["methods"]) == {"one-shot", "greedy", "gradient"}
+    assert result["methods"]["greedy"]["controls"]["others"] > 0.5
+    assert len(result["random_drops"][0]) == 4
+
+
+def test_compare_keeps_rankings_and_pictures(compare, tmp_path):
+    status, _, err = compare(out=tmp_path / "report", methods="one-shot,gradient")
+    assert (status, err) == (0, "")
+    written = {path.name for path in (tmp_path / "report").iterdir()}
+    assert written == {
+        *("comparison.json", "ranking-one-shot.json", "ranking-gradient.json", "drops.png", "agreement.png")
+    }
+    assert set(HeadRanking.load(tmp_path / "report" / "ranking-gradient.json").top(2)) == set(WORKING)
+
+
+def test_compare_says_which_method_refused_its_budget(compare):
+    status, out, _ = compare(budget="80")
+    assert status == 0
+    assert "greedy did not run: budget must be " in out
+
+
+def test_any_method_can_be_asked_for(find):
+    status, out, err = find("--json", "--method", "one-shot", n_masks=None, density=None)
+    assert (status, err) == (0, "")
+    assert json.loads(out)["method"] == "one-shot"
+    assert json.loads(out)["spent"] == 65 * 13
+
+
+def test_find_keeps_to_a_budget(find):
+    assert json.loads(find("--json", budget=str(65 * 10), n_masks=None)[1])["spent"] <= 65 * 10
+
+
 # A newcomer's mistakes: exit status 2 and one line that names the value
 
 
@@ -179,6 +248,8 @@ def refused(outcome: tuple[int, str, str], *said: str) -> None:
         ({"device": "abacus"}, ["device 'abacus' cannot be used here"]),
         ({"dtype": "float7"}, ["dtype must be one of float32, bfloat16, float16, got 'float7'"]),
         ({"backend": "wheel"}, ["backend must be 'auto', 'bridge' or 'hooked', got 'wheel'"]),
+        ({"budget": "65"}, ["budget must be 66 or more"]),
+        ({"method": "greedy"}, ["method 'greedy' has no option n_masks, density"]),
         ({"n": "130"}, ["n must leave examples on both sides of the split: got n=130 with 130 examples"]),
         ({"seed": "-1"}, ["seed must be an integer of 0 or more, got -1"]),
         ({"sparsity": "0.1"}, ["unrecognized arguments: --sparsity 0.1"]),

@@ -10,6 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import cs_heads as cs
+from cs_heads.analysis.gating import score_of_heads
 from cs_heads.cli import main
 from cs_heads.demo import SKILLS, planted_heads, universal_heads
 from cs_heads.lens.load import DEMO
@@ -85,6 +86,37 @@ def test_a_blind_search_finds_planted_heads(demo):
         assert proof.verdict == "localized"
         assert proof.drop >= 0.5
         assert max(control.drop for control in proof.controls) <= 0.1
+
+
+@pytest.mark.slow
+def test_planted_heads_facilitate_more_than_others(demo):
+    """Causal head gating, a tenth of its steps: Welch's t-test over heads."""
+    task = cs.load_task("demo/rhyme", n=100, seed=0)
+    gates = cs.methods.fit_gates(demo, task, steps=50, batch_size=32, progress=False)
+    test = score_of_heads(gates, planted_heads("rhyme"))
+    assert test.inside > test.outside + 0.2
+    assert test.p < 0.01
+    assert not (gates.kind == "interference").any()
+
+
+@pytest.mark.slow
+def test_methods_side_by_side_find_planted_heads(demo):
+    task = cs.load_task("demo/capitals", n=40, seed=0)
+    methods = ("css", "one-shot", "gradient", "attribution")
+    compared = cs.compare(demo, task, methods=methods, n=40, controls=[cs.load_task("demo/copying")], progress=False)
+    for one in compared.methods.values():
+        assert len({*one.ranking.top(5)} & {*planted_heads("capitals")}) >= 3
+        assert one.drops[4] > compared.random_drop[4] + 0.4
+        assert one.controls["demo/copying"] <= 0.2
+
+
+@pytest.mark.slow
+def test_contrastive_gates_stay_open_where_the_retained_skill_lives_and_shut_where_the_other_does(demo):
+    task, forget = (cs.load_task(f"demo/{skill}", n=60, seed=0) for skill in ("capitals", "code"))
+    settings = {"forget": forget, "steps": 40, "batch_size": 24, "progress": False}
+    found = cs.find_heads(demo, task, method="contrastive", **settings)
+    assert set(found.top(3)) <= set(planted_heads("capitals"))
+    assert max(found.importance[head.layer, head.head] for head in planted_heads("code")) < 0.1
 
 
 def test_planted_groups_do_not_overlap():

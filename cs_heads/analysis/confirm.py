@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from scipy.stats import bootstrap, permutation_test
 
 from cs_heads.heads import Head, HeadGrid, HeadLike
-from cs_heads.methods.find import MIN_CORRECT, check_k, check_size, too_low
+from cs_heads.measure.baseline import MIN_CORRECT, check_k, check_size, too_low
 from cs_heads.tasks import Task, confirming_side, control_side
 
 if TYPE_CHECKING:

@@ -1,2 +1,14 @@
 from .compressed_sensing import compressed_sensing as compressed_sensing
-from .find import METHODS as METHODS
+from .gating import HeadGates as HeadGates
+from .gating import causal_head_gating as causal_head_gating
+from .gating import contrastive_gating as contrastive_gating
+from .gating import fit_gates as fit_gates
+from .gradient import attribution_patching as attribution_patching
+from .gradient import gradient_importance as gradient_importance
+from .greedy import greedy as greedy
+from .mediation import Mediation as Mediation
+from .mediation import function_vector_effects as function_vector_effects
+from .mediation import indirect_effects as indirect_effects
+from .mediation import mediation as mediation
+from .mediation import screen_identity_rules as screen_identity_rules
+from .registry import METHODS as METHODS

@@ -14,6 +14,7 @@ from sklearn.linear_model import Lasso
 from sklearn.model_selection import KFold, cross_val_predict
 
 from cs_heads import masks
+from cs_heads.measure.cost import Cost, check_budget
 from cs_heads.measure.protocol import ExperimentLike
 from cs_heads.ranking import HeadRanking
 
@@ -24,10 +25,11 @@ _FEW_TIMES_OFF = 5
 def compressed_sensing(
     experiment: ExperimentLike,
     *,
-    n_masks: int = 100,
+    n_masks: int | None = None,
     density: float = 0.05,
     design: str = "stratified",
     alpha: float = 0.01,
+    budget: int | None = None,
     seed: int = 0,
 ) -> HeadRanking:
     """Rank heads by a Lasso of the mean score of each mask on which heads it ablates.
@@ -36,12 +38,18 @@ def compressed_sensing(
     examples; the response is standardised, ``alpha`` is scikit-learn's; importances are the
     coefficients, turned back into points of score lost. The provenance holds the out-of-sample R²
     of the regression (5 folds), and the notes say what makes the ranking weak. Costs
-    ``n_examples`` example-evaluations for each different mask. A wrong argument raises ``ValueError`` before
-    anything is measured.
+    ``n_examples`` example-evaluations for each different mask. ``n_masks`` is 100, or as many as a ``budget``
+    covers, where one is given. A wrong argument, or a budget below five masks or the masks asked
+    for, raises ``ValueError`` before anything is measured.
     """
     designs = {"stratified": masks.stratified, "bernoulli": masks.bernoulli}
     if design not in designs:
         raise ValueError(f"design must be one of {', '.join(designs)}, got {design!r}")
+    check_budget(
+        budget, (n_masks or 5) * experiment.n_examples, f"{n_masks or 5} masks on {experiment.n_examples} examples"
+    )
+    if n_masks is None:
+        n_masks = 100 if budget is None else budget // experiment.n_examples
     if n_masks < 5:
         raise ValueError(f"n_masks must be 5 or more, one a fold of the regression; got {n_masks}")
     if alpha <= 0:
@@ -52,15 +60,17 @@ def compressed_sensing(
     importance, r2 = _regress(ablated, response, alpha, seed)
     times_off = ablated.sum(axis=0)
     origin: dict[str, Any] = getattr(experiment, "provenance", dict)()
+    cost = Cost(forwards=len(np.unique(ablated, axis=0)) * experiment.n_examples)
     return HeadRanking(
         method={"stratified": "css", "bernoulli": "csb"}[design],
         importance=importance.reshape(experiment.grid.shape),
-        spent=len(np.unique(ablated, axis=0)) * experiment.n_examples,
+        spent=cost.spent,
         provenance={
             **origin,
             "design": {"name": design, "n_masks": n_masks, "density": density, "seed": seed},
             "alpha": alpha,
             "r2_out_of_sample": r2,
+            "cost": cost.to_dict(),
         },
         notes=_notes(importance, times_off, response, r2),
     )

@@ -1,37 +1,22 @@
-"""From a model and a task to a ranking, by any method that starts from an experiment."""
+"""From a model and a task to a ranking, by any method."""
 
 from __future__ import annotations
 
-import inspect
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.stats import binomtest
 
-from cs_heads.methods.compressed_sensing import compressed_sensing
+from cs_heads.measure.baseline import check_baseline, check_k, check_size
+from cs_heads.measure.cost import BudgetTooSmallError, Cost, check_budget
+from cs_heads.methods.registry import Method, method_named
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task, finding_side
 
 if TYPE_CHECKING:
     from cs_heads.measure.experiment import Experiment
-
-METHODS: dict[str, Callable[..., HeadRanking]] = {
-    "css": partial(compressed_sensing, design="stratified"),
-    "csb": partial(compressed_sensing, design="bernoulli"),
-}
-"""Methods by name: each takes an experiment, ``seed=`` and options of its own."""
-
-MIN_CORRECT = 20
-FEW_CORRECT = 60
-
-
-class BaselineTooLowError(ValueError):
-    """The intact model cannot do the task well enough for any head to be missed."""
 
 
 def find_heads(
@@ -40,6 +25,7 @@ def find_heads(
     *,
     k: int = 5,
     method: str = "css",
+    budget: int | None = None,
     seed: int = 0,
     progress: bool | None = None,
     batch_tokens: int | None = None,
@@ -50,21 +36,19 @@ def find_heads(
 
     Measures on the finding side of a task that is split (``load_task``, ``Task.split``), so that
     ``confirm`` has unseen examples. ``options`` go to the method, as in
-    ``find_heads(model, task, n_masks=200)``. ``k`` is the number of heads you mean to use; ``progress``,
+    ``find_heads(model, task, n_masks=200)``. ``k`` is the number of heads you mean to use; ``budget`` the most
+    example-evaluations to spend, the intact run included (None: what the method takes by default); ``progress``,
     ``batch_tokens`` and ``prepend_bos`` are those of ``Experiment``.
 
     The intact model runs before any mask: where it does not beat chance, or answers fewer than 20 examples
     right, ``BaselineTooLowError`` is raised and no mask is spent. An unknown method, a
-    wrong option, or a ``k`` that leaves no random heads to compare with, raises before the model runs.
+    wrong option, a budget below the least the method needs, or a ``k`` that leaves no random heads to compare
+    with, raises before the model runs.
     """
     from cs_heads.measure.experiment import Experiment
 
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
-    known = _options(METHODS[method])
-    unknown = [name for name in options if name not in known]
-    if unknown:
-        raise ValueError(f"method {method!r} has no option {', '.join(unknown)}; it has {', '.join(known)}")
+    chosen = method_named(method)
+    chosen.check(method, options)
     side = finding_side(task)
     check_size(side)
     experiment = Experiment(model, side, progress=progress, batch_tokens=batch_tokens, prepend_bos=prepend_bos)
@@ -75,20 +59,35 @@ def find_heads(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             Experiment(experiment.model, side.held_out, prepend_bos=prepend_bos)
+    given = {**options, "seed": seed, **({"k": k} if chosen.takes_k else {})}
+    if chosen.starts_from == "model":
+        settings = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
+        ranking = chosen.run(experiment.model, side, budget=budget, **settings, **given)
+    else:
+        ranking = _from_experiment(experiment, chosen, budget, given)
+    return replace(ranking, provenance={**ranking.provenance, "k": k, "seed": seed, "budget": budget})
+
+
+def _from_experiment(experiment: Experiment, method: Method, budget: int | None, given: dict[str, Any]) -> HeadRanking:
+    """Run a method on an experiment whose intact run comes first and is counted once."""
     checked = _BaselineFirst(experiment)
-    ranking = METHODS[method](checked, seed=seed, **options)
+    intact = experiment.n_examples
+    check_budget(budget, intact + 1, f"the intact model: {intact}")
+    try:
+        ranking = method.run(checked, budget=None if budget is None else budget - intact, **given)
+    except BudgetTooSmallError as error:
+        raise error.beside(intact) from None
+    spent = ranking.spent + intact - len(checked.intact_again)
     return replace(
         ranking,
-        spent=ranking.spent + experiment.n_examples,
-        provenance={**ranking.provenance, "baseline": float(experiment.baseline().mean()), "k": k, "seed": seed},
+        spent=spent,
+        provenance={
+            **ranking.provenance,
+            "baseline": float(experiment.baseline().mean()),
+            "cost": Cost(forwards=spent).to_dict(),
+        },
         notes=(*checked.notes, *ranking.notes),
     )
-
-
-def _options(method: Callable[..., HeadRanking]) -> list[str]:
-    """What a user may set of a method: its keywords, but for those its name stands for and the seed."""
-    fixed = getattr(method, "keywords", {})
-    return [name for name in list(inspect.signature(method).parameters)[1:] if name not in (*fixed, "seed")]
 
 
 class _BaselineFirst:
@@ -98,6 +97,7 @@ class _BaselineFirst:
         self.experiment = experiment
         self.grid, self.n_examples, self.provenance = experiment.grid, experiment.n_examples, experiment.provenance
         self.notes: tuple[str, ...] = ()
+        self.intact_again: set[int] = set()
         self._checked = False
 
     def __call__(
@@ -106,43 +106,8 @@ class _BaselineFirst:
         if not self._checked:
             self.notes = check_baseline(self.experiment)
             self._checked = True
+        # The intact model is measured already: what a method asks of it again costs nothing.
+        for row in np.flatnonzero(~masks.any(axis=(1, 2))):
+            asked = range(self.n_examples) if examples is None else examples[row].tolist()
+            self.intact_again.update(asked)
         return self.experiment(masks, examples)
-
-
-def check_size(task: Task) -> None:
-    """Raise ``ValueError`` where a side of a task is too small to say anything."""
-    if len(task) < MIN_CORRECT:
-        raise ValueError(
-            f"task {task.name!r} has {len(task)} {task.role} examples; {MIN_CORRECT} or more are needed on each side: "
-            "add examples"
-        )
-
-
-def check_k(k: int, n_heads: int) -> None:
-    """Raise ``ValueError`` unless ``k`` heads leave as many others to compare them with."""
-    if k != int(k) or not 1 <= k <= n_heads // 2:
-        raise ValueError(
-            f"k must be in 1..{n_heads // 2}, half of the {n_heads} heads of the grid, so that as many random "
-            f"heads are left to compare with; got {k}"
-        )
-
-
-def check_baseline(experiment: Experiment) -> tuple[str, ...]:
-    """A note where the intact model answers few examples right; raises ``BaselineTooLowError`` where too few."""
-    scores = experiment.baseline()
-    reason = too_low(scores, experiment.task.chance)
-    if reason:
-        raise BaselineTooLowError(f"task {experiment.task.name!r}: {reason}; use a model that can do the task")
-    correct = int(scores.sum())
-    note = f"the intact model answers only {correct} examples right: {FEW_CORRECT} or more rank heads better"
-    return (note,) if correct < FEW_CORRECT else ()
-
-
-def too_low(scores: Float[np.ndarray, " example"], chance: float) -> str | None:
-    """Why a baseline is too low to find heads with (at chance, or too few right), or None."""
-    correct, n = round(float(scores.sum())), len(scores)
-    if correct < MIN_CORRECT:
-        return f"the intact model answers {correct} of {n} examples right, fewer than {MIN_CORRECT}"
-    if chance > 0 and binomtest(correct, n, chance, alternative="greater").pvalue > 0.05:
-        return f"the intact model scores {scores.mean():.3f} on {n} examples, no better than chance ({chance:.3f})"
-    return None

@@ -30,7 +30,7 @@ def plot_heads(ranking: HeadRanking, k: int = 5, ax: Axes | None = None) -> Axes
         ax = plt.subplots(figsize=_size(grid), layout="constrained")[1]
     limit = float(np.abs(ranking.importance).max()) or 1.0
     image = ax.imshow(ranking.importance, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="equal")
-    ax.figure.colorbar(image, ax=ax, label="importance (points of score)", shrink=0.8)
+    ax.figure.colorbar(image, ax=ax, label=f"importance ({ranking.unit})", shrink=0.8)
     for rank, head in enumerate(ranking.top(min(k, grid.size)), start=1):
         importance = ranking.importance[head.layer, head.head]
         if importance <= 0:

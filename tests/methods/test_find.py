@@ -1,13 +1,26 @@
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from cs_heads.analysis.confirm import confirm
-from cs_heads.methods.find import METHODS, BaselineTooLowError, find_heads
+from cs_heads.heads import Head
+from cs_heads.measure.baseline import BaselineTooLowError
+from cs_heads.methods.find import find_heads
+from cs_heads.methods.registry import METHODS
 from cs_heads.tasks import Task
 from tests.known_heads import WORKING, hopeless_records, own_answers, rows_run
+from tests.tiny import WORDS
 
 FEW = {"n_masks": 24, "density": 0.17}
+# Less than the default of each method, where that takes long.
+OPTIONS = {
+    "css": FEW,
+    "csb": FEW,
+    "chg": {"steps": 40, "batch_size": 10},
+    "contrastive": {"steps": 20, "batch_size": 5},
+    "mediation": {"n_pairs": 10},
+}
 
 
 @pytest.fixture
@@ -21,12 +34,72 @@ def answered(load_known):
     return Task.from_records(own_answers(load_known(), 130), "own answers")
 
 
-@pytest.mark.parametrize("method", METHODS)
+def options_of(method: str, task: Task) -> dict:
+    """What a method is given in these tests; what is to be forgotten is answers by lot."""
+    words = [f" {word}" for word in WORDS if word.isalpha()]
+    by_lot = [{"prompt": e.prompt, "target": words[i % len(words)]} for i, e in enumerate(task.examples)]
+    return OPTIONS.get(method, {}) | ({"forget": Task.from_records(by_lot)} if method == "contrastive" else {})
+
+
+# To first order a loud head may seem harmful, and what contrast leaves is no answer to one task alone.
+@pytest.mark.parametrize("method", [name for name in METHODS if name not in ("attribution", "contrastive")])
 def test_the_working_heads_of_a_model_are_found(model, answered, method):
-    ranking = find_heads(model, answered.split()[0], k=2, method=method, **FEW)
+    finding = answered.split()[0]
+    ranking = find_heads(model, finding, k=2, method=method, **options_of(method, finding))
     assert set(ranking.top(2)) == set(WORKING)
     assert ranking.method == method
-    assert (ranking.importance > 0.1).sum() == 2
+
+
+def test_attribution_sees_the_working_heads_and_no_others(model, answered):
+    importance = find_heads(model, answered.split()[0], k=2, method="attribution").importance
+    assert {Head(*index) for index in np.argwhere(importance).tolist()} == set(WORKING)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_ranking_says_where_it_comes_from_and_what_it_cost(model, answered, method):
+    finding = answered.split(40)[0]
+    ranking = find_heads(model, finding, k=2, method=method, **options_of(method, finding))
+    assert ranking.method == method
+    assert {"model", "task", "baseline", "cost", "seed", "k", "budget"} <= ranking.provenance.keys()
+    assert ranking.spent == sum(ranking.provenance["cost"].values())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_keeps_to_its_budget_and_names_the_least(model, answered, method):
+    """The rows the model runs, forward, and as many again backward, are never more than the budget."""
+    finding = answered.split(40)[0]
+    options = options_of(method, finding) | ({"n_masks": None} if method in ("css", "csb") else {})
+    with rows_run(model) as rows, pytest.raises(ValueError, match=r"budget must be [\d,]+ or more") as refused:
+        find_heads(model, finding, k=2, method=method, budget=41, **options)
+    assert rows == []
+    least = int(str(refused.value).split("be ")[1].split(" ")[0].replace(",", ""))
+    for budget in (least, least + 500):
+        with rows_run(model) as rows:
+            ranking = find_heads(model, finding, k=2, method=method, budget=budget, **options)
+        backwards = ranking.provenance["cost"]["backwards"]
+        # What masks have in common is measured once, and counted once.
+        assert sum(rows) + backwards <= ranking.spent <= budget
+    with pytest.raises(ValueError, match=f"budget must be {least:,} or more"):
+        find_heads(model, finding, k=2, method=method, budget=least - 1, **options)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_gives_the_same_ranking_for_the_same_seed(model, answered, method):
+    finding = answered.split(40)[0]
+    first, second = (
+        find_heads(model, finding, k=2, method=method, seed=3, **options_of(method, finding)) for _ in range(2)
+    )
+    assert first.importance.tobytes() == second.importance.tobytes()
+    assert first.provenance == second.provenance
+    assert first.provenance["seed"] == 3
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("progress", [True, False])
+def test_every_method_shows_a_bar_where_it_is_asked_to(model, answered, method, progress, capsys):
+    finding = answered.split(40)[0]
+    find_heads(model, finding, k=2, method=method, progress=progress, **options_of(method, finding))
+    assert bool(capsys.readouterr().err) is progress
 
 
 def test_the_cost_is_every_row_the_model_ran_the_intact_one_too(model, answered):
@@ -119,6 +192,10 @@ def test_a_whole_task_is_refused_with_the_remedy(model, answered):
     ("wrong", "message"),
     [
         ({"method": "guess"}, "method must be one of css, csb.*, got 'guess'"),
+        ({"k": 2, "method": "contrastive"}, "method 'contrastive' needs the option forget"),
+        ({"k": 2, "method": "greedy", "one_shot": True}, "method 'greedy' has no option one_shot"),
+        ({"k": 2, "method": "chg", "steps": 3}, "steps must be 20 or more, got 3"),
+        ({"k": 2, "budget": 65}, "budget must be 66 or more"),
         ({"k": 0}, r"k must be in 1\.\.6, half of the 12 heads of the grid, .*; got 0"),
         ({"k": 7}, r"k must be in 1\.\.6, half of the 12 heads of the grid, .*; got 7"),
         ({"k": 2, "density": 0.05}, r"density 0\.05 ablates no head: a mask of this grid has 12 heads"),

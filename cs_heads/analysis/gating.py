@@ -1,0 +1,115 @@
+"""What fitted gates are checked by: ablation in the order of their scores, their distribution, and mediation.
+
+The checks of Nam et al. (arXiv 2505.13737): figures 2, 3a and 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+from scipy.stats import ttest_ind
+
+from cs_heads.heads import Head, HeadLike
+from cs_heads.methods.gating.result import SCORES, HeadGates
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from cs_heads.measure.experiment import Experiment
+
+
+@dataclass(frozen=True, eq=False)
+class AblationCurve:
+    """What is left of a task as heads are ablated one after another in the order of one score.
+
+    ``score`` and ``logprob`` (nats per token of the target) are means over the examples, from the intact model on:
+    entry i has the first i heads of ``heads`` off.
+    """
+
+    by: str
+    heads: tuple[Head, ...]
+    score: Float[np.ndarray, " n_off"]
+    logprob: Float[np.ndarray, " n_off"]
+
+
+def ablation_curves(experiment: Experiment, gates: HeadGates, n_heads: int | None = None) -> tuple[AblationCurve, ...]:
+    """Ablate the first 1, 2, ..., ``n_heads`` heads by mean facilitation, irrelevance and interference.
+
+    Facilitating heads should cost most, irrelevant ones little, and interfering ones nothing or less
+    (their figure 2). Give an experiment on unseen examples: ``Experiment(model, task.held_out)``. Costs
+    at most ``3 * n_heads + 1`` evaluations (``n_heads`` None: half of the grid). Gates of another grid, or
+    an ``n_heads`` outside the grid, raise ``ValueError``.
+    """
+    grid = experiment.grid
+    if gates.free.shape[1:] != grid.shape:
+        raise ValueError(f"gates must be of the grid {grid.shape} of the experiment, got {gates.free.shape[1:]}")
+    n_heads = max(1, grid.size // 2) if n_heads is None else n_heads
+    if not 1 <= n_heads <= grid.size:
+        raise ValueError(f"n_heads must be in 1..{grid.size}, the heads of the grid; got {n_heads}")
+    curves = []
+    for name in SCORES:
+        order = np.argsort(-gates.score(name).mean(axis=0).ravel(), kind="stable")[:n_heads]
+        heads = tuple(grid.head(int(index)) for index in order)
+        masks = np.stack([grid.mask(heads[:n]) for n in range(n_heads + 1)])
+        curves.append(
+            AblationCurve(name, heads, experiment(masks).mean(axis=1), experiment.logprob(masks).mean(axis=1))
+        )
+    return tuple(curves)
+
+
+def score_distribution(gates: HeadGates, bins: int = 10) -> pd.DataFrame:
+    """Share of heads by bin of each score, all seeds together: one row a bin (their figure 3a).
+
+    The column is the score, the index the middle of the bin; each column sums to 1.
+    """
+    import pandas as pd
+
+    edges = np.linspace(0, 1, bins + 1)
+    shares = {name: np.histogram(gates.score(name), bins=edges)[0] / gates.free.size for name in SCORES}
+    return pd.DataFrame(shares, index=pd.Index((edges[:-1] + edges[1:]) / 2, name="score"))
+
+
+@dataclass(frozen=True)
+class GroupTest:
+    """Whether some heads have a higher score than all others: means, Welch's t and its one-sided p."""
+
+    by: str
+    n_inside: int
+    n_outside: int
+    inside: float
+    outside: float
+    t: float
+    p: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.by} {self.inside:.3f} in {self.n_inside} heads, {self.outside:.3f} in the other {self.n_outside}: "
+            f"t = {self.t:.2f}, p = {self.p:.2g}"
+        )
+
+
+def score_of_heads(gates: HeadGates, heads: Iterable[HeadLike], by: str = "facilitation") -> GroupTest:
+    """Hold a score of some heads against that of all others, by Welch's t-test, one-sided.
+
+    With the heads that mediation finds (``Mediation.heads()``) it is their figure 4: heads that mediate
+    should facilitate. A score is the mean over seeds. Fewer than two heads on either side raise ``ValueError``.
+    """
+    grid = gates.ranking().grid
+    inside = grid.mask(heads)
+    if not 2 <= inside.sum() <= grid.size - 2:
+        raise ValueError(f"heads must be 2..{grid.size - 2} of the {grid.size} of the grid, got {inside.sum()}")
+    score = gates.score(by).mean(axis=0)
+    test = ttest_ind(score[inside], score[~inside], equal_var=False, alternative="greater")
+    return GroupTest(
+        by=by,
+        n_inside=int(inside.sum()),
+        n_outside=int((~inside).sum()),
+        inside=float(score[inside].mean()),
+        outside=float(score[~inside].mean()),
+        t=float(test.statistic),
+        p=float(test.pvalue),
+    )

@@ -1,0 +1,106 @@
+"""Gradients in the gates of a frozen model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from einops import rearrange
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from cs_heads.lens.batches import run_in_batches
+from cs_heads.lens.gates import hooked
+from cs_heads.lens.model import device_of, evaluating, hook_names
+from cs_heads.lens.score import Tokens, logits_at, pad
+
+GRADIENT_TOKENS = {"cpu": 1024, "cuda": 32_768}
+"""Padded tokens of one forward and backward pass to begin with, by device."""
+
+
+@contextmanager
+def differentiable(model: Any) -> Iterator[None]:
+    """Run the model without dropout, its weights frozen and gradients on; all is as before at the end."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for parameter in trained:
+        parameter.requires_grad_(False)
+    try:
+        with evaluating(model), torch.enable_grad():
+            yield
+    finally:
+        for parameter in trained:
+            parameter.requires_grad_(True)
+
+
+def gate_gradients(
+    model: Any,
+    prompts: Sequence[Tokens],
+    targets: Sequence[Tokens],
+    gates: Float[Tensor, "batch layer head"],
+    batch_tokens: int | None = None,
+) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch layer head"]]:
+    """Per row: the mean negative log-probability of the target (nats per token), and its gradient in the row's gates.
+
+    Gates may be float32 where the weights are bfloat16: z is then multiplied in float32. Rows are independent,
+    so one backward pass gives every row its own gradient. Both results lie where ``gates`` lie. An
+    empty prompt or target raises ``ValueError``.
+    """
+    for name, rows in (("prompts", prompts), ("targets", targets)):
+        if len(rows) != len(gates) or not all(map(len, rows)):
+            raise ValueError(f"{name} must hold one or more tokens for each of {len(gates)} rows of gates")
+    nll = gates.new_zeros(len(gates))
+    gradient = torch.zeros_like(gates)
+    device = device_of(model)
+
+    def run(batch: Int[np.ndarray, " n"]) -> None:
+        leaf = gates[batch].detach().to(device).requires_grad_()
+        with hooked(model, gate_hooks(model, leaf)):
+            loss = target_nll(model, [prompts[i] for i in batch], [targets[i] for i in batch])
+        nll[batch] = loss.detach().to(nll)
+        gradient[batch] = torch.autograd.grad(loss.sum(), leaf)[0].to(gradient)
+
+    lengths = [len(prompt) + len(target) - 1 for prompt, target in zip(prompts, targets, strict=True)]
+    with differentiable(model):
+        run_in_batches(lengths, batch_tokens or GRADIENT_TOKENS.get(device.type, 4096), run)
+    return nll, gradient
+
+
+def gate_hooks(model: Any, gates: Float[Tensor, "batch layer head"]) -> dict[str, Callable[..., Tensor]]:
+    """Hooks on the ``hook_z`` of every layer, also where all gates are 1: such a gate has a gradient too."""
+
+    def hook_of(layer: int) -> Callable[..., Tensor]:
+        def gate(z: Float[Tensor, "batch pos head d_head"], hook: Any) -> Float[Tensor, "batch pos head d_head"]:
+            # Half-precision z and float32 gates multiply in float32.
+            return (z * rearrange(gates[:, layer], "batch head -> batch 1 head 1")).to(z.dtype)
+
+        return gate
+
+    return {name: hook_of(layer) for layer, name in enumerate(hook_names(model))}
+
+
+def target_nll(model: Any, prompts: Sequence[Tokens], targets: Sequence[Tokens]) -> Float[Tensor, " batch"]:
+    """Mean negative log-probability of each row's target (nats per token), in float32, one forward."""
+    device = device_of(model)
+    tokens, attention_mask, _ = pad(
+        [[*prompt, *target[:-1]] for prompt, target in zip(prompts, targets, strict=True)], "right"
+    )
+    lengths = torch.tensor([len(target) for target in targets])
+    row = torch.repeat_interleave(torch.arange(len(targets)), lengths)
+    step = torch.cat([torch.arange(n) for n in lengths])
+    first = torch.tensor([len(prompt) - 1 for prompt in prompts])
+    logits = logits_at(
+        model,
+        tokens.to(device),
+        attention_mask.to(device),
+        row=row.to(device),
+        position=(first[row] + step).to(device),
+        gates=None,
+    )
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    wanted = torch.tensor([token for target in targets for token in target], device=logits.device)
+    nll = logits.logsumexp(dim=1) - logits.gather(1, wanted[:, None])[:, 0]
+    summed = nll.new_zeros(len(targets)).index_add(0, row.to(logits.device), nll)
+    return summed / lengths.to(logits.device)

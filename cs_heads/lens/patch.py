@@ -1,0 +1,153 @@
+"""Recording z at chosen positions of one prompt, and mixing it into another prompt's run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from einops import rearrange
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from cs_heads.heads import HeadGrid
+from cs_heads.lens.batches import run_in_batches
+from cs_heads.lens.differentiate import differentiable
+from cs_heads.lens.gates import hooked
+from cs_heads.lens.model import device_of, evaluating, hook_names
+from cs_heads.lens.points import PatchPoint
+from cs_heads.lens.score import Tokens, logits_at, pad
+
+PATCH_TOKENS = {"cpu": 4096, "cuda": 65_536}
+"""Padded tokens of one forward pass to begin with, by device."""
+
+
+def record_z(
+    model: Any, points: Sequence[PatchPoint], batch_tokens: int | None = None
+) -> Float[Tensor, "pair point layer head d_head"]:
+    """Each head's z at the positions of each prompt. One forward a prompt."""
+    names = hook_names(model)
+    found: list[Tensor | None] = [None] * len(points)
+
+    def run(batch: Int[np.ndarray, " n"]) -> None:
+        kept: list[Tensor] = []
+
+        def keep(z: Float[Tensor, "batch pos head d_head"], hook: Any) -> Float[Tensor, "batch pos head d_head"]:
+            kept.append(z[rows[:, None], places].clone())
+            return z
+
+        rows = torch.arange(len(batch), device=device_of(model))
+        places = torch.tensor([points[i].positions for i in batch], device=rows.device)
+        with hooked(model, dict.fromkeys(names, keep)):
+            _last_logits(model, [points[i].prompt for i in batch])
+        for place, z in zip(batch, torch.stack(kept, dim=2), strict=True):
+            found[place] = z
+
+    with evaluating(model):
+        run_in_batches([len(point.prompt) for point in points], _limit(model, batch_tokens), run)
+    return torch.stack([z for z in found if z is not None])
+
+
+def patched_effects(
+    model: Any,
+    points: Sequence[PatchPoint],
+    source: Float[Tensor, "pair point layer head d_head"],
+    pair: Int[np.ndarray, " row"],
+    strength: Float[Tensor, "row layer head"],
+    *,
+    batch_tokens: int | None = None,
+    progress: Callable[[int], Any] = lambda _: None,
+) -> Float[np.ndarray, " row"]:
+    """The measure of each row's answers (see ``PatchPoint``) with z moved towards ``source`` in some heads.
+
+    Row r runs the prompt of ``points[pair[r]]``; at its positions each head's z becomes
+    ``z + strength * (source - z)``: strength 1 patches the head, 0 leaves it. One forward a row;
+    ``progress`` is told of the rows done.
+    """
+    measured = np.empty(len(pair))
+
+    def run(batch: Int[np.ndarray, " n"]) -> None:
+        chosen = [points[i] for i in pair[batch]]
+        with patched(model, chosen, source[pair[batch]], strength[batch]):
+            measured[batch] = _measure(model, chosen).double().cpu()
+        progress(len(batch))
+
+    with evaluating(model):
+        run_in_batches([len(points[i].prompt) for i in pair], _limit(model, batch_tokens), run)
+    return measured
+
+
+def patch_gradients(
+    model: Any,
+    points: Sequence[PatchPoint],
+    source: Float[Tensor, "pair point layer head d_head"],
+    batch_tokens: int | None = None,
+) -> Float[Tensor, "pair layer head"]:
+    """Derivative of each pair's measure in the strength of every head's patch, where nothing is patched.
+
+    One forward and one backward pass a pair: the first-order estimate of patching each head by itself.
+    """
+    gradient = torch.zeros(len(points), *HeadGrid.from_model(model).shape)
+
+    def run(batch: Int[np.ndarray, " n"]) -> None:
+        chosen = [points[i] for i in batch]
+        strength = torch.zeros(len(batch), *gradient.shape[1:], device=device_of(model), requires_grad=True)
+        with patched(model, chosen, source[batch], strength):
+            total = _measure(model, chosen).sum()
+        gradient[batch] = torch.autograd.grad(total, strength)[0].to(gradient)
+
+    with differentiable(model):
+        run_in_batches([len(point.prompt) for point in points], _limit(model, batch_tokens) // 4, run)
+    return gradient
+
+
+@contextmanager
+def patched(
+    model: Any,
+    points: Sequence[PatchPoint],
+    source: Float[Tensor, "batch point layer head d_head"],
+    strength: Float[Tensor, "batch layer head"],
+) -> Iterator[None]:
+    """Mix ``source`` into z at each row's positions inside the ``with`` block; layers of strength 0 are not hooked."""
+    rows = torch.arange(len(points), device=device_of(model))
+    places = torch.tensor([point.positions for point in points], device=rows.device)
+    wanted = strength.requires_grad | (strength != 0).any(dim=2).any(dim=0).cpu()
+
+    def hook_of(layer: int) -> Callable[..., Tensor]:
+        def mix(z: Float[Tensor, "batch pos head d_head"], hook: Any) -> Float[Tensor, "batch pos head d_head"]:
+            here = z[rows[:, None], places]
+            share = rearrange(strength[:, layer].to(rows.device), "batch head -> batch 1 head 1")
+            moved = here + share * (source[:, :, layer].to(here) - here)
+            return z.index_put((rows[:, None], places), moved.to(z.dtype))
+
+        return mix
+
+    with hooked(model, {name: hook_of(layer) for layer, name in enumerate(hook_names(model)) if wanted[layer]}):
+        yield
+
+
+def _measure(model: Any, points: Sequence[PatchPoint]) -> Float[Tensor, " batch"]:
+    logits = _last_logits(model, [point.prompt for point in points])
+    logprob = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=1)
+    answers = torch.tensor([point.answers for point in points], device=logits.device)
+    of_answers = logprob.gather(1, answers)
+    return of_answers[:, 0].exp() if answers.shape[1] == 1 else of_answers[:, 0] - of_answers[:, 1]
+
+
+def _last_logits(model: Any, prompts: Sequence[Tokens]) -> Float[Tensor, "batch vocab"]:
+    tokens, attention_mask, _ = pad(prompts, "right")
+    device = device_of(model)
+    return logits_at(
+        model,
+        tokens.to(device),
+        attention_mask.to(device),
+        row=torch.arange(len(prompts), device=device),
+        position=torch.tensor([len(prompt) - 1 for prompt in prompts], device=device),
+        gates=None,
+    )
+
+
+def _limit(model: Any, batch_tokens: int | None) -> int:
+    return batch_tokens or PATCH_TOKENS.get(device_of(model).type, 16_384)

@@ -1,0 +1,48 @@
+"""Places in a prompt, as tokens: where z is recorded or replaced, and which token answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cs_heads.lens.tokens import encode_example
+
+
+@dataclass(frozen=True)
+class PatchPoint:
+    """A prompt, the positions in it where z is recorded or replaced, and the tokens that may answer it.
+
+    One answer: the effect is measured on its probability. Two: on the log-probability of the first
+    minus that of the second (nats), which is the difference of their logits.
+    """
+
+    prompt: tuple[int, ...]
+    positions: tuple[int, ...]
+    answers: tuple[int, ...]
+
+
+def encode_point(
+    tokenizer: Any, prompt: str, answers: Sequence[str], ends: Sequence[int] = (), prepend_bos: bool | None = None
+) -> PatchPoint:
+    """Tokenise a prompt and the first token of each answer; ``ends`` are places as numbers of characters.
+
+    A place is the last token of the text up to there; without any it is the last token of the prompt.
+    Raises ``ValueError`` where answers begin with the same token, or where a place lies inside a token.
+    """
+    encoded = encode_example(tokenizer, prompt, answers, prepend_bos)
+    first = tuple(continuation[0] for continuation in encoded.continuations)
+    if len(set(first)) < len(first):
+        raise ValueError(f"answers {', '.join(map(repr, answers))} begin with the same token to this tokenizer")
+    if not ends:
+        return PatchPoint(encoded.prompt, (len(encoded.prompt) - 1,), first)
+    return PatchPoint(encoded.prompt, tuple(_place(tokenizer, prompt, end, encoded.prompt) for end in ends), first)
+
+
+def _place(tokenizer: Any, prompt: str, end: int, tokens: tuple[int, ...]) -> int:
+    until = list(tokenizer(prompt[:end], add_special_tokens=False)["input_ids"])
+    # The prompt may have a beginning-of-sequence token before its text.
+    for before in (0, 1):
+        if until and list(tokens[before : before + len(until)]) == until:
+            return before + len(until) - 1
+    raise ValueError(f"place {end} of prompt {prompt[:60]!r} lies inside a token ({prompt[max(0, end - 10) : end]!r})")

@@ -1,0 +1,60 @@
+"""Whether a model does a task well enough for a head to be missed, and the sizes a search needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+from scipy.stats import binomtest
+
+from cs_heads.tasks import Task
+
+if TYPE_CHECKING:
+    from cs_heads.measure.experiment import Experiment
+
+MIN_CORRECT = 20
+FEW_CORRECT = 60
+
+
+class BaselineTooLowError(ValueError):
+    """The intact model cannot do the task well enough for any head to be missed."""
+
+
+def check_size(task: Task) -> None:
+    """Raise ``ValueError`` where a side of a task is too small to say anything."""
+    if len(task) < MIN_CORRECT:
+        raise ValueError(
+            f"task {task.name!r} has {len(task)} {task.role} examples; {MIN_CORRECT} or more are needed on each side: "
+            "add examples"
+        )
+
+
+def check_k(k: int, n_heads: int) -> None:
+    """Raise ``ValueError`` unless ``k`` heads leave as many others to compare them with."""
+    if k != int(k) or not 1 <= k <= n_heads // 2:
+        raise ValueError(
+            f"k must be in 1..{n_heads // 2}, half of the {n_heads} heads of the grid, so that as many random "
+            f"heads are left to compare with; got {k}"
+        )
+
+
+def check_baseline(experiment: Experiment) -> tuple[str, ...]:
+    """A note where the intact model answers few examples right; raises ``BaselineTooLowError`` where too few."""
+    scores = experiment.baseline()
+    reason = too_low(scores, experiment.task.chance)
+    if reason:
+        raise BaselineTooLowError(f"task {experiment.task.name!r}: {reason}; use a model that can do the task")
+    correct = int(scores.sum())
+    note = f"the intact model answers only {correct} examples right: {FEW_CORRECT} or more rank heads better"
+    return (note,) if correct < FEW_CORRECT else ()
+
+
+def too_low(scores: Float[np.ndarray, " example"], chance: float) -> str | None:
+    """Why a baseline is too low to find heads with (at chance, or too few right), or None."""
+    correct, n = round(float(scores.sum())), len(scores)
+    if correct < MIN_CORRECT:
+        return f"the intact model answers {correct} of {n} examples right, fewer than {MIN_CORRECT}"
+    if chance > 0 and binomtest(correct, n, chance, alternative="greater").pvalue > 0.05:
+        return f"the intact model scores {scores.mean():.3f} on {n} examples, no better than chance ({chance:.3f})"
+    return None

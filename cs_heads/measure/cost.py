@@ -1,0 +1,56 @@
+"""What a call costs and may cost, in example-evaluations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Forward and backward passes of single examples.
+
+    A backward pass counts as one more example-evaluation: the weights are frozen, so it computes the
+    gradients of the activations alone, which takes as many multiplications as the forward pass.
+
+    >>> Cost(forwards=100, backwards=100).spent
+    200
+    """
+
+    forwards: int
+    backwards: int = 0
+
+    @property
+    def spent(self) -> int:
+        """The cost in example-evaluations."""
+        return self.forwards + self.backwards
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.forwards + other.forwards, self.backwards + other.backwards)
+
+    def to_dict(self) -> dict[str, int]:
+        """JSON-ready: ``{"forwards", "backwards"}``."""
+        return {"forwards": self.forwards, "backwards": self.backwards}
+
+
+class BudgetTooSmallError(ValueError):
+    """A budget does not cover the least that a call needs; ``least`` is what would."""
+
+    def __init__(self, budget: int, least: int, why: str) -> None:
+        super().__init__(f"budget must be {least:,} or more example-evaluations ({why}), got {budget:,}")
+        self.budget, self.least, self.why = budget, least, why
+
+    def beside(self, spent: int) -> BudgetTooSmallError:
+        """The same refusal where ``spent`` example-evaluations of the budget go to the intact model."""
+        return BudgetTooSmallError(self.budget + spent, self.least + spent, f"{self.why}; the intact model: {spent:,}")
+
+
+def check_budget(budget: int | None, least: int, why: str) -> None:
+    """Raise ``BudgetTooSmallError`` where a budget is below ``least``; None is no limit.
+
+    >>> check_budget(100, least=128, why="128 heads, one example each")
+    Traceback (most recent call last):
+    ...
+    cs_heads.measure.cost.BudgetTooSmallError: budget must be 128 or more example-evaluations (128 heads, ...), got 100
+    """
+    if budget is not None and budget < least:
+        raise BudgetTooSmallError(budget, least, why)

@@ -1,0 +1,193 @@
+"""Adam on the logits of many sets of gates at once; each set has its own examples and its own penalty."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from einops import rearrange
+from jaxtyping import Float, Int
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from cs_heads.lens.differentiate import gate_gradients
+from cs_heads.lens.model import device_of, dtype_of
+from cs_heads.measure.answers import Answers
+from cs_heads.measure.cost import Cost, check_budget
+from cs_heads.measure.experiment import Experiment
+
+CLIP = 4.0
+"""Beyond this a gate's logit is not pushed any further by the penalty."""
+FREE_RATES, SIGNED_RATES = (0.1, 0.01), (0.5, 0.1)
+"""Learning rates at the first and the last step, linear between: without and with a penalty."""
+MAX_GAIN = 5.0
+"""Nats beyond which contrastive gating wins nothing more on a pair of examples."""
+MIN_STEPS = 20
+_POINTS = 50
+
+Gates = Float[Tensor, "fit layer head"]
+Objective = Callable[[Gates, Int[np.ndarray, "fit row"]], tuple[Float[Tensor, " fit"], Gates]]
+"""Gates and the examples of each fit → its loss, and the gradient of that in its gates."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much fitting is asked for."""
+
+    n_seeds: int
+    steps: int
+    batch_size: int
+    strength: float
+
+    def __post_init__(self) -> None:
+        for name, least in (("n_seeds", 1), ("steps", MIN_STEPS), ("batch_size", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be {least} or more, got {getattr(self, name)}")
+        if self.strength <= 0:
+            raise ValueError(f"strength must be positive, got {self.strength}")
+
+    def within(self, budget: int | None, n_examples: int, phases: int, sides: int) -> tuple[Plan, tuple[str, ...]]:
+        """The plan on this many examples with its steps cut to the budget, and a note where they were."""
+        plan = replace(self, batch_size=min(self.batch_size, n_examples))
+        # A forward and a backward pass of every row; the intact run comes first.
+        a_step = 2 * phases * sides * plan.n_seeds * plan.batch_size
+        check_budget(
+            budget,
+            n_examples + MIN_STEPS * a_step,
+            f"the intact model: {n_examples}; {MIN_STEPS} steps in each of {phases} phases: {MIN_STEPS * a_step:,}",
+        )
+        if budget is None or n_examples + plan.steps * a_step <= budget:
+            return plan, ()
+        steps = (budget - n_examples) // a_step
+        note = f"the budget covers {steps} of {plan.steps} steps in each phase: gates may not have settled"
+        return replace(plan, steps=steps), (note,)
+
+    def cost(self, n_examples: int, phases: int, sides: int) -> Cost:
+        """What the whole fit costs, the intact run of ``n_examples`` included."""
+        rows = phases * sides * self.n_seeds * self.steps * self.batch_size
+        return Cost(forwards=n_examples + rows, backwards=rows)
+
+    def bar(self, progress: bool | None, phases: int) -> Any:
+        """A progress bar over the steps of all phases; signs that run together are phases of their own."""
+        disable = None if progress is None else not progress
+        return tqdm(total=phases * self.steps, unit="step", disable=disable)
+
+    def provenance(self, experiment: Experiment, seed: int) -> dict[str, Any]:
+        """The experiment's, with this plan."""
+        baseline = float(experiment.baseline().mean())
+        return {**experiment.provenance(), "baseline": baseline, "gating": asdict(self), "seed": seed}
+
+
+@dataclass(frozen=True, eq=False)
+class Path:
+    """Where a descent ended and how it went, by fit."""
+
+    logits: Gates
+    losses: Float[np.ndarray, "fit step"]
+    trajectory: Float[np.ndarray, "fit point layer head"]
+    at: Int[np.ndarray, " point"]
+
+    @property
+    def gates(self) -> Float[np.ndarray, "fit layer head"]:
+        """The last gates."""
+        return self.trajectory[:, -1]
+
+    def part(self, fits: slice) -> Path:
+        """Some of the fits."""
+        return Path(self.logits[fits], self.losses[fits], self.trajectory[fits], self.at)
+
+
+class Descent:
+    """Fits gates phase after phase; every seed draws its examples from its own generator."""
+
+    def __init__(
+        self, objective: Objective, seeds: Sequence[np.random.Generator], n_examples: int, plan: Plan, bar: Any
+    ) -> None:
+        self.objective, self.seeds, self.n_examples, self.plan, self.bar = objective, seeds, n_examples, plan, bar
+        self.at = np.unique(np.linspace(0, plan.steps, _POINTS + 1).round().astype(int))
+
+    def __call__(self, logits: Gates, rates: tuple[float, float], penalties: Sequence[float]) -> Path:
+        """Descend from ``logits``, the seeds' fits under the first penalty first, then those under the next.
+
+        The loss of a fit is its objective less its penalty times the mean over heads of the clipped
+        logits. Fits under different penalties see the same examples at the same step. Starts beyond ±4 are
+        taken back to it: from outside the penalty could never move a gate that the loss does not.
+        """
+        steps, blocks = self.plan.steps, len(penalties)
+        logits = logits.clamp(-CLIP, CLIP).requires_grad_()
+        penalty = torch.tensor(penalties).repeat_interleave(len(self.seeds)).to(logits)
+        adam = torch.optim.Adam([logits])
+        losses = np.empty((len(logits), steps))
+        trajectory = [_gates(logits)]
+        for step, rate in enumerate(np.linspace(*rates, steps)):
+            drawn = np.stack([rng.permutation(self.n_examples)[: self.plan.batch_size] for rng in self.seeds])
+            gates = logits.sigmoid()
+            loss, gradient = self.objective(gates.detach(), np.tile(drawn, (blocks, 1)))
+            pull = (penalty * logits.clamp(-CLIP, CLIP).mean(dim=(1, 2))).sum()
+            adam.param_groups[0]["lr"] = float(rate)
+            adam.zero_grad()
+            ((gates * gradient).sum() - pull).backward()
+            adam.step()
+            losses[:, step] = loss.cpu().numpy()
+            if step + 1 in self.at:
+                trajectory.append(_gates(logits))
+            self.bar.update(blocks)
+        return Path(logits.detach(), losses, np.stack(trajectory, axis=1), self.at)
+
+
+def start_of(experiment: Experiment, seeds: Sequence[np.random.Generator]) -> Gates:
+    """The logits of gates uniform in (0, 1), one set a seed; float32, or float64 where the weights are."""
+    gates = np.stack([rng.uniform(1e-6, 1 - 1e-6, size=experiment.grid.shape) for rng in seeds])
+    dtype = torch.promote_types(dtype_of(experiment.model), torch.float32)
+    return torch.from_numpy(np.log(gates / (1 - gates))).to(device_of(experiment.model), dtype)
+
+
+def target_loss(experiment: Experiment, batch_tokens: int | None) -> Objective:
+    """The mean over a fit's examples of the target's negative log-probability, nats per token."""
+    each = _each_loss(experiment, batch_tokens)
+
+    def objective(gates: Gates, examples: Int[np.ndarray, "fit row"]) -> tuple[Float[Tensor, " fit"], Gates]:
+        nll, gradient = each(gates, examples)
+        return nll.mean(dim=1), gradient.mean(dim=1)
+
+    return objective
+
+
+def contrast(retained: Experiment, forgotten: Experiment, batch_tokens: int | None) -> Objective:
+    """The mean over pairs of log P(forgotten) - log P(retained), from -5 nats up; flat below."""
+    retain, forget = _each_loss(retained, batch_tokens), _each_loss(forgotten, batch_tokens)
+
+    def objective(gates: Gates, examples: Int[np.ndarray, "fit row"]) -> tuple[Float[Tensor, " fit"], Gates]:
+        (kept, kept_gradient), (lost, lost_gradient) = retain(gates, examples), forget(gates, examples)
+        difference = kept - lost
+        open_pairs = rearrange(difference > -MAX_GAIN, "fit row -> fit row 1 1")
+        gradient = (kept_gradient - lost_gradient) * open_pairs
+        return difference.clamp(min=-MAX_GAIN).mean(dim=1), gradient.mean(dim=1)
+
+    return objective
+
+
+def _each_loss(
+    experiment: Experiment, batch_tokens: int | None
+) -> Callable[
+    [Gates, Int[np.ndarray, "fit row"]], tuple[Float[Tensor, "fit row"], Float[Tensor, "fit row layer head"]]
+]:
+    answers = Answers.of(experiment)
+
+    def each(
+        gates: Gates, examples: Int[np.ndarray, "fit row"]
+    ) -> tuple[Float[Tensor, "fit row"], Float[Tensor, "fit row layer head"]]:
+        n = examples.shape[1]
+        drawn = answers.take(examples.ravel())
+        rows = gates.repeat_interleave(n, dim=0)
+        nll, gradient = gate_gradients(experiment.model, drawn.prompts, drawn.targets, rows, batch_tokens)
+        return rearrange(nll, "(fit row) -> fit row", row=n), rearrange(gradient, "(fit row) l h -> fit row l h", row=n)
+
+    return each
+
+
+def _gates(logits: Gates) -> Float[np.ndarray, "fit layer head"]:
+    return logits.detach().sigmoid().double().cpu().numpy()

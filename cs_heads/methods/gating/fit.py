@@ -1,0 +1,128 @@
+"""Fitting gates to a task, and to a task against another."""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from cs_heads.measure.baseline import check_baseline
+from cs_heads.measure.experiment import Experiment
+from cs_heads.methods.gating.descent import FREE_RATES, SIGNED_RATES, Descent, Plan, contrast, start_of, target_loss
+from cs_heads.methods.gating.result import HeadGates
+from cs_heads.ranking import HeadRanking
+from cs_heads.tasks import Task
+
+
+def fit_gates(
+    model: Any,
+    task: Task,
+    *,
+    n_seeds: int = 1,
+    steps: int = 500,
+    batch_size: int = 64,
+    strength: float = 0.1,
+    budget: int | None = None,
+    seed: int = 0,
+    progress: bool | None = None,
+    batch_tokens: int | None = None,
+    prepend_bos: bool | None = None,
+) -> HeadGates:
+    """Fit a gate to every head by Adam on the logits of the gates, with the paper's schedule.
+
+    From gates uniform in (0, 1), ``steps`` steps on the target's mean negative log-probability (nats per
+    token) alone; from there two fits of ``steps`` steps with the penalty ``- λ · mean over heads of clip(logit
+    gate, ±4)``, λ = ``strength`` (G⁺) and ``-strength`` (G⁻); each phase starts inside ±4. Each step sees
+    ``batch_size`` examples of the task, drawn anew. Seed number i is ``seed + i``, with its own start and its
+    own draws: it fits the same gates by itself, to rounding. All seeds, and both signs, share forward passes
+    of ``batch_tokens`` tokens.
+
+    Costs the intact run and ``3 * n_seeds * steps * batch_size`` forward and as many backward passes of one
+    example. A ``budget`` shortens all phases alike, to 20 steps at least. A wrong number, a budget below
+    that, or a baseline that is too low raises ``ValueError``.
+    """
+    plan = Plan(n_seeds, steps, batch_size, strength)
+    experiment = Experiment(model, task, progress=progress, batch_tokens=batch_tokens, prepend_bos=prepend_bos)
+    plan, notes = plan.within(budget, experiment.n_examples, phases=3, sides=1)
+    notes = (*check_baseline(experiment), *notes)
+    objective = target_loss(experiment, batch_tokens)
+    seeds = [np.random.default_rng(seed + i) for i in range(n_seeds)]
+    with plan.bar(progress, phases=3) as bar:
+        descend = Descent(objective, seeds, experiment.n_examples, plan, bar)
+        free = descend(start_of(experiment, seeds), FREE_RATES, [0.0])
+        signed = descend(free.logits.repeat(2, 1, 1), SIGNED_RATES, [strength, -strength])
+    plus, minus = signed.part(slice(None, n_seeds)), signed.part(slice(n_seeds, None))
+    return HeadGates(
+        free=free.gates,
+        plus=plus.gates,
+        minus=minus.gates,
+        losses=np.stack([free.losses, plus.losses, minus.losses]),
+        trajectory=np.stack([free.trajectory, plus.trajectory, minus.trajectory]),
+        at=free.at,
+        cost=plan.cost(experiment.n_examples, phases=3, sides=1),
+        provenance=plan.provenance(experiment, seed),
+        notes=notes,
+    )
+
+
+# Without `assigned` it keeps its own name and docstring, and takes the signature alone.
+@wraps(fit_gates, assigned=())
+def causal_head_gating(*arguments: Any, **settings: Any) -> HeadRanking:
+    """The ranking of ``fit_gates``, with the arguments of that."""
+    return fit_gates(*arguments, **settings).ranking()
+
+
+def contrastive_gating(
+    model: Any,
+    task: Task,
+    *,
+    forget: Task,
+    n_seeds: int = 1,
+    steps: int = 500,
+    batch_size: int = 64,
+    strength: float = 0.1,
+    budget: int | None = None,
+    seed: int = 0,
+    progress: bool | None = None,
+    batch_tokens: int | None = None,
+    prepend_bos: bool | None = None,
+) -> HeadRanking:
+    """Rank heads that ``task`` needs and ``forget`` does not: gates that retain one variant and forget the other.
+
+    Minimises the mean over pairs of ``max(log P(forget) - log P(task), -5)``, less λ times the *sum* over
+    heads of ``clip(logit gate, ±4)`` with λ = ``-strength``, after as many steps without that penalty;
+    log-probabilities are means over the target's tokens. Example i of ``forget`` is the pair of example i
+    of ``task``, so both have as many. Importance is the mean gate over the seeds: what is left open is
+    what the retained variant rests on. Otherwise as ``fit_gates``; costs the intact run and
+    ``4 * n_seeds * steps * batch_size`` forward and as many backward passes.
+    """
+    plan = Plan(n_seeds, steps, batch_size, strength)
+    settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
+    experiment = Experiment(model, task, **settings)
+    if len(forget) != len(task):
+        raise ValueError(f"forget must be a task of {len(task)} examples, the pairs of those of {task.name!r}")
+    other = Experiment(experiment.model, forget, **settings)
+    plan, notes = plan.within(budget, experiment.n_examples, phases=2, sides=2)
+    notes = (*check_baseline(experiment), *notes)
+    objective = contrast(experiment, other, batch_tokens)
+    seeds = [np.random.default_rng(seed + i) for i in range(n_seeds)]
+    with plan.bar(progress, phases=2) as bar:
+        descend = Descent(objective, seeds, experiment.n_examples, plan, bar)
+        free = descend(start_of(experiment, seeds), FREE_RATES, [0.0])
+        shut = descend(free.logits, SIGNED_RATES, [-strength * experiment.grid.size])
+    cost = plan.cost(experiment.n_examples, phases=2, sides=2)
+    return HeadRanking(
+        method="contrastive",
+        importance=shut.gates.mean(axis=0),
+        spent=cost.spent,
+        interval=np.stack([shut.gates.min(axis=0), shut.gates.max(axis=0)], axis=-1),
+        frequency=(shut.gates > 0.5).mean(axis=0),
+        provenance={
+            **plan.provenance(experiment, seed),
+            "forget": other.provenance()["task"],
+            "cost": cost.to_dict(),
+        },
+        notes=notes,
+        unit="gate",
+    )

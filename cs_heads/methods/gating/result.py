@@ -1,0 +1,91 @@
+"""Fitted gates, and what they say of each head."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from cs_heads.measure.cost import Cost
+from cs_heads.ranking import HeadRanking
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Score = Literal["facilitation", "irrelevance", "interference"]
+SCORES: tuple[Score, ...] = ("facilitation", "irrelevance", "interference")
+PHASES = ("free", "plus", "minus")
+
+
+@dataclass(frozen=True, eq=False)
+class HeadGates:
+    """Fitted gates of every seed, and how they came about.
+
+    ``free`` are the gates fitted to the loss alone, ``plus`` (G⁺) those pushed open and ``minus`` (G⁻) those
+    pushed shut from there. ``losses`` is the mean negative log-probability of the target (nats per
+    token) on each step's batch; ``trajectory`` the gates at the steps ``at``; phases are in the order of ``PHASES``.
+    """
+
+    free: Float[np.ndarray, "seed layer head"]
+    plus: Float[np.ndarray, "seed layer head"]
+    minus: Float[np.ndarray, "seed layer head"]
+    losses: Float[np.ndarray, "phase seed step"]
+    trajectory: Float[np.ndarray, "phase seed point layer head"]
+    at: Int[np.ndarray, " point"]
+    cost: Cost
+    provenance: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def score(self, name: str) -> Float[np.ndarray, "seed layer head"]:
+        """Facilitation G⁻, interference 1 - G⁺ or irrelevance G⁺(1 - G⁻), in [0, 1], of every seed."""
+        if name not in SCORES:
+            raise ValueError(f"name must be one of {', '.join(SCORES)}, got {name!r}")
+        scores: dict[str, Float[np.ndarray, "seed layer head"]] = {
+            "facilitation": self.minus,
+            "irrelevance": self.plus * (1 - self.minus),
+            "interference": 1 - self.plus,
+        }
+        return scores[name]
+
+    def always(self, name: str) -> Float[np.ndarray, "layer head"]:
+        """A score's least value over the seeds: what a head does in every solution found."""
+        return self.score(name).min(axis=0)
+
+    def any(self, name: str) -> Float[np.ndarray, "layer head"]:
+        """A score's largest value over the seeds: what a head does in some solution found."""
+        return self.score(name).max(axis=0)
+
+    @property
+    def kind(self) -> np.ndarray:
+        """The score that is largest in each head, on average over the seeds: ``[layer, head]`` of names."""
+        means = np.stack([self.score(name).mean(axis=0) for name in SCORES])
+        return np.array(SCORES)[means.argmax(axis=0)]
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a head: kind, and each score's mean, least ("always") and largest ("any") value over seeds."""
+        frame = self.ranking().to_frame()[["rank", "head", "layer", "index"]]
+        frame["kind"] = self.kind.ravel()[frame["index"]]
+        for name in SCORES:
+            for kind, values in (
+                ("", self.score(name).mean(axis=0)),
+                ("_always", self.always(name)),
+                ("_any", self.any(name)),
+            ):
+                frame[f"{name}{kind}"] = values.ravel()[frame["index"]]
+        return frame
+
+    def ranking(self) -> HeadRanking:
+        """Heads by facilitation less interference, in [-1, 1]; the interval is its range over the seeds."""
+        each = self.score("facilitation") - self.score("interference")
+        return HeadRanking(
+            method="chg",
+            importance=each.mean(axis=0),
+            spent=self.cost.spent,
+            interval=np.stack([each.min(axis=0), each.max(axis=0)], axis=-1),
+            frequency=(self.score("facilitation") > 0.5).mean(axis=0),
+            provenance={**self.provenance, "cost": self.cost.to_dict()},
+            notes=self.notes,
+            unit="facilitation - interference",
+        )

@@ -1,0 +1,259 @@
+"""Causal mediation: carry one head's z from a clean run into a corrupted one, and watch the answer.
+
+The average indirect effect of each head, for any clean and corrupted prompts; with them the
+function-vector protocol (Todd et al., arXiv 2310.15213) and the three-stage screening of identity
+rules (Yang et al., *Emergent Symbolic Mechanisms Support Abstract Reasoning in Large Language
+Models*, arXiv 2502.20332).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from scipy.stats import false_discovery_control, ttest_1samp
+from tqdm.auto import tqdm
+
+from cs_heads.heads import Head, HeadGrid
+from cs_heads.lens import check_model, describe, encode_example
+from cs_heads.lens.patch import patched_effects, record_z
+from cs_heads.lens.points import PatchPoint, encode_point
+from cs_heads.measure.baseline import check_baseline
+from cs_heads.measure.cost import Cost, check_budget
+from cs_heads.measure.experiment import Experiment
+from cs_heads.ranking import HeadRanking
+from cs_heads.tasks import Task
+from cs_heads.tasks.pairs import STAGES, PromptPair, Stage, counterparts, identity_rules
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, eq=False)
+class Mediation:
+    """Indirect effect of each head on each pair: the measure with the head patched, less ``corrupted`` without.
+
+    The measure is the probability of the target, or, where pairs name what is said ``instead``, the nats
+    between the two. ``p`` is the one-sided t-test that a head's mean effect is above zero.
+    """
+
+    effects: Float[np.ndarray, "pair layer head"]
+    corrupted: Float[np.ndarray, " pair"]
+    cost: Cost
+    unit: str
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def average(self) -> Float[np.ndarray, "layer head"]:
+        """The average indirect effect."""
+        return self.effects.mean(axis=0)
+
+    @property
+    def p(self) -> Float[np.ndarray, "layer head"]:
+        """P of each head by itself; 1 for a head without any effect."""
+        moved = self.effects.std(axis=0) > 0
+        p = np.where(self.average > 0, 0.0, 1.0)
+        p[moved] = ttest_1samp(self.effects[:, moved], 0.0, alternative="greater").pvalue
+        return p
+
+    def significant(self, level: float = 0.05) -> Bool[np.ndarray, "layer head"]:
+        """Heads with an effect above zero, at a false discovery rate of ``level`` (Benjamini-Hochberg)."""
+        return false_discovery_control(self.p.ravel()).reshape(self.p.shape) <= level
+
+    def heads(self, level: float = 0.05) -> list[Head]:
+        """The significant heads, the largest effect first."""
+        chosen = self.significant(level)
+        return [head for head in self.ranking().order if chosen[head.layer, head.head]]
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a head, the largest effect first: effect, its interval, p and whether it is significant."""
+        frame = self.ranking().to_frame().rename(columns={"importance": "effect"})
+        frame["p"] = self.p.ravel()[frame["index"]]
+        frame["significant"] = self.significant().ravel()[frame["index"]]
+        return frame
+
+    def ranking(self, notes: tuple[str, ...] = ()) -> HeadRanking:
+        """Heads by average indirect effect, with its 95 % normal interval over pairs."""
+        error = self.effects.std(axis=0, ddof=1) / np.sqrt(len(self.effects))
+        return HeadRanking(
+            method="mediation",
+            importance=self.average,
+            spent=self.cost.spent,
+            interval=np.stack([self.average - 1.96 * error, self.average + 1.96 * error], axis=-1),
+            provenance={**self.provenance, "cost": self.cost.to_dict()},
+            notes=notes,
+            unit=self.unit,
+        )
+
+
+def mediation(
+    model: Any,
+    task: Task,
+    *,
+    n_pairs: int = 50,
+    budget: int | None = None,
+    seed: int = 0,
+    progress: bool | None = None,
+    batch_tokens: int | None = None,
+    prepend_bos: bool | None = None,
+) -> HeadRanking:
+    """Rank heads by how much their z at the last token brings an example's answer into another example's prompt.
+
+    Pairs are ``counterparts`` of the task, drawn with ``seed``, but for those whose answers begin with the
+    same token; importance is the average rise of the first answer over the second, in nats. It finds heads
+    that carry *which* answer, at the last token alone: heads that work at earlier tokens, or alike in every
+    example, have no effect here.
+
+    Costs the intact run, and for each pair the clean and the corrupted run and one run a head. With a ``budget``
+    as many pairs as it covers, at least two. A budget or ``n_pairs`` below that raises ``ValueError``, as
+    does a baseline that is too low.
+    """
+    if n_pairs < 2:
+        raise ValueError(f"n_pairs must be 2 or more, got {n_pairs}")
+    experiment = Experiment(model, task, progress=progress, batch_tokens=batch_tokens, prepend_bos=prepend_bos)
+    intact, each = experiment.n_examples, experiment.grid.size + 2
+    check_budget(budget, intact + 2 * each, f"the intact model: {intact}; two pairs: {2 * each:,}")
+    if budget is not None:
+        n_pairs = min(n_pairs, (budget - intact) // each)
+    tokenizer = experiment.model.tokenizer
+    drawn = counterparts(experiment.task, len(experiment.task), seed)
+    pairs = [pair for pair in drawn if _answers_differ(tokenizer, pair)][:n_pairs]
+    points = _points(experiment.model, pairs, prepend_bos)
+    notes = check_baseline(experiment)
+    found = _indirect_effects(
+        experiment.model, *points, average_source=False, progress=progress, batch_tokens=batch_tokens
+    )
+    baseline = float(experiment.baseline().mean())
+    return Mediation(
+        found.effects,
+        found.corrupted,
+        found.cost + Cost(forwards=intact),
+        found.unit,
+        {**experiment.provenance(), "baseline": baseline, "pairs": len(pairs), "seed": seed},
+    ).ranking((*notes, *_few(found)))
+
+
+def indirect_effects(
+    model: Any,
+    pairs: Sequence[PromptPair],
+    *,
+    average_source: bool = False,
+    budget: int | None = None,
+    progress: bool | None = None,
+    batch_tokens: int | None = None,
+    prepend_bos: bool | None = None,
+) -> Mediation:
+    """The indirect effect of every head on every pair, many (pair, head) runs in one forward.
+
+    ``average_source=False`` carries each pair's own clean z over; ``True`` the mean z of all clean prompts, as
+    the function-vector protocol does with ``shuffled_labels`` pairs. Costs ``n_heads + 2``
+    example-evaluations a pair; a ``budget`` takes the first pairs that it covers. Fewer than two pairs, pairs with and
+    without ``instead`` together, or different numbers of places raise ``ValueError`` before the model runs.
+    """
+    check_model(model)
+    each = HeadGrid.from_model(model).size + 2
+    check_budget(budget, 2 * each, f"two pairs of {each:,} runs")
+    chosen = tuple(pairs if budget is None else pairs[: budget // each])
+    points = _points(model, chosen, prepend_bos)
+    return _indirect_effects(
+        model, *points, average_source=average_source, progress=progress, batch_tokens=batch_tokens
+    )
+
+
+def function_vector_effects(model: Any, pairs: Sequence[PromptPair], **settings: Any) -> Mediation:
+    """Indirect effects by the function-vector protocol: the mean z of the clean prompts into shuffled labels.
+
+    ``pairs`` are those of ``shuffled_labels``; ``settings`` are the others of ``indirect_effects``.
+    """
+    return indirect_effects(model, pairs, average_source=True, **settings)
+
+
+def screen_identity_rules(
+    model: Any,
+    words: Sequence[str],
+    *,
+    n: int = 40,
+    n_shots: int = 2,
+    seed: int = 0,
+    after: str = " . ",
+    **settings: Any,
+) -> dict[Stage, Mediation]:
+    """Indirect effects at each of the three stages of identity rules (ABA, ABB), ``n`` pairs a stage.
+
+    Symbol abstraction, symbolic induction, retrieval: see ``identity_rules``. ``heads()`` of each result
+    are the heads of that stage; ``settings`` are those of ``indirect_effects``, for each stage.
+    """
+    pairs = {stage: identity_rules(words, stage, n, n_shots=n_shots, seed=seed, after=after) for stage in STAGES}
+    return {stage: indirect_effects(model, of_stage, **settings) for stage, of_stage in pairs.items()}
+
+
+def _answers_differ(tokenizer: Any, pair: PromptPair) -> bool:
+    """Whether the first tokens of the two answers differ after the corrupted prompt."""
+    encoded = encode_example(tokenizer, pair.corrupted, [pair.target, str(pair.instead)])
+    return len({continuation[0] for continuation in encoded.continuations}) == 2
+
+
+def _points(
+    model: Any, pairs: Sequence[PromptPair], prepend_bos: bool | None
+) -> tuple[list[PatchPoint], list[PatchPoint]]:
+    """Clean and corrupted prompts as tokens."""
+    if len(pairs) < 2:
+        raise ValueError(f"pairs must hold 2 or more, got {len(pairs)}")
+    if len({(pair.instead is None, len(pair.clean_ends)) for pair in pairs}) > 1:
+        raise ValueError("pairs must all name what is said instead or none, and have the same number of places")
+    sides: tuple[list[PatchPoint], list[PatchPoint]] = ([], [])
+    for number, pair in enumerate(pairs):
+        answers = [pair.target] if pair.instead is None else [pair.target, pair.instead]
+        texts = ((pair.clean, pair.clean_ends), (pair.corrupted, pair.corrupted_ends))
+        for side, (text, ends) in zip(sides, texts, strict=True):
+            try:
+                side.append(encode_point(model.tokenizer, text, answers, ends, prepend_bos))
+            except ValueError as error:
+                raise ValueError(f"pair {number}: {error}") from error
+    return sides
+
+
+def _indirect_effects(
+    model: Any,
+    clean: Sequence[PatchPoint],
+    corrupted: Sequence[PatchPoint],
+    *,
+    average_source: bool,
+    progress: bool | None,
+    batch_tokens: int | None,
+) -> Mediation:
+    grid, n = HeadGrid.from_model(model), len(clean)
+    source = record_z(model, clean, batch_tokens)
+    if average_source:
+        source = source.mean(dim=0, keepdim=True).expand_as(source)
+    none = torch.zeros(n, *grid.shape)
+    without = patched_effects(model, corrupted, source, np.arange(n), none, batch_tokens=batch_tokens)
+    effects = np.empty((n, grid.size))
+    # A layer at a time: all other layers go without a hook.
+    with tqdm(total=n * grid.size, unit="eval", disable=None if progress is None else not progress) as bar:
+        for layer in range(grid.n_layers):
+            rows = np.repeat(np.arange(n), grid.n_heads)
+            strength = torch.zeros(len(rows), *grid.shape)
+            heads = np.tile(np.arange(grid.n_heads), n)
+            strength[np.arange(len(rows)), layer, heads] = 1.0
+            found = patched_effects(
+                model, corrupted, source, rows, strength, batch_tokens=batch_tokens, progress=bar.update
+            )
+            first = layer * grid.n_heads
+            effects[:, first : first + grid.n_heads] = found.reshape(n, grid.n_heads) - without[:, None]
+    return Mediation(
+        effects=effects.reshape(n, *grid.shape),
+        corrupted=without,
+        cost=Cost(forwards=n * (grid.size + 2)),
+        unit="nats" if len(clean[0].answers) == 2 else "probability",
+        provenance={"model": describe(model), "pairs": n, "average_source": average_source},
+    )
+
+
+def _few(found: Mediation) -> tuple[str, ...]:
+    heads = int(found.significant().sum())
+    return () if heads >= 5 else (f"only {heads} heads have an effect above zero at a false discovery rate of .05",)

@@ -1,0 +1,82 @@
+"""The methods by name: a new one joins by one line here."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+
+from cs_heads.methods.compressed_sensing import compressed_sensing
+from cs_heads.methods.gating import causal_head_gating, contrastive_gating
+from cs_heads.methods.gradient import gradient_importance
+from cs_heads.methods.greedy import greedy
+from cs_heads.methods.mediation import mediation
+from cs_heads.ranking import HeadRanking
+
+# What the caller gives every method, and no user sets as an option.
+_GIVEN = ("seed", "budget", "k", "progress", "batch_tokens", "prepend_bos")
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way to a ranking.
+
+    ``run`` takes an experiment, and ``seed=`` and ``budget=``; or a model and the finding side of a task,
+    and also ``progress=``, ``batch_tokens=`` and ``prepend_bos=``, as ``starts_from`` says. A method of the second kind
+    runs the intact model by itself, and counts it. One with ``k=`` is told how many heads are wanted.
+    """
+
+    run: Callable[..., HeadRanking]
+    starts_from: Literal["experiment", "model"] = "experiment"
+    parameters: dict[str, inspect.Parameter] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parameters", dict(inspect.signature(self.run).parameters))
+
+    @property
+    def takes_k(self) -> bool:
+        """Whether the search depends on how many heads are wanted."""
+        return "k" in self.parameters
+
+    @property
+    def options(self) -> list[str]:
+        """What a user may set: keywords of ``run``, but for those its name stands for and those every method has."""
+        fixed = getattr(self.run, "keywords", {})
+        return [
+            name
+            for name, parameter in self.parameters.items()
+            if parameter.kind is inspect.Parameter.KEYWORD_ONLY and name not in (*fixed, *_GIVEN)
+        ]
+
+    def check(self, name: str, options: dict[str, Any]) -> None:
+        """Raise ``ValueError`` for options that the method does not have, or needs and was not given."""
+        unknown = [option for option in options if option not in self.options]
+        if unknown:
+            raise ValueError(f"method {name!r} has no option {', '.join(unknown)}; it has {', '.join(self.options)}")
+        needed = [o for o in self.options if self.parameters[o].default is inspect.Parameter.empty]
+        missing = [option for option in needed if option not in options]
+        if missing:
+            raise ValueError(f"method {name!r} needs the option {', '.join(missing)}")
+
+
+METHODS: dict[str, Method] = {
+    "css": Method(partial(compressed_sensing, design="stratified")),
+    "csb": Method(partial(compressed_sensing, design="bernoulli")),
+    "one-shot": Method(partial(greedy, one_shot=True)),
+    "greedy": Method(partial(greedy, one_shot=False)),
+    "chg": Method(causal_head_gating, "model"),
+    "contrastive": Method(contrastive_gating, "model"),
+    "gradient": Method(partial(gradient_importance, signed=False), "model"),
+    "attribution": Method(partial(gradient_importance, signed=True), "model"),
+    "mediation": Method(mediation, "model"),
+}
+"""Every method that ``find_heads``, ``compare`` and the command line know."""
+
+
+def method_named(name: str) -> Method:
+    """The method of this name; an unknown one raises ``ValueError``."""
+    if name not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {name!r}")
+    return METHODS[name]

@@ -1,0 +1,174 @@
+"""Clean and corrupted prompts: the data of causal mediation.
+
+A pair asks what one prompt knows that the other does not: state is carried from the clean run into the
+corrupted one, and the answer is watched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from cs_heads.tasks.task import Task
+
+Stage = Literal["abstraction", "induction", "retrieval"]
+STAGES: tuple[Stage, ...] = ("abstraction", "induction", "retrieval")
+
+
+@dataclass(frozen=True)
+class PromptPair:
+    """A clean prompt, a corrupted one, and the answer that the clean prompt's state should bring about.
+
+    ``target`` is that answer and ``instead``, where there is one, what the corrupted prompt says by
+    itself; both begin with their own space. ``clean_ends`` and ``corrupted_ends`` are the places where
+    state is carried over, as numbers of characters: a text's last token up to there. Without them it is the last
+    token of the prompt.
+    """
+
+    clean: str
+    corrupted: str
+    target: str
+    instead: str | None = None
+    clean_ends: tuple[int, ...] = ()
+    corrupted_ends: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.clean_ends) != len(self.corrupted_ends):
+            raise ValueError(
+                f"clean_ends and corrupted_ends must pair up, got {len(self.clean_ends)} and {len(self.corrupted_ends)}"
+            )
+        for name, ends, text in (
+            ("clean_ends", self.clean_ends, self.clean),
+            ("corrupted_ends", self.corrupted_ends, self.corrupted),
+        ):
+            if any(not 0 < end <= len(text) for end in ends):
+                raise ValueError(f"{name} must lie in 1..{len(text)}, inside the prompt; got {ends}")
+        if self.target == self.instead:
+            raise ValueError(f"target and instead must differ, got {self.target!r} twice")
+
+
+def counterparts(task: Task, n: int, seed: int = 0) -> tuple[PromptPair, ...]:
+    """Pairs for any task: an example's prompt is clean, that of another example with another answer corrupted.
+
+    The answer of the clean prompt is the target, that of the corrupted one stands ``instead``. Up to ``n``
+    examples are drawn with ``seed``. A task whose examples all have the same answer raises ``ValueError``.
+    """
+    rng = np.random.default_rng(seed)
+    answers = [example.continuations[example.answer] for example in task.examples]
+    if len(set(answers)) < 2:
+        raise ValueError(f"task {task.name!r} has one answer alone, {answers[0]!r}: no prompt can be its counterpart")
+    pairs = []
+    for index in rng.permutation(len(task))[:n]:
+        others = [i for i, answer in enumerate(answers) if answer != answers[index]]
+        other = rng.choice(others)
+        clean, corrupted = task.examples[index].prompt, task.examples[other].prompt
+        pairs.append(PromptPair(clean, corrupted, target=answers[index], instead=answers[other]))
+    return tuple(pairs)
+
+
+def shuffled_labels(
+    items: Sequence[tuple[str, str]],
+    n: int,
+    *,
+    n_shots: int = 5,
+    seed: int = 0,
+    between: str = " :",
+    after: str = " . ",
+) -> tuple[PromptPair, ...]:
+    """Function-vector pairs: worked examples ``x : y . x : y . x :`` against the same ones with shuffled labels.
+
+    The shuffle leaves no label in its place, so the corrupted prompt shows the form of the
+    task and not what it is (Todd et al., *Function Vectors in Large Language Models*, arXiv 2310.15213,
+    section 2). Needs ``n_shots + 1`` items with different labels at least, and two shots, else ``ValueError``.
+    """
+    labels = {label for _, label in items}
+    if n_shots < 2 or len(items) <= n_shots or len(labels) < len(items):
+        raise ValueError(
+            f"items must be more than n_shots={n_shots}, which is 2 or more, with different labels; "
+            f"got {len(items)} items with {len(labels)} labels"
+        )
+    rng = np.random.default_rng(seed)
+    pairs = []
+    for _ in range(n):
+        *shots, (query, answer) = (items[i] for i in rng.permutation(len(items))[: n_shots + 1])
+        # A random cycle has no fixed point.
+        cycle = rng.permutation(n_shots)
+        moved = dict(zip(cycle, np.roll(cycle, 1), strict=True))
+        clean = "".join(f"{x}{between} {y}{after}" for x, y in shots)
+        wrong = "".join(f"{x}{between} {shots[moved[i]][1]}{after}" for i, (x, _) in enumerate(shots))
+        pairs.append(PromptPair(f"{clean}{query}{between}", f"{wrong}{query}{between}", target=f" {answer}"))
+    return tuple(pairs)
+
+
+def identity_rules(
+    words: Sequence[str],
+    stage: str,
+    n: int,
+    *,
+    n_shots: int = 2,
+    seed: int = 0,
+    after: str = " . ",
+) -> tuple[PromptPair, ...]:
+    """Pairs of ABA and ABB prompts for one stage of Yang et al. (arXiv 2502.20332), ABA clean and ABB clean in turn.
+
+    A prompt shows ``n_shots`` triples of one rule and two words of another: ``x y x . u v u . a b``.
+
+    - ``abstraction`` and ``induction``: the prompts differ in their rule and in the order of the two
+      words, so that both are answered by the same word, and every third word is the same. State that
+      stands for the *rule* turns the answer into the other word; state that stands for a word does not.
+      Carried over at the third words (abstraction), or at the last token (induction).
+    - ``retrieval``: the rule is the same, the last two words are swapped. State that stands for the *word* turns the
+      answer, carried over at the last token.
+
+    Fewer than ``2 * n_shots + 2`` different words raise ``ValueError``.
+    """
+    if stage not in STAGES:
+        raise ValueError(f"stage must be one of {', '.join(STAGES)}, got {stage!r}")
+    needed = 2 * n_shots + 2
+    if n_shots < 1 or len(set(words)) < needed:
+        raise ValueError(
+            f"words must hold {needed} or more different words for n_shots={n_shots} (1 or more), got {len(set(words))}"
+        )
+    vocabulary = sorted(set(words))
+    rng = np.random.default_rng(seed)
+    pairs = []
+    for number in range(n):
+        drawn = [vocabulary[i] for i in rng.permutation(len(vocabulary))[:needed]]
+        twos = [(drawn[2 * i], drawn[2 * i + 1]) for i in range(n_shots + 1)]
+        swapped = [(b, a) for a, b in twos]
+        clean_is_aba = number % 2 == 0
+        if stage == "retrieval":
+            clean = _rule_prompt(twos, clean_is_aba, after)
+            corrupted = _rule_prompt([*twos[:-1], swapped[-1]], clean_is_aba, after)
+            first = 0 if clean_is_aba else 1
+            target, instead = twos[-1][first], swapped[-1][first]
+        else:
+            clean = _rule_prompt(twos, clean_is_aba, after)
+            corrupted = _rule_prompt(swapped, not clean_is_aba, after)
+            instead = twos[-1][0 if clean_is_aba else 1]
+            target = twos[-1][1 if clean_is_aba else 0]
+        at_thirds = stage == "abstraction"
+        pairs.append(
+            PromptPair(
+                clean[0],
+                corrupted[0],
+                target=f" {target}",
+                instead=f" {instead}",
+                clean_ends=clean[1] if at_thirds else (),
+                corrupted_ends=corrupted[1] if at_thirds else (),
+            )
+        )
+    return tuple(pairs)
+
+
+def _rule_prompt(twos: Sequence[tuple[str, str]], aba: bool, after: str) -> tuple[str, tuple[int, ...]]:
+    """The text of a prompt and where its third words end."""
+    text, ends = "", []
+    for a, b in twos[:-1]:
+        text += f"{a} {b} {a if aba else b}"
+        ends.append(len(text))
+        text += after
+    return f"{text}{twos[-1][0]} {twos[-1][1]}", tuple(ends)

@@ -1,0 +1,158 @@
+import json
+
+import pytest
+
+from cs_heads.analysis.compare import compare
+from cs_heads.heads import HeadGrid
+from cs_heads.measure.baseline import BaselineTooLowError
+from cs_heads.measure.experiment import Experiment
+from cs_heads.methods.find import find_heads
+from cs_heads.tasks import Task
+from tests.known_heads import WORKING, hopeless_records, own_answers, rows_run
+
+METHODS = ("css", "one-shot", "greedy", "gradient")
+OPTIONS = {"css": {"n_masks": 24, "density": 0.17}}
+SETTINGS = {"methods": METHODS, "options": OPTIONS, "k": 2, "most": 4, "n_random": 3}
+
+
+@pytest.fixture(scope="module")
+def model(load_known):
+    return load_known()
+
+
+@pytest.fixture(scope="module")
+def task(model):
+    return Task.from_records(own_answers(model, 90), "own answers").split(40)[0]
+
+
+@pytest.fixture(scope="module")
+def control(model):
+    return Task.from_records(own_answers(model, 40, seed=9), "others")
+
+
+@pytest.fixture(scope="module")
+def compared(model, task, control):
+    return compare(model, task, controls=[control], seed=1, **SETTINGS)
+
+
+def test_every_method_gives_the_ranking_it_gives_alone(compared, model, task):
+    for name, one in compared.methods.items():
+        alone = find_heads(model, task, k=4, method=name, seed=1, **OPTIONS.get(name, {}))
+        assert one.ranking.importance.tobytes() == alone.importance.tobytes()
+        assert one.ranking.spent == alone.spent
+        assert one.cost == {**alone.provenance["cost"], "spent": alone.spent, "seconds": one.seconds}
+
+
+def test_drops_are_those_of_the_first_heads_on_unseen_examples(compared, model, task):
+    unseen = Experiment(model, task.held_out)
+    grid = HeadGrid(3, 4)
+    for one in compared.methods.values():
+        order = one.ranking.order
+        expected = [unseen.baseline().mean() - unseen(grid.mask(order[:k])[None]).mean() for k in (1, 2, 3, 4)]
+        assert one.drops == pytest.approx(expected)
+        assert one.drops[1] > 0.8
+    assert compared.baseline == unseen.baseline().mean()
+    assert compared.provenance["task"]["identity"] == task.held_out.identity
+
+
+def test_random_heads_are_a_line_of_their_own(compared):
+    assert compared.random_drops.shape == (3, 4)
+    assert compared.random_drop == pytest.approx(compared.random_drops.mean(axis=0))
+    assert compared.random_drop[0] < 0.8
+
+
+def test_controls_are_measured_with_the_top_heads_off(compared, model, control):
+    others = Experiment(model, control)
+    for one in compared.methods.values():
+        expected = 1 - others(HeadGrid(3, 4).mask(one.ranking.top(2))[None]).mean()
+        assert one.controls == {"others": pytest.approx(expected)}
+
+
+def test_the_frame_has_one_row_a_method(compared):
+    frame = compared.to_frame()
+    assert frame["method"].tolist() == list(METHODS)
+    columns = {"heads", "spent", "forwards", "backwards", "seconds", "drop@1", "drop@2", "drop@4", "control others"}
+    assert columns <= set(frame.columns)
+    assert (frame["spent"] == frame["forwards"] + frame["backwards"]).all()
+    assert set(frame["heads"][1].split()) == set(map(str, WORKING))
+
+
+def test_curves_have_one_row_a_method_and_number_of_heads(compared):
+    curves = compared.curves()
+    assert len(curves) == (len(METHODS) + 1) * 4
+    random = curves[curves["method"] == "random"]
+    assert (random["low"] <= random["drop"]).all()
+    assert (random["drop"] <= random["high"]).all()
+
+
+def test_agreement_has_one_row_a_pair(compared):
+    agreement = compared.agreement()
+    assert len(agreement) == 6
+    found = agreement.set_index(["first", "second"]).loc[("one-shot", "greedy")]
+    assert found["overlap@2"] >= 0.5
+    assert 0 <= found["rank-biased overlap"] <= 1
+
+
+def test_the_result_is_json(compared):
+    record = json.loads(json.dumps(compared.to_dict()))
+    assert record["methods"]["greedy"]["heads"][:2] == [str(head) for head in compared.methods["greedy"].ranking.top(2)]
+    assert record["refused"] == {}
+    assert len(record["agreement"]) == 6
+
+
+def test_the_cost_of_judging_is_counted_by_itself(compared):
+    # At most: intact, four sizes of four methods and of three random orders, on 50 examples; intact and one set a
+    # method on 40 of the control.
+    assert 0 < compared.spent <= 50 * (1 + 4 * (4 + 3)) + 40 * (1 + 4)
+
+
+def test_the_same_seed_gives_the_same_comparison(compared, model, task, control):
+    again = compare(model, task, controls=[control], seed=1, **SETTINGS).to_dict()
+    first = compared.to_dict()
+    for record in (first, again):
+        for one in record["methods"].values():
+            del one["seconds"]
+    assert first == again
+
+
+def test_every_method_keeps_to_a_budget_in_common(model, task):
+    found = compare(model, task, budget=700, **SETTINGS | {"options": {"css": {"density": 0.17}}})
+    assert set(found.methods) == set(METHODS)
+    assert all(one.ranking.spent <= 700 for one in found.methods.values())
+
+
+def test_a_method_that_refuses_its_budget_does_not_lose_what_others_measured(model, task):
+    found = compare(model, task, budget=130, **SETTINGS | {"methods": ("gradient", "css"), "options": {}})
+    assert set(found.methods) == {"gradient"}
+    assert found.refused["css"].startswith("budget must be 240 or more")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"methods": ()}, "methods must be a list of different names"),
+        ({"methods": ("css", "css")}, "methods must be a list of different names"),
+        ({"methods": ("css", "guess")}, "method must be one of css, .*, got 'guess'"),
+        ({"options": {"css": {"masks": 3}}}, "method 'css' has no option masks"),
+        ({"options": {"chg": {}}}, "options must be those of the methods compared, got some for chg"),
+        ({"k": 5}, r"k must be in 1\.\.4"),
+        ({"most": 7, "k": 2}, r"k must be in 1\.\.6, half of the 12 heads"),
+        ({"n_random": 0}, "n_random must be 1 or more, got 0"),
+        ({"budget": 30}, "budget must be 41 or more"),
+    ],
+)
+def test_a_wrong_argument_is_refused_before_the_model_runs(model, task, wrong, message):
+    with rows_run(model) as rows, pytest.raises(ValueError, match=message):
+        compare(model, task, **SETTINGS | {"options": {}} | wrong)
+    assert rows == []
+
+
+def test_a_baseline_at_chance_ends_the_comparison(model):
+    coins = Task.from_records(hopeless_records(120), "coins").split(60)[0]
+    with pytest.raises(BaselineTooLowError, match="no better than chance"):
+        compare(model, coins, **SETTINGS)
+
+
+def test_methods_that_differ_begin_with_a_head_that_works(compared):
+    assert all(one.ranking.top(1)[0] in WORKING for one in compared.methods.values())
+    assert all(one.seconds > 0 for one in compared.methods.values())

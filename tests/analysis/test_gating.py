@@ -1,0 +1,89 @@
+import numpy as np
+import pytest
+from scipy.stats import t as student
+
+from cs_heads.analysis.gating import ablation_curves, score_distribution, score_of_heads
+from cs_heads.heads import Head, HeadGrid
+from cs_heads.measure.cost import Cost
+from cs_heads.measure.experiment import Experiment
+from cs_heads.methods.gating import HeadGates
+from cs_heads.tasks import Task
+from tests.known_heads import WORKING, own_answers
+
+GRID = HeadGrid(3, 4)
+HARMFUL = Head(1, 1)
+
+
+def made_gates(n_seeds: int = 2) -> HeadGates:
+    """Gates as they come out for the known model, with one head that would interfere."""
+    rng = np.random.default_rng(0)
+    minus = rng.uniform(0, 0.1, (n_seeds, *GRID.shape))
+    plus = rng.uniform(0.9, 1, (n_seeds, *GRID.shape))
+    for rank, head in enumerate(WORKING):
+        minus[:, head.layer, head.head] = 0.95 - 0.05 * rank
+    plus[:, HARMFUL.layer, HARMFUL.head] = 0.03
+    trajectory = np.stack([plus, plus, minus])[:, :, None]
+    return HeadGates(plus, plus, minus, np.zeros((3, n_seeds, 1)), trajectory, np.zeros(1, dtype=int), Cost(0))
+
+
+@pytest.fixture(scope="module")
+def experiment(load_known):
+    return Experiment(load_known(), Task.from_records(own_answers(load_known(), 40)))
+
+
+def test_heads_are_ablated_one_after_another_in_the_order_of_each_score(experiment):
+    facilitation, irrelevance, interference = ablation_curves(experiment, made_gates(), n_heads=4)
+    assert facilitation.heads[:2] == WORKING
+    assert interference.heads[0] == HARMFUL
+    assert not set(irrelevance.heads) & {*WORKING, HARMFUL}
+    for curve in (facilitation, irrelevance, interference):
+        for n in range(5):
+            mask = GRID.mask(curve.heads[:n])[None]
+            assert curve.score[n] == experiment(mask).mean()
+            assert curve.logprob[n] == pytest.approx(experiment.logprob(mask).mean())
+    assert facilitation.logprob[2] < facilitation.logprob[0] - 1
+    assert irrelevance.logprob == pytest.approx(np.full(5, irrelevance.logprob[0]))
+
+
+def test_half_of_the_heads_are_ablated_by_default(experiment):
+    assert all(len(curve.heads) == 6 for curve in ablation_curves(experiment, made_gates()))
+
+
+@pytest.mark.parametrize("n_heads", [0, 13])
+def test_as_many_heads_as_the_grid_has_can_be_ablated(experiment, n_heads):
+    with pytest.raises(ValueError, match=rf"n_heads must be in 1\.\.12, the heads of the grid; got {n_heads}"):
+        ablation_curves(experiment, made_gates(), n_heads)
+
+
+def test_the_distribution_counts_every_head_of_every_seed():
+    shares = score_distribution(made_gates(), bins=10)
+    assert shares.sum().tolist() == pytest.approx([1, 1, 1])
+    assert shares["facilitation"].iloc[0] == pytest.approx(10 / 12)
+    assert shares["facilitation"].iloc[8:].sum() == pytest.approx(2 / 12)
+    assert shares["interference"].iloc[-1] == pytest.approx(1 / 12)
+    assert shares.index[0] == pytest.approx(0.05)
+
+
+def test_the_test_of_a_group_is_welchs():
+    gates = made_gates()
+    found = score_of_heads(gates, ["L0H1", "L2H3"])
+    score = gates.minus.mean(axis=0)
+    inside = GRID.mask(WORKING)
+    a, b = score[inside], score[~inside]
+    va, vb = a.var(ddof=1) / len(a), b.var(ddof=1) / len(b)
+    t = (a.mean() - b.mean()) / np.sqrt(va + vb)
+    freedom = (va + vb) ** 2 / (va**2 / (len(a) - 1) + vb**2 / (len(b) - 1))
+    assert (found.t, found.p) == (pytest.approx(t), pytest.approx(student.sf(t, freedom)))
+    assert (found.n_inside, found.n_outside) == (2, 10)
+    assert found.p < 0.05
+    assert str(found).startswith("facilitation 0.925 in 2 heads, 0.0")
+
+
+def test_another_score_can_be_held_against_the_heads():
+    assert score_of_heads(made_gates(), WORKING, by="irrelevance").p > 0.9
+
+
+@pytest.mark.parametrize("heads", [["L0H1"], [f"L{layer}H{head}" for layer in range(3) for head in range(4)][:11]])
+def test_a_group_of_one_head_is_refused(heads):
+    with pytest.raises(ValueError, match=rf"heads must be 2\.\.10 of the 12 of the grid, got {len(heads)}"):
+        score_of_heads(made_gates(), heads)

@@ -1,0 +1,128 @@
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from cs_heads.lens import encode_example
+from cs_heads.lens.batches import run_in_batches
+from cs_heads.lens.differentiate import differentiable, gate_gradients
+from tests.plain_gates import gated_nll
+from tests.tiny import ARCHITECTURES, completion_records
+
+SHAPE = (3, 4)
+
+
+@pytest.fixture(params=ARCHITECTURES)
+def architecture(request) -> str:
+    return request.param
+
+
+def rows(model, n, seed=0):
+    records = completion_records(np.random.default_rng(seed), n, target_words=3)
+    encoded = [encode_example(model.tokenizer, r["prompt"], [r["target"]]) for r in records]
+    return [e.prompt for e in encoded], [e.continuations[0] for e in encoded]
+
+
+def test_loss_and_gradient_of_every_row_are_those_of_plain_hugging_face(load, folders, architecture, backend):
+    model = load(architecture, backend)
+    plain = AutoModelForCausalLM.from_pretrained(folders(architecture)).double()
+    prompts, targets = rows(model, 9)
+    gates = torch.rand(9, *SHAPE, generator=torch.Generator().manual_seed(0))
+    nll, gradient = gate_gradients(model, prompts, targets, gates, batch_tokens=30)
+    for row in range(9):
+        leaf = gates[row].double().requires_grad_()
+        loss = gated_nll(plain, prompts[row], targets[row], leaf)
+        (expected,) = torch.autograd.grad(loss, leaf)
+        assert nll[row].item() == pytest.approx(loss.item(), abs=1e-4)
+        torch.testing.assert_close(gradient[row].double(), expected, atol=2e-4, rtol=1e-3)
+
+
+def test_a_gate_of_one_has_a_gradient_too_that_of_finite_differences(load, folders, architecture, backend):
+    model = load(architecture, backend)
+    plain = AutoModelForCausalLM.from_pretrained(folders(architecture)).double()
+    prompts, targets = rows(model, 2)
+    _, gradient = gate_gradients(model, prompts, targets, torch.ones(2, *SHAPE))
+    h = 3e-3  # Hugging Face norms in float32 whatever the dtype: no smaller step is exact
+    with torch.no_grad():
+        for row in range(2):
+            for index in np.ndindex(SHAPE):
+                sides = []
+                for step in (h, -h):
+                    gates = torch.ones(SHAPE, dtype=torch.double)
+                    gates[index] += step
+                    sides.append(gated_nll(plain, prompts[row], targets[row], gates).item())
+                difference = (sides[0] - sides[1]) / (2 * h)
+                assert gradient[row][index].item() == pytest.approx(difference, abs=1e-3, rel=1e-2)
+
+
+def test_weights_get_no_gradient_and_the_model_is_left_as_it_was(load, backend):
+    model = load("llama", backend)
+    trained = [parameter.requires_grad for parameter in model.parameters()]
+    hooks = {name: len(point.fwd_hooks) for name, point in model.hook_dict.items()}
+    prompts, targets = rows(model, 3)
+    gate_gradients(model, prompts, targets, torch.ones(3, *SHAPE))
+    with differentiable(model):
+        assert not any(parameter.requires_grad for parameter in model.parameters())
+    with pytest.raises(RuntimeError, match="stop"), differentiable(model):
+        raise RuntimeError("stop")
+    assert [parameter.requires_grad for parameter in model.parameters()] == trained
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert {name: len(point.fwd_hooks) for name, point in model.hook_dict.items()} == hooks
+
+
+def test_bfloat16_weights_take_float32_gates(folders, backend):
+    from cs_heads.lens import load_model
+
+    half = load_model(folders("llama"), device="cpu", dtype="bfloat16", backend=backend)
+    whole = load_model(folders("llama"), device="cpu", backend=backend)
+    prompts, targets = rows(half, 6)
+    gates = torch.rand(6, *SHAPE, generator=torch.Generator().manual_seed(1))
+    nll, gradient = gate_gradients(half, prompts, targets, gates)
+    exact_nll, exact = gate_gradients(whole, prompts, targets, gates)
+    assert nll.dtype == gradient.dtype == torch.float32
+    torch.testing.assert_close(nll, exact_nll, atol=0.15, rtol=0.05)
+    assert torch.corrcoef(torch.stack([gradient.flatten(), exact.flatten()]))[0, 1] > 0.99
+
+
+@pytest.mark.parametrize("name", ["prompts", "targets"])
+def test_rows_without_tokens_are_refused(load, name):
+    given = {"prompts": [(1, 4)], "targets": [(5,)], "gates": torch.ones(1, *SHAPE)} | {name: [()]}
+    with pytest.raises(ValueError, match=f"{name} must hold one or more tokens for each of 1 rows"):
+        gate_gradients(load("llama"), **given)
+
+
+# Batches
+
+
+def test_rows_of_like_length_share_a_batch_and_each_row_has_its_turn():
+    batches: list[list[int]] = []
+    run_in_batches([3, 9, 2, 8, 3], 18, lambda batch: batches.append(batch.tolist()))
+    assert batches == [[1, 3], [0, 4, 2]]
+
+
+def test_a_batch_that_does_not_fit_is_halved():
+    done: list[int] = []
+
+    def run(batch) -> None:
+        if len(batch) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        done.extend(batch.tolist())
+
+    run_in_batches([4] * 7, 1000, run)
+    assert sorted(done) == list(range(7))
+
+
+def test_a_row_that_does_not_fit_by_itself_ends_the_run():
+    def run(batch) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    with pytest.raises(MemoryError, match="a row of 5 tokens does not fit into memory by itself"):
+        run_in_batches([5, 4], 100, run)
+
+
+def test_another_error_passes():
+    def run(batch) -> None:
+        raise RuntimeError("something else")
+
+    with pytest.raises(RuntimeError, match="something else"):
+        run_in_batches([5, 4], 100, run)

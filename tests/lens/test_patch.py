@@ -1,0 +1,130 @@
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from cs_heads.lens.patch import patch_gradients, patched_effects, record_z
+from cs_heads.lens.points import PatchPoint, encode_point
+from tests.plain_gates import last_logprobs, z_changed
+from tests.tiny import ARCHITECTURES
+
+CLEAN = [PatchPoint((1, 5, 9, 7), (1, 3), (4, 6)), PatchPoint((1, 8, 8, 3, 12, 6), (2, 5), (9, 5))]
+CORRUPTED = [PatchPoint((1, 4, 4, 11, 6), (2, 4), (4, 6)), PatchPoint((1, 7, 13), (1, 2), (9, 5))]
+
+
+@pytest.fixture(params=ARCHITECTURES)
+def both(request, load, folders, backend):
+    """The model, and the same one in plain Hugging Face."""
+    return load(request.param, backend), AutoModelForCausalLM.from_pretrained(folders(request.param))
+
+
+def plain_z(plain, point):
+    """z ``[layer, point, head, d_head]`` at a prompt's positions."""
+    kept = []
+
+    def keep(layer, z):
+        kept.append(z[list(point.positions)])
+        return z
+
+    with torch.no_grad(), z_changed(plain, keep):
+        last_logprobs(plain, point.prompt)
+    return torch.stack(kept)
+
+
+def plain_effect(plain, clean, corrupted, strength):
+    """The measure with z moved by ``strength`` [layer, head] towards that of the clean run, by hand."""
+    source = plain_z(plain, clean)
+
+    def mix(layer, z):
+        z = z.clone()
+        here = z[list(corrupted.positions)]
+        z[list(corrupted.positions)] = here + strength[layer][:, None] * (source[layer] - here)
+        return z
+
+    with z_changed(plain, mix):
+        logprob = last_logprobs(plain, corrupted.prompt)
+    first = logprob[corrupted.answers[0]]
+    return first.exp() if len(corrupted.answers) == 1 else first - logprob[corrupted.answers[1]]
+
+
+def test_z_is_recorded_at_the_positions_of_each_prompt(both):
+    model, plain = both
+    recorded = record_z(model, CLEAN)
+    for row, point in enumerate(CLEAN):
+        torch.testing.assert_close(recorded[row].transpose(0, 1), plain_z(plain, point), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("n_answers", [1, 2])
+def test_patching_a_head_equals_patching_it_by_hand(both, n_answers):
+    model, plain = both
+    corrupted = [PatchPoint(p.prompt, p.positions, p.answers[:n_answers]) for p in CORRUPTED]
+    source = record_z(model, CLEAN)
+    for layer, head in [(0, 0), (1, 3), (2, 2)]:
+        strength = torch.zeros(2, 3, 4)
+        strength[:, layer, head] = 1.0
+        found = patched_effects(model, corrupted, source, np.arange(2), strength)
+        with torch.no_grad():
+            by_hand = [plain_effect(plain, CLEAN[i], corrupted[i], strength[i]).item() for i in range(2)]
+        assert found == pytest.approx(by_hand, abs=1e-4)
+
+
+def test_rows_of_a_batch_carry_their_own_patches(both):
+    model, plain = both
+    source = record_z(model, CLEAN)
+    pair = np.array([1, 0, 1, 1, 0])
+    strength = torch.rand(5, 3, 4, generator=torch.Generator().manual_seed(0))
+    done: list[int] = []
+    found = patched_effects(model, CORRUPTED, source, pair, strength, batch_tokens=9, progress=done.append)
+    with torch.no_grad():
+        by_hand = [plain_effect(plain, CLEAN[p], CORRUPTED[p], strength[r]).item() for r, p in enumerate(pair)]
+    assert found == pytest.approx(by_hand, abs=1e-4)
+    assert len(done) > 1
+    assert sum(done) == 5
+
+
+def test_a_strength_of_nought_changes_nothing(both):
+    model, plain = both
+    found = patched_effects(model, CORRUPTED, record_z(model, CLEAN), np.arange(2), torch.zeros(2, 3, 4))
+    with torch.no_grad():
+        logprobs = [last_logprobs(plain, point.prompt) for point in CORRUPTED]
+    assert found == pytest.approx(
+        [(lp[p.answers[0]] - lp[p.answers[1]]).item() for lp, p in zip(logprobs, CORRUPTED, strict=True)], abs=1e-4
+    )
+
+
+def test_the_gradient_of_a_patch_is_that_of_a_small_step(both):
+    model, plain = both
+    gradient = patch_gradients(model, CORRUPTED, record_z(model, CLEAN))
+    plain = plain.double()
+    h = 3e-3  # Hugging Face norms in float32 whatever the dtype: no smaller step is exact
+    with torch.no_grad():
+        for row, (layer, head) in [(0, (0, 1)), (0, (2, 3)), (1, (1, 0)), (1, (2, 1))]:
+            step = torch.zeros(3, 4, dtype=torch.double)
+            step[layer, head] = h
+            up, down = (plain_effect(plain, CLEAN[row], CORRUPTED[row], sign * step).item() for sign in (1, -1))
+            assert gradient[row, layer, head].item() == pytest.approx((up - down) / (2 * h), abs=2e-3, rel=1e-2)
+
+
+# Places in a text
+
+
+def test_a_place_is_the_last_token_up_to_there(load):
+    tokenizer = load("llama").tokenizer
+    point = encode_point(tokenizer, "the cat sees . a dog", [" cat", " dog"], ends=(7, 14))
+    assert [tokenizer.convert_ids_to_tokens(point.prompt[i]) for i in point.positions] == ["cat", "."]
+    assert tokenizer.convert_ids_to_tokens(list(point.answers)) == ["cat", "dog"]
+
+
+def test_without_a_place_it_is_the_last_token_of_the_prompt(load):
+    point = encode_point(load("llama").tokenizer, "the cat", [" sees"])
+    assert point.positions == (len(point.prompt) - 1,)
+
+
+def test_answers_that_begin_alike_are_refused(load):
+    with pytest.raises(ValueError, match="answers ' cat sees', ' cat runs' begin with the same token"):
+        encode_point(load("llama").tokenizer, "the", [" cat sees", " cat runs"])
+
+
+def test_a_place_inside_a_token_is_refused(load):
+    with pytest.raises(ValueError, match=r"place 5 of prompt 'the cat' lies inside a token"):
+        encode_point(load("llama").tokenizer, "the cat", [" sees"], ends=(5,))

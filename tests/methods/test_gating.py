@@ -1,0 +1,287 @@
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from cs_heads.heads import Head
+from cs_heads.lens import encode_example, load_model
+from cs_heads.measure.baseline import BaselineTooLowError
+from cs_heads.methods.gating import HeadGates, causal_head_gating, contrastive_gating, fit_gates
+from cs_heads.tasks import Task
+from tests.known_heads import WORKING, hopeless_records, own_answers, rows_run
+from tests.plain_gates import gated_nll
+from tests.tiny import make_tokenizer
+
+STEPS, BATCH = 20, 6
+SHAPE = (3, 4)
+
+
+@pytest.fixture
+def model(load_known, backend):
+    return load_known(backend)
+
+
+@pytest.fixture(scope="module")
+def task(load_known):
+    return Task.from_records(own_answers(load_known(), 60), "own answers").split(30)[0]
+
+
+@pytest.fixture(scope="module")
+def other(load_known):
+    return Task.from_records(own_answers(load_known(), 60, seed=9), "others").split(30)[0]
+
+
+def encoded(model, task):
+    rows = [encode_example(model.tokenizer, e.prompt, e.continuations) for e in task.examples]
+    return [(row.prompt, row.continuations[0]) for row in rows]
+
+
+class Plain:
+    """Gating written out for one seed: plain Hugging Face, one row at a time, torch's Adam on the logits."""
+
+    def __init__(self, folder, seed):
+        self.model = AutoModelForCausalLM.from_pretrained(folder)
+        for parameter in self.model.parameters():
+            parameter.requires_grad_(False)
+        self.rng = np.random.default_rng(seed)
+        self.start = torch.from_numpy(self.rng.uniform(1e-6, 1 - 1e-6, size=SHAPE)).float().logit()
+
+    def draws(self, n, steps=STEPS):
+        return [self.rng.permutation(n)[:BATCH] for _ in range(steps)]
+
+    def nll(self, row, gates):
+        return gated_nll(self.model, *row, gates)
+
+    def descend(self, logits, draws, rates, loss_of, penalty):
+        logits = logits.clamp(-4, 4).requires_grad_()
+        adam = torch.optim.Adam([logits], lr=rates[0])
+        losses = []
+        for step, drawn in enumerate(draws):
+            adam.param_groups[0]["lr"] = rates[0] + (rates[1] - rates[0]) * step / (len(draws) - 1)
+            adam.zero_grad()
+            loss = torch.stack([loss_of(i, torch.sigmoid(logits)) for i in drawn]).mean()
+            (loss - penalty(logits)).backward()
+            adam.step()
+            losses.append(loss.item())
+        return logits.detach(), losses
+
+
+def mean_clipped(strength):
+    return lambda logits: strength * logits.clamp(-4, 4).mean()
+
+
+def test_loss_and_gates_equal_an_independent_implementation(model, task, known_folder):
+    found = fit_gates(model, task, n_seeds=2, steps=STEPS, batch_size=BATCH, seed=5)
+    rows = encoded(model, task)
+    for i in range(2):
+        plain = Plain(known_folder, 5 + i)
+        loss = lambda row, gates, plain=plain: plain.nll(rows[row], gates)  # noqa: E731
+        free, losses = plain.descend(plain.start, plain.draws(30), (0.1, 0.01), loss, mean_clipped(0))
+        draws = plain.draws(30)
+        plus, plus_losses = plain.descend(free, draws, (0.5, 0.1), loss, mean_clipped(0.1))
+        minus, minus_losses = plain.descend(free, draws, (0.5, 0.1), loss, mean_clipped(-0.1))
+        for phase, (logits, expected) in enumerate([(free, losses), (plus, plus_losses), (minus, minus_losses)]):
+            gates = (found.free, found.plus, found.minus)[phase][i]
+            assert gates == pytest.approx(torch.sigmoid(logits).numpy(), abs=2e-3)
+            assert found.losses[phase, i] == pytest.approx(np.array(expected), abs=2e-3)
+
+
+def test_contrastive_gates_equal_an_independent_implementation(model, task, other, known_folder):
+    found = contrastive_gating(model, task, forget=other, steps=STEPS, batch_size=BATCH, seed=5)
+    plain = Plain(known_folder, 5)
+    kept, lost = encoded(model, task), encoded(model, other)
+
+    def loss(row, gates):
+        return (plain.nll(kept[row], gates) - plain.nll(lost[row], gates)).clamp(min=-5)
+
+    free, _ = plain.descend(plain.start, plain.draws(30), (0.1, 0.01), loss, lambda logits: 0.0)
+    shut, _ = plain.descend(free, plain.draws(30), (0.5, 0.1), loss, lambda logits: -0.1 * logits.clamp(-4, 4).sum())
+    assert found.importance == pytest.approx(torch.sigmoid(shut).numpy(), abs=2e-3)
+    assert (found.method, found.unit) == ("contrastive", "gate")
+
+
+def test_a_seed_fits_the_same_gates_alone_and_among_others(known_folder, task):
+    """In float64, where no rounding of a batch can add up."""
+    model = load_model(known_folder, device="cpu", dtype=torch.float64)
+    together = fit_gates(model, task, n_seeds=4, steps=STEPS, batch_size=BATCH, seed=3)
+    for i in range(4):
+        alone = fit_gates(model, task, steps=STEPS, batch_size=BATCH, seed=3 + i)
+        for name in ("free", "plus", "minus"):
+            assert getattr(alone, name)[0] == pytest.approx(getattr(together, name)[i], abs=1e-6)
+    assert not np.allclose(together.free[0], together.free[1])
+
+
+def test_the_same_seed_gives_the_same_gates_bit_for_bit(model, task):
+    first, second = (fit_gates(model, task, n_seeds=2, steps=STEPS, batch_size=BATCH) for _ in range(2))
+    assert first.minus.tobytes() == second.minus.tobytes()
+    assert first.provenance == second.provenance
+
+
+# What the gates say
+
+
+@pytest.fixture(scope="module")
+def fitted(load_known, task):
+    return fit_gates(load_known(), task, n_seeds=2, steps=60, batch_size=10)
+
+
+def test_heads_that_work_facilitate_and_others_are_irrelevant(fitted):
+    assert {str(Head(*index)) for index in np.argwhere(fitted.kind == "facilitation").tolist()} == set(
+        map(str, WORKING)
+    )
+    assert (fitted.kind == "irrelevance").sum() == 10
+    assert set(fitted.ranking().top(2)) == set(WORKING)
+    idle = np.ones(SHAPE, dtype=bool)
+    for head in WORKING:
+        idle[head.layer, head.head] = False
+    assert fitted.always("facilitation")[~idle].min() > 0.8
+    assert fitted.any("facilitation")[idle].max() < 0.1
+    assert fitted.any("interference").max() < 0.1
+
+
+def test_scores_follow_from_the_gates_and_lie_between_nought_and_one(fitted):
+    assert (fitted.score("facilitation") == fitted.minus).all()
+    assert fitted.score("interference") == pytest.approx(1 - fitted.plus)
+    assert fitted.score("irrelevance") == pytest.approx(fitted.plus * (1 - fitted.minus))
+    assert (fitted.always("irrelevance") <= fitted.any("irrelevance")).all()
+    with pytest.raises(ValueError, match="name must be one of facilitation, irrelevance, interference, got 'other'"):
+        fitted.score("other")
+
+
+def test_the_ranking_is_facilitation_less_interference_with_its_range_over_seeds(fitted):
+    ranking = fitted.ranking()
+    each = fitted.minus - (1 - fitted.plus)
+    assert ranking.importance == pytest.approx(each.mean(axis=0))
+    assert ranking.interval[..., 0] == pytest.approx(each.min(axis=0))
+    assert ranking.interval[..., 1] == pytest.approx(each.max(axis=0))
+    assert ranking.frequency == pytest.approx((fitted.minus > 0.5).mean(axis=0))
+
+
+def test_trajectories_lead_from_the_start_to_the_last_gates(fitted):
+    assert fitted.at[0] == 0
+    assert fitted.at[-1] == 60
+    assert fitted.losses.shape == (3, 2, 60)
+    assert (fitted.trajectory[0, :, -1] == fitted.free).all()
+    assert fitted.trajectory[1:, :, 0] == pytest.approx(np.stack([fitted.free, fitted.free]), abs=0.02)
+    assert (fitted.trajectory[1, :, -1] == fitted.plus).all()
+    assert (fitted.trajectory[2, :, -1] == fitted.minus).all()
+
+
+def test_a_frame_has_one_row_a_head(fitted):
+    frame = fitted.to_frame()
+    assert set(frame["head"][:2]) == set(map(str, WORKING))
+    assert frame["kind"].tolist() == ["facilitation"] * 2 + ["irrelevance"] * 10
+    assert (frame["facilitation_always"] <= frame["facilitation"]).all()
+    assert (frame["facilitation"] <= frame["facilitation_any"]).all()
+
+
+# A head made harmful on purpose
+
+HARMFUL, HARM = Head(1, 2), 0.2
+
+
+@pytest.fixture(scope="module")
+def harmed(tmp_path_factory, known_folder):
+    """The folder of the known model with head L1H2, idle before, writing what nobody asked for."""
+    folder = tmp_path_factory.mktemp("harmed")
+    sound = AutoModelForCausalLM.from_pretrained(known_folder)
+    written = sound.model.layers[HARMFUL.layer].self_attn.o_proj.weight.data
+    d_head = sound.model.layers[HARMFUL.layer].self_attn.head_dim
+    columns = slice(HARMFUL.head * d_head, (HARMFUL.head + 1) * d_head)
+    noise = torch.randn(written[:, columns].shape, generator=torch.Generator().manual_seed(1))
+    written[:, columns] = HARM * noise
+    sound.save_pretrained(folder)
+    make_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def test_a_head_made_harmful_is_found_as_interfering(harmed, backend, load_known):
+    """The task's answers are those of the model without the harmful head."""
+    task = Task.from_records(own_answers(load_known(), 80), "own answers")
+    model = load_model(harmed, device="cpu", backend=backend)
+    found = fit_gates(model, task, n_seeds=2, steps=60, batch_size=10)
+    assert {str(Head(*index)) for index in np.argwhere(found.kind == "interference").tolist()} == {str(HARMFUL)}
+    assert found.always("interference")[HARMFUL.layer, HARMFUL.head] > 0.5
+    assert found.ranking().order[-1] == HARMFUL
+    assert set(found.ranking().top(2)) == set(WORKING)
+
+
+# Half precision
+
+
+def test_bfloat16_weights_are_gated_in_float32(known_folder, backend, task):
+    model = load_model(known_folder, device="cpu", dtype="bfloat16", backend=backend)
+    found = fit_gates(model, task, steps=40, batch_size=10)
+    assert set(found.ranking().top(2)) == set(WORKING)
+    # Between two neighbouring gates in bfloat16 there are many in float32.
+    assert len(np.unique(found.trajectory[0, 0, :, 0, 1])) > 5
+
+
+# Cost and budget
+
+
+@pytest.mark.parametrize("n_seeds", [1, 3])
+def test_the_cost_is_every_row_forward_and_back_and_the_intact_run(model, task, n_seeds):
+    with rows_run(model) as rows:
+        found = fit_gates(model, task, n_seeds=n_seeds, steps=STEPS, batch_size=BATCH)
+    assert sum(rows) == found.cost.forwards == 30 + 3 * STEPS * BATCH * n_seeds
+    assert found.cost.backwards == 3 * STEPS * BATCH * n_seeds
+    assert found.ranking().spent == found.cost.spent
+
+
+def test_a_budget_shortens_all_phases_and_is_never_passed(model, task):
+    budget = 30 + 6 * BATCH * 23 + 35
+    with rows_run(model) as rows:
+        found = fit_gates(model, task, steps=60, batch_size=BATCH, budget=budget)
+    assert found.losses.shape[2] == 23
+    assert found.cost.spent == 2 * sum(rows) - 30 <= budget
+    assert found.notes[-1] == "the budget covers 23 of 60 steps in each phase: gates may not have settled"
+
+
+@pytest.mark.parametrize("run", [fit_gates, causal_head_gating])
+def test_a_budget_below_twenty_steps_is_refused_before_the_model_runs(model, task, run):
+    least = 30 + 20 * 6 * BATCH
+    with rows_run(model) as rows, pytest.raises(ValueError, match=f"budget must be {least} or more .*got {least - 1}"):
+        run(model, task, batch_size=BATCH, budget=least - 1)
+    assert rows == []
+
+
+def test_contrastive_gating_counts_both_variants(model, task, other):
+    with rows_run(model) as rows:
+        found = contrastive_gating(model, task, forget=other, steps=STEPS, batch_size=BATCH, n_seeds=2)
+    assert sum(rows) == 30 + 4 * STEPS * BATCH * 2
+    assert found.spent == 30 + 8 * STEPS * BATCH * 2
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"n_seeds": 0}, "n_seeds must be 1 or more, got 0"),
+        ({"steps": 19}, "steps must be 20 or more, got 19"),
+        ({"batch_size": 0}, "batch_size must be 1 or more, got 0"),
+        ({"strength": 0.0}, r"strength must be positive, got 0\.0"),
+    ],
+)
+def test_a_wrong_argument_is_refused_before_the_model_runs(model, task, wrong, message):
+    with rows_run(model) as rows, pytest.raises(ValueError, match=message):
+        fit_gates(model, task, **wrong)
+    assert rows == []
+
+
+def test_variants_of_another_size_are_refused(model, task, other):
+    few = other.take(29)
+    with pytest.raises(ValueError, match="forget must be a task of 30 examples, the pairs of those of 'own answers'"):
+        contrastive_gating(model, task, forget=few)
+
+
+def test_a_baseline_at_chance_is_refused(model):
+    with pytest.raises(BaselineTooLowError, match="no better than chance"):
+        fit_gates(model, Task.from_records(hopeless_records(100)), steps=STEPS)
+
+
+def test_chg_is_the_ranking_of_the_fit(model, task):
+    settings = {"steps": STEPS, "batch_size": BATCH, "seed": 4}
+    ranking = causal_head_gating(model, task, **settings)
+    assert ranking.importance.tobytes() == fit_gates(model, task, **settings).ranking().importance.tobytes()
+    assert ranking.method == "chg"
+    assert isinstance(fit_gates(model, task, **settings), HeadGates)

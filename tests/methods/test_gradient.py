@@ -1,0 +1,129 @@
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from cs_heads.heads import Head
+from cs_heads.lens import encode_example
+from cs_heads.measure.baseline import BaselineTooLowError
+from cs_heads.methods.gradient import attribution_patching, gradient_importance
+from cs_heads.methods.mediation import indirect_effects
+from cs_heads.tasks import Task
+from cs_heads.tasks.pairs import PromptPair
+from tests.known_heads import WORKING, hopeless_records, own_answers, rows_run
+from tests.plain_gates import gated_nll
+
+PAIRS = [
+    PromptPair("the cat sees a big", "the dog sees a red", " bird", instead=" king"),
+    PromptPair("one two", "a small king runs", " three", instead=" four"),
+    PromptPair("a red dog sleeps", "two", " the", instead=" cat"),
+]
+
+
+@pytest.fixture
+def model(load_known, backend):
+    return load_known(backend)
+
+
+@pytest.fixture(scope="module")
+def task(load_known):
+    return Task.from_records(own_answers(load_known(), 60), "own answers").split(40)[0]
+
+
+def test_importance_is_the_mean_of_finite_differences(model, task, known_folder):
+    """Plain Hugging Face, each gate of each example turned a little both ways."""
+    plain = AutoModelForCausalLM.from_pretrained(known_folder)
+    h, each = 1e-2, []
+    with torch.no_grad():
+        for example in task.examples[:20]:
+            tokens = encode_example(model.tokenizer, example.prompt, example.continuations)
+            row = np.empty((3, 4))
+            for index in np.ndindex(3, 4):
+                up, down = torch.ones(3, 4), torch.ones(3, 4)
+                up[index], down[index] = 1 + h, 1 - h
+                losses = [
+                    gated_nll(plain, tokens.prompt, tokens.continuations[0], gates).item() for gates in (up, down)
+                ]
+                row[index] = (losses[0] - losses[1]) / (2 * h)
+            each.append(row)
+    few = Task.from_records([{"prompt": e.prompt, "target": e.continuations[0]} for e in task.examples[:20]])
+    assert gradient_importance(model, few).importance == pytest.approx(np.abs(each).mean(axis=0), abs=3e-3, rel=0.01)
+    signed = gradient_importance(model, few, signed=True)
+    assert signed.importance == pytest.approx(-np.mean(each, axis=0), abs=3e-3, rel=0.01)
+
+
+def test_the_working_heads_of_a_model_have_the_largest_gradients(model, task):
+    ranking = gradient_importance(model, task)
+    assert set(ranking.top(2)) == set(WORKING)
+    assert ranking.importance[1, 1] == 0
+    assert (ranking.method, ranking.unit) == ("gradient", "nats, absolute")
+
+
+def test_the_cost_is_one_pass_forward_and_back_and_the_intact_run(model, task):
+    with rows_run(model) as rows:
+        ranking = gradient_importance(model, task)
+    assert sum(rows) == 40 + 40
+    assert ranking.spent == 40 + 2 * 40
+    assert ranking.provenance["cost"] == {"forwards": 80, "backwards": 40}
+
+
+def test_a_budget_takes_some_of_the_examples(model, task):
+    rankings = [gradient_importance(model, task, budget=61, seed=seed) for seed in (0, 0, 1)]
+    assert [ranking.spent for ranking in rankings] == [60, 60, 60]
+    assert rankings[0].provenance["examples"] == 10
+    first, second, other = (ranking.importance.tobytes() for ranking in rankings)
+    assert first == second != other
+
+
+def test_a_budget_for_no_example_is_refused_before_the_model_runs(model, task):
+    with rows_run(model) as rows, pytest.raises(ValueError, match=r"budget must be 42 or more .*got 41"):
+        gradient_importance(model, task, budget=41)
+    assert rows == []
+
+
+def test_a_baseline_at_chance_is_refused(model):
+    with pytest.raises(BaselineTooLowError, match="no better than chance"):
+        gradient_importance(model, Task.from_records(hopeless_records(100)))
+
+
+# Attribution patching
+
+
+@pytest.mark.parametrize("architecture", ["gpt2", "llama", "qwen2"])
+def test_attribution_is_what_transformer_lens_reads_from_its_gradient_cache(load, architecture):
+    tools = pytest.importorskip("transformer_lens.tools.analysis.attribution_patching")
+    model = load(architecture)
+    effects = attribution_patching(model, PAIRS)
+    for number, pair in enumerate(PAIRS):
+        clean, corrupted = (
+            encode_example(model.tokenizer, text, [pair.target, pair.instead]) for text in (pair.clean, pair.corrupted)
+        )
+        (first,), (second,) = corrupted.continuations
+
+        def metric(logits, first=first, second=second):
+            return logits[0, -1, first] - logits[0, -1, second]
+
+        # Without the embeddings no hook_z has a gradient.
+        names = ["hook_embed", *(f"blocks.{layer}.attn.hook_z" for layer in range(3))]
+        runs = [
+            tools.cache_activation_and_gradient(model, torch.tensor([tokens.prompt]), metric, names_filter=names)
+            for tokens in (clean, corrupted)
+        ]
+        for layer, name in enumerate(names[1:]):
+            moved = runs[0].activations[name][0, -1] - runs[1].activations[name][0, -1]
+            expected = (moved * runs[1].gradients[name][0, -1]).sum(dim=-1)
+            assert effects[number, layer] == pytest.approx(expected.numpy(), abs=1e-4, rel=1e-3)
+
+
+def test_attribution_is_the_patch_of_a_head_to_first_order(load, backend):
+    """In a model that hardly writes, first order is all there is."""
+    model = load("llama", backend)
+    estimated, measured = attribution_patching(model, PAIRS), indirect_effects(model, PAIRS).effects
+    assert np.corrcoef(estimated.ravel(), measured.ravel())[0, 1] > 0.5
+    assert estimated.shape == measured.shape == (3, 3, 4)
+
+
+def test_a_head_that_writes_nothing_has_no_attribution(model):
+    effects = attribution_patching(model, PAIRS)
+    assert (effects[:, 1] == 0).all()
+    assert effects[:, Head(2, 3).layer, Head(2, 3).head].any()

@@ -1,0 +1,184 @@
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from cs_heads.heads import Head, HeadGrid
+from cs_heads.measure.cost import BudgetTooSmallError
+from cs_heads.methods.greedy import greedy
+from tests.methods.planted import Planted
+
+GRID = HeadGrid(3, 4)
+DROPS = {Head(1, 2): 0.25, Head(2, 3): 0.15, Head(0, 1): 0.10}
+
+
+class Table:
+    """Every set of heads has a score of its own, drawn by lot: nothing adds up."""
+
+    def __init__(self, grid: HeadGrid, n_examples: int = 40, seed: int = 0) -> None:
+        self.grid, self.n_examples, self.seed, self.spent = grid, n_examples, seed, 0
+
+    def __call__(self, masks, examples=None):
+        chosen = np.tile(np.arange(self.n_examples), (len(masks), 1)) if examples is None else examples
+        self.spent += chosen.size
+        return np.stack([self.of(mask)[row] for mask, row in zip(masks, chosen, strict=True)])
+
+    def of(self, mask) -> np.ndarray:
+        rng = np.random.default_rng([self.seed, *np.packbits(mask)])
+        level = rng.uniform(0.9, 1.0) - 0.15 * mask.sum()
+        return (rng.random(self.n_examples) < level).astype(float)
+
+
+def brute_force(table: Table, k: int) -> list[Head]:
+    """The greedy path by looking up every set of the next size, in plain Python."""
+    chosen: list[Head] = []
+    alone = {head: table.of(GRID.mask([])).mean() - table.of(GRID.mask([head])).mean() for head in GRID}
+    for _ in range(k):
+        left = [head for head in GRID if head not in chosen]
+        scores = {head: table.of(GRID.mask([*chosen, head])).mean() for head in left}
+        if min(scores.values()) >= table.of(GRID.mask(chosen)).mean():
+            break
+        chosen.append(min(left, key=lambda head: (round(scores[head], 9), -alone[head], GRID.index(head))))
+    return chosen
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_greedy_walks_the_path_of_brute_force(seed):
+    table = Table(GRID, seed=seed)
+    path = brute_force(table, 4)
+    assert greedy(table, k=4).top(len(path)) == path
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_one_shot_orders_all_heads_by_their_drop_alone(seed):
+    table = Table(GRID, seed=seed)
+    lost = [int((table.of(GRID.mask([])) - table.of(GRID.mask([head]))).sum()) for head in GRID]
+    drops = np.array(lost) / table.n_examples
+    ranking = greedy(table, one_shot=True)
+    assert ranking.importance.ravel() == pytest.approx(drops)
+    assert ranking.order == [GRID.head(int(i)) for i in np.argsort(-drops, kind="stable")]
+
+
+def test_on_a_sum_of_drops_greedy_finds_the_best_set_of_every_size():
+    """Enumerated: of all sets of three heads, the one that costs most."""
+    experiment = Planted(GRID, DROPS)
+    sets = list(combinations(GRID, 3))
+    scores = experiment(np.stack([GRID.mask(heads) for heads in sets])).mean(axis=1)
+    ranking = greedy(experiment, k=3)
+    assert set(ranking.top(3)) == set(sets[int(scores.argmin())])
+    assert ranking.top(3) == list(DROPS)
+
+
+def test_the_importance_of_a_chosen_head_is_what_the_search_gained_from_its_round_on():
+    ranking = greedy(Planted(GRID, DROPS), k=3)
+    found = [ranking.importance[head.layer, head.head] for head in DROPS]
+    assert found == pytest.approx([0.50, 0.25, 0.10], abs=1e-5)
+    assert ranking.provenance["chosen"] == [
+        {"head": "L1H2", "score": pytest.approx(0.65)},
+        {"head": "L2H3", "score": pytest.approx(0.50)},
+        {"head": "L0H1", "score": pytest.approx(0.40)},
+    ]
+
+
+def test_greedy_finds_the_second_of_a_redundant_pair_and_one_shot_does_not():
+    class Pair(Planted):
+        """The score falls only when both heads of the pair are off."""
+
+        def __call__(self, masks, examples=None):
+            both = masks[:, 0, 0] & masks[:, 0, 1]
+            return super().__call__(masks & ~both[:, None, None], examples) * ~both[:, None]
+
+    experiment = Pair(GRID, {Head(0, 0): 0.2})
+    assert set(greedy(experiment, k=2).top(2)) == {Head(0, 0), Head(0, 1)}
+    assert Head(0, 1) not in greedy(experiment, one_shot=True).top(1)
+
+
+# Ties and stopping
+
+
+def test_of_heads_that_tie_the_one_that_hurts_more_alone_comes_first_then_the_lower_index():
+    """With L1H2 off the score is at its floor: all others tie at no further drop."""
+
+    class Floor(Planted):
+        def __call__(self, masks, examples=None):
+            return super().__call__(masks, examples) * ~masks[:, 1, 2][:, None]
+
+    experiment = Floor(GRID, {Head(1, 2): 0.5, Head(2, 1): 0.3, Head(0, 3): 0.2})
+    ranking = greedy(experiment, k=4)
+    assert ranking.top(5) == [Head(1, 2), Head(2, 1), Head(0, 3), Head(0, 0), Head(0, 1)]
+    assert ranking.notes == (
+        "greedy stopped after 1 of 4 heads: no further head lowers the score; "
+        "the others are ordered by their drop alone where they tie",
+    )
+
+
+def test_the_search_stops_where_no_head_lowers_the_score():
+    experiment = Planted(GRID, DROPS | {Head(0, 0): -0.05})
+    ranking = greedy(experiment, k=6)
+    assert len(ranking.provenance["chosen"]) == 3
+    # The intact model and 12 heads, then 11, 10 and 9 on top of those chosen.
+    assert ranking.spent == experiment.spent == (1 + 12 + 11 + 10 + 9) * 100
+    assert ranking.order[-1] == Head(0, 0)
+
+
+def test_heads_without_any_effect_are_not_chosen():
+    ranking = greedy(Planted(GRID, {}), k=3)
+    assert not ranking.importance.any()
+    assert ranking.notes[0].startswith("greedy stopped after 0 of 3 heads")
+
+
+# Cost, budget, seed
+
+
+@pytest.mark.parametrize(("k", "masks"), [(1, 13), (3, 13 + 11 + 10)])
+def test_the_cost_is_one_sweep_a_round(k, masks):
+    experiment = Planted(GRID, DROPS, n_examples=30)
+    ranking = greedy(experiment, k=k)
+    assert ranking.spent == experiment.spent == masks * 30
+    assert ranking.provenance["cost"] == {"forwards": masks * 30, "backwards": 0}
+
+
+def test_one_shot_costs_one_sweep_whatever_k():
+    assert greedy(Planted(GRID, DROPS, n_examples=30), one_shot=True, k=5).spent == 13 * 30
+
+
+@pytest.mark.parametrize("one_shot", [True, False])
+@pytest.mark.parametrize("budget", [46, 200, 555, 3_000, 10**6])
+def test_a_budget_is_never_passed(one_shot, budget):
+    experiment = Planted(GRID, DROPS)
+    ranking = greedy(experiment, k=4, one_shot=one_shot, budget=budget)
+    assert ranking.spent == experiment.spent <= budget
+    whole = budget >= 100 * (13 if one_shot else 43)
+    assert any(note.startswith("the budget covers") for note in ranking.notes) is not whole
+
+
+def test_a_budget_below_one_example_a_mask_is_refused_with_the_least():
+    experiment = Planted(GRID, DROPS)
+    with pytest.raises(
+        BudgetTooSmallError, match=r"budget must be 13 or more .*\(one example under each of 13 masks\), got 12"
+    ):
+        greedy(experiment, one_shot=True, budget=12)
+    with pytest.raises(ValueError, match=r"budget must be 43 or more"):
+        greedy(experiment, k=4, budget=42)
+    assert experiment.spent == 0
+
+
+@pytest.mark.parametrize("k", [0, 13])
+def test_k_outside_the_grid_is_refused(k):
+    with pytest.raises(ValueError, match=rf"k must be in 1\.\.12, the heads of the grid; got {k}"):
+        greedy(Planted(GRID, DROPS), k=k)
+
+
+def test_the_seed_draws_the_examples_that_a_budget_covers():
+    rankings = [greedy(Planted(GRID, DROPS, noise=True), one_shot=True, budget=400, seed=s) for s in (1, 1, 2)]
+    first, second, other = (ranking.importance.tobytes() for ranking in rankings)
+    assert first == second != other
+
+
+def test_the_interval_of_one_shot_is_that_of_a_mean_of_paired_differences():
+    experiment = Planted(GRID, DROPS, noise=True)
+    ranking = greedy(experiment, one_shot=True)
+    lost = experiment(GRID.mask([])[None])[0] - experiment(GRID.mask(["L1H2"])[None])[0]
+    half = 1.96 * np.sqrt(lost.var(ddof=1) / 100)
+    assert ranking.interval[1, 2] == pytest.approx([lost.mean() - half, lost.mean() + half])
+    assert greedy(experiment, k=2).interval is None

@@ -1,0 +1,279 @@
+import numpy as np
+import pytest
+import torch
+from scipy.stats import ttest_1samp
+from transformers import AutoModelForCausalLM
+
+from cs_heads.lens import encode_example
+from cs_heads.measure.cost import Cost
+from cs_heads.methods.mediation import (
+    Mediation,
+    function_vector_effects,
+    indirect_effects,
+    mediation,
+    screen_identity_rules,
+)
+from cs_heads.tasks import Task
+from cs_heads.tasks.pairs import STAGES, PromptPair, counterparts, identity_rules, shuffled_labels
+from tests.known_heads import WORKING, own_answers, rows_run
+from tests.plain_gates import last_logprobs, z_changed
+from tests.tiny import WORDS
+
+ITEMS = [("cat", "one"), ("dog", "two"), ("bird", "three"), ("king", "four"), ("run", "the")]
+PAIRS = [
+    PromptPair("the cat sees a big", "the dog sees a red", " bird"),
+    PromptPair("one two", "a small king runs", " three"),
+    PromptPair("a red dog sleeps", "two", " the"),
+]
+
+
+@pytest.fixture
+def model(load, backend):
+    return load("llama", backend)
+
+
+@pytest.fixture
+def plain(folders):
+    return AutoModelForCausalLM.from_pretrained(folders("llama"))
+
+
+def z_of(plain, prompt, position):
+    kept = []
+    with torch.no_grad(), z_changed(plain, lambda layer, z: kept.append(z[position]) or z):
+        last_logprobs(plain, prompt)
+    return torch.stack(kept)
+
+
+def probability_with(plain, prompt, position, source, token):
+    """Probability of a token for every head patched alone, and without a patch: ``[layer, head]`` and a number."""
+    patched = np.empty(source.shape[:2])
+    with torch.no_grad():
+        for index in np.ndindex(patched.shape):
+
+            def change(layer, z, index=index):
+                z = z.clone()
+                if layer == index[0]:
+                    z[position, index[1]] = source[index]
+                return z
+
+            with z_changed(plain, change):
+                patched[index] = last_logprobs(plain, prompt)[token].exp().item()
+        return patched, last_logprobs(plain, prompt)[token].exp().item()
+
+
+def test_indirect_effects_equal_patching_by_hand(model, plain):
+    """One prompt, one head at a time, in plain Hugging Face."""
+    found = indirect_effects(model, PAIRS, batch_tokens=40)
+    for number, pair in enumerate(PAIRS):
+        clean, corrupted = (encode_example(model.tokenizer, t, [pair.target]) for t in (pair.clean, pair.corrupted))
+        source = z_of(plain, clean.prompt, -1)
+        patched, without = probability_with(plain, corrupted.prompt, -1, source, corrupted.continuations[0][0])
+        assert found.corrupted[number] == pytest.approx(without, abs=1e-5)
+        assert found.effects[number] == pytest.approx(patched - without, abs=1e-5)
+    assert found.average == pytest.approx(found.effects.mean(axis=0))
+    assert found.unit == "probability"
+
+
+def test_the_function_vector_protocol_carries_the_mean_of_the_clean_runs(model, plain):
+    pairs = shuffled_labels(ITEMS, n=3, n_shots=2, between=" ,", seed=1)
+    found = function_vector_effects(model, pairs)
+    encoded = [
+        [encode_example(model.tokenizer, text, [pair.target]) for text in (pair.clean, pair.corrupted)]
+        for pair in pairs
+    ]
+    mean = torch.stack([z_of(plain, clean.prompt, -1) for clean, _ in encoded]).mean(dim=0)
+    for number, (_, corrupted) in enumerate(encoded):
+        patched, without = probability_with(plain, corrupted.prompt, -1, mean, corrupted.continuations[0][0])
+        assert found.effects[number] == pytest.approx(patched - without, abs=1e-5)
+
+
+def test_the_cost_is_two_runs_a_pair_and_one_a_head(model):
+    with rows_run(model) as rows:
+        found = indirect_effects(model, PAIRS)
+    assert sum(rows) == found.cost.spent == found.ranking().spent == 3 * (12 + 2)
+
+
+def test_a_budget_takes_the_pairs_that_it_covers(model):
+    found = indirect_effects(model, PAIRS, budget=41)
+    assert len(found.effects) == 2
+    assert found.cost.spent == 28
+    with rows_run(model) as rows, pytest.raises(ValueError, match=r"budget must be 28 or more .*got 27"):
+        indirect_effects(model, PAIRS, budget=27)
+    assert rows == []
+
+
+def test_the_three_stages_are_screened_each_with_its_own_pairs(model):
+    words = [word for word in WORDS if word.isalpha()]
+    found = screen_identity_rules(model, words, n=4, seed=3)
+    assert tuple(found) == STAGES
+    for stage, result in found.items():
+        expected = indirect_effects(model, identity_rules(words, stage, 4, seed=3))
+        assert (result.effects == expected.effects).all()
+        assert result.unit == "nats"
+
+
+# Significance
+
+
+def planted(effects) -> Mediation:
+    return Mediation(np.asarray(effects, dtype=float), np.zeros(len(effects)), Cost(0), "nats")
+
+
+def test_p_is_that_of_a_one_sided_t_test_of_each_head():
+    effects = np.random.default_rng(0).normal(0.2, 1, (30, 3, 4))
+    expected = [[ttest_1samp(effects[:, i, j], 0, alternative="greater").pvalue for j in range(4)] for i in range(3)]
+    assert planted(effects).p == pytest.approx(np.array(expected))
+
+
+def test_heads_with_an_effect_are_significant_and_others_rarely():
+    rng = np.random.default_rng(1)
+    effects = rng.normal(0, 1, (40, 10, 20))
+    effects[:, 2, 3] += 1.5
+    effects[:, 7, 0] += 2.0
+    effects[:, 4, 4] -= 2.0
+    found = planted(effects)
+    assert found.heads()[:2] == [(h := found.ranking().order)[0], h[1]]
+    assert {str(head) for head in found.heads()} >= {"L2H3", "L7H0"}
+    assert "L4H4" not in map(str, found.heads())
+    assert found.significant().sum() <= 4
+    frame = found.to_frame()
+    assert frame["head"].tolist()[:2] == ["L7H0", "L2H3"]
+    assert frame["significant"].sum() == found.significant().sum()
+
+
+def test_a_head_without_any_effect_has_no_significance():
+    assert (planted(np.zeros((5, 2, 2))).p == 1).all()
+    assert planted(np.zeros((5, 2, 2))).heads() == []
+
+
+# From a task
+
+
+def test_heads_that_carry_the_answer_of_an_example_are_found(load_known, backend):
+    model = load_known(backend)
+    task = Task.from_records(own_answers(load_known(), 60), "own answers")
+    ranking = mediation(model, task, n_pairs=15, seed=2)
+    assert set(ranking.top(2)) == set(WORKING)
+    assert ranking.importance[1, 1] == 0
+    assert ranking.spent == 60 + 15 * 14
+    assert ranking.provenance["pairs"] == 15
+
+
+def test_a_budget_of_a_task_covers_the_intact_run_too(load_known):
+    task = Task.from_records(own_answers(load_known(), 60), "own answers")
+    assert mediation(load_known(), task, budget=60 + 3 * 14 + 13).spent == 60 + 3 * 14
+    with rows_run(load_known()) as rows, pytest.raises(ValueError, match="budget must be 88 or more"):
+        mediation(load_known(), task, budget=87)
+    assert rows == []
+
+
+def test_the_same_seed_gives_the_same_ranking(load_known):
+    task = Task.from_records(own_answers(load_known(), 60), "own answers")
+    first, second, other = (mediation(load_known(), task, n_pairs=5, seed=s).importance.tobytes() for s in (1, 1, 2))
+    assert first == second != other
+
+
+# What is refused, before the model runs
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        (PAIRS[:1], "pairs must hold 2 or more, got 1"),
+        ([PAIRS[0], PromptPair("a", "the", " cat", " dog")], "must all name what is said instead or none"),
+        ([PAIRS[0], PromptPair("a", "the", " cat", "", (1,), (1,))], "must all name"),
+        ([PAIRS[0], PromptPair("the cat", "a dog", " cat", None, (5,), (5,))], "the same number of places"),
+        ([PromptPair("the cat", "a dog", " cat", None, (5,), (5,))] * 2, "pair 0: place 5 .* lies inside a token"),
+        ([PromptPair("the", "a", " cat dog", " cat sees")] * 2, "pair 0: answers .* begin with the same token"),
+    ],
+)
+def test_pairs_that_do_not_fit_are_refused(model, pairs, message):
+    with rows_run(model) as rows, pytest.raises(ValueError, match=message):
+        indirect_effects(model, pairs)
+    assert rows == []
+
+
+# The pairs
+
+
+def test_counterparts_have_another_answer_and_each_example_comes_once():
+    task = Task.from_records([{"prompt": f"{i}", "target": f" {'ab'[i % 2]}"} for i in range(10)])
+    pairs = counterparts(task, 10, seed=0)
+    assert sorted(pair.clean for pair in pairs) == sorted(map(str, range(10)))
+    assert all(int(pair.clean) % 2 != int(pair.corrupted) % 2 for pair in pairs)
+    assert all(pair.target == f" {'ab'[int(pair.clean) % 2]}" != pair.instead for pair in pairs)
+    with pytest.raises(ValueError, match="has one answer alone, ' a'"):
+        counterparts(Task.from_records([{"prompt": "1", "target": " a"}, {"prompt": "2", "target": " a"}]), 2)
+
+
+def test_shuffled_labels_leaves_no_label_in_its_place_and_all_else_alike():
+    for pair in shuffled_labels(ITEMS, n=20, n_shots=3, seed=0):
+        clean, corrupted = (
+            [shot.split(" : ") for shot in text.split(" . ")[:-1]] for text in (pair.clean, pair.corrupted)
+        )
+        assert [x for x, _ in clean] == [x for x, _ in corrupted]
+        assert sorted(y for _, y in clean) == sorted(y for _, y in corrupted)
+        assert all(dict(ITEMS)[x] == y for x, y in clean)
+        assert all(dict(ITEMS)[x] != y for x, y in corrupted)
+        query = pair.clean.split(" . ")[-1]
+        assert query == pair.corrupted.split(" . ")[-1]
+        assert pair.target == " " + dict(ITEMS)[query.removesuffix(" :")]
+
+
+def rule_of(text: str) -> tuple[str, list[str], tuple[str, str]]:
+    """The rule that all triples of a prompt follow, their third words, and the two words at the end."""
+    *triples, query = (part.split() for part in text.split(" . "))
+    rules = {"ABA" if c == a else "ABB" if c == b else "?" for a, b, c in triples}
+    (rule,) = rules
+    return rule, [triple[2] for triple in triples], tuple(query)
+
+
+@pytest.mark.parametrize("stage", ["abstraction", "induction"])
+def test_the_rule_differs_and_the_answer_does_not(stage):
+    words = [word for word in WORDS if word.isalpha()]
+    rules = set()
+    for pair in identity_rules(words, stage, 10, n_shots=3, seed=5):
+        (rule, thirds, (a, b)), (other, same, query) = rule_of(pair.clean), rule_of(pair.corrupted)
+        rules.add(rule)
+        assert {rule, other} == {"ABA", "ABB"}
+        assert thirds == same
+        assert query == (b, a)
+        answer = a if rule == "ABA" else b
+        assert pair.instead == f" {answer}" == f" {query[0] if other == 'ABA' else query[1]}"
+        # The clean rule on the corrupted prompt's words.
+        assert pair.target == f" {query[0] if rule == 'ABA' else query[1]}"
+        if stage == "abstraction":
+            assert [pair.clean[:end].split()[-1] for end in pair.clean_ends] == thirds
+            assert [pair.corrupted[:end].split()[-1] for end in pair.corrupted_ends] == thirds
+        else:
+            assert pair.clean_ends == ()
+    assert rules == {"ABA", "ABB"}
+
+
+def test_in_retrieval_the_words_are_swapped_under_one_rule():
+    words = [word for word in WORDS if word.isalpha()]
+    for pair in identity_rules(words, "retrieval", 6, seed=5):
+        (rule, thirds, (a, b)), (other, same, query) = rule_of(pair.clean), rule_of(pair.corrupted)
+        assert (rule, thirds, (b, a)) == (other, same, query)
+        assert pair.target == f" {a if rule == 'ABA' else b}"
+        assert pair.instead == f" {b if rule == 'ABA' else a}"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: identity_rules(["a", "b"], "retrieval", 2), "words must hold 6 or more different words .*, got 2"),
+        (
+            lambda: identity_rules(WORDS, "copying", 2),
+            "stage must be one of abstraction, induction, retrieval, got 'copying'",
+        ),
+        (lambda: shuffled_labels(ITEMS, 2, n_shots=5), "items must be more than n_shots=5"),
+        (lambda: shuffled_labels([("a", "x"), ("b", "x"), ("c", "y")], 2, n_shots=2), "got 3 items with 2 labels"),
+        (lambda: PromptPair("a", "b", " c", clean_ends=(1,)), "must pair up, got 1 and 0"),
+        (lambda: PromptPair("a", "b", " c", None, (2,), (1,)), r"clean_ends must lie in 1\.\.1"),
+        (lambda: PromptPair("a", "b", " c", " c"), "target and instead must differ, got ' c' twice"),
+    ],
+)
+def test_wrong_pairs_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -1,0 +1,46 @@
+import numpy as np
+import pytest
+
+from cs_heads.analysis.compare import compare
+from cs_heads.methods.find import find_heads
+from cs_heads.methods.registry import METHODS, Method, method_named
+from cs_heads.ranking import HeadRanking
+from cs_heads.tasks import Task
+from tests.known_heads import own_answers
+
+
+def by_lot(experiment, *, temper: float = 1.0, k: int = 5, budget: int | None = None, seed: int = 0) -> HeadRanking:
+    """A method that measures one mask and then draws by lot."""
+    experiment(np.eye(experiment.grid.size, dtype=bool)[:1].reshape(1, *experiment.grid.shape))
+    importance = np.random.default_rng(seed).normal(size=experiment.grid.shape) * temper
+    return HeadRanking("lot", importance, spent=experiment.n_examples, provenance={"told": k, "budget_left": budget})
+
+
+@pytest.fixture
+def with_lot(monkeypatch):
+    """One line in the registry."""
+    monkeypatch.setitem(METHODS, "lot", Method(by_lot))
+
+
+def test_a_method_joins_by_one_line(with_lot, load_known):
+    task = Task.from_records(own_answers(load_known(), 60)).split(30)[0]
+    found = find_heads(load_known(), task, method="lot", k=3, budget=100, temper=2.0)
+    assert found.spent == 60
+    assert found.provenance["told"] == 3
+    assert found.provenance["budget_left"] == 70
+    assert found.provenance["baseline"] == 1.0
+    compared = compare(load_known(), task, methods=["lot"], most=3, k=2, n_random=1)
+    assert set(compared.methods) == {"lot"}
+
+
+def test_a_method_has_the_options_that_its_keywords_name_and_no_others():
+    assert method_named("css").options == ["n_masks", "density", "alpha"]
+    assert method_named("greedy").options == method_named("one-shot").options == []
+    assert method_named("chg").options == ["n_seeds", "steps", "batch_size", "strength"]
+    assert method_named("contrastive").options[0] == "forget"
+    assert [name for name, method in METHODS.items() if method.takes_k] == ["one-shot", "greedy"]
+
+
+def test_an_unknown_name_lists_all():
+    with pytest.raises(ValueError, match=r"method must be one of css, csb, one-shot, greedy, chg, .*, got 'css2'"):
+        method_named("css2")

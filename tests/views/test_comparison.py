@@ -1,0 +1,108 @@
+import numpy as np
+import pytest
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+
+from cs_heads.analysis.compare import Compared, Comparison
+from cs_heads.analysis.gating import AblationCurve
+from cs_heads.heads import Head
+from cs_heads.ranking import HeadRanking
+from cs_heads.views.comparison import plot_agreement, plot_drops, save_comparison
+from cs_heads.views.gating import plot_ablation_curves, plot_group, plot_score_distribution, plot_trajectories
+from tests.analysis.test_gating import made_gates
+from tests.known_heads import WORKING
+
+
+def compared(order, drops) -> Compared:
+    importance = np.zeros(8)
+    importance[order] = np.arange(len(order), 0, -1)
+    cost = {"forwards": 100, "backwards": 0}
+    ranking = HeadRanking("css", importance.reshape(2, 4), spent=100, provenance={"cost": cost})
+    return Compared(ranking, 1.0, np.array(drops), {})
+
+
+@pytest.fixture
+def comparison() -> Comparison:
+    return Comparison(
+        methods={"css": compared([3, 1, 2], [0.3, 0.5, 0.6]), "greedy": compared([3, 1, 5], [0.3, 0.6, 0.7])},
+        random_drops=np.array([[0.0, 0.1, 0.2], [0.0, 0.0, 0.1]]),
+        k=2,
+        baseline=0.9,
+        spent=0,
+        refused={},
+        provenance={"task": {"name": "capitals"}},
+    )
+
+
+@pytest.fixture
+def ax():
+    return Figure().subplots()
+
+
+def test_every_method_is_a_line_of_its_drops_and_random_heads_another(comparison, ax):
+    plot_drops(comparison, ax)
+    lines = {line.get_label(): line.get_ydata().tolist() for line in ax.get_lines()}
+    assert lines == {
+        "random heads (2 sets)": pytest.approx([0.0, 0.05, 0.15]),
+        "css (100)": [0.3, 0.5, 0.6],
+        "greedy (100)": [0.3, 0.6, 0.7],
+    }
+    assert ax.get_title() == "capitals: drop on unseen examples"
+    assert {line.get_marker() for line in ax.get_lines()[1:]} == {"o", "s"}
+
+
+def test_agreement_is_a_symmetric_table_with_its_numbers(comparison, ax):
+    plot_agreement(comparison, ax)
+    assert ax.images[0].get_array().tolist() == [[1, 1], [1, 1]]
+    assert [text.get_text() for text in ax.texts] == ["1.00"] * 4
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["css", "greedy"]
+
+
+def test_both_pictures_are_saved_and_no_figure_is_left_open(comparison, tmp_path):
+    written = save_comparison(comparison, tmp_path)
+    assert [path.name for path in written] == ["drops.png", "agreement.png"]
+    assert all(plt.imread(path).ndim == 3 for path in written)
+    assert plt.get_fignums() == []
+
+
+@pytest.mark.parametrize("plot", [plot_drops, plot_agreement])
+def test_without_axes_a_new_figure_is_made(comparison, plot):
+    made = plot(comparison)
+    assert plt.get_fignums() == [made.figure.number]
+    plt.close(made.figure)
+
+
+# Gates
+
+
+def test_every_gate_is_a_line_in_each_phase():
+    axes = plot_trajectories(made_gates(), seed=1, axes=Figure().subplots(1, 3))
+    assert [len(ax.get_lines()) for ax in axes] == [12, 12 + 3, 12]
+    assert [ax.get_title() for ax in axes] == ["no penalty", "pushed open (G⁺)", "pushed shut (G⁻)"]
+
+
+def test_the_distribution_has_a_bar_a_bin_and_score(ax):
+    plot_score_distribution(made_gates(), bins=5, ax=ax)
+    assert len(ax.patches) == 15
+    assert ax.get_yscale() == "log"
+
+
+def test_an_ablation_curve_starts_at_the_intact_model(ax):
+    curve = AblationCurve("facilitation", (Head(0, 0),), np.array([1.0, 0.5]), np.array([-0.1, -2.0]))
+    plot_ablation_curves([curve], ax)
+    assert ax.get_lines()[0].get_ydata().tolist() == [-0.1, -2.0]
+    assert ax.get_lines()[0].get_label() == "by facilitation"
+
+
+def test_a_group_is_drawn_beside_all_others_with_its_test(ax):
+    plot_group(made_gates(), WORKING, ax=ax)
+    assert [len(points.get_offsets()) for points in ax.collections if len(points.get_offsets()) > 1] == [2, 10]
+    assert ax.get_title().startswith("t = ")
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["2 heads", "other 10"]
+
+
+@pytest.mark.parametrize("plot", [plot_trajectories, plot_score_distribution])
+def test_gates_without_axes_make_a_new_figure(plot):
+    plot(made_gates())
+    assert len(plt.get_fignums()) == 1
+    plt.close("all")
