@@ -29,8 +29,8 @@ from cs_heads import masks as designs
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.abilities import Abilities
 from cs_heads.measure.engine import Engine
-from cs_heads.measure.forwards import Forwards
-from cs_heads.measure.generation import Generation
+from cs_heads.measure.engine.forwards import Forwards
+from cs_heads.measure.engine.generation import Generation
 
 EACH_ROW = "32 × 64 tokens, each row its mask"
 

@@ -13,9 +13,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from cs_heads.lens.batches import run_in_batches
+from cs_heads.lens.forward import logits_at
 from cs_heads.lens.gates import hooked
 from cs_heads.lens.model import device_of, evaluating, hook_names
-from cs_heads.lens.score import Tokens, logits_at, pad
+from cs_heads.lens.score import Tokens, pad
 
 GRADIENT_TOKENS = {"cpu": 1024, "cuda": 32_768}
 """Padded tokens of one forward and backward pass to begin with, by device."""

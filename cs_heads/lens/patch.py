@@ -15,10 +15,11 @@ from torch import Tensor
 from cs_heads.heads import HeadGrid
 from cs_heads.lens.batches import run_in_batches
 from cs_heads.lens.differentiate import differentiable
+from cs_heads.lens.forward import logits_at
 from cs_heads.lens.gates import hooked
 from cs_heads.lens.model import device_of, evaluating, hook_names
 from cs_heads.lens.points import PatchPoint
-from cs_heads.lens.score import Tokens, logits_at, pad
+from cs_heads.lens.score import Tokens, pad
 
 PATCH_TOKENS = {"cpu": 4096, "cuda": 65_536}
 """Padded tokens of one forward pass to begin with, by device."""

@@ -15,10 +15,10 @@ from cs_heads.lens import EncodedExample, describe, encode_example, load_model
 from cs_heads.lens.model import context_length
 from cs_heads.lens.tokens import encode_prompt
 from cs_heads.masks import check_masks
-from cs_heads.measure.ablation import KINDS, Ablation
 from cs_heads.measure.engine import Engine
+from cs_heads.measure.engine.ablation import KINDS, Ablation
+from cs_heads.measure.engine.texts import Texts
 from cs_heads.measure.results import Results
-from cs_heads.measure.texts import Texts
 from cs_heads.tasks import Task
 
 if TYPE_CHECKING:

@@ -169,7 +169,7 @@ class OutOfMemoryOver:
     [OUT_OF_MEMORY, RuntimeError("DefaultCPUAllocator: can't allocate memory")],
 )
 def test_a_batch_that_does_not_fit_is_halved(load, monkeypatch, error):
-    from cs_heads.measure import forwards
+    from cs_heads.measure.engine import forwards
 
     off, task = some_masks(6), completion_task()
     expected = Experiment(load("llama"), task).logprob(off)
@@ -183,7 +183,7 @@ def test_a_batch_that_does_not_fit_is_halved(load, monkeypatch, error):
 
 
 def test_an_example_too_large_for_memory_is_named_and_nothing_measured_is_lost(load, monkeypatch):
-    from cs_heads.measure import forwards
+    from cs_heads.measure.engine import forwards
 
     task = completion_task()
     experiment = Experiment(load("llama"), task)
@@ -199,7 +199,7 @@ def test_an_example_too_large_for_memory_is_named_and_nothing_measured_is_lost(l
 
 
 def test_an_exception_loses_the_batch_in_flight_alone(load, monkeypatch):
-    from cs_heads.measure import forwards
+    from cs_heads.measure.engine import forwards
 
     calls = []
 
@@ -222,7 +222,7 @@ def test_an_exception_loses_the_batch_in_flight_alone(load, monkeypatch):
 
 
 def test_errors_that_are_not_about_memory_pass_through(load, monkeypatch):
-    from cs_heads.measure import forwards
+    from cs_heads.measure.engine import forwards
 
     monkeypatch.setattr(forwards, "read_tokens", OutOfMemoryOver(0, None, RuntimeError("shape mismatch")))
     with pytest.raises(RuntimeError, match="shape mismatch"):
@@ -231,7 +231,7 @@ def test_errors_that_are_not_about_memory_pass_through(load, monkeypatch):
 
 def test_the_vocabulary_bounds_a_batch(load, monkeypatch):
     """However generous the tokens, no forward makes more logits than the limit."""
-    from cs_heads.measure import forwards
+    from cs_heads.measure.engine import forwards
 
     vocabulary = load("llama").cfg.d_vocab
     monkeypatch.setattr(forwards, "MAX_LOGITS", 8 * vocabulary)

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cs_heads.lens.abilities import Abilities
-from cs_heads.measure.forwards import Forwards
-from cs_heads.measure.generation import Generation
+from cs_heads.measure.engine.forwards import Forwards
+from cs_heads.measure.engine.generation import Generation
 from tests.measure.test_engine import MODELS, workload
 from tests.plain import heads_zeroed
 from tests.tiny import make_hf_model

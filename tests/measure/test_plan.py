@@ -8,9 +8,8 @@ import torch
 
 from cs_heads import Experiment, Task, masks
 from cs_heads.lens.abilities import Abilities
-from cs_heads.measure import forwards, plan
-from cs_heads.measure.engine import Engine
-from cs_heads.measure.plan import BATCH_TOKENS, _LiveBytes, token_budget
+from cs_heads.measure.engine import Engine, forwards, plan
+from cs_heads.measure.engine.plan import BATCH_TOKENS, _LiveBytes, token_budget
 from tests.measure.test_engine import workload
 from tests.tiny import N_HEADS, N_LAYERS
 
@@ -100,7 +99,7 @@ def test_live_bytes_are_those_alive_at_once():
 
 
 def test_residuals_are_thinned_out_where_memory_is_short(load, monkeypatch):
-    from cs_heads.measure import intact
+    from cs_heads.measure.engine import intact
 
     first, model = np.repeat([0, 1, 2], 50), load("llama")
     tokens = [100] * len(first)
@@ -113,7 +112,7 @@ def test_residuals_are_thinned_out_where_memory_is_short(load, monkeypatch):
 
 
 def test_an_intact_run_that_would_not_be_paid_back_is_not_made(load):
-    from cs_heads.measure.intact import layers_to_store
+    from cs_heads.measure.engine.intact import layers_to_store
 
     assert layers_to_store(load("llama"), np.array([0, 0, 1]), [100] * 3, 100) == []
     assert layers_to_store(load("llama"), np.array([0, 1, 1]), [100] * 3, 100) == [1]

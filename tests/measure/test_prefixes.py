@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cs_heads.lens import EncodedExample
-from cs_heads.measure.layout import lay_out
-from cs_heads.measure.prefixes import Prefixes, shared_prefixes, unshared
+from cs_heads.measure.engine.layout import lay_out
+from cs_heads.measure.engine.prefixes import Prefixes, shared_prefixes, unshared
 
 texts = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=30).map(tuple), min_size=1, max_size=8)
 

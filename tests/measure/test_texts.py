@@ -5,7 +5,7 @@ import pytest
 
 from cs_heads import Experiment, Task, masks
 from cs_heads.lens.model import end_tokens
-from cs_heads.measure import generation
+from cs_heads.measure.engine import generation
 from tests.measure.test_generation import plain_text
 from tests.tiny import N_HEADS, N_LAYERS, make_hf_model
 

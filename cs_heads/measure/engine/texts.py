@@ -10,7 +10,7 @@ from jaxtyping import Bool, Int
 
 from cs_heads.lens.model import end_tokens
 from cs_heads.measure.engine import Engine
-from cs_heads.measure.generation import Generation, Text
+from cs_heads.measure.engine.generation import Generation, Text
 
 
 class Texts:

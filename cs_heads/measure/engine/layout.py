@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Int
 
 from cs_heads.lens import EncodedExample
-from cs_heads.measure.prefixes import Prefixes, shared_prefixes, unshared
+from cs_heads.measure.engine.prefixes import Prefixes, shared_prefixes, unshared
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from cs_heads.lens import EncodedExample
+from cs_heads.lens.batches import run_in_batches
 from cs_heads.lens.gates import reading
 from cs_heads.lens.score import Reads, pad, read_tokens
-from cs_heads.measure.intact import Place
+from cs_heads.measure.engine.intact import Place
 
 KINDS = ("zero", "mean", "resample")
 
@@ -45,12 +46,9 @@ class Ablation:
         self._prompt = np.array([len(e.prompt) for e in examples])
         self._length = np.array([len(text) for text in texts])
         self._first = np.cumsum([0, *self._length[:-1]])
-        order = np.argsort(-self._length, kind="stable")
-        done = 0
-        while done < len(order):
-            batch = order[done : done + max(1, batch_tokens // self._length[order[done]])]
-            self._keep(model, [texts[i] for i in batch], batch)
-            done += len(batch)
+        run_in_batches(
+            self._length.tolist(), batch_tokens, lambda batch: self._keep(model, [texts[i] for i in batch], batch)
+        )
         self._mean = {layer: z.float().mean(dim=0)[None, None].to(z) for layer, z in self._z.items()}
 
     def replacement(

@@ -20,8 +20,8 @@ from cs_heads.lens import EncodedExample
 from cs_heads.lens.cache import KeyValues
 from cs_heads.lens.decode import Decoding, Finished
 from cs_heads.lens.model import device_of
-from cs_heads.measure.forwards import MAX_LOGITS, Done, Forwards, Row, roots
-from cs_heads.measure.layout import lay_out
+from cs_heads.measure.engine.forwards import MAX_LOGITS, Done, Forwards, Row, roots
+from cs_heads.measure.engine.layout import lay_out
 
 Text = tuple[int, ...]
 PairText = tuple[int, Text]

@@ -13,10 +13,10 @@ from tqdm.auto import tqdm
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.abilities import Abilities
 from cs_heads.lens.score import TokenScores
-from cs_heads.measure.ablation import Ablation
-from cs_heads.measure.forwards import Forwards, Row, roots
-from cs_heads.measure.intact import Residuals, layers_to_store
-from cs_heads.measure.layout import Layout, Piece, lay_out
+from cs_heads.measure.engine.ablation import Ablation
+from cs_heads.measure.engine.forwards import Forwards, Row, roots
+from cs_heads.measure.engine.intact import Residuals, layers_to_store
+from cs_heads.measure.engine.layout import Layout, Piece, lay_out
 
 PairResult = tuple[int, Float[np.ndarray, " continuation"], Bool[np.ndarray, " continuation"]]
 

@@ -12,13 +12,14 @@ from jaxtyping import Float
 
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.abilities import Abilities, abilities
+from cs_heads.lens.batches import is_out_of_memory
 from cs_heads.lens.cache import Extension, KeyValues
 from cs_heads.lens.model import device_of, dtype_of
 from cs_heads.lens.score import Reads, TokenScores, pad, read_tokens
-from cs_heads.measure.ablation import Ablation
-from cs_heads.measure.intact import Residuals
-from cs_heads.measure.layout import Layout, Piece
-from cs_heads.measure.plan import token_budget
+from cs_heads.measure.engine.ablation import Ablation
+from cs_heads.measure.engine.intact import Residuals
+from cs_heads.measure.engine.layout import Layout, Piece
+from cs_heads.measure.engine.plan import token_budget
 
 # Logits of one forward at most (float32: 256 MiB), so that the vocabulary bounds a batch too.
 MAX_LOGITS = 2**26
@@ -130,7 +131,7 @@ class Forwards:
                         yield from self._descend(further, ran.stored, residuals, layer, keep_all)
                     del ran
                 except (RuntimeError, MemoryError) as error:
-                    if not _is_out_of_memory(error):
+                    if not is_out_of_memory(error):
                         raise
                     if len(batch) == 1:
                         raise _too_large(batch[0], error) from error
@@ -206,10 +207,3 @@ def _too_large(row: Row, error: BaseException) -> MemoryError:
         return error
     n_tokens = row.piece.start + len(row.piece.tokens)
     return DoesNotFitError(f"example {row.piece.source[0]} ({n_tokens} tokens) does not fit into memory by itself")
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    text = str(error).lower()
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(
-        words in text for words in ("out of memory", "can't allocate memory", "not enough memory")
-    )
