@@ -77,7 +77,7 @@ def write(subject: Subject, examples: list[EncodedExample], masks: np.ndarray, i
 def workloads(subject: Subject) -> dict[str, dict[str, Callable[[], list]]]:
     """What is measured, by workload: ways by name, the engine's first."""
     many, grid = (4 if subject.small else 1), subject.grid
-    drawn = designs.stratified(grid, 4 * many, 0.05, seed=0)
+    drawn = designs.stratified(grid, 16 if subject.small else 2, 0.05, seed=0)
     short = subject.examples(8 * many, (20, 30), choices=4)
     few_shot = subject.examples(8, (12, 20), choices=2, shared=256)
     single = designs.single(grid)[:: max(1, grid.size // 48)]
@@ -110,7 +110,7 @@ def workloads(subject: Subject) -> dict[str, dict[str, Callable[[], list]]]:
         },
     }
     if subject.bridge.cfg.n_ctx >= 320:
-        found["256 shared tokens"] = ways(few_shot, drawn[:2])
+        found["256 shared tokens"] = ways(few_shot, drawn[: len(drawn) // 2])
     nnsight = nnsight_per_mask(subject.hf)
     if nnsight is not None:
         found["short choice prompts"]["(d) nnsight"] = lambda: nnsight(short, drawn)
@@ -140,11 +140,11 @@ def hooked_rows(subject: Subject, batch: list[EncodedExample]) -> Callable[[], l
 def compare(ways: dict[str, Callable[[], list]], runs: int) -> dict[str, tuple[float, float | None]]:
     """Median seconds of each way over interleaved runs, and the largest difference from the engine's numbers."""
     seconds: dict[str, list[float]] = {name: [] for name in ways}
-    results = {name: way() for name, way in ways.items()}
+    results: dict[str, list] = {}
     for _ in range(runs):
         for name, way in ways.items():
             begin = time.perf_counter()
-            way()
+            results[name] = way()
             if torch.cuda.is_available():
                 torch.cuda.synchronize()
             seconds[name].append(time.perf_counter() - begin)
@@ -199,6 +199,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--models", nargs="+", default=[*SHAPES, "demo", "stories260K"])
     parser.add_argument("--only", default="", help="run workloads whose name holds this alone")
+    parser.add_argument("--skip", nargs="*", default=[], help="leave out workloads whose name holds one of these")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--memory", action="store_true", help="peak memory, each way in a fresh process")
@@ -220,7 +221,7 @@ def main() -> None:
             continue
         subject = Subject(name, arguments.device)
         for workload, ways in workloads(subject).items():
-            if arguments.only not in workload:
+            if arguments.only not in workload or any(part in workload for part in arguments.skip):
                 continue
             found = compare(ways, arguments.runs)
             for way, (seconds, difference) in found.items():
