@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
-    from cs_heads.analysis.confirm import Confirmation
+    from cs_heads.analysis.proof import Confirmation
     from cs_heads.ranking import HeadRanking
 
 

@@ -11,27 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.stats import binomtest
 
+from cs_heads.measure.baseline import MIN_CORRECT, BaselineTooLowError, few_correct, too_low
+from cs_heads.methods.annealed import annealed
 from cs_heads.methods.compressed_sensing import compressed_sensing
 from cs_heads.ranking import HeadRanking
-from cs_heads.tasks import Task, finding_side
+from cs_heads.tasks import Task, finding_side, search_control
 
 if TYPE_CHECKING:
     from cs_heads.measure.experiment import Experiment
 
 METHODS: dict[str, Callable[..., HeadRanking]] = {
+    "annealed": annealed,
     "css": partial(compressed_sensing, design="stratified"),
     "csb": partial(compressed_sensing, design="bernoulli"),
 }
 """Methods by name: each takes an experiment, ``seed=`` and options of its own."""
-
-MIN_CORRECT = 20
-FEW_CORRECT = 60
-
-
-class BaselineTooLowError(ValueError):
-    """The intact model cannot do the task well enough for any head to be missed."""
 
 
 def find_heads(
@@ -39,7 +34,8 @@ def find_heads(
     task: Task,
     *,
     k: int = 5,
-    method: str = "css",
+    method: str = "annealed",
+    control: Task | None = None,
     seed: int = 0,
     progress: bool | None = None,
     batch_tokens: int | None = None,
@@ -50,8 +46,10 @@ def find_heads(
 
     Measures on the finding side of a task that is split (``load_task``, ``Task.split``), so that
     ``confirm`` has unseen examples. ``options`` go to the method, as in
-    ``find_heads(model, task, n_masks=200)``. ``k`` is the number of heads you mean to use; ``progress``,
-    ``batch_tokens`` and ``prepend_bos`` are those of ``Experiment``.
+    ``find_heads(model, task, budget=5000)``. ``k`` is the number of heads you mean to use. ``control`` is
+    another task, by which the annealed method tells universal heads from those of the task; of a task
+    that is split its finding side is used. ``progress``, ``batch_tokens`` and ``prepend_bos`` are those of
+    ``Experiment``.
 
     The intact model runs before any mask: where it does not beat chance, or answers fewer than 20 examples
     right, ``BaselineTooLowError`` is raised and no mask is spent. An unknown method, a
@@ -65,10 +63,15 @@ def find_heads(
     unknown = [name for name in options if name not in known]
     if unknown:
         raise ValueError(f"method {method!r} has no option {', '.join(unknown)}; it has {', '.join(known)}")
+    takes = inspect.signature(METHODS[method]).parameters
+    if control is not None and "control" not in takes:
+        raise ValueError(f"method {method!r} takes no control task; give it to confirm")
     side = finding_side(task)
     check_size(side)
-    experiment = Experiment(model, side, progress=progress, batch_tokens=batch_tokens, prepend_bos=prepend_bos)
+    settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
+    experiment = Experiment(model, side, **settings)
     check_k(k, experiment.grid.size)
+    others = [] if control is None else [Experiment(experiment.model, search_control(control), **settings)]
     if side.held_out is not None:
         # Read now, so that what cannot be confirmed is refused before the search and not after it.
         check_size(side.held_out)
@@ -76,19 +79,20 @@ def find_heads(
             warnings.simplefilter("ignore")
             Experiment(experiment.model, side.held_out, prepend_bos=prepend_bos)
     checked = _BaselineFirst(experiment)
-    ranking = METHODS[method](checked, seed=seed, **options)
+    given = {"k": k, "control": others[0] if others else None}
+    ranking = METHODS[method](checked, seed=seed, **{name: given[name] for name in given if name in takes}, **options)
     return replace(
         ranking,
-        spent=ranking.spent + experiment.n_examples,
+        spent=experiment.spent + sum(other.spent for other in others),
         provenance={**ranking.provenance, "baseline": float(experiment.baseline().mean()), "k": k, "seed": seed},
-        notes=(*checked.notes, *ranking.notes),
+        notes=tuple(dict.fromkeys((*checked.notes, *ranking.notes))),
     )
 
 
 def _options(method: Callable[..., HeadRanking]) -> list[str]:
-    """What a user may set of a method: its keywords, but for those its name stands for and the seed."""
-    fixed = getattr(method, "keywords", {})
-    return [name for name in list(inspect.signature(method).parameters)[1:] if name not in (*fixed, "seed")]
+    """What a user may set of a method by its name: its keywords, but for those fixed by the name or given to all."""
+    fixed = (*getattr(method, "keywords", {}), "seed", "k", "control")
+    return [name for name in list(inspect.signature(method).parameters)[1:] if name not in fixed]
 
 
 class _BaselineFirst:
@@ -133,16 +137,4 @@ def check_baseline(experiment: Experiment) -> tuple[str, ...]:
     reason = too_low(scores, experiment.task.chance)
     if reason:
         raise BaselineTooLowError(f"task {experiment.task.name!r}: {reason}; use a model that can do the task")
-    correct = int(scores.sum())
-    note = f"the intact model answers only {correct} examples right: {FEW_CORRECT} or more rank heads better"
-    return (note,) if correct < FEW_CORRECT else ()
-
-
-def too_low(scores: Float[np.ndarray, " example"], chance: float) -> str | None:
-    """Why a baseline is too low to find heads with (at chance, or too few right), or None."""
-    correct, n = round(float(scores.sum())), len(scores)
-    if correct < MIN_CORRECT:
-        return f"the intact model answers {correct} of {n} examples right, fewer than {MIN_CORRECT}"
-    if chance > 0 and binomtest(correct, n, chance, alternative="greater").pvalue > 0.05:
-        return f"the intact model scores {scores.mean():.3f} on {n} examples, no better than chance ({chance:.3f})"
-    return None
+    return few_correct(int(scores.sum()))

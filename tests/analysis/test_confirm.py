@@ -6,7 +6,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from cs_heads.analysis.confirm import _paired_p, confirm
+from cs_heads.analysis.confirm import confirm
+from cs_heads.analysis.proof import _paired_p
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.measure.experiment import Experiment
 from cs_heads.tasks import Task
