@@ -8,9 +8,9 @@ from .heads import Head as Head
 from .heads import HeadGrid as HeadGrid
 from .lens import FoldedValueBiasesError as FoldedValueBiasesError
 from .lens import load_model as load_model
-from .measure import simulate as simulate
 from .measure.baseline import BaselineTooLowError as BaselineTooLowError
 from .measure.experiment import Experiment as Experiment
+from .measure.simulate import planted_world as planted_world
 from .methods.find import find_heads as find_heads
 from .ranking import HeadRanking as HeadRanking
 from .tasks import Example as Example

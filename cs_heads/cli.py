@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import warnings
 from collections.abc import Sequence
@@ -12,7 +13,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from cs_heads.analysis.proof import Confirmation
+    from cs_heads.heads import Head
     from cs_heads.ranking import HeadRanking
+
+
+# Options of one method or another, given to it where they are set.
+_SETTINGS = ("budget", "n_masks", "density")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -48,12 +54,19 @@ def _parser() -> _Parser:
     add = find.add_argument
     add("--model", required=True, help="Hugging Face name or local folder")
     add("--task", required=True, help="built-in task, or a .jsonl or .csv file")
-    add("--control", action="append", default=[], metavar="TASK", help="another task, for specificity; may be repeated")
-    add("--method", default="css", help="css or csb")
+    add(
+        "--control",
+        action="append",
+        default=[],
+        metavar="TASK",
+        help="another task, for specificity; may be repeated; the first tells annealed which heads are universal",
+    )
+    add("--method", default="annealed", help="annealed, css or csb")
     add("--n", type=int, default=None, help="examples to find heads with (None: 100, or half of a small task)")
     add("--length-normalised", action="store_true", help="score the choices of --task per character (acc_norm)")
-    add("--n-masks", type=int, default=100, help="masks to measure")
-    add("--density", type=float, default=0.05, help="share of heads ablated in a mask")
+    add("--budget", type=int, default=None, help="example-evaluations of annealed (None: 10 x heads, 2000 at least)")
+    add("--n-masks", type=int, default=None, help="masks of css and csb (None: 100)")
+    add("--density", type=float, default=None, help="share of heads ablated in a mask (None: the method's own)")
     add("--k", type=int, default=5, help="heads to report and confirm")
     add("--seed", type=int, default=0, help="seed of the split, the masks and the tests")
     add("--device", default=None, help="cpu, cuda, ... (None: cuda where there is one)")
@@ -75,7 +88,7 @@ def _tasks(_: argparse.Namespace) -> None:
 
 def _find(options: argparse.Namespace) -> None:
     import cs_heads as cs
-    from cs_heads.methods.find import METHODS
+    from cs_heads.methods.find import METHODS, takes_control
     from cs_heads.tasks import control_side, is_builtin, whole_task
 
     # What needs no model to be refused is refused before one is loaded.
@@ -95,9 +108,9 @@ def _find(options: argparse.Namespace) -> None:
         task,
         k=options.k,
         method=options.method,
+        control=controls[0] if controls and takes_control(options.method) else None,
         seed=options.seed,
-        n_masks=options.n_masks,
-        density=options.density,
+        **{name: getattr(options, name) for name in _SETTINGS if getattr(options, name) is not None},
     )
     proof = cs.confirm(model, task, found.top(options.k), controls=controls, seed=options.seed)
     result = _result(options, found, proof)
@@ -115,14 +128,22 @@ def _result(options: argparse.Namespace, found: HeadRanking, proof: Confirmation
         "task": options.task,
         "method": found.method,
         "baseline": found.provenance["baseline"],
-        "heads": [
-            {"head": str(head), "importance": float(found.importance[head.layer, head.head])}
-            for head in found.top(options.k)
-        ],
+        "heads": [_row(found, head) for head in found.top(options.k)],
+        "universal": [str(head) for head in found.universal],
         "spent": found.spent,
         "confirm": proof.to_dict(),
         "notes": list(found.notes),
     }
+
+
+def _row(found: HeadRanking, head: Head) -> dict[str, Any]:
+    at = head.layer, head.head
+    row: dict[str, Any] = {"head": str(head), "importance": float(found.importance[at])}
+    if found.interval is not None and not math.isnan(found.interval[at][0]):
+        row["interval"] = found.interval[at].tolist()
+    if found.frequency is not None:
+        row["frequency"] = float(found.frequency[at])
+    return row
 
 
 def _print_result(result: dict[str, Any], found: HeadRanking, proof: Confirmation) -> None:
@@ -130,7 +151,11 @@ def _print_result(result: dict[str, Any], found: HeadRanking, proof: Confirmatio
     print(f"baseline {result['baseline']:.3f}\n")
     print(f"{'head':<8}{'importance':>10}")
     for row in result["heads"]:
-        print(f"{row['head']:<8}{row['importance']:>+10.3f}")
+        low, high = row.get("interval", (None, None))
+        bounds = "" if low is None else f"  ({low:+.3f} to {high:+.3f})"
+        print(f"{row['head']:<8}{row['importance']:>+10.3f}{bounds}")
+    if result["universal"]:
+        print(f"universal heads, needed by the control as well: {', '.join(result['universal'])}")
     print(f"\nverdict: {proof.verdict}")
     for reason in proof.reasons:
         print(f"  {reason}")

@@ -154,8 +154,8 @@ def prove(
     Heads outside the grid, named twice, or too many to leave as many others raise ``ValueError`` before
     anything is measured.
 
-    >>> from cs_heads.measure.simulate import world
-    >>> made = world("main", HeadGrid(16, 16), seed=0)
+    >>> from cs_heads.measure.simulate import planted_world
+    >>> made = planted_world("main", HeadGrid(16, 16), seed=0)
     >>> prove(made.unseen, made.planted).verdict
     'localized'
     """

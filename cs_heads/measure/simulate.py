@@ -10,7 +10,7 @@ costs its given drop, on average over examples; any head does a little damage, a
 need for themselves. So the same mask on the same example gives the same score, always, and the damage of
 a mask grows with its density.
 
->>> made = world("main", HeadGrid(16, 16), seed=0)
+>>> made = planted_world("main", HeadGrid(16, 16), seed=0)
 >>> len(made.planted), len(made.universal), made.task.n_examples
 (5, 3, 100)
 >>> off = np.stack([made.grid.mask([]), made.grid.mask(made.planted)])
@@ -166,7 +166,7 @@ class World:
         )
 
 
-def world(
+def planted_world(
     scenario: str | Scenario = "main",
     grid: HeadGrid | None = None,
     *,
@@ -196,8 +196,8 @@ def world(
     return World(
         scenario=scenario,
         grid=grid,
-        planted=tuple(grid.head(index) for index in roles[n : n + n_sought]),
-        universal=tuple(grid.head(index) for index in roles[:n]),
+        planted=tuple(grid.head(int(index)) for index in roles[n : n + n_sought]),
+        universal=tuple(grid.head(int(index)) for index in roles[:n]),
         n_examples=n_examples,
         n_unseen=n_unseen,
         seed=seed,

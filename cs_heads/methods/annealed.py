@@ -39,6 +39,7 @@ def annealed(
     examples_per_mask: int | None = 8,
     n_batches: int = 14,
     target: float = 0.65,
+    last_target: float = 0.8,
     density: float = 0.03,
     max_density: float = 0.12,
     n_finalists: int = 20,
@@ -54,7 +55,8 @@ def annealed(
     each head an effect and a z. The number of heads off begins at ``density`` of the grid and is
     steered so that the score stays near ``target`` of the intact one, up to ``max_density``. Masks
     draw on all heads for 40 % of the budget, then on the best by z, ever fewer, and for the last 30 % on
-    ``n_finalists`` and ``n_decoys`` random others.
+    ``n_finalists`` and ``n_decoys`` random others, nearer to the intact score (``last_target``), so that what a
+    head does there is near what it does alone.
 
     ``control`` is an experiment on another task. A clearly harmful head (z above 4) is ablated alone on 8
     examples of it; one that leaves at most .4 of its score is universal, reported as such, never ranked among
@@ -77,7 +79,7 @@ def annealed(
     _check_counts(
         examples_per_mask, n_batches=(n_batches, _MIN_BATCHES), n_decoys=(n_decoys, 0), n_bootstraps=(n_bootstraps, 0)
     )
-    _check_shares(target=target, density=density, max_density=max_density)
+    _check_shares(target=target, last_target=last_target, density=density, max_density=max_density)
     least = _least_budget(experiment, control, examples_per_mask, n_batches)
     budget = max(10 * size, 2000, least) if budget is None else budget
     if budget < least:
@@ -105,6 +107,7 @@ def annealed(
         prior=added,
         per_row=min(examples_per_mask or len(right), len(right)),
         n_batches=n_batches,
+        last_target=last_target,
         # A small grid keeps half of its heads to hold the finalists against.
         n_finalists=min(n_finalists, max(k, size // 2)),
         n_decoys=n_decoys,
@@ -113,8 +116,9 @@ def annealed(
     search.run()
     ranking = _ranking(search, k, n_bootstraps)
     origin: dict[str, Any] = getattr(experiment, "provenance", dict)()
-    settings: dict[str, Any] = {"budget": budget, "seed": seed, "n_batches": n_batches, "target": target, "density": density}
-    settings |= {"examples_per_mask": examples_per_mask, "max_density": max_density, "prior": prior is not None}
+    settings: dict[str, Any] = {"budget": budget, "seed": seed, "n_batches": n_batches, "target": target}
+    settings |= {"last_target": last_target, "density": density, "max_density": max_density}
+    settings |= {"examples_per_mask": examples_per_mask, "prior": prior is not None}
     found = {"n_right": len(right), "n_rows": len(search.rows), "heads_off": search.heads_off}
     checks = {str(grid.head(head)): left for head, left in (search.control.checked if search.control else {}).items()}
     described: dict[str, Any] = getattr(control, "provenance", dict)()
@@ -153,7 +157,7 @@ def _ranking(search: Search, k: int, n_bootstraps: int) -> dict[str, Any]:
         "interval": (share * interval).reshape(*grid.shape, 2),
         "frequency": frequency,
         "z": z.reshape(grid.shape),
-        "claims": tuple(grid.head(index) for index in search.finalists[claimed]),
+        "claims": tuple(grid.head(int(index)) for index in search.finalists[claimed]),
         "universal": tuple(grid.head(index) for index in sorted(search.universal)),
     }
 

@@ -63,8 +63,7 @@ def find_heads(
     unknown = [name for name in options if name not in known]
     if unknown:
         raise ValueError(f"method {method!r} has no option {', '.join(unknown)}; it has {', '.join(known)}")
-    takes = inspect.signature(METHODS[method]).parameters
-    if control is not None and "control" not in takes:
+    if control is not None and not takes_control(method):
         raise ValueError(f"method {method!r} takes no control task; give it to confirm")
     side = finding_side(task)
     check_size(side)
@@ -79,14 +78,22 @@ def find_heads(
             warnings.simplefilter("ignore")
             Experiment(experiment.model, side.held_out, prepend_bos=prepend_bos)
     checked = _BaselineFirst(experiment)
-    given = {"k": k, "control": others[0] if others else None}
-    ranking = METHODS[method](checked, seed=seed, **{name: given[name] for name in given if name in takes}, **options)
+    if "k" in inspect.signature(METHODS[method]).parameters:
+        options["k"] = k
+    if others:
+        options["control"] = others[0]
+    ranking = METHODS[method](checked, seed=seed, **options)
     return replace(
         ranking,
         spent=experiment.spent + sum(other.spent for other in others),
         provenance={**ranking.provenance, "baseline": float(experiment.baseline().mean()), "k": k, "seed": seed},
         notes=tuple(dict.fromkeys((*checked.notes, *ranking.notes))),
     )
+
+
+def takes_control(method: str) -> bool:
+    """Whether a method of ``METHODS`` can use a control task."""
+    return "control" in inspect.signature(METHODS[method]).parameters
 
 
 def _options(method: Callable[..., HeadRanking]) -> list[str]:

@@ -7,7 +7,8 @@ from cs_heads.methods.find import METHODS, BaselineTooLowError, find_heads
 from cs_heads.tasks import Task
 from tests.known_heads import WORKING, hopeless_records, own_answers, rows_run
 
-FEW = {"n_masks": 24, "density": 0.17}
+MASKS = {"n_masks": 24, "density": 0.17}
+FEW = {"method": "css", **MASKS}
 
 
 @pytest.fixture
@@ -21,9 +22,12 @@ def answered(load_known):
     return Task.from_records(own_answers(load_known(), 130), "own answers")
 
 
+OPTIONS = {"annealed": {}, "css": MASKS, "csb": MASKS}
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_the_working_heads_of_a_model_are_found(model, answered, method):
-    ranking = find_heads(model, answered.split()[0], k=2, method=method, **FEW)
+    ranking = find_heads(model, answered.split()[0], k=2, method=method, **OPTIONS[method])
     assert set(ranking.top(2)) == set(WORKING)
     assert ranking.method == method
     assert (ranking.importance > 0.1).sum() == 2
@@ -118,7 +122,7 @@ def test_a_whole_task_is_refused_with_the_remedy(model, answered):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"method": "guess"}, "method must be one of css, csb.*, got 'guess'"),
+        ({"method": "guess"}, "method must be one of annealed, css, csb.*, got 'guess'"),
         ({"k": 0}, r"k must be in 1\.\.6, half of the 12 heads of the grid, .*; got 0"),
         ({"k": 7}, r"k must be in 1\.\.6, half of the 12 heads of the grid, .*; got 7"),
         ({"k": 2, "density": 0.05}, r"density 0\.05 ablates no head: a mask of this grid has 12 heads"),
@@ -129,5 +133,5 @@ def test_a_whole_task_is_refused_with_the_remedy(model, answered):
 )
 def test_a_wrong_argument_is_refused_before_the_model_runs(model, answered, wrong, message):
     with rows_run(model) as rows, pytest.raises(ValueError, match=message):
-        find_heads(model, answered.split()[0], **wrong)
+        find_heads(model, answered.split()[0], **({"method": "css"} | wrong))
     assert rows == []

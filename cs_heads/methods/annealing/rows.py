@@ -70,7 +70,7 @@ class Rows:
         return (self.scores - effect[self.examples]).mean(axis=1)
 
 
-def sparse_rows(heads_off: list[Int[np.ndarray, " off"]], n_heads: int) -> sparse.csr_array:
+def sparse_rows(heads_off: list[np.ndarray], n_heads: int) -> sparse.csr_array:
     """Lists of heads off as a sparse matrix, 1 = off."""
     ends = np.cumsum([0, *map(len, heads_off)])
     indices = np.concatenate(heads_off) if heads_off else np.zeros(0, dtype=int)

@@ -89,6 +89,7 @@ class Search:
     prior: Float[np.ndarray, " flat"]
     per_row: int
     n_batches: int
+    last_target: float
     n_finalists: int
     n_decoys: int
     rng: np.random.Generator
@@ -149,6 +150,7 @@ class Search:
                 best, others = finalists_and_decoys(merit, self.n_finalists, self.n_decoys, self.rng)
                 self.finalists, self.decoys = candidates[best], candidates[others]
                 pool = np.concatenate([self.finalists, self.decoys])
+                self.density.target = self.last_target
         if not np.array_equal(np.sort(pool), np.sort(old)):
             self._draws = BalancedDraws(pool, self.rng)
             self.density.resize(len(old), len(pool))
