@@ -38,15 +38,8 @@ def find(known_folder, task, capsys):
     """Runs ``cs-heads find`` on the known model with options that fit it, and gives status, stdout and stderr."""
 
     def run(*more: str, **options: str | Path) -> tuple[int, str, str]:
-        given = {
-            "model": known_folder,
-            "task": task,
-            "method": "css",
-            "k": "2",
-            "density": "0.17",
-            "n_masks": "24",
-            "device": "cpu",
-        }
+        given = {"model": known_folder, "task": task, "method": "css", "k": "2", "device": "cpu"}
+        given |= {"density": "0.17", "n_masks": "24"} if options.get("method") != "annealed" else {}
         arguments = [part for name, value in (given | options).items() for part in (flag(name), str(value))]
         try:
             status = main(["find", *arguments, *more])
@@ -118,7 +111,9 @@ def test_csb_is_the_other_method(find):
 
 def test_annealed_finds_the_same_heads_and_says_how_sure_it_is(find, load_known, tmp_path):
     control = write(tmp_path / "others.jsonl", own_answers(load_known(), 60, seed=8))
-    result = json.loads(find("--json", method="annealed", control=control, budget="1500")[1])
+    status, out, err = find("--json", method="annealed", control=control, budget="1500")
+    assert (status, err) == (0, "")
+    result = json.loads(out)
     assert result["method"] == "annealed"
     # Every answer of this model hangs on both heads, those of the control too.
     assert set(result["universal"]) <= {str(head) for head in WORKING}

@@ -156,11 +156,11 @@ class World:
         for head, drop in zip((*planted, *weak), (*s.drops, *s.weak), strict=True):
             damage[head] += _scale(s, drop) * rng.standard_exponential(n)
         pairs = [
-            (planted[a], planted[b], weight * np.minimum(damage[planted[a]], damage[planted[b]]))
+            (int(planted[a]), int(planted[b]), weight * np.minimum(damage[planted[a]], damage[planted[b]]))
             for a, b, weight in s.pairs
         ]
         for (a, b), drop in zip(hidden.reshape(-1, 2), s.hidden, strict=True):
-            pairs.append((a, b, _scale(s, drop) * rng.standard_exponential(n)))
+            pairs.append((int(a), int(b), _scale(s, drop) * rng.standard_exponential(n)))
         return PlantedExperiment(
             self.grid, margins, damage, pairs=pairs, chance=s.chance, noise=s.noise, seed=10 * self.seed + part
         )

@@ -19,6 +19,8 @@ from cs_heads import masks
 from cs_heads.measure.protocol import ExperimentLike
 from cs_heads.ranking import HeadRanking
 
+_DESIGNS = {"stratified": masks.stratified, "bernoulli": masks.bernoulli}
+
 # Below this many masks with a head off, its coefficient is hardly more than chance.
 _FEW_TIMES_OFF = 5
 
@@ -41,14 +43,8 @@ def compressed_sensing(
     ``n_examples`` example-evaluations for each different mask. A wrong argument raises ``ValueError`` before
     anything is measured.
     """
-    designs = {"stratified": masks.stratified, "bernoulli": masks.bernoulli}
-    if design not in designs:
-        raise ValueError(f"design must be one of {', '.join(designs)}, got {design!r}")
-    if n_masks < 5:
-        raise ValueError(f"n_masks must be 5 or more, one a fold of the regression; got {n_masks}")
-    if alpha <= 0:
-        raise ValueError(f"alpha must be positive, got {alpha}")
-    off = designs[design](experiment.grid, n_masks, density, seed)
+    _check(n_masks, design, alpha)
+    off = _DESIGNS[design](experiment.grid, n_masks, density, seed)
     response = experiment(off).mean(axis=1)
     ablated = off.reshape(n_masks, -1).astype(float)
     importance, r2 = _regress(ablated, response, alpha, seed)
@@ -93,6 +89,11 @@ def tune(
     used = [density for density in densities if round(density * size, 9) >= 1]
     if not used:
         raise ValueError(f"densities must hold one of {1 / size:.3g} or more: others ablate no head of {size}")
+    for number in n_masks:
+        _check(number, design, alpha)
+    for density in used:
+        # Cheap to draw, and it names what is wrong with a density.
+        _DESIGNS[design](experiment.grid, 1, density, seed)
     settings = [(number, density) for number in sorted(n_masks) for density in used]
     intact = float(experiment(np.zeros((1, *experiment.grid.shape), dtype=bool)).mean())
     spent, tried, rankings = experiment.n_examples, [], []
@@ -104,6 +105,15 @@ def tune(
         rankings.append(ranking)
     best = rankings[int(np.argmax([setting["drop"] for setting in tried]))]
     return replace(best, spent=spent, provenance={**best.provenance, "k": k, "tuning": tried})
+
+
+def _check(n_masks: int, design: str, alpha: float) -> None:
+    if design not in _DESIGNS:
+        raise ValueError(f"design must be one of {', '.join(_DESIGNS)}, got {design!r}")
+    if n_masks < 5:
+        raise ValueError(f"n_masks must be 5 or more, one a fold of the regression; got {n_masks}")
+    if alpha <= 0:
+        raise ValueError(f"alpha must be positive, got {alpha}")
 
 
 def _regress(
