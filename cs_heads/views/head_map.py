@@ -36,7 +36,7 @@ def plot_heads(ranking: HeadRanking, k: int = 5, ax: Axes | None = None) -> Axes
     for rank, head in enumerate(ranking.top(min(k, grid.size)), start=1):
         importance = ranking.importance[head.layer, head.head]
         if importance <= 0:
-            break
+            continue
         ax.add_patch(Rectangle((head.head - 0.5, head.layer - 0.5), 1, 1, fill=False, edgecolor="black", linewidth=1.5))
         colour = "white" if importance > 0.6 * limit else "black"
         ax.text(head.head, head.layer, str(rank), ha="center", va="center", color=colour, fontsize=8)

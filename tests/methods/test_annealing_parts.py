@@ -105,13 +105,13 @@ def test_the_number_of_heads_off_settles_where_the_score_is_wanted():
     control = DensityControl(1000, target=0.65, max_density=0.12, n_off=5.0)
     for _ in range(8):
         (n_off,) = control.numbers(1000, levels=False)
-        control.observe(0.98**n_off, n_off)
+        control.observe(0.98**n_off, float(n_off))
     assert control.numbers(1000, levels=False) == [21]
 
 
 def test_a_step_is_bounded_and_the_number_too():
     control = DensityControl(1000, target=0.65, max_density=0.12, n_off=10.0)
-    control.observe(1.0, 10)
+    control.observe(1.0, 10.0)
     assert control.n_off == pytest.approx(17)
     control.n_off = 500.0
     assert control.numbers(1000, levels=False) == [120]
@@ -122,7 +122,7 @@ def test_a_step_is_bounded_and_the_number_too():
 
 
 def test_the_pool_shrinks_geometrically_between_two_fifths_and_seven_tenths():
-    sizes = [pool_size(done, 1024, 20) for done in (0, 0.39, 0.4, 0.55, 0.7, 0.9)]
+    sizes = [pool_size(done, 1024, 20) for done in (0.0, 0.39, 0.4, 0.55, 0.7, 0.9)]
     assert sizes == [1024, 1024, 1024, round((1024 * 20) ** 0.5), 20, 20]
 
 
