@@ -177,7 +177,9 @@ def recovery_table(lines: pd.DataFrame) -> str:
 def certainty_table(lines: pd.DataFrame) -> str:
     """What annealed sensing at 100 evaluations says of its certainty on 1,024 heads, by scenario."""
     part = lines[(lines.method == "annealed") & (lines.n_heads == 1024) & (lines["size"] == 100)]
-    text = ["| scenario | worlds | recall@5 | localized | intervals that cover | claims planted | frequency ≥ .9 planted |"]
+    text = [
+        "| scenario | worlds | recall@5 | localized | intervals that cover | claims planted | frequency ≥ .9 planted |"
+    ]
     text.append("|---|---|---|---|---|---|---|")
     for scenario, group in part.groupby("scenario", sort=False):
         structured = scenario not in NO_STRUCTURE

@@ -8,6 +8,7 @@ from scipy import sparse
 from scipy.stats import t
 from sklearn.linear_model import LinearRegression
 
+from cs_heads.methods.annealing import rows as rows_module
 from cs_heads.methods.annealing.inference import Contrasts, contrasts, selection_frequency
 from cs_heads.methods.annealing.regression import regress
 from cs_heads.methods.annealing.rows import BalancedDraws, Rows, sparse_rows
@@ -38,6 +39,15 @@ def test_heads_are_drawn_equally_often_give_or_take_one(size, share, n, seed):
         assert len(set(row.tolist())) == len(row) == max(1, int(share * size))
         times[row - 100] += 1
     assert times.max() - times.min() <= 1
+
+
+def test_masks_come_in_parts_and_lose_nothing(monkeypatch):
+    monkeypatch.setattr(rows_module, "_MAX_ENTRIES", 7 * 20)
+    off = some_rows(0, np.zeros(20), n_rows=30).off
+    parts = list(rows_module.in_chunks(off))
+    assert [masks.shape for _, masks in parts] == [(7, 20)] * 4 + [(2, 20)]
+    assert np.array_equal(np.concatenate([masks for _, masks in parts]), off.toarray() == 1)
+    assert [rows.start for rows, _ in parts] == [0, 7, 14, 21, 28]
 
 
 # Example effects

@@ -40,6 +40,36 @@ def test_the_cost_is_every_row_the_model_ran_the_intact_one_too(model, answered)
     assert 0 < sum(rows) == ranking.spent <= 65 * (1 + FEW["n_masks"])
 
 
+def test_annealed_spends_what_the_model_ran_and_no_more_than_its_budget(model, answered, load_known):
+    control = Task.from_records(own_answers(load_known(), 40, seed=8), "others")
+    with rows_run(model) as rows:
+        ranking = find_heads(model, answered.split()[0], k=2, control=control, budget=900)
+    # A pair that comes twice, in so small a grid, runs once.
+    assert sum(rows) == ranking.spent <= 900
+    assert ranking.method == "annealed"
+    assert ranking.provenance["control"]["name"] == "others"
+    # Both tasks hang on the working heads: what breaks both is universal.
+    assert ranking.universal
+    assert set(ranking.universal) <= set(WORKING)
+
+
+def test_of_a_control_that_is_split_the_finding_side_is_used(model, answered, load_known):
+    finding, confirming = Task.from_records(own_answers(load_known(), 80, seed=8), "others").split()
+    ranking = find_heads(model, answered.split()[0], k=2, control=finding)
+    assert ranking.provenance["control"]["identity"] == finding.identity
+    with pytest.raises(ValueError, match="is the confirming side of a split"):
+        find_heads(model, answered.split()[0], k=2, control=confirming)
+
+
+def test_a_method_that_takes_no_control_says_so(model, answered):
+    with (
+        rows_run(model) as rows,
+        pytest.raises(ValueError, match="method 'css' takes no control task; give it to conf"),
+    ):
+        find_heads(model, answered.split()[0], k=2, control=answered, **FEW)
+    assert rows == []
+
+
 def test_the_same_seed_gives_the_same_ranking_bit_for_bit(model, answered):
     first, second = (find_heads(model, answered.split()[0], k=2, seed=5, **FEW) for _ in range(2))
     assert first.importance.tobytes() == second.importance.tobytes()
@@ -129,6 +159,8 @@ def test_a_whole_task_is_refused_with_the_remedy(model, answered):
         ({"k": 2, "density": 0.2, "n_masks": 3}, "n_masks must be 5 or more"),
         ({"k": 2, "masks": 3}, "method 'css' has no option masks; it has n_masks, density, alpha$"),
         ({"k": 2, "design": "bernoulli"}, "method 'css' has no option design"),
+        ({"k": 2, "method": "annealed", "n_masks": 3}, "method 'annealed' has no option n_masks; it has budget, exam"),
+        ({"k": 2, "method": "annealed", "budget": 100}, r"budget must be 513 or more .*, got 100"),
     ],
 )
 def test_a_wrong_argument_is_refused_before_the_model_runs(model, answered, wrong, message):
