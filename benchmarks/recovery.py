@@ -215,6 +215,10 @@ def draw(lines: pd.DataFrame, path: Path) -> None:
             style = {"linewidth": 2.2, "zorder": 3} if method == "annealed" else {"linewidth": 1.0}
             axes.errorbar(points.cost, points.recall, points.error, marker=marker, label=method, **style)
         axes.set_xscale("log")
+        ticks = [50, 100, 200, 500, 1000, 5000, 16_000]
+        axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks], fontsize=8, rotation=45)
+        axes.set_xticks([], minor=True)
+        axes.set_xlim(40, 22_000)
         axes.set_title(f"{n_heads:,} heads", fontsize=10)
         axes.set_xlabel("evaluations (100 examples each)")
         axes.set_ylim(0, 1.03)
