@@ -139,8 +139,8 @@ def cells(sizes: list[int]) -> Iterator[Cell]:
     """All cells; of the biggest grid some, since greedy search would take 80,000 evaluations of each world."""
     for n_heads in sizes:
         few = n_heads >= 16_384
-        rivals = [*itertools.product(("css",) if few else ("csb", "css"), (100, 200, 400))]
-        rivals += [("one-shot", 1)] if few else [("one-shot", 1), ("greedy", K)]
+        rivals = [*itertools.product(("csb", "css"), (100, 200, 400)), ("one-shot", 1)]
+        rivals += [] if few else [("greedy", K)]
         budgets = (100, 200, 400) if few else (50, 60, 80, 100)
         yield from (Cell("main", n_heads, *rival) for rival in (*rivals, *(("annealed", size) for size in budgets)))
     if 1024 in sizes:
