@@ -6,8 +6,9 @@ HOOKED := .venv-hooked
 
 DEMO_MODEL ?= demo
 DEMO_TASK  ?= demo/capitals
+DEMO_CONTROL ?= demo/code
 DEMO_OUT   ?= demo-report
-DEMO       ?= $(VENV)/bin/cs-heads find --model $(DEMO_MODEL) --task $(DEMO_TASK) --out $(DEMO_OUT)
+DEMO       ?= $(VENV)/bin/cs-heads find --model $(DEMO_MODEL) --task $(DEMO_TASK) --control $(DEMO_CONTROL) --out $(DEMO_OUT)
 
 # What touches TransformerLens, and is tested on its last 3.x line too.
 LENS_TESTS := tests/lens tests/measure tests/methods

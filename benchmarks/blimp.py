@@ -33,18 +33,21 @@ def main() -> None:
     parser.add_argument("--model", required=True)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--n", type=int, default=400)
-    parser.add_argument("--n-masks", type=int, default=200)
+    parser.add_argument("--method", choices=("css", "annealed"), default="css")
+    parser.add_argument("--n-masks", type=int, default=200, help="masks of css")
+    parser.add_argument("--budget", type=int, default=None, help="example-evaluations of annealed")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     model = cs.load_model(options.model)
-    print("| BLiMP set | baseline | first head (importance) | top 5 off | random heads off | p | verdict |")
-    print("|---|---|---|---|---|---|---|")
+    own = {"n_masks": options.n_masks} if options.method == "css" else {"budget": options.budget}
+    print("| BLiMP set | baseline | first head (importance) | top 5 off | random heads off | p | verdict | cost |")
+    print("|---|---|---|---|---|---|---|---|")
     for path in sorted(options.data.glob("*.jsonl")):
         task, _ = blimp_task(path).split(options.n, options.seed)
         try:
-            found = cs.find_heads(model, task, n_masks=options.n_masks, seed=options.seed)
+            found = cs.find_heads(model, task, method=options.method, seed=options.seed, **own)
         except cs.BaselineTooLowError as error:
-            print(f"| {path.stem} | {error} | | | | | baseline too low |")
+            print(f"| {path.stem} | {error} | | | | | baseline too low | |")
             continue
         proof = cs.confirm(model, task, found.top(5), seed=options.seed)
         first = found.top(1)[0]
@@ -56,6 +59,7 @@ def main() -> None:
             f"{proof.result.baseline - proof.random_drop:.2f}",
             f"{proof.p:.4f}",
             proof.verdict,
+            f"{found.spent:,}",
         ]
         print(f"| {' | '.join(cells)} |", flush=True)
 

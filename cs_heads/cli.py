@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import warnings
 from collections.abc import Sequence
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from cs_heads.analysis.compare import Comparison
-    from cs_heads.analysis.confirm import Confirmation
+    from cs_heads.analysis.proof import Confirmation
+    from cs_heads.heads import Head
     from cs_heads.ranking import HeadRanking
     from cs_heads.tasks import Task
 
@@ -49,7 +51,7 @@ def _parser() -> _Parser:
     )
     _add_common(find)
     add = find.add_argument
-    add("--method", default="css", help="name of the method; an unknown one lists them all")
+    add("--method", default="annealed", help="name of the method; an unknown one lists them all")
     add("--n-masks", type=int, default=None, help="masks to measure, for css and csb (None: 100)")
     add("--density", type=float, default=None, help="share of heads ablated in a mask, for css and csb (None: 0.05)")
     add("--out", type=Path, default=None, metavar="DIR", help="write result.json, ranking.json and heads.png there")
@@ -74,7 +76,13 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--model", required=True, help="Hugging Face name or local folder")
     add("--task", required=True, help="built-in task, or a .jsonl or .csv file")
-    add("--control", action="append", default=[], metavar="TASK", help="another task, for specificity; may be repeated")
+    add(
+        "--control",
+        action="append",
+        default=[],
+        metavar="TASK",
+        help="another task, for specificity; may be repeated; the first tells annealed which heads are universal",
+    )
     add("--n", type=int, default=None, help="examples to find heads with (None: 100, or half of a small task)")
     add("--length-normalised", action="store_true", help="score the choices of --task per character (acc_norm)")
     add("--budget", type=int, default=None, help="example-evaluations a method may spend (None: what it takes)")
@@ -98,9 +106,12 @@ def _find(options: argparse.Namespace) -> None:
 
     # What needs no model to be refused is refused before one is loaded.
     design = {"n_masks": options.n_masks, "density": options.density}
-    more = {name: value for name, value in design.items() if value is not None}
-    method_named(options.method).check(options.method, more)
+    more: dict[str, Any] = {name: value for name, value in design.items() if value is not None}
+    method = method_named(options.method)
+    method.check(options.method, more)
     model, task, controls = _loaded(options)
+    if controls and method.takes_control:
+        more["control"] = controls[0]
     found = cs.find_heads(
         model, task, k=options.k, method=options.method, budget=options.budget, seed=options.seed, **more
     )
@@ -199,14 +210,22 @@ def _result(options: argparse.Namespace, found: HeadRanking, proof: Confirmation
         "task": options.task,
         "method": found.method,
         "baseline": found.provenance["baseline"],
-        "heads": [
-            {"head": str(head), "importance": float(found.importance[head.layer, head.head])}
-            for head in found.top(options.k)
-        ],
+        "heads": [_row(found, head) for head in found.top(options.k)],
+        "universal": [str(head) for head in found.universal],
         "spent": found.spent,
         "confirm": proof.to_dict(),
         "notes": list(found.notes),
     }
+
+
+def _row(found: HeadRanking, head: Head) -> dict[str, Any]:
+    at = head.layer, head.head
+    row: dict[str, Any] = {"head": str(head), "importance": float(found.importance[at])}
+    if found.interval is not None and not math.isnan(found.interval[at][0]):
+        row["interval"] = found.interval[at].tolist()
+    if found.frequency is not None:
+        row["frequency"] = float(found.frequency[at])
+    return row
 
 
 def _print_result(result: dict[str, Any], found: HeadRanking, proof: Confirmation) -> None:
@@ -214,7 +233,11 @@ def _print_result(result: dict[str, Any], found: HeadRanking, proof: Confirmatio
     print(f"baseline {result['baseline']:.3f}\n")
     print(f"{'head':<8}{'importance':>10}")
     for row in result["heads"]:
-        print(f"{row['head']:<8}{row['importance']:>+10.3f}")
+        low, high = row.get("interval", (None, None))
+        bounds = "" if low is None else f"  ({low:+.3f} to {high:+.3f})"
+        print(f"{row['head']:<8}{row['importance']:>+10.3f}{bounds}")
+    if result["universal"]:
+        print(f"universal heads, needed by the control as well: {', '.join(result['universal'])}")
     print(f"\nverdict: {proof.verdict}")
     for reason in proof.reasons:
         print(f"  {reason}")

@@ -16,15 +16,18 @@ from cs_heads.heads import Head, HeadGrid
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 @dataclass(frozen=True, eq=False)
 class HeadRanking:
     """Importance of every head, in ``unit``: positive = the task does worse without the head.
 
-    ``interval`` is a lower and an upper bound on each importance and ``frequency`` the share of
-    resamples that select the head, where the method gives them; ``spent`` counts
+    Where the method gives them: ``interval`` is a lower and an upper bound on each importance (NaN for a
+    head that has none), ``frequency`` the share of resamples that select the head, ``z`` how clear
+    its importance is, in standard errors, ``claims`` the heads shown to matter beyond chance, and
+    ``universal`` those that another task needs as much. Heads are ordered by ``z``, so that luck
+    does not outrank evidence, else by importance; universal heads come last. ``spent`` counts
     example-evaluations; ``provenance`` says how the ranking was made; ``notes`` are what its reader
     should know before trusting it. Methods that measure no score name another ``unit``.
 
@@ -38,6 +41,9 @@ class HeadRanking:
     spent: int
     interval: Float[np.ndarray, "layer head bound"] | None = None
     frequency: Float[np.ndarray, "layer head"] | None = None
+    z: Float[np.ndarray, "layer head"] | None = None
+    claims: tuple[Head, ...] = ()
+    universal: tuple[Head, ...] = ()
     provenance: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     unit: str = "points of score"
@@ -50,8 +56,15 @@ class HeadRanking:
         shape = self.importance.shape
         if self.interval is not None and self.interval.shape != (*shape, 2):
             raise ValueError(f"interval must be [layer, head, 2] = {(*shape, 2)}, got {self.interval.shape}")
-        if self.frequency is not None and self.frequency.shape != shape:
-            raise ValueError(f"frequency must be [layer, head] = {shape}, got {self.frequency.shape}")
+        for name, value in (("frequency", self.frequency), ("z", self.z)):
+            if value is not None and value.shape != shape:
+                raise ValueError(f"{name} must be [layer, head] = {shape}, got {value.shape}")
+        if self.z is not None and not np.isfinite(self.z).all():
+            raise ValueError("z must be finite in every head")
+        for name, heads in (("claims", self.claims), ("universal", self.universal)):
+            outside = [str(head) for head in heads if head not in self.grid]
+            if outside:
+                raise ValueError(f"{name} must be heads of the grid {shape}, got {', '.join(outside)}")
         if self.spent < 0:
             raise ValueError(f"spent must be 0 or more, got {self.spent}")
 
@@ -62,18 +75,21 @@ class HeadRanking:
 
     @property
     def order(self) -> list[Head]:
-        """All heads, the most important first; of equal heads the one with the lower flat index."""
-        indices = np.argsort(-self.importance.ravel(), kind="stable")
+        """All heads, the clearest or most important first, universal ones last; of equals the lower flat index."""
+        merit = (self.importance if self.z is None else self.z).ravel()
+        last = np.zeros(self.grid.size, dtype=bool)
+        last[[self.grid.index(head) for head in self.universal]] = True
+        indices = np.lexsort((-merit, last))
         return [self.grid.head(int(index)) for index in indices]
 
     def top(self, k: int) -> list[Head]:
-        """The ``k`` most important heads; ``k`` outside 1..grid size raises ``ValueError``."""
+        """The first ``k`` heads of the order; ``k`` outside 1..grid size raises ``ValueError``."""
         if not 1 <= k <= self.grid.size:
             raise ValueError(f"k must be in 1..{self.grid.size}, the heads of the grid; got {k}")
         return self.order[:k]
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a head, the most important first: rank, head, layer, index, importance and what else is known."""
+        """One row a head, in order: rank, head, layer, index, importance and what else is known."""
         import pandas as pd
 
         order = self.order
@@ -89,6 +105,11 @@ class HeadRanking:
             columns["low"], columns["high"] = self.interval[layers, heads].T
         if self.frequency is not None:
             columns["frequency"] = self.frequency[layers, heads]
+        if self.z is not None:
+            columns["z"] = self.z[layers, heads]
+            columns["claimed"] = [head in self.claims for head in order]
+        if self.universal:
+            columns["universal"] = [head in self.universal for head in order]
         return pd.DataFrame(columns)
 
     def save(self, path: str | Path) -> None:
@@ -99,8 +120,11 @@ class HeadRanking:
             "method": self.method,
             "importance": self.importance.tolist(),
             "spent": self.spent,
-            "interval": None if self.interval is None else self.interval.tolist(),
+            "interval": None if self.interval is None else _without_nan(self.interval.tolist()),
             "frequency": None if self.frequency is None else self.frequency.tolist(),
+            "z": None if self.z is None else self.z.tolist(),
+            "claims": [str(head) for head in self.claims],
+            "universal": [str(head) for head in self.universal],
             "provenance": self.provenance,
             "notes": list(self.notes),
             "unit": self.unit,
@@ -129,6 +153,9 @@ class HeadRanking:
         def array(name: str) -> np.ndarray | None:
             return None if record.get(name) is None else np.array(record[name], dtype=float)
 
+        if record.get("interval") is not None:
+            record["interval"] = [[pair or [np.nan, np.nan] for pair in row] for row in record["interval"]]
+
         try:
             return cls(
                 method=record["method"],
@@ -136,6 +163,9 @@ class HeadRanking:
                 spent=int(record["spent"]),
                 interval=array("interval"),
                 frequency=array("frequency"),
+                z=array("z"),
+                claims=tuple(map(Head.parse, record.get("claims") or ())),
+                universal=tuple(map(Head.parse, record.get("universal") or ())),
                 provenance=record.get("provenance") or {},
                 notes=tuple(record.get("notes") or ()),
                 unit=record.get("unit", "points of score"),
@@ -152,9 +182,16 @@ class HeadRanking:
     def __repr__(self) -> str:
         shown = self.top(min(5, self.grid.size))
         top = "  ".join(f"{head} {self.importance[head.layer, head.head]:+.3f}" for head in shown)
-        return f"{self._title()}\n  {top}"
+        universal = f"\n  universal: {', '.join(map(str, self.universal))}" if self.universal else ""
+        return f"{self._title()}\n  {top}{universal}"
 
     def _repr_html_(self) -> str:
         table = self.to_frame().head(10).to_html(index=False, float_format="{:+.3f}".format, border=0)
-        notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes)
+        said = [f"universal: {', '.join(map(str, self.universal))}"] if self.universal else []
+        notes = "".join(f"<li>{escape(note)}</li>" for note in (*said, *self.notes))
         return f"<div><b>{escape(self._title())}</b>{table}{f'<ul>{notes}</ul>' if notes else ''}</div>"
+
+
+def _without_nan(bounds: list[list[list[float]]]) -> list[list[list[float] | None]]:
+    """Heads without an interval as null: JSON has no NaN."""
+    return [[None if np.isnan(pair).any() else pair for pair in row] for row in bounds]

@@ -72,6 +72,16 @@ def backend(request) -> str:
     return request.param
 
 
+@pytest.fixture
+def no_short_cuts(monkeypatch):
+    """One row an example-evaluation: without the short cuts, which run fewer, and their trial on a few tokens."""
+    from cs_heads.lens.abilities import PLAIN
+    from cs_heads.measure.engine import forwards
+
+    monkeypatch.setattr(forwards, "abilities", lambda model, wanted: PLAIN)
+    monkeypatch.setattr(forwards, "token_budget", lambda model, fused: 4096)
+
+
 @pytest.fixture(scope="session")
 def real() -> Path:
     """The folder of real models and data; tests that use it are skipped where it is absent."""

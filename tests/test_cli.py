@@ -38,7 +38,8 @@ def find(known_folder, task, capsys):
     """Runs ``cs-heads find`` on the known model with options that fit it, and gives status, stdout and stderr."""
 
     def run(*more: str, **options: str | Path | None) -> tuple[int, str, str]:
-        given = {"model": known_folder, "task": task, "k": "2", "density": "0.17", "n_masks": "24", "device": "cpu"}
+        given = {"model": known_folder, "task": task, "method": "css", "k": "2", "device": "cpu"}
+        given |= {"density": "0.17", "n_masks": "24"} if options.get("method") != "annealed" else {}
         chosen = {name: value for name, value in (given | options).items() if value is not None}
         arguments = [part for name, value in chosen.items() for part in (flag(name), str(value))]
         try:
@@ -109,6 +110,25 @@ def test_csb_is_the_other_method(find):
     assert {row["head"] for row in result["heads"]} == {str(head) for head in WORKING}
 
 
+def test_annealed_finds_the_same_heads_and_says_how_sure_it_is(find, load_known, tmp_path):
+    control = write(tmp_path / "others.jsonl", own_answers(load_known(), 60, seed=8))
+    status, out, err = find("--json", method="annealed", control=control, budget="1500")
+    assert (status, err) == (0, "")
+    result = json.loads(out)
+    assert result["method"] == "annealed"
+    # Every answer of this model hangs on both heads, those of the control too.
+    assert set(result["universal"]) <= {str(head) for head in WORKING}
+    assert result["spent"] <= 1500
+    status, out, err = find(method="annealed")
+    assert (status, err) == (0, "")
+    assert {line.split()[0] for line in out.splitlines()[4:6]} == {str(head) for head in WORKING}
+    assert "note: without a control task, universal heads cannot be told from heads of the task" in out
+
+
+def test_an_option_of_another_method_is_refused_by_name(find):
+    refused(find("--n-masks", "24", method="annealed"), "method 'annealed' has no option n_masks; it has examples_per")
+
+
 def test_n_is_the_number_of_examples_heads_are_found_with(find):
     result = json.loads(find("--json", n="80")[1])
     assert result["spent"] == 80 * RUNS
@@ -130,9 +150,9 @@ def test_controls_are_shown_beside_the_verdict(find, load_known, tmp_path):
 def test_the_command_is_installed_and_answers_from_a_shell(known_folder, task):
     (command,) = entry_points(group="console_scripts", name="cs-heads")
     assert command.load() is main
-    arguments = ["find", "--model", str(known_folder), "--task", task, "--k", "2", "--density", "0.17", "--json"]
+    arguments = ["find", "--model", str(known_folder), "--task", task, "--k", "2", "--json"]
     run = subprocess.run(
-        [Path(sys.executable).with_name("cs-heads"), *arguments, "--n-masks", "24", "--device", "cpu"],
+        [Path(sys.executable).with_name("cs-heads"), *arguments, "--device", "cpu"],
         capture_output=True,
         text=True,
         env=os.environ | {"HF_HUB_OFFLINE": "1"},
@@ -244,7 +264,7 @@ def refused(outcome: tuple[int, str, str], *said: str) -> None:
         ({"density": "0.05"}, ["density 0.05 ablates no head", "12 heads"]),
         ({"density": "2"}, ["density must lie between 0 and 1, got 2.0"]),
         ({"n_masks": "3"}, ["n_masks must be 5 or more", "got 3"]),
-        ({"method": "guess"}, ["method must be one of css, csb", "got 'guess'"]),
+        ({"method": "guess"}, ["method must be one of annealed, css, csb", "got 'guess'"]),
         ({"device": "abacus"}, ["device 'abacus' cannot be used here"]),
         ({"dtype": "float7"}, ["dtype must be one of float32, bfloat16, float16, got 'float7'"]),
         ({"backend": "wheel"}, ["backend must be 'auto', 'bridge' or 'hooked', got 'wheel'"]),

@@ -79,7 +79,7 @@ def test_a_blind_search_finds_planted_heads(demo):
     """CSS with 200 masks: most of the five; on unseen examples the skill goes with them, and no other does."""
     for skill in ("capitals", "copying", "swearing", "rhyme"):
         task = cs.load_task(f"demo/{skill}", n=100, seed=0)
-        found = cs.find_heads(demo, task, n_masks=200, seed=0, progress=False)
+        found = cs.find_heads(demo, task, method="css", n_masks=200, seed=0, progress=False)
         assert len({*found.top(5)} & {*planted_heads(skill)}) >= 4
         others = [cs.load_task(f"demo/{other}", n=1) for other in SKILLS if other != skill]
         proof = cs.confirm(demo, task, found.top(5), controls=others, seed=0, progress=False)
@@ -119,6 +119,16 @@ def test_contrastive_gates_stay_open_where_the_retained_skill_lives_and_shut_whe
     assert max(found.importance[head.layer, head.head] for head in planted_heads("code")) < 0.1
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("skill", ["capitals", "multiple_choice"])
+def test_annealed_sensing_finds_planted_heads_for_a_fifth_of_the_cost(demo, skill):
+    """2,000 example-evaluations, where CSS with 100 masks takes 10,100."""
+    task = cs.load_task(f"demo/{skill}", n=100, seed=0)
+    found = cs.find_heads(demo, task, control=cs.load_task("demo/code"), seed=0, progress=False)
+    assert found.spent <= 2000
+    assert len({*found.top(5)} & {*planted_heads(skill)}) >= 4
+
+
 def test_planted_groups_do_not_overlap():
     heads = [head for skill in SKILLS for head in planted_heads(skill)] + universal_heads()
     assert len(set(heads)) == len(heads) == 5 * len(SKILLS) + 1
@@ -140,7 +150,7 @@ def test_the_command_line_lists_the_skills(capsys):
 
 def test_the_demo_runs_from_a_shell(tmp_path):
     """The main job in a process of its own, with few masks."""
-    arguments = ["find", "--model", "demo", "--task", "demo/swearing", "--n", "30", "--n-masks", "20", "--json"]
+    arguments = ["find", "--model", "demo", "--task", "demo/swearing", "--n", "30", "--budget", "600", "--json"]
     done = subprocess.run(
         [sys.executable, "-m", "cs_heads.cli", *arguments, "--out", str(tmp_path / "report")],
         capture_output=True,

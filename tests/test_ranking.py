@@ -69,14 +69,17 @@ def test_what_is_saved_is_loaded_bit_for_bit(tmp_path):
         spent=12,
         interval=rng.normal(size=(3, 4, 2)),
         frequency=rng.random((3, 4)),
+        z=rng.normal(size=(3, 4)),
+        claims=(Head(0, 1),),
+        universal=(Head(2, 2), Head(2, 3)),
         provenance={"model": {"name": "Größe", "grid": [3, 4]}, "r2_out_of_sample": None},
         notes=("one", "zwei · R²"),
     )
     saved.save(tmp_path / "ranking.json")
     loaded = HeadRanking.load(tmp_path / "ranking.json")
-    for name in ("importance", "interval", "frequency"):
+    for name in ("importance", "interval", "frequency", "z"):
         assert np.array_equal(getattr(loaded, name), getattr(saved, name))
-    for name in ("method", "spent", "provenance", "notes", "order"):
+    for name in ("method", "spent", "claims", "universal", "provenance", "notes", "order"):
         assert getattr(loaded, name) == getattr(saved, name)
 
 
@@ -85,6 +88,37 @@ def test_what_is_not_known_stays_unknown_when_saved(tmp_path):
     loaded = HeadRanking.load(tmp_path / "ranking.json")
     assert loaded.interval is None
     assert loaded.frequency is None
+    assert loaded.z is None
+
+
+def test_heads_without_an_interval_stay_without_when_saved(tmp_path):
+    interval = np.stack([IMPORTANCE - 0.1, IMPORTANCE + 0.1], axis=-1)
+    interval[1, 2] = np.nan
+    ranking(interval=interval).save(tmp_path / "ranking.json")
+    assert "NaN" not in (tmp_path / "ranking.json").read_text(encoding="utf-8")
+    loaded = HeadRanking.load(tmp_path / "ranking.json")
+    assert np.array_equal(loaded.interval, interval, equal_nan=True)
+
+
+def test_evidence_outranks_luck():
+    """A head with a big importance and a small z comes after one whose importance is certain."""
+    z = np.array([[0.0, 1.5, -1.0], [6.0, 1.0, 0.5]])
+    assert ranking(z=z).top(3) == [Head(1, 0), Head(0, 1), Head(1, 1)]
+
+
+def test_universal_heads_come_last_however_important():
+    found = ranking(universal=(Head(0, 1),))
+    assert found.top(2) == [Head(1, 1), Head(1, 0)]
+    assert found.order[-1] == Head(0, 1)
+    assert "universal: L0H1" in repr(found)
+    assert "<li>universal: L0H1</li>" in found._repr_html_()
+    assert found.to_frame()["universal"].tolist() == [False] * 5 + [True]
+
+
+def test_a_frame_shows_z_and_claims_where_they_are_known():
+    frame = ranking(z=IMPORTANCE * 10, claims=(Head(0, 1),)).to_frame()
+    assert frame["z"].tolist() == sorted(10 * IMPORTANCE.ravel(), reverse=True)
+    assert frame["claimed"].tolist() == [True] + [False] * 5
 
 
 def test_a_file_of_version_1_is_readable(tmp_path):
@@ -98,6 +132,7 @@ def test_a_file_of_version_1_is_readable(tmp_path):
     assert old.frequency.tolist() == [[0.0, 0.5], [0.0, 1.0]]
     assert old.provenance == {"model": {"name": "tiny"}, "design": {"density": 0.05}}
     assert old.notes == ("only 2 heads",)
+    assert (old.z, old.claims, old.universal) == (None, (), ())
 
 
 def test_a_saved_file_names_its_format_and_version(tmp_path):
@@ -157,3 +192,7 @@ def test_interval_frequency_and_cost_fit_the_importance():
         ranking(interval=np.zeros((2, 3, 1)))
     with pytest.raises(ValueError, match="spent must be 0 or more, got -1"):
         HeadRanking("css", IMPORTANCE, spent=-1)
+    with pytest.raises(ValueError, match=r"claims must be heads of the grid \(2, 3\), got L2H0"):
+        ranking(claims=(Head(2, 0),))
+    with pytest.raises(ValueError, match="z must be finite in every head"):
+        ranking(z=np.full((2, 3), np.nan))

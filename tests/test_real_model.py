@@ -72,6 +72,7 @@ def find(folder, tmp_path, capsys):
         task = tmp_path / "task.jsonl"
         task.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
         arguments = ["find", "--model", str(folder), "--task", str(task), "--device", "cpu", "--json", *more]
+        arguments += ["--method", "css"] if "--n-masks" in more else []
         status = main(arguments)
         out, err = capsys.readouterr()
         assert (status, err) == (0, "")

@@ -22,7 +22,7 @@ from cs_heads.tasks import Task, confirming_side, control_side, finding_side
 if TYPE_CHECKING:
     import pandas as pd
 
-METHODS = ("css", "csb", "one-shot", "greedy", "chg", "gradient")
+METHODS = ("annealed", "css", "csb", "one-shot", "greedy", "chg", "gradient")
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +172,8 @@ def compare(
     default) and ``seed``; ``options`` has more of a method's own, by its name, as in
     ``{"chg": {"n_seeds": 4}}``. Each ranking's first 1, 2, ..., ``most`` heads are ablated, and as many of
     ``n_random`` random orders of all heads; methods whose search depends on the number wanted are told
-    ``most``. ``controls`` are other tasks, measured with the top ``k`` off.
+    ``most``. ``controls`` are other tasks, measured with the top ``k`` off; the first also serves the search of
+    methods that take a control.
 
     Unknown methods and options, and a task without unseen examples, raise ``ValueError`` before the model
     runs. A method that refuses its budget or the value of an option stands in ``refused`` with its reason,
@@ -198,6 +199,8 @@ def compare(
     refused: dict[str, ValueError] = {}
     for name in methods:
         more = {"budget": budget, "seed": seed, **settings, **options.get(name, {})}
+        if controls and method_named(name).takes_control:
+            more["control"] = controls[0]
         start = perf_counter()
         try:
             found = find_heads(judged.model, task, k=most, method=name, **more)

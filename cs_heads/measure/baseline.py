@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from cs_heads.measure.experiment import Experiment
 
 MIN_CORRECT = 20
+"""Examples the intact model must answer right."""
 FEW_CORRECT = 60
+"""Examples answered right below which a ranking is weak."""
 
 
 class BaselineTooLowError(ValueError):
@@ -45,9 +47,13 @@ def check_baseline(experiment: Experiment) -> tuple[str, ...]:
     reason = too_low(scores, experiment.task.chance)
     if reason:
         raise BaselineTooLowError(f"task {experiment.task.name!r}: {reason}; use a model that can do the task")
-    correct = int(scores.sum())
-    note = f"the intact model answers only {correct} examples right: {FEW_CORRECT} or more rank heads better"
-    return (note,) if correct < FEW_CORRECT else ()
+    return few_correct(int(scores.sum()))
+
+
+def few_correct(n_correct: int) -> tuple[str, ...]:
+    """A note where few examples are answered right, else none."""
+    note = f"the intact model answers only {n_correct} examples right: {FEW_CORRECT} or more rank heads better"
+    return (note,) if n_correct < FEW_CORRECT else ()
 
 
 def too_low(scores: Float[np.ndarray, " example"], chance: float) -> str | None:

@@ -1,4 +1,6 @@
+from .annealed import annealed as annealed
 from .compressed_sensing import compressed_sensing as compressed_sensing
+from .compressed_sensing import tune as tune
 from .gating import HeadGates as HeadGates
 from .gating import causal_head_gating as causal_head_gating
 from .gating import contrastive_gating as contrastive_gating

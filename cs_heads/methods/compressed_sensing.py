@@ -6,6 +6,8 @@ Bair et al., *Compressed Sensing for Capability Localization in Large Language M
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,8 @@ from cs_heads import masks
 from cs_heads.measure.cost import Cost, check_budget
 from cs_heads.measure.protocol import ExperimentLike
 from cs_heads.ranking import HeadRanking
+
+_DESIGNS = {"stratified": masks.stratified, "bernoulli": masks.bernoulli}
 
 # Below this many masks with a head off, its coefficient is hardly more than chance.
 _FEW_TIMES_OFF = 5
@@ -42,19 +46,13 @@ def compressed_sensing(
     covers, where one is given. A wrong argument, or a budget below five masks or the masks asked
     for, raises ``ValueError`` before anything is measured.
     """
-    designs = {"stratified": masks.stratified, "bernoulli": masks.bernoulli}
-    if design not in designs:
-        raise ValueError(f"design must be one of {', '.join(designs)}, got {design!r}")
     check_budget(
         budget, (n_masks or 5) * experiment.n_examples, f"{n_masks or 5} masks on {experiment.n_examples} examples"
     )
     if n_masks is None:
         n_masks = 100 if budget is None else budget // experiment.n_examples
-    if n_masks < 5:
-        raise ValueError(f"n_masks must be 5 or more, one a fold of the regression; got {n_masks}")
-    if alpha <= 0:
-        raise ValueError(f"alpha must be positive, got {alpha}")
-    off = designs[design](experiment.grid, n_masks, density, seed)
+    _check(n_masks, design, alpha)
+    off = _DESIGNS[design](experiment.grid, n_masks, density, seed)
     response = experiment(off).mean(axis=1)
     ablated = off.reshape(n_masks, -1).astype(float)
     importance, r2 = _regress(ablated, response, alpha, seed)
@@ -74,6 +72,58 @@ def compressed_sensing(
         },
         notes=_notes(importance, times_off, response, r2),
     )
+
+
+def tune(
+    experiment: ExperimentLike,
+    *,
+    k: int = 5,
+    n_masks: Sequence[int] = (100, 200, 400),
+    densities: Sequence[float] = (0.01, 0.02, 0.05, 0.1),
+    design: str = "stratified",
+    alpha: float = 0.01,
+    seed: int = 0,
+) -> HeadRanking:
+    """The ranking of the setting whose top ``k`` heads drop the score most: the paper's search (section 3).
+
+    Every number of masks meets every density; a density that ablates no head of the grid is left out.
+    The drop is measured on the same examples, as in the paper: it chooses a setting and proves nothing. Of equal
+    settings the cheaper one is kept. ``spent`` is the cost of the whole search, and
+    ``provenance["tuning"]`` has one record a setting.
+    """
+    size = experiment.grid.size
+    if not n_masks or not densities:
+        raise ValueError(f"n_masks and densities must each hold one value or more, got {n_masks} and {densities}")
+    if not 1 <= k <= size:
+        raise ValueError(f"k must be in 1..{size}, the heads of the grid; got {k}")
+    used = [density for density in densities if round(density * size, 9) >= 1]
+    if not used:
+        raise ValueError(f"densities must hold one of {1 / size:.3g} or more: others ablate no head of {size}")
+    for number in n_masks:
+        _check(number, design, alpha)
+    for density in used:
+        # Cheap to draw, and it names what is wrong with a density.
+        _DESIGNS[design](experiment.grid, 1, density, seed)
+    settings = [(number, density) for number in sorted(n_masks) for density in used]
+    intact = float(experiment(np.zeros((1, *experiment.grid.shape), dtype=bool)).mean())
+    spent, tried, rankings = experiment.n_examples, [], []
+    for number, density in settings:
+        ranking = compressed_sensing(experiment, n_masks=number, density=density, design=design, alpha=alpha, seed=seed)
+        drop = intact - float(experiment(experiment.grid.mask(ranking.top(k))[None]).mean())
+        spent += ranking.spent + experiment.n_examples
+        tried.append({"n_masks": number, "density": density, "drop": drop, "spent": ranking.spent})
+        rankings.append(ranking)
+    best = rankings[int(np.argmax([setting["drop"] for setting in tried]))]
+    return replace(best, spent=spent, provenance={**best.provenance, "k": k, "tuning": tried})
+
+
+def _check(n_masks: int, design: str, alpha: float) -> None:
+    if design not in _DESIGNS:
+        raise ValueError(f"design must be one of {', '.join(_DESIGNS)}, got {design!r}")
+    if n_masks < 5:
+        raise ValueError(f"n_masks must be 5 or more, one a fold of the regression; got {n_masks}")
+    if alpha <= 0:
+        raise ValueError(f"alpha must be positive, got {alpha}")
 
 
 def _regress(

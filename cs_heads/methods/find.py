@@ -13,7 +13,7 @@ from cs_heads.measure.baseline import check_baseline, check_k, check_size
 from cs_heads.measure.cost import BudgetTooSmallError, Cost, check_budget
 from cs_heads.methods.registry import Method, method_named
 from cs_heads.ranking import HeadRanking
-from cs_heads.tasks import Task, finding_side
+from cs_heads.tasks import Task, finding_side, search_control
 
 if TYPE_CHECKING:
     from cs_heads.measure.experiment import Experiment
@@ -24,7 +24,8 @@ def find_heads(
     task: Task,
     *,
     k: int = 5,
-    method: str = "css",
+    method: str = "annealed",
+    control: Task | None = None,
     budget: int | None = None,
     seed: int = 0,
     progress: bool | None = None,
@@ -36,9 +37,11 @@ def find_heads(
 
     Measures on the finding side of a task that is split (``load_task``, ``Task.split``), so that
     ``confirm`` has unseen examples. ``options`` go to the method, as in
-    ``find_heads(model, task, n_masks=200)``. ``k`` is the number of heads you mean to use; ``budget`` the most
-    example-evaluations to spend, the intact run included (None: what the method takes by default); ``progress``,
-    ``batch_tokens`` and ``prepend_bos`` are those of ``Experiment``.
+    ``find_heads(model, task, method="css", n_masks=200)``. ``k`` is the number of heads you mean to use; ``budget``
+    the most example-evaluations to spend, the intact run and a control included (None: what the method takes by
+    default). ``control`` is another task, by which the annealed method tells universal heads from those of the
+    task; of a task that is split its finding side is used. ``progress``, ``batch_tokens`` and ``prepend_bos`` are
+    those of ``Experiment``.
 
     The intact model runs before any mask: where it does not beat chance, or answers fewer than 20 examples
     right, ``BaselineTooLowError`` is raised and no mask is spent. An unknown method, a
@@ -49,9 +52,12 @@ def find_heads(
 
     chosen = method_named(method)
     chosen.check(method, options)
+    if control is not None and not chosen.takes_control:
+        raise ValueError(f"method {method!r} takes no control task; give it to confirm")
     side = finding_side(task)
     check_size(side)
-    experiment = Experiment(model, side, progress=progress, batch_tokens=batch_tokens, prepend_bos=prepend_bos)
+    settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
+    experiment = Experiment(model, side, **settings)
     check_k(k, experiment.grid.size)
     if side.held_out is not None:
         # Read now, so that what cannot be confirmed is refused before the search and not after it.
@@ -60,8 +66,9 @@ def find_heads(
             warnings.simplefilter("ignore")
             Experiment(experiment.model, side.held_out, prepend_bos=prepend_bos)
     given = {**options, "seed": seed, **({"k": k} if chosen.takes_k else {})}
+    if control is not None:
+        given["control"] = Experiment(experiment.model, search_control(control), **settings)
     if chosen.starts_from == "model":
-        settings = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
         ranking = chosen.run(experiment.model, side, budget=budget, **settings, **given)
     else:
         ranking = _from_experiment(experiment, chosen, budget, given)
@@ -71,13 +78,15 @@ def find_heads(
 def _from_experiment(experiment: Experiment, method: Method, budget: int | None, given: dict[str, Any]) -> HeadRanking:
     """Run a method on an experiment whose intact run comes first and is counted once."""
     checked = _BaselineFirst(experiment)
-    intact = experiment.n_examples
+    intact = 0 if method.measures_intact else experiment.n_examples
     check_budget(budget, intact + 1, f"the intact model: {intact}")
     try:
         ranking = method.run(checked, budget=None if budget is None else budget - intact, **given)
     except BudgetTooSmallError as error:
         raise error.beside(intact) from None
-    spent = ranking.spent + intact - len(checked.intact_again)
+    control = given.get("control")
+    # Their own count: what methods ask twice, or of the intact model again, is measured once.
+    spent = experiment.spent + (0 if control is None else control.spent)
     return replace(
         ranking,
         spent=spent,
@@ -86,7 +95,7 @@ def _from_experiment(experiment: Experiment, method: Method, budget: int | None,
             "baseline": float(experiment.baseline().mean()),
             "cost": Cost(forwards=spent).to_dict(),
         },
-        notes=(*checked.notes, *ranking.notes),
+        notes=tuple(dict.fromkeys((*checked.notes, *ranking.notes))),
     )
 
 
@@ -97,7 +106,6 @@ class _BaselineFirst:
         self.experiment = experiment
         self.grid, self.n_examples, self.provenance = experiment.grid, experiment.n_examples, experiment.provenance
         self.notes: tuple[str, ...] = ()
-        self.intact_again: set[int] = set()
         self._checked = False
 
     def __call__(
@@ -106,8 +114,4 @@ class _BaselineFirst:
         if not self._checked:
             self.notes = check_baseline(self.experiment)
             self._checked = True
-        # The intact model is measured already: what a method asks of it again costs nothing.
-        for row in np.flatnonzero(~masks.any(axis=(1, 2))):
-            asked = range(self.n_examples) if examples is None else examples[row].tolist()
-            self.intact_again.update(asked)
         return self.experiment(masks, examples)

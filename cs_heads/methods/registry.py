@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
+from cs_heads.methods.annealed import annealed
 from cs_heads.methods.compressed_sensing import compressed_sensing
 from cs_heads.methods.gating import causal_head_gating, contrastive_gating
 from cs_heads.methods.gradient import gradient_importance
@@ -16,7 +17,7 @@ from cs_heads.methods.mediation import mediation
 from cs_heads.ranking import HeadRanking
 
 # What the caller gives every method, and no user sets as an option.
-_GIVEN = ("seed", "budget", "k", "progress", "batch_tokens", "prepend_bos")
+_GIVEN = ("seed", "budget", "k", "control", "progress", "batch_tokens", "prepend_bos")
 
 
 @dataclass(frozen=True)
@@ -25,11 +26,13 @@ class Method:
 
     ``run`` takes an experiment, and ``seed=`` and ``budget=``; or a model and the finding side of a task,
     and also ``progress=``, ``batch_tokens=`` and ``prepend_bos=``, as ``starts_from`` says. A method of the second kind
-    runs the intact model by itself, and counts it. One with ``k=`` is told how many heads are wanted.
+    runs the intact model by itself, and counts it; one of the first does where ``measures_intact`` says so. A
+    method with ``k=`` is told how many heads are wanted, one with ``control=`` is given another task.
     """
 
     run: Callable[..., HeadRanking]
     starts_from: Literal["experiment", "model"] = "experiment"
+    measures_intact: bool = False
     parameters: dict[str, inspect.Parameter] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -39,6 +42,11 @@ class Method:
     def takes_k(self) -> bool:
         """Whether the search depends on how many heads are wanted."""
         return "k" in self.parameters
+
+    @property
+    def takes_control(self) -> bool:
+        """Whether another task can help the search."""
+        return "control" in self.parameters
 
     @property
     def options(self) -> list[str]:
@@ -62,6 +70,7 @@ class Method:
 
 
 METHODS: dict[str, Method] = {
+    "annealed": Method(annealed, measures_intact=True),
     "css": Method(partial(compressed_sensing, design="stratified")),
     "csb": Method(partial(compressed_sensing, design="bernoulli")),
     "one-shot": Method(partial(greedy, one_shot=True)),

@@ -9,3 +9,4 @@ from cs_heads.tasks.task import Task as Task
 from cs_heads.tasks.task import confirming_side as confirming_side
 from cs_heads.tasks.task import control_side as control_side
 from cs_heads.tasks.task import finding_side as finding_side
+from cs_heads.tasks.task import search_control as search_control

@@ -253,6 +253,15 @@ def control_side(task: Task, n: int, seed: int) -> Task:
     return replace(task, examples=tuple(task.examples[index] for index in sorted(order)))
 
 
+def search_control(task: Task) -> Task:
+    """The examples of a control that a search may use: the finding side of a task that is split, or a whole task.
+
+    A confirming side raises ``ValueError``: its examples are kept for the proof.
+    """
+    _check_task(task)
+    return task if task.role == "whole" else finding_side(task)
+
+
 _UNSPLIT = (
     "task {!r} is not split into examples to find heads with and unseen ones to confirm them: "
     "finding, unseen = task.split(n=100, seed=0)"

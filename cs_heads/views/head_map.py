@@ -18,8 +18,9 @@ def plot_heads(ranking: HeadRanking, k: int = 5, ax: Axes | None = None) -> Axes
     """Draw the importance of every head, layers down and heads across, its top ``k`` framed and numbered.
 
     Red heads facilitate the task, blue ones interfere, white ones do not matter; the scale is
-    symmetric about zero. Fewer than ``k`` heads are framed where fewer have an importance above
-    zero. Returns the axes; ``ax.figure.savefig`` writes the picture.
+    symmetric about zero. Universal heads are marked U and do not set the scale. Fewer than ``k``
+    heads are framed where fewer have an importance above zero. Returns the axes;
+    ``ax.figure.savefig`` writes the picture.
     """
     from matplotlib.patches import Rectangle
 
@@ -28,16 +29,19 @@ def plot_heads(ranking: HeadRanking, k: int = 5, ax: Axes | None = None) -> Axes
         from matplotlib import pyplot as plt
 
         ax = plt.subplots(figsize=_size(grid), layout="constrained")[1]
-    limit = float(np.abs(ranking.importance).max()) or 1.0
+    own = ranking.importance[~grid.mask(ranking.universal)]
+    limit = float(np.abs(own).max(initial=0)) or 1.0
     image = ax.imshow(ranking.importance, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="equal")
     ax.figure.colorbar(image, ax=ax, label=f"importance ({ranking.unit})", shrink=0.8)
     for rank, head in enumerate(ranking.top(min(k, grid.size)), start=1):
         importance = ranking.importance[head.layer, head.head]
         if importance <= 0:
-            break
+            continue
         ax.add_patch(Rectangle((head.head - 0.5, head.layer - 0.5), 1, 1, fill=False, edgecolor="black", linewidth=1.5))
         colour = "white" if importance > 0.6 * limit else "black"
         ax.text(head.head, head.layer, str(rank), ha="center", va="center", color=colour, fontsize=8)
+    for head in ranking.universal:
+        ax.text(head.head, head.layer, "U", ha="center", va="center", color="white", fontsize=8)
     ax.set_xticks(_ticks(grid.n_heads))
     ax.set_yticks(_ticks(grid.n_layers))
     ax.set_xlabel("head")

@@ -132,7 +132,7 @@ def test_a_method_that_refuses_its_budget_does_not_lose_what_others_measured(mod
     [
         ({"methods": ()}, "methods must be a list of different names"),
         ({"methods": ("css", "css")}, "methods must be a list of different names"),
-        ({"methods": ("css", "guess")}, "method must be one of css, .*, got 'guess'"),
+        ({"methods": ("css", "guess")}, "method must be one of annealed, .*, got 'guess'"),
         ({"options": {"css": {"masks": 3}}}, "method 'css' has no option masks"),
         ({"options": {"chg": {}}}, "options must be those of the methods compared, got some for chg"),
         ({"k": 5}, r"k must be in 1\.\.4"),

@@ -6,7 +6,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from cs_heads.analysis.confirm import _paired_p, confirm
+from cs_heads.analysis.confirm import confirm
+from cs_heads.analysis.proof import _paired_p
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.measure.experiment import Experiment
 from cs_heads.tasks import Task
@@ -214,6 +215,7 @@ def test_controls_show_what_the_heads_do_to_other_tasks(model, task):
 # What it costs and what it says of itself
 
 
+@pytest.mark.usefixtures("no_short_cuts")
 def test_the_cost_is_every_pair_of_mask_and_example_that_was_run(model, task, measured):
     other = Task.from_records(own_answers(model, 80, seed=8), "others")
     with rows_run(model) as rows:

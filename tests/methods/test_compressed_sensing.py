@@ -6,7 +6,7 @@ from sklearn.preprocessing import StandardScaler
 from cs_heads import masks
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.measure.protocol import ExperimentLike
-from cs_heads.methods.compressed_sensing import compressed_sensing
+from cs_heads.methods.compressed_sensing import compressed_sensing, tune
 from tests.methods.planted import Planted
 
 GRID = HeadGrid(6, 8)
@@ -175,4 +175,46 @@ def test_a_wrong_argument_is_refused_before_anything_is_measured(wrong, message)
     experiment = planted()
     with pytest.raises(ValueError, match=message):
         compressed_sensing(experiment, **wrong)
+    assert experiment.spent == 0
+
+
+# The paper's search over masks and densities
+
+
+def test_tuning_keeps_the_setting_whose_heads_drop_the_score_most():
+    """Each setting measured by hand: the same ranking, and the drop of its top heads."""
+    ranking = tune(planted(noise=True), k=2, n_masks=(20, 60), densities=(0.05, 0.1), seed=1)
+    drops = {}
+    for n_masks in (20, 60):
+        for density in (0.05, 0.1):
+            found = compressed_sensing(planted(noise=True), n_masks=n_masks, density=density, seed=1)
+            off = np.stack([GRID.mask([]), GRID.mask(found.top(2))])
+            intact, ablated = planted(noise=True)(off).mean(axis=1)
+            drops[n_masks, density] = intact - ablated
+    tried = {(t["n_masks"], t["density"]): t["drop"] for t in ranking.provenance["tuning"]}
+    assert tried == pytest.approx(drops)
+    best = max(drops, key=drops.get)
+    assert (ranking.provenance["design"]["n_masks"], ranking.provenance["design"]["density"]) == best
+
+
+def test_the_cost_of_tuning_is_that_of_every_setting():
+    experiment = planted()
+    ranking = tune(experiment, n_masks=(10, 20), densities=(0.001, 0.05, 0.1))
+    assert ranking.spent == experiment.spent == 100 * (1 + 2 * (10 + 20) + 4)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"n_masks": ()}, r"n_masks and densities must each hold one value or more, got \(\)"),
+        ({"densities": (0.001,)}, r"densities must hold one of 0\.0208 or more: others ablate no head of 48"),
+        ({"k": 49}, r"k must be in 1\.\.48, the heads of the grid; got 49"),
+        ({"n_masks": (3, 100)}, "n_masks must be 5 or more"),
+        ({"densities": (0.05, 1.0)}, r"density must lie between 0 and 1, got 1\.0"),
+    ],
+)
+def test_wrong_settings_are_refused_before_anything_is_measured(wrong, message):
+    experiment = planted()
+    with pytest.raises(ValueError, match=message):
+        tune(experiment, **wrong)
     assert experiment.spent == 0

@@ -5,20 +5,19 @@ import pytest
 
 from cs_heads.analysis.confirm import confirm
 from cs_heads.heads import Head
-from cs_heads.lens.abilities import PLAIN
 from cs_heads.measure.baseline import BaselineTooLowError
-from cs_heads.measure.engine import forwards
 from cs_heads.methods.find import find_heads
 from cs_heads.methods.registry import METHODS
 from cs_heads.tasks import Task
 from tests.known_heads import WORKING, hopeless_records, own_answers, rows_run
 from tests.tiny import WORDS
 
-FEW = {"n_masks": 24, "density": 0.17}
+MASKS = {"n_masks": 24, "density": 0.17}
+FEW = {"method": "css", **MASKS}
 # Less than the default of each method, where that takes long.
 OPTIONS = {
-    "css": FEW,
-    "csb": FEW,
+    "css": MASKS,
+    "csb": MASKS,
     "chg": {"steps": 40, "batch_size": 10},
     "contrastive": {"steps": 20, "batch_size": 5},
     "mediation": {"n_pairs": 10},
@@ -67,13 +66,9 @@ def test_every_ranking_says_where_it_comes_from_and_what_it_cost(model, answered
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_keeps_to_its_budget_and_names_the_least(model, answered, method, monkeypatch):
-    """The rows the model runs, forward, and as many again backward, are never more than the budget.
-
-    Counted without the short cuts, which run fewer rows, and without their trial on a few tokens.
-    """
-    monkeypatch.setattr(forwards, "abilities", lambda model, wanted: PLAIN)
-    monkeypatch.setattr(forwards, "token_budget", lambda model, fused: 4096)
+@pytest.mark.usefixtures("no_short_cuts")
+def test_every_method_keeps_to_its_budget_and_names_the_least(model, answered, method):
+    """The rows the model runs, forward, and as many again backward, are never more than the budget."""
     finding = answered.split(40)[0]
     options = options_of(method, finding) | ({"n_masks": None} if method in ("css", "csb") else {})
     with rows_run(model) as rows, pytest.raises(ValueError, match=r"budget must be [\d,]+ or more") as refused:
@@ -109,11 +104,43 @@ def test_every_method_shows_a_bar_where_it_is_asked_to(model, answered, method, 
     assert bool(capsys.readouterr().err) is progress
 
 
+@pytest.mark.usefixtures("no_short_cuts")
 def test_the_cost_is_every_row_the_model_ran_the_intact_one_too(model, answered):
     with rows_run(model) as rows:
         ranking = find_heads(model, answered.split()[0], k=2, **FEW)
     # Two masks that are alike are measured once; completion examples have one row each.
     assert 0 < sum(rows) == ranking.spent <= 65 * (1 + FEW["n_masks"])
+
+
+@pytest.mark.usefixtures("no_short_cuts")
+def test_annealed_spends_what_the_model_ran_and_no_more_than_its_budget(model, answered, load_known):
+    control = Task.from_records(own_answers(load_known(), 40, seed=8), "others")
+    with rows_run(model) as rows:
+        ranking = find_heads(model, answered.split()[0], k=2, control=control, budget=900)
+    # A pair that comes twice, in so small a grid, runs once.
+    assert sum(rows) == ranking.spent <= 900
+    assert ranking.method == "annealed"
+    assert ranking.provenance["control"]["name"] == "others"
+    # Both tasks hang on the working heads: what breaks both is universal.
+    assert ranking.universal
+    assert set(ranking.universal) <= set(WORKING)
+
+
+def test_of_a_control_that_is_split_the_finding_side_is_used(model, answered, load_known):
+    finding, confirming = Task.from_records(own_answers(load_known(), 80, seed=8), "others").split()
+    ranking = find_heads(model, answered.split()[0], k=2, control=finding)
+    assert ranking.provenance["control"]["identity"] == finding.identity
+    with pytest.raises(ValueError, match="is the confirming side of a split"):
+        find_heads(model, answered.split()[0], k=2, control=confirming)
+
+
+def test_a_method_that_takes_no_control_says_so(model, answered):
+    with (
+        rows_run(model) as rows,
+        pytest.raises(ValueError, match="method 'css' takes no control task; give it to conf"),
+    ):
+        find_heads(model, answered.split()[0], k=2, control=answered, **FEW)
+    assert rows == []
 
 
 def test_the_same_seed_gives_the_same_ranking_bit_for_bit(model, answered):
@@ -161,6 +188,7 @@ def test_fewer_than_sixty_right_are_noted(model, answered, n, noted):
 # What is refused
 
 
+@pytest.mark.usefixtures("no_short_cuts")
 def test_a_baseline_at_chance_is_refused_before_a_mask_is_spent(model):
     task = Task.from_records(hopeless_records(200), "coins").split()[0]
     with (
@@ -171,6 +199,7 @@ def test_a_baseline_at_chance_is_refused_before_a_mask_is_spent(model):
     assert sum(rows) == 100 * 2
 
 
+@pytest.mark.usefixtures("no_short_cuts")
 def test_a_model_with_too_few_right_is_refused_before_a_mask_is_spent(model, answered):
     wrong = [{"prompt": e.prompt, "target": e.continuations[0] + " cat dog bird"} for e in answered.examples[:30]]
     right = [{"prompt": e.prompt, "target": e.continuations[0]} for e in answered.examples[30:49]]
@@ -198,20 +227,25 @@ def test_a_whole_task_is_refused_with_the_remedy(model, answered):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"method": "guess"}, "method must be one of css, csb.*, got 'guess'"),
+        ({"method": "guess"}, "method must be one of annealed, css, csb.*, got 'guess'"),
         ({"k": 2, "method": "contrastive"}, "method 'contrastive' needs the option forget"),
         ({"k": 2, "method": "greedy", "one_shot": True}, "method 'greedy' has no option one_shot"),
         ({"k": 2, "method": "chg", "steps": 3}, "steps must be 20 or more, got 3"),
-        ({"k": 2, "budget": 65}, "budget must be 66 or more"),
+        ({"k": 2, "method": "css", "budget": 65}, "budget must be 66 or more"),
         ({"k": 0}, r"k must be in 1\.\.6, half of the 12 heads of the grid, .*; got 0"),
         ({"k": 7}, r"k must be in 1\.\.6, half of the 12 heads of the grid, .*; got 7"),
         ({"k": 2, "density": 0.05}, r"density 0\.05 ablates no head: a mask of this grid has 12 heads"),
         ({"k": 2, "density": 0.2, "n_masks": 3}, "n_masks must be 5 or more"),
         ({"k": 2, "masks": 3}, "method 'css' has no option masks; it has n_masks, density, alpha$"),
         ({"k": 2, "design": "bernoulli"}, "method 'css' has no option design"),
+        (
+            {"k": 2, "method": "annealed", "n_masks": 3},
+            "method 'annealed' has no option n_masks; it has examples_per_mask",
+        ),
+        ({"k": 2, "method": "annealed", "budget": 100}, r"budget must be 513 or more .*, got 100"),
     ],
 )
 def test_a_wrong_argument_is_refused_before_the_model_runs(model, answered, wrong, message):
     with rows_run(model) as rows, pytest.raises(ValueError, match=message):
-        find_heads(model, answered.split()[0], **wrong)
+        find_heads(model, answered.split()[0], **({"method": "css"} | wrong))
     assert rows == []

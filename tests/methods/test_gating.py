@@ -221,6 +221,7 @@ def test_bfloat16_weights_are_gated_in_float32(known_folder, backend, task):
 
 
 @pytest.mark.parametrize("n_seeds", [1, 3])
+@pytest.mark.usefixtures("no_short_cuts")
 def test_the_cost_is_every_row_forward_and_back_and_the_intact_run(model, task, n_seeds):
     with rows_run(model) as rows:
         found = fit_gates(model, task, n_seeds=n_seeds, steps=STEPS, batch_size=BATCH)
@@ -229,6 +230,7 @@ def test_the_cost_is_every_row_forward_and_back_and_the_intact_run(model, task, 
     assert found.ranking().spent == found.cost.spent
 
 
+@pytest.mark.usefixtures("no_short_cuts")
 def test_a_budget_shortens_all_phases_and_is_never_passed(model, task):
     budget = 30 + 6 * BATCH * 23 + 35
     with rows_run(model) as rows:
@@ -246,6 +248,7 @@ def test_a_budget_below_twenty_steps_is_refused_before_the_model_runs(model, tas
     assert rows == []
 
 
+@pytest.mark.usefixtures("no_short_cuts")
 def test_contrastive_gating_counts_both_variants(model, task, other):
     with rows_run(model) as rows:
         found = contrastive_gating(model, task, forget=other, steps=STEPS, batch_size=BATCH, n_seeds=2)

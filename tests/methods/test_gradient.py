@@ -59,6 +59,7 @@ def test_the_working_heads_of_a_model_have_the_largest_gradients(model, task):
     assert (ranking.method, ranking.unit) == ("gradient", "nats, absolute")
 
 
+@pytest.mark.usefixtures("no_short_cuts")
 def test_the_cost_is_one_pass_forward_and_back_and_the_intact_run(model, task):
     with rows_run(model) as rows:
         ranking = gradient_importance(model, task)

@@ -38,9 +38,10 @@ def test_a_method_has_the_options_that_its_keywords_name_and_no_others():
     assert method_named("greedy").options == method_named("one-shot").options == []
     assert method_named("chg").options == ["n_seeds", "steps", "batch_size", "strength"]
     assert method_named("contrastive").options[0] == "forget"
-    assert [name for name, method in METHODS.items() if method.takes_k] == ["one-shot", "greedy"]
+    assert [name for name, method in METHODS.items() if method.takes_k] == ["annealed", "one-shot", "greedy"]
+    assert [name for name, method in METHODS.items() if method.takes_control] == ["annealed"]
 
 
 def test_an_unknown_name_lists_all():
-    with pytest.raises(ValueError, match=r"method must be one of css, csb, one-shot, greedy, chg, .*, got 'css2'"):
+    with pytest.raises(ValueError, match=r"method must be one of annealed, css, csb, one-shot, .*, got 'css2'"):
         method_named("css2")

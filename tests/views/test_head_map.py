@@ -37,6 +37,13 @@ def test_heads_without_importance_are_not_framed(ax):
     assert framed(ax) == RANKING.top(5)
 
 
+def test_universal_heads_are_marked_and_do_not_set_the_scale(ax):
+    plot_heads(HeadRanking("annealed", IMPORTANCE, spent=800, universal=(Head(0, 2),)), 2, ax)
+    assert ax.images[0].get_clim() == (-0.4, 0.4)
+    assert {text.get_text(): text.get_position() for text in ax.texts}["U"] == (2, 0)
+    assert framed(ax) == [Head(0, 1), Head(1, 0)]
+
+
 def test_every_head_is_drawn_at_its_layer_and_number(ax):
     plot_heads(RANKING, ax=ax)
     assert np.array_equal(ax.images[0].get_array(), IMPORTANCE)

@@ -1,0 +1,276 @@
+"""The statistics of the proof: heads against random heads of the same layers, on any experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy.stats import bootstrap, permutation_test
+
+from cs_heads.heads import Head, HeadGrid, HeadLike
+from cs_heads.measure.baseline import check_k, too_low
+from cs_heads.measure.protocol import ExperimentLike
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Verdict = Literal["localized", "not localized", "baseline too low"]
+
+MAX_P = 0.01
+MIN_MARGIN = 0.10
+
+
+@dataclass(frozen=True)
+class TaskDrop:
+    """What ablating the heads does to one task; ``interval`` is the 95 % bootstrap interval of ``drop``.
+
+    ``too_low`` says why the task cannot show a drop, where its baseline does not allow one.
+    """
+
+    task: str
+    n_examples: int
+    chance: float
+    baseline: float
+    score: float
+    interval: tuple[float, float]
+    too_low: str | None = None
+
+    @property
+    def drop(self) -> float:
+        """Baseline minus score, in points."""
+        return self.baseline - self.score
+
+    @property
+    def relative_drop(self) -> float:
+        """Drop as a share of the baseline; 0 where the baseline is 0."""
+        return self.drop / self.baseline if self.baseline else 0.0
+
+
+@dataclass(frozen=True)
+class Confirmation:
+    """Whether a capability rests on its heads, shown on unseen examples.
+
+    ``random_drops`` are the drops of sets of random heads from the same layers; ``p`` is the
+    one-sided paired permutation test of the heads' scores against the mean of those sets, example
+    by example. ``reasons`` say in words what the verdict rests on.
+    """
+
+    heads: tuple[Head, ...]
+    result: TaskDrop
+    random_drops: tuple[float, ...]
+    p: float
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    controls: tuple[TaskDrop, ...]
+    spent: int
+    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def drop(self) -> float:
+        """Points of score lost on unseen examples with the heads off: drop@k."""
+        return self.result.drop
+
+    @property
+    def random_drop(self) -> float:
+        """Mean drop of the random sets."""
+        return float(np.mean(self.random_drops))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole result, JSON-ready."""
+        return {
+            "heads": [str(head) for head in self.heads],
+            "baseline": self.result.baseline,
+            "score": self.result.score,
+            "drop": self.drop,
+            "interval": list(self.result.interval),
+            "random_drop": self.random_drop,
+            "random_drops": list(self.random_drops),
+            "p": self.p,
+            "verdict": self.verdict,
+            "reasons": list(self.reasons),
+            "controls": [
+                {
+                    "task": c.task,
+                    "baseline": c.baseline,
+                    "score": c.score,
+                    "drop": c.drop,
+                    "interval": list(c.interval),
+                    "too_low": c.too_low,
+                }
+                for c in self.controls
+            ],
+            "spent": self.spent,
+            "provenance": self.provenance,
+        }
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a task, the confirmed one first: baseline, score, drop, its interval and the relative drop."""
+        import pandas as pd
+
+        rows = [("task", self.result), *(("control", control) for control in self.controls)]
+        return pd.DataFrame(
+            {
+                "role": role,
+                "task": r.task,
+                "n_examples": r.n_examples,
+                "chance": r.chance,
+                "baseline": r.baseline,
+                "score": r.score,
+                "drop": r.drop,
+                "low": r.interval[0],
+                "high": r.interval[1],
+                "relative_drop": r.relative_drop,
+            }
+            for role, r in rows
+        )
+
+    def __str__(self) -> str:
+        return f"{self.verdict}: {'; '.join(self.reasons)}"
+
+    def _repr_html_(self) -> str:
+        table = self.to_frame().to_html(index=False, float_format="{:.3f}".format, border=0)
+        return f"<div><b>{escape(', '.join(map(str, self.heads)))}: {escape(str(self))}</b>{table}</div>"
+
+
+def prove(
+    experiment: ExperimentLike,
+    heads: Sequence[HeadLike],
+    *,
+    name: str = "task",
+    chance: float = 0.0,
+    controls: Sequence[tuple[str, float, ExperimentLike]] = (),
+    n_random: int = 8,
+    seed: int = 0,
+) -> Confirmation:
+    """Ablate ``heads`` on every example of an experiment, beside ``n_random`` random sets of the same layers.
+
+    This is ``confirm`` for experiments of any kind; the examples must be others than those the heads were
+    found with, which nobody can check here. ``controls`` are ``(name, chance, experiment)`` of other tasks.
+    Heads outside the grid, named twice, or too many to leave as many others raise ``ValueError`` before
+    anything is measured.
+
+    >>> from cs_heads.measure.simulate import planted_world
+    >>> made = planted_world("main", HeadGrid(16, 16), seed=0)
+    >>> prove(made.unseen, made.planted).verdict
+    'localized'
+    """
+    if n_random < 1:
+        raise ValueError(f"n_random must be 1 or more, got {n_random}")
+    grid = experiment.grid
+    found = grid.mask(heads)
+    if found.sum() != len(heads):
+        raise ValueError(f"heads must differ from each other, got {', '.join(map(str, heads))}")
+    check_k(len(heads), grid.size)
+    intact = np.zeros(grid.shape, dtype=bool)
+    masks = np.stack([intact, found, *_random_sets(grid, found, n_random, np.random.default_rng(seed))])
+    baseline, ablated, *random = experiment(masks)
+    drops = [_drop(name, chance, baseline, ablated, seed)]
+    for control_name, control_chance, control in controls:
+        intact_scores, ablated_scores = control(np.stack([intact, found]))
+        drops.append(_drop(control_name, control_chance, intact_scores, ablated_scores, seed))
+    p = _paired_p(np.mean(random, axis=0) - ablated, seed)
+    random_drops = tuple(float(baseline.mean() - scores.mean()) for scores in random)
+    verdict, reasons = _verdict(drops[0], float(np.mean(random_drops)), p)
+    origin: dict[str, Any] = getattr(experiment, "provenance", dict)()
+    return Confirmation(
+        heads=tuple(grid.resolve(head) for head in heads),
+        result=drops[0],
+        random_drops=random_drops,
+        p=p,
+        verdict=verdict,
+        reasons=reasons,
+        controls=tuple(drops[1:]),
+        spent=len(np.unique(masks, axis=0)) * len(baseline) + sum(2 * drop.n_examples for drop in drops[1:]),
+        provenance={**origin, "n_random": n_random, "seed": seed},
+    )
+
+
+def _random_sets(
+    grid: HeadGrid, found: Bool[np.ndarray, "layer head"], n_sets: int, rng: np.random.Generator
+) -> list[Bool[np.ndarray, "layer head"]]:
+    """Sets of random heads like ``found``, different from each other while the grid has others to offer."""
+    sets: list[Bool[np.ndarray, "layer head"]] = []
+    for _ in range(n_sets):
+        for _ in range(20):
+            mask = _same_layers(grid, found, rng)
+            if not any((mask == other).all() for other in sets):
+                break
+        sets.append(mask)
+    return sets
+
+
+def _same_layers(
+    grid: HeadGrid, found: Bool[np.ndarray, "layer head"], rng: np.random.Generator
+) -> Bool[np.ndarray, "layer head"]:
+    """As many random heads in each layer as ``found`` has, none of them found.
+
+    Where most of a layer was found, the rest of its share comes from other layers.
+    """
+    mask = np.zeros(grid.shape, dtype=bool)
+    for layer, row in enumerate(found):
+        free = np.flatnonzero(~row)
+        mask[layer, rng.choice(free, size=min(int(row.sum()), len(free)), replace=False)] = True
+    short = int(found.sum() - mask.sum())
+    if short:
+        free = np.flatnonzero(~(found | mask).ravel())
+        mask.ravel()[rng.choice(free, size=short, replace=False)] = True
+    return mask
+
+
+def _drop(
+    name: str,
+    chance: float,
+    baseline: Float[np.ndarray, " example"],
+    ablated: Float[np.ndarray, " example"],
+    seed: int,
+) -> TaskDrop:
+    lost = baseline - ablated
+    drawn = (
+        bootstrap(
+            (lost,), np.mean, method="percentile", n_resamples=2000, rng=np.random.default_rng(seed)
+        ).confidence_interval
+        if len(lost) > 1
+        else (float(lost[0]), float(lost[0]))
+    )
+    low, high = float(drawn[0]), float(drawn[1])
+    return TaskDrop(
+        task=name,
+        n_examples=len(lost),
+        chance=chance,
+        baseline=float(baseline.mean()),
+        score=float(ablated.mean()),
+        interval=(low, high),
+        too_low=too_low(baseline, chance),
+    )
+
+
+def _paired_p(difference: Float[np.ndarray, " example"], seed: int) -> float:
+    if len(difference) < 2:
+        return 1.0
+    test = permutation_test(
+        (difference,),
+        np.mean,
+        permutation_type="samples",
+        alternative="greater",
+        n_resamples=9999,
+        rng=np.random.default_rng(seed),
+    )
+    return float(test.pvalue)
+
+
+def _verdict(result: TaskDrop, random_drop: float, p: float) -> tuple[Verdict, tuple[str, ...]]:
+    if result.too_low:
+        return "baseline too low", (result.too_low,)
+    margin = result.relative_drop - random_drop / result.baseline
+    reasons = (
+        f"on {result.n_examples} unseen examples the score falls from {result.baseline:.3f} to {result.score:.3f}, "
+        f"with random heads of the same layers to {result.baseline - random_drop:.3f} on average",
+        f"p = {p:.4f} ({'below' if p < MAX_P else 'not below'} {MAX_P})",
+        f"relative drop {margin:+.2f} beyond random heads ({'at least' if margin >= MIN_MARGIN else 'less than'} "
+        f"{MIN_MARGIN:.2f})",
+    )
+    return ("localized" if p < MAX_P and margin >= MIN_MARGIN else "not localized"), reasons

@@ -1,0 +1,228 @@
+"""Experiments whose truth is known: planted heads, universal heads, and what hides them.
+
+An example of a planted world has a margin, and is right while it is above zero. Every head that is off
+takes something from it:
+
+    margin(mask, e) = margin(e) - sum of damage[head, e] over the heads off - damage of pairs + noise(mask, e)
+
+The damage of a planted head differs between examples (exponential) and is scaled so that the head alone
+costs its given drop, on average over examples; any head does a little damage, and is what a few examples
+need for themselves. So the same mask on the same example gives the same score, always, and the damage of
+a mask grows with its density.
+
+>>> made = planted_world("main", HeadGrid(16, 16), seed=0)
+>>> len(made.planted), len(made.universal), made.task.n_examples
+(5, 3, 100)
+>>> off = np.stack([made.grid.mask([]), made.grid.mask(made.planted)])
+>>> bool(np.diff(made.unseen(off).mean(axis=1))[0] < -0.3)
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, UInt64
+from scipy import sparse
+from scipy.optimize import brentq
+from scipy.stats import norm
+
+from cs_heads.heads import Head, HeadGrid
+from cs_heads.masks import check_masks
+from cs_heads.measure.scenarios import SCENARIOS, Scenario
+
+# Damage that no margin outlives, standard deviations of the intact margins being 1.
+_FATAL = 8.0
+
+
+class PlantedExperiment:
+    """Answers as a model would in which the given heads do the given damage; scores are 0 or 1.
+
+    ``margins`` are those of the intact model, ``damage`` what each head takes from each of them,
+    ``pairs`` are two flat indices and what both heads take on top when both are off. An example without a margin is
+    right with probability ``chance``, drawn once for each mask and example. ``spent`` counts the
+    example-evaluations asked for.
+    """
+
+    def __init__(
+        self,
+        grid: HeadGrid,
+        margins: Float[np.ndarray, " example"],
+        damage: Float[np.ndarray, "flat example"],
+        *,
+        pairs: Sequence[tuple[int, int, Float[np.ndarray, " example"]]] = (),
+        chance: float = 0.0,
+        noise: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        if damage.shape != (grid.size, len(margins)):
+            raise ValueError(f"damage must be [flat, example] = {(grid.size, len(margins))}, got {damage.shape}")
+        self.grid = grid
+        self.margins = margins
+        self.damage = damage
+        self.pairs = pairs
+        self.chance = chance
+        self.noise = noise
+        self.spent = 0
+        rng = np.random.default_rng([seed, 1])
+        self._head_keys = rng.integers(2**64, size=grid.size, dtype=np.uint64)
+        self._example_keys = rng.integers(2**64, size=len(margins), dtype=np.uint64)
+
+    @property
+    def n_examples(self) -> int:
+        """Number of examples."""
+        return len(self.margins)
+
+    def __call__(
+        self, masks: Bool[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None = None
+    ) -> Float[np.ndarray, "row k"]:
+        """Scores of each row's examples (None: all of them) with the row's heads off."""
+        masks = check_masks(self.grid, masks)
+        if examples is None:
+            examples = np.tile(np.arange(self.n_examples), (len(masks), 1))
+        off = sparse.csr_array(masks.reshape(len(masks), -1), dtype=np.float32)
+        margins = self.margins[examples] - np.take_along_axis(off @ self.damage, examples, axis=1)
+        flat = masks.reshape(len(masks), -1)
+        for a, b, damage in self.pairs:
+            both = flat[:, a] & flat[:, b]
+            margins[both] -= damage[examples[both]]
+        self.spent += examples.size
+        if not self.noise and not self.chance:
+            return (margins > 0).astype(float)
+        keys = self._mask_keys(off)[:, None] ^ self._example_keys[examples]
+        if self.noise:
+            margins += self.noise * norm.ppf(_uniform(keys, 1))
+        return ((margins > 0) | (_uniform(keys, 2) < self.chance)).astype(float)
+
+    def _mask_keys(self, off: sparse.csr_array) -> UInt64[np.ndarray, " row"]:
+        """One number a mask, the same whenever the same heads are off."""
+        keys = np.zeros(off.shape[0], dtype=np.uint64)
+        some = np.diff(off.indptr) > 0
+        if some.any():
+            keys[some] = np.bitwise_xor.reduceat(self._head_keys[off.indices], off.indptr[:-1][some])
+        return keys
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """A planted world: which heads matter, and experiments on three sets of examples.
+
+    ``task`` is to find heads with, ``control`` another task that shares nothing with it but the
+    universal heads, ``unseen`` further examples of the task, for the proof. ``planted`` come in the order
+    of the scenario's drops; ``own`` and ``others`` are the flat indices of all heads with a part in the task
+    and in the control, the universal ones first.
+    """
+
+    scenario: Scenario
+    grid: HeadGrid
+    planted: tuple[Head, ...]
+    universal: tuple[Head, ...]
+    n_examples: int
+    n_unseen: int
+    seed: int
+    own: Int[np.ndarray, " role"] = field(repr=False)
+    others: Int[np.ndarray, " role"] = field(repr=False)
+
+    @cached_property
+    def task(self) -> PlantedExperiment:
+        """Examples to find heads with."""
+        return self._experiment(self.own, self.n_examples, 1)
+
+    @cached_property
+    def unseen(self) -> PlantedExperiment:
+        """Fresh examples of the same task."""
+        return self._experiment(self.own, self.n_unseen, 2)
+
+    @cached_property
+    def control(self) -> PlantedExperiment:
+        """Another task: other planted heads, the same universal ones."""
+        return self._experiment(self.others, self.n_examples, 3)
+
+    def _experiment(self, roles: Int[np.ndarray, " role"], n: int, part: int) -> PlantedExperiment:
+        s, size = self.scenario, self.grid.size
+        rng = np.random.default_rng([self.seed, part])
+        margins = norm.ppf(_right(s)) + rng.standard_normal(n)
+        damage = rng.standard_normal((size, n), dtype=np.float32)
+        damage *= s.spread / np.sqrt(size)
+        heads = np.random.default_rng([self.seed, 4]).standard_normal((size, 1), dtype=np.float32)
+        damage += s.diffuse / size + s.uneven / np.sqrt(size) * heads
+        needed = rng.poisson(s.flips * n)
+        damage[rng.integers(size, size=needed), rng.integers(n, size=needed)] = _FATAL
+        universal, planted, hidden, weak = np.split(roles, np.cumsum([s.universal, len(s.drops), 2 * len(s.hidden)]))
+        damage[universal] = _FATAL / 2 * (1 + rng.random((len(universal), n)))
+        for head, drop in zip((*planted, *weak), (*s.drops, *s.weak), strict=True):
+            damage[head] += _scale(s, drop) * rng.standard_exponential(n)
+        pairs = [
+            (int(planted[a]), int(planted[b]), weight * np.minimum(damage[planted[a]], damage[planted[b]]))
+            for a, b, weight in s.pairs
+        ]
+        for (a, b), drop in zip(hidden.reshape(-1, 2), s.hidden, strict=True):
+            pairs.append((int(a), int(b), _scale(s, drop) * rng.standard_exponential(n)))
+        return PlantedExperiment(
+            self.grid, margins, damage, pairs=pairs, chance=s.chance, noise=s.noise, seed=10 * self.seed + part
+        )
+
+
+def planted_world(
+    scenario: str | Scenario = "main",
+    grid: HeadGrid | None = None,
+    *,
+    n_examples: int = 100,
+    n_unseen: int = 100,
+    seed: int = 0,
+) -> World:
+    """A planted world of a scenario (see ``SCENARIOS``), on a grid of 32 × 32 heads unless another is given.
+
+    The seed draws which heads are planted, and all examples. An unknown scenario, or a grid too small for
+    its heads and those of the control, raises ``ValueError``.
+    """
+    if isinstance(scenario, str):
+        if scenario not in SCENARIOS:
+            raise ValueError(f"scenario must be one of {', '.join(SCENARIOS)}, got {scenario!r}")
+        scenario = SCENARIOS[scenario]
+    for name, value in (("n_examples", n_examples), ("n_unseen", n_unseen)):
+        if value < 1:
+            raise ValueError(f"{name} must be 1 or more, got {value}")
+    grid = grid or HeadGrid(32, 32)
+    n = scenario.universal
+    n_sought = len(scenario.drops) + 2 * len(scenario.hidden)
+    n_own = n_sought + len(scenario.weak)
+    if n + 2 * n_own > grid.size:
+        raise ValueError(f"grid must have {n + 2 * n_own} heads or more for this scenario, got {grid.size}")
+    roles = np.random.default_rng([seed, 0]).permutation(grid.size)[: n + 2 * n_own]
+    return World(
+        scenario=scenario,
+        grid=grid,
+        planted=tuple(grid.head(int(index)) for index in roles[n : n + n_sought]),
+        universal=tuple(grid.head(int(index)) for index in roles[:n]),
+        n_examples=n_examples,
+        n_unseen=n_unseen,
+        seed=seed,
+        own=roles[: n + n_own],
+        others=np.concatenate([roles[:n], roles[n + n_own :]]),
+    )
+
+
+def _right(scenario: Scenario) -> float:
+    """Share of examples that the intact model knows, rather than guesses."""
+    return (scenario.baseline - scenario.chance) / (1 - scenario.chance)
+
+
+@cache
+def _scale(scenario: Scenario, drop: float) -> float:
+    """Mean damage of a head whose single drop is given; below zero where it interferes."""
+    right = _right(scenario)
+    wanted = right - drop / (1 - scenario.chance)
+    damages = -np.log1p(-(np.arange(2000) + 0.5) / 2000)  # quantiles of the exponential
+    return float(brentq(lambda scale: norm.cdf(norm.ppf(right) - scale * damages).mean() - wanted, -50, 1000))
+
+
+def _uniform(keys: UInt64[np.ndarray, "row k"], stream: int) -> Float[np.ndarray, "row k"]:
+    """Numbers in (0, 1) that depend on the keys alone (SplitMix64: Steele, Lea and Flood 2014)."""
+    mixed = keys + np.uint64(stream * 0x9E3779B97F4A7C15 % 2**64)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return ((mixed ^ (mixed >> np.uint64(31))) >> np.uint64(11)).astype(float) / 2**53 + 2.0**-54

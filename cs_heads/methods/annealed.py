@@ -1,0 +1,228 @@
+"""Annealed sensing: few examples a mask, and ever fewer heads to choose from.
+
+Rows of one mask and a few examples tell more for their cost than a mask on all examples does; and once most
+heads are unlikely, the budget is better spent on the others. The random masks and the sparse regression are
+those of compressed sensing (Bair et al., arXiv 2603.03335).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from cs_heads.measure.baseline import MIN_CORRECT, BaselineTooLowError, few_correct
+from cs_heads.measure.protocol import ExperimentLike
+from cs_heads.methods.annealing.inference import Contrasts, contrasts, selection_frequency
+from cs_heads.methods.annealing.schedule import DensityControl
+from cs_heads.methods.annealing.search import Control, Purse, Search
+from cs_heads.ranking import HeadRanking
+
+# A head that takes this share of the score by itself may be universal, where no control can tell.
+_COLLAPSE = 0.6
+# What a standardised prior counts beside z.
+_PRIOR_WEIGHT = 0.5
+# Rows of a batch below which no regression after it means anything.
+_MIN_ROWS = 4
+# Batches below which there is none after the last phase begins.
+_MIN_BATCHES = 4
+
+
+def annealed(
+    experiment: ExperimentLike,
+    *,
+    control: ExperimentLike | None = None,
+    budget: int | None = None,
+    k: int = 5,
+    seed: int = 0,
+    examples_per_mask: int | None = 8,
+    n_batches: int = 14,
+    target: float = 0.65,
+    last_target: float = 0.8,
+    density: float = 0.03,
+    max_density: float = 0.12,
+    n_finalists: int = 20,
+    n_decoys: int = 6,
+    n_bootstraps: int = 40,
+    prior: Float[np.ndarray, "layer head"] | None = None,
+) -> HeadRanking:
+    """Rank heads within a budget of example-evaluations, and find universal heads on the way.
+
+    The intact model runs on all examples; only those it answers right go on. Each of ``n_batches`` then
+    measures rows of one mask and ``examples_per_mask`` random examples (None: all of them with every
+    mask, for where masks are what costs), and a Lasso with example effects on all rows so far gives
+    each head an effect and a z. The number of heads off begins at ``density`` of the grid and is
+    steered so that the score stays near ``target`` of the intact one, up to ``max_density``. Masks
+    draw on all heads for 40 % of the budget, then on the best by z, ever fewer, and for the last 30 % on
+    ``n_finalists`` and ``n_decoys`` random others, nearer to the intact score (``last_target``), so that what a
+    head does there is near what it does alone.
+
+    ``control`` is an experiment on another task. A clearly harmful head (z above 4) is ablated alone on 8
+    examples of it; one that leaves at most .4 of its score is universal, reported as such, never ranked among
+    the top, and its rows are set aside. Without a control, universal heads cannot be told from heads
+    of the task, and the notes say so. ``prior``, such as a gradient importance, is standardised and
+    half of it is added to z; it alone rules out no head.
+
+    The ranking is by z. Importances are points of score beyond the average head; those of finalists come from
+    the last phase alone, against its decoys, with 95 % intervals clustered on rows and on examples (NaN for
+    other heads); ``claims`` are finalists that take more than 2 points beyond the decoys (Holm, one-sided
+    5 %). ``frequency`` is the share of ``n_bootstraps`` resamples of the rows that rank a head among the
+    ``k`` best.
+
+    ``budget`` is 10 × heads, 2,000 at least, and counts everything, the control too; no more is ever
+    spent. A wrong argument raises ``ValueError`` before anything is measured; an intact model with fewer
+    than 20 right answers raises ``BaselineTooLowError`` after its run.
+    """
+    grid, size = experiment.grid, experiment.grid.size
+    _check(experiment, control, k, n_finalists)
+    _check_counts(
+        examples_per_mask, n_batches=(n_batches, _MIN_BATCHES), n_decoys=(n_decoys, 0), n_bootstraps=(n_bootstraps, 0)
+    )
+    _check_shares(target=target, last_target=last_target, density=density, max_density=max_density)
+    least = _least_budget(experiment, control, examples_per_mask, n_batches)
+    budget = max(10 * size, 2000, least) if budget is None else budget
+    if budget < least:
+        raise ValueError(
+            f"budget must be {least:,} or more ({n_batches} batches of {_MIN_ROWS} rows, after the intact run), "
+            f"got {budget:,}"
+        )
+    added = _standardised(prior, grid.shape)
+    rng = np.random.default_rng(seed)
+    purse = Purse(budget)
+    purse.pay(experiment.n_examples)
+    intact = experiment(np.zeros((1, *grid.shape), dtype=bool))[0]
+    right = np.flatnonzero(intact > 0.5)
+    if len(right) < MIN_CORRECT:
+        raise BaselineTooLowError(
+            f"the intact model answers {len(right)} of {len(intact)} examples right, fewer than {MIN_CORRECT}"
+        )
+    search = Search(
+        experiment=experiment,
+        purse=purse,
+        control=None if control is None else Control(control, purse, rng),
+        density=DensityControl(size, target, max_density, density * size),
+        right=right,
+        intact=intact,
+        prior=added,
+        per_row=min(examples_per_mask or len(right), len(right)),
+        n_batches=n_batches,
+        last_target=last_target,
+        # A small grid keeps half of its heads to hold the finalists against.
+        n_finalists=min(n_finalists, max(k, size // 2)),
+        n_decoys=n_decoys,
+        rng=rng,
+    )
+    search.run()
+    ranking = _ranking(search, k, n_bootstraps)
+    origin: dict[str, Any] = getattr(experiment, "provenance", dict)()
+    settings: dict[str, Any] = {"budget": budget, "seed": seed, "n_batches": n_batches, "target": target}
+    settings |= {"last_target": last_target, "density": density, "max_density": max_density}
+    settings |= {"examples_per_mask": examples_per_mask, "prior": prior is not None}
+    found = {"n_right": len(right), "n_rows": len(search.rows), "heads_off": search.heads_off}
+    checks = {str(grid.head(head)): left for head, left in (search.control.checked if search.control else {}).items()}
+    described: dict[str, Any] = getattr(control, "provenance", dict)()
+    return HeadRanking(
+        method="annealed",
+        spent=purse.spent,
+        notes=(*few_correct(len(right)), *_notes(search)),
+        provenance={**origin, "design": settings, **found, "control": described.get("task"), "control_left": checks},
+        **ranking,
+    )
+
+
+def _ranking(search: Search, k: int, n_bootstraps: int) -> dict[str, Any]:
+    """What the search found, in points of score on all examples, as the fields of a ranking."""
+    grid = search.experiment.grid
+    share = search.intact[search.right].sum() / len(search.intact)
+    effect, z = search.fit.effect.copy(), search.merit
+    for head, (last_effect, last_z) in search.universal.items():
+        effect[head], z[head] = last_effect, last_z
+    interval = np.full((grid.size, 2), np.nan)
+    claimed: Bool[np.ndarray, " finalist"] = np.zeros(len(search.finalists), dtype=bool)
+    known = _contrasts(search)
+    if known is not None:
+        kept = ~np.isin(search.finalists, list(search.universal))
+        heads = search.finalists[kept]
+        effect[heads], interval[heads] = known.estimate, known.interval()
+        claimed[kept] = known.claims()
+    frequency = None
+    if n_bootstraps and len(search.rows):
+        drawn = selection_frequency(
+            search.rows, search.merit, search.prior, k=k, n_bootstraps=n_bootstraps, rng=search.rng
+        )
+        frequency = drawn.reshape(grid.shape)
+    return {
+        "importance": (share * effect).reshape(grid.shape),
+        "interval": (share * interval).reshape(*grid.shape, 2),
+        "frequency": frequency,
+        "z": z.reshape(grid.shape),
+        "claims": tuple(grid.head(int(index)) for index in search.finalists[claimed]),
+        "universal": tuple(grid.head(index) for index in sorted(search.universal)),
+    }
+
+
+def _contrasts(search: Search) -> Contrasts | None:
+    left = [head for head in search.finalists if int(head) not in search.universal]
+    decoys = [head for head in search.decoys if int(head) not in search.universal]
+    last = search.rows[np.flatnonzero(search.rows.last)]
+    return contrasts(last, np.array(left, dtype=int), np.array(decoys, dtype=int))
+
+
+def _notes(search: Search) -> tuple[str, ...]:
+    grid, notes = search.experiment.grid, []
+    unchecked = search.unchecked()
+    if search.control is None:
+        broken = [str(grid.head(head)) for head in unchecked if search.fit.effect[head] >= _COLLAPSE]
+        collapse = f": {', '.join(broken)} may be such" if broken else ""
+        notes.append(f"without a control task, universal heads cannot be told from heads of the task{collapse}")
+    elif not search.control.usable:
+        notes.append("the control could tell no universal heads: the intact model fails it")
+    elif unchecked:
+        names = ", ".join(str(grid.head(head)) for head in unchecked)
+        notes.append(f"not checked on the control, the budget being spent: {names}")
+    if not len(search.rows):
+        notes.append("every row had a universal head off: nothing can be ranked")
+    return tuple(notes)
+
+
+def _least_budget(
+    experiment: ExperimentLike, control: ExperimentLike | None, examples_per_mask: int | None, n_batches: int
+) -> int:
+    rows = n_batches * _MIN_ROWS * (examples_per_mask or experiment.n_examples)
+    return experiment.n_examples + rows + (Control.cost(control) if control is not None else 0)
+
+
+def _standardised(prior: Float[np.ndarray, "..."] | None, shape: tuple[int, int]) -> Float[np.ndarray, " flat"]:
+    """What a prior adds to z; nothing where there is none, or where it says the same of all heads."""
+    if prior is None:
+        return np.zeros(shape[0] * shape[1])
+    prior = np.asarray(prior, dtype=float)
+    if prior.shape != shape or not np.isfinite(prior).all():
+        raise ValueError(f"prior must be finite, one number a head [layer, head] = {shape}, got shape {prior.shape}")
+    spread = prior.std()
+    return np.asarray(_PRIOR_WEIGHT * (prior - prior.mean()).ravel() / (spread if spread > 0 else 1.0))
+
+
+def _check(experiment: ExperimentLike, control: ExperimentLike | None, k: int, n_finalists: int) -> None:
+    size = experiment.grid.size
+    if not 1 <= k <= size // 2:
+        raise ValueError(f"k must be in 1..{size // 2}, half of the {size} heads of the grid; got {k}")
+    if n_finalists < k:
+        raise ValueError(f"n_finalists must be k={k} or more, got {n_finalists}")
+    if control is not None and control.grid != experiment.grid:
+        raise ValueError(f"control must have the grid of the experiment, {experiment.grid}, got {control.grid}")
+
+
+def _check_counts(examples_per_mask: int | None, **counts: tuple[int, int]) -> None:
+    if examples_per_mask is not None and examples_per_mask < 1:
+        raise ValueError(f"examples_per_mask must be 1 or more, or None for all, got {examples_per_mask}")
+    for name, (value, lowest) in counts.items():
+        if value != int(value) or value < lowest:
+            raise ValueError(f"{name} must be an integer of {lowest} or more, got {value}")
+
+
+def _check_shares(**shares: float) -> None:
+    for name, value in shares.items():
+        if not 0 < value < 1:
+            raise ValueError(f"{name} must lie between 0 and 1, got {value}")

@@ -1,0 +1,53 @@
+"""The proof on planted truths: the same statistics as `confirm`, on any experiment."""
+
+import pytest
+
+from cs_heads.analysis.proof import prove
+from cs_heads.heads import Head, HeadGrid
+from cs_heads.measure.simulate import planted_world
+from tests.methods.planted import Planted
+
+GRID = HeadGrid(16, 16)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_planted_heads_are_localized_and_heads_of_a_world_without_any_are_not(seed):
+    made = planted_world("main", GRID, seed=seed)
+    proof = prove(made.unseen, made.planted, controls=[("control", 0.0, made.control)])
+    assert proof.verdict == "localized"
+    assert proof.controls[0].relative_drop < 0.2 < proof.result.relative_drop
+    nothing = planted_world("no_structure_fragile", GRID, seed=seed)
+    assert prove(nothing.unseen, list(GRID)[seed : seed + 5]).verdict == "not localized"
+
+
+def test_a_task_the_model_fails_has_a_baseline_too_low():
+    made = planted_world("floor", GRID, seed=0)
+    proof = prove(made.unseen, made.planted)
+    assert proof.verdict == "baseline too low"
+    assert "fewer than 20" in proof.reasons[0]
+
+
+def test_a_task_at_chance_has_a_baseline_too_low():
+    assert prove(Planted(GRID, {}, baseline=0.5), [Head(0, 0)], chance=0.5).verdict == "baseline too low"
+
+
+def test_the_cost_is_every_different_mask_on_every_example():
+    task, control = Planted(GRID, {Head(0, 0): 0.4}), Planted(GRID, {}, n_examples=30)
+    proof = prove(task, [Head(0, 0), Head(5, 5)], controls=[("other", 0.0, control)])
+    assert proof.spent == task.spent + control.spent == 10 * 100 + 2 * 30
+
+
+@pytest.mark.parametrize(
+    ("heads", "more", "message"),
+    [
+        ([Head(16, 0)], {}, "head L16H0 is not in the grid"),
+        (["L0H0", (0, 0)], {}, "heads must differ from each other"),
+        ([], {}, r"k must be in 1\.\.128, .* got 0"),
+        (["L0H0"], {"n_random": 0}, "n_random must be 1 or more, got 0"),
+    ],
+)
+def test_wrong_heads_are_refused_before_anything_is_measured(heads, more, message):
+    task = Planted(GRID, {})
+    with pytest.raises(ValueError, match=message):
+        prove(task, heads, **more)
+    assert task.spent == 0

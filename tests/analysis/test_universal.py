@@ -1,0 +1,65 @@
+import numpy as np
+import pytest
+
+from cs_heads.analysis.universal import universal_heads
+from cs_heads.heads import Head, HeadGrid
+from tests.methods.planted import Planted
+
+GRID = HeadGrid(4, 4)
+ALL, MOST, HALF, OWN = Head(0, 1), Head(1, 1), Head(2, 2), Head(3, 3)
+
+
+def worlds():
+    """Four tasks and a control: one head breaks all, one most, one half of them, one a single task and the control."""
+    broken = {"a": [ALL, MOST, HALF], "b": [ALL, MOST, HALF], "c": [ALL, MOST], "d": [ALL, OWN]}
+    tasks = {name: Planted(GRID, dict.fromkeys(heads, 0.7)) for name, heads in broken.items()}
+    return tasks, Planted(GRID, dict.fromkeys([ALL, MOST, HALF, OWN], 0.7))
+
+
+def test_universal_heads_break_the_control_and_more_than_half_of_the_tasks():
+    tasks, control = worlds()
+    found = universal_heads(tasks, [ALL, "L1H1", HALF, OWN, (0, 0)], control, n_examples=100)
+    assert found.heads == (ALL, MOST)
+    frame = found.to_frame().set_index("head")
+    assert frame.loc["L2H2", ["a", "b", "c", "d", "control"]].tolist() == pytest.approx([2 / 9, 2 / 9, 1, 1, 2 / 9])
+    assert frame.loc["L0H0", "control"] == 1.0
+    assert frame["universal"].tolist() == [False, True, True, False, False]
+
+
+def test_a_head_that_spares_the_control_is_not_universal():
+    tasks, _ = worlds()
+    assert universal_heads(tasks, [ALL, MOST], Planted(GRID, {MOST: 0.7})).heads == (MOST,)
+
+
+def test_the_cost_is_what_was_asked():
+    tasks, control = worlds()
+    found = universal_heads(tasks, [ALL, MOST], control, n_examples=20)
+    assert found.spent == control.spent + sum(task.spent for task in tasks.values()) == 5 * 3 * 20
+
+
+def test_the_same_seed_draws_the_same_examples():
+    tasks, control = worlds()
+    first, second = (universal_heads(tasks, [HALF], control, n_examples=7, seed=3).left for _ in range(2))
+    assert np.array_equal(first, second)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "candidates", "more", "message"),
+    [
+        ({"a": Planted(GRID, {})}, [ALL], {}, "experiments must be two tasks or more beside the control, got 1"),
+        (None, [], {}, "candidates must name one head or more"),
+        (None, ["L9H9"], {}, "head L9H9 is not in the grid"),
+        (None, [ALL], {"n_examples": 0}, "n_examples must be 1 or more, got 0"),
+        ({"a": Planted(GRID, {}), "b": Planted(HeadGrid(2, 2), {})}, [ALL], {}, "experiments must be of one grid"),
+        (
+            {"a": Planted(GRID, {}), "b": Planted(GRID, {}, baseline=0.0)},
+            [ALL],
+            {},
+            "task 'b' has an intact score of 0",
+        ),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(tasks, candidates, more, message):
+    known, control = worlds()
+    with pytest.raises(ValueError, match=message):
+        universal_heads(known if tasks is None else tasks, candidates, control, **more)

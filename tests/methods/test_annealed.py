@@ -1,0 +1,246 @@
+"""Annealed sensing on planted truths: what it finds, what it says, what it costs."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cs_heads.analysis.proof import prove
+from cs_heads.heads import Head, HeadGrid
+from cs_heads.measure.baseline import BaselineTooLowError
+from cs_heads.measure.simulate import planted_world
+from cs_heads.methods.annealed import annealed
+from tests.methods.planted import Planted
+
+GRID = HeadGrid(16, 16)
+
+
+def world(scenario="main", seed=0, **more):
+    return planted_world(scenario, GRID, seed=seed, **more)
+
+
+class Counting:
+    """An experiment that counts what it is asked for, and notes the masks."""
+
+    def __init__(self, experiment):
+        self.experiment, self.grid, self.n_examples = experiment, experiment.grid, experiment.n_examples
+        self.asked, self.rows = 0, []
+
+    def __call__(self, masks, examples=None):
+        scores = self.experiment(masks, examples)
+        self.asked += scores.size
+        self.rows += [
+            (mask, row) for mask, row in zip(masks, examples if examples is not None else scores, strict=True)
+        ]
+        return scores
+
+
+# What it finds
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_planted_and_universal_heads_are_found(seed):
+    made = world(seed=seed)
+    found = annealed(made.task, control=made.control, budget=8000, seed=seed)
+    assert len({*found.top(5)} & {*made.planted}) >= 4
+    assert set(found.universal) == set(made.universal)
+    assert not set(found.top(5)) & set(made.universal)
+    assert set(found.order[-3:]) == set(made.universal)
+    assert found.method == "annealed"
+
+
+def test_without_a_control_universal_heads_are_ranked_and_the_notes_say_so():
+    made = world(seed=1)
+    found = annealed(made.task, budget=8000, seed=1)
+    assert found.universal == ()
+    assert set(made.universal) <= set(found.top(5))
+    (note,) = [
+        note for note in found.notes if note.startswith("without a control task, universal heads cannot be told")
+    ]
+    assert all(str(head) in note for head in made.universal)
+
+
+def test_a_head_that_breaks_the_task_alone_is_not_universal():
+    """The control stands without it."""
+    vital = Head(3, 3)
+    task, control = Planted(GRID, {vital: 0.85, Head(5, 5): 0.2}), Planted(GRID, {Head(7, 7): 0.85})
+    found = annealed(task, control=control, budget=4000)
+    assert found.universal == ()
+    assert found.top(2) == [vital, Head(5, 5)]
+    assert found.provenance["control_left"]["L3H3"] == 1.0
+
+
+def test_masks_may_take_all_examples():
+    made = world("no_universal", seed=4)
+    counted = Counting(made.task)
+    found = annealed(counted, budget=30_000, examples_per_mask=None, seed=4)
+    n_right = found.provenance["n_right"]
+    assert {len(examples) for _, examples in counted.rows[1:]} == {n_right}
+    assert len({*found.top(5)} & {*made.planted}) >= 4
+
+
+def test_examples_that_the_intact_model_fails_are_left_out():
+    made = world(seed=2)
+    right = set(np.flatnonzero(made.task(np.zeros((1, 16, 16), dtype=bool))[0]))
+    counted = Counting(made.task)
+    annealed(counted, budget=3000)
+    assert {int(example) for _, examples in counted.rows[1:] for example in examples} <= right
+    assert all(len(set(examples.tolist())) == 8 for _, examples in counted.rows[1:])
+
+
+def test_a_prior_breaks_what_is_open_and_rules_nothing_out():
+    """It names an idle head; the data name the others all the same."""
+    task = Planted(GRID, {Head(1, 1): 0.3, Head(2, 2): 0.25})
+    prior = np.zeros(GRID.shape)
+    prior[9, 9] = 1.0
+    plain, told = annealed(task, budget=3000), annealed(task, budget=3000, prior=prior)
+    assert set(told.top(2)) == set(plain.top(2)) == {Head(1, 1), Head(2, 2)}
+    assert told.order.index(Head(9, 9)) == 2
+    assert told.provenance["design"]["prior"] is True
+
+
+@pytest.mark.parametrize("grid", [HeadGrid(2, 6), HeadGrid(5, 8), HeadGrid(1, 30)])
+def test_small_grids_are_searched_too(grid):
+    heads = [grid.head(1), grid.head(grid.size - 2)]
+    found = annealed(Planted(grid, {heads[0]: 0.4, heads[1]: 0.2}), k=2)
+    assert found.top(2) == heads
+
+
+# What it costs
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    budget=st.integers(700, 6000),
+    seed=st.integers(0, 1000),
+    scenario=st.sampled_from(["main", "many_universal", "no_structure", "fragile", "noisy"]),
+    with_control=st.booleans(),
+)
+def test_no_more_is_ever_spent_than_given(budget, seed, scenario, with_control):
+    made = world(scenario, seed)
+    task, control = Counting(made.task), Counting(made.control)
+    found = annealed(task, control=control if with_control else None, budget=budget, seed=seed, n_bootstraps=2)
+    assert found.spent == task.asked + control.asked
+    assert budget - 8 < found.spent <= budget
+
+
+def test_the_default_budget_is_ten_a_head_and_two_thousand_at_least():
+    assert annealed(Planted(GRID, {Head(0, 0): 0.3})).provenance["design"]["budget"] == 2560
+    assert annealed(Planted(HeadGrid(4, 8), {Head(0, 0): 0.3})).provenance["design"]["budget"] == 2000
+
+
+def test_the_same_seed_gives_the_same_ranking_bit_for_bit():
+    made = world(seed=3)
+    first, second, other = (annealed(made.task, control=made.control, budget=3000, seed=seed) for seed in (5, 5, 6))
+    for name in ("importance", "z", "interval", "frequency"):
+        assert getattr(first, name).tobytes() == getattr(second, name).tobytes()
+    assert (first.universal, first.claims, first.provenance) == (second.universal, second.claims, second.provenance)
+    assert first.z.tobytes() != other.z.tobytes()
+
+
+def test_the_number_of_heads_off_follows_the_score():
+    """Fragile worlds have fewer heads off than sturdy ones, and both end near the wanted score."""
+    sturdy, fragile = (world(name, n_examples=300) for name in ("no_universal", "no_structure_fragile"))
+    off = {}
+    for name, made in (("sturdy", sturdy), ("fragile", fragile)):
+        found = annealed(made.task, control=made.control, budget=6000, target=0.7, max_density=0.3)
+        off[name] = np.mean(found.provenance["heads_off"][2:6])
+    assert off["fragile"] < off["sturdy"]
+
+
+# What it says of its certainty
+
+
+def test_claims_intervals_and_frequencies_fit_the_truth():
+    drops = {Head(1, 1): 0.3, Head(4, 4): 0.2, Head(9, 9): 0.15}
+    found = annealed(Planted(GRID, drops, noise=True), budget=6000, k=3)
+    assert set(found.claims) == set(drops)
+    for head, drop in drops.items():
+        low, high = found.interval[head.layer, head.head]
+        assert low < found.importance[head.layer, head.head] < high
+        assert low - 0.05 < drop < high + 0.05
+        assert found.frequency[head.layer, head.head] >= 0.9
+    assert np.isfinite(found.interval[..., 0]).sum() == 20
+    assert found.frequency.sum() == pytest.approx(3)
+
+
+def test_nothing_is_claimed_where_nothing_is():
+    for seed in range(4):
+        made = world("no_structure", seed)
+        found = annealed(made.task, control=made.control, budget=4000, seed=seed)
+        assert len(found.claims) <= 1
+        assert prove(made.unseen, found.top(5)).verdict == "not localized"
+
+
+def test_a_baseline_too_low_ends_the_search_after_the_intact_run():
+    task = Counting(Planted(GRID, {Head(0, 0): 0.1}, baseline=0.19))
+    with pytest.raises(BaselineTooLowError, match="answers 19 of 100 examples right, fewer than 20"):
+        annealed(task)
+    assert task.asked == 100
+
+
+def test_few_right_answers_are_noted():
+    notes = annealed(Planted(GRID, {Head(0, 0): 0.3}, baseline=0.5)).notes
+    assert "the intact model answers only 50 examples right: 60 or more rank heads better" in notes
+
+
+def test_a_control_that_the_model_fails_is_noted():
+    made = world()
+    found = annealed(made.task, control=Planted(GRID, {}, baseline=0.0), budget=3000)
+    assert any("the control could tell no universal heads" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"budget": 500}, r"budget must be 548 or more \(14 batches of 4 rows, after the intact run\), got 500"),
+        ({"k": 0}, r"k must be in 1\.\.128, half of the 256 heads of the grid; got 0"),
+        ({"n_finalists": 4}, "n_finalists must be k=5 or more, got 4"),
+        ({"examples_per_mask": 0}, "examples_per_mask must be 1 or more, or None for all, got 0"),
+        ({"n_batches": 3}, "n_batches must be an integer of 4 or more, got 3"),
+        ({"target": 1.0}, r"target must lie between 0 and 1, got 1\.0"),
+        ({"density": 0.0}, r"density must lie between 0 and 1, got 0\.0"),
+        ({"n_bootstraps": -1}, "n_bootstraps must be an integer of 0 or more, got -1"),
+        ({"prior": np.zeros((2, 2))}, r"prior must be finite, .* \(16, 16\), got shape \(2, 2\)"),
+        ({"control": Planted(HeadGrid(2, 2), {})}, "control must have the grid of the experiment"),
+    ],
+)
+def test_a_wrong_argument_is_refused_before_anything_is_measured(wrong, message):
+    task = Counting(Planted(GRID, {Head(0, 0): 0.3}))
+    with pytest.raises(ValueError, match=message):
+        annealed(task, **wrong)
+    assert task.asked == 0
+
+
+# Frequencies over many worlds
+
+
+@pytest.mark.slow
+def test_recall_coverage_and_verdicts_over_many_worlds():
+    """Fewer worlds than the benchmark, on seeds of its own, with room for chance."""
+    recalls, covered, localized = [], [], []
+    for seed in range(500, 516):
+        made = planted_world("main", n_unseen=4000, seed=seed)
+        found = annealed(made.task, control=made.control, budget=8000, seed=seed)
+        recalls.append(len({*found.top(5)} & {*made.planted}) / 5)
+        singles = np.stack([made.grid.mask([]), *(made.grid.mask([head]) for head in made.planted)])
+        intact, *alone = made.unseen(singles).mean(axis=1)
+        for head, score in zip(made.planted, alone, strict=True):
+            low, high = found.interval[head.layer, head.head]
+            covered += [low <= intact - score <= high] if np.isfinite(low) else []
+        proof = prove(planted_world("main", seed=seed).unseen, found.top(5))
+        localized.append(proof.verdict == "localized")
+    assert np.mean(recalls) >= 0.9
+    assert np.mean(covered) >= 0.8
+    assert all(localized)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", ["no_structure", "no_structure_fragile"])
+def test_worlds_without_structure_are_not_called_localized(scenario):
+    verdicts = []
+    for seed in range(500, 515):
+        made = planted_world(scenario, seed=seed)
+        found = annealed(made.task, control=made.control, budget=8000, seed=seed, n_bootstraps=0)
+        verdicts.append(prove(made.unseen, found.top(5)).verdict)
+    assert set(verdicts) == {"not localized"}
