@@ -52,6 +52,7 @@ def _parser() -> _Parser:
     _add_common(find)
     add = find.add_argument
     add("--method", default="annealed", help="name of the method; an unknown one lists them all")
+    add("--ablation", default="zero", help="what an ablated head becomes: zero, mean (over the task) or resample")
     add("--n-masks", type=int, default=None, help="masks to measure, for css and csb (None: 100)")
     add("--density", type=float, default=None, help="share of heads ablated in a mask, for css and csb (None: 0.05)")
     add("--out", type=Path, default=None, metavar="DIR", help="write result.json, ranking.json and heads.png there")
@@ -112,10 +113,11 @@ def _find(options: argparse.Namespace) -> None:
     model, task, controls = _loaded(options)
     if controls and method.takes_control:
         more["control"] = controls[0]
-    found = cs.find_heads(
-        model, task, k=options.k, method=options.method, budget=options.budget, seed=options.seed, **more
+    more |= {"seed": options.seed, "ablation": options.ablation}
+    found = cs.find_heads(model, task, k=options.k, method=options.method, budget=options.budget, **more)
+    proof = cs.confirm(
+        model, task, found.top(options.k), controls=controls, seed=options.seed, ablation=options.ablation
     )
-    proof = cs.confirm(model, task, found.top(options.k), controls=controls, seed=options.seed)
     result = _result(options, found, proof)
     if options.json:
         print(json.dumps(result))

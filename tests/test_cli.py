@@ -129,6 +129,11 @@ def test_an_option_of_another_method_is_refused_by_name(find):
     refused(find("--n-masks", "24", method="annealed"), "method 'annealed' has no option n_masks; it has examples_per")
 
 
+def test_heads_may_be_set_to_their_mean(find):
+    result = json.loads(find("--json", ablation="mean")[1])
+    assert result["confirm"]["provenance"]["ablation"] == "mean"
+
+
 def test_n_is_the_number_of_examples_heads_are_found_with(find):
     result = json.loads(find("--json", n="80")[1])
     assert result["spent"] == 80 * RUNS

@@ -20,6 +20,7 @@ def confirm(
     n: int = 100,
     n_random: int = 8,
     seed: int = 0,
+    ablation: str = "zero",
     progress: bool | None = None,
     batch_tokens: int | None = None,
     prepend_bos: bool | None = None,
@@ -33,7 +34,7 @@ def confirm(
     other tasks, for specificity; of a whole task ``n`` examples are drawn. Costs at most ``(2 + n_random) × n``
     example-evaluations and ``2 × n`` for each control.
 
-    ``progress``, ``batch_tokens`` and ``prepend_bos`` are those of ``Experiment``. The examples are those
+    ``ablation``, ``progress``, ``batch_tokens`` and ``prepend_bos`` are those of ``Experiment``. The examples are those
     the task holds out, 20 at least; a task without, a head outside the grid or one named twice raises
     ``ValueError`` before the model runs.
     """
@@ -49,7 +50,12 @@ def confirm(
     unseen = confirming_side(task)
     check_size(unseen)
     sides = [unseen.take(n), *(control_side(control, n, seed) for control in controls)]
-    settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
+    settings: dict[str, Any] = {
+        "ablation": ablation,
+        "progress": progress,
+        "batch_tokens": batch_tokens,
+        "prepend_bos": prepend_bos,
+    }
     experiment = Experiment(model, sides[0], **settings)
     # Read before anything runs, so that a control that cannot be measured is refused at once.
     others = [Experiment(experiment.model, side, **settings) for side in sides[1:]]

@@ -28,6 +28,7 @@ def find_heads(
     control: Task | None = None,
     budget: int | None = None,
     seed: int = 0,
+    ablation: str = "zero",
     progress: bool | None = None,
     batch_tokens: int | None = None,
     prepend_bos: bool | None = None,
@@ -40,8 +41,8 @@ def find_heads(
     ``find_heads(model, task, method="css", n_masks=200)``. ``k`` is the number of heads you mean to use; ``budget``
     the most example-evaluations to spend, the intact run and a control included (None: what the method takes by
     default). ``control`` is another task, by which the annealed method tells universal heads from those of the
-    task; of a task that is split its finding side is used. ``progress``, ``batch_tokens`` and ``prepend_bos`` are
-    those of ``Experiment``.
+    task; of a task that is split its finding side is used. ``ablation``, ``progress``, ``batch_tokens`` and
+    ``prepend_bos`` are those of ``Experiment``; methods that start from the model itself know zero ablation alone.
 
     The intact model runs before any mask: where it does not beat chance, or answers fewer than 20 examples
     right, ``BaselineTooLowError`` is raised and no mask is spent. An unknown method, a
@@ -54,10 +55,14 @@ def find_heads(
     chosen.check(method, options)
     if control is not None and not chosen.takes_control:
         raise ValueError(f"method {method!r} takes no control task; give it to confirm")
+    if ablation != "zero" and chosen.starts_from == "model":
+        raise ValueError(
+            f"ablation must be 'zero' for method {method!r}, which does not ablate by mask; got {ablation!r}"
+        )
     side = finding_side(task)
     check_size(side)
     settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
-    experiment = Experiment(model, side, **settings)
+    experiment = Experiment(model, side, ablation=ablation, **settings)
     check_k(k, experiment.grid.size)
     if side.held_out is not None:
         # Read now, so that what cannot be confirmed is refused before the search and not after it.
@@ -67,7 +72,7 @@ def find_heads(
             Experiment(experiment.model, side.held_out, prepend_bos=prepend_bos)
     given = {**options, "seed": seed, **({"k": k} if chosen.takes_k else {})}
     if control is not None:
-        given["control"] = Experiment(experiment.model, search_control(control), **settings)
+        given["control"] = Experiment(experiment.model, search_control(control), ablation=ablation, **settings)
     if chosen.starts_from == "model":
         ranking = chosen.run(experiment.model, side, budget=budget, **settings, **given)
     else:

@@ -224,6 +224,14 @@ def test_a_whole_task_is_refused_with_the_remedy(model, answered):
         find_heads(model, answered, k=2, **FEW)
 
 
+@pytest.mark.parametrize("ablation", ["mean", "resample"])
+def test_heads_are_found_and_confirmed_by_other_ablations(model, answered, ablation):
+    found = find_heads(model, answered.split()[0], k=2, ablation=ablation, **FEW)
+    assert found.provenance["ablation"] == ablation
+    proof = confirm(model, answered.split()[0], found.top(2), n=30, ablation=ablation)
+    assert proof.provenance["ablation"] == ablation
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -231,6 +239,8 @@ def test_a_whole_task_is_refused_with_the_remedy(model, answered):
         ({"k": 2, "method": "contrastive"}, "method 'contrastive' needs the option forget"),
         ({"k": 2, "method": "greedy", "one_shot": True}, "method 'greedy' has no option one_shot"),
         ({"k": 2, "method": "chg", "steps": 3}, "steps must be 20 or more, got 3"),
+        ({"k": 2, "method": "chg", "ablation": "mean"}, "ablation must be 'zero' for method 'chg'"),
+        ({"k": 2, "ablation": "noise"}, "ablation must be one of zero, mean, resample, got 'noise'"),
         ({"k": 2, "method": "css", "budget": 65}, "budget must be 66 or more"),
         ({"k": 0}, r"k must be in 1\.\.6, half of the 12 heads of the grid, .*; got 0"),
         ({"k": 7}, r"k must be in 1\.\.6, half of the 12 heads of the grid, .*; got 7"),
