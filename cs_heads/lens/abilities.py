@@ -13,7 +13,7 @@ from torch import Tensor
 from cs_heads.heads import HeadGrid
 from cs_heads.lens.cache import Extension
 from cs_heads.lens.forward import logits_at
-from cs_heads.lens.fused import can_fuse
+from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.model import device_of, dtype_of, evaluating
 from cs_heads.lens.resume import Resumed, recorded
 
@@ -51,7 +51,10 @@ def abilities(model: Any, wanted: Abilities | None = None) -> Abilities:
     wanted = wanted or Abilities()
     trial = _Trial(model)
     with evaluating(model):
-        fused = wanted.fused and can_fuse(model) and trial.agrees("fused attention", trial.fused)
+        reason = why_not_fused(model)
+        if wanted.fused and reason is not None:
+            _log.info("fused attention is not used on %s: %s", model.cfg.model_name, reason)
+        fused = wanted.fused and reason is None and trial.agrees("fused attention", trial.fused)
         return Abilities(
             fused=fused,
             extend=wanted.extend and trial.agrees("stored keys and values", lambda: trial.extended(fused)),

@@ -17,7 +17,7 @@ def fused_attention(model: Any) -> Iterator[None]:
     The bridge computes attention pattern by pattern, so that hooks can see it: memory is then
     quadratic in length. Inside the ``with`` block each attention layer hands over to the Hugging Face
     module it wraps, whose output projection is still the bridge's, where ``hook_z`` fires. Everything
-    is put back at the end, also after an exception. Ask ``can_fuse`` first.
+    is put back at the end, also after an exception. Ask ``why_not_fused`` first.
     """
     from transformer_lens.model_bridge.generalized_components.attention import AttentionBridge
 
@@ -44,27 +44,31 @@ def fused_attention(model: Any) -> Iterator[None]:
             config._attn_implementation = kind
 
 
-def can_fuse(model: Any) -> bool:
-    """Whether ``fused_attention`` applies: a bridge of a kind known to be right, nobody listening inside attention.
+def why_not_fused(model: Any) -> str | None:
+    """Why ``fused_attention`` does not apply; None for a bridge of a kind it is right for, nobody listening inside.
 
     The numbers are compared apart from this (``abilities``).
     """
     inside = getattr(model, "original_model", None)
-    if backend_of(model) != "bridge" or not getattr(inside, "_supports_sdpa", False):
-        return False
-    return all(_fusible(block) for block in model.blocks)
+    if backend_of(model) != "bridge":
+        return "the model is no bridge"
+    if not getattr(inside, "_supports_sdpa", False):
+        return f"{type(inside).__name__} has no fused attention"
+    return next(filter(None, map(_why_not, model.blocks)), None)
 
 
-def _fusible(block: Any) -> bool:
+def _why_not(block: Any) -> str | None:
     attention: Any = getattr(block, "attn", None)
     inner: Any = getattr(attention, "original_component", None)
     if inner is None or getattr(attention, "o", None) is None or _output_projection(attention) is None:
-        return False
-    # The fused kernel has neither; soft caps and sinks are small enough to slip through a comparison in half precision.
-    special = getattr(inner, "attn_logit_softcapping", None) is not None or getattr(inner, "sinks", None) is not None
+        return "the heads of some layer are not where hook_z could fire"
+    # Too small, in half precision, to be seen by a comparison of numbers.
+    if getattr(inner, "attn_logit_softcapping", None) is not None or getattr(inner, "sinks", None) is not None:
+        return "the fused kernel has no soft caps and no sinks"
     config = attention.config
-    per_head = any(getattr(config, name, False) for name in ("use_attn_result", "use_split_qkv_input", "use_attn_in"))
-    return not special and not per_head and not _listened_to(attention)
+    if any(getattr(config, name, False) for name in ("use_attn_result", "use_split_qkv_input", "use_attn_in")):
+        return "the bridge splits attention by head"
+    return "a hook listens inside attention" if _listened_to(attention) else None
 
 
 def _output_projection(attention: Any) -> str | None:

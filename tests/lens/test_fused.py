@@ -6,7 +6,7 @@ import torch
 
 from cs_heads.lens.abilities import Abilities, abilities
 from cs_heads.lens.forward import logits_at
-from cs_heads.lens.fused import can_fuse, fused_attention
+from cs_heads.lens.fused import fused_attention, why_not_fused
 from tests.tiny import N_HEADS, N_LAYERS
 
 SHAPE = (N_LAYERS, N_HEADS)
@@ -28,7 +28,7 @@ def test_fused_logits_equal_those_of_the_bridge(load, architecture):
     with torch.no_grad():
         eager = logits_at(model, tokens, mask, gates=gates, **at)
         fused = logits_at(model, tokens, mask, gates=gates, fused=True, **at)
-    assert can_fuse(model)
+    assert why_not_fused(model) is None
     np.testing.assert_allclose(fused, eager, atol=2e-5)
 
 
@@ -74,37 +74,39 @@ def test_everything_is_put_back_also_after_an_exception(load, architecture):
     assert state() == before
 
 
-def test_a_listener_inside_attention_keeps_it_eager(load):
-    """Whoever has a hook on the pattern gets the pattern."""
+def test_a_listener_inside_attention_keeps_it_eager(load, caplog):
+    """Whoever has a hook on the pattern gets the pattern, and the log says what that costs."""
+    caplog.set_level("INFO", "cs_heads")
     model = load("llama")
     seen = []
     point = model.hook_dict["blocks.1.attn.hook_pattern"]
     point.add_hook(lambda pattern, hook: seen.append(pattern.shape))
     try:
-        assert not can_fuse(model)
         assert not abilities(model).fused
         assert seen
+        assert "fused attention is not used" in caplog.text
+        assert "a hook listens inside attention" in caplog.text
     finally:
         model.reset_hooks()
-    assert can_fuse(model)
+    assert why_not_fused(model) is None
 
 
 def test_a_listener_on_hook_z_does_not(load):
     model = load("llama")
     model.hook_dict["blocks.1.attn.hook_z"].add_hook(lambda z, hook: z)
     try:
-        assert can_fuse(model)
+        assert why_not_fused(model) is None
     finally:
         model.reset_hooks()
 
 
 def test_soft_caps_stay_eager(load):
     """The fused kernel has no soft cap: Gemma 2 keeps the bridge's own attention."""
-    assert not can_fuse(load("gemma2"))
+    assert why_not_fused(load("gemma2")) == "the fused kernel has no soft caps and no sinks"
 
 
 def test_hooked_transformer_has_nothing_to_swap(load, backend):
-    assert can_fuse(load("llama", backend)) == (backend == "bridge")
+    assert why_not_fused(load("llama", backend)) == (None if backend == "bridge" else "the model is no bridge")
 
 
 def test_a_short_cut_that_gives_other_numbers_is_not_taken(load, monkeypatch, caplog):
