@@ -100,9 +100,12 @@ def test_a_listener_on_hook_z_does_not(load):
         model.reset_hooks()
 
 
-def test_soft_caps_stay_eager(load):
-    """The fused kernel has no soft cap: Gemma 2 keeps the bridge's own attention."""
-    assert why_not_fused(load("gemma2")) == "the fused kernel has no soft caps and no sinks"
+def test_soft_caps_stay_eager(load, monkeypatch):
+    """The fused kernel has no soft cap: Gemma 2 keeps the bridge's own attention, and so does any layer with a cap."""
+    assert why_not_fused(load("gemma2")) is not None
+    inner = load("llama").blocks[1].attn.original_component
+    monkeypatch.setattr(inner, "attn_logit_softcapping", 30.0, raising=False)
+    assert why_not_fused(load("llama")) == "the fused kernel has no soft caps and no sinks"
 
 
 def test_hooked_transformer_has_nothing_to_swap(load, backend):
