@@ -173,8 +173,8 @@ def rate(subject: Subject, seconds: float, n_tokens: int) -> str:
         if weight.device.type == "cuda":
             torch.cuda.synchronize()
         times.append(time.perf_counter() - begin)
-    # Of the parameters those of the embeddings are not multiplied, and the unembedding only where logits are read.
-    layers = sum(p.numel() for p in subject.hf.parameters()) - subject.bridge.cfg.d_vocab * subject.bridge.cfg.d_model
+    # Embeddings are not multiplied, and the unembedding only where logits are read.
+    layers = sum(p.numel() for name, p in subject.hf.named_parameters() if ".h." in name or ".layers." in name)
     share = 2 * layers * n_tokens / seconds / (2 * n**3 / min(times))
     return f"{n_tokens / seconds:.0f} tokens/s, {share:.0%} of the rate of a large matrix product"
 

@@ -16,6 +16,7 @@ from cs_heads.lens.forward import logits_at
 from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.model import device_of, dtype_of, evaluating
 from cs_heads.lens.resume import Resumed, recorded
+from cs_heads.lens.score import pad
 
 _log = logging.getLogger(__name__)
 
@@ -101,23 +102,24 @@ class _Trial:
         return logits_at(self.model, self.tokens, self.mask, row=row, position=position, gates=self.gates, fused=True)
 
     def extended(self, fused: bool) -> Float[Tensor, "n vocab"]:
-        """Five tokens, then the others from what was stored, in another order of rows."""
-        cut = 5
-        first = Extension(self.mask[:, :cut], keep=True)
-        early = self._part(slice(0, cut), torch.arange(3), first, fused)
+        """The first tokens of each row, unequally many, then the others from what was stored, rows in another order."""
+        cuts, order = [5, 3, 4], [2, 0, 1]
+        lengths = self.mask.sum(dim=1).tolist()
+        first_tokens, first_mask, _ = pad([self.tokens[row, :cut].tolist() for row, cut in enumerate(cuts)])
+        later = [self.tokens[row, cuts[row] : lengths[row]].tolist() for row in order]
+        later_tokens, later_mask, _ = pad(later)
+        device = self.tokens.device
+        first = Extension(first_mask.to(device), keep=True)
+        early = self._part(first_tokens, first_mask, torch.arange(3), first, fused)
         stored = first.finish()
         stored.compact()
-        order = torch.tensor([2, 0, 1], device=self.tokens.device)
-        second = Extension(self.mask[order, cut:], stored, order)
-        late = self._part(slice(cut, None), order, second, fused)
+        second = Extension(later_mask.to(device), stored, torch.tensor(order, device=device))
+        late = self._part(later_tokens, later_mask, torch.tensor(order), second, fused)
         if not first.n_layers_extended == second.n_layers_extended == self.model.cfg.n_layers:
             raise ValueError("not every layer stores keys and values")
-        logits = torch.zeros(*self.tokens.shape, early.shape[1])
-        logits[:, :cut][self.mask[:, :cut].bool().cpu()] = early.float().cpu()
-        moved = torch.zeros(3, self.tokens.shape[1] - cut, late.shape[1])
-        moved[self.mask[order, cut:].bool().cpu()] = late.float().cpu()
-        logits[order.cpu(), cut:] = moved
-        return logits[self.mask.bool().cpu()].to(early.device)
+        parts = dict(enumerate(early.split(cuts)))
+        rest = dict(zip(order, late.split([len(tokens) for tokens in later]), strict=True))
+        return torch.cat([part for row in range(3) for part in (parts[row], rest[row])])
 
     def resumed(self, fused: bool) -> Float[Tensor, "n vocab"]:
         row, position = self.mask.nonzero(as_tuple=True)
@@ -136,17 +138,22 @@ class _Trial:
         )
 
     def _part(
-        self, columns: slice, order: Int[Tensor, " row"], extension: Extension, fused: bool
+        self,
+        tokens: Int[Tensor, "row pos"],
+        mask: Int[Tensor, "row pos"],
+        rows: Int[Tensor, " row"],
+        extension: Extension,
+        fused: bool,
     ) -> Float[Tensor, "n vocab"]:
-        mask = self.mask[order][:, columns]
         row, position = mask.nonzero(as_tuple=True)
+        device = self.tokens.device
         return logits_at(
             self.model,
-            self.tokens[order][:, columns],
-            mask,
+            tokens.to(device),
+            mask.to(device),
             row=row,
             position=position,
-            gates=self.gates[order.cpu()],
+            gates=self.gates[rows],
             extension=extension,
             fused=fused,
         )

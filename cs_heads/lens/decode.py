@@ -92,5 +92,5 @@ class Decoding:
             )
         self.stored = extension.finish()
         best = torch.zeros(tokens.shape, dtype=torch.long)
-        best[row, position] = logits.float().argmax(dim=1).cpu()
+        best[row, position] = logits.argmax(dim=1).cpu()
         return best.tolist()

@@ -109,8 +109,8 @@ class Experiment:
     ) -> np.ndarray:
         """What the model says after the prompt of each row's examples, with the row's heads off: texts ``[row, k]``.
 
-        Greedy decoding, token for token that of each mask and example by itself, up to an end token, to
-        the first of the strings ``stop`` (left out), or to ``max_new_tokens``. ``masks`` and ``examples`` are as
+        Greedy decoding, in float32 token for token that of each mask and example by itself, up to an end token,
+        to the first of the strings ``stop`` (left out), or to ``max_new_tokens``. ``masks`` and ``examples`` are as
         for scores; a text counts one example-evaluation in ``spent``. ``ValueError`` is raised where a prompt
         with so many more tokens does not fit into the model's context.
         """

@@ -83,3 +83,38 @@ def test_any_plan_gives_the_numbers_of_plain_hugging_face(
         truth = [plain(architecture, prompt, target, masks[mask]) for target in targets]
         np.testing.assert_allclose(found[pair][0], [logprob for logprob, _ in truth], atol=1e-4)
         assert found[pair][1].tolist() == [greedy for _, greedy in truth]
+
+
+@pytest.mark.parametrize("architecture", ["gpt2", "neo", "llama"])
+def test_examples_may_fill_the_context(load, backend, plain, architecture):
+    """Long pasts with short pieces beside short pasts with long ones: no padding may stand beyond the last position."""
+    rng = np.random.default_rng(0)
+    shared = tuple(rng.integers(3, 23, 48).tolist())
+    short = tuple(rng.integers(3, 23, 8).tolist())
+    prompts = [(*shared, *rng.integers(3, 23, 4).tolist()) for _ in range(2)]
+    prompts += [(*short, *rng.integers(3, 23, 41).tolist()) for _ in range(2)]
+    examples = [EncodedExample(prompt, ((5, 6), (7, 8)), False) for prompt in prompts]
+    examples.append(EncodedExample(tuple(rng.integers(3, 23, 62).tolist()), ((5, 6),), False))
+    masks = np.eye(12, dtype=bool).reshape(12, *SHAPE)
+    pairs = np.array([(m, e) for m in range(12) for e in range(5)])
+    for batch in Engine(load(architecture, backend), examples).run(masks[pairs[:, 0]], pairs[:, 1], progress=False):
+        for pair, logprobs, _ in batch:
+            mask, example = pairs[pair]
+            targets = examples[example].continuations
+            truth = [plain(architecture, examples[example].prompt, t, masks[mask])[0] for t in targets]
+            np.testing.assert_allclose(logprobs, truth, atol=1e-4)
+
+
+def test_whoever_begins_to_listen_later_is_heard(load):
+    """A hook on the pattern that comes after the first measurement keeps attention eager from then on."""
+    model, heard = load("llama"), []
+    examples, masks, _ = workload(1, 3, 2)
+    engine = Engine(model, examples)
+    list(engine.run(masks[:1].repeat(3, 0), np.arange(3), False))
+    assert engine.forwards.able.fused
+    model.hook_dict["blocks.1.attn.hook_pattern"].add_hook(lambda pattern, hook: heard.append(pattern.shape))
+    try:
+        list(engine.run(masks[-1:].repeat(3, 0), np.arange(3), False))
+    finally:
+        model.reset_hooks()
+    assert heard

@@ -111,6 +111,18 @@ def test_wrong_arguments_are_refused_before_the_model_runs(load):
     assert experiment.spent == 0
 
 
+def test_what_is_known_is_not_drafted_again(load, monkeypatch):
+    monkeypatch.setattr(generation, "_ROWS", {"cpu": 1})
+    experiment = Experiment(load("llama"), task())
+    rows = off(experiment)
+    monkeypatch.setattr(generation, "_WORTH", 99)
+    experiment.generate(rows[:1], max_new_tokens=4)
+    experiment.generate(rows[1:2], max_new_tokens=4)
+    monkeypatch.setattr(generation, "_WORTH", 2)
+    experiment.generate(rows[:2], max_new_tokens=4)
+    assert experiment.spent == 2 * 5
+
+
 def test_drafts_are_written_where_they_are_worth_it(load, monkeypatch):
     monkeypatch.setattr(generation, "_ROWS", {"cpu": 3})
     few, many = Experiment(load("llama"), task()), Experiment(load("llama"), task())

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from cs_heads.lens import EncodedExample
@@ -33,51 +33,63 @@ class Ablation:
         self.kind, self.answers = kind, answers
         self.partner = _derangement(len(answers), seed)
         self._z: dict[int, Tensor] = {}
-        self._mean: dict[int, Tensor] = {}
+        self._sum: dict[int, Any] = {}
 
     @property
     def same_for_all_examples(self) -> bool:
         """Whether examples with the same beginning are the same there under a mask, too."""
         return self.kind == "mean"
 
-    def prepare(self, model: Any, examples: Sequence[EncodedExample], batch_tokens: int) -> None:
-        """Run the intact model over the examples and keep their z."""
+    def prepare(self, model: Any, examples: Sequence[EncodedExample], batch_tokens: int, fused: bool) -> None:
+        """Run the intact model over the examples and keep their mean z, or all of it (in main memory)."""
         texts = [(*e.prompt, *e.continuations[a][:-1]) for e, a in zip(examples, self.answers, strict=True)]
         self._prompt = np.array([len(e.prompt) for e in examples])
         self._length = np.array([len(text) for text in texts])
         self._first = np.cumsum([0, *self._length[:-1]])
-        run_in_batches(
-            self._length.tolist(), batch_tokens, lambda batch: self._keep(model, [texts[i] for i in batch], batch)
-        )
-        self._mean = {layer: z.float().mean(dim=0)[None, None].to(z) for layer, z in self._z.items()}
+
+        def run(batch: Int[np.ndarray, " n"]) -> None:
+            self._keep(model, [texts[i] for i in batch], self._first[batch], fused)
+
+        run_in_batches(self._length.tolist(), batch_tokens, run)
 
     def replacement(
-        self, gates: Float[np.ndarray, "batch layer head"], places: Sequence[Place], width: int
+        self,
+        gates: Float[np.ndarray, "batch layer head"],
+        places: Sequence[Place],
+        prompts: Sequence[int],
+        width: int,
     ) -> Mapping[int, Tensor]:
-        """By layer that ``gates`` touch, what z becomes: ``[batch or 1, pos or 1, head, d_head]``."""
+        """By layer that ``gates`` touch, what z becomes: ``[batch or 1, pos or 1, head, d_head]``.
+
+        ``prompts`` are the tokens of each row's prompt, which positions are counted from the end of.
+        """
         touched = [int(layer) for layer in np.flatnonzero((gates != 1).any(axis=(0, 2)))]
         if self.kind == "mean":
-            return {layer: self._mean[layer] for layer in touched}
+            return {layer: self._sum[layer][None, None] / self._length.sum() for layer in touched}
         ids = np.zeros((len(places), width), dtype=np.int64)
-        for row, ((example, _), start, n) in enumerate(places):
+        for row, (((example, _), start, n), prompt) in enumerate(zip(places, prompts, strict=True)):
             partner = self.partner[example]
-            there = np.arange(start, start + n) - self._prompt[example] + self._prompt[partner]
+            there = np.arange(start, start + n) - prompt + self._prompt[partner]
             ids[row, :n] = self._first[partner] + there.clip(0, self._length[partner] - 1)
-        return {layer: self._z[layer][torch.from_numpy(ids).to(self._z[layer].device)] for layer in touched}
+        return {layer: self._z[layer][torch.from_numpy(ids)] for layer in touched}
 
-    def _keep(self, model: Any, texts: list[tuple[int, ...]], batch: np.ndarray) -> None:
+    def _keep(self, model: Any, texts: list[tuple[int, ...]], first: Int[np.ndarray, " n"], fused: bool) -> None:
         tokens, attention_mask, _ = pad(texts)
         row, position = attention_mask.nonzero(as_tuple=True)
-        ids = torch.from_numpy(self._first[batch])[row] + position
+        ids = torch.from_numpy(first)[row] + position
         last = Reads(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))
 
         def keep(layer: int, z: Tensor) -> None:
-            if layer not in self._z:
-                self._z[layer] = z.new_empty(int(self._length.sum()), *z.shape[2:])
-            self._z[layer][ids.to(z.device)] = z[row.to(z.device), position.to(z.device)]
+            tokens_of_z = z[row.to(z.device), position.to(z.device)]
+            if self.kind == "mean":
+                self._sum[layer] = self._sum.get(layer, 0) + tokens_of_z.float().sum(dim=0)
+            else:
+                if layer not in self._z:
+                    self._z[layer] = torch.empty(int(self._length.sum()), *z.shape[2:], dtype=z.dtype)
+                self._z[layer][ids] = tokens_of_z.cpu()
 
         with reading(model, keep):
-            read_tokens(model, tokens, attention_mask, last)
+            read_tokens(model, tokens, attention_mask, last, fused=fused)
 
 
 def _derangement(n: int, seed: int) -> np.ndarray:

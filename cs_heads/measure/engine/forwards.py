@@ -14,7 +14,8 @@ from cs_heads.lens import EncodedExample
 from cs_heads.lens.abilities import Abilities, abilities
 from cs_heads.lens.batches import is_out_of_memory
 from cs_heads.lens.cache import Extension, KeyValues
-from cs_heads.lens.model import device_of, dtype_of
+from cs_heads.lens.fused import why_not_fused
+from cs_heads.lens.model import context_length, device_of, dtype_of
 from cs_heads.lens.score import Reads, TokenScores, pad, read_tokens
 from cs_heads.measure.engine.ablation import Ablation
 from cs_heads.measure.engine.intact import Residuals
@@ -93,8 +94,13 @@ class Forwards:
         self.model, self.ablation = model, ablation
         self.able = abilities(model, ideas)
         self.batch_tokens = batch_tokens or token_budget(model, self.able.fused)
+        self._fused = self.able.fused
         if ablation is not None:
-            ablation.prepare(model, examples, self.batch_tokens)
+            ablation.prepare(model, examples, self.batch_tokens, self.fused())
+
+    def fused(self) -> bool:
+        """Whether attention may be fused now: somebody may have begun to listen to it."""
+        return self.able.fused and why_not_fused(self.model) is None
 
     def run(
         self, rows: list[Row], residuals: Residuals | None = None, layer: int | None = 0, keep_all: bool = False
@@ -106,6 +112,7 @@ class Forwards:
         A batch that does not fit into memory is halved; a row that does not fit by itself raises
         ``MemoryError``.
         """
+        self._fused = self.fused()
         yield from self._descend(rows, None, residuals, layer, keep_all)
 
     def _descend(
@@ -118,7 +125,7 @@ class Forwards:
             done = 0
             while done < len(order):
                 batch = order[done : done + self._batch_size(order[done:], inner or keep_all)]
-                fits = True
+                fits, ran, further = True, None, []
                 try:
                     ran = self._forward(batch, stored, residuals, layer, inner or keep_all)
                     yield ran
@@ -129,14 +136,14 @@ class Forwards:
                             for child in row.children
                         ]
                         yield from self._descend(further, ran.stored, residuals, layer, keep_all)
-                    del ran
                 except (RuntimeError, MemoryError) as error:
                     if not is_out_of_memory(error):
                         raise
                     if len(batch) == 1:
                         raise _too_large(batch[0], error) from error
                     fits = False
-                # Out of the except clause, whose traceback would hold on to the memory.
+                # Nothing may hold on to the memory: not the traceback of an except clause, nor these.
+                ran, further = None, []
                 if fits:
                     done += len(batch)
                 else:
@@ -152,7 +159,7 @@ class Forwards:
             parents = None if stored is None else torch.tensor([row.parent for row in batch], device=device)
             extension = Extension(attention_mask.to(device), stored, parents, keep)
         places = [(row.piece.source, row.piece.start, len(row.piece.tokens)) for row in batch]
-        options: dict[str, Any] = {"extension": extension, "fused": self.able.fused}
+        options: dict[str, Any] = {"extension": extension, "fused": self._fused}
         if layer is None:
             assert residuals is not None
             with residuals.recording(self.model, places):
@@ -162,7 +169,8 @@ class Forwards:
             if layer and residuals is not None:
                 options["start"] = residuals.start(layer, places, tokens.shape[1])
             if self.ablation is not None:
-                options["replacement"] = self.ablation.replacement(gates, places, tokens.shape[1])
+                prompts = [row.layout.prompts[row.piece.source[0]] for row in batch]
+                options["replacement"] = self.ablation.replacement(gates, places, prompts, tokens.shape[1])
             reads = Reads(
                 np.repeat(np.arange(len(batch)), [len(row.piece.slots) for row in batch]),
                 np.concatenate([row.piece.offsets for row in batch]),
@@ -184,14 +192,18 @@ class Forwards:
         past = np.maximum.accumulate([row.piece.start for row in rows])
         logits = np.cumsum([len(row.piece.slots) for row in rows]) * self.model.cfg.d_vocab
         fits = (n * (longest + _CARRY * past) <= self.batch_tokens) & (logits <= MAX_LOGITS)
+        context = context_length(self.model)
+        if context is not None:
+            # Padding is numbered onwards from the past of its row, and must have a place in the table, too.
+            fits &= past + longest <= context
         if keep:
             limit = _MAX_STORED.get(device_of(self.model).type, _MAX_STORED["cpu"])
             fits &= n * (longest + past) * stored_bytes(self.model) <= limit
         return max(1, int(fits.sum()))
 
     def _halve(self, batch: list[Row]) -> None:
-        run = len(batch) * max(len(row.piece.tokens) for row in batch)
-        self.batch_tokens = max(1, min(self.batch_tokens, run) // 2)
+        run = len(batch) * (len(batch[0].piece.tokens) + _CARRY * max(row.piece.start for row in batch))
+        self.batch_tokens = max(1, int(min(self.batch_tokens, run) / 2))
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 

@@ -1,13 +1,15 @@
 """Texts under masks, decoded greedily: drafted by the intact model, verified, and decoded on where they differ.
 
 The draft is verified as in speculative decoding with a greedy target (Leviathan et al. 2023, section 2),
-so that the text is that of plain greedy decoding, token for token.
+so that the text is that of plain greedy decoding: in float32, token for token. In half precision two logits
+may be so near that another batch takes the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import compress
 
 import numpy as np
@@ -17,18 +19,21 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from cs_heads.lens import EncodedExample
+from cs_heads.lens.batches import is_out_of_memory
 from cs_heads.lens.cache import KeyValues
 from cs_heads.lens.decode import Decoding, Finished
-from cs_heads.lens.model import device_of
+from cs_heads.lens.model import context_length, device_of
 from cs_heads.measure.engine.forwards import MAX_LOGITS, Done, Forwards, Row, roots
 from cs_heads.measure.engine.layout import lay_out
+from cs_heads.measure.engine.plan import free_memory
 
 Text = tuple[int, ...]
 PairText = tuple[int, Text]
 
-# Rows decoded together, and the memory their keys and values may take.
+# Rows decoded together, and the memory their keys and values may take: bytes, and as a share of what is free.
 _ROWS = {"cpu": 256, "cuda": 512}
 _STORED = {"cpu": 2**30, "cuda": 2**34}
+_SHARE = 0.15
 
 # Drafts are worth an intact run where so many times the rows decoded together are wanted: it takes as many steps.
 _WORTH = 4
@@ -67,9 +72,23 @@ class _Pool:
             self.texts += texts
             self.stored += [] if stored is None else [stored]
 
-    def full(self, device: str) -> bool:
+    def full(self, device: torch.device) -> bool:
         held = sum(stored.n_bytes for stored in self.stored)
-        return len(self.pairs) >= _ROWS.get(device, _ROWS["cpu"]) or held >= _STORED.get(device, _STORED["cpu"])
+        most = min(_STORED.get(device.type, _STORED["cpu"]), _SHARE * free_memory(device))
+        return len(self.pairs) >= _ROWS.get(device.type, _ROWS["cpu"]) or held >= most
+
+    def halves(self) -> tuple[_Pool, _Pool]:
+        """The pool in two."""
+        n = len(self.pairs) // 2
+        parts = (_Pool(self.pairs[:n], self.texts[:n]), _Pool(self.pairs[n:], self.texts[n:]))
+        begin = 0
+        for stored in self.stored:
+            rows = torch.arange(len(stored.valid), device=stored.valid.device)
+            for pool, chosen in zip(parts, (rows[rows + begin < n], rows[rows + begin >= n]), strict=True):
+                if len(chosen):
+                    pool.stored.append(stored.select(chosen))
+            begin += len(rows)
+        return parts
 
 
 class Generation:
@@ -77,11 +96,12 @@ class Generation:
 
     def __init__(self, forwards: Forwards, prompts: Sequence[Text], finished: Finished) -> None:
         self.forwards, self.prompts, self.finished = forwards, prompts, finished
-        self._device = device_of(forwards.model).type
+        self._device = device_of(forwards.model)
+        self._begun: set[int] = set()
 
     def worth_drafting(self, n_texts: int) -> bool:
         """Whether the intact model should write first, to draft so many texts of masked ones."""
-        return self.forwards.able.draft and n_texts >= _WORTH * _ROWS.get(self._device, _ROWS["cpu"])
+        return self.forwards.able.draft and n_texts >= _WORTH * _ROWS.get(self._device.type, _ROWS["cpu"])
 
     def run(
         self,
@@ -101,16 +121,30 @@ class Generation:
 
     def _run(self, rows: list[Row]) -> Iterator[list[PairText]]:
         drafted, free = _Pool(), _Pool()
+        self._begun = set()
         for done in self.forwards.run(rows, keep_all=self.forwards.able.extend):
             yield self._begin(done, drafted, free)
             if drafted.full(self._device):
-                yield self._verify(drafted, free)
+                yield self._halving(partial(self._verify, free=free), drafted)
                 drafted = _Pool()
             if free.full(self._device):
-                yield self._decode(free)
+                yield self._halving(self._decode, free)
                 free = _Pool()
-        yield self._verify(drafted, free)
-        yield self._decode(free)
+        yield self._halving(partial(self._verify, free=free), drafted)
+        yield self._halving(self._decode, free)
+
+    def _halving(self, step: Callable[[_Pool], list[PairText]], pool: _Pool) -> list[PairText]:
+        """A step on a pool; where memory does not suffice, on each half of it from the beginning."""
+        before = [list(text) for text in pool.texts]
+        try:
+            return step(pool)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error) or len(pool.pairs) <= 1:
+                raise
+        pool.texts = before
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        return [text for half in pool.halves() for text in self._halving(step, half)]
 
     def _rows(
         self, masks: Bool[np.ndarray, "pair layer head"], examples: Int[np.ndarray, " pair"], drafts: Mapping[int, Text]
@@ -135,7 +169,12 @@ class Generation:
         pairs, texts, places = [], [], []
         for i, (row, scores) in enumerate(done.by_row()):
             for slot, offset, best in zip(row.piece.slots, row.piece.offsets, scores.best, strict=True):
-                pairs.append(row.owner[int(row.layout.local[slot])])
+                pair = row.owner[int(row.layout.local[slot])]
+                # A prompt may be run again, after a batch that did not fit.
+                if pair.number in self._begun:
+                    continue
+                self._begun.add(pair.number)
+                pairs.append(pair)
                 texts.append([int(best)])
                 places.append((i, row.piece.start + int(offset) + 1))
         finished = [self.finished(text) for text in texts]
@@ -159,29 +198,42 @@ class Generation:
         """Follow the drafts in growing windows; rows that leave theirs go to ``free``."""
         if not pool.pairs:
             return []
-        decoding, ended = self._decoding(pool), []
+        decoding, ended, left = self._decoding(pool), list[int](), _Pool()
         window = _WINDOW
         while decoding.rows:
+            window = max(0, min(window, self._most(decoding)))
             # All but the last token of a draft: a forward says one token more than it is proposed.
             drafts = {r: pool.pairs[r].draft[:-1] for r in decoding.rows}
             decoding.advance({r: d[len(pool.texts[r]) : len(pool.texts[r]) + window] for r, d in drafts.items()})
             ended += [r for r in decoding.rows if self.finished(pool.texts[r])]
             on = [r for r in decoding.rows if r not in ended and self._in_sync(pool.pairs[r], pool.texts[r])]
-            left = [r for r in decoding.rows if r not in ended and r not in on]
-            if left:
-                free.add([pool.pairs[r] for r in left], [pool.texts[r] for r in left], decoding.stored_of(left))
+            off = [r for r in decoding.rows if r not in ended and r not in on]
+            if off:
+                left.add([pool.pairs[r] for r in off], [pool.texts[r] for r in off], decoding.stored_of(off))
             if len(on) < len(decoding.rows):
                 decoding.keep(on)
-            most = MAX_LOGITS // (max(1, len(on)) * self.forwards.model.cfg.d_vocab)
-            window = max(1, min(2 * window, most))
+            window = max(1, 2 * window)
+        # Only now: a step that did not fit begins again.
+        free.pairs += left.pairs
+        free.texts += left.texts
+        free.stored += left.stored
         return [(pool.pairs[r].number, tuple(pool.texts[r])) for r in ended]
+
+    def _most(self, decoding: Decoding) -> int:
+        """Tokens that may be proposed to each row: within the budget of logits, and within the model's context."""
+        model, n_columns = self.forwards.model, decoding.stored.valid.shape[1]
+        most = MAX_LOGITS // (len(decoding.rows) * model.cfg.d_vocab) - 1
+        context = context_length(model)
+        return most if context is None else min(most, context - n_columns - 1)
 
     def _decode(self, pool: _Pool) -> list[PairText]:
         """Token by token until every text is finished."""
         if pool.pairs and self.forwards.able.extend:
             decoding = self._decoding(pool)
             while unfinished := [r for r in decoding.rows if not self.finished(pool.texts[r])]:
-                if len(unfinished) <= (1 - _LEAVE) * len(decoding.rows):
+                # Finished rows leave at once where they would grow beyond the context.
+                few = len(unfinished) <= (1 - _LEAVE) * len(decoding.rows)
+                if few or (len(unfinished) < len(decoding.rows) and self._most(decoding) < 0):
                     decoding.keep(unfinished)
                 length = {r: len(pool.texts[r]) for r in decoding.rows}
                 decoding.advance()
@@ -200,7 +252,7 @@ class Generation:
             assert ablation is not None
             prompts = [len(self.prompts[pool.pairs[r].example]) for r in rows]
             places = [((pool.pairs[r].example, 0), n + s, width) for r, n, s in zip(rows, prompts, start, strict=True)]
-            return ablation.replacement(gates[rows].numpy(), places, width)
+            return ablation.replacement(gates[rows].numpy(), places, prompts, width)
 
         stored = KeyValues.joined(pool.stored)
         return Decoding(
@@ -209,7 +261,7 @@ class Generation:
             pool.texts,
             gates,
             None if ablation is None else replacement,
-            self.forwards.able.fused,
+            self.forwards.fused(),
         )
 
     def _decode_whole(self, pool: _Pool) -> None:

@@ -37,7 +37,7 @@ class Layout:
 
     Slot i belongs to continuation ``continuation[i]`` of the example at place ``local[i]`` of ``examples``;
     the slots of an example stand together, in the order of its tokens. ``paths`` are the pieces that hold a
-    sequence, (example, continuation), from its first token to its last.
+    sequence, (example, continuation), from its first token to its last; ``prompts`` the tokens of each prompt.
     """
 
     examples: tuple[int, ...]
@@ -45,6 +45,7 @@ class Layout:
     paths: dict[tuple[int, int], list[int]]
     local: Int[np.ndarray, " slot"]
     continuation: Int[np.ndarray, " slot"]
+    prompts: dict[int, int]
 
     def slots_of(self, local: int) -> slice:
         """The slots of the example at place ``local``."""
@@ -105,7 +106,14 @@ def lay_out(
         )
         for i, segment in enumerate(found.segments)
     )
-    return Layout(tuple(examples), pieces, paths, np.array(local), np.array(continuation))
+    return Layout(
+        tuple(examples),
+        pieces,
+        paths,
+        np.array(local),
+        np.array(continuation),
+        {e: len(encoded[e].prompt) for e in examples},
+    )
 
 
 def _prefixes(

@@ -28,8 +28,8 @@ _PROBE_ROWS, _PROBE_LENGTH = 4, 32
 def token_budget(model: Any, fused: bool) -> int:
     """Tokens of one forward: what the device is fast with, or less where memory is short.
 
-    Four rows of 32 tokens run through the model while its memory is watched. No clock is read: the same
-    model on the same machine is always planned alike, so that results are the same bit for bit.
+    Four rows of 32 tokens run through the model while its memory is watched. No clock is read: unless
+    memory is short, the same model on the same machine is planned alike, so that results are the same bit for bit.
     """
     device = device_of(model)
     per_token = _peak_bytes(model, fused) / (_PROBE_ROWS * _PROBE_LENGTH)

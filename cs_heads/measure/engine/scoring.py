@@ -30,11 +30,12 @@ class _Work:
     pairs: list[int]
     logprob: Float[np.ndarray, " slot"] = field(init=False)
     greedy: Bool[np.ndarray, " slot"] = field(init=False)
+    seen: Bool[np.ndarray, " slot"] = field(init=False)
     missing: Int[np.ndarray, " local"] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.logprob = np.full(len(self.layout.local), np.nan)
-        self.greedy = np.zeros(len(self.layout.local), dtype=bool)
+        self.logprob = np.zeros(len(self.layout.local))
+        self.greedy, self.seen = np.zeros((2, len(self.layout.local)), dtype=bool)
         self.missing = np.bincount(self.layout.local, minlength=len(self.pairs))
 
     @property
@@ -45,7 +46,9 @@ class _Work:
 
     def read(self, piece: Piece, scores: TokenScores) -> list[PairResult]:
         """Take in what was read at a piece; the results of the pairs that this completes."""
-        new = piece.slots[np.isnan(self.logprob[piece.slots])]
+        # A piece may be read again, after a batch that did not fit.
+        new = piece.slots[~self.seen[piece.slots]]
+        self.seen[piece.slots] = True
         self.logprob[piece.slots], self.greedy[piece.slots] = scores.logprob, scores.greedy
         np.subtract.at(self.missing, self.layout.local[new], 1)
         return [self._result(int(i)) for i in np.unique(self.layout.local[new]) if not self.missing[i]]

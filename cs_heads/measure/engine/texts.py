@@ -30,8 +30,9 @@ class Texts:
         intact = np.zeros(masks.shape[1:], dtype=bool)
         wanted = [(mask, int(example)) for mask, row in zip(masks, examples, strict=True) for example in row]
         generation = Generation(self.engine.forwards, self.prompts, self.finished)
-        if generation.worth_drafting(len(wanted)):
-            self._generate(generation, [(intact, int(example)) for example in np.unique(examples)], {})
+        missing = {key for mask, example in wanted if (key := (mask.tobytes(), example)) not in self._known}
+        if generation.worth_drafting(len(missing)):
+            self._generate(generation, [(intact, example) for example in sorted({e for _, e in missing})], {})
         drafts = {example: text for (mask, example), text in self._known.items() if mask == intact.tobytes()}
         self._generate(generation, wanted, drafts if self.engine.forwards.able.draft else {})
         texts = [self._decoded(self._known[mask.tobytes(), example]) for mask, example in wanted]
