@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float
 
 from cs_heads.measure.baseline import MIN_CORRECT, BaselineTooLowError, few_correct
 from cs_heads.measure.protocol import ExperimentLike
-from cs_heads.methods.annealing.inference import Contrasts, contrasts, selection_frequency
+from cs_heads.methods.annealing.inference import ROWS_A_HEAD, Contrasts, contrasts, selection_frequency
 from cs_heads.methods.annealing.schedule import DensityControl
 from cs_heads.methods.annealing.search import Control, Purse, Search
 from cs_heads.ranking import HeadRanking
@@ -66,9 +66,9 @@ def annealed(
 
     The ranking is by z. Importances are points of score beyond the average head; those of finalists come from
     the last phase alone, against its decoys, with 95 % intervals clustered on rows and on examples (NaN for
-    other heads); ``claims`` are finalists that take more than 2 points beyond the decoys (Holm, one-sided
-    5 %). ``frequency`` is the share of ``n_bootstraps`` resamples of the rows that rank a head among the
-    ``k`` best.
+    other heads, and for all where the last phase has fewer than two rows for each of its heads); ``claims``
+    are finalists that take more than 2 points beyond the decoys (Holm, one-sided 5 %). ``frequency`` is the
+    share of ``n_bootstraps`` resamples of the rows that rank a head among the ``k`` best.
 
     ``budget`` is 10 × heads, 2,000 at least, and counts everything, the control too; no more is ever
     spent. A wrong argument raises ``ValueError`` before anything is measured; an intact model with fewer
@@ -183,6 +183,12 @@ def _notes(search: Search) -> tuple[str, ...]:
         notes.append(f"not checked on the control, the budget being spent: {names}")
     if not len(search.rows):
         notes.append("every row had a universal head off: nothing can be ranked")
+    n_rows = int(search.rows.last.sum())
+    needed = ROWS_A_HEAD * sum(int(head) not in search.universal for head in (*search.finalists, *search.decoys))
+    if n_rows < needed:
+        notes.append(
+            f"no intervals and no claims: the last phase has {n_rows} rows, {needed} would do (a larger budget)"
+        )
     return tuple(notes)
 
 

@@ -172,6 +172,16 @@ def test_nothing_is_claimed_where_nothing_is():
         assert prove(made.unseen, found.top(5)).verdict == "not localized"
 
 
+@pytest.mark.parametrize(("budget", "per_row"), [(548, 8), (9000, None)])
+def test_few_rows_in_the_last_phase_give_no_intervals_and_no_claims(budget, per_row):
+    for seed in range(4):
+        made = world("no_structure", seed)
+        found = annealed(made.task, budget=budget, seed=seed, examples_per_mask=per_row, n_bootstraps=0)
+        assert found.claims == ()
+        assert not np.isfinite(found.interval).any()
+        assert any(note.startswith("no intervals and no claims: the last phase has ") for note in found.notes)
+
+
 def test_a_baseline_too_low_ends_the_search_after_the_intact_run():
     task = Counting(Planted(GRID, {Head(0, 0): 0.1}, baseline=0.19))
     with pytest.raises(BaselineTooLowError, match="answers 19 of 100 examples right, fewer than 20"):
