@@ -14,8 +14,8 @@ from cs_heads.methods.annealing.rows import Rows
 
 # Rows of the last phase for each head in its fit, below which errors come out far too small.
 ROWS_A_HEAD = 2
-# What a head's z must exceed to be selected: rounding is no sign of harm.
-_NO_HARM = 1e-6
+# What z must exceed to say anything: rounding is no sign of harm.
+NO_HARM = 1e-6
 # Heads a bootstrap may select: the best by merit; the others are beyond its reach.
 _CANDIDATES = 256
 
@@ -90,15 +90,16 @@ def selection_frequency(
     n_bootstraps: int,
     rng: np.random.Generator,
 ) -> Float[np.ndarray, " flat"]:
-    """Share of bootstraps over rows that select a head among the ``k`` best."""
+    """Share of bootstraps over rows that find a head harmful and among the ``k`` best."""
     candidates = np.sort(np.argsort(-merit, kind="stable")[:_CANDIDATES])
     candidates = candidates[np.isfinite(merit[candidates])]
     off, response = sparse.csr_array(rows.off[:, candidates]), rows.response()
     frequency = np.zeros(len(merit))
     for _ in range(n_bootstraps):
         drawn = rng.integers(len(rows), size=len(rows))
-        z = regress(off[drawn], response[drawn], rows.group[drawn]).z + prior[candidates]
-        frequency[candidates[np.argsort(-z, kind="stable")[:k]]] += 1 / n_bootstraps
+        z = regress(off[drawn], response[drawn], rows.group[drawn]).z
+        best = np.argsort(-(z + prior[candidates]), kind="stable")[:k]
+        frequency[candidates[best[z[best] > NO_HARM]]] += 1 / n_bootstraps
     return np.minimum(frequency, 1.0)
 
 
