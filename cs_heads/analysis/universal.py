@@ -11,17 +11,19 @@ from jaxtyping import Float
 
 from cs_heads import masks
 from cs_heads.heads import Head, HeadLike
+from cs_heads.measure.baseline import chance_of
 from cs_heads.measure.protocol import ExperimentLike
 
 MAX_LEFT = 0.4
-"""What the ablation of a universal head leaves of a task's score, at most."""
+"""What the ablation of a universal head leaves of a task's score above chance, at most."""
 
 
 @dataclass(frozen=True, eq=False)
 class UniversalHeads:
     """The candidates that break most tasks and the control, and what each leaves of every score.
 
-    ``left`` is the score with the head off as a share of the intact score, the control's in the last column.
+    ``left`` is the score with the head off as a share of the intact score, both above the task's chance; the
+    control's is in the last column.
     """
 
     heads: tuple[Head, ...]
@@ -48,11 +50,10 @@ def universal_heads(
 ) -> UniversalHeads:
     """Ablate each candidate alone on several tasks and a control; universal breaks the control and most tasks.
 
-    A task is broken when at most .4 of its intact score is left. Candidates are usually the top heads and the
-    ``universal`` ones of each task's ranking (Bair et al., arXiv 2603.03335, section 6.1). Costs
-    ``n_examples × (1 + candidates)`` example-evaluations for each task and the control, on examples drawn
-    with ``seed``. Fewer than two tasks, no candidate, different grids, or a task whose intact score is 0
-    raise ``ValueError``.
+    A task is broken when at most .4 of its intact score above chance is left. Candidates are usually the top heads
+    and the ``universal`` ones of each task's ranking (Bair et al., arXiv 2603.03335, section 6.1). Costs ``n_examples
+    × (1 + candidates)`` example-evaluations for each task and the control, on examples drawn with ``seed``. Fewer
+    than two tasks, no candidate, different grids, or a task whose intact score is at chance raise ``ValueError``.
     """
     if len(experiments) < 2:
         raise ValueError(f"experiments must be two tasks or more beside the control, got {len(experiments)}")
@@ -70,9 +71,12 @@ def universal_heads(
         drawn = np.random.default_rng([seed, column]).permutation(experiment.n_examples)[:n_examples]
         scores = experiment(off, np.tile(drawn, (len(off), 1))).mean(axis=1)
         spent += len(off) * len(drawn)
-        if scores[0] <= 0:
-            raise ValueError(f"task {name!r} has an intact score of 0: no head can break it")
-        left[:, column] = scores[1:] / scores[0]
+        chance = chance_of(experiment)
+        if scores[0] <= chance:
+            raise ValueError(
+                f"task {name!r} has an intact score of {scores[0]:.3g}, chance or less: no head can break it"
+            )
+        left[:, column] = (scores[1:] - chance) / (scores[0] - chance)
     broken = left <= MAX_LEFT
     universal = broken[:, -1] & (broken[:, :-1].mean(axis=1) > 0.5)
     return UniversalHeads(

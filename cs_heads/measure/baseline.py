@@ -56,6 +56,11 @@ def few_correct(n_correct: int) -> tuple[str, ...]:
     return (note,) if n_correct < FEW_CORRECT else ()
 
 
+def chance_of(experiment: object) -> float:
+    """The score of guessing on an experiment's task; 0 where it does not say which task it measures."""
+    return float(getattr(getattr(experiment, "task", None), "chance", 0.0))
+
+
 def too_low(scores: Float[np.ndarray, " example"], chance: float) -> str | None:
     """Why a baseline is too low to find heads with (at chance, or too few right), or None."""
     correct, n = round(float(scores.sum())), len(scores)

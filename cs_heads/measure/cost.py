@@ -41,6 +41,8 @@ class BudgetTooSmallError(ValueError):
 
     def beside(self, spent: int) -> BudgetTooSmallError:
         """The same refusal where ``spent`` example-evaluations of the budget go to the intact model."""
+        if not spent:
+            return self
         return BudgetTooSmallError(self.budget + spent, self.least + spent, f"{self.why}; the intact model: {spent:,}")
 
 

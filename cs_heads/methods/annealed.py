@@ -7,20 +7,24 @@ those of compressed sensing (Bair et al., arXiv 2603.03335).
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from cs_heads.measure.baseline import MIN_CORRECT, BaselineTooLowError, few_correct
+from cs_heads.measure.baseline import MIN_CORRECT, BaselineTooLowError, chance_of, few_correct
+from cs_heads.measure.cost import Cost, check_budget
 from cs_heads.measure.protocol import ExperimentLike
-from cs_heads.methods.annealing.inference import Contrasts, contrasts, selection_frequency
+from cs_heads.methods.annealing.inference import NO_HARM, ROWS_A_HEAD, Contrasts, contrasts, selection_frequency
 from cs_heads.methods.annealing.schedule import DensityControl
 from cs_heads.methods.annealing.search import Control, Purse, Search
 from cs_heads.ranking import HeadRanking
 
 # A head that takes this share of the score by itself may be universal, where no control can tell.
 _COLLAPSE = 0.6
+# Points of score, of all examples, that a claimed head takes beyond the decoys.
+_BEYOND = 0.02
 # What a standardised prior counts beside z.
 _PRIOR_WEIGHT = 0.5
 # Rows of a batch below which no regression after it means anything.
@@ -33,6 +37,7 @@ def annealed(
     experiment: ExperimentLike,
     *,
     control: ExperimentLike | None = None,
+    control_chance: float | None = None,
     budget: int | None = None,
     k: int = 5,
     seed: int = 0,
@@ -42,51 +47,54 @@ def annealed(
     last_target: float = 0.8,
     density: float = 0.03,
     max_density: float = 0.12,
-    n_finalists: int = 20,
+    n_finalists: int | None = None,
     n_decoys: int = 6,
     n_bootstraps: int = 40,
     prior: Float[np.ndarray, "layer head"] | None = None,
 ) -> HeadRanking:
     """Rank heads within a budget of example-evaluations, and find universal heads on the way.
 
-    The intact model runs on all examples; only those it answers right go on. Each of ``n_batches`` then
-    measures rows of one mask and ``examples_per_mask`` random examples (None: all of them with every
-    mask, for where masks are what costs), and a Lasso with example effects on all rows so far gives
-    each head an effect and a z. The number of heads off begins at ``density`` of the grid and is
-    steered so that the score stays near ``target`` of the intact one, up to ``max_density``. Masks
-    draw on all heads for 40 % of the budget, then on the best by z, ever fewer, and for the last 30 % on
-    ``n_finalists`` and ``n_decoys`` random others, nearer to the intact score (``last_target``), so that what a
-    head does there is near what it does alone.
+    The intact model runs on all examples; only those it answers right go on. Each of ``n_batches`` then measures rows
+    of one mask and ``examples_per_mask`` random examples (None: all of them with every mask, for where masks are what
+    costs), and a Lasso with example effects on all rows so far gives each head an effect and a z. The number of heads
+    off begins at ``density`` of the grid and is steered so that the score stays near ``target`` of the intact one, up
+    to ``max_density``. Masks draw on all heads for 40 % of the budget, then on the best by z, ever fewer, and for the
+    last 30 % on ``n_finalists`` (20, or ``k`` where that is more) and ``n_decoys`` random others, nearer to the
+    intact score (``last_target``), so that what a head does there is near what it does alone.
 
-    ``control`` is an experiment on another task. A clearly harmful head (z above 4) is ablated alone on 8
-    examples of it; one that leaves at most .4 of its score is universal, reported as such, never ranked among
-    the top, and its rows are set aside. Without a control, universal heads cannot be told from heads
-    of the task, and the notes say so. ``prior``, such as a gradient importance, is standardised and
-    half of it is added to z; it alone rules out no head.
+    ``control`` is an experiment on another task. A clearly harmful head (z above 4) is ablated alone on 8 examples of
+    it; one that leaves at most .4 of its score above ``control_chance`` is universal, reported as such, never ranked
+    among the top, and its rows are set aside. Without a control, universal heads cannot be told from heads of the
+    task, and the notes say so. ``control_chance`` is the score of guessing, by default that of the control's task (0
+    where it has none); from .2 on, 24 examples are used. ``prior``, such as a gradient importance, is standardised
+    and half of it is added to z; it alone rules out no head.
 
     The ranking is by z. Importances are points of score beyond the average head; those of finalists come from
     the last phase alone, against its decoys, with 95 % intervals clustered on rows and on examples (NaN for
-    other heads); ``claims`` are finalists that take more than 2 points beyond the decoys (Holm, one-sided
-    5 %). ``frequency`` is the share of ``n_bootstraps`` resamples of the rows that rank a head among the
-    ``k`` best.
+    other heads, and for all where the last phase has fewer than two rows for each of its heads); ``claims``
+    are finalists that take more than 2 points beyond the decoys (Holm, one-sided 5 %). ``frequency`` is the
+    share of ``n_bootstraps`` resamples of the rows that rank a head among the ``k`` best.
 
     ``budget`` is 10 × heads, 2,000 at least, and counts everything, the control too; no more is ever
     spent. A wrong argument raises ``ValueError`` before anything is measured; an intact model with fewer
     than 20 right answers raises ``BaselineTooLowError`` after its run.
     """
     grid, size = experiment.grid, experiment.grid.size
-    _check(experiment, control, k, n_finalists)
-    _check_counts(
-        examples_per_mask, n_batches=(n_batches, _MIN_BATCHES), n_decoys=(n_decoys, 0), n_bootstraps=(n_bootstraps, 0)
-    )
+    k = _check_k(k, experiment, control)
+    n_finalists = max(20, k) if n_finalists is None else _count("n_finalists", n_finalists, k, f"k={k} or more")
+    n_batches = _count("n_batches", n_batches, _MIN_BATCHES)
+    n_decoys, n_bootstraps = _count("n_decoys", n_decoys, 0), _count("n_bootstraps", n_bootstraps, 0)
+    if examples_per_mask is not None:
+        examples_per_mask = _count("examples_per_mask", examples_per_mask, 1, "1 or more, or None for all")
+    per_row = min(examples_per_mask or experiment.n_examples, experiment.n_examples)
     _check_shares(target=target, last_target=last_target, density=density, max_density=max_density)
-    least = _least_budget(experiment, control, examples_per_mask, n_batches)
-    budget = max(10 * size, 2000, least) if budget is None else budget
-    if budget < least:
-        raise ValueError(
-            f"budget must be {least:,} or more ({n_batches} batches of {_MIN_ROWS} rows, after the intact run), "
-            f"got {budget:,}"
-        )
+    control_chance = chance_of(control) if control_chance is None else control_chance
+    if not 0 <= control_chance < 1:
+        raise ValueError(f"control_chance must be 0 or more and below 1, got {control_chance}")
+    least = experiment.n_examples + n_batches * _MIN_ROWS * per_row
+    least += Control.cost(control, control_chance) if control is not None else 0
+    budget = max(10 * size, 2000, least) if budget is None else _count("budget", budget, None)
+    check_budget(budget, least, f"{n_batches} batches of {_MIN_ROWS} rows, after the intact run")
     added = _standardised(prior, grid.shape)
     rng = np.random.default_rng(seed)
     purse = Purse(budget)
@@ -100,12 +108,12 @@ def annealed(
     search = Search(
         experiment=experiment,
         purse=purse,
-        control=None if control is None else Control(control, purse, rng),
+        control=None if control is None else Control(control, purse, rng, control_chance),
         density=DensityControl(size, target, max_density, density * size),
         right=right,
         intact=intact,
         prior=added,
-        per_row=min(examples_per_mask or len(right), len(right)),
+        per_row=min(per_row, len(right)),
         n_batches=n_batches,
         last_target=last_target,
         # A small grid keeps half of its heads to hold the finalists against.
@@ -122,11 +130,12 @@ def annealed(
     found = {"n_right": len(right), "n_rows": len(search.rows), "heads_off": search.heads_off}
     checks = {str(grid.head(head)): left for head, left in (search.control.checked if search.control else {}).items()}
     described: dict[str, Any] = getattr(control, "provenance", dict)()
+    checked = {"control": described.get("task"), "control_left": checks, "cost": Cost(forwards=purse.spent).to_dict()}
     return HeadRanking(
         method="annealed",
         spent=purse.spent,
         notes=(*few_correct(len(right)), *_notes(search)),
-        provenance={**origin, "design": settings, **found, "control": described.get("task"), "control_left": checks},
+        provenance={**origin, "design": settings, **found, **checked},
         **ranking,
     )
 
@@ -145,7 +154,7 @@ def _ranking(search: Search, k: int, n_bootstraps: int) -> dict[str, Any]:
         kept = ~np.isin(search.finalists, list(search.universal))
         heads = search.finalists[kept]
         effect[heads], interval[heads] = known.estimate, known.interval()
-        claimed[kept] = known.claims()
+        claimed[kept] = known.claims(beyond=_BEYOND / share)
     frequency = None
     if n_bootstraps and len(search.rows):
         drawn = selection_frequency(
@@ -183,14 +192,15 @@ def _notes(search: Search) -> tuple[str, ...]:
         notes.append(f"not checked on the control, the budget being spent: {names}")
     if not len(search.rows):
         notes.append("every row had a universal head off: nothing can be ranked")
+    elif not np.abs(search.fit.z).max() > NO_HARM:
+        notes.append(f"every row scored the same ({search.rows.scores.mean():.3f}): nothing can be ranked")
+    n_rows = int(search.rows.last.sum())
+    needed = ROWS_A_HEAD * sum(int(head) not in search.universal for head in (*search.finalists, *search.decoys))
+    if n_rows < needed:
+        notes.append(
+            f"no intervals and no claims: the last phase has {n_rows} rows, {needed} would do (a larger budget)"
+        )
     return tuple(notes)
-
-
-def _least_budget(
-    experiment: ExperimentLike, control: ExperimentLike | None, examples_per_mask: int | None, n_batches: int
-) -> int:
-    rows = n_batches * _MIN_ROWS * (examples_per_mask or experiment.n_examples)
-    return experiment.n_examples + rows + (Control.cost(control) if control is not None else 0)
 
 
 def _standardised(prior: Float[np.ndarray, "..."] | None, shape: tuple[int, int]) -> Float[np.ndarray, " flat"]:
@@ -204,22 +214,26 @@ def _standardised(prior: Float[np.ndarray, "..."] | None, shape: tuple[int, int]
     return np.asarray(_PRIOR_WEIGHT * (prior - prior.mean()).ravel() / (spread if spread > 0 else 1.0))
 
 
-def _check(experiment: ExperimentLike, control: ExperimentLike | None, k: int, n_finalists: int) -> None:
+def _check_k(k: int, experiment: ExperimentLike, control: ExperimentLike | None) -> int:
     size = experiment.grid.size
-    if not 1 <= k <= size // 2:
-        raise ValueError(f"k must be in 1..{size // 2}, half of the {size} heads of the grid; got {k}")
-    if n_finalists < k:
-        raise ValueError(f"n_finalists must be k={k} or more, got {n_finalists}")
+    allowed = f"in 1..{size // 2}, half of the {size} heads of the grid"
+    k = _count("k", k, 1, allowed)
+    if k > size // 2:
+        raise ValueError(f"k must be {allowed}, got {k}")
     if control is not None and control.grid != experiment.grid:
         raise ValueError(f"control must have the grid of the experiment, {experiment.grid}, got {control.grid}")
+    return k
 
 
-def _check_counts(examples_per_mask: int | None, **counts: tuple[int, int]) -> None:
-    if examples_per_mask is not None and examples_per_mask < 1:
-        raise ValueError(f"examples_per_mask must be 1 or more, or None for all, got {examples_per_mask}")
-    for name, (value, lowest) in counts.items():
-        if value != int(value) or value < lowest:
-            raise ValueError(f"{name} must be an integer of {lowest} or more, got {value}")
+def _count(name: str, value: int, lowest: int | None, allowed: str | None = None) -> int:
+    """The value as an int, whatever kind of integer it is; anything else is refused."""
+    try:
+        count = operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name} must be an integer, got {value!r}") from None
+    if lowest is not None and count < lowest:
+        raise ValueError(f"{name} must be {allowed or f'an integer of {lowest} or more'}, got {count}")
+    return count
 
 
 def _check_shares(**shares: float) -> None:

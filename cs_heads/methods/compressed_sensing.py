@@ -53,12 +53,14 @@ def compressed_sensing(
         n_masks = 100 if budget is None else budget // experiment.n_examples
     _check(n_masks, design, alpha)
     off = _DESIGNS[design](experiment.grid, n_masks, density, seed)
-    response = experiment(off).mean(axis=1)
+    # Each different mask once: not every experiment remembers what it was asked.
+    different, place = np.unique(off.reshape(n_masks, -1), axis=0, return_inverse=True)
+    response = experiment(different.reshape(-1, *experiment.grid.shape)).mean(axis=1)[place.ravel()]
     ablated = off.reshape(n_masks, -1).astype(float)
     importance, r2 = _regress(ablated, response, alpha, seed)
     times_off = ablated.sum(axis=0)
     origin: dict[str, Any] = getattr(experiment, "provenance", dict)()
-    cost = Cost(forwards=len(np.unique(ablated, axis=0)) * experiment.n_examples)
+    cost = Cost(forwards=len(different) * experiment.n_examples)
     return HeadRanking(
         method={"stratified": "css", "bernoulli": "csb"}[design],
         importance=importance.reshape(experiment.grid.shape),
@@ -114,7 +116,8 @@ def tune(
         tried.append({"n_masks": number, "density": density, "drop": drop, "spent": ranking.spent})
         rankings.append(ranking)
     best = rankings[int(np.argmax([setting["drop"] for setting in tried]))]
-    return replace(best, spent=spent, provenance={**best.provenance, "k": k, "tuning": tried})
+    cost = Cost(forwards=spent).to_dict()
+    return replace(best, spent=spent, provenance={**best.provenance, "k": k, "tuning": tried, "cost": cost})
 
 
 def _check(n_masks: int, design: str, alpha: float) -> None:

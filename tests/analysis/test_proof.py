@@ -37,6 +37,14 @@ def test_the_cost_is_every_different_mask_on_every_example():
     assert proof.spent == task.spent + control.spent == 10 * 100 + 2 * 30
 
 
+def test_random_sets_that_repeat_are_asked_once():
+    """A layer of two heads has one other to take."""
+    task = Planted(HeadGrid(1, 2), {Head(0, 0): 0.4})
+    proof = prove(task, [Head(0, 0)])
+    assert proof.spent == task.spent == 3 * 100 or proof.spent == task.spent == 2 * 100
+    assert len(proof.random_drops) == 8
+
+
 @pytest.mark.parametrize(
     ("heads", "more", "message"),
     [

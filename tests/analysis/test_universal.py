@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -29,6 +31,18 @@ def test_universal_heads_break_the_control_and_more_than_half_of_the_tasks():
 def test_a_head_that_spares_the_control_is_not_universal():
     tasks, _ = worlds()
     assert universal_heads(tasks, [ALL, MOST], Planted(GRID, {MOST: 0.7})).heads == (MOST,)
+
+
+def test_what_guessing_leaves_of_a_task_does_not_count():
+    """With the head off the task is at chance, .5 of .9: a share of .56, and of nothing above chance."""
+    tasks = {name: Planted(GRID, {ALL: 0.4, HALF: 0.2}) for name in "ab"}
+    control = Planted(GRID, {ALL: 0.4, HALF: 0.2})
+    assert universal_heads(tasks, [ALL, HALF], control, n_examples=100).heads == ()
+    for experiment in (*tasks.values(), control):
+        experiment.task = SimpleNamespace(chance=0.5)
+    found = universal_heads(tasks, [ALL, HALF], control, n_examples=100)
+    assert found.heads == (ALL,)
+    assert found.left == pytest.approx(np.array([[0.0] * 3, [0.5] * 3]))
 
 
 def test_the_cost_is_what_was_asked():

@@ -1,5 +1,8 @@
 """Annealed sensing on planted truths: what it finds, what it says, what it costs."""
 
+import inspect
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -10,6 +13,7 @@ from cs_heads.heads import Head, HeadGrid
 from cs_heads.measure.baseline import BaselineTooLowError
 from cs_heads.measure.simulate import planted_world
 from cs_heads.methods.annealed import annealed
+from cs_heads.methods.annealing.inference import Contrasts
 from tests.methods.planted import Planted
 
 GRID = HeadGrid(16, 16)
@@ -106,6 +110,38 @@ def test_small_grids_are_searched_too(grid):
     assert found.top(2) == heads
 
 
+def test_more_heads_are_wanted_than_there_are_finalists_by_default():
+    drops = {GRID.head(10 * i): 0.03 for i in range(25)}
+    found = annealed(Planted(GRID, drops, noise=True), k=25, budget=20_000)
+    assert len({*found.top(25)} & {*drops}) >= 15
+    assert np.isfinite(found.interval[..., 0]).sum() == 25
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_universal_heads_are_told_where_the_control_can_be_guessed(seed):
+    """A head that breaks it leaves half of its examples right."""
+    made = world("chance50", seed=seed)
+    found = annealed(made.task, control=made.control, control_chance=0.5, budget=8000, seed=seed)
+    assert set(found.universal) == set(made.universal)
+    made.control.task = SimpleNamespace(chance=0.5)
+    assert annealed(made.task, control=made.control, budget=8000, seed=seed).universal == found.universal
+
+
+def test_a_budget_is_kept_with_a_control_that_can_be_guessed():
+    made = world("chance50")
+    task, control = Counting(made.task), Counting(made.control)
+    found = annealed(task, control=control, control_chance=0.5, budget=3000)
+    assert found.spent == task.asked + control.asked <= 3000
+    assert control.asked == 48 + 24 * len(found.provenance["control_left"])
+
+
+def test_where_no_head_matters_nothing_is_ranked_or_selected():
+    found = annealed(Planted(GRID, {}, baseline=1.0))
+    assert "every row scored the same (1.000): nothing can be ranked" in found.notes
+    assert not found.frequency.any()
+    assert not found.claims
+
+
 # What it costs
 
 
@@ -122,6 +158,17 @@ def test_no_more_is_ever_spent_than_given(budget, seed, scenario, with_control):
     found = annealed(task, control=control if with_control else None, budget=budget, seed=seed, n_bootstraps=2)
     assert found.spent == task.asked + control.asked
     assert budget - 8 < found.spent <= budget
+
+
+def test_the_cost_is_in_the_provenance():
+    found = annealed(Planted(GRID, {Head(0, 0): 0.3}), budget=3000)
+    assert found.provenance["cost"] == {"forwards": found.spent, "backwards": 0}
+
+
+def test_more_examples_a_mask_than_there_are_mean_all():
+    task = Planted(GRID, {Head(0, 0): 0.3})
+    many, every = (annealed(task, budget=6000, examples_per_mask=n) for n in (500, None))
+    assert many.z.tobytes() == every.z.tobytes()
 
 
 def test_the_default_budget_is_ten_a_head_and_two_thousand_at_least():
@@ -172,6 +219,29 @@ def test_nothing_is_claimed_where_nothing_is():
         assert prove(made.unseen, found.top(5)).verdict == "not localized"
 
 
+@pytest.mark.parametrize(("budget", "per_row"), [(548, 8), (9000, None)])
+def test_few_rows_in_the_last_phase_give_no_intervals_and_no_claims(budget, per_row):
+    for seed in range(4):
+        made = world("no_structure", seed)
+        found = annealed(made.task, budget=budget, seed=seed, examples_per_mask=per_row, n_bootstraps=0)
+        assert found.claims == ()
+        assert not np.isfinite(found.interval).any()
+        assert any(note.startswith("no intervals and no claims: the last phase has ") for note in found.notes)
+
+
+@pytest.mark.parametrize(("beyond", "claimed"), [(0.026, False), (0.06, True)])
+def test_a_claim_is_about_points_of_all_examples(beyond, claimed, monkeypatch):
+    """Half of them are answered: 2.6 points of those are 1.3 of all."""
+
+    def sure(rows, finalists, decoys):
+        return Contrasts(np.full(len(finalists), beyond), np.full(len(finalists), 1e-4), dof=100)
+
+    monkeypatch.setattr("cs_heads.methods.annealed.contrasts", sure)
+    found = annealed(Planted(GRID, {Head(0, 0): 0.3}, baseline=0.5), budget=3000)
+    assert bool(found.claims) is claimed
+    assert all((found.importance[head.layer, head.head] > 0.02) for head in found.claims)
+
+
 def test_a_baseline_too_low_ends_the_search_after_the_intact_run():
     task = Counting(Planted(GRID, {Head(0, 0): 0.1}, baseline=0.19))
     with pytest.raises(BaselineTooLowError, match="answers 19 of 100 examples right, fewer than 20"):
@@ -193,7 +263,10 @@ def test_a_control_that_the_model_fails_is_noted():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"budget": 500}, r"budget must be 548 or more \(14 batches of 4 rows, after the intact run\), got 500"),
+        (
+            {"budget": 500},
+            r"budget must be 548 or more example-evaluations \(14 batches of 4 rows, after the intact run\), got 500",
+        ),
         ({"k": 0}, r"k must be in 1\.\.128, half of the 256 heads of the grid; got 0"),
         ({"n_finalists": 4}, "n_finalists must be k=5 or more, got 4"),
         ({"examples_per_mask": 0}, "examples_per_mask must be 1 or more, or None for all, got 0"),
@@ -201,6 +274,7 @@ def test_a_control_that_the_model_fails_is_noted():
         ({"target": 1.0}, r"target must lie between 0 and 1, got 1\.0"),
         ({"density": 0.0}, r"density must lie between 0 and 1, got 0\.0"),
         ({"n_bootstraps": -1}, "n_bootstraps must be an integer of 0 or more, got -1"),
+        ({"control_chance": 1.0}, r"control_chance must be 0 or more and below 1, got 1\.0"),
         ({"prior": np.zeros((2, 2))}, r"prior must be finite, .* \(16, 16\), got shape \(2, 2\)"),
         ({"control": Planted(HeadGrid(2, 2), {})}, "control must have the grid of the experiment"),
     ],
@@ -210,6 +284,19 @@ def test_a_wrong_argument_is_refused_before_anything_is_measured(wrong, message)
     with pytest.raises(ValueError, match=message):
         annealed(task, **wrong)
     assert task.asked == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["k", "budget", "n_batches", "n_finalists", "n_decoys", "n_bootstraps", "examples_per_mask"]
+)
+def test_counts_are_integers_of_any_kind(name):
+    task = Counting(Planted(GRID, {Head(0, 0): 0.3}))
+    unchecked = inspect.unwrap(annealed)
+    value = {"budget": 3000, "n_finalists": 20}.get(name, 6)
+    with pytest.raises(ValueError, match=rf"{name} must be an integer, got {value}\.0"):
+        unchecked(task, **{name: float(value)})
+    assert task.asked == 0
+    assert unchecked(task, **{"budget": 3000, name: np.int64(value)}).spent <= 3000
 
 
 # Frequencies over many worlds

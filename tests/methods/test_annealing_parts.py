@@ -189,6 +189,18 @@ def test_without_decoys_or_rows_there_are_no_contrasts():
     assert contrasts(Rows.none(12, 8), np.arange(3), np.arange(3, 6)) is None
 
 
+def test_contrasts_need_two_rows_a_head():
+    rows = some_rows(6, np.zeros(12), n_rows=24)
+    assert contrasts(rows, np.arange(8), np.arange(8, 12)).dof == 24 - 1 - 12
+    assert contrasts(rows[np.arange(23)], np.arange(8), np.arange(8, 12)) is None
+
+
+def test_claims_on_few_rows_are_hardly_ever_wrong():
+    """Forty worlds without any effect, two rows a head."""
+    wrong = [contrasts(some_rows(s, np.zeros(26), n_rows=52), np.arange(20), np.arange(20, 26)) for s in range(40)]
+    assert sum(one.claims(beyond=0.0).any() for one in wrong) <= 5
+
+
 def test_claims_are_those_of_holm():
     p = np.array([0.001, 0.04, 0.011, 0.6])  # against .05 / 4, / 3, / 2: the third falls, and the last with it
     estimate = 0.02 + t.isf(p, 80) * 0.01

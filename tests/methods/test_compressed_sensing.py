@@ -197,10 +197,18 @@ def test_tuning_keeps_the_setting_whose_heads_drop_the_score_most():
     assert (ranking.provenance["design"]["n_masks"], ranking.provenance["design"]["density"]) == best
 
 
+def test_a_mask_that_is_drawn_twice_is_asked_once():
+    experiment = Planted(HeadGrid(1, 4), {Head(0, 1): 0.4})
+    ranking = compressed_sensing(experiment, n_masks=60, density=0.25)
+    assert ranking.spent == experiment.spent == 4 * 100
+    assert ranking.top(1) == [Head(0, 1)]
+
+
 def test_the_cost_of_tuning_is_that_of_every_setting():
     experiment = planted()
     ranking = tune(experiment, n_masks=(10, 20), densities=(0.001, 0.05, 0.1))
     assert ranking.spent == experiment.spent == 100 * (1 + 2 * (10 + 20) + 4)
+    assert ranking.provenance["cost"] == {"forwards": ranking.spent, "backwards": 0}
 
 
 @pytest.mark.parametrize(

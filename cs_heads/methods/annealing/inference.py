@@ -12,6 +12,10 @@ from scipy.stats import t
 from cs_heads.methods.annealing.regression import regress
 from cs_heads.methods.annealing.rows import Rows
 
+# Rows of the last phase for each head in its fit, below which errors come out far too small.
+ROWS_A_HEAD = 2
+# What z must exceed to say anything: rounding is no sign of harm.
+NO_HARM = 1e-6
 # Heads a bootstrap may select: the best by merit; the others are beyond its reach.
 _CANDIDATES = 256
 
@@ -42,16 +46,19 @@ class Contrasts:
 def contrasts(
     rows: Rows, finalists: Int[np.ndarray, " finalist"], decoys: Int[np.ndarray, " decoy"]
 ) -> Contrasts | None:
-    """Least squares of single scores on the heads off, with example fixed effects; None without decoys or rows.
+    """Least squares of single scores on the heads off, with example fixed effects.
 
-    Standard errors are clustered on rows and on examples (Cameron, Gelbach and Miller 2011): the examples
-    of a row share its mask, and an example that hangs on a head does so in every row.
+    None without decoys, or with fewer than two rows for each head in the fit. Standard errors are clustered on
+    rows and on examples (Cameron, Gelbach and Miller 2011): the examples of a row share its mask, and an
+    example that hangs on a head does so in every row. The heads take degrees of freedom from the rows, which
+    tell them apart, and none from the examples.
     """
     n_rows, k = rows.examples.shape
     examples = np.unique(rows.examples)
-    if not len(decoys) or min(n_rows, len(examples)) < 2:
-        return None
     heads = np.concatenate([finalists, decoys])
+    if not len(decoys) or n_rows < ROWS_A_HEAD * len(heads) or len(examples) < 2:
+        return None
+    dof = max(1, n_rows - 1 - len(heads))
     row = np.repeat(np.arange(n_rows), k)
     example = np.searchsorted(examples, rows.examples.ravel())
     X = _less_mean(rows.off[:, heads].toarray()[row], example)
@@ -59,7 +66,9 @@ def contrasts(
     bread = np.linalg.pinv(X.T @ X, hermitian=True)
     coefficients = bread @ (X.T @ harm)[:, 0]
     scores = X * (harm[:, 0] - X @ coefficients)[:, None]
-    by_row, by_example, alone = _meat(scores, row), _meat(scores, example), scores.T @ scores
+    # A fit of many heads on few rows leaves residuals smaller than the noise.
+    by_row, by_example = _meat(scores, row) * (n_rows - 1) / dof, _meat(scores, example)
+    alone = scores.T @ scores
     weights = np.eye(len(finalists), len(heads))
     weights[:, len(finalists) :] = -1 / len(decoys)
     half = weights @ bread
@@ -69,7 +78,7 @@ def contrasts(
 
     # The two-way variance may come out below either one-way variance, or below 0.
     both = np.maximum.reduce([variance(by_row + by_example - alone), variance(by_row), variance(by_example)])
-    return Contrasts(weights @ coefficients, np.sqrt(both), min(n_rows, len(examples)) - 1)
+    return Contrasts(weights @ coefficients, np.sqrt(np.maximum(both, 0)), min(dof, len(examples) - 1))
 
 
 def selection_frequency(
@@ -81,15 +90,16 @@ def selection_frequency(
     n_bootstraps: int,
     rng: np.random.Generator,
 ) -> Float[np.ndarray, " flat"]:
-    """Share of bootstraps over rows that select a head among the ``k`` best."""
+    """Share of bootstraps over rows that find a head harmful and among the ``k`` best."""
     candidates = np.sort(np.argsort(-merit, kind="stable")[:_CANDIDATES])
     candidates = candidates[np.isfinite(merit[candidates])]
     off, response = sparse.csr_array(rows.off[:, candidates]), rows.response()
     frequency = np.zeros(len(merit))
     for _ in range(n_bootstraps):
         drawn = rng.integers(len(rows), size=len(rows))
-        z = regress(off[drawn], response[drawn], rows.group[drawn]).z + prior[candidates]
-        frequency[candidates[np.argsort(-z, kind="stable")[:k]]] += 1 / n_bootstraps
+        z = regress(off[drawn], response[drawn], rows.group[drawn]).z
+        best = np.argsort(-(z + prior[candidates]), kind="stable")[:k]
+        frequency[candidates[best[z[best] > NO_HARM]]] += 1 / n_bootstraps
     return np.minimum(frequency, 1.0)
 
 

@@ -14,9 +14,11 @@ from cs_heads.methods.annealing.schedule import LAST, DensityControl, Groups, fi
 
 # A head this clearly harmful is worth a check on the control.
 _SUSPECT = 4.0
-# What a universal head leaves of the control's score, at most.
+# What a universal head leaves of the control's score above chance, at most.
 _BROKEN = 0.4
 _CHECK_EXAMPLES = 8
+# A control that guessing answers so often takes more examples to tell.
+_GUESSED, _GUESSED_EXAMPLES = 0.2, 24
 
 
 @dataclass
@@ -40,26 +42,31 @@ class Purse:
 class Control:
     """Tells universal heads from heads of the task: it ablates a head alone on examples of another task."""
 
-    def __init__(self, experiment: ExperimentLike, purse: Purse, rng: np.random.Generator) -> None:
+    def __init__(self, experiment: ExperimentLike, purse: Purse, rng: np.random.Generator, chance: float = 0.0) -> None:
         self._experiment = experiment
         self._purse = purse
-        n = self.cost(experiment)
+        self._chance = chance
+        n = self.cost(experiment, chance)
         examples = rng.permutation(experiment.n_examples)[:n]
         purse.pay(n)
         intact = experiment(np.zeros((1, *experiment.grid.shape), dtype=bool), examples[None])[0]
-        right = np.flatnonzero(intact > 0.5)[:_CHECK_EXAMPLES]
+        right = np.flatnonzero(intact > 0.5)[: self._wanted(chance)]
         self._examples, self._intact = examples[right], intact[right]
         self.checked: dict[int, float] = {}
 
     @staticmethod
-    def cost(experiment: ExperimentLike) -> int:
+    def _wanted(chance: float) -> int:
+        return _GUESSED_EXAMPLES if chance >= _GUESSED else _CHECK_EXAMPLES
+
+    @classmethod
+    def cost(cls, experiment: ExperimentLike, chance: float = 0.0) -> int:
         """Example-evaluations of the intact run, in which examples that the model gets right are found."""
-        return min(2 * _CHECK_EXAMPLES, experiment.n_examples)
+        return min(2 * cls._wanted(chance), experiment.n_examples)
 
     @property
     def usable(self) -> bool:
         """Whether the intact model gets enough of the control right for a head to be missed."""
-        return len(self._examples) >= _CHECK_EXAMPLES // 2
+        return len(self._examples) >= self._wanted(self._chance) // 2 and bool(self._intact.mean() > self._chance)
 
     def breaks(self, head: int) -> bool | None:
         """Whether the control goes with the head; None where that cannot be paid, or the control cannot tell."""
@@ -68,7 +75,7 @@ class Control:
         self._purse.pay(len(self._examples))
         grid = self._experiment.grid
         scores = self._experiment(grid.mask([grid.head(head)])[None], self._examples[None])[0]
-        self.checked[head] = float(scores.mean() / self._intact.mean())
+        self.checked[head] = float((scores.mean() - self._chance) / (self._intact.mean() - self._chance))
         return self.checked[head] <= _BROKEN
 
 
