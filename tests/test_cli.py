@@ -356,9 +356,8 @@ def test_the_examples_of_a_control_file_that_are_searched_with_do_not_confirm(fi
     others, out = write(tmp_path / "others.jsonl", records), tmp_path / "out"
     assert find("--json", method="annealed", control=others, budget="1500", seed="3", out=out)[0] == 0
     searched = HeadRanking.load(out / "ranking.json").provenance["control"]
-    confirmed = json.loads((out / "result.json").read_text())["confirm"]["controls"][0]
     assert searched["identity"] == search_control(control, 3).identity
-    assert (searched["n_examples"], confirmed["n_examples"]) == (30, 30)
+    assert searched["n_examples"] == 30
 
 
 def test_the_help_of_compare_names_its_methods(capsys):
