@@ -64,7 +64,11 @@ def _parser() -> _Parser:
     )
     _add_common(compare)
     add = compare.add_argument
-    add("--methods", default=None, help="names with commas between (None: the six of the papers and the cheap ones)")
+    add(
+        "--methods",
+        default=None,
+        help="names, commas between (None: annealed,css,csb,one-shot,greedy,chg,gradient)",
+    )
     add("--most", type=int, default=10, help="heads to ablate at the end of the drop curve")
     add("--out", type=Path, default=None, metavar="DIR", help="write comparison.json, rankings and pictures there")
     compare.set_defaults(run=_compare)

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from cs_heads import HeadGrid, masks
+from cs_heads.analysis.compare import METHODS
 from cs_heads.cli import main
 from cs_heads.ranking import HeadRanking
-from cs_heads.tasks import Task
+from cs_heads.tasks import Task, search_control
 from tests.known_heads import WORKING, hopeless_records, own_answers
 from tests.tiny import WORDS
 
@@ -335,9 +336,9 @@ def test_a_file_where_the_folder_should_be_gets_one_line(find, task):
     refused(find(out=task), task)
 
 
-def test_a_control_file_serves_whole_and_its_own_size(find, tmp_path, load_known):
+def test_a_control_file_serves_by_half_and_its_own_size(find, tmp_path, load_known):
     """However many examples heads are found with; one at chance says that it can show nothing."""
-    others = write(tmp_path / "others.jsonl", own_answers(load_known(), 30, seed=8))
+    others = write(tmp_path / "others.jsonl", own_answers(load_known(), 60, seed=8))
     coins = write(tmp_path / "coins.jsonl", hopeless_records(40))
     status, out, err = find("--control", others, "--control", coins, n="50")
     assert (status, err) == (0, "")
@@ -347,6 +348,22 @@ def test_a_control_file_serves_whole_and_its_own_size(find, tmp_path, load_known
     assert [(control["task"], control["baseline"], control["too_low"]) for control in controls] == [
         ("others", 1.0, None)
     ]
+
+
+def test_the_examples_of_a_control_file_that_are_searched_with_do_not_confirm(find, tmp_path, load_known):
+    records = own_answers(load_known(), 60, seed=8)
+    control = Task.from_records(records, "others")
+    others, out = write(tmp_path / "others.jsonl", records), tmp_path / "out"
+    assert find("--json", method="annealed", control=others, budget="1500", seed="3", out=out)[0] == 0
+    searched = HeadRanking.load(out / "ranking.json").provenance["control"]
+    assert searched["identity"] == search_control(control, 3).identity
+    assert searched["n_examples"] == 30
+
+
+def test_the_help_of_compare_names_its_methods(capsys):
+    with pytest.raises(SystemExit):
+        main(["compare", "--help"])
+    assert f"(None:{','.join(METHODS)})" in "".join(capsys.readouterr().out.split())
 
 
 def test_choices_can_be_scored_per_character(find, tmp_path, monkeypatch):

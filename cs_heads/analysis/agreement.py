@@ -41,11 +41,12 @@ def rank_biased_overlap(first: Sequence[Hashable], second: Sequence[Hashable], p
 
 
 def spearman(first: HeadRanking, second: HeadRanking) -> float | None:
-    """Spearman's correlation of importance over the heads to which both rankings give one that is not zero.
+    """Spearman's correlation of importance over the heads to which both rankings give one beyond ±1e-5.
 
+    Below that lies what only breaks ties. Heads that the annealed method does not rank enter by importance, too.
     None where these are fewer than three, or all alike in one ranking: there is no order to compare.
     """
-    shared = (first.importance != 0) & (second.importance != 0)
+    shared = (np.abs(first.importance) > 1e-5) & (np.abs(second.importance) > 1e-5)
     a, b = first.importance[shared], second.importance[shared]
     if len(a) < 3 or np.ptp(a) == 0 or np.ptp(b) == 0:
         return None

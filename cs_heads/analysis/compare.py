@@ -173,7 +173,7 @@ def compare(
     ``{"chg": {"n_seeds": 4}}``. Each ranking's first 1, 2, ..., ``most`` heads are ablated, and as many of
     ``n_random`` random orders of all heads; methods whose search depends on the number wanted are told
     ``most``. ``controls`` are other tasks, measured with the top ``k`` off; the first also serves the search of
-    methods that take a control.
+    methods that take a control, by examples it is not measured with.
 
     Unknown methods and options, and a task without unseen examples, raise ``ValueError`` before the model
     runs. A method that refuses its budget or the value of an option stands in ``refused`` with its reason,
@@ -184,15 +184,14 @@ def compare(
 
     options = dict(options or {})
     _check(methods, options, n_random, k, most)
+    _check_controls(controls)
     settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
     unseen = confirming_side(task)
     check_size(finding_side(task))
     check_size(unseen)
-    if isinstance(controls, Task):
-        raise ValueError("controls must be a list of tasks, got one task")
     judged = Experiment(model, unseen.take(n), **settings)
     grid = judged.grid
-    check_k(most, grid.size)
+    check_k(most, grid.size, "most")
     others = [Experiment(judged.model, control_side(control, n, seed), **settings) for control in controls]
 
     rankings: dict[str, tuple[HeadRanking, float]] = {}
@@ -247,6 +246,15 @@ def _check(methods: Sequence[str], options: Mapping[str, Mapping[str, Any]], n_r
         raise ValueError(f"n_random must be 1 or more, got {n_random}")
     if not 1 <= k <= most:
         raise ValueError(f"k must be in 1..{most}, the heads of the drop curve (most); got {k}")
+
+
+def _check_controls(controls: Sequence[Task]) -> None:
+    if isinstance(controls, Task):
+        raise ValueError("controls must be a list of tasks, got one task")
+    names = [control.name for control in controls]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"controls must have different names, got two or more of {', '.join(map(repr, twice))}")
 
 
 def _growing(grid: HeadGrid, heads: Sequence[Head]) -> Bool[np.ndarray, "row layer head"]:

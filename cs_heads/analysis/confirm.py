@@ -31,7 +31,8 @@ def confirm(
     relative drop exceeds theirs by .10 or more; *baseline too low* when the intact model does not
     beat chance or answers fewer than 20 examples right; else *not localized*. Random heads, not the
     intact model, are what the heads are held against: any ablation does some harm. ``controls`` are
-    other tasks, for specificity; of a whole task ``n`` examples are drawn. Costs at most ``(2 + n_random) × n``
+    other tasks, for specificity; of a whole task up to ``n`` examples are drawn, from the half that
+    ``find_heads`` with the same ``seed`` does not search with. Costs at most ``(2 + n_random) × n``
     example-evaluations and ``2 × n`` for each control.
 
     ``ablation``, ``progress``, ``batch_tokens`` and ``prepend_bos`` are those of ``Experiment``. The examples are those

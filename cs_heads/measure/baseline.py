@@ -32,11 +32,11 @@ def check_size(task: Task) -> None:
         )
 
 
-def check_k(k: int, n_heads: int) -> None:
-    """Raise ``ValueError`` unless ``k`` heads leave as many others to compare them with."""
+def check_k(k: int, n_heads: int, name: str = "k") -> None:
+    """Raise ``ValueError``, under ``name``, unless ``k`` heads leave as many others to compare them with."""
     if k != int(k) or not 1 <= k <= n_heads // 2:
         raise ValueError(
-            f"k must be in 1..{n_heads // 2}, half of the {n_heads} heads of the grid, so that as many random "
+            f"{name} must be in 1..{n_heads // 2}, half of the {n_heads} heads of the grid, so that as many random "
             f"heads are left to compare with; got {k}"
         )
 

@@ -31,7 +31,7 @@ class Experiment:
     ``model`` is your own TransformerLens model, or a name that ``load_model`` takes. Many (mask,
     example) pairs share one forward, each row with its own mask. What has been measured is kept:
     asking again costs nothing, and an exception loses the batch in flight alone. ``spent`` counts
-    the example-evaluations that were run.
+    the example-evaluations that were run, ``preparation`` among them.
 
     ``ablation`` says what an ablated head's z becomes: ``"zero"``; ``"mean"``, its mean over the positions
     of the task's examples; ``"resample"``, its z on another example. ``batch_tokens`` is the number of tokens
@@ -60,7 +60,7 @@ class Experiment:
         self.task = task
         self.ablation = ablation
         self.progress = progress
-        self.spent = 0
+        self._spent = 0
         self._prepend_bos = prepend_bos
         answers = [example.answer for example in task.examples]
         self._engine = Engine(
@@ -81,6 +81,16 @@ class Experiment:
     def n_examples(self) -> int:
         """Number of examples of the task."""
         return len(self.task)
+
+    @property
+    def preparation(self) -> int:
+        """Example-evaluations before the first mask: mean and resample ablation run every example intact, for its z."""
+        return 0 if self._engine.ablation is None else self.n_examples
+
+    @property
+    def spent(self) -> int:
+        """Example-evaluations that were run."""
+        return self._spent + (0 if self._engine.ablation is None else self._engine.ablation.spent)
 
     def __call__(
         self, masks: Bool[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None = None
@@ -135,7 +145,7 @@ class Experiment:
         try:
             return texts(masks, examples)
         finally:
-            self.spent += texts.generated - before
+            self._spent += texts.generated - before
 
     def baseline(self) -> Float[np.ndarray, " example"]:
         """Score of each example with no head ablated, from the same code path."""
@@ -184,7 +194,7 @@ class Experiment:
             for batch in self._engine.run(masks[rows], wanted, self.progress):
                 for pair, logprobs, greedy in batch:
                     entries[rows[pair]][wanted[pair]] = self._result(int(wanted[pair]), logprobs, greedy)
-                self.spent += len(batch)
+                self._spent += len(batch)
         return np.stack([entry[chosen] for entry, chosen in zip(entries, examples, strict=True)])
 
     def _result(

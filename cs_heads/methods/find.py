@@ -39,10 +39,12 @@ def find_heads(
     Measures on the finding side of a task that is split (``load_task``, ``Task.split``), so that
     ``confirm`` has unseen examples. ``options`` go to the method, as in
     ``find_heads(model, task, method="css", n_masks=200)``. ``k`` is the number of heads you mean to use; ``budget``
-    the most example-evaluations to spend, the intact run and a control included (None: what the method takes by
-    default). ``control`` is another task, by which the annealed method tells universal heads from those of the
-    task; of a task that is split its finding side is used. ``ablation``, ``progress``, ``batch_tokens`` and
-    ``prepend_bos`` are those of ``Experiment``; methods that start from the model itself know zero ablation alone.
+    the most example-evaluations to spend, with the intact run, a control, and what the ablation runs beforehand
+    (None: what the method takes by default). ``control`` is another task, by which the annealed method tells
+    universal heads from those of the task; of a task that is split its finding side is used, of a whole one half,
+    the other half being left for ``confirm`` with the same ``seed``. ``ablation``, ``progress``, ``batch_tokens``
+    and ``prepend_bos`` are those of ``Experiment``; methods that start from the model itself know zero ablation
+    alone.
 
     The intact model runs before any mask: where it does not beat chance, or answers fewer than 20 examples
     right, ``BaselineTooLowError`` is raised and no mask is spent. An unknown method, a
@@ -72,7 +74,7 @@ def find_heads(
             Experiment(experiment.model, side.held_out, prepend_bos=prepend_bos)
     given = {**options, "seed": seed, **({"k": k} if chosen.takes_k else {})}
     if control is not None:
-        given["control"] = Experiment(experiment.model, search_control(control), ablation=ablation, **settings)
+        given["control"] = Experiment(experiment.model, search_control(control, seed), ablation=ablation, **settings)
     if chosen.starts_from == "model":
         ranking = chosen.run(experiment.model, side, budget=budget, **settings, **given)
     else:
@@ -83,13 +85,14 @@ def find_heads(
 def _from_experiment(experiment: Experiment, method: Method, budget: int | None, given: dict[str, Any]) -> HeadRanking:
     """Run a method on an experiment whose intact run comes first and is counted once."""
     checked = _BaselineFirst(experiment)
+    control = given.get("control")
     intact = 0 if method.measures_intact else experiment.n_examples
+    intact += experiment.preparation + (0 if control is None else control.preparation)
     check_budget(budget, intact + 1, f"the intact model: {intact}")
     try:
         ranking = method.run(checked, budget=None if budget is None else budget - intact, **given)
     except BudgetTooSmallError as error:
         raise error.beside(intact) from None
-    control = given.get("control")
     # Their own count: what methods ask twice, or of the intact model again, is measured once.
     spent = experiment.spent + (0 if control is None else control.spent)
     return replace(

@@ -180,15 +180,17 @@ def screen_identity_rules(
     n_shots: int = 2,
     seed: int = 0,
     after: str = " . ",
+    budget: int | None = None,
     **settings: Any,
 ) -> dict[Stage, Mediation]:
     """Indirect effects at each of the three stages of identity rules (ABA, ABB), ``n`` pairs a stage.
 
     Symbol abstraction, symbolic induction, retrieval: see ``identity_rules``. ``heads()`` of each result
-    are the heads of that stage; ``settings`` are those of ``indirect_effects``, for each stage.
+    are the heads of that stage; each has a third of ``budget``. ``settings`` are the others of ``indirect_effects``.
     """
     pairs = {stage: identity_rules(words, stage, n, n_shots=n_shots, seed=seed, after=after) for stage in STAGES}
-    return {stage: indirect_effects(model, of_stage, **settings) for stage, of_stage in pairs.items()}
+    each = None if budget is None else budget // len(STAGES)
+    return {stage: indirect_effects(model, of_stage, budget=each, **settings) for stage, of_stage in pairs.items()}
 
 
 def _answers_differ(tokenizer: Any, pair: PromptPair) -> bool:

@@ -242,24 +242,34 @@ def confirming_side(task: Task) -> Task:
 
 
 def control_side(task: Task, n: int, seed: int) -> Task:
-    """Up to ``n`` examples of a control: the unseen ones, or of a whole task some drawn with ``seed``.
+    """Up to ``n`` examples of a control to judge with: the unseen ones, or of a whole task some drawn with ``seed``.
 
-    No heads are found with a control, so a whole task need not be split.
+    Of a whole task they come from the half that ``search_control`` leaves with the same seed.
     """
     _check_task(task)
     if task.role != "whole":
         return confirming_side(task).take(n)
-    order = np.random.default_rng(seed).permutation(len(task))[:n]
-    return replace(task, examples=tuple(task.examples[index] for index in sorted(order)))
+    half = _halves(task, seed)[1]
+    order = np.random.default_rng(seed).permutation(len(half))[:n]
+    return replace(half, examples=tuple(half.examples[index] for index in sorted(order)))
 
 
-def search_control(task: Task) -> Task:
-    """The examples of a control that a search may use: the finding side of a task that is split, or a whole task.
+def search_control(task: Task, seed: int) -> Task:
+    """The examples of a control that a search may use: the finding side, or half of a whole task.
 
-    A confirming side raises ``ValueError``: its examples are kept for the proof.
+    ``control_side`` draws from the other half with the same ``seed``. A confirming side raises ``ValueError``:
+    its examples are kept for the proof.
     """
     _check_task(task)
-    return task if task.role == "whole" else finding_side(task)
+    return _halves(task, seed)[0] if task.role == "whole" else finding_side(task)
+
+
+def _halves(task: Task, seed: int) -> tuple[Task, Task]:
+    """A whole task's halves, to search and to judge with; twice the task where it is one question, with no halves."""
+    if len({example.question for example in task.examples}) < 2:
+        return task, task
+    searched, judged = (replace(half, role="whole", held_out=None) for half in task.split(len(task) // 2, seed))
+    return searched, judged
 
 
 _UNSPLIT = (

@@ -65,6 +65,11 @@ def test_spearman_is_over_heads_with_an_importance_in_both():
     assert spearman(ranking(first), ranking(second)) == pytest.approx(expected)
 
 
+def test_what_breaks_ties_is_no_importance_to_spearman():
+    greedy = ranking([[5, 1e-6, 3, 1, -1e-6, 7]])
+    assert spearman(greedy, ranking([[4, 9, 3, 2, 8, 5]])) == pytest.approx(spearmanr([5, 3, 1, 7], [4, 3, 2, 5])[0])
+
+
 @pytest.mark.parametrize("second", [[[0, 0, 1, 1]], [[2, 2, 2, 2]], [[0, 0, 0, 0]]])
 def test_where_there_is_no_order_to_compare_spearman_is_unknown(second):
     assert spearman(ranking([[1, 2, 3, 4]]), ranking(second)) is None

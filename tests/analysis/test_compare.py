@@ -7,7 +7,7 @@ from cs_heads.heads import HeadGrid
 from cs_heads.measure.baseline import BaselineTooLowError
 from cs_heads.measure.experiment import Experiment
 from cs_heads.methods.find import find_heads
-from cs_heads.tasks import Task
+from cs_heads.tasks import Task, control_side, search_control
 from tests.known_heads import WORKING, hopeless_records, own_answers, rows_run
 
 METHODS = ("css", "one-shot", "greedy", "gradient")
@@ -62,10 +62,34 @@ def test_random_heads_are_a_line_of_their_own(compared):
 
 
 def test_controls_are_measured_with_the_top_heads_off(compared, model, control):
-    others = Experiment(model, control)
+    others = Experiment(model, control_side(control, 100, seed=1))
     for one in compared.methods.values():
         expected = 1 - others(HeadGrid(3, 4).mask(one.ranking.top(2))[None]).mean()
         assert one.controls == {"others": pytest.approx(expected)}
+
+
+def test_annealed_searches_with_the_finding_side_of_a_control_that_is_split(model, task, control):
+    finding, unseen = control.split(20)
+    found = compare(model, task, controls=[finding], k=2, most=4, n_random=1, methods=("annealed",)).methods["annealed"]
+    assert found.ranking.provenance["control"] == Experiment(model, finding).provenance()["task"]
+    others = Experiment(model, unseen)
+    left = others(HeadGrid(3, 4).mask(found.ranking.top(2))[None]).mean()
+    assert found.controls == {"others": pytest.approx(others.baseline().mean() - left)}
+
+
+def test_the_half_of_a_whole_control_that_is_searched_with_is_not_judged_with(model, task, control):
+    settings = {"k": 2, "most": 4, "n_random": 1, "seed": 4, "methods": ("annealed",)}
+    found = compare(model, task, controls=[control], **settings).methods["annealed"]
+    assert found.ranking.provenance["control"]["identity"] == search_control(control, 4).identity
+    others = Experiment(model, control_side(control, 100, 4))
+    left = others(HeadGrid(3, 4).mask(found.ranking.top(2))[None]).mean()
+    assert found.controls == {"others": pytest.approx(others.baseline().mean() - left)}
+
+
+def test_controls_of_one_name_are_refused(model, task, control):
+    with rows_run(model) as rows, pytest.raises(ValueError, match=r"controls must have different names, .* 'others'"):
+        compare(model, task, controls=[control, control.take(30)], **SETTINGS)
+    assert rows == []
 
 
 def test_the_frame_has_one_row_a_method(compared):
@@ -136,7 +160,7 @@ def test_a_method_that_refuses_its_budget_does_not_lose_what_others_measured(mod
         ({"options": {"css": {"masks": 3}}}, "method 'css' has no option masks"),
         ({"options": {"chg": {}}}, "options must be those of the methods compared, got some for chg"),
         ({"k": 5}, r"k must be in 1\.\.4"),
-        ({"most": 7, "k": 2}, r"k must be in 1\.\.6, half of the 12 heads"),
+        ({"most": 7, "k": 2}, r"most must be in 1\.\.6, half of the 12 heads"),
         ({"n_random": 0}, "n_random must be 1 or more, got 0"),
         ({"budget": 30}, "budget must be 41 or more"),
     ],

@@ -8,6 +8,7 @@ import torch
 
 from cs_heads import Experiment, Task
 from cs_heads.lens.tokens import encode_example
+from tests.known_heads import rows_run
 from tests.plain import output_projections
 from tests.tiny import N_HEADS, N_LAYERS, choice_records, completion_records, make_hf_model
 
@@ -113,6 +114,20 @@ def test_the_kind_is_part_of_the_provenance(load):
     task = Task.from_records(choice_records(np.random.default_rng(2), 6))
     assert Experiment(load("llama"), task, ablation="mean").provenance()["ablation"] == "mean"
     assert Experiment(load("llama"), task).provenance()["ablation"] == "zero"
+
+
+@pytest.mark.parametrize("kind", ["mean", "resample"])
+@pytest.mark.usefixtures("no_short_cuts")
+def test_the_intact_runs_that_z_is_taken_from_are_counted_once(load, kind):
+    task = Task.from_records(completion_records(np.random.default_rng(2), 6))
+    model, masks = load("llama"), np.random.default_rng(3).random((3, *SHAPE)) < 0.3
+    experiment = Experiment(model, task, ablation=kind)
+    assert (experiment.spent, experiment.preparation) == (0, 6)
+    with rows_run(model) as rows:
+        experiment(masks[:2])
+        experiment(masks)
+    assert sum(rows) == experiment.spent == 6 + 3 * 6
+    assert Experiment(model, task).preparation == 0
 
 
 def test_an_unknown_kind_is_refused(load):

@@ -232,6 +232,30 @@ def test_heads_are_found_and_confirmed_by_other_ablations(model, answered, ablat
     assert proof.provenance["ablation"] == ablation
 
 
+@pytest.mark.parametrize("method", ["css", "greedy"])
+@pytest.mark.usefixtures("no_short_cuts")
+def test_a_budget_covers_what_an_ablation_runs_beforehand(model, answered, method):
+    finding = answered.split(40)[0]
+    settings = {"k": 2, "method": method, "ablation": "mean"} | ({"density": 0.17} if method == "css" else {})
+    with rows_run(model) as rows, pytest.raises(ValueError, match=r"budget must be [\d,]+ or more") as refused:
+        find_heads(model, finding, budget=81, **settings)
+    assert rows == []
+    least = int(str(refused.value).split("be ")[1].split(" ")[0].replace(",", ""))
+    with rows_run(model) as rows:
+        ranking = find_heads(model, finding, budget=least, **settings)
+    assert sum(rows) == ranking.spent <= least
+
+
+@pytest.mark.usefixtures("no_short_cuts")
+def test_a_budget_covers_what_an_ablation_runs_beforehand_on_the_control(model, answered, load_known):
+    control = Task.from_records(own_answers(load_known(), 40, seed=8), "others")
+    with rows_run(model) as rows:
+        ranking = find_heads(
+            model, answered.split()[0], k=2, method="annealed", control=control, budget=900, ablation="mean"
+        )
+    assert sum(rows) == ranking.spent <= 900
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [

@@ -100,6 +100,20 @@ def test_contrastive_gates_equal_an_independent_implementation(model, task, othe
     assert (found.method, found.unit) == ("contrastive", "gate")
 
 
+@pytest.mark.parametrize("method", ["chg", "contrastive"])
+def test_gates_are_fitted_alike_where_the_caller_has_gradients_off(load_known, task, other, method):
+    settings = {"steps": STEPS, "batch_size": BATCH}
+
+    def fitted():
+        if method == "chg":
+            return causal_head_gating(load_known(), task, **settings)
+        return contrastive_gating(load_known(), task, forget=other, **settings)
+
+    with torch.no_grad():
+        found = fitted()
+    assert found.importance.tobytes() == fitted().importance.tobytes()
+
+
 def test_a_seed_fits_the_same_gates_alone_and_among_others(known_folder, task):
     """In float64, where no rounding of a batch can add up."""
     model = load_model(known_folder, device="cpu", dtype=torch.float64)

@@ -112,6 +112,12 @@ def test_the_three_stages_are_screened_each_with_its_own_pairs(model):
         assert result.unit == "nats"
 
 
+def test_the_three_stages_share_a_budget(model):
+    words = [word for word in WORDS if word.isalpha()]
+    found = screen_identity_rules(model, words, n=4, seed=3, budget=3 * 28 + 27)
+    assert sum(result.cost.spent for result in found.values()) == 3 * 28
+
+
 # Significance
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from cs_heads.tasks import Example, Task, confirming_side, control_side, finding_side
+from cs_heads.tasks import Example, Task, confirming_side, control_side, finding_side, search_control
 
 CHOICE = {"prompt": "The king", "choices": [" aa", " bbbb bbbb"], "answer": 1}
 
@@ -167,7 +167,7 @@ def test_a_whole_task_has_no_side_yet(side):
         side(counting(50))
 
 
-def test_a_control_is_its_unseen_side_or_the_whole():
+def test_a_control_is_its_unseen_side_or_from_half_of_the_whole():
     task = counting(50)
     finding, confirming = task.split(20)
     assert control_side(finding, 5, seed=0) == control_side(confirming, 5, seed=1) == confirming.take(5)
@@ -175,7 +175,25 @@ def test_a_control_is_its_unseen_side_or_the_whole():
     assert (len(drawn), drawn.role) == (10, "whole")
     assert drawn == control_side(task, 10, seed=0) != control_side(task, 10, seed=1)
     assert drawn != task.take(10)
-    assert control_side(task, 500, seed=0) == task
+    assert len(control_side(task, 500, seed=0)) == 25
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_no_example_of_a_control_both_searches_and_judges(seed):
+    task = counting(51)
+    searched, judged = search_control(task, seed), control_side(task, 500, seed)
+    assert {*searched.examples} | {*judged.examples} == {*task.examples}
+    assert not {*searched.examples} & {*judged.examples}
+    assert (searched.role, judged.role) == ("whole", "whole")
+    finding, confirming = task.split(20)
+    assert search_control(finding, seed) == finding
+    with pytest.raises(ValueError, match="is the confirming side of a split"):
+        search_control(confirming, seed)
+
+
+def test_a_control_of_one_question_serves_both_ways():
+    task = counting(1)
+    assert search_control(task, 0) == control_side(task, 10, 0) == task
 
 
 def test_one_question_in_two_orders_stays_on_one_side():

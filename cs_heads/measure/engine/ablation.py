@@ -24,7 +24,8 @@ class Ablation:
 
     ``mean`` is over all positions of all examples. ``resample`` takes the z of one other example, drawn
     with ``seed`` and the same under every mask, at the position that lies as far from the end of the
-    prompt; its first or last position stands for those it does not have.
+    prompt; its first or last position stands for those it does not have. ``spent`` counts the
+    example-evaluations of ``prepare``.
     """
 
     def __init__(self, kind: str, answers: Sequence[int], seed: int = 0) -> None:
@@ -32,6 +33,7 @@ class Ablation:
             raise ValueError(f"ablation 'resample' needs two examples or more, the task has {len(answers)}")
         self.kind, self.answers = kind, answers
         self.partner = _derangement(len(answers), seed)
+        self.spent = 0
         self._z: dict[int, Tensor] = {}
         self._sum: dict[int, Any] = {}
 
@@ -51,6 +53,7 @@ class Ablation:
             self._keep(model, [texts[i] for i in batch], self._first[batch], fused)
 
         run_in_batches(self._length.tolist(), batch_tokens, run)
+        self.spent = len(texts)
 
     def replacement(
         self,

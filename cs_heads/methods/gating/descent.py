@@ -109,6 +109,7 @@ class Descent:
         self.objective, self.seeds, self.n_examples, self.plan, self.bar = objective, seeds, n_examples, plan, bar
         self.at = np.unique(np.linspace(0, plan.steps, _POINTS + 1).round().astype(int))
 
+    @torch.enable_grad()  # The caller may have gradients off.
     def __call__(self, logits: Gates, rates: tuple[float, float], penalties: Sequence[float]) -> Path:
         """Descend from ``logits``, the seeds' fits under the first penalty first, then those under the next.
 
