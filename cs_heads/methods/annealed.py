@@ -37,7 +37,6 @@ def annealed(
     experiment: ExperimentLike,
     *,
     control: ExperimentLike | None = None,
-    control_chance: float | None = None,
     budget: int | None = None,
     k: int = 5,
     seed: int = 0,
@@ -51,6 +50,7 @@ def annealed(
     n_decoys: int = 6,
     n_bootstraps: int = 40,
     prior: Float[np.ndarray, "layer head"] | None = None,
+    control_chance: float | None = None,
 ) -> HeadRanking:
     """Rank heads within a budget of example-evaluations, and find universal heads on the way.
 
