@@ -37,7 +37,6 @@ def annealed(
     experiment: ExperimentLike,
     *,
     control: ExperimentLike | None = None,
-    control_chance: float | None = None,
     budget: int | None = None,
     k: int = 5,
     seed: int = 0,
@@ -51,6 +50,7 @@ def annealed(
     n_decoys: int = 6,
     n_bootstraps: int = 40,
     prior: Float[np.ndarray, "layer head"] | None = None,
+    control_chance: float | None = None,
 ) -> HeadRanking:
     """Rank heads within a budget of example-evaluations, and find universal heads on the way.
 
@@ -214,7 +214,7 @@ def _standardised(prior: Float[np.ndarray, "..."] | None, shape: tuple[int, int]
     return np.asarray(_PRIOR_WEIGHT * (prior - prior.mean()).ravel() / (spread if spread > 0 else 1.0))
 
 
-def _check_k(k: int, experiment: ExperimentLike, control: ExperimentLike | None) -> int:
+def _check_k(k: Any, experiment: ExperimentLike, control: ExperimentLike | None) -> int:
     size = experiment.grid.size
     allowed = f"in 1..{size // 2}, half of the {size} heads of the grid"
     k = _count("k", k, 1, allowed)
@@ -225,7 +225,7 @@ def _check_k(k: int, experiment: ExperimentLike, control: ExperimentLike | None)
     return k
 
 
-def _count(name: str, value: int, lowest: int | None, allowed: str | None = None) -> int:
+def _count(name: str, value: Any, lowest: int | None, allowed: str | None = None) -> int:
     """The value as an int, whatever kind of integer it is; anything else is refused."""
     try:
         count = operator.index(value)
