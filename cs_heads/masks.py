@@ -94,3 +94,16 @@ def _check(grid: HeadGrid, n_masks: int, density: float) -> int:
             f"so density must be at least {1 / grid.size:.3g}"
         )
     return n_off
+
+
+def different(masks: Bool[np.ndarray, "row layer head"]) -> tuple[Bool[np.ndarray, "mask layer head"], np.ndarray]:
+    """The different masks, in the order in which they first come, and the place of each row among them.
+
+    >>> grid = HeadGrid(1, 2)
+    >>> once, place = different(explicit(grid, [["L0H1"], ["L0H0"], ["L0H1"]]))
+    >>> len(once), place.tolist()
+    (2, [0, 1, 0])
+    """
+    _, first, place = np.unique(masks.reshape(len(masks), -1), axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    return masks[first[order]], np.argsort(order)[place.ravel()]

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float
 from scipy.stats import bootstrap, permutation_test
 
 from cs_heads.heads import Head, HeadGrid, HeadLike
+from cs_heads.masks import different
 from cs_heads.measure.baseline import check_k, too_low
 from cs_heads.measure.protocol import ExperimentLike
 
@@ -168,8 +169,8 @@ def prove(
     intact = np.zeros(grid.shape, dtype=bool)
     masks = np.stack([intact, found, *_random_sets(grid, found, n_random, np.random.default_rng(seed))])
     # Random sets may repeat on a small grid, and each different mask is asked once.
-    different, place = np.unique(masks.reshape(len(masks), -1), axis=0, return_inverse=True)
-    baseline, ablated, *random = experiment(different.reshape(-1, *grid.shape))[place.ravel()]
+    once, place = different(masks)
+    baseline, ablated, *random = experiment(once)[place]
     drops = [_drop(name, chance, baseline, ablated, seed)]
     for control_name, control_chance, control in controls:
         intact_scores, ablated_scores = control(np.stack([intact, found]))
@@ -186,7 +187,7 @@ def prove(
         verdict=verdict,
         reasons=reasons,
         controls=tuple(drops[1:]),
-        spent=len(different) * len(baseline) + sum(2 * drop.n_examples for drop in drops[1:]),
+        spent=len(once) * len(baseline) + sum(2 * drop.n_examples for drop in drops[1:]),
         provenance={**origin, "n_random": n_random, "seed": seed},
     )
 

@@ -54,13 +54,13 @@ def compressed_sensing(
     _check(n_masks, design, alpha)
     off = _DESIGNS[design](experiment.grid, n_masks, density, seed)
     # Each different mask once: not every experiment remembers what it was asked.
-    different, place = np.unique(off.reshape(n_masks, -1), axis=0, return_inverse=True)
-    response = experiment(different.reshape(-1, *experiment.grid.shape)).mean(axis=1)[place.ravel()]
+    once, place = masks.different(off)
+    response = experiment(once).mean(axis=1)[place]
     ablated = off.reshape(n_masks, -1).astype(float)
     importance, r2 = _regress(ablated, response, alpha, seed)
     times_off = ablated.sum(axis=0)
     origin: dict[str, Any] = getattr(experiment, "provenance", dict)()
-    cost = Cost(forwards=len(different) * experiment.n_examples)
+    cost = Cost(forwards=len(once) * experiment.n_examples)
     return HeadRanking(
         method={"stratified": "css", "bernoulli": "csb"}[design],
         importance=importance.reshape(experiment.grid.shape),
