@@ -1,7 +1,8 @@
-"""The right answers of a task as tokens, for methods that start from a model and a task."""
+"""The right answers of a task, and pairs of prompts, as tokens: for methods that start from a model."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,9 @@ import numpy as np
 from jaxtyping import Int
 
 from cs_heads.lens import encode_example
+from cs_heads.lens.points import PatchPoint, encode_point
 from cs_heads.measure.experiment import Experiment
+from cs_heads.tasks.pairs import PromptPair
 
 
 @dataclass(frozen=True)
@@ -39,3 +42,23 @@ class Answers:
     def take(self, examples: Int[np.ndarray, " n"]) -> Answers:
         """The answers of these examples, in this order; an example may come several times."""
         return Answers(tuple(self.prompts[i] for i in examples), tuple(self.targets[i] for i in examples))
+
+
+def points_of(
+    model: Any, pairs: Sequence[PromptPair], prepend_bos: bool | None, least: int = 2
+) -> tuple[list[PatchPoint], list[PatchPoint]]:
+    """Clean and corrupted prompts as tokens; fewer than ``least``, or pairs of two kinds, raise ``ValueError``."""
+    if len(pairs) < least:
+        raise ValueError(f"pairs must hold {least} or more, got {len(pairs)}")
+    if len({(pair.instead is None, len(pair.clean_ends)) for pair in pairs}) > 1:
+        raise ValueError("pairs must all name what is said instead or none, and have the same number of places")
+    sides: tuple[list[PatchPoint], list[PatchPoint]] = ([], [])
+    for number, pair in enumerate(pairs):
+        answers = [pair.target] if pair.instead is None else [pair.target, pair.instead]
+        texts = ((pair.clean, pair.clean_ends), (pair.corrupted, pair.corrupted_ends))
+        for side, (text, ends) in zip(sides, texts, strict=True):
+            try:
+                side.append(encode_point(model.tokenizer, text, answers, ends, prepend_bos))
+            except ValueError as error:
+                raise ValueError(f"pair {number}: {error}") from error
+    return sides

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -46,13 +48,17 @@ class BudgetTooSmallError(ValueError):
         return BudgetTooSmallError(self.budget + spent, self.least + spent, f"{self.why}; the intact model: {spent:,}")
 
 
-def check_budget(budget: int | None, least: int, why: str) -> None:
-    """Raise ``BudgetTooSmallError`` where a budget is below ``least``; None is no limit.
+def check_budget(budget: int | float | None, least: int, why: str) -> None:
+    """Raise ``BudgetTooSmallError`` where a budget is below ``least``, ``ValueError`` for a fraction; None is no limit.
 
     >>> check_budget(100, least=128, why="128 heads, one example each")
     Traceback (most recent call last):
     ...
     cs_heads.measure.cost.BudgetTooSmallError: budget must be 128 or more example-evaluations (128 heads, ...), got 100
     """
-    if budget is not None and budget < least:
-        raise BudgetTooSmallError(budget, least, why)
+    if budget is None:
+        return
+    if not isinstance(budget, int | np.integer):
+        raise ValueError(f"budget must be a whole number of example-evaluations, got {budget!r}")
+    if budget < least:
+        raise BudgetTooSmallError(int(budget), least, why)

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
+from cs_heads.lens import check_model
 from cs_heads.lens.differentiate import gate_gradients
 from cs_heads.lens.patch import patch_gradients, record_z
-from cs_heads.lens.points import encode_point
-from cs_heads.measure.answers import Answers
+from cs_heads.measure.answers import Answers, points_of
 from cs_heads.measure.baseline import check_baseline
 from cs_heads.measure.cost import Cost, check_budget
 from cs_heads.measure.experiment import Experiment
@@ -84,19 +84,11 @@ def attribution_patching(
 
     In the measure of the pair: probability of its target, or nats between target and ``instead``. Two
     forwards and one backward pass a pair, whatever the number of heads (Nanda, *Attribution Patching*,
-    2023). TransformerLens's ``attribution_patch`` does the same one pair at a time.
+    2023). TransformerLens's ``attribution_patch`` does the same one pair at a time. No pairs, pairs of two kinds,
+    or something else than a TransformerLens model raise ``ValueError``.
     """
-    answers = [[pair.target] if pair.instead is None else [pair.target, pair.instead] for pair in pairs]
-    clean, corrupted = (
-        [
-            encode_point(model.tokenizer, text, answer, ends, prepend_bos)
-            for (text, ends), answer in zip(sides, answers, strict=True)
-        ]
-        for sides in (
-            [(pair.clean, pair.clean_ends) for pair in pairs],
-            [(pair.corrupted, pair.corrupted_ends) for pair in pairs],
-        )
-    )
+    check_model(model)
+    clean, corrupted = points_of(model, pairs, prepend_bos, least=1)
     source = record_z(model, clean, batch_tokens)
     return patch_gradients(model, corrupted, source, batch_tokens).double().numpy()
 

@@ -21,7 +21,8 @@ from tqdm.auto import tqdm
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.lens import check_model, describe, encode_example
 from cs_heads.lens.patch import patched_effects, record_z
-from cs_heads.lens.points import PatchPoint, encode_point
+from cs_heads.lens.points import PatchPoint
+from cs_heads.measure.answers import points_of
 from cs_heads.measure.baseline import check_baseline
 from cs_heads.measure.cost import Cost, check_budget
 from cs_heads.measure.experiment import Experiment
@@ -122,7 +123,7 @@ def mediation(
     tokenizer = experiment.model.tokenizer
     drawn = counterparts(experiment.task, len(experiment.task), seed)
     pairs = [pair for pair in drawn if _answers_differ(tokenizer, pair)][:n_pairs]
-    points = _points(experiment.model, pairs, prepend_bos)
+    points = points_of(experiment.model, pairs, prepend_bos)
     notes = check_baseline(experiment)
     found = _indirect_effects(
         experiment.model, *points, average_source=False, progress=progress, batch_tokens=batch_tokens
@@ -158,7 +159,7 @@ def indirect_effects(
     each = HeadGrid.from_model(model).size + 2
     check_budget(budget, 2 * each, f"two pairs of {each:,} runs")
     chosen = tuple(pairs if budget is None else pairs[: budget // each])
-    points = _points(model, chosen, prepend_bos)
+    points = points_of(model, chosen, prepend_bos)
     return _indirect_effects(
         model, *points, average_source=average_source, progress=progress, batch_tokens=batch_tokens
     )
@@ -197,26 +198,6 @@ def _answers_differ(tokenizer: Any, pair: PromptPair) -> bool:
     """Whether the first tokens of the two answers differ after the corrupted prompt."""
     encoded = encode_example(tokenizer, pair.corrupted, [pair.target, str(pair.instead)])
     return len({continuation[0] for continuation in encoded.continuations}) == 2
-
-
-def _points(
-    model: Any, pairs: Sequence[PromptPair], prepend_bos: bool | None
-) -> tuple[list[PatchPoint], list[PatchPoint]]:
-    """Clean and corrupted prompts as tokens."""
-    if len(pairs) < 2:
-        raise ValueError(f"pairs must hold 2 or more, got {len(pairs)}")
-    if len({(pair.instead is None, len(pair.clean_ends)) for pair in pairs}) > 1:
-        raise ValueError("pairs must all name what is said instead or none, and have the same number of places")
-    sides: tuple[list[PatchPoint], list[PatchPoint]] = ([], [])
-    for number, pair in enumerate(pairs):
-        answers = [pair.target] if pair.instead is None else [pair.target, pair.instead]
-        texts = ((pair.clean, pair.clean_ends), (pair.corrupted, pair.corrupted_ends))
-        for side, (text, ends) in zip(sides, texts, strict=True):
-            try:
-                side.append(encode_point(model.tokenizer, text, answers, ends, prepend_bos))
-            except ValueError as error:
-                raise ValueError(f"pair {number}: {error}") from error
-    return sides
 
 
 def _indirect_effects(

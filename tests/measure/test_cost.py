@@ -20,3 +20,8 @@ def test_a_refusal_names_least_and_reason_and_can_stand_beside_the_intact_run():
     beside = error.value.beside(50)
     assert (beside.budget, beside.least) == (1049, 1050)
     assert str(beside).endswith("(1,000 heads; the intact model: 50), got 1,049")
+
+
+def test_a_budget_is_a_whole_number():
+    with pytest.raises(ValueError, match=r"budget must be a whole number of example-evaluations, got 2000\.0"):
+        check_budget(2000.0, 1, "")

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -128,3 +130,13 @@ def test_a_head_that_writes_nothing_has_no_attribution(model):
     effects = attribution_patching(model, PAIRS)
     assert (effects[:, 1] == 0).all()
     assert effects[:, Head(2, 3).layer, Head(2, 3).head].any()
+
+
+def test_attribution_patching_names_what_is_wrong_with_its_pairs(model):
+    pair = replace(PAIRS[0], instead=None)
+    with pytest.raises(ValueError, match="pairs must hold 1 or more, got 0"):
+        attribution_patching(model, [])
+    with pytest.raises(ValueError, match="pairs must all name what is said instead or none"):
+        attribution_patching(model, [pair, replace(pair, instead=" sees")])
+    with pytest.raises(ValueError, match="model must be a TransformerLens"):
+        attribution_patching("gpt2", [pair])

@@ -93,13 +93,18 @@ def contrastive_gating(
     Minimises the mean over pairs of ``max(log P(forget) - log P(task), -5)``, less λ times the *sum* over
     heads of ``clip(logit gate, ±4)`` with λ = ``-strength``, after as many steps without that penalty;
     log-probabilities are means over the target's tokens. Example i of ``forget`` is the pair of example i
-    of ``task``, so both have as many. Importance is the mean gate over the seeds: what is left open is
-    what the retained variant rests on. Otherwise as ``fit_gates``; costs the intact run and
+    of ``task``, by its place: both have as many, split alike; the confirming side of a split is refused.
+    Importance is the mean gate over the seeds: what is left open is what the retained variant rests on.
+    Otherwise as ``fit_gates``; costs the intact run and
     ``4 * n_seeds * steps * batch_size`` forward and as many backward passes.
     """
     plan = Plan(n_seeds, steps, batch_size, strength)
     settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
     experiment = Experiment(model, task, **settings)
+    if forget.role == "confirming":
+        raise ValueError(
+            f"forget must not be the confirming side of a split, as {forget.name!r} is: no search may see it"
+        )
     if len(forget) != len(task):
         raise ValueError(f"forget must be a task of {len(task)} examples, the pairs of those of {task.name!r}")
     other = Experiment(experiment.model, forget, **settings)
