@@ -8,7 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import (
+    AutoModelForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+)
 
 from cs_heads import load_task
 from cs_heads.heads import HeadGrid
@@ -108,4 +117,7 @@ def folder_of(name: str) -> Path:
             if parameter.ndim > 1:
                 parameter.mul_(2)  # so that heads matter: at initialisation they hardly do
     model.save_pretrained(folder)
+    # A tokenizer of one word: the benchmark speaks in tokens, but models are loaded with one.
+    words = Tokenizer(WordLevel({"<unk>": 0}, unk_token="<unk>"))
+    PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>", eos_token="<unk>").save_pretrained(folder)
     return folder
