@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from cs_heads.analysis.proof import Confirmation, prove
@@ -33,7 +34,8 @@ def confirm(
     intact model, are what the heads are held against: any ablation does some harm. ``controls`` are
     other tasks, for specificity; of a whole task up to ``n`` examples are drawn, from the half that
     ``find_heads`` with the same ``seed`` does not search with. Costs at most ``(2 + n_random) × n``
-    example-evaluations and ``2 × n`` for each control.
+    example-evaluations and ``2 × n`` for each control; mean and resample ablation another ``n`` for each of them,
+    which they run beforehand.
 
     ``ablation``, ``progress``, ``batch_tokens`` and ``prepend_bos`` are those of ``Experiment``. The examples are those
     the task holds out, 20 at least; a task without, a head outside the grid or one named twice raises
@@ -60,7 +62,7 @@ def confirm(
     experiment = Experiment(model, sides[0], **settings)
     # Read before anything runs, so that a control that cannot be measured is refused at once.
     others = [Experiment(experiment.model, side, **settings) for side in sides[1:]]
-    return prove(
+    proof = prove(
         experiment,
         heads,
         name=experiment.task.name,
@@ -69,3 +71,5 @@ def confirm(
         n_random=n_random,
         seed=seed,
     )
+    # Their own count has what the ablation ran beforehand.
+    return replace(proof, spent=sum(each.spent for each in (experiment, *others)))
