@@ -22,7 +22,7 @@ from cs_heads.methods.annealing.search import Control, Purse, Search
 from cs_heads.ranking import HeadRanking
 
 # A head that takes this share of the score above chance by itself may be universal, where no control can tell.
-_COLLAPSE = 0.6
+_COLLAPSE = 0.5
 # Points of score, of all examples, that a claimed head takes beyond the decoys.
 _BEYOND = 0.02
 # What a standardised prior counts beside z.
