@@ -135,7 +135,7 @@ def annealed(
     settings |= {"max_density": max_density, "n_finalists": search.n_finalists, "n_decoys": n_decoys}
     settings |= {"n_bootstraps": n_bootstraps, "prior": prior is not None, "chance": chance}
     settings |= {"control_chance": control_chance}
-    found = {"n_right": len(right), "n_rows": len(search.rows), "heads_off": search.heads_off}
+    found = {"n_right": len(right), "n_used": len(used), "n_rows": len(search.rows), "heads_off": search.heads_off}
     checks = {str(grid.head(head)): left for head, left in (search.control.checked if search.control else {}).items()}
     described: dict[str, Any] = getattr(control, "provenance", dict)()
     checked = {"control": described.get("task"), "control_left": checks, "cost": Cost(forwards=purse.spent).to_dict()}
