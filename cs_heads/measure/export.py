@@ -33,7 +33,7 @@ def frame_of(store: Store) -> pd.DataFrame:
         "n_ablated": np.array([n_heads[number] for number in mask], dtype=int),
         "score": np.array(score, dtype=float),
         "logprob": np.array(logprob, dtype=float),
-        "text": pd.Series(text, dtype="str" if any(text) else object),
+        "text": pd.Series(text, dtype=object),
     }
     return pd.DataFrame(columns)
 

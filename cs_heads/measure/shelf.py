@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,7 +79,7 @@ class Shelf:
             self._places.setdefault(int(number), []).append(place)
         self._masks: dict[bytes, int] = {}
         self._of_call: dict[int, set[tuple[int, int]]] = {}
-        self._unsaved: list[Values] = []
+        self._waiting: list[tuple[bytes, int, Values, int]] = []
 
     def read(self, mask: bytes) -> list[tuple[int, Values]]:
         """What is stored of a mask (packed bits): places of examples, each with the values of its columns."""
@@ -117,15 +117,12 @@ class Shelf:
         chosen = np.flatnonzero(missing)
         return Call(int(number or 0), chosen, np.zeros(len(chosen), dtype=bool))
 
-    def write(self, call: Call, batch: Iterable[tuple[bytes, int, Values]]) -> None:
+    def write(self, batch: Sequence[tuple[bytes, int, Values]], call: Call | None = None) -> None:
         """Commit results: mask, place of the example, values. What another process wrote first stands.
 
         What cannot be written now, the disk being full, is written with the next batch that can.
         """
-        self._unsaved += [
-            (self._scoring, self._masks[mask], int(self._examples[place]), *values, call.number)
-            for mask, place, values in batch
-        ]
+        self._waiting += [(mask, place, values, 0 if call is None else call.number) for mask, place, values in batch]
         self.save()
 
     def end(self, call: Call) -> None:
@@ -135,16 +132,21 @@ class Shelf:
 
     def save(self) -> None:
         """Write what could not be written before; nothing where all is."""
-        if not self._unsaved:
+        if not self._waiting:
             return
-        marks = ", ".join("?" * len(self._unsaved[0]))
+        self._add([mask for mask, *_ in self._waiting])
+        rows = [
+            (self._scoring, self._masks[mask], int(self._examples[place]), *values, call)
+            for mask, place, values, call in self._waiting
+        ]
+        marks = ", ".join("?" * len(rows[0]))
         with self.store.transaction() as connection:
             connection.executemany(
                 f"INSERT OR IGNORE INTO results (scoring, mask, example, {self.columns.listed}, call) VALUES ({marks})",
-                self._unsaved,
+                rows,
             )
             self.store.stamp(connection)
-        self._unsaved = []
+        self._waiting = []
 
     def _number(self, mask: bytes) -> int | None:
         if mask not in self._masks:
