@@ -57,9 +57,9 @@ def _category(numbers: tuple[int, ...], texts: dict[int, str]) -> pd.Categorical
 def _heads(store: Store) -> tuple[dict[int, str], dict[int, int]]:
     """By mask, the heads off in words and their number."""
     grid: HeadGrid = store.grid
-    names = np.array([str(head) for head in grid], dtype=object)
+    names = [str(head) for head in grid]
     heads, n_heads = {}, {}
     for number, packed in store.query("SELECT id, bits FROM masks"):
         off = np.unpackbits(np.frombuffer(packed, dtype=np.uint8), count=grid.size).astype(bool)
-        heads[number], n_heads[number] = " ".join(names[off]), int(off.sum())
+        heads[number], n_heads[number] = " ".join(names[index] for index in np.flatnonzero(off)), int(off.sum())
     return heads, n_heads

@@ -29,6 +29,9 @@ FIELDS: dict[str, Kind] = {
     "kind": "identity",
     "examples": "identity",
     "length_normalised": "identity",
+    "scorer": "identity",
+    "max_new_tokens": "identity",
+    "stop": "identity",
     "name": "runtime",
     "role": "design",
     "held_out": "design",
@@ -36,6 +39,7 @@ FIELDS: dict[str, Kind] = {
     "prompt": "identity",
     "continuations": "identity",
     "answer": "identity",
+    "reference": "identity",
     # load_model
     "name_or_path": "identity",
     "dtype": "identity",
@@ -85,15 +89,15 @@ def study_of(model: Any, ablation: str, prepend_bos: bool | None) -> dict[str, A
     }
 
 
-def scoring_of(task: Task, ablation: str, keys: Sequence[str]) -> dict[str, Any]:
-    """How the examples of a task are scored, JSON-ready.
+def scoring_of(task: Task, what: str, ablation: str, keys: Sequence[str]) -> dict[str, Any]:
+    """How the examples of a task are measured, JSON-ready; ``what`` is ``"score"``, ``"logprob"`` or ``"text"``.
 
-    What mean and resample ablation put in a head's place comes from all the task's examples: they are
-    part of it, by their ``keys``.
+    A text does not depend on its scorer. What mean and resample ablation put in a head's place comes from all
+    the task's examples: they are part of it, by their ``keys``.
     """
     return {
-        "kind": task.kind,
-        "length_normalised": task.length_normalised,
+        "what": what,
+        **(task.scoring if what == "score" else {}),
         **({} if ablation == "zero" else {"replacement": _hash([ablation, *keys])}),
     }
 

@@ -59,6 +59,7 @@ class Shelf:
         task: str,
         examples: Sequence[str],
         prompts: Sequence[str],
+        *,
         columns: Columns = SCORES,
     ) -> None:
         self.store, self.columns = store, columns

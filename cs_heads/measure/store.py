@@ -77,12 +77,13 @@ class Store:
     ``Experiment``, ``find_heads``, ``confirm`` and ``compare`` take its path as ``store=``: every batch is committed as
     it is measured, what is in the file is not measured again, and a call that was cut short goes on where it stopped.
     Tasks, methods and calls share a file. Another model, dtype or ablation is refused; it needs a file of its own.
+    Hooks of your own on the model are not seen: give what is measured under them another file.
 
     ``Store.open`` reads a file: ``to_frame``, ``to_parquet``, ``contents``. A file may be used by several
     processes of one machine at once; write-ahead logging is not safe on a network file system (NFS, SMB), so
-    keep the file on a local disk and copy it. Beside a file in use, or one whose process was killed, lie a ``-wal`` and a
-    ``-shm`` file that belong to it. Survives the death of its process at any moment; a machine that loses power may
-    lose the last seconds, and no more.
+    keep the file on a local disk and copy it. Beside a file in use, or one whose process was killed, lie a ``-wal``
+    and a ``-shm`` file that belong to it. Survives the death of its process at any moment; a machine that loses
+    power may lose the last seconds, and no more.
     """
 
     def __init__(self, path: str | Path, connection: sqlite3.Connection) -> None:
@@ -178,10 +179,10 @@ class Store:
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """Every result: task, scoring, example, the heads ablated, score, logprob and text, as far as each was measured.
+        """Every result: task, scoring, example, prompt, the heads ablated, score, logprob and text, as far as measured.
 
-        ``example`` is a hash of its tokens and answer, ``scoring`` says in JSON how it was scored; NaN and None stand for
-        what was not measured. Repeated texts are categories, so a million rows take little memory.
+        ``example`` is a hash of its tokens and answer, ``scoring`` says in JSON how it was measured; NaN and None
+        stand for what was not. Repeated texts are categories, so a million rows take little memory.
         """
         from cs_heads.measure.export import frame_of
 

@@ -124,7 +124,7 @@ class Forwards:
         ``MemoryError``.
         """
         self._fused = self.fused()
-        yield from self._descend(rows, None, residuals, layer, keep_all, needed)
+        yield from self._descend(rows, None, residuals, layer, keep_all=keep_all, needed=needed)
 
     def _descend(
         self,
@@ -132,6 +132,7 @@ class Forwards:
         stored: KeyValues | None,
         residuals: Residuals | None,
         layer: int | None,
+        *,
         keep_all: bool,
         needed: Needed,
     ) -> Iterator[Done]:
@@ -155,7 +156,9 @@ class Forwards:
                             for i, row in enumerate(batch)
                             for child in row.children
                         ]
-                        yield from self._descend(further, ran.stored, residuals, layer, keep_all, needed)
+                        yield from self._descend(
+                            further, ran.stored, residuals, layer, keep_all=keep_all, needed=needed
+                        )
                 except (RuntimeError, MemoryError) as error:
                     if not is_out_of_memory(error):
                         raise
