@@ -222,9 +222,8 @@ class Experiment:
             return None
         scoring = scoring_of(self.task, what, self.ablation, self._keys) | settings
         prompts = [example.prompt for example in self.task.examples]
-        return Shelf(
-            self.store, scoring, self.task.name, self._keys, prompts, columns=TEXTS if what == "text" else SCORES
-        )
+        columns = TEXTS if what == "text" else SCORES
+        return Shelf(self.store, scoring, self.task.name, self._keys, prompts, columns=columns)
 
     def _measure(
         self,

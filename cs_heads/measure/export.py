@@ -39,9 +39,9 @@ def frame_of(store: Store) -> pd.DataFrame:
 
 
 def write_parquet(store: Store, path: Path) -> None:
-    """Every result of a store as a Parquet file; without pyarrow ``ImportError`` is raised."""
+    """Every result of a store as a Parquet file; without pyarrow ``ValueError`` is raised."""
     if find_spec("pyarrow") is None:
-        raise ImportError("Parquet files need pyarrow: pip install 'cs-heads[parquet]'")
+        raise ValueError("Parquet files need pyarrow: pip install 'cs-heads[parquet]'")
     frame_of(store).to_parquet(path, engine="pyarrow", index=False)
 
 
@@ -61,5 +61,5 @@ def _heads(store: Store) -> tuple[dict[int, str], dict[int, int]]:
     heads, n_heads = {}, {}
     for number, packed in store.query("SELECT id, bits FROM masks"):
         off = np.unpackbits(np.frombuffer(packed, dtype=np.uint8), count=grid.size).astype(bool)
-        heads[number], n_heads[number] = " ".join(names[index] for index in np.flatnonzero(off)), int(off.sum())
+        heads[number], n_heads[number] = " ".join(names[int(i)] for i in np.flatnonzero(off)), int(off.sum())
     return heads, n_heads

@@ -137,6 +137,7 @@ class Forwards:
         needed: Needed,
     ) -> Iterator[Done]:
         """The longest go first: like lengths share a batch, and what is most likely not to fit is tried first."""
+        options: dict[str, Any] = {"keep_all": keep_all, "needed": needed}
         for inner in (False, True):
             chosen = [row for row in rows if bool(row.piece.children) == inner]
             order = sorted(chosen, key=lambda row: (-len(row.piece.tokens), -row.piece.start))
@@ -156,9 +157,7 @@ class Forwards:
                             for i, row in enumerate(batch)
                             for child in row.children
                         ]
-                        yield from self._descend(
-                            further, ran.stored, residuals, layer, keep_all=keep_all, needed=needed
-                        )
+                        yield from self._descend(further, ran.stored, residuals, layer, **options)
                 except (RuntimeError, MemoryError) as error:
                     if not is_out_of_memory(error):
                         raise
