@@ -49,9 +49,9 @@ def _category(numbers: tuple[int, ...], texts: dict[int, str]) -> pd.Categorical
     """A text a row, by its number, each kept once."""
     import pandas as pd
 
-    different = pd.Index(dict.fromkeys(texts.values()), dtype=object)
-    code = {number: different.get_loc(text) for number, text in texts.items()}
-    return pd.Categorical.from_codes([code[number] for number in numbers], categories=different)
+    place = {text: i for i, text in enumerate(dict.fromkeys(texts.values()))}
+    code = {number: place[text] for number, text in texts.items()}
+    return pd.Categorical.from_codes([code[number] for number in numbers], categories=pd.Index(place, dtype=object))
 
 
 def _heads(store: Store) -> tuple[dict[int, str], dict[int, int]]:

@@ -27,7 +27,8 @@ class Method:
     ``run`` takes an experiment, and ``seed=`` and ``budget=``; or a model and the finding side of a task,
     and also ``progress=``, ``batch_tokens=`` and ``prepend_bos=``, as ``starts_from`` says. A method of the second kind
     runs the intact model by itself, and counts it; one of the first does where ``measures_intact`` says so. A
-    method with ``k=`` is told how many heads are wanted, one with ``control=`` is given another task, one with ``store=`` a store.
+    method with ``k=`` is told how many heads are wanted, one with ``control=`` is given another task, one with
+    ``store=`` the store.
     """
 
     run: Callable[..., HeadRanking]
