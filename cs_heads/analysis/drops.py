@@ -261,17 +261,22 @@ def measure_drops(
         for row, found in enumerate(heads, start=1):
             parts = [(each[0], each[row]) for each in scores]
             drops[found][column.name] = task_drop(column.name, column.chance, parts, seed)
-    origin: Callable[[], dict[str, Any]] = getattr(columns[0].parts[0], "provenance", dict)
+    origin = _provenance(columns[0].parts[0])
     return TaskDrops(
         heads={found: tuple(grid.resolve(head) for head in named) for found, named in heads.items()},
         drops=drops,
         roles={column.name: column.role for column in columns},
         own=dict(own),
         spent=spent,
-        provenance={**origin(), "tasks": {c.name: _tasks(c) for c in columns}, "seed": seed},
+        provenance={
+            **origin,
+            "tasks": {column.name: [_provenance(part).get("task") for part in column.parts] for column in columns},
+            "seed": seed,
+        },
     )
 
 
-def _tasks(column: Column) -> list[Any]:
-    """What each part of a column says of its task; None for one that says nothing."""
-    return [getattr(part, "provenance", dict)().get("task") for part in column.parts]
+def _provenance(experiment: ExperimentLike) -> dict[str, Any]:
+    """What an experiment says of its origin; nothing where it does not say."""
+    said: Callable[[], dict[str, Any]] = getattr(experiment, "provenance", dict)
+    return said()

@@ -123,8 +123,8 @@ def text_failures(
     *,
     k: int = 5,
     n: int = 50,
-    max_new_tokens: int = 64,
-    stop: Sequence[str] = (),
+    max_new_tokens: int | None = None,
+    stop: Sequence[str] | None = None,
     ablation: str = "zero",
     progress: bool | None = None,
     batch_tokens: int | None = None,
@@ -136,14 +136,14 @@ def text_failures(
     one written most often, where it is written twice or more) and ``changed`` (not what the intact model writes).
     Measures: distinct-1, distinct-2 and words a text. ``heads`` are as in ``specificity``; a set is a universal head,
     say, or the top five.
-    Costs ``n × (1 + sets)`` example-evaluations of up to ``max_new_tokens`` tokens each. Refuses what
-    ``Experiment.generate`` does, fewer than 20 unseen examples among it.
+    Costs ``n × (1 + sets)`` example-evaluations of up to ``max_new_tokens`` tokens each,
+    by default as ``Experiment.generate`` has it, which also says what is refused.
     """
     experiment, named = _start(
         model, task, heads, k=k, n=n, settings=settings_of(ablation, progress, batch_tokens, prepend_bos)
     )
     masks = explicit(experiment.grid, [[], *named.values()])
-    written = experiment.generate(masks, max_new_tokens=max_new_tokens, stop=list(stop))
+    written = experiment.generate(masks, max_new_tokens=max_new_tokens, stop=stop)
     texts = {found: tuple(map(str, row)) for found, row in zip((INTACT, *named), written, strict=True)}
     modes, measures = {}, {}
     for found, row in texts.items():
@@ -165,7 +165,11 @@ def text_failures(
         measures=measures,
         spent=masks.shape[0] * experiment.n_examples + experiment.preparation,
         texts=texts,
-        provenance={**experiment.provenance(), "max_new_tokens": max_new_tokens, "stop": list(stop)},
+        provenance={
+            **experiment.provenance(),
+            "max_new_tokens": max_new_tokens,
+            "stop": None if stop is None else list(stop),
+        },
     )
 
 
@@ -193,12 +197,12 @@ def choice_failures(
         raise ValueError(f"task must be a choice task, {task.name!r} is a {task.kind} task")
     settings = settings_of(ablation, progress, batch_tokens, prepend_bos)
     whole, named = _start(model, task, heads, k=k, n=n, settings=settings)
-    experiment, logprobs = _choice_logprobs(whole, explicit(whole.grid, [[], *named.values()]), settings)
+    experiment, logprobs, greedy = _each_choice(whole, explicit(whole.grid, [[], *named.values()]), settings)
     unseen = whole.task
     masses = np.array([[np.logaddexp.reduce(choices) for choices in row] for row in logprobs])
     modes, measures = {}, {}
-    for found, row, mass in zip((INTACT, *named), logprobs, masses, strict=True):
-        scores = np.array([unseen.score(i, choices, [False] * len(choices)) for i, choices in enumerate(row)])
+    for found, row, said, mass in zip((INTACT, *named), logprobs, greedy, masses, strict=True):
+        scores = np.array([unseen.score(i, row[i], said[i].astype(bool).tolist()) for i in range(len(row))])
         picked = [_pick(unseen, i, choices) for i, choices in enumerate(row)]
         modes[found] = {
             "wrong": Share(int((scores == 0).sum()), len(row)),
@@ -235,20 +239,24 @@ def _start(
     return experiment, {name: heads_of(experiment.grid, each, k) for name, each in found.items()}
 
 
-def _choice_logprobs(
+Choices = list[list[Float[np.ndarray, "_"]]]
+"""A number for each choice, by mask and example."""
+
+
+def _each_choice(
     whole: Experiment, masks: Bool[np.ndarray, "row layer head"], settings: dict[str, Any]
-) -> tuple[Experiment, list[list[Float[np.ndarray, "_"]]]]:
-    """Summed log-probability of every choice of every example by mask: each choice is an example of its own."""
+) -> tuple[Experiment, Choices, Choices]:
+    """Summed log-probability of every choice, and whether it would be said: each choice is an example of its own."""
     from cs_heads.measure.answers import Answers
     from cs_heads.measure.experiment import Experiment
 
     each = tuple(Example(e.prompt, (choice,)) for e in whole.task.examples for choice in e.continuations)
-    single = replace(whole.task, kind="completion", examples=each, length_normalised=False)
+    single = replace(whole.task, kind="completion", examples=each, length_normalised=False, scorer=None)
     experiment = Experiment(whole.model, single, **settings)
     lengths = np.array([len(target) for target in Answers.of(experiment).targets])
-    summed = experiment.logprob(masks) * lengths
     ends = np.cumsum([len(e.continuations) for e in whole.task.examples])[:-1]
-    return experiment, [np.split(row, ends) for row in summed]
+    summed = experiment.logprob(masks) * lengths
+    return experiment, [np.split(row, ends) for row in summed], [np.split(row, ends) for row in experiment(masks)]
 
 
 def _pick(task: Task, example: int, logprobs: Float[np.ndarray, " choice"]) -> int:

@@ -59,7 +59,7 @@ class Overlap:
         import pandas as pd
 
         frame = pd.DataFrame([vars(pair) for pair in self.pairs])
-        return frame if self.n_groups else frame[[c for c in frame if "groups" not in c]]
+        return frame if self.n_groups else frame[[c for c in frame if "groups" not in str(c)]]
 
     def matrix(self, value: str = "heads") -> pd.DataFrame:
         """A property of each pair as a symmetric table; the diagonal is the number of heads (or NaN for p and q)."""
@@ -168,7 +168,8 @@ def _strata(
 
 def _groups(masks: Bool[np.ndarray, "draw layer head"], size: int) -> Bool[np.ndarray, "draw layer group"]:
     """Which groups of heads hold one of a set, or more."""
-    return masks.reshape(*masks.shape[:2], -1, size).any(axis=3)
+    held: Bool[np.ndarray, "draw layer group"] = masks.reshape(*masks.shape[:2], -1, size).max(axis=3)
+    return held
 
 
 def _with_groups(
