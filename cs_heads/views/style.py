@@ -25,7 +25,7 @@ SMALL = 7.0
 """Points of the smallest letters: what is still read in print."""
 FORMATS = ("png", "svg", "pdf")
 
-# Okabe and Ito, "Color Universal Design" (2008): told apart with any kind of colour vision. Yellow is too light on white.
+# Okabe and Ito, "Color Universal Design" (2008), for any kind of colour vision; yellow is too light on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 MARKERS = "osD^vP*X<>"
 LINES = ("-", "--", "-.", ":")
@@ -34,9 +34,9 @@ RANDOM = "0.45"
 IMPORTANCE_MAP = "PuOr_r"
 """Orange facilitates, purple interferes, white does nothing: unlike red and green, seen by everyone."""
 ROLES = {"facilitation": ("#009E73", "P"), "interference": ("#D55E00", "X"), "irrelevance": ("0.55", ".")}
-"""Colour and marker of each role of causal head gating: green and red as in the paper, of unlike lightness and shape."""
+"""Colour and marker of each role of causal head gating: green and red as in the paper, unlike in lightness too."""
 
-STYLE: dict[str, Any] = {
+STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same letters on every machine
     "font.size": 8,
     "axes.titlesize": 8,
