@@ -9,7 +9,17 @@ import numpy as np
 
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.ranking import HeadRanking
-from cs_heads.views.style import COLUMN, IMPORTANCE_MAP, SMALL, head_look, new_axes, new_figure, save_picture, styled
+from cs_heads.views.style import (
+    COLUMN,
+    IMPORTANCE_MAP,
+    SMALL,
+    head_look,
+    new_axes,
+    new_figure,
+    save_picture,
+    styled,
+    written,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -173,7 +183,7 @@ def _draw_key(ax: Axes, ranking: HeadRanking, top: list[Head], *, alone: bool) -
 def _title(ranking: HeadRanking, verdict: str | None) -> str:
     task = ranking.provenance.get("task", {}).get("name")
     title = ranking.method if task is None else f"{task} ({ranking.method})"
-    return title if verdict is None else f"{title}: {verdict}"
+    return written(title if verdict is None else f"{title}: {verdict}")
 
 
 def _size(grid: HeadGrid, k: int) -> tuple[float, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -104,6 +104,24 @@ def styled(draw: Callable[P, R]) -> Callable[P, R]:
             return draw(*args, **kwargs)
 
     return drawing
+
+
+def written(text: str) -> str:
+    r"""A user's text as matplotlib writes it: dollars are no mathematics, and what the font lacks is a box.
+
+    >>> written("costs $5 and $6")
+    'costs \\$5 and \\$6'
+    """
+    has = _characters()
+    kept = "".join(letter if ord(letter) in has else "\N{REPLACEMENT CHARACTER}" for letter in text)
+    return kept.replace("$", r"\$")
+
+
+@cache
+def _characters() -> frozenset[int]:
+    from matplotlib.font_manager import findfont, get_font
+
+    return frozenset(get_font(findfont(STYLE["font.family"])).get_charmap())
 
 
 @styled
