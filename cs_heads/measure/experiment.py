@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from cs_heads.heads import HeadGrid
-from cs_heads.lens import EncodedExample, describe, encode_example, load_model
-from cs_heads.lens.model import context_length
-from cs_heads.lens.tokens import encode_prompt
+from cs_heads.lens import describe, load_model
 from cs_heads.masks import check_masks
 from cs_heads.measure.engine import Engine
 from cs_heads.measure.engine.ablation import KINDS, Ablation
 from cs_heads.measure.engine.texts import Texts
-from cs_heads.measure.results import Results
+from cs_heads.measure.identity import keys_of, scoring_of, study_of
+from cs_heads.measure.inputs import check_examples, encode_prompts, encode_task
+from cs_heads.measure.results import Measurement, Results, Run
+from cs_heads.measure.shelf import SCORES, TEXTS, Shelf
+from cs_heads.measure.store import Store
 from cs_heads.tasks import Task
 
 if TYPE_CHECKING:
@@ -31,7 +33,12 @@ class Experiment:
     ``model`` is your own TransformerLens model, or a name that ``load_model`` takes. Many (mask,
     example) pairs share one forward, each row with its own mask. What has been measured is kept:
     asking again costs nothing, and an exception loses the batch in flight alone. ``spent`` counts
-    the example-evaluations that were run, ``preparation`` among them.
+    the different example-evaluations asked for, ``preparation`` among them.
+
+    ``store`` is a file (or an open ``Store``) that results are written to as they come and read from before anything is
+    run: the same call in a new process goes on where the last one stopped, bit for bit on the same machine, and a wider
+    one measures what is new. ``spent`` counts what came from it as if it had been run, so that a call that goes on
+    ends with the numbers of one that was never interrupted; ``ran`` counts what the model ran here.
 
     ``ablation`` says what an ablated head's z becomes: ``"zero"``; ``"mean"``, its mean over the positions
     of the task's examples; ``"resample"``, its z on another example. ``batch_tokens`` is the number of tokens
@@ -49,6 +56,7 @@ class Experiment:
         batch_tokens: int | None = None,
         prepend_bos: bool | None = None,
         progress: bool | None = None,
+        store: str | Path | Store | None = None,
     ) -> None:
         if not isinstance(task, Task):
             raise ValueError(f"task must be a cs_heads.Task (see load_task), got {type(task).__name__}")
@@ -60,17 +68,23 @@ class Experiment:
         self.task = task
         self.ablation = ablation
         self.progress = progress
-        self._spent = 0
         self._prepend_bos = prepend_bos
         answers = [example.answer for example in task.examples]
         self._engine = Engine(
             self.model,
-            _encode(self.model, task, prepend_bos),
+            encode_task(self.model, task, prepend_bos),
             batch_tokens,
             None if ablation == "zero" else Ablation(ablation, answers),
         )
+        self.store = self._opened(store)
+        self._keys = [] if self.store is None else keys_of(task, self._engine.examples)
         self._results = Results(self.grid, self.n_examples)
+        self._scores = Measurement(self._results, 0, self._shelf("score"))
+        # Text and log-probability of a generation task are runs of their own.
+        self._logprobs = Measurement(self._results, 1, self._shelf("logprob")) if self._writes else self._scores
         self._texts: dict[tuple[int, tuple[str, ...]], Texts] = {}
+        if task.max_new_tokens is not None:
+            self._texts_of(task.max_new_tokens, task.stop)
 
     @property
     def grid(self) -> HeadGrid:
@@ -89,8 +103,15 @@ class Experiment:
 
     @property
     def spent(self) -> int:
-        """Example-evaluations that were run."""
-        return self._spent + (0 if self._engine.ablation is None else self._engine.ablation.spent)
+        """Different example-evaluations asked for, wherever they came from, and the preparation they need."""
+        spent = self._logprobs.taken + sum(len(texts.used) for texts in self._texts.values())
+        return spent + (self.preparation if spent else 0)
+
+    @property
+    def ran(self) -> int:
+        """Example-evaluations that the model ran here: ``spent`` less what the store had."""
+        prepared = 0 if self._engine.ablation is None else self._engine.ablation.spent
+        return self._logprobs.ran + sum(texts.generated for texts in self._texts.values()) + prepared
 
     def __call__(
         self, masks: Bool[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None = None
@@ -101,51 +122,47 @@ class Experiment:
         own example indices, None for all of them. Masks of another grid or indices outside the task
         raise ``ValueError`` before the model runs.
         """
-        return self._measure(masks, examples)[..., 0]
+        run = self._by_texts if self._writes else self._by_logprobs
+        return self._measure(self._scores, run, masks, examples)[..., 0]
 
     def logprob(
         self, masks: Bool[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None = None
     ) -> Float[np.ndarray, "row k"]:
-        """Mean log-probability of the target (nats per token) where ``__call__`` gives the score."""
-        return self._measure(masks, examples)[..., 1]
+        """Mean log-probability of the target (nats per token) where ``__call__`` gives the score.
+
+        On a generation task it is that of the target as given, and runs by itself; examples without a target raise
+        ``ValueError``.
+        """
+        for example in self.task.examples if self._writes else ():
+            _ = example.target
+        return self._measure(self._logprobs, self._by_logprobs, masks, examples)[..., 1]
 
     def generate(
         self,
         masks: Bool[np.ndarray, "..."],
         examples: Int[np.ndarray, "row k"] | None = None,
         *,
-        max_new_tokens: int = 64,
-        stop: Sequence[str] = (),
+        max_new_tokens: int | None = None,
+        stop: Sequence[str] | None = None,
     ) -> np.ndarray:
         """What the model says after the prompt of each row's examples, with the row's heads off: texts ``[row, k]``.
 
         Greedy decoding, in float32 token for token that of each mask and example by itself, up to an end token,
-        to the first of the strings ``stop`` (left out), or to ``max_new_tokens``. ``masks`` and ``examples`` are as
-        for scores; a text counts one example-evaluation in ``spent``. ``ValueError`` is raised where a prompt
-        with so many more tokens does not fit into the model's context.
+        to the first of the strings ``stop`` (left out), or to ``max_new_tokens``; by default those of a generation
+        task, else no string and 64 tokens. ``masks`` and ``examples`` are as for scores; a text counts one
+        example-evaluation in ``spent``. ``ValueError`` is raised where a prompt with so many more tokens does not
+        fit into the model's context.
         """
         masks = check_masks(self.grid, masks)
-        examples = self._check_examples(len(masks), examples)
+        examples = check_examples(self.n_examples, len(masks), examples)
+        if max_new_tokens is None:
+            max_new_tokens = self.task.max_new_tokens or 64
+        stop = self.task.stop if stop is None else stop
         if max_new_tokens < 1:
             raise ValueError(f"max_new_tokens must be 1 or more, got {max_new_tokens}")
         if isinstance(stop, str) or "" in stop:
             raise ValueError(f"stop must be a list of texts, none empty, got {stop!r}")
-        key = (max_new_tokens, tuple(stop))
-        if key not in self._texts:
-            prompts = [encode_prompt(self.model.tokenizer, e.prompt, self._prepend_bos) for e in self.task.examples]
-            limit, longest = context_length(self.model), max(map(len, prompts))
-            if limit is not None and longest + max_new_tokens > limit:
-                raise ValueError(
-                    f"max_new_tokens must be {max(0, limit - longest)} or fewer: the longest prompt has {longest} "
-                    f"tokens and the model's context {limit}; got {max_new_tokens}"
-                )
-            self._texts[key] = Texts(self._engine, prompts, max_new_tokens, stop, self.progress)
-        texts = self._texts[key]
-        before = texts.generated
-        try:
-            return texts(masks, examples)
-        finally:
-            self._spent += texts.generated - before
+        return self._texts_of(max_new_tokens, tuple(stop))(masks, examples)
 
     def baseline(self) -> Float[np.ndarray, " example"]:
         """Score of each example with no head ablated, from the same code path."""
@@ -158,7 +175,7 @@ class Experiment:
         records = []
         for mask, measured in self._results:
             heads = " ".join(str(self.grid.head(int(index))) for index in np.flatnonzero(mask))
-            for example in np.flatnonzero(~np.isnan(measured[:, 0])):
+            for example in np.flatnonzero(~np.isnan(measured).all(axis=1)):
                 records.append((heads, int(mask.sum()), int(example), *measured[example]))
         return pd.DataFrame(records, columns=["ablated", "n_ablated", "example", "score", "logprob"])
 
@@ -168,7 +185,7 @@ class Experiment:
             "model": describe(self.model),
             "task": {
                 "name": self.task.name,
-                "kind": self.task.kind,
+                **self.task.scoring,
                 "role": self.task.role,
                 "n_examples": self.n_examples,
                 "identity": self.task.identity,
@@ -178,70 +195,77 @@ class Experiment:
             "cs_heads": version("cs-heads"),
         }
 
+    def _texts_of(self, max_new_tokens: int, stop: tuple[str, ...]) -> Texts:
+        key = (max_new_tokens, stop)
+        if key not in self._texts:
+            prompts = encode_prompts(self.model, self.task, self._prepend_bos, max_new_tokens)
+            shelf = self._shelf("text", max_new_tokens=max_new_tokens, stop=list(stop))
+            self._texts[key] = Texts(self._engine, prompts, max_new_tokens, stop, self.progress, shelf=shelf)
+        return self._texts[key]
+
+    @property
+    def _writes(self) -> bool:
+        """Whether the model writes what is scored."""
+        return self.task.kind == "generation"
+
+    def _opened(self, store: str | Path | Store | None) -> Store | None:
+        if store is None:
+            return None
+        study = study_of(self.model, self.ablation, self._prepend_bos)
+        if isinstance(store, Store):
+            store.check(study)
+            return store
+        return Store.for_study(store, study)
+
+    def _shelf(self, what: str, **settings: Any) -> Shelf | None:
+        if self.store is None:
+            return None
+        scoring = scoring_of(self.task, what, self.ablation, self._keys) | settings
+        prompts = [example.prompt for example in self.task.examples]
+        columns = TEXTS if what == "text" else SCORES
+        return Shelf(self.store, scoring, self.task.name, self._keys, prompts, columns=columns)
+
     def _measure(
-        self, masks: Bool[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None
+        self,
+        measurement: Measurement,
+        run: Run,
+        masks: Bool[np.ndarray, "..."],
+        examples: Int[np.ndarray, "row k"] | None,
     ) -> Float[np.ndarray, "row k 2"]:
         masks = check_masks(self.grid, masks)
-        examples = self._check_examples(len(masks), examples)
-        entries = [self._results.of(mask) for mask in masks]
-        missing = {
-            (id(entry), int(example)): (row, int(example))
-            for row, entry in enumerate(entries)
-            for example in examples[row][np.isnan(entry[examples[row], 0])]
-        }
-        if missing:
-            rows, wanted = np.array(list(missing.values())).T
-            for batch in self._engine.run(masks[rows], wanted, self.progress):
-                for pair, logprobs, greedy in batch:
-                    entries[rows[pair]][wanted[pair]] = self._result(int(wanted[pair]), logprobs, greedy)
-                self._spent += len(batch)
-        return np.stack([entry[chosen] for entry, chosen in zip(entries, examples, strict=True)])
+        examples = check_examples(self.n_examples, len(masks), examples)
+        measured = measurement(masks, examples, run)
+        if measurement is not self._logprobs and self.task.max_new_tokens is not None:
+            # Scores that the store had stand for texts.
+            self._texts_of(self.task.max_new_tokens, self.task.stop).use(masks, examples)
+        return measured
+
+    def _by_logprobs(
+        self,
+        masks: Bool[np.ndarray, "pair layer head"],
+        examples: Int[np.ndarray, " pair"],
+        known: Bool[np.ndarray, " pair"],
+    ) -> Iterator[list[tuple[int, Float[np.ndarray, " 2"]]]]:
+        for batch in self._engine.run(masks, examples, self.progress, known):
+            yield [(pair, self._result(int(examples[pair]), logprobs, greedy)) for pair, logprobs, greedy in batch]
+
+    def _by_texts(
+        self,
+        masks: Bool[np.ndarray, "pair layer head"],
+        examples: Int[np.ndarray, " pair"],
+        known: Bool[np.ndarray, " pair"],
+    ) -> Iterator[list[tuple[int, Float[np.ndarray, " 2"]]]]:
+        assert self.task.max_new_tokens is not None
+        texts = self._texts_of(self.task.max_new_tokens, self.task.stop)
+        left = np.flatnonzero(~known)
+        for batch in texts.run(masks[left], examples[left]):
+            pairs = [int(left[pair]) for pair, _ in batch]
+            scores = self.task.score_texts([int(examples[pair]) for pair in pairs], [text for _, text in batch])
+            yield [(pair, np.array([score, np.nan])) for pair, score in zip(pairs, scores, strict=True)]
 
     def _result(
         self, example: int, logprobs: Float[np.ndarray, " continuation"], greedy: Bool[np.ndarray, " continuation"]
-    ) -> tuple[float, float]:
+    ) -> Float[np.ndarray, " 2"]:
         answer = self.task.examples[example].answer
-        n_tokens = len(self._engine.examples[example].continuations[answer])
-        return self.task.score(example, logprobs, greedy.tolist()), logprobs[answer] / n_tokens
-
-    def _check_examples(self, n_rows: int, examples: Int[np.ndarray, "row k"] | None) -> Int[np.ndarray, "row k"]:
-        if not n_rows:
-            raise ValueError("masks must hold at least one row")
-        if examples is None:
-            return np.tile(np.arange(self.n_examples), (n_rows, 1))
-        examples = np.asarray(examples)
-        if examples.ndim != 2 or len(examples) != n_rows or not np.issubdtype(examples.dtype, np.integer):
-            raise ValueError(
-                f"examples must be integers [row, k] with {n_rows} rows, got {examples.dtype} {examples.shape}"
-            )
-        if examples.size and not (examples.min() >= 0 and examples.max() < self.n_examples):
-            raise ValueError(f"examples must be in 0..{self.n_examples - 1}, got {examples.min()}..{examples.max()}")
-        return examples
-
-
-def _encode(model: Any, task: Task, prepend_bos: bool | None) -> list[EncodedExample]:
-    if getattr(model, "tokenizer", None) is None:
-        raise ValueError("model has no tokenizer: give it one (model.tokenizer), tasks are texts")
-    encoded = []
-    limit = context_length(model)
-    for index, example in enumerate(task.examples):
-        # The prompt too: the side of a split has other numbers than its file.
-        place = f"task {task.name!r}, example {index} ({example.prompt[:40]!r})"
-        try:
-            tokens = encode_example(model.tokenizer, example.prompt, example.continuations, prepend_bos)
-        except ValueError as error:
-            raise ValueError(f"{place}: {error}") from error
-        if len(set(tokens.continuations)) < len(tokens.continuations):
-            raise ValueError(f"{place}: two choices are the same tokens to this tokenizer: {example.continuations}")
-        length = len(tokens.prompt) + max(map(len, tokens.continuations)) - 1
-        if limit is not None and length > limit:
-            raise ValueError(f"{place}: {length} tokens do not fit into the model's context of {limit}")
-        encoded.append(tokens)
-    merged = sum(tokens.merged for tokens in encoded)
-    if merged:
-        warnings.warn(
-            f"task {task.name!r}: in {merged} of {len(encoded)} examples the tokenizer merges the end of the "
-            "prompt with a continuation; the merged token is scored with every continuation of the example",
-            stacklevel=3,
-        )
-    return encoded
+        logprob = logprobs[answer] / len(self._engine.examples[example].continuations[answer])
+        return np.array([np.nan if self._writes else self.task.score(example, logprobs, greedy.tolist()), logprob])
