@@ -1,6 +1,6 @@
-"""A study that ``test_killed.py`` kills again and again: ``python -m tests.measure.study_to_kill MODEL TASK STORE OUT``.
+"""A study to be killed: ``python -m tests.measure.study_to_kill MODEL TASK STORE OUT``.
 
-It says ``begun`` when the model is loaded, and then a number of results after each batch, before that is written.
+It says how many results each batch has, before they are written.
 """
 
 import json
@@ -13,7 +13,8 @@ from cs_heads.measure.engine import Engine
 def announce(method):
     def announced(self, *arguments, **options):
         for batch in method(self, *arguments, **options):
-            print(len(batch), flush=True)
+            sys.stdout.write(f"{len(batch)}\n")
+            sys.stdout.flush()
             yield batch
 
     return announced
@@ -23,10 +24,9 @@ def main(model: str, records: str, store: str, out: str) -> None:
     Engine.run = announce(Engine.run)
     loaded = cs.load_model(model, device="cpu")
     task = cs.load_task(records, n=40)
-    print("begun", flush=True)
     settings = {"store": store, "progress": False, "batch_tokens": 400}
     results = []
-    for options in ({"method": "css", "density": 0.17, "n_masks": 60}, {"method": "annealed", "budget": 1500}):
+    for options in ({"method": "css", "density": 0.17, "n_masks": 40}, {"method": "annealed", "budget": 1000}):
         found = cs.find_heads(loaded, task, k=2, **options, **settings)
         proof = cs.confirm(loaded, task, found.top(2), n=40, **settings)
         # Floats as they are, to the last bit.

@@ -14,7 +14,8 @@ import pytest
 
 from tests.known_heads import own_answers
 
-KILLS = int(os.environ.get("CS_HEADS_KILLS", "4"))
+# More of them by hand: CS_HEADS_KILLS=50.
+KILLS = int(os.environ.get("CS_HEADS_KILLS", "3"))
 
 
 @pytest.fixture(scope="module")
@@ -24,17 +25,17 @@ def records(load_known, tmp_path_factory):
     return path
 
 
-@pytest.fixture
-def study(known_folder, records, tmp_path):
-    """Starts the study on a store; its output tells how far it is."""
+@pytest.fixture(scope="module")
+def start(known_folder, records):
+    """Starts the study on the store of a folder; its output tells how far it is."""
 
-    def start(store, out):
+    def started(folder, out="out.json"):
         command = [sys.executable, "-m", "tests.measure.study_to_kill", str(known_folder), str(records)]
         return subprocess.Popen(
-            [*command, str(tmp_path / store), str(tmp_path / out)], stdout=subprocess.PIPE, text=True, bufsize=1
+            [*command, str(folder / "run.sqlite"), str(folder / out)], stdout=subprocess.PIPE, text=True, bufsize=1
         )
 
-    return start
+    return started
 
 
 def sizes(lines):
@@ -46,22 +47,31 @@ def everything(path):
     with closing(sqlite3.connect(path)) as connection:
         rows = connection.execute(
             "SELECT scorings.identity, bits, examples.identity, score, logprob FROM results "
-            "JOIN scorings ON scorings.id = scoring JOIN masks ON masks.id = mask JOIN examples ON examples.id = example"
+            "JOIN scorings ON scorings.id = scoring JOIN masks ON masks.id = mask "
+            "JOIN examples ON examples.id = example"
         )
         return sorted(rows.fetchall()), connection.execute("PRAGMA integrity_check").fetchall()
 
 
+@pytest.fixture(scope="module")
+def whole(start, tmp_path_factory):
+    """The study, never killed: its folder, and the sizes of its batches."""
+    folder = tmp_path_factory.mktemp("whole")
+    running = start(folder)
+    said = sizes(running.communicate(timeout=300)[0].splitlines())
+    assert running.returncode == 0
+    return folder, said
+
+
 @pytest.mark.slow
-def test_a_study_killed_at_random_moments_ends_as_one_that_was_not(study, tmp_path):
-    whole = study("whole.sqlite", "whole.json")
-    said = sizes(whole.communicate(timeout=300)[0].splitlines())
-    assert whole.returncode == 0
+def test_a_study_killed_at_random_moments_ends_as_one_that_was_not(start, whole, tmp_path):
+    folder, said = whole
     rng = random.Random(0)
     measured, kills = [], 0
     while kills < KILLS:
-        running = study("killed.sqlite", "killed.json")
-        # Somewhere in the next few batches, wherever in the work on one.
-        stop = rng.randrange(1, max(3, 2 * len(said) // KILLS))
+        running = start(tmp_path)
+        # Somewhere in the next batches, wherever in the work on one, and with some left for the other kills.
+        stop = rng.randrange(1, max(2, len(said) // (KILLS + 1)))
         now = []
         for line in running.stdout:
             now += sizes([line])
@@ -70,29 +80,26 @@ def test_a_study_killed_at_random_moments_ends_as_one_that_was_not(study, tmp_pa
                 running.send_signal(signal.SIGKILL)
                 break
         measured += now + sizes(running.communicate(timeout=300)[0].splitlines())
-        if running.returncode == 0:
-            break
         assert running.returncode == -signal.SIGKILL
         kills += 1
-    last = study("killed.sqlite", "killed.json")
+    last = start(tmp_path)
     measured += sizes(last.communicate(timeout=300)[0].splitlines())
     assert last.returncode == 0
-    assert kills >= min(KILLS, 3)
-    assert (tmp_path / "killed.json").read_text() == (tmp_path / "whole.json").read_text()
-    assert everything(tmp_path / "killed.sqlite") == everything(tmp_path / "whole.sqlite")
-    assert everything(tmp_path / "killed.sqlite")[1] == [("ok",)]
+    assert (tmp_path / "out.json").read_text() == (folder / "out.json").read_text()
+    assert everything(tmp_path / "run.sqlite") == everything(folder / "run.sqlite")
+    assert everything(tmp_path / "run.sqlite")[1] == [("ok",)]
     # Nothing is measured twice but the batch in flight.
     assert sum(said) <= sum(measured) <= sum(said) + kills * max(said)
 
 
 @pytest.mark.slow
-def test_two_processes_on_one_store_at_once_both_end_rightly(study, tmp_path):
-    whole, *both = study("whole.sqlite", "whole.json"), study("both.sqlite", "a.json"), study("both.sqlite", "b.json")
-    for running in (whole, *both):
+def test_two_processes_on_one_store_at_once_both_end_rightly(start, whole, tmp_path):
+    folder, _ = whole
+    for running in [start(tmp_path, "a.json"), start(tmp_path, "b.json")]:
         running.communicate(timeout=300)
         assert running.returncode == 0
-    expected = (tmp_path / "whole.json").read_text()
+    expected = (folder / "out.json").read_text()
     assert (tmp_path / "a.json").read_text() == (tmp_path / "b.json").read_text() == expected
-    keys = [[row[:4] for row in everything(tmp_path / name)[0]] for name in ("both.sqlite", "whole.sqlite")]
-    assert keys[0] == keys[1]
-    assert everything(tmp_path / "both.sqlite")[1] == [("ok",)]
+    both, alone = everything(tmp_path / "run.sqlite"), everything(folder / "run.sqlite")
+    assert [row[:4] for row in both[0]] == [row[:4] for row in alone[0]]
+    assert both[1] == [("ok",)]
