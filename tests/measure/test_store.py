@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import traceback
+import warnings
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -313,7 +314,10 @@ def test_a_place_where_no_file_can_be_is_refused(load, tmp_path):
 
 def as_nobody(work):
     """Do something in a process that may write only where anybody may; its exit status, 0 where all held."""
-    child = os.fork()
+    with warnings.catch_warnings():
+        # The child neither computes nor takes a lock that a thread may hold.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     status = 1
