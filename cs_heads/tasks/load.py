@@ -18,8 +18,11 @@ FORMATS = (".jsonl", ".csv")
 
 _SCORING = ("scorer", "max_new_tokens", "stop")
 
-FAMILIES = {"demo": "cs_heads.demo.tasks"}
-"""Families of built-in tasks: first part of the name → the module with its ``catalogue()``."""
+FAMILIES = {"demo": "cs_heads.demo.tasks", "lm-eval": "cs_heads.tasks.lm_eval"}
+"""Families of built-in tasks: first part of the name → the module with its ``catalogue()``.
+
+A module with more tasks than it lists has ``entry(name)``, too.
+"""
 
 
 def builtin_tasks() -> dict[str, Entry]:
@@ -29,8 +32,12 @@ def builtin_tasks() -> dict[str, Entry]:
 
 def entry_of(name: str) -> Entry | None:
     """The built-in task of this name, or None."""
-    family, _, rest = name.partition("/")
-    return _catalogue(FAMILIES[family]).get(rest) if family in FAMILIES else None
+    family, slash, rest = name.partition("/")
+    if family not in FAMILIES or not slash:
+        return None
+    module = import_module(FAMILIES[family])
+    found: Entry | None = module.entry(rest) if hasattr(module, "entry") else module.catalogue().get(rest)
+    return found
 
 
 def _catalogue(module: str) -> dict[str, Entry]:

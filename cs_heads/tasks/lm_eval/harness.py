@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -38,14 +38,25 @@ class Member:
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Run lm-eval without what it logs about its own configurations."""
+    """Run lm-eval without its log and its bars, and with each template of its prompts read once."""
+    import datasets
+    from lm_eval.utils import env
+
     loggers = [logging.getLogger(name) for name in ("lm_eval", "datasets")]
     levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
+    bars = datasets.is_progress_bar_enabled()
+    plain = env.from_string
     try:
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL)
+        datasets.disable_progress_bars()
+        # lm-eval compiles the template of a prompt anew for each example, which is most of the time it takes.
+        env.from_string = lru_cache(maxsize=256)(plain)
         yield
     finally:
+        env.from_string = plain
+        if bars:
+            datasets.enable_progress_bars()
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
 
@@ -98,7 +109,7 @@ def build(name: str, overrides: Config, rows: Mapping[str, list[Row]] | None) ->
     except ModuleNotFoundError as error:
         raise ValueError(f"lm-eval task {name!r} needs the Python package {error.name!r}: pip install it") from error
     except Exception as error:
-        raise ValueError(_why_not_built(name, manager.task_index[name].cfg or {}, rows, error)) from error
+        raise ValueError(why_not_read(name, rows, error)) from error
     (task,) = loaded["tasks"].values()
     return task
 
@@ -115,12 +126,14 @@ class _Rows:
         return DatasetDict({split: Dataset.from_list(rows) for split, rows in self.rows.items()})
 
 
-def _why_not_built(name: str, config: Config, rows: Mapping[str, list[Row]] | None, error: Exception) -> str:
+def why_not_read(name: str, rows: Mapping[str, list[Row]] | None, error: Exception) -> str:
+    """One line on data that a task could not be made of, and what to do."""
     first = str(error).splitlines()[0] if str(error) else ""
     reason = f"{type(error).__name__}: {first}"[:300]
     if rows is not None:
         columns = "; ".join(f"{split} has {', '.join(map(str, found[0]))}" for split, found in rows.items() if found)
         return f"the data of lm-eval task {name!r} have not the columns that it reads ({reason}; {columns})"
+    config = index_for(name).task_index[name].cfg or {}
     dataset = "/".join(filter(None, [config.get("dataset_path"), config.get("dataset_name")]))
     return (
         f"data set {dataset!r} of lm-eval task {name!r} could not be had from the hub ({reason}); "
