@@ -18,22 +18,33 @@ FORMATS = (".jsonl", ".csv")
 
 _SCORING = ("scorer", "max_new_tokens", "stop")
 
-FAMILIES = {"demo": "cs_heads.demo.tasks", "lm-eval": "cs_heads.tasks.lm_eval"}
-"""Families of built-in tasks: first part of the name → the module with its ``catalogue()``.
+FAMILIES = {
+    "demo": "cs_heads.demo.tasks",
+    "": "cs_heads.tasks.papers",
+    "bigbench": "cs_heads.tasks.bigbench",
+    "lm-eval": "cs_heads.tasks.lm_eval",
+}
+"""Families of built-in tasks: first part of the name ("" where it has one part) → the module with its ``catalogue()``.
 
 A module with more tasks than it lists has ``entry(name)``, too.
 """
 
 
 def builtin_tasks() -> dict[str, Entry]:
-    """All built-in tasks by their names, ``family/name``."""
-    return {f"{f}/{name}": entry for f, module in FAMILIES.items() for name, entry in _catalogue(module).items()}
+    """All built-in tasks by their names, ``family/name`` or ``name`` alone."""
+    return {
+        f"{family}/{name}" if family else name: entry
+        for family, module in FAMILIES.items()
+        for name, entry in _catalogue(module).items()
+    }
 
 
 def entry_of(name: str) -> Entry | None:
     """The built-in task of this name, or None."""
     family, slash, rest = name.partition("/")
-    if family not in FAMILIES or not slash:
+    if not slash:
+        family, rest = "", name
+    if family not in FAMILIES or not rest:
         return None
     module = import_module(FAMILIES[family])
     found: Entry | None = module.entry(rest) if hasattr(module, "entry") else module.catalogue().get(rest)
@@ -67,6 +78,8 @@ def load_task(
     if entry is None:
         return whole_task(name_or_path, length_normalised, **options).split(n, seed)[0]
     task = entry.load(n=n, seed=seed, **entry.checked(str(name_or_path), options))
+    if length_normalised and task.scorer is not None:
+        raise ValueError(f"length_normalised does not apply to task {task.name!r}: its scorer has a rule of its own")
     if length_normalised and task.held_out is not None:
         unseen = replace(task.held_out, length_normalised=True)
         task = replace(task, length_normalised=True, held_out=unseen)

@@ -10,6 +10,7 @@ import json
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ def files_in(path: str | Path) -> list[File]:
             contents = {name: archive.read(name) for name in names}
     except (zipfile.BadZipFile, OSError) as error:
         raise ValueError(f"data file {str(path)!r} is no zip archive that can be read: {error}") from error
-    return [File(name, lambda content=content: content) for name, content in contents.items()]
+    return [File(name, partial(bytes, content)) for name, content in contents.items()]
 
 
 def rows_of(file: File, columns: Sequence[str] | None = None) -> list[Row]:
@@ -149,7 +150,7 @@ def _csv(name: str, text: str, columns: Sequence[str] | None) -> Iterator[Row]:
 
 def _parquet(name: str, content: bytes) -> list[Row]:
     try:
-        import pyarrow.parquet as parquet
+        from pyarrow import parquet
     except ImportError as error:
         raise ValueError(f"data file {name!r} needs pyarrow: pip install 'cs-heads[lm-eval]'") from error
     try:

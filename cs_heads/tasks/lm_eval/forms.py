@@ -92,7 +92,7 @@ def boolq(rows: list[Row]) -> list[Row]:
         return rows
     wrong = [i for i, row in enumerate(rows) if not isinstance(row["answer"], bool)]
     if wrong:
-        raise ValueError(f'record {wrong[0]}: "answer" must be true or false, got {rows[wrong[0]]["answer"]!r}')
+        raise ValueError(f'record {wrong[0]}: "answer" must be true or false, got {rows[wrong[0]]["answer"]!r:.60}')
     return [
         {"question": row["question"], "passage": row["passage"], "label": int(row["answer"]), "idx": i}
         for i, row in enumerate(rows)

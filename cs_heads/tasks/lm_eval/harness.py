@@ -81,8 +81,9 @@ def index_for(name: str) -> Any:
         return manager
     manager = _everything()
     if name not in manager.task_index:
-        near = difflib.get_close_matches(name, manager.all_tasks, n=3)
-        near += [other for other in manager.all_tasks if other.startswith(name)][: 3 - len(near)]
+        # Of thousands of names those that begin alike are nearer than their letters say.
+        alike = [other for other in manager.all_tasks if other.split("_")[0] == name.split("_")[0]]
+        near = difflib.get_close_matches(name, alike or manager.all_tasks, n=3, cutoff=0.5)
         hint = f"; near are {', '.join(near)}" if near else ""
         raise ValueError(f"lm-eval has no task {name!r}{hint}; `lm_eval ls tasks` lists what it has")
     return manager
@@ -129,7 +130,7 @@ class _Rows:
 def why_not_read(name: str, rows: Mapping[str, list[Row]] | None, error: Exception) -> str:
     """One line on data that a task could not be made of, and what to do."""
     first = str(error).splitlines()[0] if str(error) else ""
-    reason = f"{type(error).__name__}: {first}"[:300]
+    reason = f"{type(error).__name__}: {first}"[:160]
     if rows is not None:
         columns = "; ".join(f"{split} has {', '.join(map(str, found[0]))}" for split, found in rows.items() if found)
         return f"the data of lm-eval task {name!r} have not the columns that it reads ({reason}; {columns})"

@@ -62,23 +62,28 @@ def read(member: harness.Member, options: Options) -> Read:
     kind = rules.KINDS[task.config.output_type]
     try:
         with harness.quietly():
-            examples = tuple(_example(task, member.name, kind, doc, n_shots, options) for doc in task.task_docs)
+            examples = tuple(_example(task, kind, doc, n_shots, options) for doc in task.task_docs)
     except ValueError:
         raise
     except Exception as error:
         raise ValueError(harness.why_not_read(member.name, rows, error)) from error
     if not examples:
         raise ValueError(f"lm-eval task {member.name!r} has no examples in its data")
-    rule = Rule(member.name, json.dumps(member.overrides, sort_keys=True, default=str), metric, chosen,
-                str(task.VERSION), json.dumps(json.loads(examples[0].reference)["doc"]))
+    rule = Rule(
+        member.name,
+        json.dumps(member.overrides, sort_keys=True, default=str),
+        metric,
+        chosen,
+        str(task.VERSION),
+        json.dumps(json.loads(examples[0].reference)["doc"]),
+    )
     if kind != "generation":
         return Read(kind, examples, rule)
     return Read(kind, examples, rule, *rules.generation_of(task.config, options.max_new_tokens))
 
 
-def _example(
-    task: Any, name: str, kind: Kind, doc: Row, n_shots: int, options: Options
-) -> Example:
+def _example(task: Any, kind: Kind, doc: Row, n_shots: int, options: Options) -> Example:
+    name = task.task_name
     chat = {"apply_chat_template": options.chat_template is not None, "chat_template": options.chat_template}
     context = task.fewshot_context(
         doc,
@@ -119,7 +124,9 @@ def _right(task: Any, name: str, doc: Row) -> int:
     target = target[0] if isinstance(target, list) and target else target
     index = choices.index(target) if isinstance(target, str) and target in choices else target
     if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(choices):
-        raise ValueError(f"lm-eval task {name!r} has an example without a right choice: {target!r} of {choices!r}"[:300])
+        raise ValueError(
+            f"lm-eval task {name!r} has an example without a right choice: {target!r} of {choices!r}"[:300]
+        )
     return index
 
 

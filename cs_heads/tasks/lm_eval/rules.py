@@ -1,11 +1,11 @@
-"""What of an lm-eval task can be measured here: its kind of request, its metric, its filter, its generation settings."""
+"""What of an lm-eval task can be measured here: its requests, its metric, its filter, how long its texts are."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from cs_heads.tasks.lm_eval.harness import Member, quietly
-from cs_heads.tasks.task import Kind
+from cs_heads.tasks.records import Kind
 
 KINDS: dict[str, Kind] = {
     "multiple_choice": "choice",

@@ -109,9 +109,7 @@ class Judge:
         self._filter(instances)
         return [self._score(instance.doc, [instance.filtered_resps[self.rule.filter]]) for instance in instances]
 
-    def logprobs(
-        self, example: Example, logprobs: Float[np.ndarray, " continuation"], greedy: Sequence[bool]
-    ) -> float:
+    def logprobs(self, example: Example, logprobs: Float[np.ndarray, " continuation"], greedy: Sequence[bool]) -> float:
         """The metric of one example from what was measured of each continuation."""
         results = [(float(logprob), bool(match)) for logprob, match in zip(logprobs, greedy, strict=True)]
         return self._score(self._document(example), results)
@@ -154,7 +152,7 @@ def _named(reference: str) -> str:
 
 
 def _remembering(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of a document that is asked once a document; documents are kept by their judge and told by identity."""
+    """A function that is asked once a document; documents are told by identity, since their judge keeps them."""
     known: dict[int, Any] = {}
 
     def remembered(document: Any, *more: Any) -> Any:
