@@ -333,7 +333,7 @@ def test_the_identity_names_task_version_metric_filter_and_lm_eval(file):
         ("gsm8k", {"chat_template": "chatml"}, "chat_template must be a tokenizer, as model.tokenizer, got str"),
         ("gsm8k", {"data_files": {"dev": "x"}}, "must name the splits test, train; got dev"),
         ("gsm8k", {"data_files": "gone.jsonl"}, r"data file 'gone\.jsonl' does not exist"),
-        ("gsm8k", {"data_files": 3}, "data_files must be a path, a list of paths, or these by split; got 3"),
+        ("gsm8k", {"data_files": []}, r"data_files must be a path, a list of paths, or these by split; got \[\]"),
     ],
 )
 def test_what_cannot_be_measured_is_said_before_anything_is_read(name, options, message):
@@ -360,7 +360,7 @@ def test_choices_that_need_prompts_of_their_own_are_refused(file):
 
 def test_columns_that_a_task_does_not_read_are_named_with_those_it_lacks(file):
     with pytest.raises(
-        ValueError, match="'arc_challenge' have not the columns .*'choices' is undefined; test has sentence_good"
+        ValueError, match="'arc_challenge' have not the columns .*'question' is undefined; test has sentence_good"
     ):
         whole("arc_challenge", data_files=file(PAIRS))
     with pytest.raises(ValueError, match="'hellaswag' have not the columns .*ctx_a.*validation has sentence_good"):
@@ -369,7 +369,7 @@ def test_columns_that_a_task_does_not_read_are_named_with_those_it_lacks(file):
 
 def test_a_right_choice_that_is_none_of_the_choices_is_refused(file):
     with pytest.raises(ValueError, match="without a right choice"):
-        whole("boolq", data_files=file([{"passage": "p", "question": "q", "label": 2}]))
+        whole("boolq", data_files=file([{"passage": "p", "question": "q", "label": label} for label in (0, 1, 2)]))
 
 
 def test_a_folder_without_the_file_of_a_member_names_what_is_looked_for(file, tmp_path):
