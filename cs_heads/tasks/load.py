@@ -18,7 +18,7 @@ FORMATS = (".jsonl", ".csv")
 
 _SCORING = ("scorer", "max_new_tokens", "stop")
 
-FAMILIES = {"demo": "cs_heads.demo.tasks"}
+FAMILIES = {"demo": "cs_heads.demo.tasks", "code": "cs_heads.tasks.code"}
 """Families of built-in tasks: first part of the name → the module with its ``catalogue()``."""
 
 

@@ -17,7 +17,6 @@ INTERPRETER_OPTIONS = ("-E", "-s", "-S", "-B", "-X", "utf8")
 NOBODY = 65534
 
 
-@cache
 def missing() -> str:
     """What this machine lacks for the sandbox, and how to get it; empty where nothing is missing."""
     if not sys.platform.startswith("linux"):

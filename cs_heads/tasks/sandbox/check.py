@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cs_heads.tasks.sandbox import escapes, harms
+from cs_heads.tasks.sandbox.attempts import Attempt, attempts
 from cs_heads.tasks.sandbox.bubblewrap import interpreter
 from cs_heads.tasks.sandbox.run import Outcome, Sandbox
 
@@ -47,24 +47,12 @@ def self_check(sandbox: Sandbox = NARROW) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["attempt", "harm", "held", "how"])
 
 
-def attempts() -> list[Callable[[dict[str, Any]], None]]:
-    """Every attempt, as a function whose text is run inside."""
-    return [
-        each
-        for module in (escapes, harms)
-        for each in vars(module).values()
-        if inspect.isfunction(each) and each.__module__ == module.__name__
-    ]
-
-
-def _row(attempt: Callable[[dict[str, Any]], None], sandbox: Sandbox) -> tuple[str, str, bool, str]:
+def _row(attempt: Attempt, sandbox: Sandbox) -> tuple[str, str, bool, str]:
     done, how = try_attempt(attempt, sandbox, sandbox.run)
     return attempt.__name__, (attempt.__doc__ or "").strip(), not done, how
 
 
-def try_attempt(
-    attempt: Callable[[dict[str, Any]], None], sandbox: Sandbox, run: Callable[[str, str], Outcome]
-) -> tuple[bool, str]:
+def try_attempt(attempt: Attempt, sandbox: Sandbox, run: Callable[[str, str], Outcome]) -> tuple[bool, str]:
     """Whether an attempt did its harm when run by ``run``, and how it ended or what it did."""
     with laid_out(sandbox) as bait:
         code = "\n".join(
@@ -98,25 +86,16 @@ class Bait:
     def damage(self) -> str:
         """What an attempt has done to this machine, in words; empty where nothing."""
         folder = Path(self.told["folder"])
-        if self.victim.poll() is not None:
-            return "another process was ended"
-        if {path.name for path in folder.iterdir()} != {"file", "socket"}:
-            return "a file was left"
-        if (folder / "file").read_text() != "bait":
-            return "a file was changed"
-        if Path("/dev/shm", self.told["mark"]).exists():
-            return "a file was left in shared memory"
-        if socket.gethostname() != self.host:
-            return "this machine was renamed"
-        if self.told["mark"] in _names_of_processes():
-            return "a process was left"
-        for server in self.servers:
-            try:
-                server.recv(1) if server.type == socket.SOCK_DGRAM else server.accept()[0].close()
-            except BlockingIOError:
-                continue
-            return "a server was reached"
-        return ""
+        signs = {
+            "another process was ended": self.victim.poll() is not None,
+            "a file was left": {path.name for path in folder.iterdir()} != {"file", "socket"},
+            "a file was changed": (folder / "file").read_text() != "bait",
+            "a file was left in shared memory": Path("/dev/shm", self.told["mark"]).exists(),
+            "this machine was renamed": socket.gethostname() != self.host,
+            "a process was left": self.told["mark"] in _names_of_processes(),
+            "a server was reached": any(map(_was_reached, self.servers)),
+        }
+        return "; ".join(sign for sign, seen in signs.items() if seen)
 
 
 @contextmanager
@@ -178,6 +157,17 @@ def _names_of_processes() -> set[str]:
     return names
 
 
+def _was_reached(server: socket.socket) -> bool:
+    try:
+        if server.type == socket.SOCK_DGRAM:
+            server.recv(1)
+        else:
+            server.accept()[0].close()
+    except BlockingIOError:
+        return False
+    return True
+
+
 def _own_address() -> str:
     """This machine's address on the network; nothing is sent to find it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -194,5 +184,6 @@ def _calls() -> dict[str, int]:
 
     from cs_heads.tasks.sandbox.seccomp import REFUSED
 
-    numbers = {name: pyseccomp.resolve_syscall(pyseccomp.system_arch(), name) for name in (*REFUSED, "clone")}
+    names = " ".join([*REFUSED.values(), "clone"]).split()
+    numbers = {name: pyseccomp.resolve_syscall(pyseccomp.system_arch(), name) for name in names}
     return {name: number for name, number in numbers.items() if number >= 0}

@@ -107,9 +107,8 @@ def _limit(limits: dict[str, int]) -> None:
         if hasattr(resource, name):
             which = getattr(resource, name)
             most = resource.getrlimit(which)[1]
-            if most != resource.RLIM_INFINITY:
-                soft, hard = min(soft, most), min(hard, most)
-            resource.setrlimit(which, (soft, hard))
+            ceiling = hard if most == resource.RLIM_INFINITY else min(hard, most)
+            resource.setrlimit(which, (min(soft, ceiling), ceiling))
 
 
 def _out_of_the_way(descriptor: int) -> int:

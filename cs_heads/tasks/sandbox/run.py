@@ -24,8 +24,8 @@ VERSION = 1
 """Part of every scorer's identity: another number where the same code may come to another verdict."""
 
 
-class SandboxError(RuntimeError):
-    """Code cannot be run safely here; the message says what to do."""
+class SandboxError(OSError):
+    """This machine does not run code safely; the message says what to do."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Sandbox:
 
     def __post_init__(self) -> None:
         for name, value in self.limits.items():
-            if isinstance(value, bool) or value != int(value) or value < 1:
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} must be an integer of 1 or more, got {value!r}")
         if self.memory_mb < 64:
             raise ValueError(f"memory_mb must be 64 or more, for the interpreter itself, got {self.memory_mb}")
@@ -79,10 +79,16 @@ class Sandbox:
         """The sandbox's version and limits, for the identity of a scorer."""
         return f"sandbox {VERSION} {json.dumps(self.limits, sort_keys=True)}"
 
-    def check(self) -> None:
-        """Raise ``SandboxError`` where code cannot be run, before any model runs."""
-        if not self.unsafe:
+    def check(self) -> bool:
+        """Whether code runs protected here; where not, ``SandboxError``, or a warning if that is ``unsafe``."""
+        try:
             _works()
+        except SandboxError as error:
+            if not self.unsafe:
+                raise
+            warnings.warn(f"generated code runs WITHOUT A SANDBOX, as this user: {error}", RuntimeWarning, stacklevel=2)
+            return False
+        return True
 
     def run(self, code: str, tests: str = "") -> Outcome:
         """Run code, then tests in the same namespace; it passes when both run to their end without an error.
@@ -90,8 +96,11 @@ class Sandbox:
         Leaving early, whatever the exit status, is no pass: a word that the process is sent only after
         its tests is asked back. Code that overrides what the tests compare by (an object equal to
         everything) can pass them, as it can wherever tests and code share an interpreter.
+
+        >>> Sandbox().run("def double(x): return x + x", "assert double(2) == 5").reason  # doctest: +SKIP
+        "AssertionError in the tests at 'assert double(2) == 5'"
         """
-        return self._converse(code, tests, safe=not self.unsafe or _safe())
+        return self._converse(code, tests, safe=self.check())
 
     def run_all(self, programs: Iterable[tuple[str, str]], workers: int | None = None) -> list[Outcome]:
         """Run many pairs of code and tests, as many at once as there are processors (or ``workers``)."""
@@ -100,9 +109,9 @@ class Sandbox:
         programs = list(programs)
         if not programs:
             return []
-        self.check()
+        safe = self.check()
         with ThreadPoolExecutor(workers or len(os.sched_getaffinity(0))) as pool:
-            return list(pool.map(lambda program: self.run(*program), programs))
+            return list(pool.map(lambda program: self._converse(program[0], program[1], safe), programs))
 
     def _converse(self, code: str, tests: str, safe: bool) -> Outcome:
         word = secrets.token_hex(16)
@@ -129,7 +138,9 @@ class Sandbox:
         verdict = talk.verdict
         if talk.stopped or verdict is None:
             return Outcome(False, talk.ending, output)
-        if verdict.get("event") == "passed" and secrets.compare_digest(str(verdict.get("word")).encode(), word.encode()):
+        if verdict.get("event") == "passed" and secrets.compare_digest(
+            str(verdict.get("word")).encode(), word.encode()
+        ):
             return Outcome(True, "", output)
         return Outcome(False, str(verdict.get("reason", "it sent a report that is none"))[:1000], output)
 
@@ -192,7 +203,9 @@ def _unprotected() -> Iterator[Started]:
 
 
 @contextmanager
-def _program(command: list[str], passed: tuple[int, ...], **options: Any) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+def _program(
+    command: list[str], passed: tuple[int, ...], **options: Any
+) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     report, reported = os.pipe()
     try:
         try:
@@ -231,27 +244,20 @@ def _framed(message: dict[str, Any]) -> bytes:
 
 @cache
 def _works() -> None:
-    """Raise ``SandboxError`` unless a first program runs; asked once."""
-    wanted = "running generated code needs a sandbox"
+    """Raise ``SandboxError`` unless this machine has what the sandbox needs and a first program passes; asked till it does."""
+    if trouble := _trouble():
+        raise SandboxError(f"{trouble}; or run it unprotected with unsafe=True (--unsafe-code)")
+
+
+def _trouble() -> str:
     if lack := missing():
-        raise SandboxError(f"{wanted}: {lack}, or run it unprotected with unsafe=True (--unsafe-code)")
+        return f"running generated code needs a sandbox: {lack}"
     try:
         outcome = Sandbox()._converse("", "", safe=True)
-        if outcome != Outcome(True, "", ""):
-            raise SandboxError(f"an empty program does not pass: {outcome.reason} {outcome.output}".strip())
+        said = "" if outcome.passed else f"an empty program does not pass: {outcome.reason} {outcome.output}"
     except SandboxError as error:
-        raise SandboxError(
-            f"{wanted}, and bubblewrap is there but cannot make one ({error}): allow user namespaces "
-            "(in a container, run it with --privileged or a seccomp profile that allows them), or run it "
-            "unprotected with unsafe=True (--unsafe-code)"
-        ) from error
-
-
-def _safe() -> bool:
-    """Whether the sandbox works; a warning where it does not."""
-    try:
-        _works()
-    except SandboxError as error:
-        warnings.warn(f"generated code runs WITHOUT a sandbox, as this user: {error}", RuntimeWarning, stacklevel=3)
-        return False
-    return True
+        said = str(error)
+    return said and (
+        f"running generated code needs a sandbox, and bubblewrap cannot make one here ({said.strip()}): allow it user "
+        "namespaces (in a container by --privileged, or a seccomp profile that has them)"
+    )

@@ -6,18 +6,20 @@ import errno
 import tempfile
 from functools import cache
 
-REFUSED = """
-socket
-ptrace process_vm_readv process_vm_writev process_madvise kcmp pidfd_getfd perf_event_open userfaultfd
-mount umount umount2 pivot_root chroot setns unshare mount_setattr move_mount open_tree fsopen fsconfig fsmount fspick
-open_by_handle_at name_to_handle_at fanotify_init mknod mknodat quotactl quotactl_fd swapon swapoff acct
-keyctl add_key request_key bpf io_uring_setup io_uring_enter io_uring_register
-shmget shmat msgget semget mq_open memfd_create memfd_secret
-init_module finit_module delete_module kexec_load kexec_file_load reboot syslog personality uselib nfsservctl
-settimeofday clock_settime clock_adjtime adjtimex sethostname setdomainname iopl ioperm vhangup move_pages migrate_pages mbind set_mempolicy lookup_dcookie
-""".split()
-"""Calls that answer "not permitted": sockets (kinds as vsock are in no network namespace), looking into other
-processes, mounts and namespaces, the kernel's keys, programs and modules, memory that no limit counts, the clock."""
+REFUSED = {
+    "sockets, some kinds of which are in no network namespace": "socket",
+    "other processes": "ptrace process_vm_readv process_vm_writev process_madvise kcmp pidfd_getfd perf_event_open",
+    "namespaces": "pivot_root chroot setns unshare",
+    "mounts": "mount umount umount2 mount_setattr move_mount open_tree fsopen fsconfig fsmount fspick swapon swapoff",
+    "files without a path": "open_by_handle_at name_to_handle_at fanotify_init mknod mknodat quotactl quotactl_fd acct",
+    "the kernel's keys and programs": "keyctl add_key request_key bpf io_uring_setup io_uring_enter io_uring_register",
+    "its modules": "init_module finit_module delete_module kexec_load kexec_file_load lookup_dcookie nfsservctl uselib",
+    "memory that no limit counts": "shmget shmat msgget semget mq_open memfd_create memfd_secret userfaultfd",
+    "where memory lies": "move_pages migrate_pages mbind set_mempolicy",
+    "the clock": "settimeofday clock_settime clock_adjtime adjtimex",
+    "the machine": "reboot syslog personality sethostname setdomainname iopl ioperm vhangup",
+}
+"""The system calls that answer "not permitted", by what they would give."""
 
 NEW_NAMESPACES = (0x10000000, 0x20000000, 0x40000000, 0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x00000080)
 """The flags of ``clone`` that make a namespace: user, pid, net, mount, cgroup, uts, ipc, time."""
@@ -37,7 +39,7 @@ def refusals() -> bytes:
     rules = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
     refuse = pyseccomp.ERRNO(errno.EPERM)
     native = pyseccomp.system_arch()
-    for name in REFUSED:
+    for name in " ".join(REFUSED.values()).split():
         # An older libseccomp does not know the newest calls, and numbers below zero are of another machine.
         if pyseccomp.resolve_syscall(native, name) >= 0:
             rules.add_rule(refuse, name)
