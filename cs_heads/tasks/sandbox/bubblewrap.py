@@ -11,8 +11,8 @@ import sysconfig
 from functools import cache
 from pathlib import Path
 
-INTERPRETER_OPTIONS = ("-E", "-s", "-S", "-B", "-X", "utf8")
-"""Neither environment nor site-packages, nothing written beside modules."""
+INTERPRETER_OPTIONS = ("-s", "-S", "-B", "-X", "utf8")
+"""No site-packages, nothing written beside modules. The environment is what we give: the seed of hashes."""
 
 NOBODY = 65534
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from cs_heads.tasks.sandbox.bubblewrap import INTERPRETER_OPTIONS, interpreter, missing, program, spare_user
+from cs_heads.tasks.sandbox.first import First
 from cs_heads.tasks.sandbox.talk import Conversation, NotStartedError
 
 VERSION = 1
@@ -64,7 +65,7 @@ class Sandbox:
 
     def __post_init__(self) -> None:
         for name, value in self.limits.items():
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            if type(value) is not int or value < 1:
                 raise ValueError(f"{name} must be an integer of 1 or more, got {value!r}")
         if self.memory_mb < 64:
             raise ValueError(f"memory_mb must be 64 or more, for the interpreter itself, got {self.memory_mb}")
@@ -133,7 +134,7 @@ class Sandbox:
             except NotStartedError as error:
                 raise SandboxError(f"the sandbox does not start on this machine: {error}") from error
         if safe and not talk.alone:
-            raise SandboxError("a process outlived its sandbox: stop, and look for it")
+            raise SandboxError("generated code outlived its sandbox by seconds: stop, and look for its processes")
         output = bytes(talk.output).decode(errors="replace")
         verdict = talk.verdict
         if talk.stopped or verdict is None:
@@ -147,11 +148,11 @@ class Sandbox:
 
 @dataclass(frozen=True)
 class Started:
-    """A program that runs: its reports, how to end it with all that it started, the user it is to become."""
+    """A program that runs: its reports, how to end it with all it started (and whether it did), the user it becomes."""
 
     process: subprocess.Popen[bytes]
     report: int
-    kill: Callable[[], None]
+    kill: Callable[[], bool]
     uid: int | None = None
 
 
@@ -174,15 +175,14 @@ def _protected(sandbox: Sandbox) -> Iterator[Started]:
             finally:
                 os.close(info)
             said = telling.read()
-        first = json.loads(said)["child-pid"] if said else None
+        # Where bubblewrap fails before there is an inside, it says nothing here.
+        first = First(json.loads(said)["child-pid"]) if said else None
+        if first is not None:
+            stack.callback(first.close)
 
-        def kill() -> None:
-            # The first process of a namespace takes all others with it, and bubblewrap waits until they are gone.
-            if first is not None and process.poll() is None:
-                with suppress(ProcessLookupError):
-                    os.kill(first, signal.SIGKILL)
-            elif first is None:
-                process.kill()
+        def kill() -> bool:
+            process.kill()
+            return first is None or first.end()
 
         yield Started(process, report, kill, uid)
 
@@ -195,9 +195,10 @@ def _unprotected() -> Iterator[Started]:
         with _program(command, (), cwd=folder, env={"PYTHONHASHSEED": "0"}, start_new_session=True) as started:
             process, report = started
 
-            def kill() -> None:
+            def kill() -> bool:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
+                return True
 
             yield Started(process, report, kill)
 
@@ -244,7 +245,7 @@ def _framed(message: dict[str, Any]) -> bytes:
 
 @cache
 def _works() -> None:
-    """Raise ``SandboxError`` unless this machine has what the sandbox needs and a first program passes; asked till it does."""
+    """Raise ``SandboxError`` unless a first program passes in the sandbox; asked again until it does."""
     if trouble := _trouble():
         raise SandboxError(f"{trouble}; or run it unprotected with unsafe=True (--unsafe-code)")
 

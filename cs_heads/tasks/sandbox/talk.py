@@ -35,9 +35,9 @@ class Conversation:
     report: int
     first: bytes
     second: bytes
-    wall_seconds: float
+    wall_seconds: int
     output_bytes: int
-    kill: Callable[[], None]
+    kill: Callable[[], bool]
     output: bytearray = field(default_factory=bytearray)
     verdict: Mapping[str, Any] | None = None
     stopped: str = ""
@@ -51,7 +51,7 @@ class Conversation:
     def hold(self) -> None:
         """Talk until there is a verdict, an end or a limit; raises ``NotStartedError`` where nothing began.
 
-        All is killed at the end in any case; ``alone`` then says whether the output has no writer left.
+        All is killed at the end in any case; ``alone`` then says whether nothing of it is left.
         """
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -68,7 +68,7 @@ class Conversation:
                     waiting.register(control, selectors.EVENT_WRITE)
                 ready = waiting.select(max(0.0, self._deadline - time.monotonic()))
                 if not ready and time.monotonic() >= self._deadline:
-                    self.stopped = f"it took more than {self.wall_seconds:g} s of time"
+                    self.stopped = f"it took more than {self.wall_seconds} s of time"
                 for key, _ in ready:
                     if not self._serve(key.fd, control, output):
                         waiting.unregister(key.fd)
@@ -78,9 +78,9 @@ class Conversation:
                 self.process.wait(1.0)
             except subprocess.TimeoutExpired:
                 self.stopped = "it closed its report before its tests had ended"
-        self.kill()
+        killed = self.kill()
         self.process.wait()
-        self._last_words(output)
+        self.alone = self._last_words(output) and killed
         if not self._started:
             raise NotStartedError(self.output.decode(errors="replace").strip() or self._ending())
 
@@ -125,8 +125,8 @@ class Conversation:
             else:
                 self.verdict = message
 
-    def _last_words(self, output: int) -> None:
-        """Read what is left; the end of the pipe means that nobody holds it any more."""
+    def _last_words(self, output: int) -> bool:
+        """Read what is left; whether the pipe has ended, which means that nobody holds it any more."""
         deadline = time.monotonic() + LAST_SECONDS
         with selectors.DefaultSelector() as waiting:
             waiting.register(output, selectors.EVENT_READ)
@@ -134,9 +134,9 @@ class Conversation:
                 if waiting.select(left):
                     data = os.read(output, 65536)
                     if not data:
-                        self.alone = True
-                        return
+                        return True
                     self._keep(data)
+        return False
 
     def _ending(self) -> str:
         status = self.process.returncode
