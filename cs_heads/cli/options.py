@@ -34,6 +34,8 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     )
     add("--n", type=int, default=None, help="examples to find heads with (None: 100, or half of a small task)")
     add("--length-normalised", action="store_true", help="score the choices of --task per character (acc_norm)")
+    add("--allow-code", action="store_true", help="tasks whose answer is a program may run it, in a sandbox")
+    add("--unsafe-code", action="store_true", help="... and, where this machine has no sandbox, without any protection")
     add("--budget", type=int, default=None, help="example-evaluations a method may spend (None: what it takes)")
     add("--k", type=int, default=5, help="heads to report and confirm")
     add("--seed", type=int, default=0, help="seed of the split, the masks and the tests")
@@ -57,11 +59,23 @@ def loaded(options: argparse.Namespace) -> tuple[Any, Task, list[Task]]:
 
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
-    task = cs.load_task(options.task, options.n, options.seed, options.length_normalised)
+    task = cs.load_task(
+        options.task, options.n, options.seed, options.length_normalised, **permissions(options.task, options)
+    )
     controls = [
-        cs.load_task(name, seed=options.seed) if entry_of(name) else whole_task(name) for name in options.control
+        cs.load_task(name, seed=options.seed, **permissions(name, options)) if entry_of(name) else whole_task(name)
+        for name in options.control
     ]
     model = cs.load_model(options.model, device=options.device, dtype=options.dtype, backend=options.backend)
     for control in controls:
         cs.Experiment(model, control_side(control, n=100, seed=options.seed))
     return model, task, controls
+
+
+def permissions(task: str, options: argparse.Namespace) -> dict[str, bool]:
+    """Leave to run what the model writes, for a built-in task that asks for it."""
+    from cs_heads.tasks import entry_of
+
+    entry = entry_of(task)
+    asked = entry.options if entry else ()
+    return {name: True for name in ("allow_code", "unsafe_code") if name in asked and getattr(options, name)}

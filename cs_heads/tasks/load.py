@@ -21,6 +21,7 @@ _SCORING = ("scorer", "max_new_tokens", "stop")
 FAMILIES = {
     "demo": "cs_heads.demo.tasks",
     "": "cs_heads.tasks.papers",
+    "code": "cs_heads.tasks.code",
     "bigbench": "cs_heads.tasks.bigbench",
     "lm-eval": "cs_heads.tasks.lm_eval",
 }
