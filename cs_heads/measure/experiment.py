@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 from cs_heads.heads import HeadGrid
 from cs_heads.lens import describe, load_model
 from cs_heads.masks import check_masks
+from cs_heads.measure.chat import template_of
 from cs_heads.measure.engine import Engine
 from cs_heads.measure.engine.ablation import KINDS, Ablation
 from cs_heads.measure.engine.texts import Texts
@@ -29,7 +30,8 @@ class Experiment:
     ``model`` is your own TransformerLens model, or a name that ``load_model`` takes. Many (mask,
     example) pairs share one forward, each row with its own mask. What has been measured is kept:
     asking again costs nothing, and an exception loses the batch in flight alone. ``spent`` counts
-    the example-evaluations that were run, ``preparation`` among them.
+    the example-evaluations that were run, ``preparation`` among them. Where a task is scored beside the intact model's
+    texts, those are run first, and are the baseline's.
 
     ``ablation`` says what an ablated head's z becomes: ``"zero"``; ``"mean"``, its mean over the positions
     of the task's examples; ``"resample"``, its z on another example. ``batch_tokens`` is the number of tokens
@@ -168,6 +170,7 @@ class Experiment:
                 "role": self.task.role,
                 "n_examples": self.n_examples,
                 "identity": self.task.identity,
+                "chat_template": template_of(self.model, self.task),
             },
             "ablation": self.ablation,
             "prepend_bos": self._prepend_bos,
@@ -215,9 +218,18 @@ class Experiment:
     ) -> Iterator[list[tuple[int, Float[np.ndarray, " 2"]]]]:
         assert self.task.max_new_tokens is not None
         texts = self._texts_of(self.task.max_new_tokens, self.task.stop)
+        intact = self._intact(texts, examples) if self.task.relative else {}
         for batch in texts.run(masks, examples):
-            scores = self.task.score_texts([int(examples[pair]) for pair, _ in batch], [text for _, text in batch])
+            chosen = [int(examples[pair]) for pair, _ in batch]
+            beside = [intact[example] for example in chosen] if intact else None
+            scores = self.task.score_texts(chosen, [text for _, text in batch], beside)
             yield [(pair, np.array([score, np.nan])) for (pair, _), score in zip(batch, scores, strict=True)]
+
+    def _intact(self, texts: Texts, examples: Int[np.ndarray, " pair"]) -> dict[int, str]:
+        """What the intact model says on these examples, by example."""
+        wanted = np.unique(examples)
+        said = texts(np.zeros((1, *self.grid.shape), dtype=bool), wanted[None])[0]
+        return dict(zip(wanted.tolist(), said, strict=True))
 
     def _result(
         self, example: int, logprobs: Float[np.ndarray, " continuation"], greedy: Bool[np.ndarray, " continuation"]

@@ -1,7 +1,8 @@
-"""Six word-to-word tasks, ten shots or an instruction: what *Function Vectors* (Todd et al., arXiv 2310.15213) began with.
+r"""Six word-to-word tasks, by ten shots or an instruction: those of *Function Vectors* (Todd et al., arXiv 2310.15213).
 
     >>> task = load("antonym", n=10, shots=2)
-    >>> print(task.examples[0].prompt, task.examples[0].continuations)
+    >>> task.examples[0].prompt, task.examples[0].target
+    ('Q: near\nA: far\n\nQ: everything\nA: nothing\n\nQ: more\nA:', ' less')
 
 The library brings about a hundred pairs of its own for each; ``data_files=`` takes the files of that paper.
 """
@@ -48,8 +49,8 @@ def load(
 
     ``format="shots"`` shows ``shots`` worked examples, drawn for each prompt from pairs that are never asked;
     ``"instruction"`` says what to do. Completions, or with ``choices=4`` the right word against others of the
-    task. ``data_files`` is a JSON list of ``{"input", "output"}``, or a folder that holds it as ``<name>.json``. Too few
-    pairs, or malformed ones, raise ``ValueError``.
+    task. ``data_files`` is a JSON list of ``{"input", "output"}``, or a folder that holds it as ``<name>.json``. Too
+    few pairs, or malformed ones, raise ``ValueError``.
     """
     one_of("format", format, FORMATS)
     in_range("shots", shots, 1)
@@ -93,8 +94,6 @@ def _items(name: str, data_files: str | Path | None) -> tuple[tuple[str, str], .
 def catalogue() -> dict[str, Entry]:
     """The tasks, by name."""
     return {
-        f"function_vectors/{name}": Entry(
-            f"{about.removesuffix('.').lower()}, after worked examples", partial(load, name)
-        )
+        name: Entry(f"word to word by ten examples: {about[0].lower()}{about[1:-1]}", partial(load, name))
         for name, about in INSTRUCTIONS.items()
     }

@@ -5,7 +5,7 @@ arXiv 2209.11895): nothing but the prompt itself knows the answer.
 
     >>> task = load(n=1, length=5)
     >>> task.examples[0].prompt, task.examples[0].continuations
-    ('song nose silver coffee bag song nose silver', (' coffee',))
+    ('camp orange page snow storm camp orange', (' page',))
 """
 
 from __future__ import annotations
@@ -59,4 +59,4 @@ def vocabulary_of(words: Sequence[str] | None, tokenizer: Any, least: int) -> li
 
 def catalogue() -> dict[str, Entry]:
     """The task, by name."""
-    return {"induction": Entry("random words, then the same again: the next word was seen before", load)}
+    return {"": Entry("random words, then the same again: the next word was seen before", load)}

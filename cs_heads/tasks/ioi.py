@@ -4,7 +4,8 @@ The task of Wang et al., *Interpretability in the Wild* (arXiv 2211.00593), with
 or those of a file.
 
     >>> example = load(n=1, order="ABBA").examples[0]
-    >>> print(example.prompt, example.continuations, example.answer)
+    >>> example.prompt, example.target
+    ('Ruth and Steven had a quarrel about the lamp, but at last Steven gave it to', ' Ruth')
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ from cs_heads.tasks.drawing import drawn, in_range, one_of
 from cs_heads.tasks.files import read_json
 from cs_heads.tasks.pairs import PromptPair
 from cs_heads.tasks.task import Task
+from cs_heads.tasks.words import rows
 
 ORDERS = ("both", "BABA", "ABBA")
 
 
 @dataclass(frozen=True)
 class Lists:
-    """Names, and templates in which ``[A]`` is the indirect object, ``[B]`` the subject that is named first and again.
+    """Names, and templates: ``[A]`` is the indirect object, ``[B]`` the subject, named twice.
 
     A template ends in ``[A]`` and may have ``[PLACE]`` and ``[OBJECT]``. Other forms raise ``ValueError``.
     """
@@ -46,7 +48,7 @@ class Lists:
             counts = template.count("[A]"), template.count("[B]")
             if counts != (2, 2) or not template.endswith(" [A]") or template.index("[B]") > template.index("[A]"):
                 raise ValueError(
-                    "IOI lists: a template of 'BABA_TEMPLATES' names [B], [A] and [B] in this order and ends in ' [A]', "
+                    "IOI lists: a template of 'BABA_TEMPLATES' names [B], [A], [B] in this order and ends in ' [A]', "
                     f"got {template!r}"
                 )
 
@@ -66,13 +68,7 @@ class Lists:
 
 
 OWN = Lists(
-    NAMES=tuple(
-        """
-        Mary John Anna Paul Lucy Tom Emma James Kate Mark Laura David Sarah Peter Alice Robert Julia Simon Claire Daniel
-        Helen Martin Rachel Andrew Emily Thomas Jane Michael Amy George Susan Henry Rose Charles Grace Frank Ruth Jack
-        Diana Adam Nina Victor Maria Oscar Sophie Eric Linda Steven
-        """.split()
-    ),
+    NAMES=tuple(name for row in rows("names") for name in row),
     BABA_TEMPLATES=(
         "When [B] and [A] walked to the [PLACE], [B] handed the [OBJECT] to [A]",
         "After [B] and [A] met at the [PLACE], [B] offered a [OBJECT] to [A]",
@@ -94,8 +90,8 @@ OWN = Lists(
 def load(n: int | None = None, seed: int = 0, *, order: str = "both", data_files: str | Path | None = None) -> Task:
     """``n`` choices between indirect object and subject, 400 held out.
 
-    ``order`` is that of the two names at first: ``"BABA"`` the subject before, ``"ABBA"`` after, ``"both"`` each half of the
-    time. ``data_files`` is a JSON file of `Lists`; a malformed one raises ``ValueError``.
+    ``order`` is that of the two names at first: ``"BABA"`` the subject before, ``"ABBA"`` after, ``"both"`` each half
+    of the time. ``data_files`` is a JSON file of `Lists`; a malformed one raises ``ValueError``.
     """
     one_of("order", order, ORDERS)
     lists = OWN if data_files is None else Lists.read(data_files)
@@ -145,4 +141,4 @@ def _sentence(rng: random.Random, lists: Lists, order: str) -> tuple[str, str, s
 
 def catalogue() -> dict[str, Entry]:
     """The task, by name."""
-    return {"ioi": Entry("indirect object identification: to whom did John give it, John or Mary?", load)}
+    return {"": Entry("indirect object identification: to whom did John give it, John or Mary?", load)}

