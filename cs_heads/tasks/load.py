@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cs_heads.tasks.catalogue import Entry
-from cs_heads.tasks.task import Task
+from cs_heads.tasks.task import Chat, Task
 
 FORMATS = (".jsonl", ".csv")
 
@@ -56,15 +56,22 @@ def _catalogue(module: str) -> dict[str, Entry]:
 
 
 def load_task(
-    name_or_path: str | Path, n: int | None = None, seed: int = 0, length_normalised: bool = False, **options: Any
+    name_or_path: str | Path,
+    n: int | None = None,
+    seed: int = 0,
+    length_normalised: bool = False,
+    *,
+    chat: Chat | None = None,
+    **options: Any,
 ) -> Task:
     """The finding side of a built-in task or a JSONL/CSV file, its other examples held out for the proof.
 
     A JSONL line is a record of ``Task.from_records``; a CSV file has the same columns, its
     ``choices`` written as a JSON list. ``n`` examples (default 100, or half of a small task) are
-    chosen with ``seed`` to find heads with; ``length_normalised`` scores choices by ``acc_norm``. ``options`` are the
-    built-in task's own, or ``scorer``, ``max_new_tokens`` and ``stop`` of ``Task.from_records`` for a file. An
-    unknown name or option, a missing file or a malformed record raises ``ValueError``, naming the line.
+    chosen with ``seed`` to find heads with; ``length_normalised`` scores choices by ``acc_norm``; ``chat`` shows
+    prompts in the model's chat template (``Task.chatting``; None: as the task says). ``options`` are the built-in
+    task's own, or ``scorer``, ``max_new_tokens`` and ``stop`` of ``Task.from_records`` for a file. An unknown name
+    or option, a missing file or a malformed record raises ``ValueError``, naming the line.
 
     >>> task = load_task("demo/capitals", n=100, seed=0)
     >>> len(task), task.role, task.held_out.role
@@ -75,12 +82,13 @@ def load_task(
             raise ValueError(f"{argument} must be an integer of {least} or more, got {value!r}")
     entry = entry_of(str(name_or_path))
     if entry is None:
-        return whole_task(name_or_path, length_normalised, **options).split(n, seed)[0]
+        task = whole_task(name_or_path, length_normalised, **options).split(n, seed)[0]
+        return task if chat is None else task.chatting(chat)
     task = entry.load(n=n, seed=seed, **entry.checked(str(name_or_path), options))
     if length_normalised and task.held_out is not None:
         unseen = replace(task.held_out, length_normalised=True)
         task = replace(task, length_normalised=True, held_out=unseen)
-    return task
+    return task if chat is None else task.chatting(chat)
 
 
 def whole_task(path: str | Path, length_normalised: bool = False, **options: Any) -> Task:
