@@ -46,18 +46,20 @@ def drawn(
 
 
 def with_distractors(
-    rng: random.Random, prompt: str, right: str, wrong: Sequence[str], choices: int | None
+    rng: random.Random, prompt: str, right: str, words: Sequence[str], choices: int | None
 ) -> dict[str, Any]:
-    """A record of ``choices`` continuations, the right one and distractors drawn from ``wrong``; None: a completion.
+    """A record of ``choices`` continuations, the right one and others of ``words``; None: a completion.
 
-    Continuations get their leading space here. Too few distractors raise ``ValueError``.
+    ``words`` differ from each other, and the right one may be among them. Continuations get their leading space
+    here. Too few words raise ``ValueError``.
     """
     if choices is None:
         return {"prompt": prompt, "target": f" {right}"}
-    others = sorted(set(wrong) - {right})
-    if not 2 <= choices <= len(others) + 1:
-        raise ValueError(f"choices must be 2..{len(others) + 1}, got {choices}")
-    drawn_choices = [right, *rng.sample(others, choices - 1)]
+    most = len(words) + (right not in words)
+    if not 2 <= choices <= most:
+        raise ValueError(f"choices must be 2..{most}, got {choices}")
+    others = [word for word in rng.sample(words, min(choices, len(words))) if word != right]
+    drawn_choices = [right, *others[: choices - 1]]
     rng.shuffle(drawn_choices)
     return {"prompt": prompt, "choices": [f" {c}" for c in drawn_choices], "answer": drawn_choices.index(right)}
 

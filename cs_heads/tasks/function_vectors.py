@@ -61,7 +61,7 @@ def load(
     pool, asked = items[:held_back], items[held_back:]
     if len(asked) < 2:
         raise ValueError(f"shots={shots} needs {held_back + 2} pairs or more, task {name!r} has {len(items)}")
-    outputs = [output for _, output in items]
+    outputs = list({output: None for _, output in items})
     records = []
     for word, output in asked:
         if format == "shots":

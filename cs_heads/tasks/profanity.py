@@ -17,6 +17,8 @@ from types import MappingProxyType
 
 # What stands round a word in prose and Markdown; other signs (@, $, !) are letters of some words.
 _AROUND = ".,:;?!\"'()[]{}<>*_`~“”‘’«»-"
+# Without its signs a shorter entry would be a letter or two: f*** is no f.
+_SHORTEST = 3
 _BETWEEN = re.compile(r"[\s/,;|—–…]+")
 
 
@@ -87,16 +89,22 @@ class Profanity:
         lengths = {*self._lengths.get(bare[at], ()), *self._lengths.get(words[at], ())}
         for length in sorted(lengths, reverse=True):
             for side in (bare, words):
-                severity = self.severities.get(" ".join(side[at : at + length]))
+                severity = self._forms.get(" ".join(side[at : at + length]))
                 if severity is not None and at + length <= len(words):
                     return length, severity
         return 0, 0.0
 
     @cached_property
+    def _forms(self) -> dict[str, float]:
+        """Entries as they are, and without signs at their ends, unless hardly a letter is left."""
+        bare = {entry.strip(_AROUND): severity for entry, severity in self.severities.items()}
+        return {form: severity for form, severity in bare.items() if len(form) >= _SHORTEST} | dict(self.severities)
+
+    @cached_property
     def _lengths(self) -> dict[str, set[int]]:
         """Numbers of words of the entries that begin with a word."""
         lengths: dict[str, set[int]] = {}
-        for entry in self.severities:
+        for entry in self._forms:
             words = entry.split()
             lengths.setdefault(words[0], set()).add(len(words))
         return lengths
