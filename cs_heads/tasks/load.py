@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cs_heads.tasks.catalogue import Entry
-from cs_heads.tasks.task import Chat, Task
+from cs_heads.tasks.task import Task
 
 FORMATS = (".jsonl", ".csv")
 
@@ -61,7 +61,7 @@ def load_task(
     seed: int = 0,
     length_normalised: bool = False,
     *,
-    chat: Chat | None = None,
+    chat: str | None = None,
     **options: Any,
 ) -> Task:
     """The finding side of a built-in task or a JSONL/CSV file, its other examples held out for the proof.

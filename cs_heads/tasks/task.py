@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Role = Literal["whole", "finding", "confirming"]
-Chat = Literal["off", "auto", "on"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Task:
     scorer: AnyScorer | None = None
     max_new_tokens: int | None = None
     stop: tuple[str, ...] = ()
-    chat: Chat = "off"
+    chat: str = "off"
     role: Role = "whole"
     held_out: Task | None = field(default=None, repr=False)
 
@@ -213,7 +212,7 @@ class Task:
             held_out=None if self.held_out is None else self.held_out.generated(max_new_tokens, stop),
         )
 
-    def chatting(self, chat: Chat = "on") -> Task:
+    def chatting(self, chat: str = "on") -> Task:
         """The task with its prompts shown in the model's chat template, or not; its held-out examples go with it."""
         unseen = None if self.held_out is None else self.held_out.chatting(chat)
         return replace(self, chat=chat, held_out=unseen)
