@@ -1,7 +1,6 @@
 """lm-eval tasks on models: against lm-eval's own run of the same model, at chance, and the main job."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -123,7 +122,6 @@ def test_arithmetic_scores_as_in_lm_evals_own_run(model, lm_evals_own, real, tmp
 
 @pytest.mark.slow
 def test_texts_and_scores_of_gsm8k_are_those_of_lm_evals_own_run(model, lm_evals_own, real, tmp_path):
-    """A filter on any number, since a model of stories never writes ``####``; stories with numbers are the questions."""
     rows = [
         {"question": f"Tom has {i % 7} red cats and {i % 5} big dogs. How many are there?", "answer": f"#### {i % 7}"}
         for i in range(60)

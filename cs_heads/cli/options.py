@@ -102,7 +102,7 @@ def loaded(options: argparse.Namespace) -> tuple[Any, Task, list[Task]]:
     return model, task, controls
 
 
-def permissions(task: str, options: argparse.Namespace) -> dict[str, bool]:
+def permissions(task: str, options: argparse.Namespace) -> dict[str, Any]:
     """Leave to run what the model writes, for a built-in task that asks for it."""
     from cs_heads.tasks import entry_of
 
@@ -115,7 +115,7 @@ def _task(options: argparse.Namespace) -> Task:
     import cs_heads as cs
     from cs_heads.tasks import entry_of
 
-    given = {**dict(_option(text) for text in options.task_option), **permissions(options.task, options)}
+    given = {**dict(map(_option, options.task_option)), **permissions(options.task, options)}
     entry = entry_of(options.task)
     if options.generate == 0:
         if entry is None or "generate" not in entry.options:

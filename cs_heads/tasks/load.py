@@ -50,21 +50,13 @@ def builtin_tasks() -> dict[str, Entry]:
 def entry_of(name: str) -> Entry | None:
     """The built-in task of this name, or None."""
     family, slash, rest = name.partition("/")
-    "": "cs_heads.tasks.papers",
-    "rhyming": "cs_heads.tasks.rhyming",
-    "swearing": "cs_heads.tasks.swearing",
-    "function_vectors": "cs_heads.tasks.function_vectors",
-    "ioi": "cs_heads.tasks.ioi",
-    "symbolic": "cs_heads.tasks.symbolic",
-    "induction": "cs_heads.tasks.induction",
-    "code": "cs_heads.tasks.code",
-    "bigbench": "cs_heads.tasks.bigbench",
-    "lm-eval": "cs_heads.tasks.lm_eval",
-}
-"""Families of built-in tasks: first part of the name → the module with its ``catalogue()``.
-
-A catalogue has a task's name after the family's, or "" where the family is one task; tasks without a family have "".
-A module with more tasks than it lists has ``entry(name)``, too.
+    if not slash and family not in FAMILIES:
+        family, rest = "", name
+    if family not in FAMILIES or (slash and not (family and rest)):
+        return None
+    module = import_module(FAMILIES[family])
+    found: Entry | None = module.entry(rest) if hasattr(module, "entry") else module.catalogue().get(rest)
+    return found
 
 
 def _catalogue(module: str) -> dict[str, Entry]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from cs_heads.tasks import lm_eval, openmath
+from cs_heads.tasks import lm_eval, openmath, programs
 from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.lm_eval.files import DataFiles
 from cs_heads.tasks.lm_eval.requests import FEW_SHOT_SEED
@@ -37,7 +37,12 @@ _BLIMP, _ONE_SET = "blimp_", "grammar: one set of minimal pairs"
 def catalogue() -> dict[str, Entry]:
     """The benchmarks by name."""
     listed = {name: _entry(name, about) for name, (about, _) in PROTOCOL.items()}
-    return {**listed, f"{_BLIMP}<set>": _entry(f"{_BLIMP}<set>", _ONE_SET), **openmath.catalogue()}
+    return {
+        **listed,
+        f"{_BLIMP}<set>": _entry(f"{_BLIMP}<set>", _ONE_SET),
+        **programs.catalogue(),
+        **openmath.catalogue(),
+    }
 
 
 def entry(name: str) -> Entry | None:

@@ -360,10 +360,10 @@ def test_choices_that_need_prompts_of_their_own_are_refused(file):
 
 def test_columns_that_a_task_does_not_read_are_named_with_those_it_lacks(file):
     with pytest.raises(
-        ValueError, match="'arc_challenge' have not the columns .*'question' is undefined; test has sentence_good"
+        ValueError, match=r"'arc_challenge' have not the columns .*'question' is undefined; test has sentence_good"
     ):
         whole("arc_challenge", data_files=file(PAIRS))
-    with pytest.raises(ValueError, match="'hellaswag' have not the columns .*ctx_a.*validation has sentence_good"):
+    with pytest.raises(ValueError, match=r"'hellaswag' have not the columns .*ctx_a.*validation has sentence_good"):
         whole("hellaswag", data_files=file(PAIRS))
 
 
@@ -374,7 +374,7 @@ def test_a_right_choice_that_is_none_of_the_choices_is_refused(file):
 
 def test_a_folder_without_the_file_of_a_member_names_what_is_looked_for(file, tmp_path):
     file(PAIRS, "anaphor_gender_agreement.jsonl")
-    with pytest.raises(ValueError, match="'blimp_adjunct_island': .* has no file for split 'train'; looked for"):
+    with pytest.raises(ValueError, match=r"'blimp_adjunct_island': .* has no file for split 'train'; looked for"):
         whole("blimp", data_files=tmp_path)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from cs_heads.tasks import programs
 from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.lm_eval import harness
 from cs_heads.tasks.lm_eval.chat import template_of
@@ -25,7 +26,9 @@ def catalogue() -> dict[str, Entry]:
 
 
 def entry(name: str) -> Entry:
-    """The lm-eval task or group of this name, whether it exists or not: loading says."""
+    """The lm-eval task or group of this name, whether it exists or not: loading says. Programs go to the sandbox."""
+    if name in programs.DATASETS:
+        return programs.entry(name)
     return Entry(f"lm-eval's {name}", partial(load, name), NEEDS)
 
 

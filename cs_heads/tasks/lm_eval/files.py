@@ -40,7 +40,7 @@ class File:
         unpack = _UNPACK.get(Path(self.name).suffix, bytes)
         try:
             return unpack(self.read())
-        except (OSError, EOFError, ValueError) as error:
+        except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
             raise ValueError(f"data file {self.name!r} cannot be read: {error}") from error
 
 
@@ -63,10 +63,14 @@ def files_in(path: str | Path) -> list[File]:
     try:
         with zipfile.ZipFile(path) as archive:
             names = [info.filename for info in archive.infolist() if not info.is_dir()]
-            contents = {name: archive.read(name) for name in names}
     except (zipfile.BadZipFile, OSError) as error:
         raise ValueError(f"data file {str(path)!r} is no zip archive that can be read: {error}") from error
-    return [File(name, partial(bytes, content)) for name, content in contents.items()]
+    return [File(name, partial(_member, path, name)) for name in names]
+
+
+def _member(archive: Path, name: str) -> bytes:
+    with zipfile.ZipFile(archive) as opened:
+        return opened.read(name)
 
 
 def rows_of(file: File, columns: Sequence[str] | None = None) -> list[Row]:

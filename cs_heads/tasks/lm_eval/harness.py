@@ -82,7 +82,7 @@ def index_for(name: str) -> Any:
     manager = _everything()
     if name not in manager.task_index:
         # Of thousands of names those that begin alike are nearer than their letters say.
-        alike = [other for other in manager.all_tasks if other.split("_")[0] == name.split("_")[0]]
+        alike = [other for other in manager.all_tasks if other.partition("_")[0] == name.partition("_")[0]]
         near = difflib.get_close_matches(name, alike or manager.all_tasks, n=3, cutoff=0.5)
         hint = f"; near are {', '.join(near)}" if near else ""
         raise ValueError(f"lm-eval has no task {name!r}{hint}; `lm_eval ls tasks` lists what it has")

@@ -48,8 +48,8 @@ def read_splits(wanted: Wanted, data_files: DataFiles) -> dict[str, list[Row]]:
     """The rows of each split that a task reads, in the hub's columns.
 
     ``data_files`` is a file (all splits come from it), several, a folder or zip archive with files named after
-    the task and its splits, or any of these by split (one that the task does not read is left alone). Where a file is missing or malformed, ``ValueError``
-    names it and says what is looked for.
+    the task and its splits, or any of these by split (one that the task does not read is left alone). Where a file
+    is missing or malformed, ``ValueError`` names it and says what is looked for.
     """
     if isinstance(data_files, Mapping):
         if any(split not in data_files for split in wanted.splits):
