@@ -1,6 +1,7 @@
 """lm-eval tasks on models: against lm-eval's own run of the same model, at chance, and the main job."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,7 +17,10 @@ from cs_heads.measure.experiment import Experiment
 from cs_heads.methods.find import find_heads
 from cs_heads.tasks import Task, load_task
 from cs_heads.tasks.lm_eval import whole
-from tests.tasks.test_lm_eval import own_run, scored, write
+from tests.tasks.test_lm_eval import own_run as own_run_of
+from tests.tasks.test_lm_eval import scored, write
+
+own_run = partial(own_run_of, simple=True)
 
 AGREEMENT = "blimp_determiner_noun_agreement_1"
 

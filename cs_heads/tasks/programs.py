@@ -46,7 +46,7 @@ def load(
     allow_code: bool = False,
     unsafe_code: bool = False,
 ) -> Task:
-    """``n`` finding examples, the others held out; options are those of ``cs_heads.tasks.code``, None the hub's data."""
+    """``n`` finding examples, the others held out; options are those of ``cs_heads.tasks.code``."""
     read = partial(
         code.load_mbpp if name == "mbpp" else code.load_humaneval,
         name,

@@ -71,24 +71,29 @@ class Answering(LM):
         raise NotImplementedError
 
 
-def own_run(name, files, tmp_path, model, **settings):
-    """lm-eval's own evaluation of a task on files in the hub's columns: what it logs of each example, in order."""
-    splits = {
-        f"{split}_split": None for split in ("training", "validation", "test") if not settings.get(f"{split}_split")
-    }
+def own_run(name, files, tmp_path, model, *, simple=False, num_fewshot=0, **settings):
+    """lm-eval's own evaluation of a task on files in the hub's columns: what it logs of each example, in order.
+
+    ``simple`` runs its ``simple_evaluate``, which looks around the machine for seconds; else its ``evaluate``.
+    """
+    unread = {f"{split}_split": None for split in ("training", "validation", "test")}
     data = {"dataset_path": "json", "dataset_name": None}
     data["dataset_kwargs"] = {
         "data_files": {split: str(path) for split, path in files.items()},
         "cache_dir": str(tmp_path / "cache"),
     }
-    shots = settings.pop("num_fewshot", None)
-    found = lm_eval.simple_evaluate(
-        model=model,
-        tasks=[{"group": "own", "task": [{"task": name, **data, **splits, **settings}]}],
-        task_manager=harness.index_for(name),
-        num_fewshot=shots,
-        bootstrap_iters=0,
-    )
+    manager = harness.index_for(name)
+    spec = {"group": "own", "task": [{"task": name, **data, **unread, **settings}]}
+    if simple:
+        found = lm_eval.simple_evaluate(
+            model, tasks=[spec], task_manager=manager, num_fewshot=num_fewshot, bootstrap_iters=0
+        )
+    else:
+        loaded = manager.load([spec])
+        task = loaded["tasks"][name]
+        task.set_config("num_fewshot", num_fewshot)
+        task.set_fewshot_seed(1234)
+        found = lm_eval.evaluate(model, loaded, bootstrap_iters=0)
     return sorted(found["samples"][name], key=lambda sample: (sample["filter"], sample["doc_id"]))
 
 

@@ -106,13 +106,17 @@ class Judge:
             Instance("generate_until", self._document(example), (example.prompt, {}), 0, resps=[text])
             for example, text in zip(examples, texts, strict=True)
         ]
-        self._filter(instances)
-        return [self._score(instance.doc, [instance.filtered_resps[self.rule.filter]]) for instance in instances]
+        with harness.quietly():
+            self._filter(instances)
+            return [self._score(instance.doc, [instance.filtered_resps[self.rule.filter]]) for instance in instances]
 
     def logprobs(self, example: Example, logprobs: Float[np.ndarray, " continuation"], greedy: Sequence[bool]) -> float:
         """The metric of one example from what was measured of each continuation."""
         results = [(float(logprob), bool(match)) for logprob, match in zip(logprobs, greedy, strict=True)]
-        return self._score(self._document(example), results)
+        if example.reference in self.documents:
+            return self._score(self._document(example), results)
+        with harness.quietly():
+            return self._score(self._document(example), results)
 
     def _filter(self, instances: list[Any]) -> None:
         for ensemble in self.task._filters:
@@ -120,8 +124,7 @@ class Judge:
                 ensemble.apply(instances)
 
     def _score(self, document: Any, results: list[Any]) -> float:
-        with harness.quietly():
-            found = self.task.process_results(document, results)
+        found = self.task.process_results(document, results)
         value = found.get(self.rule.metric)
         if not isinstance(value, int | float | np.number) or not 0 <= float(value) <= 1:
             raise ValueError(
