@@ -1,5 +1,6 @@
 from . import masks as masks
 from . import methods as methods
+from . import suites as suites
 from .analysis.compare import Comparison as Comparison
 from .analysis.compare import compare as compare
 from .analysis.confirm import confirm as confirm
