@@ -8,6 +8,7 @@ import numpy as np
 
 from cs_heads.analysis.failures import FailureModes
 from cs_heads.analysis.formats import FormatHeads
+from cs_heads.views.legend import legend_above
 from cs_heads.views.matrix import draw_matrix, matrix_axes
 from cs_heads.views.style import COLOURS, COLUMN, PAGE, new_axes, styled, written
 from cs_heads.views.task_drops import HATCHES
@@ -43,7 +44,7 @@ def plot_failures(failures: FailureModes, ax: Axes | None = None) -> Axes:
     ax.set_xticks(range(len(kinds)), kinds)
     ax.set_ylim(0, 1.03)
     ax.set_ylabel("share of unseen examples")
-    ax.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, borderaxespad=0.2)
+    legend_above(ax)
     return ax
 
 

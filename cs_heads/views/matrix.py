@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.image import AxesImage
 
-SHARES = "cividis_r"
-"""The map of shares: dark is much, for any kind of colour vision and in grey."""
+SHARES = "Blues"
+"""The map of shares: white is none, dark is much, for any kind of colour vision and in grey."""
 
 
 def matrix_axes(n_rows: int, n_columns: int, labels: Sequence[str], side: float = 0.36) -> Axes:

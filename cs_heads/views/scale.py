@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cs_heads.analysis.scale import ScaleStudy
+from cs_heads.views.legend import legend_above
 from cs_heads.views.style import COLOURS, COLUMN, line_look, new_axes, styled, written
 
 if TYPE_CHECKING:
@@ -48,5 +49,5 @@ def plot_depth_profiles(scale: ScaleStudy, ax: Axes | None = None, bins: int = 8
     ax.set_ylim(bottom=0)
     ax.set_xlabel("depth (0 first layer, 1 last)")
     ax.set_ylabel("share of importance")
-    ax.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, borderaxespad=0.2)
+    legend_above(ax)
     return ax

@@ -51,6 +51,6 @@ def plot_universal(universal: UniversalHeads, ax: Axes | None = None) -> Axes:
     rows = [f"{head} U" if head in universal.heads else str(head) for head in universal.candidates]
     if ax is None:
         ax = matrix_axes(len(rows), len(universal.tasks), [*universal.tasks])
-    draw_matrix(ax, universal.left, rows, universal.tasks, label="share of the score left", colours="cividis")
+    draw_matrix(ax, universal.left, rows, universal.tasks, label="share of the score left", colours="Blues_r")
     ax.set_ylabel("head ablated")
     return ax

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cs_heads.analysis.sparsity import SparsityCurve
+from cs_heads.views.legend import legend_above
 from cs_heads.views.style import COLUMN, line_look, new_axes, styled, written
 
 if TYPE_CHECKING:
@@ -31,5 +32,5 @@ def plot_sparsity(curve: SparsityCurve, ax: Axes | None = None) -> Axes:
     ax.set_ylim(-0.02, 1.05)
     ax.set_xlabel(written(f"heads of {curve.own} ablated"))
     ax.set_ylabel("score on unseen examples")
-    ax.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, borderaxespad=0.2)
+    legend_above(ax)
     return ax

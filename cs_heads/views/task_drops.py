@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cs_heads.analysis.drops import TaskDrop, TaskDrops
+from cs_heads.views.legend import legend_above
 from cs_heads.views.matrix import draw_matrix, matrix_axes
 from cs_heads.views.style import COLOURS, COLUMN, PAGE, RANDOM, new_axes, new_figure, styled, written
 
@@ -54,7 +55,7 @@ def plot_task_drops(drops: TaskDrops, ax: Axes | None = None) -> Axes:
     ax.set_xticks(places, labels, rotation=35, ha="right", rotation_mode="anchor")
     ax.set_ylim(0, 1.03)
     ax.set_ylabel("score on unseen examples")
-    ax.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=min(3, len(found) + 1), borderaxespad=0.2)
+    legend_above(ax)
     return ax
 
 
@@ -68,7 +69,7 @@ def plot_radar(drops: TaskDrops, ax: Axes | None = None) -> Axes:
     names = list(drops.roles)
     if len(names) < 3:
         raise ValueError(f"drops must be of three tasks or more to be drawn around a circle, got {len(names)}")
-    polar: Any = new_figure(COLUMN, COLUMN).add_subplot(projection="polar") if ax is None else ax
+    polar: Any = new_figure(PAGE * 0.62, COLUMN).add_subplot(projection="polar") if ax is None else ax
     if polar.name != "polar":
         raise ValueError(f"ax must be polar axes, got {polar.name}")
     angles = np.linspace(0, 2 * np.pi, len(names), endpoint=False)
@@ -89,13 +90,16 @@ def plot_radar(drops: TaskDrops, ax: Axes | None = None) -> Axes:
         polar.fill(closed, [*values, values[0]], color=look["color"], alpha=0.08)
     own = set(drops.own.values())
     polar.set_xticks(angles, [written(f"{name} *" if name in own else name) for name in names])
-    polar.tick_params(axis="x", pad=6)
+    for label, angle in zip(polar.get_xticklabels(), angles, strict=True):
+        across = np.sin(angle)
+        label.set_horizontalalignment("center" if abs(across) < 0.1 else "left" if across > 0 else "right")
+    polar.tick_params(axis="x", pad=1)
     polar.set_ylim(0, 1)
-    polar.set_yticks([0.25, 0.5, 0.75, 1.0])
+    polar.set_yticks([0.5, 1.0], ["0.5", "1"])
     polar.set_rlabel_position(float(np.degrees(angles[1]) / 2))
     polar.grid(color="0.85", linewidth=0.5)
     polar.spines["polar"].set_visible(False)
-    polar.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2)
+    polar.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2)
     axes: Axes = polar
     return axes
 

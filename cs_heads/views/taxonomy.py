@@ -11,6 +11,7 @@ from cs_heads.analysis.contrast import HeldOutContrasts
 from cs_heads.analysis.gating import score_distribution
 from cs_heads.analysis.taxonomy import Taxonomy, ToggleCurve
 from cs_heads.methods.gating.result import SCORES, HeadGates
+from cs_heads.views.legend import legend_above
 from cs_heads.views.style import COLOURS, COLUMN, LINES, PAGE, ROLES, new_axes, styled, written
 
 if TYPE_CHECKING:
@@ -33,9 +34,7 @@ def plot_taxonomy(found: Taxonomy, ax: Axes | None = None) -> Axes:
     ax.set_xticks(range(len(names)), [written(name) for name in names], rotation=35, ha="right", rotation_mode="anchor")
     ax.set_ylim(-0.02, 1.02)
     ax.set_ylabel("share of heads (always to any seed)")
-    ax.legend(
-        loc="lower left", bbox_to_anchor=(0, 1.0), ncols=3, borderaxespad=0.2, columnspacing=0.8, handletextpad=0.2
-    )
+    legend_above(ax)
     return ax
 
 
@@ -73,7 +72,7 @@ def plot_toggle_curves(curves: Sequence[ToggleCurve], ax: Axes | None = None) ->
         )
     ax.set_xlabel("heads shut or open, the rest at G⁺")
     ax.set_ylabel("difference of log-probability\n(nats per token)")
-    ax.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, borderaxespad=0.2)
+    legend_above(ax)
     return ax
 
 
@@ -116,5 +115,5 @@ def plot_contrasts(contrasts: HeldOutContrasts, ax: Axes | None = None) -> Axes:
     )
     ax.set_ylim(0, 1.03)
     ax.set_ylabel("score of the held-out task")
-    ax.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, borderaxespad=0.2)
+    legend_above(ax)
     return ax
