@@ -152,7 +152,7 @@ def _group_size(grid: HeadGrid, n_key_value_heads: int | None) -> int:
     return grid.n_heads // n_key_value_heads
 
 
-def _rows(mask: Bool[np.ndarray, "layer head"], null: Null) -> Bool[np.ndarray, "stratum head"]:
+def _rows(mask: Bool[np.ndarray, "layer head"], null: Null) -> Bool[np.ndarray, "stratum place"]:
     """The parts of the grid inside which luck may move heads."""
     return mask if null == "layers" else mask.reshape(1, -1)
 

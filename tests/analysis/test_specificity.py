@@ -13,8 +13,6 @@ from cs_heads.tasks import Task, control_side
 from tests.known_heads import IDLE, WORKING, own_answers, rows_run
 from tests.methods.planted import Planted
 
-pytestmark = pytest.mark.lens
-
 
 @pytest.fixture(scope="module")
 def model(load_known):
