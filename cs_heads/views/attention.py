@@ -23,7 +23,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _NUMBERS = count()
-RUNS = ("intact", "heads off")
+# CircuitsVis gives each small map a twelfth of the width, less than its name needs.
+_ROOM = (
+    '<style>.cs-attention div[style*="8.33333%"] { flex-basis: 4.6rem !important; width: 4.6rem !important;'
+    " max-width: none !important } .cs-attention h4[style*=absolute] { font-size: 0.75rem }"
+    " .cs-attention h3 { font-size: 0.85rem }</style>"
+)
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,7 @@ def show_attention(attention: HeadAttention, prompt: int = 0) -> AttentionView:
             f'.then(() => CircuitsVis.render("{name}", CircuitsVis.AttentionHeads, {given}))</script>'
         )
     return AttentionView(
-        f'<div class="cs-attention" style="display: flex; flex-wrap: wrap; gap: 1rem; background: white; color: black;'
+        f'{_ROOM}<div class="cs-attention" style="display: flex; flex-wrap: wrap; gap: 1rem; background: white; color: black;'
         f' padding: 0.5rem">{"".join(views)}</div>'
     )
 
