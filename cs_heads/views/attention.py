@@ -105,7 +105,7 @@ def plot_attention(attention: HeadAttention, prompt: int = 0) -> Any:
 
     one = _prompt(attention, prompt)
     runs = [patterns for patterns in (one.intact, one.ablated) if patterns is not None]
-    labels = [written(_visible(token)) for token in one.tokens]
+    labels = [written(_visible(token), 16) for token in one.tokens]
     width = PAGE if len(attention.heads) > 2 else COLUMN
     side = max((width - 0.8) / len(attention.heads), 0.11 * len(labels))
     size = (0.8 + side * len(attention.heads), 0.9 + (side + 0.2) * len(runs))
@@ -141,7 +141,7 @@ def plot_last_token(attention: HeadAttention, prompt: int = 0, ax: Axes | None =
     each = len(columns) // len(attention.heads)
     for border in range(1, len(attention.heads)):
         ax.axvline(border * each - 0.5, color="0.6", linewidth=0.6)
-    ax.set_yticks(range(len(one.tokens)), [written(_visible(token)) for token in one.tokens])
+    ax.set_yticks(range(len(one.tokens)), [written(_visible(token), 16) for token in one.tokens])
     ax.set_xticks(range(len(columns)), columns, rotation=90 if each > 1 else 0)
     names = ax.secondary_xaxis("top")
     names.set_xticks([(number + 0.5) * each - 0.5 for number in range(len(attention.heads))])

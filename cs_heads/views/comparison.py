@@ -38,7 +38,7 @@ def plot_drops(comparison: Comparison, ax: Axes | None = None, *, key: bool = Tr
     ax.set_xlabel("heads ablated, the most important first (k)")
     ax.set_ylabel(f"drop@k (baseline {comparison.baseline:.2f})")
     task = comparison.provenance.get("task", {}).get("name")
-    ax.set_title("drop on unseen examples" if task is None else plain(f"{task}: drop on unseen examples"))
+    ax.set_title("drop on unseen examples" if task is None else plain(f"{task}: drop on unseen examples", 50))
     if key:
         key_below(ax, title="method (example-evaluations)")
     return ax

@@ -76,7 +76,7 @@ def _bars(
         first = next(iter(series.values()))["baseline"].iloc[0]
         ax.axvline(random / first if relative and first else random, color="0.45", linestyle="--", label="random heads")
     ax.axvline(0, color="black", linewidth=0.6)
-    ax.set_yticks(range(len(tasks)), [written(task) for task in tasks])
+    ax.set_yticks(range(len(tasks)), [written(task, 24) for task in tasks])
     ax.invert_yaxis()
     ax.set_xlabel(f"score lost with the heads off\n({'share of the baseline' if relative else 'points'})")
     if relative:
@@ -99,7 +99,7 @@ def _radar(ax: Axes | None, series: Mapping[str, pd.DataFrame], tasks: list[str]
         left = shares.reindex(tasks).to_numpy(dtype=float)
         ax.plot(np.append(angles, 0), np.append(left, left[0]), label=written(name) or "heads off", **line_look(number))
         ax.fill(angles, left, color=line_look(number)["color"], alpha=0.12)
-    ax.set_xticks(angles, [written(task) for task in tasks])
+    ax.set_xticks(angles, [written(task, 16) for task in tasks])
     ax.tick_params(axis="x", pad=1)
     for label, angle in zip(ax.get_xticklabels(), angles, strict=True):
         label.set_horizontalalignment(

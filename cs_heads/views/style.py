@@ -108,12 +108,16 @@ def styled(draw: Callable[P, R]) -> Callable[P, R]:
     return drawing
 
 
-def written(text: str) -> str:
-    r"""A user's text as matplotlib writes it: dollars are no mathematics, and what the font lacks is a box.
+def written(text: str, most: int = 40) -> str:
+    r"""A user's text as matplotlib writes it: no mathematics, no letters that the font lacks, not over ``most`` long.
 
     >>> written("costs $5 and $6")
     'costs \\$5 and \\$6'
+    >>> written("determiner noun agreement", most=11)
+    'deter…ement'
     """
+    if len(text) > most:
+        text = f"{text[: most // 2]}…{text[len(text) - (most - 1) // 2 :]}"
     has = _characters()
     kept = "".join(letter if ord(letter) in has else "\N{REPLACEMENT CHARACTER}" for letter in text)
     return kept.replace("$", r"\$")

@@ -175,7 +175,7 @@ def _section(section: Any) -> dict[str, Any]:
         "text": section.text,
         "picture": None if section.picture is None else picture_of(section.picture, section.title),
         "columns": [] if section.frame is None else [str(name) for name in section.frame.columns],
-        "rows": [] if section.frame is None else section.frame.to_numpy().tolist(),
+        "rows": [] if section.frame is None else [list(row) for row in section.frame.itertuples(index=False)],
     }
 
 

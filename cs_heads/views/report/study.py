@@ -82,6 +82,7 @@ class Study:
             result = _read(found) if found.is_file() else {}
             comparison = _comparison(folder, _read(compared)) if compared.is_file() else None
             ranking = HeadRanking.load(folder / "ranking.json") if found.is_file() else None
+            k = len(result["heads"]) if comparison is None else comparison.k
         except (KeyError, TypeError, OSError) as error:
             raise ValueError(f"study {str(folder)!r} is broken: {error!r}") from error
         attention = folder / ATTENTION
@@ -92,7 +93,7 @@ class Study:
             comparison=comparison,
             attention=HeadAttention.load(attention) if attention.is_file() else None,
             command=result.get("command") or record.get("command") or "",
-            k=len(result["heads"]) if result else (comparison.k if comparison else 5),
+            k=k,
         )
 
 
