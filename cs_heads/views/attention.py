@@ -74,8 +74,8 @@ def show_attention(attention: HeadAttention, prompt: int = 0) -> AttentionView:
             f'.then(() => CircuitsVis.render("{name}", CircuitsVis.AttentionHeads, {given}))</script>'
         )
     return AttentionView(
-        f'{_ROOM}<div class="cs-attention" style="display: flex; flex-wrap: wrap; gap: 1rem; background: white; color: black;'
-        f' padding: 0.5rem">{"".join(views)}</div>'
+        f'{_ROOM}<div class="cs-attention" style="display: flex; flex-wrap: wrap; gap: 1rem; padding: 0.5rem; '
+        f'background: white; color: black">{"".join(views)}</div>'
     )
 
 

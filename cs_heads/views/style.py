@@ -86,6 +86,19 @@ def head_look(head: Head) -> HeadLook:
     return HeadLook(str(head), COLOURS[colour % len(COLOURS)], MARKERS[marker % len(MARKERS)])
 
 
+def round_ticks(ax: Axes, values: Iterable[float]) -> None:
+    """A logarithmic axis across, with round numbers written out."""
+    seen = list(values)
+    low, high = min(seen), max(seen)
+    ax.set_xscale("log")
+    ticks = [step * 10**power for power in range(9) for step in (1, 2, 5)]
+    near = [tick for tick in ticks if low / 2 <= tick <= high * 2] or [low]
+    every = -(-len(near) // 6)
+    ax.set_xticks(near[::every], [f"{tick:,g}" if tick < 1000 else f"{tick / 1000:g}k" for tick in near[::every]])
+    ax.set_xticks([], minor=True)
+    ax.set_xlim(low / 1.5, high * 1.5)
+
+
 def line_look(number: int) -> dict[str, Any]:
     """Colour, marker and line of the first, second, ... line of a picture, told apart without colours."""
     return {

@@ -6,7 +6,7 @@ from cs_heads.analysis.attention import HeadAttention, PromptAttention
 from cs_heads.analysis.compare import Compared, Comparison
 from cs_heads.heads import Head
 from cs_heads.ranking import HeadRanking
-from cs_heads.views.report import Study
+from cs_heads.views.report import Findings
 
 HOSTILE = '<img src=x onerror="alert(1)">&<script>alert(2)</script>$x_1$'
 
@@ -88,7 +88,7 @@ def made_attention(prompt="Cuba is Havana. Sweden is") -> HeadAttention:
     return HeadAttention(heads, heads, (PromptAttention(prompt, tokens, tuple(range(len(tokens))), intact, ablated),))
 
 
-def made_study(**changes) -> Study:
+def made_study(**changes) -> Findings:
     given = {
         "ranking": made_ranking(),
         "proof": made_proof(),
@@ -97,4 +97,4 @@ def made_study(**changes) -> Study:
         "command": "cs-heads find --model tiny --task capitals",
         "k": 2,
     }
-    return Study(**{**given, **changes})
+    return Findings(**{**given, **changes})

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
 
-from cs_heads.views.report import Section, Study, write_report
+from cs_heads.views.report import Findings, Section, write_report
 from cs_heads.views.style import new_axes
 from tests.views.studies import HOSTILE, made_attention, made_comparison, made_proof, made_ranking, made_study
 
@@ -131,20 +131,20 @@ def test_the_texts_of_the_user_are_shown_as_texts(report):
     ("verdict", "kind"), [("localized", "localized"), ("not localized", "not"), ("baseline too low", "not")]
 )
 def test_each_verdict_is_told_in_words_too(report, verdict, kind):
-    page = report(Study(ranking=made_ranking(), proof=made_proof(verdict), k=2))
+    page = report(Findings(ranking=made_ranking(), proof=made_proof(verdict), k=2))
     assert [at["class"] for at in page.all("div") if at.get("class", "").startswith("answer")] == [f"answer {kind}"]
     assert verdict in page.words
 
 
 def test_a_ranking_alone_is_no_proof(report):
-    page = report(Study(ranking=made_ranking(), k=2))
+    page = report(Findings(ranking=made_ranking(), k=2))
     assert "have not been confirmed on unseen examples: a ranking alone is no proof" in page.words
     assert "What broke" not in page.words
     assert len(page.all("img")) == 2
 
 
 def test_a_comparison_alone_is_led_by_the_method_whose_heads_take_the_most(report):
-    page = report(Study(comparison=made_comparison()))
+    page = report(Findings(comparison=made_comparison()))
     assert "greedy: L0H1 L1H2" in page.words
     assert "0.600 points of a baseline of 0.900 on unseen examples; random heads take 0.050" in page.words
     assert "chg did not run: budget must be more" in page.words
@@ -155,7 +155,7 @@ def test_further_sections_carry_a_text_a_picture_and_a_table(report):
     ax = new_axes()
     ax.plot([0, 1], [0, 1])
     section = Section("Sparsity", "k heads off", ax, pd.DataFrame({"k": [1], "drop": [0.12345]}))
-    page = report(Study(ranking=made_ranking(), k=2, sections=(section,)))
+    page = report(Findings(ranking=made_ranking(), k=2, sections=(section,)))
     assert "Sparsity k heads off k drop 1 0.123" in page.words
     assert len(page.all("img")) == 3
     plt.close(ax.figure)
@@ -184,7 +184,7 @@ def folder(tmp_path):
 
 
 def test_a_folder_is_read_as_the_study_it_holds(folder):
-    study = Study.load(folder)
+    study = Findings.load(folder)
     np.testing.assert_array_equal(study.ranking.importance, made_ranking().importance)
     assert (study.proof, study.command, study.k) == (made_proof(), "cs-heads find", 2)
     assert study.attention.heads == made_attention().heads
@@ -197,7 +197,7 @@ def test_a_comparison_is_read_back_as_it_was(tmp_path):
     (tmp_path / "comparison.json").write_text(json.dumps({**compared.to_dict(), "command": "cs-heads compare"}))
     for name, one in compared.methods.items():
         one.ranking.save(tmp_path / f"ranking-{name}.json")
-    study = Study.load(tmp_path)
+    study = Findings.load(tmp_path)
     assert study.comparison.to_dict() == compared.to_dict()
     assert study.command == "cs-heads compare"
 
@@ -207,7 +207,7 @@ def test_an_older_folder_without_attention_and_command_is_read(folder):
     record = json.loads((folder / "result.json").read_text())
     del record["command"]
     (folder / "result.json").write_text(json.dumps(record))
-    study = Study.load(folder)
+    study = Findings.load(folder)
     assert (study.attention, study.command) == (None, "")
 
 
@@ -227,9 +227,9 @@ def test_a_folder_without_readable_results_is_refused(folder, name, text, messag
     if text is not None:
         (folder / name).write_text(text)
     with pytest.raises(ValueError, match=message):
-        Study.load(folder)
+        Findings.load(folder)
 
 
 def test_a_study_of_nothing_is_refused():
     with pytest.raises(ValueError, match="ranking or comparison must be given"):
-        Study(proof=made_proof())
+        Findings(proof=made_proof())

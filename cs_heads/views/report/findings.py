@@ -32,8 +32,8 @@ class Section:
 
 
 @dataclass(frozen=True, eq=False)
-class Study:
-    """One question to one model, and everything that was found out: at least a ranking or a comparison.
+class Findings:
+    """Everything that was found out about one task of one model: at least a ranking or a comparison.
 
     ``proof`` is ``Confirmation.to_dict()``; ``command`` the shell line that made it, ``k`` the number of heads shown.
     """
@@ -69,7 +69,7 @@ class Study:
         return str(self.provenance.get("model", {}).get("name", "a model"))
 
     @classmethod
-    def load(cls, folder: str | Path) -> Study:
+    def load(cls, folder: str | Path) -> Findings:
         """Read a folder that ``cs-heads find --out`` or ``compare --out`` wrote; another one raises ``ValueError``."""
         folder = Path(folder)
         found, compared = folder / "result.json", folder / "comparison.json"
