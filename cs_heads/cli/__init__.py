@@ -30,7 +30,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"cs-heads: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        given = sys.argv[1:] if arguments is None else arguments
         print(f"cs-heads: interrupted{store.saved(options, given)}", file=sys.stderr)
         return 130
     return 0
