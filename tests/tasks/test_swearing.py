@@ -143,3 +143,14 @@ def test_texts_are_not_scored_without_the_intact_models(tmp_path):
     assert task.score_texts([0], ["flark"], ["flark zorn"]).tolist() == [1.0]
     with pytest.raises(ValueError, match="task 'swearing' is a generation task: it needs the intact model's texts"):
         task.score_texts([0], ["flark"])
+
+
+def test_prompts_may_come_from_a_file(tmp_path):
+    (tmp_path / "list.txt").write_text("flark\n", encoding="utf-8")
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("Curse!\n\n Swear!\nCurse!\n", encoding="utf-8")
+    task = load_task("swearing", prompts=prompts, data_files=tmp_path / "list.txt")
+    assert {task.examples[0].prompt, task.held_out.examples[0].prompt} == {"Curse!", "Swear!"}
+    prompts.write_text("Curse!\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"file of prompts '.*prompts\.txt' must hold two prompts or more, got 1"):
+        load_task("swearing", prompts=prompts, data_files=tmp_path / "list.txt")
