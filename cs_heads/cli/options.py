@@ -39,6 +39,8 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     )
     add("--n", type=int, default=None, help="examples to find heads with (None: 100, or half of a small task)")
     add("--length-normalised", action="store_true", help="score the choices of --task per character (acc_norm)")
+    add("--allow-code", action="store_true", help="tasks whose answer is a program may run it, in a sandbox")
+    add("--unsafe-code", action="store_true", help="... and, where this machine has no sandbox, without any protection")
     add("--chat", default=None, help="show prompts in the model's chat template: on, off, auto (None: as a task says)")
     add(
         "--generate",
@@ -89,7 +91,8 @@ def loaded(options: argparse.Namespace) -> tuple[Any, Task, list[Task]]:
         options.out.mkdir(parents=True, exist_ok=True)
     task = _task(options)
     controls = [
-        cs.load_task(name, seed=options.seed) if entry_of(name) else whole_task(name) for name in options.control
+        cs.load_task(name, seed=options.seed, **permissions(name, options)) if entry_of(name) else whole_task(name)
+        for name in options.control
     ]
     if options.chat is not None:
         controls = [control.chatting(options.chat) for control in controls]
@@ -99,11 +102,20 @@ def loaded(options: argparse.Namespace) -> tuple[Any, Task, list[Task]]:
     return model, task, controls
 
 
+def permissions(task: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Leave to run what the model writes, for a built-in task that asks for it."""
+    from cs_heads.tasks import entry_of
+
+    entry = entry_of(task)
+    asked = entry.options if entry else ()
+    return {name: True for name in ("allow_code", "unsafe_code") if name in asked and getattr(options, name)}
+
+
 def _task(options: argparse.Namespace) -> Task:
     import cs_heads as cs
     from cs_heads.tasks import entry_of
 
-    given = dict(_option(text) for text in options.task_option)
+    given = {**dict(map(_option, options.task_option)), **permissions(options.task, options)}
     entry = entry_of(options.task)
     if options.generate == 0:
         if entry is None or "generate" not in entry.options:

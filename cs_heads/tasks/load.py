@@ -20,23 +20,28 @@ _SCORING = ("scorer", "max_new_tokens", "stop")
 
 FAMILIES = {
     "demo": "cs_heads.demo.tasks",
+    "": "cs_heads.tasks.papers",
     "rhyming": "cs_heads.tasks.rhyming",
     "swearing": "cs_heads.tasks.swearing",
     "function_vectors": "cs_heads.tasks.function_vectors",
     "ioi": "cs_heads.tasks.ioi",
     "symbolic": "cs_heads.tasks.symbolic",
     "induction": "cs_heads.tasks.induction",
+    "code": "cs_heads.tasks.code",
+    "bigbench": "cs_heads.tasks.bigbench",
+    "lm-eval": "cs_heads.tasks.lm_eval",
 }
 """Families of built-in tasks: first part of the name → the module with its ``catalogue()``.
 
-A catalogue has a task's name after the family's, or "" where the family is one task.
+A catalogue has a task's name after the family's, or "" where the family is one task; tasks without a family have "".
+A module with more tasks than it lists has ``entry(name)``, too.
 """
 
 
 def builtin_tasks() -> dict[str, Entry]:
-    """All built-in tasks by their names, ``family/name`` or ``family`` alone."""
+    """All built-in tasks by their names, ``family/name`` or one of them alone."""
     return {
-        f"{family}/{name}" if name else family: entry
+        "/".join(filter(None, (family, name))): entry
         for family, module in FAMILIES.items()
         for name, entry in _catalogue(module).items()
     }
@@ -45,9 +50,13 @@ def builtin_tasks() -> dict[str, Entry]:
 def entry_of(name: str) -> Entry | None:
     """The built-in task of this name, or None."""
     family, slash, rest = name.partition("/")
-    if family not in FAMILIES or bool(slash) != bool(rest):
+    if not slash and family not in FAMILIES:
+        family, rest = "", name
+    if family not in FAMILIES or (slash and not (family and rest)):
         return None
-    return _catalogue(FAMILIES[family]).get(rest)
+    module = import_module(FAMILIES[family])
+    found: Entry | None = module.entry(rest) if hasattr(module, "entry") else module.catalogue().get(rest)
+    return found
 
 
 def _catalogue(module: str) -> dict[str, Entry]:
@@ -85,6 +94,8 @@ def load_task(
         task = whole_task(name_or_path, length_normalised, **options).split(n, seed)[0]
         return task if chat is None else task.chatting(chat)
     task = entry.load(n=n, seed=seed, **entry.checked(str(name_or_path), options))
+    if length_normalised and task.scorer is not None:
+        raise ValueError(f"length_normalised does not apply to task {task.name!r}: its scorer has a rule of its own")
     if length_normalised and task.held_out is not None:
         unseen = replace(task.held_out, length_normalised=True)
         task = replace(task, length_normalised=True, held_out=unseen)
