@@ -14,8 +14,9 @@ from cs_heads.views.style import (
     IMPORTANCE_MAP,
     SMALL,
     head_look,
+    key_below,
     new_axes,
-    new_figure,
+    offscreen,
     save_picture,
     styled,
     written,
@@ -60,7 +61,6 @@ def plot_heads(
         key_value_heads = ranking.provenance.get("model", {}).get("key_value_heads")
     _check_groups(grid, key_value_heads)
     ax = new_axes(*_size(grid, k)) if ax is None else ax
-    alone = ax.figure.axes == [ax] and ax.figure.get_layout_engine() is not None
     own = ranking.importance[~grid.mask(ranking.universal)]
     limit = float(np.abs(own).max(initial=0)) or 1.0
     image = ax.imshow(ranking.importance, cmap=IMPORTANCE_MAP, vmin=-limit, vmax=limit, aspect="equal")
@@ -88,16 +88,14 @@ def plot_heads(
         _write(ax, (head.head, head.layer), "U")
     ax.set_title(_title(ranking, verdict))
     if top:
-        _draw_key(ax, ranking, top, alone=alone)
+        _draw_key(ax, ranking, top)
     return ax
 
 
-@styled
 def save_head_map(ranking: HeadRanking, path: str | Path, k: int = 5, verdict: str | None = None) -> list[Path]:
     """Write the picture of ``plot_heads``, past pyplot: no window, no figure left open. As ``save_picture``."""
-    figure = new_figure(*_size(ranking.grid, k))
-    plot_heads(ranking, k, figure.subplots(), verdict=verdict)
-    return save_picture(figure, path)
+    with offscreen():
+        return save_picture(plot_heads(ranking, k, verdict=verdict), path)
 
 
 def _check_groups(grid: HeadGrid, key_value_heads: int | None) -> None:
@@ -156,10 +154,9 @@ def _write(ax: Axes, place: tuple[int, int], text: str, offset: tuple[float, flo
         ax.annotate(text, place, offset, textcoords="offset points", path_effects=edge, **where)
 
 
-def _draw_key(ax: Axes, ranking: HeadRanking, top: list[Head], *, alone: bool) -> None:
+def _draw_key(ax: Axes, ranking: HeadRanking, top: list[Head]) -> None:
     """Which head each number is, with its importance and interval."""
     from matplotlib.lines import Line2D
-    from matplotlib.transforms import ScaledTranslation
 
     handles = []
     for rank, head in enumerate(top, start=1):
@@ -168,16 +165,8 @@ def _draw_key(ax: Axes, ranking: HeadRanking, top: list[Head], *, alone: bool) -
         if ranking.interval is not None and not np.isnan(ranking.interval[at]).any():
             label += " ({:+.2f} to {:+.2f})".format(*ranking.interval[at])
         handles.append(Line2D([], [], color=look.colour, marker=look.marker, linestyle="none", label=label))
-    look_of: dict[str, Any] = {
-        "handles": handles,
-        "ncols": 2 if ranking.interval is None else 1,
-        "handletextpad": 0.3,
-    }
-    if alone:
-        ax.figure.legend(loc="outside lower center", **look_of)
-    else:
-        below = ax.transAxes + ScaledTranslation(0, -0.42, ax.figure.dpi_scale_trans)
-        ax.legend(loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=below, borderaxespad=0, **look_of)
+    labels = [handle.get_label() for handle in handles]
+    key_below(ax, handles=handles, labels=labels, ncols=2 if ranking.interval is None else 1, handletextpad=0.3)
 
 
 def _title(ranking: HeadRanking, verdict: str | None) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, wraps
 from pathlib import Path
@@ -124,12 +126,28 @@ def _characters() -> frozenset[int]:
     return frozenset(get_font(findfont(STYLE["font.family"])).get_charmap())
 
 
+_OFFSCREEN: ContextVar[bool] = ContextVar("offscreen", default=False)
+
+
+@contextmanager
+def offscreen() -> Iterator[None]:
+    """Inside the ``with`` block new pictures are no figures of pyplot's: no window, nothing to close."""
+    token = _OFFSCREEN.set(True)
+    try:
+        yield
+    finally:
+        _OFFSCREEN.reset(token)
+
+
 @styled
-def new_axes(width: float = COLUMN, height: float = 2.2) -> Axes:
+def new_axes(width: float = COLUMN, height: float = 2.2, projection: str | None = None) -> Axes:
     """Axes of a new pyplot figure, its labels inside; sizes in inches."""
+    if _OFFSCREEN.get():
+        return new_figure(width, height).add_subplot(projection=projection)
     from matplotlib import pyplot as plt
 
-    return plt.subplots(figsize=(width, height), layout="constrained")[1]
+    kind = {"projection": projection}
+    return plt.subplots(figsize=(width, height), layout="constrained", subplot_kw=kind)[1]
 
 
 @styled
@@ -138,6 +156,20 @@ def new_figure(width: float = COLUMN, height: float = 2.2) -> Figure:
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
+
+
+def key_below(ax: Axes, **options: Any) -> None:
+    """The key under the axes: outside them where they have the figure to themselves, else close below."""
+    from matplotlib.transforms import ScaledTranslation
+
+    figure: Any = ax.get_figure(root=True)
+    alone = [each for each in figure.axes if each.get_label() != "<colorbar>"] == [ax]
+    if alone and figure.get_layout_engine() is not None:
+        handles, labels = ax.get_legend_handles_labels()
+        figure.legend(**{"handles": handles, "labels": labels, **options}, loc="outside lower center")
+        return
+    below = ax.transAxes + ScaledTranslation(0, -0.42, figure.dpi_scale_trans)
+    ax.legend(**options, loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=below, borderaxespad=0)
 
 
 @styled

@@ -21,10 +21,10 @@ def shown_texts(figure: Figure) -> list[tuple[str, Text]]:
 
 
 def clipped(figure: Figure) -> list[str]:
-    """Texts that do not lie within the picture, to a point."""
+    """Texts that do not lie within the picture, to half a point."""
     whole = figure.bbox
     boxes = [(name, text.get_window_extent()) for name, text in shown_texts(figure)]
-    slack = figure.dpi / 72
+    slack = figure.dpi / 144
     return [
         name
         for name, box in boxes
