@@ -19,7 +19,9 @@ PYTEST := $(VENV)/bin/python -m pytest -q
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test lint format doctest test-fast test-slow test-hooked venv venv-hooked clean
+NO_BWRAP := bubblewrap is not here and cannot be installed: tests that run generated code are skipped (apt-get install bubblewrap)
+
+.PHONY: help demo test lint format doctest test-fast test-slow test-hooked venv venv-hooked bubblewrap clean
 
 help: ## show these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -41,10 +43,10 @@ format: venv ## let ruff write the layout and its safe fixes
 doctest: venv ## the examples in docstrings
 	$(PYTEST) --doctest-modules cs_heads
 
-test-fast: venv ## the tests without those marked slow
+test-fast: venv bubblewrap ## the tests without those marked slow
 	$(PYTEST)
 
-test-slow: venv ## the tests marked slow
+test-slow: venv bubblewrap ## the tests marked slow
 	$(PYTEST) -m slow
 
 test-hooked: venv-hooked ## lens, measure, methods and tests marked lens, on TransformerLens 3.9
@@ -54,6 +56,9 @@ test-hooked: venv-hooked ## lens, measure, methods and tests marked lens, on Tra
 venv: $(VENV)/.stamp ## .venv: newest TransformerLens, pinned by constraints.txt
 
 venv-hooked: $(HOOKED)/.stamp ## .venv-hooked: TransformerLens 3.9, pinned by constraints-hooked.txt
+
+bubblewrap: ## what the tests run generated code in; installed where that takes no question
+	@command -v bwrap >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends bubblewrap libseccomp2; } >/dev/null 2>&1 || echo '$(NO_BWRAP)'
 
 $(VENV)/.stamp: pyproject.toml constraints.txt
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)

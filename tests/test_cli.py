@@ -1,7 +1,9 @@
 import json
 import os
+import re
 import subprocess
 import sys
+from html import escape
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 
 from cs_heads import HeadGrid, masks
+from cs_heads.analysis.attention import HeadAttention
 from cs_heads.analysis.compare import METHODS
 from cs_heads.cli import main
 from cs_heads.ranking import HeadRanking
@@ -90,14 +93,53 @@ def test_json_is_one_object_and_nothing_else(find, known_folder, task):
     assert result["confirm"]["p"] < 0.01
 
 
-def test_out_keeps_result_ranking_and_map(find, tmp_path):
+def test_out_keeps_result_ranking_map_attention_and_report(find, tmp_path):
     status, out, err = find(out=tmp_path / "new" / "folder")
     assert (status, err) == (0, "")
     folder = tmp_path / "new" / "folder"
-    assert {path.name for path in folder.iterdir()} == {"result.json", "ranking.json", "heads.png"}
+    written = {"result.json", "ranking.json", "heads.png", "attention.json", "report.html"}
+    assert {path.name for path in folder.iterdir()} == written
+    found = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    assert found["command"].startswith("cs-heads find --model ")
+    attention = HeadAttention.load(folder / "attention.json")
+    assert [str(head) for head in attention.heads] == found["confirm"]["heads"]
+    assert len(attention.prompts) == 3
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert all(escape(reason) in page for reason in found["confirm"]["reasons"])
+    assert escape(found["command"]) in page
     assert set(HeadRanking.load(folder / "ranking.json").top(2)) == set(WORKING)
     assert (folder / "heads.png").read_bytes().startswith(PNG)
     assert str(folder / "ranking.json") in out
+
+
+def test_a_model_that_does_not_show_attention_is_reported_without(find, tmp_path, monkeypatch):
+    def blind(*_):
+        raise ValueError("model does not run hook_pattern")
+
+    monkeypatch.setattr("cs_heads.lens.attention.attention_patterns", blind)
+    status, _, err = find(out=tmp_path)
+    assert status == 0
+    assert "note: no attention patterns: model does not run hook_pattern" in err
+    assert (tmp_path / "report.html").is_file()
+    assert not (tmp_path / "attention.json").exists()
+
+
+def test_report_writes_the_page_of_a_folder(find, tmp_path, capsys):
+    find(out=tmp_path / "study")
+    made = (tmp_path / "study" / "report.html").read_text(encoding="utf-8")
+    (tmp_path / "study" / "report.html").unlink()
+    assert main(["report", str(tmp_path / "study"), "-o", str(tmp_path / "page.html")]) == 0
+    assert f"written: {tmp_path / 'page.html'}" in capsys.readouterr().out
+    places = re.compile(r"cs-heads-attention-\d+-\d+")
+    assert places.sub("", (tmp_path / "page.html").read_text(encoding="utf-8")) == places.sub("", made)
+    assert main(["report", str(tmp_path / "study")]) == 0
+    assert (tmp_path / "study" / "report.html").is_file()
+
+
+def test_report_refuses_a_folder_without_results(tmp_path, capsys):
+    assert main(["report", str(tmp_path)]) == 2
+    assert "is no folder with result.json or comparison.json" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_out_and_json_go_together(find, tmp_path):
@@ -220,7 +262,8 @@ def test_compare_keeps_rankings_and_pictures(compare, tmp_path):
     assert (status, err) == (0, "")
     written = {path.name for path in (tmp_path / "report").iterdir()}
     assert written == {
-        *("comparison.json", "ranking-one-shot.json", "ranking-gradient.json", "drops.png", "agreement.png")
+        *("comparison.json", "ranking-one-shot.json", "ranking-gradient.json", "drops.png", "agreement.png"),
+        "report.html",
     }
     assert set(HeadRanking.load(tmp_path / "report" / "ranking-gradient.json").top(2)) == set(WORKING)
 

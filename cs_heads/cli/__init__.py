@@ -5,20 +5,23 @@ A command is a module of its own with ``add(commands)``, which registers its arg
 
 from __future__ import annotations
 
+import shlex
 import sys
 import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from cs_heads.cli import compare, find, store, tasks
+from cs_heads.cli import compare, find, report, store, tasks
 from cs_heads.cli.options import Parser
 
-_COMMANDS = (find, compare, tasks, store)
+_COMMANDS = (find, compare, report, store, tasks)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status, 2 for bad input."""
-    options = _parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    options = _parser().parse_args(given)
+    options.command = shlex.join(["cs-heads", *given])
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _print_warning
@@ -27,7 +30,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"cs-heads: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        given = sys.argv[1:] if arguments is None else arguments
         print(f"cs-heads: interrupted{store.saved(options, given)}", file=sys.stderr)
         return 130
     return 0

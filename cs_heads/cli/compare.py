@@ -29,7 +29,7 @@ def add(commands: Commands) -> None:
         help="names, commas between (None: annealed,css,csb,one-shot,greedy,chg,gradient)",
     )
     add("--most", type=int, default=10, help="heads to ablate at the end of the drop curve")
-    add("--out", type=Path, default=None, metavar="DIR", help="write comparison.json, rankings and pictures there")
+    add("--out", type=Path, default=None, metavar="DIR", help="write report.html, results and pictures there")
     parser.set_defaults(run=_compare)
 
 
@@ -58,7 +58,7 @@ def _compare(options: argparse.Namespace) -> None:
     else:
         _print_comparison(options, result)
     if options.out is not None:
-        _write_comparison(options.out, result, quiet=options.json)
+        _write_comparison(options.out, result, options.command, quiet=options.json)
 
 
 def _print_comparison(options: argparse.Namespace, result: Comparison) -> None:
@@ -83,14 +83,17 @@ def _print_comparison(options: argparse.Namespace, result: Comparison) -> None:
     print(f"cost: {result.spent:,} example-evaluations to judge")
 
 
-def _write_comparison(folder: Path, result: Comparison, quiet: bool) -> None:
+def _write_comparison(folder: Path, result: Comparison, command: str, *, quiet: bool) -> None:
     from cs_heads.views.comparison import save_comparison
+    from cs_heads.views.report import write_report
 
     written = [folder / "comparison.json"]
-    written[0].write_text(json.dumps(result.to_dict(), indent=1) + "\n", encoding="utf-8")
+    record = {**result.to_dict(), "command": command}
+    written[0].write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     for name, one in result.methods.items():
         written.append(folder / f"ranking-{name}.json")
         one.ranking.save(written[-1])
     written += save_comparison(result, folder)
+    written.append(write_report(folder, folder / "report.html"))
     if not quiet:
         print(f"written: {', '.join(map(str, written))}")

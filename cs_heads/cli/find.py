@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,10 @@ if TYPE_CHECKING:
     from cs_heads.cli.options import Commands
     from cs_heads.heads import Head
     from cs_heads.ranking import HeadRanking
+    from cs_heads.tasks import Task
+
+PROMPTS = 3
+"""How many unseen prompts a report shows attention on."""
 
 
 def add(commands: Commands) -> None:
@@ -30,13 +36,14 @@ def add(commands: Commands) -> None:
     add("--ablation", default="zero", help="what an ablated head becomes: zero, mean (over the task) or resample")
     add("--n-masks", type=int, default=None, help="masks to measure, for css and csb (None: 100)")
     add("--density", type=float, default=None, help="share of heads ablated in a mask, for css and csb (None: 0.05)")
-    add("--out", type=Path, default=None, metavar="DIR", help="write result.json, ranking.json and heads.png there")
+    add("--out", type=Path, default=None, metavar="DIR", help="write report.html, results and pictures there")
     parser.set_defaults(run=_find)
 
 
 def _find(options: argparse.Namespace) -> None:
     import cs_heads as cs
     from cs_heads.methods.registry import method_named
+    from cs_heads.views.report import write_report
 
     # What needs no model to be refused is refused before one is loaded.
     design = {"n_masks": options.n_masks, "density": options.density}
@@ -63,7 +70,12 @@ def _find(options: argparse.Namespace) -> None:
     else:
         _print_result(result, found, proof)
     if options.out is not None:
-        _write(options.out, options.k, result, found, quiet=options.json)
+        written = _write(options.out, options.k, result, found)
+        # Results lie on disk before the model runs once more, for what is only looked at.
+        written += _attend(options.out, model, task, found.top(options.k))
+        written.append(write_report(options.out, options.out / "report.html"))
+        if not options.json:
+            print(f"written: {', '.join(map(str, written))}")
 
 
 def _result(options: argparse.Namespace, found: HeadRanking, proof: Confirmation) -> dict[str, Any]:
@@ -77,6 +89,7 @@ def _result(options: argparse.Namespace, found: HeadRanking, proof: Confirmation
         "spent": found.spent,
         "confirm": proof.to_dict(),
         "notes": list(found.notes),
+        "command": options.command,
     }
 
 
@@ -112,11 +125,26 @@ def _print_result(result: dict[str, Any], found: HeadRanking, proof: Confirmatio
     print(f"cost: {found.spent:,} example-evaluations to find, {proof.spent:,} to confirm")
 
 
-def _write(folder: Path, k: int, result: dict[str, Any], found: HeadRanking, quiet: bool) -> None:
+def _write(folder: Path, k: int, result: dict[str, Any], found: HeadRanking) -> list[Path]:
     from cs_heads.views.head_map import save_head_map
 
-    (folder / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    found.save(folder / "ranking.json")
-    save_head_map(found, folder / "heads.png", k)
-    if not quiet:
-        print(f"written: {folder / 'result.json'}, {folder / 'ranking.json'}, {folder / 'heads.png'}")
+    written = [folder / "result.json", folder / "ranking.json"]
+    written[0].write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    found.save(written[1])
+    return [*written, *save_head_map(found, folder / "heads.png", k, result["confirm"]["verdict"])]
+
+
+def _attend(folder: Path, model: Any, task: Task, heads: Sequence[Head]) -> list[Path]:
+    """Attention of the heads on a few short unseen prompts; a model that does not show it goes without."""
+    from cs_heads.analysis.attention import attention
+    from cs_heads.tasks import confirming_side
+
+    short = sorted({example.prompt for example in confirming_side(task).examples}, key=lambda text: (len(text), text))
+    path = folder / "attention.json"
+    path.unlink(missing_ok=True)
+    try:
+        attention(model, short[len(short) // 4 :][:PROMPTS], heads).save(path)
+    except ValueError as error:
+        print(f"cs-heads: note: no attention patterns: {error}", file=sys.stderr)
+        return []
+    return [path]

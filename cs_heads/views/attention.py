@@ -23,7 +23,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _NUMBERS = count()
-RUNS = ("intact", "heads off")
+# CircuitsVis gives each small map a twelfth of the width, less than its name needs.
+_ROOM = (
+    '<style>.cs-attention div[style*="8.33333%"] { flex-basis: 4.6rem !important; width: 4.6rem !important;'
+    " max-width: none !important } .cs-attention h4[style*=absolute] { font-size: 0.75rem }"
+    " .cs-attention h3 { font-size: 0.85rem }</style>"
+)
 
 
 @dataclass(frozen=True)
@@ -69,8 +74,8 @@ def show_attention(attention: HeadAttention, prompt: int = 0) -> AttentionView:
             f'.then(() => CircuitsVis.render("{name}", CircuitsVis.AttentionHeads, {given}))</script>'
         )
     return AttentionView(
-        f'<div class="cs-attention" style="display: flex; flex-wrap: wrap; gap: 1rem; background: white; color: black;'
-        f' padding: 0.5rem">{"".join(views)}</div>'
+        f'{_ROOM}<div class="cs-attention" style="display: flex; flex-wrap: wrap; gap: 1rem; padding: 0.5rem; '
+        f'background: white; color: black">{"".join(views)}</div>'
     )
 
 
@@ -100,7 +105,7 @@ def plot_attention(attention: HeadAttention, prompt: int = 0) -> Any:
 
     one = _prompt(attention, prompt)
     runs = [patterns for patterns in (one.intact, one.ablated) if patterns is not None]
-    labels = [written(_visible(token)) for token in one.tokens]
+    labels = [written(_visible(token), 16) for token in one.tokens]
     width = PAGE if len(attention.heads) > 2 else COLUMN
     side = max((width - 0.8) / len(attention.heads), 0.11 * len(labels))
     size = (0.8 + side * len(attention.heads), 0.9 + (side + 0.2) * len(runs))
@@ -136,7 +141,7 @@ def plot_last_token(attention: HeadAttention, prompt: int = 0, ax: Axes | None =
     each = len(columns) // len(attention.heads)
     for border in range(1, len(attention.heads)):
         ax.axvline(border * each - 0.5, color="0.6", linewidth=0.6)
-    ax.set_yticks(range(len(one.tokens)), [written(_visible(token)) for token in one.tokens])
+    ax.set_yticks(range(len(one.tokens)), [written(_visible(token), 16) for token in one.tokens])
     ax.set_xticks(range(len(columns)), columns, rotation=90 if each > 1 else 0)
     names = ax.secondary_xaxis("top")
     names.set_xticks([(number + 0.5) * each - 0.5 for number in range(len(attention.heads))])

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cs_heads.analysis.compare import Comparison
-from cs_heads.views.style import COLUMN, PAGE, RANDOM, key_below, line_look, new_axes, offscreen, save_picture, styled
+from cs_heads.views.style import (
+    COLUMN,
+    PAGE,
+    RANDOM,
+    key_below,
+    line_look,
+    new_axes,
+    offscreen,
+    round_ticks,
+    save_picture,
+    styled,
+)
 from cs_heads.views.style import written as plain
 
 if TYPE_CHECKING:
@@ -38,7 +49,7 @@ def plot_drops(comparison: Comparison, ax: Axes | None = None, *, key: bool = Tr
     ax.set_xlabel("heads ablated, the most important first (k)")
     ax.set_ylabel(f"drop@k (baseline {comparison.baseline:.2f})")
     task = comparison.provenance.get("task", {}).get("name")
-    ax.set_title("drop on unseen examples" if task is None else plain(f"{task}: drop on unseen examples"))
+    ax.set_title("drop on unseen examples" if task is None else plain(f"{task}: drop on unseen examples", 50))
     if key:
         key_below(ax, title="method (example-evaluations)")
     return ax
@@ -67,16 +78,18 @@ def plot_agreement(comparison: Comparison, ax: Axes | None = None) -> Axes:
 
 
 @styled
-def plot_cost(comparison: Comparison, ax: Axes | None = None) -> Axes:
+def plot_cost(comparison: Comparison, ax: Axes | None = None, *, key: bool = True) -> Axes:
     """Draw drop@k against the example-evaluations a method spent, each method with the marker of its line."""
-    ax = new_axes(COLUMN, 2.2) if ax is None else ax
+    ax = new_axes(COLUMN, 2.0 + 0.16 * (len(comparison.methods) + 1)) if ax is None else ax
     for number, (name, one) in enumerate(comparison.methods.items()):
         look = {**line_look(number), "linestyle": "none", "markersize": 7.0, "label": plain(name)}
         ax.plot(one.ranking.spent, one.drops[comparison.k - 1], **look)
-    ax.axhline(comparison.random_drop[comparison.k - 1], color=RANDOM, linestyle="--")
-    ax.set_xscale("log")
+    ax.axhline(comparison.random_drop[comparison.k - 1], color=RANDOM, linestyle="--", label="random heads")
+    round_ticks(ax, [one.ranking.spent for one in comparison.methods.values()])
     ax.set_xlabel("example-evaluations to find")
     ax.set_ylabel(f"drop@{comparison.k} on unseen examples")
+    if key:
+        key_below(ax)
     return ax
 
 
@@ -92,7 +105,7 @@ def plot_comparison(comparison: Comparison, figure: Figure | None = None) -> Fig
     plot_drops(comparison, drops, key=False)
     drops.set_title("drop on unseen examples")
     drops.set_xlabel("heads ablated (k)")
-    plot_cost(comparison, cost)
+    plot_cost(comparison, cost, key=False)
     cost.set_title("what it costs")
     plot_agreement(comparison, agreement)
     agreement.set_title("heads in common")

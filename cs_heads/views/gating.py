@@ -10,86 +10,106 @@ import numpy as np
 from cs_heads.analysis.gating import AblationCurve, score_distribution, score_of_heads
 from cs_heads.heads import HeadLike
 from cs_heads.methods.gating.result import PHASES, HeadGates
+from cs_heads.views.style import COLUMN, PAGE, ROLES, key_below, new_axes, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURS = {"facilitation": "tab:red", "irrelevance": "0.5", "interference": "tab:blue"}
+COLOURS = {name: colour for name, (colour, _) in ROLES.items()}
+LINES = {"facilitation": "-", "irrelevance": ":", "interference": "--"}
+HATCHES = {"facilitation": "", "irrelevance": "...", "interference": "///"}
 TITLES = {"free": "no penalty", "plus": "pushed open (G⁺)", "minus": "pushed shut (G⁻)"}
 
 
+@styled
 def plot_trajectories(gates: HeadGates, seed: int = 0, axes: Sequence[Axes] | None = None) -> Sequence[Axes]:
     """Draw every gate of one seed over the steps of each phase, coloured by the head's kind; returns three axes."""
     if axes is None:
         from matplotlib import pyplot as plt
 
-        axes = plt.subplots(1, 3, figsize=(11, 3.2), sharey=True, layout="constrained")[1]
+        axes = plt.subplots(1, 3, figsize=(PAGE, 2.3), sharey=True, layout="constrained")[1]
     kinds = gates.kind
     for phase, ax in enumerate(axes):
         for index in np.ndindex(kinds.shape):
             kind = str(kinds[index])
             width = 0.5 if kind == "irrelevance" else 1.3
             path = gates.trajectory[phase, seed, :, index[0], index[1]]
-            ax.plot(gates.at, path, color=COLOURS[kind], linewidth=width, zorder=1 + (width > 1))
-        ax.set_title(TITLES[PHASES[phase]], fontsize=10)
+            ax.plot(gates.at, path, color=COLOURS[kind], linestyle=LINES[kind], linewidth=width, zorder=1 + (width > 1))
+        ax.set_title(TITLES[PHASES[phase]])
         ax.set_xlabel("step")
     axes[0].set_ylabel("gate")
     # One handle a kind: proxies that draw nothing.
     for name, colour in COLOURS.items():
-        axes[1].plot([], [], color=colour, label=name)
-    axes[1].legend(fontsize=8, loc="center right")
+        axes[1].plot([], [], color=colour, linestyle=LINES[name], label=name)
+    key_below(axes[1], ncols=3)
     return axes
 
 
+@styled
 def plot_score_distribution(gates: HeadGates, bins: int = 10, ax: Axes | None = None) -> Axes:
     """Draw the share of heads by value of each score, on a logarithmic scale: most heads lie at the ends."""
     if ax is None:
-        from matplotlib import pyplot as plt
-
-        ax = plt.subplots(figsize=(6, 3.5), layout="constrained")[1]
+        ax = new_axes(COLUMN, 2.5)
     shares = score_distribution(gates, bins)
     width = 0.8 / bins / len(shares.columns)
     for number, name in enumerate(shares.columns):
         places = shares.index.to_numpy() + (number - 1) * width
-        ax.bar(places, shares[name].to_numpy(), width=width, color=COLOURS[name], label=name)
+        ax.bar(
+            places,
+            shares[name].to_numpy(),
+            width=width,
+            color=COLOURS[name],
+            hatch=HATCHES[name],
+            edgecolor="white",
+            linewidth=0,
+            label=name,
+        )
     ax.set_yscale("log")
     ax.set_xlabel("score")
     ax.set_ylabel("share of heads")
-    ax.legend(fontsize=8)
+    key_below(ax)
     return ax
 
 
+@styled
 def plot_ablation_curves(curves: Sequence[AblationCurve], ax: Axes | None = None) -> Axes:
     """Draw the target's log-probability against the number of heads off, one line a score."""
     if ax is None:
-        from matplotlib import pyplot as plt
-
-        ax = plt.subplots(figsize=(6, 3.5), layout="constrained")[1]
+        ax = new_axes(COLUMN, 2.5)
     for curve in curves:
-        ax.plot(range(len(curve.logprob)), curve.logprob, color=COLOURS[curve.by], label=f"by {curve.by}")
+        ax.plot(
+            range(len(curve.logprob)),
+            curve.logprob,
+            color=COLOURS[curve.by],
+            linestyle=LINES[curve.by],
+            label=f"by {curve.by}",
+        )
     ax.set_xlabel("heads ablated")
     ax.set_ylabel("log-probability of the target (nats per token)")
-    ax.legend(fontsize=8)
+    key_below(ax)
     return ax
 
 
+@styled
 def plot_group(gates: HeadGates, heads: Iterable[HeadLike], by: str = "facilitation", ax: Axes | None = None) -> Axes:
     """Draw a score of some heads beside that of all others, each head a point, with the t-test as the title."""
     if ax is None:
-        from matplotlib import pyplot as plt
-
-        ax = plt.subplots(figsize=(4.2, 3.6), layout="constrained")[1]
+        ax = new_axes(COLUMN, 2.6)
     chosen = list(heads)
     inside = gates.ranking().grid.mask(chosen)
     score = gates.score(by).mean(axis=0)
     rng = np.random.default_rng(0)
     for place, values in enumerate((score[inside], score[~inside])):
         ax.scatter(
-            place + rng.uniform(-0.15, 0.15, len(values)), values, s=12, alpha=0.6, color=("tab:red", "0.4")[place]
+            place + rng.uniform(-0.15, 0.15, len(values)),
+            values,
+            s=12,
+            alpha=0.6,
+            color=(COLOURS["facilitation"], "0.4")[place],
         )
         ax.hlines(values.mean(), place - 0.25, place + 0.25, color="black")
     test = score_of_heads(gates, chosen, by)
     ax.set_xticks([0, 1], [f"{test.n_inside} heads", f"other {test.n_outside}"])
     ax.set_ylabel(by)
-    ax.set_title(f"t = {test.t:.2f}, p = {test.p:.2g}", fontsize=10)
+    ax.set_title(f"t = {test.t:.2f}, p = {test.p:.2g}")
     return ax

@@ -86,6 +86,19 @@ def head_look(head: Head) -> HeadLook:
     return HeadLook(str(head), COLOURS[colour % len(COLOURS)], MARKERS[marker % len(MARKERS)])
 
 
+def round_ticks(ax: Axes, values: Iterable[float]) -> None:
+    """A logarithmic axis across, with round numbers written out."""
+    seen = list(values)
+    low, high = min(seen), max(seen)
+    ax.set_xscale("log")
+    ticks = [step * 10**power for power in range(9) for step in (1, 2, 5)]
+    near = [tick for tick in ticks if low / 2 <= tick <= high * 2] or [low]
+    every = -(-len(near) // 6)
+    ax.set_xticks(near[::every], [f"{tick:,g}" if tick < 1000 else f"{tick / 1000:g}k" for tick in near[::every]])
+    ax.set_xticks([], minor=True)
+    ax.set_xlim(low / 1.5, high * 1.5)
+
+
 def line_look(number: int) -> dict[str, Any]:
     """Colour, marker and line of the first, second, ... line of a picture, told apart without colours."""
     return {
@@ -108,12 +121,16 @@ def styled(draw: Callable[P, R]) -> Callable[P, R]:
     return drawing
 
 
-def written(text: str) -> str:
-    r"""A user's text as matplotlib writes it: dollars are no mathematics, and what the font lacks is a box.
+def written(text: str, most: int = 40) -> str:
+    r"""A user's text as matplotlib writes it: no mathematics, no letters that the font lacks, not over ``most`` long.
 
     >>> written("costs $5 and $6")
     'costs \\$5 and \\$6'
+    >>> written("determiner noun agreement", most=11)
+    'deter…ement'
     """
+    if len(text) > most:
+        text = f"{text[: most // 2]}…{text[len(text) - (most - 1) // 2 :]}"
     has = _characters()
     kept = "".join(letter if ord(letter) in has else "\N{REPLACEMENT CHARACTER}" for letter in text)
     return kept.replace("$", r"\$")

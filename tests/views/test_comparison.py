@@ -7,10 +7,12 @@ from cs_heads.analysis.compare import Compared, Comparison
 from cs_heads.analysis.gating import AblationCurve
 from cs_heads.heads import Head
 from cs_heads.ranking import HeadRanking
-from cs_heads.views.comparison import plot_agreement, plot_drops, save_comparison
+from cs_heads.views.comparison import plot_agreement, plot_comparison, plot_cost, plot_drops, save_comparison
 from cs_heads.views.gating import plot_ablation_curves, plot_group, plot_score_distribution, plot_trajectories
 from tests.analysis.test_gating import made_gates
 from tests.known_heads import WORKING
+from tests.views.looking import clipped, overlapping, smallest
+from tests.views.studies import made_comparison
 
 
 def compared(order, drops) -> Compared:
@@ -63,6 +65,34 @@ def test_both_pictures_are_saved_and_no_figure_is_left_open(comparison, tmp_path
     assert [path.name for path in written] == ["drops.png", "agreement.png"]
     assert all(plt.imread(path).ndim == 3 for path in written)
     assert plt.get_fignums() == []
+
+
+def test_cost_is_drawn_against_what_the_heads_take(comparison, ax):
+    plot_cost(comparison, ax)
+    points = {line.get_label(): line.get_xydata().tolist() for line in ax.get_lines()[:2]}
+    assert points == {"css": [[100, 0.5]], "greedy": [[100, 0.6]]}
+    assert {line.get_marker() for line in ax.get_lines()[:2]} == {"o", "s"}
+
+
+def test_the_methods_stand_side_by_side_on_the_width_of_a_page():
+    figure = plot_comparison(made_comparison())
+    assert [ax.get_title() for ax in figure.axes[:3]] == [
+        "drop on unseen examples",
+        "what it costs",
+        "heads in common",
+    ]
+    assert figure.get_size_inches()[0] == pytest.approx(6.9)
+    assert (clipped(figure), overlapping(figure)) == ([], [])
+    plt.close(figure)
+
+
+@pytest.mark.parametrize("plot", [plot_drops, plot_agreement, plot_cost])
+def test_each_picture_is_legible_at_the_width_of_a_column(plot):
+    figure = plot(made_comparison()).figure
+    assert figure.get_size_inches()[0] == pytest.approx(3.3)
+    assert (clipped(figure), overlapping(figure)) == ([], [])
+    assert smallest(figure) >= 7
+    plt.close(figure)
 
 
 @pytest.mark.parametrize("plot", [plot_drops, plot_agreement])

@@ -8,10 +8,10 @@ from typing import Any
 from cs_heads.ranking import HeadRanking
 from cs_heads.views.attention import load_script, plot_last_token, show_attention
 from cs_heads.views.comparison import plot_agreement, plot_drops
-from cs_heads.views.drops import plot_task_drops
+from cs_heads.views.confirmation import plot_confirmation
 from cs_heads.views.head_map import plot_heads
+from cs_heads.views.report.findings import Findings
 from cs_heads.views.report.pictures import Picture, drops_frame, picture_of, plot_importance
-from cs_heads.views.report.study import Study
 from cs_heads.views.style import head_look, offscreen
 
 _MEANING = {
@@ -23,8 +23,8 @@ _MEANING = {
 }
 
 
-def write_report(study: Study | str | Path, path: str | Path) -> Path:
-    """Write the report of a study, or of the folder that ``find`` or ``compare`` wrote, and returns its path.
+def write_report(findings: Findings | str | Path, path: str | Path) -> Path:
+    """Write the report of findings, or of the folder that ``find`` or ``compare`` wrote, and returns its path.
 
     One HTML file with everything in it: the heads and the verdict first, then what broke, maps, curves, attention
     patterns, cost, provenance, and how to do it again. It asks the network for nothing, can be printed, follows the
@@ -33,7 +33,7 @@ def write_report(study: Study | str | Path, path: str | Path) -> Path:
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    study = study if isinstance(study, Study) else Study.load(study)
+    study = findings if isinstance(findings, Findings) else Findings.load(findings)
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -48,7 +48,7 @@ def write_report(study: Study | str | Path, path: str | Path) -> Path:
     return path
 
 
-def _contents(study: Study) -> dict[str, Any]:
+def _contents(study: Findings) -> dict[str, Any]:
     ranking = study.ranking
     return {
         "title": f"{study.task} on {study.model}",
@@ -79,7 +79,7 @@ def _heads(ranking: HeadRanking, k: int) -> list[dict[str, Any]]:
     ]
 
 
-def _maps(study: Study) -> list[Picture]:
+def _maps(study: Findings) -> list[Picture]:
     ranking = study.ranking
     if ranking is None:
         return []
@@ -104,7 +104,7 @@ def _maps(study: Study) -> list[Picture]:
         told = "; ".join(f"{row['task']}: {row['drop']:+.2f}" for row in drops.to_dict("records"))
         pictures.append(
             picture_of(
-                plot_task_drops(drops, random=study.proof["random_drop"]),
+                plot_confirmation(drops, random=study.proof["random_drop"]),
                 f"Points of score lost with the heads off: {told}.",
                 "What breaks with the heads off, on unseen examples, and what stays. Lines: 95 % intervals.",
             )
@@ -112,7 +112,7 @@ def _maps(study: Study) -> list[Picture]:
     return pictures
 
 
-def _comparison(study: Study) -> dict[str, Any] | None:
+def _comparison(study: Findings) -> dict[str, Any] | None:
     compared = study.comparison
     if compared is None:
         return None
@@ -156,7 +156,7 @@ def _comparison(study: Study) -> dict[str, Any] | None:
     }
 
 
-def _attention(study: Study) -> dict[str, Any] | None:
+def _attention(study: Findings) -> dict[str, Any] | None:
     attention = study.attention
     if attention is None:
         return None
@@ -175,11 +175,11 @@ def _section(section: Any) -> dict[str, Any]:
         "text": section.text,
         "picture": None if section.picture is None else picture_of(section.picture, section.title),
         "columns": [] if section.frame is None else [str(name) for name in section.frame.columns],
-        "rows": [] if section.frame is None else section.frame.to_numpy().tolist(),
+        "rows": [] if section.frame is None else [list(row) for row in section.frame.itertuples(index=False)],
     }
 
 
-def _cost(study: Study) -> list[tuple[str, str]]:
+def _cost(study: Findings) -> list[tuple[str, str]]:
     lines = []
     if study.ranking is not None:
         lines.append((f"to find ({study.ranking.method})", f"{study.ranking.spent:,} example-evaluations"))

@@ -32,8 +32,8 @@ class Section:
 
 
 @dataclass(frozen=True, eq=False)
-class Study:
-    """One question to one model, and everything that was found out: at least a ranking or a comparison.
+class Findings:
+    """Everything that was found out about one task of one model: at least a ranking or a comparison.
 
     ``proof`` is ``Confirmation.to_dict()``; ``command`` the shell line that made it, ``k`` the number of heads shown.
     """
@@ -69,7 +69,7 @@ class Study:
         return str(self.provenance.get("model", {}).get("name", "a model"))
 
     @classmethod
-    def load(cls, folder: str | Path) -> Study:
+    def load(cls, folder: str | Path) -> Findings:
         """Read a folder that ``cs-heads find --out`` or ``compare --out`` wrote; another one raises ``ValueError``."""
         folder = Path(folder)
         found, compared = folder / "result.json", folder / "comparison.json"
@@ -82,6 +82,7 @@ class Study:
             result = _read(found) if found.is_file() else {}
             comparison = _comparison(folder, _read(compared)) if compared.is_file() else None
             ranking = HeadRanking.load(folder / "ranking.json") if found.is_file() else None
+            k = len(result["heads"]) if comparison is None else comparison.k
         except (KeyError, TypeError, OSError) as error:
             raise ValueError(f"study {str(folder)!r} is broken: {error!r}") from error
         attention = folder / ATTENTION
@@ -92,7 +93,7 @@ class Study:
             comparison=comparison,
             attention=HeadAttention.load(attention) if attention.is_file() else None,
             command=result.get("command") or record.get("command") or "",
-            k=len(result["heads"]) if result else (comparison.k if comparison else 5),
+            k=k,
         )
 
 

@@ -1,0 +1,76 @@
+"""What breaks and what stays: the drops that a confirmation measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cs_heads.views.style import COLUMN, key_below, line_look, new_axes, styled, written
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+HATCHES = ("", "///", "...", "xxx", "\\\\\\", "+++")
+
+
+@styled
+def plot_confirmation(
+    proof: Any, ax: Axes | None = None, *, relative: bool = True, random: float | None = None
+) -> Axes:
+    """Draw how much of each task is lost with the heads off, one bar a task with its 95 % interval.
+
+    ``proof`` is a ``Confirmation``, any result or frame with the columns ``task``, ``baseline``, ``drop``, ``low`` and
+    ``high``, or a dict of these by the name of their heads: one series each, told apart by colour and
+    hatching. ``relative`` shows drops as a share of the baseline; ``random`` draws the drop of random heads on the
+    first task as a grey line (None: that of a ``Confirmation``). Returns the axes.
+    """
+    if random is None:
+        random = getattr(proof, "random_drop", None)
+    series = {name: _frame(one) for name, one in (proof if isinstance(proof, Mapping) else {"": proof}).items()}
+    tasks = list(dict.fromkeys(task for frame in series.values() for task in frame["task"]))
+    each = 0.8 / len(series)
+    ax = (
+        new_axes(COLUMN, 0.85 + 0.24 * len(tasks) * max(1.0, 0.6 * len(series)) + 0.14 * len(series))
+        if ax is None
+        else ax
+    )
+    for number, (name, frame) in enumerate(series.items()):
+        scale = frame["baseline"].to_numpy(dtype=float) if relative else np.ones(len(frame))
+        unit = np.divide(1, scale, out=np.zeros(len(frame)), where=scale > 0)
+        drop, low, high = (frame[column].to_numpy(dtype=float) * unit for column in ("drop", "low", "high"))
+        places = np.array([tasks.index(task) for task in frame["task"]]) + (number - (len(series) - 1) / 2) * each
+        ax.barh(
+            places,
+            drop,
+            each * 0.9,
+            xerr=[np.maximum(drop - low, 0), np.maximum(high - drop, 0)],
+            color=line_look(number)["color"],
+            hatch=HATCHES[number % len(HATCHES)],
+            edgecolor="white",
+            linewidth=0,
+            error_kw={"elinewidth": 0.8, "capsize": 2, "ecolor": "black"},
+            label=written(name) or None,
+        )
+    if random is not None:
+        first = next(iter(series.values()))["baseline"].iloc[0]
+        ax.axvline(random / first if relative and first else random, color="0.45", linestyle="--", label="random heads")
+    ax.axvline(0, color="black", linewidth=0.6)
+    ax.set_yticks(range(len(tasks)), [written(task, 24) for task in tasks])
+    ax.invert_yaxis()
+    ax.set_xlabel(f"score lost with the heads off\n({'share of the baseline' if relative else 'points'})")
+    if relative:
+        ax.set_xlim(min(ax.get_xlim()[0], -0.02), max(1.02, ax.get_xlim()[1]))
+    if any(series) or random is not None:
+        key_below(ax)
+    return ax
+
+
+def _frame(one: Any) -> pd.DataFrame:
+    frame: pd.DataFrame = one.to_frame() if hasattr(one, "to_frame") else one
+    missing = [name for name in ("task", "baseline", "drop", "low", "high") if name not in frame]
+    if missing or not len(frame):
+        raise ValueError(f"proof must have a row a task and columns task, baseline, drop, low, high; misses {missing}")
+    return frame

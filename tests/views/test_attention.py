@@ -1,0 +1,115 @@
+import base64
+import gzip
+import json
+import re
+
+import numpy as np
+import pytest
+from matplotlib import pyplot as plt
+
+from cs_heads.analysis.attention import HeadAttention, PromptAttention
+from cs_heads.heads import Head
+from cs_heads.views.attention import load_script, plot_attention, plot_last_token, show_attention
+from tests.views.looking import clipped, overlapping, smallest
+
+HEADS = (Head(2, 6), Head(6, 0), Head(3, 4))
+
+
+def patterns(n_heads, n_tokens, seed):
+    raw = np.tril(np.random.default_rng(seed).random((n_heads, n_tokens, n_tokens)) ** 4)
+    return raw / raw.sum(axis=-1, keepdims=True)
+
+
+def made(prompt="Cuba is Havana", tokens=("<s>", " Cuba", " is", " Hav", "ana"), off=HEADS) -> HeadAttention:
+    n = len(tokens)
+    ablated = patterns(3, n, 1) if off else None
+    one = PromptAttention(prompt, tuple(tokens), tuple(range(n)), patterns(3, n, 0), ablated)
+    return HeadAttention(HEADS, off, (one,))
+
+
+def given(html: str) -> list[dict]:
+    """What each view on the page is given to show."""
+    return [json.loads(props) for props in re.findall(r"CircuitsVis\.AttentionHeads, (\{.*?\})\)\)</script>", html)]
+
+
+def test_circuitsvis_is_given_the_patterns_intact_and_beside_them_with_the_heads_off():
+    attention = made()
+    intact, off = given(show_attention(attention).html)
+    assert intact["attentionHeadNames"] == off["attentionHeadNames"] == ["L2H6", "L6H0", "L3H4"]
+    assert intact["tokens"] == ["<s>", "·Cuba", "·is", "·Hav", "ana"]
+    np.testing.assert_allclose(intact["attention"], attention.prompts[0].intact, atol=6e-5)
+    np.testing.assert_allclose(off["attention"], attention.prompts[0].ablated, atol=6e-5)
+    assert "with L2H6, L6H0, L3H4 off" in show_attention(attention).html
+
+
+def test_without_heads_off_the_intact_run_stands_alone():
+    assert len(given(show_attention(made(off=())).html)) == 1
+
+
+def test_the_script_of_circuitsvis_comes_along_and_nothing_from_the_web():
+    html = show_attention(made())._repr_html_()
+    assert not re.search(r"""(src|href)=|https?://|unpkg""", html)
+    packed = re.search(r"atob\('([^']+)'\)", load_script())[1]
+    assert "CircuitsVis" in gzip.decompress(base64.b64decode(packed)).decode()[:100]
+    assert len(html) < 600_000
+
+
+def test_a_prompt_cannot_end_the_script():
+    attention = made(tokens=("<s>", "</script><script>alert(1)</script>", "<!--"))
+    html = show_attention(attention).html
+    assert "alert(1)</script>" not in html
+    assert given(html)[0]["tokens"][1:] == ["</script><script>alert(1)</script>", "<!--"]
+
+
+def test_views_on_one_page_have_places_of_their_own():
+    attention = made()
+    places = re.findall(r'id="([^"]+)"', show_attention(attention).html + show_attention(attention).html)
+    assert len(set(places)) == 4
+
+
+def test_a_view_is_saved_as_a_page(tmp_path):
+    show_attention(made()).save(tmp_path / "attention.html")
+    page = (tmp_path / "attention.html").read_text(encoding="utf-8")
+    assert page.startswith('<!doctype html><html lang="en">')
+    assert page.rstrip().endswith("</html>")
+
+
+@pytest.mark.parametrize("show", [show_attention, plot_attention, plot_last_token])
+def test_a_prompt_that_is_not_there_is_refused(show):
+    with pytest.raises(ValueError, match=r"prompt must be in 0\.\.0, got 1"):
+        show(made(), 1)
+
+
+def test_every_pattern_is_drawn_above_intact_below_with_the_heads_off():
+    attention = made()
+    axes = plot_attention(attention)
+    assert axes.shape == (2, 3)
+    for row, expected in enumerate((attention.prompts[0].intact, attention.prompts[0].ablated)):
+        for ax, pattern in zip(axes[row], expected, strict=True):
+            np.testing.assert_array_equal(ax.images[0].get_array(), pattern)
+    assert [ax.get_title() for ax in axes[0]] == ["L2H6", "L6H0", "L3H4"]
+    assert clipped(axes[0, 0].figure) == []
+    assert smallest(axes[0, 0].figure) >= 7
+    plt.close(axes[0, 0].figure)
+
+
+def test_the_last_token_is_drawn_head_by_head_intact_beside_off():
+    attention = made()
+    ax = plot_last_token(attention)
+    one = attention.prompts[0]
+    shown = ax.images[0].get_array()
+    np.testing.assert_array_equal(shown[:, 2], one.intact[1, -1])
+    np.testing.assert_array_equal(shown[:, 3], one.ablated[1, -1])
+    np.testing.assert_allclose(shown.sum(axis=0), 1)
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["<s>", "·Cuba", "·is", "·Hav", "ana"]
+    plt.close(ax.figure)
+
+
+@pytest.mark.parametrize("n_tokens", [1, 8, 40])
+def test_the_last_token_is_legible_whatever_the_tokens(n_tokens):
+    tokens = ["a $5 b $6", "↵\n", "日本", "x" * 12, ""][:n_tokens] + ["word"] * (n_tokens - 5)
+    ax = plot_last_token(made(tokens=tokens))
+    assert clipped(ax.figure) == []
+    assert overlapping(ax.figure) == []
+    assert smallest(ax.figure) >= 7
+    plt.close(ax.figure)

@@ -1,0 +1,235 @@
+import json
+import re
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib import pyplot as plt
+
+from cs_heads.views.report import Findings, Section, write_report
+from cs_heads.views.style import new_axes
+from tests.views.studies import HOSTILE, made_attention, made_comparison, made_proof, made_ranking, made_study
+
+
+class Page(HTMLParser):
+    """The elements of a page with their attributes, and its text outside scripts and styles."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict]] = []
+        self.open: list[str] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        if tag not in ("meta", "img", "br", "link"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] not in ("script", "style"):
+            self.text += f"{data} "
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    @property
+    def words(self):
+        return " ".join(self.text.split())
+
+
+def read(study, path) -> Page:
+    html = write_report(study, path).read_text(encoding="utf-8")
+    page = Page(html)
+    page.html = html
+    assert page.open == []
+    return page
+
+
+@pytest.fixture
+def report(tmp_path):
+    return lambda study: read(study, tmp_path / "report.html")
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory) -> Page:
+    """The page of a study with everything in it."""
+    page = read(made_study(), tmp_path_factory.mktemp("report") / "report.html")
+    assert plt.get_fignums() == [], "a report opens no window and leaves no figure"
+    return page
+
+
+def test_the_answer_comes_first(full):
+    words = full.words
+    order = ["localized", "L0H1", "score falls from 1.000 to 0.040", "What broke", "Maps", "Curves", "look at", "Cost"]
+    places = [words.index(part) for part in [*order, "How to reproduce", "Provenance"]]
+    assert places == sorted(places)
+
+
+def test_every_number_of_the_proof_is_told(full):
+    words = full.words
+    assert "capitals 1.000 0.040 +0.960 +0.920 to +0.990" in words
+    assert "code (control) 0.970 0.900 +0.070 +0.010 to +0.130" in words
+    assert "capitals, random heads of the same layers 1.000 0.990 +0.010 2 sets: +0.000 to +0.020" in words
+    assert "code can show no drop: it guesses" in words
+    assert "universal): L0H0" in words
+    assert "few heads above zero" in words
+
+
+def test_cost_provenance_and_command_are_told(full):
+    words = full.words
+    assert "to find (annealed) 1,992 example-evaluations" in words
+    assert "to confirm 1,200 example-evaluations" in words
+    assert "2 forward passes of one prompt" in words
+    assert "model.grid [3, 4]" in words
+    assert "revision" not in words  # not known, so not told
+    assert "cs-heads find --model tiny --task capitals" in words
+
+
+def test_pictures_are_in_the_file_and_say_what_they_show(full):
+    images = full.all("img")
+    assert len(images) == 3 + 2 + 2 + 1
+    assert all(image["src"].startswith("data:image/svg+xml;base64,") for image in images)
+    assert all(len(image["alt"]) > 15 for image in images)
+    assert "L0H1, L1H2" in images[0]["alt"]
+
+
+def test_nothing_is_asked_of_the_network(full):
+    page = full
+    sources = [value for _, at in page.elements for name, value in at.items() if name in ("src", "href", "srcset")]
+    assert all(source.startswith("data:") for source in sources)
+    assert not page.all("link")
+    assert not re.search(r"@import|url\(|unpkg", page.html)
+    [policy] = [at["content"] for at in page.all("meta") if at.get("http-equiv") == "Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'")
+
+
+def test_the_texts_of_the_user_are_shown_as_texts(report):
+    study = made_study(
+        comparison=None,
+        ranking=made_ranking(task=HOSTILE, model=HOSTILE),
+        proof=made_proof(control=HOSTILE),
+        attention=made_attention(HOSTILE),
+        command=HOSTILE,
+        sections=(Section(HOSTILE, HOSTILE, frame=pd.DataFrame({HOSTILE: [HOSTILE]})),),
+        notes=(HOSTILE,),
+    )
+    page = report(study)
+    assert "alert(1)" in page.text
+    assert not [at for at in page.all("img") if "onerror" in at]
+    scripts = re.findall(r"<script>(.*?)</script>", page.html, flags=re.DOTALL)
+    assert len(scripts) == len(page.all("script")) == 3
+    assert not any(script.strip().startswith("alert") for script in scripts)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "kind"), [("localized", "localized"), ("not localized", "not"), ("baseline too low", "not")]
+)
+def test_each_verdict_is_told_in_words_too(report, verdict, kind):
+    page = report(Findings(ranking=made_ranking(), proof=made_proof(verdict), k=2))
+    assert [at["class"] for at in page.all("div") if at.get("class", "").startswith("answer")] == [f"answer {kind}"]
+    assert verdict in page.words
+
+
+def test_a_ranking_alone_is_no_proof(report):
+    page = report(Findings(ranking=made_ranking(), k=2))
+    assert "have not been confirmed on unseen examples: a ranking alone is no proof" in page.words
+    assert "What broke" not in page.words
+    assert len(page.all("img")) == 2
+
+
+def test_a_comparison_alone_is_led_by_the_method_whose_heads_take_the_most(report):
+    page = report(Findings(comparison=made_comparison()))
+    assert "greedy: L0H1 L1H2" in page.words
+    assert "0.600 points of a baseline of 0.900 on unseen examples; random heads take 0.050" in page.words
+    assert "chg did not run: budget must be more" in page.words
+    assert "greedy L0H1 L1H2 63,100 1.5 +0.600 +0.010" in page.words
+
+
+def test_further_sections_carry_a_text_a_picture_and_a_table(report):
+    ax = new_axes()
+    ax.plot([0, 1], [0, 1])
+    section = Section("Sparsity", "k heads off", ax, pd.DataFrame({"k": [1], "drop": [0.12345]}))
+    page = report(Findings(ranking=made_ranking(), k=2, sections=(section,)))
+    assert "Sparsity k heads off k drop 1 0.123" in page.words
+    assert len(page.all("img")) == 3
+    plt.close(ax.figure)
+
+
+def test_headings_go_down_one_step_at_a_time_and_the_language_is_told(full):
+    page = full
+    levels = [int(tag[1]) for tag, _ in page.elements if re.fullmatch(r"h[1-6]", tag)]
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    assert levels.count(1) == 1
+    assert page.all("html")[0]["lang"] == "en"
+
+
+# Folders
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """What find and compare write, by hand."""
+    made_ranking().save(tmp_path / "ranking.json")
+    record = {"heads": [{"head": "L0H1"}, {"head": "L1H2"}], "confirm": made_proof(), "command": "cs-heads find"}
+    (tmp_path / "result.json").write_text(json.dumps(record))
+    made_attention().save(tmp_path / "attention.json")
+    return tmp_path
+
+
+def test_a_folder_is_read_as_the_study_it_holds(folder):
+    study = Findings.load(folder)
+    np.testing.assert_array_equal(study.ranking.importance, made_ranking().importance)
+    assert (study.proof, study.command, study.k) == (made_proof(), "cs-heads find", 2)
+    assert study.attention.heads == made_attention().heads
+    assert (study.task, study.model) == ("capitals", "tiny")
+    assert study.comparison is None
+
+
+def test_a_comparison_is_read_back_as_it_was(tmp_path):
+    compared = made_comparison()
+    (tmp_path / "comparison.json").write_text(json.dumps({**compared.to_dict(), "command": "cs-heads compare"}))
+    for name, one in compared.methods.items():
+        one.ranking.save(tmp_path / f"ranking-{name}.json")
+    study = Findings.load(tmp_path)
+    assert study.comparison.to_dict() == compared.to_dict()
+    assert study.command == "cs-heads compare"
+
+
+def test_an_older_folder_without_attention_and_command_is_read(folder):
+    (folder / "attention.json").unlink()
+    record = json.loads((folder / "result.json").read_text())
+    del record["command"]
+    (folder / "result.json").write_text(json.dumps(record))
+    study = Findings.load(folder)
+    assert (study.attention, study.command) == (None, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("result.json", None, "is no folder with result.json or comparison.json"),
+        ("ranking.json", None, "is broken"),
+        ("result.json", "{", "is no JSON"),
+        ("result.json", "[]", "holds no result"),
+        ("result.json", "{}", "is broken: .*heads"),
+        ("attention.json", "{}", "holds no saved attention"),
+    ],
+)
+def test_a_folder_without_readable_results_is_refused(folder, name, text, message):
+    (folder / name).unlink()
+    if text is not None:
+        (folder / name).write_text(text)
+    with pytest.raises(ValueError, match=message):
+        Findings.load(folder)
+
+
+def test_a_study_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="ranking or comparison must be given"):
+        Findings(proof=made_proof())
