@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 
 from cs_heads.heads import HeadGrid
+from cs_heads.lens.outline import Outline
 
 Backend = Literal["bridge", "hooked"]
 
@@ -41,8 +42,10 @@ def check_model(model: Any) -> None:
 
     Refused are an object of another class, a model that does not read left to right, one without
     ``hook_z`` in some layer, and folded value biases (``FoldedValueBiasesError``): zeroing z leaves
-    a folded ``b_V W_O`` standing.
+    a folded ``b_V W_O`` standing. An ``Outline`` was checked where its model is.
     """
+    if isinstance(model, Outline):
+        return
     backend_of(model)
     if not _reads_left_to_right(model):
         raise ValueError(
@@ -82,6 +85,8 @@ def context_length(model: Any) -> int | None:
 
 def end_tokens(model: Any) -> frozenset[int]:
     """Tokens that end a text: the tokenizer's, and those of the model's generation settings."""
+    if isinstance(model, Outline):
+        return model.end_tokens
     settings = getattr(getattr(model, "original_model", None), "generation_config", None)
     listed = getattr(settings, "eos_token_id", None)
     listed = listed if isinstance(listed, list | tuple) else [listed]
@@ -91,6 +96,8 @@ def end_tokens(model: Any) -> frozenset[int]:
 
 def describe(model: Any) -> dict[str, Any]:
     """Name, revision, dtype, class and library versions: the model's part of a provenance."""
+    if isinstance(model, Outline):
+        return dict(model.description)
     config = getattr(getattr(model, "original_model", None), "config", None)
     return {
         "name": str(model.cfg.model_name),

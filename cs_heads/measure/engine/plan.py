@@ -25,6 +25,15 @@ _SHARE = 0.4
 _PROBE_ROWS, _PROBE_LENGTH = 4, 32
 
 
+_sharers = 1
+
+
+def share_memory(n: int) -> None:
+    """Plan from now on with 1 / ``n`` of the free memory: so many processes plan on one device."""
+    global _sharers  # noqa: PLW0603: of the process, as the memory is
+    _sharers = n
+
+
 def token_budget(model: Any, fused: bool) -> int:
     """Tokens of one forward: what the device is fast with, or less where memory is short.
 
@@ -41,8 +50,8 @@ def free_memory(device: torch.device) -> int:
     """Bytes that could still be allocated on a device; for another kind than CPU and CUDA, those of the machine."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return int(psutil.virtual_memory().available)
+        return free // _sharers + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(psutil.virtual_memory().available) // _sharers
 
 
 def _peak_bytes(model: Any, fused: bool) -> int:
