@@ -108,7 +108,7 @@ def violations(module: str, source: str) -> list[str]:
             continue
         if not inner:
             # The package as a whole gives every name: for the command line alone.
-            found += [] if module == "cli" else [f"{module} imports the whole package"]
+            found += [] if room == "cli" else [f"{module} imports the whole package"]
         elif other != room and other in KNOWS_NOTHING_OF.get(room, ()):
             found.append(f"{module} knows nothing of {other}")
         elif FLOORS[other] > FLOORS[room]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from cs_heads.demo.skills import SKILLS, records
+from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.task import Task
 
 N_FINDING = 100
 N_CONFIRMING = 400
 
 
-def names() -> tuple[str, ...]:
-    """The skills."""
-    return SKILLS
+def catalogue() -> dict[str, Entry]:
+    """The skills by name."""
+    return {skill: Entry(f"a skill of the demo model: {skill}", partial(load, skill)) for skill in SKILLS}
 
 
 def load(skill: str, n: int | None = None, seed: int = 0) -> Task:

@@ -39,7 +39,7 @@ def packed(model: Any) -> bytes:
     """
     import cloudpickle
 
-    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    class Pickler(cloudpickle.Pickler):
         dispatch_table = ChainMap({ContextVar: _reduce_context_variable}, cloudpickle.Pickler.dispatch_table)
 
     buffer = io.BytesIO()

@@ -24,12 +24,13 @@ class Answers:
 
     @classmethod
     def of(cls, experiment: Experiment) -> Answers:
-        """Those of an experiment's task, tokenised as the experiment does."""
+        """Those of an experiment's task, tokenised as it does; one without targets raises ``ValueError``."""
         tokenizer: Any = experiment.model.tokenizer
         prepend_bos = experiment.provenance()["prepend_bos"]
         encoded = [
             (encode_example(tokenizer, example.prompt, example.continuations, prepend_bos), example.answer)
             for example in experiment.task.examples
+            if example.target
         ]
         return cls(
             prompts=tuple(tokens.prompt for tokens, _ in encoded),

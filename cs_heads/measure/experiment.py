@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +11,14 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from cs_heads.heads import HeadGrid
-from cs_heads.lens import EncodedExample, describe, encode_example, load_model
-from cs_heads.lens.model import context_length
-from cs_heads.lens.tokens import encode_prompt
+from cs_heads.lens import describe, load_model
 from cs_heads.masks import check_masks
+from cs_heads.measure.cluster import Cluster
 from cs_heads.measure.engine import Engine
 from cs_heads.measure.engine.ablation import KINDS, Ablation
+from cs_heads.measure.engine.protocol import EngineLike
 from cs_heads.measure.engine.texts import Texts
+from cs_heads.measure.inputs import check_examples, encode_prompts, encode_task
 from cs_heads.measure.results import Results
 from cs_heads.tasks import Task
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 class Experiment:
     """Measures a task on a model with groups of heads ablated; NumPy in, NumPy out.
 
-    ``model`` is your own TransformerLens model, or a name that ``load_model`` takes. Many (mask,
+    ``model`` is your own TransformerLens model, a name that ``load_model`` takes, or a ``Cluster`` that holds one. Many (mask,
     example) pairs share one forward, each row with its own mask. What has been measured is kept:
     asking again costs nothing, and an exception loses the batch in flight alone. ``spent`` counts
     the example-evaluations that were run, ``preparation`` among them.
@@ -38,6 +39,9 @@ class Experiment:
     of one forward at most (by default found by a probe; halved by itself when memory does not suffice),
     ``progress`` shows a bar (None: in notebooks and terminals), ``prepend_bos`` is as in
     ``encode_example``. An example longer than the model's context raises ``ValueError``.
+
+    ``workers`` and ``address`` are short for ``Cluster(model, workers, address=address)``: the model runs on so many
+    Ray workers, which end with the experiment (or with ``experiment.source.close()``).
     """
 
     def __init__(
@@ -49,6 +53,8 @@ class Experiment:
         batch_tokens: int | None = None,
         prepend_bos: bool | None = None,
         progress: bool | None = None,
+        workers: int | None = None,
+        address: str | None = None,
     ) -> None:
         if not isinstance(task, Task):
             raise ValueError(f"task must be a cs_heads.Task (see load_task), got {type(task).__name__}")
@@ -56,21 +62,28 @@ class Experiment:
             raise ValueError(f"batch_tokens must be 1 or more, got {batch_tokens}")
         if ablation not in KINDS:
             raise ValueError(f"ablation must be one of {', '.join(KINDS)}, got {ablation!r}")
-        self.model = load_model(model)
+        if workers is not None or address is not None:
+            if isinstance(model, Cluster):
+                raise ValueError("workers and address must be left out where the model is a Cluster: it has its own")
+            model = Cluster(model, workers, address=address)
+        self.source = model if isinstance(model, Cluster) else load_model(model)
+        self.model = model.here if isinstance(model, Cluster) else self.source
         self.task = task
         self.ablation = ablation
         self.progress = progress
-        self._spent = 0
+        self._scored = 0
         self._prepend_bos = prepend_bos
         answers = [example.answer for example in task.examples]
-        self._engine = Engine(
-            self.model,
-            _encode(self.model, task, prepend_bos),
+        start = self.source.engine if isinstance(self.source, Cluster) else partial(Engine, self.model)
+        self._engine: EngineLike = start(
+            encode_task(self.model, task, prepend_bos),
             batch_tokens,
             None if ablation == "zero" else Ablation(ablation, answers),
         )
         self._results = Results(self.grid, self.n_examples)
         self._texts: dict[tuple[int, tuple[str, ...]], Texts] = {}
+        if task.max_new_tokens is not None:
+            self._texts_of(task.max_new_tokens, task.stop)
 
     @property
     def grid(self) -> HeadGrid:
@@ -90,7 +103,8 @@ class Experiment:
     @property
     def spent(self) -> int:
         """Example-evaluations that were run."""
-        return self._spent + (0 if self._engine.ablation is None else self._engine.ablation.spent)
+        prepared = 0 if self._engine.ablation is None else self._engine.ablation.spent
+        return self._scored + sum(texts.generated for texts in self._texts.values()) + prepared
 
     def __call__(
         self, masks: Bool[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None = None
@@ -101,51 +115,46 @@ class Experiment:
         own example indices, None for all of them. Masks of another grid or indices outside the task
         raise ``ValueError`` before the model runs.
         """
-        return self._measure(masks, examples)[..., 0]
+        return self._measure(masks, examples, by_texts=self.task.kind == "generation")[..., 0]
 
     def logprob(
         self, masks: Bool[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None = None
     ) -> Float[np.ndarray, "row k"]:
-        """Mean log-probability of the target (nats per token) where ``__call__`` gives the score."""
-        return self._measure(masks, examples)[..., 1]
+        """Mean log-probability of the target (nats per token) where ``__call__`` gives the score.
+
+        On a generation task it is that of the target as given, and runs by itself; examples without a target raise
+        ``ValueError``.
+        """
+        for example in self.task.examples if self.task.kind == "generation" else ():
+            _ = example.target
+        return self._measure(masks, examples, by_texts=False)[..., 1]
 
     def generate(
         self,
         masks: Bool[np.ndarray, "..."],
         examples: Int[np.ndarray, "row k"] | None = None,
         *,
-        max_new_tokens: int = 64,
-        stop: Sequence[str] = (),
+        max_new_tokens: int | None = None,
+        stop: Sequence[str] | None = None,
     ) -> np.ndarray:
         """What the model says after the prompt of each row's examples, with the row's heads off: texts ``[row, k]``.
 
         Greedy decoding, in float32 token for token that of each mask and example by itself, up to an end token,
-        to the first of the strings ``stop`` (left out), or to ``max_new_tokens``. ``masks`` and ``examples`` are as
-        for scores; a text counts one example-evaluation in ``spent``. ``ValueError`` is raised where a prompt
-        with so many more tokens does not fit into the model's context.
+        to the first of the strings ``stop`` (left out), or to ``max_new_tokens``; by default those of a generation
+        task, else no string and 64 tokens. ``masks`` and ``examples`` are as for scores; a text counts one
+        example-evaluation in ``spent``. ``ValueError`` is raised where a prompt with so many more tokens does not
+        fit into the model's context.
         """
         masks = check_masks(self.grid, masks)
-        examples = self._check_examples(len(masks), examples)
+        examples = check_examples(self.n_examples, len(masks), examples)
+        if max_new_tokens is None:
+            max_new_tokens = self.task.max_new_tokens or 64
+        stop = self.task.stop if stop is None else stop
         if max_new_tokens < 1:
             raise ValueError(f"max_new_tokens must be 1 or more, got {max_new_tokens}")
         if isinstance(stop, str) or "" in stop:
             raise ValueError(f"stop must be a list of texts, none empty, got {stop!r}")
-        key = (max_new_tokens, tuple(stop))
-        if key not in self._texts:
-            prompts = [encode_prompt(self.model.tokenizer, e.prompt, self._prepend_bos) for e in self.task.examples]
-            limit, longest = context_length(self.model), max(map(len, prompts))
-            if limit is not None and longest + max_new_tokens > limit:
-                raise ValueError(
-                    f"max_new_tokens must be {max(0, limit - longest)} or fewer: the longest prompt has {longest} "
-                    f"tokens and the model's context {limit}; got {max_new_tokens}"
-                )
-            self._texts[key] = Texts(self._engine, prompts, max_new_tokens, stop, self.progress)
-        texts = self._texts[key]
-        before = texts.generated
-        try:
-            return texts(masks, examples)
-        finally:
-            self._spent += texts.generated - before
+        return self._texts_of(max_new_tokens, tuple(stop))(masks, examples)
 
     def baseline(self) -> Float[np.ndarray, " example"]:
         """Score of each example with no head ablated, from the same code path."""
@@ -158,7 +167,7 @@ class Experiment:
         records = []
         for mask, measured in self._results:
             heads = " ".join(str(self.grid.head(int(index))) for index in np.flatnonzero(mask))
-            for example in np.flatnonzero(~np.isnan(measured[:, 0])):
+            for example in np.flatnonzero(~np.isnan(measured).all(axis=1)):
                 records.append((heads, int(mask.sum()), int(example), *measured[example]))
         return pd.DataFrame(records, columns=["ablated", "n_ablated", "example", "score", "logprob"])
 
@@ -168,7 +177,7 @@ class Experiment:
             "model": describe(self.model),
             "task": {
                 "name": self.task.name,
-                "kind": self.task.kind,
+                **self.task.scoring,
                 "role": self.task.role,
                 "n_examples": self.n_examples,
                 "identity": self.task.identity,
@@ -178,70 +187,55 @@ class Experiment:
             "cs_heads": version("cs-heads"),
         }
 
+    def _texts_of(self, max_new_tokens: int, stop: tuple[str, ...]) -> Texts:
+        key = (max_new_tokens, stop)
+        if key not in self._texts:
+            prompts = encode_prompts(self.model, self.task, self._prepend_bos, max_new_tokens)
+            self._texts[key] = Texts(self._engine, prompts, max_new_tokens, stop, self.progress)
+        return self._texts[key]
+
     def _measure(
-        self, masks: Bool[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None
+        self, masks: Bool[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None, by_texts: bool
     ) -> Float[np.ndarray, "row k 2"]:
         masks = check_masks(self.grid, masks)
-        examples = self._check_examples(len(masks), examples)
+        examples = check_examples(self.n_examples, len(masks), examples)
         entries = [self._results.of(mask) for mask in masks]
+        # Text and log-probability of a generation task are runs of their own.
+        column = 1 if self.task.kind == "generation" and not by_texts else 0
         missing = {
             (id(entry), int(example)): (row, int(example))
             for row, entry in enumerate(entries)
-            for example in examples[row][np.isnan(entry[examples[row], 0])]
+            for example in examples[row][np.isnan(entry[examples[row], column])]
         }
         if missing:
             rows, wanted = np.array(list(missing.values())).T
-            for batch in self._engine.run(masks[rows], wanted, self.progress):
-                for pair, logprobs, greedy in batch:
-                    entries[rows[pair]][wanted[pair]] = self._result(int(wanted[pair]), logprobs, greedy)
-                self._spent += len(batch)
+            run = self._by_texts if by_texts else self._by_logprobs
+            for batch in run(masks[rows], wanted):
+                for pair, measured in batch:
+                    entry = entries[rows[pair]][wanted[pair]]
+                    np.copyto(entry, measured, where=~np.isnan(measured))
         return np.stack([entry[chosen] for entry, chosen in zip(entries, examples, strict=True)])
+
+    def _by_logprobs(
+        self, masks: Bool[np.ndarray, "pair layer head"], examples: Int[np.ndarray, " pair"]
+    ) -> Iterator[list[tuple[int, Float[np.ndarray, " 2"]]]]:
+        for batch in self._engine.run(masks, examples, self.progress):
+            self._scored += len(batch)
+            yield [(pair, self._result(int(examples[pair]), logprobs, greedy)) for pair, logprobs, greedy in batch]
+
+    def _by_texts(
+        self, masks: Bool[np.ndarray, "pair layer head"], examples: Int[np.ndarray, " pair"]
+    ) -> Iterator[list[tuple[int, Float[np.ndarray, " 2"]]]]:
+        assert self.task.max_new_tokens is not None
+        texts = self._texts_of(self.task.max_new_tokens, self.task.stop)
+        for batch in texts.run(masks, examples):
+            scores = self.task.score_texts([int(examples[pair]) for pair, _ in batch], [text for _, text in batch])
+            yield [(pair, np.array([score, np.nan])) for (pair, _), score in zip(batch, scores, strict=True)]
 
     def _result(
         self, example: int, logprobs: Float[np.ndarray, " continuation"], greedy: Bool[np.ndarray, " continuation"]
-    ) -> tuple[float, float]:
+    ) -> Float[np.ndarray, " 2"]:
         answer = self.task.examples[example].answer
-        n_tokens = len(self._engine.examples[example].continuations[answer])
-        return self.task.score(example, logprobs, greedy.tolist()), logprobs[answer] / n_tokens
-
-    def _check_examples(self, n_rows: int, examples: Int[np.ndarray, "row k"] | None) -> Int[np.ndarray, "row k"]:
-        if not n_rows:
-            raise ValueError("masks must hold at least one row")
-        if examples is None:
-            return np.tile(np.arange(self.n_examples), (n_rows, 1))
-        examples = np.asarray(examples)
-        if examples.ndim != 2 or len(examples) != n_rows or not np.issubdtype(examples.dtype, np.integer):
-            raise ValueError(
-                f"examples must be integers [row, k] with {n_rows} rows, got {examples.dtype} {examples.shape}"
-            )
-        if examples.size and not (examples.min() >= 0 and examples.max() < self.n_examples):
-            raise ValueError(f"examples must be in 0..{self.n_examples - 1}, got {examples.min()}..{examples.max()}")
-        return examples
-
-
-def _encode(model: Any, task: Task, prepend_bos: bool | None) -> list[EncodedExample]:
-    if getattr(model, "tokenizer", None) is None:
-        raise ValueError("model has no tokenizer: give it one (model.tokenizer), tasks are texts")
-    encoded = []
-    limit = context_length(model)
-    for index, example in enumerate(task.examples):
-        # The prompt too: the side of a split has other numbers than its file.
-        place = f"task {task.name!r}, example {index} ({example.prompt[:40]!r})"
-        try:
-            tokens = encode_example(model.tokenizer, example.prompt, example.continuations, prepend_bos)
-        except ValueError as error:
-            raise ValueError(f"{place}: {error}") from error
-        if len(set(tokens.continuations)) < len(tokens.continuations):
-            raise ValueError(f"{place}: two choices are the same tokens to this tokenizer: {example.continuations}")
-        length = len(tokens.prompt) + max(map(len, tokens.continuations)) - 1
-        if limit is not None and length > limit:
-            raise ValueError(f"{place}: {length} tokens do not fit into the model's context of {limit}")
-        encoded.append(tokens)
-    merged = sum(tokens.merged for tokens in encoded)
-    if merged:
-        warnings.warn(
-            f"task {task.name!r}: in {merged} of {len(encoded)} examples the tokenizer merges the end of the "
-            "prompt with a continuation; the merged token is scored with every continuation of the example",
-            stacklevel=3,
-        )
-    return encoded
+        logprob = logprobs[answer] / len(self._engine.examples[example].continuations[answer])
+        generated = self.task.kind == "generation"
+        return np.array([np.nan if generated else self.task.score(example, logprobs, greedy.tolist()), logprob])

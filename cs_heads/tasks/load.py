@@ -11,26 +11,43 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.task import Task
 
 FORMATS = (".jsonl", ".csv")
 
+_SCORING = ("scorer", "max_new_tokens", "stop")
+
 FAMILIES = {"demo": "cs_heads.demo.tasks"}
-"""Families of built-in tasks: first part of the name → the module with its ``names()`` and ``load(name, n, seed)``."""
+"""Families of built-in tasks: first part of the name → the module with its ``catalogue()``."""
 
 
-def builtin_tasks() -> tuple[str, ...]:
-    """The names of all built-in tasks, ``family/name``."""
-    return tuple(f"{family}/{name}" for family, module in FAMILIES.items() for name in import_module(module).names())
+def builtin_tasks() -> dict[str, Entry]:
+    """All built-in tasks by their names, ``family/name``."""
+    return {f"{f}/{name}": entry for f, module in FAMILIES.items() for name, entry in _catalogue(module).items()}
 
 
-def load_task(name_or_path: str | Path, n: int | None = None, seed: int = 0, length_normalised: bool = False) -> Task:
+def entry_of(name: str) -> Entry | None:
+    """The built-in task of this name, or None."""
+    family, _, rest = name.partition("/")
+    return _catalogue(FAMILIES[family]).get(rest) if family in FAMILIES else None
+
+
+def _catalogue(module: str) -> dict[str, Entry]:
+    found: dict[str, Entry] = import_module(module).catalogue()
+    return found
+
+
+def load_task(
+    name_or_path: str | Path, n: int | None = None, seed: int = 0, length_normalised: bool = False, **options: Any
+) -> Task:
     """The finding side of a built-in task or a JSONL/CSV file, its other examples held out for the proof.
 
     A JSONL line is a record of ``Task.from_records``; a CSV file has the same columns, its
     ``choices`` written as a JSON list. ``n`` examples (default 100, or half of a small task) are
-    chosen with ``seed`` to find heads with; ``length_normalised`` scores choices by ``acc_norm``. An
-    unknown name, a missing file or a malformed record raises ``ValueError``, naming the line.
+    chosen with ``seed`` to find heads with; ``length_normalised`` scores choices by ``acc_norm``. ``options`` are the
+    built-in task's own, or ``scorer``, ``max_new_tokens`` and ``stop`` of ``Task.from_records`` for a file. An
+    unknown name or option, a missing file or a malformed record raises ``ValueError``, naming the line.
 
     >>> task = load_task("demo/capitals", n=100, seed=0)
     >>> len(task), task.role, task.held_out.role
@@ -39,27 +56,21 @@ def load_task(name_or_path: str | Path, n: int | None = None, seed: int = 0, len
     for argument, value, least in (("n", n, 1), ("seed", seed, 0)):
         if value is not None and (value != int(value) or value < least):
             raise ValueError(f"{argument} must be an integer of {least} or more, got {value!r}")
-    if is_builtin(str(name_or_path)):
-        family, _, rest = str(name_or_path).partition("/")
-        task: Task = import_module(FAMILIES[family]).load(rest, n, seed)
-        if length_normalised and task.held_out is not None:
-            unseen = replace(task.held_out, length_normalised=True)
-            task = replace(task, length_normalised=True, held_out=unseen)
-        return task
-    return whole_task(name_or_path, length_normalised).split(n, seed)[0]
+    entry = entry_of(str(name_or_path))
+    if entry is None:
+        return whole_task(name_or_path, length_normalised, **options).split(n, seed)[0]
+    task = entry.load(n=n, seed=seed, **entry.checked(str(name_or_path), options))
+    if length_normalised and task.held_out is not None:
+        unseen = replace(task.held_out, length_normalised=True)
+        task = replace(task, length_normalised=True, held_out=unseen)
+    return task
 
 
-def is_builtin(name: str) -> bool:
-    """Whether a built-in task has this name."""
-    family, _, rest = name.partition("/")
-    return family in FAMILIES and rest in import_module(FAMILIES[family]).names()
-
-
-def whole_task(path: str | Path, length_normalised: bool = False) -> Task:
-    """Every example of a JSONL/CSV file, unsplit; raises as ``load_task`` does."""
+def whole_task(path: str | Path, length_normalised: bool = False, **options: Any) -> Task:
+    """Every example of a JSONL/CSV file, unsplit; options and errors are those of ``load_task``."""
     name, path = str(path), Path(path)
     if path.suffix.lower() not in FORMATS and not path.exists():
-        known = builtin_tasks()
+        known = list(builtin_tasks())
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         raise ValueError(
@@ -70,9 +81,12 @@ def whole_task(path: str | Path, length_normalised: bool = False) -> Task:
         raise ValueError(f"task file {name!r} does not exist" if not path.exists() else f"task {name!r} is no file")
     if path.suffix.lower() not in FORMATS:
         raise ValueError(f"task file {name!r} must end in {' or '.join(FORMATS)}")
+    unknown = [option for option in options if option not in _SCORING]
+    if unknown:
+        raise ValueError(f"a task file has no option {', '.join(unknown)}; it has {', '.join(_SCORING)}")
     reader = _read_jsonl if path.suffix.lower() == ".jsonl" else _read_csv
     try:
-        return Task._from_numbered(reader(path), path.stem, length_normalised)
+        return Task.from_numbered(reader(path), path.stem, length_normalised, **options)
     except UnicodeDecodeError as error:
         raise ValueError(f"task file {name!r} is not UTF-8 text: {error}") from error
 

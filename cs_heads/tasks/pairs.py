@@ -57,7 +57,7 @@ def counterparts(task: Task, n: int, seed: int = 0) -> tuple[PromptPair, ...]:
     examples are drawn with ``seed``. A task whose examples all have the same answer raises ``ValueError``.
     """
     rng = np.random.default_rng(seed)
-    answers = [example.continuations[example.answer] for example in task.examples]
+    answers = [example.target for example in task.examples]
     if len(set(answers)) < 2:
         raise ValueError(f"task {task.name!r} has one answer alone, {answers[0]!r}: no prompt can be its counterpart")
     pairs = []

@@ -2,29 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import numpy as np
 
+from cs_heads.tasks.example import Example
+
+Kind = Literal["choice", "completion", "generation"]
+
 FORMS = '{"prompt", "choices", "answer"} or {"prompt", "target"}'
+GENERATED = '{"prompt", "target", "reference"}, the last two optional'
 
 
-def read_record(record: Any, place: str) -> tuple[Literal["choice", "completion"], str, tuple[str, ...], int]:
-    """Kind, prompt, continuations and answer of one record; a malformed one raises ``ValueError`` naming ``place``."""
+def read_records(
+    records: Iterable[tuple[str, Any]], name: str, generated: bool = False
+) -> tuple[Kind, tuple[Example, ...]]:
+    """Kind and examples of a task's records, each with its place; a mixture of kinds raises ``ValueError``."""
+    examples: list[Example] = []
+    kinds: dict[Kind, str] = {}
+    for place, record in records:
+        kind, example = read_record(record, f"task {name!r}, {place}", generated)
+        kinds.setdefault(kind, place)
+        examples.append(example)
+    if len(kinds) > 1:
+        places = " and ".join(f"a {kind} record ({place})" for kind, place in kinds.items())
+        raise ValueError(f"task {name!r} mixes two forms: {places}; a task has one")
+    return next(iter(kinds), "completion"), tuple(examples)
+
+
+def read_record(record: Any, place: str, generated: bool = False) -> tuple[Kind, Example]:
+    """Kind and example of one record; a malformed one raises ``ValueError`` naming ``place``."""
+    forms = GENERATED if generated else FORMS
     if not isinstance(record, Mapping):
-        raise ValueError(f"{place}: a record must be an object {FORMS}, got {type(record).__name__}")
+        raise ValueError(f"{place}: a record must be an object {forms}, got {type(record).__name__}")
     prompt = record.get("prompt")
     if not isinstance(prompt, str):
-        raise ValueError(f'{place}: "prompt" must be a text, got {prompt!r}; records are {FORMS}')
+        raise ValueError(f'{place}: "prompt" must be a text, got {prompt!r}; records are {forms}')
+    if generated:
+        return "generation", _generated(record, prompt, place)
     if "choices" in record and "target" in record:
         raise ValueError(f'{place}: has both "choices" and "target"; records are {FORMS}')
     if "choices" in record:
-        return "choice", prompt, *_choices(record, place)
+        return "choice", Example(prompt, *_choices(record, place))
     target = record.get("target")
     if not isinstance(target, str) or not target.strip():
         raise ValueError(f'{place}: "target" must be a text that is not empty, got {target!r}; records are {FORMS}')
-    return "completion", prompt, (target,), 0
+    return "completion", Example(prompt, (target,))
+
+
+def _generated(record: Mapping[str, Any], prompt: str, place: str) -> Example:
+    texts = {name: record.get(name) for name in ("target", "reference")}
+    for name, text in texts.items():
+        if text is not None and (not isinstance(text, str) or not text.strip()):
+            raise ValueError(
+                f'{place}: "{name}" must be a text that is not empty, got {text!r}; records are {GENERATED}'
+            )
+    target, reference = texts["target"], texts["reference"]
+    return Example(prompt, () if target is None else (target,), reference=reference or target or "")
 
 
 def _choices(record: Mapping[str, Any], place: str) -> tuple[tuple[str, ...], int]:

@@ -2,53 +2,30 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from jaxtyping import Float
 
-from cs_heads.tasks.records import read_record
+from cs_heads.tasks.example import Example, hash_of
+from cs_heads.tasks.records import Kind, read_records
+from cs_heads.tasks.scorer import ExactMatch, LogprobScorer, Scorer, as_scorer
 
 if TYPE_CHECKING:
     import datasets
     import pandas as pd
 
-Kind = Literal["choice", "completion"]
 Role = Literal["whole", "finding", "confirming"]
 
 
-@dataclass(frozen=True)
-class Example:
-    """One prompt with the continuations that are scored after it.
-
-    A choice example has two continuations or more and ``answer`` is the index of the right one; a
-    completion example has its target alone. Prompt and continuation are joined as they stand: a
-    continuation that starts a new word begins with a space.
-    """
-
-    prompt: str
-    continuations: tuple[str, ...]
-    answer: int = 0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.answer < len(self.continuations):
-            raise ValueError(
-                f"answer must be the index of one of {len(self.continuations)} continuations, got {self.answer}"
-            )
-
-    @property
-    def identity(self) -> str:
-        """A hash of everything in the example."""
-        return _hash([self.prompt, self.continuations, self.answer])
-
-    @property
-    def question(self) -> str:
-        """A hash of prompt and continuations whatever their order: what must not stand on both sides of a split."""
-        return _hash([self.prompt, sorted(self.continuations)])
+# How many continuations an example of each kind has.
+_CONTINUATIONS: dict[str, tuple[Callable[[int], bool], str]] = {
+    "choice": (lambda n: n > 1, "two continuations or more"),
+    "completion": (lambda n: n == 1, "one continuation"),
+    "generation": (lambda n: n < 2, "one continuation or none"),
+}
 
 
 @dataclass(frozen=True)
@@ -60,68 +37,109 @@ class Task:
       length in characters, its leading space not counted.
     - ``completion``: 1 when every target token is the argmax, which is greedy exact match without
       decoding.
+    - ``generation``: what ``scorer`` says of the text that the model writes after the prompt, greedily, up to
+      ``max_new_tokens`` or the first of the strings ``stop``.
 
-    A task is *whole* until it is split; then it is *finding* (with its unseen examples in
-    ``held_out``) or *confirming*.
+    For the first two a ``LogprobScorer`` as ``scorer`` takes the place of the rule. A task is *whole* until it is
+    split; then it is *finding* (with its unseen examples in ``held_out``) or *confirming*.
     """
 
     name: str
     kind: Kind
     examples: tuple[Example, ...]
     length_normalised: bool = False
+    scorer: Scorer | LogprobScorer | None = None
+    max_new_tokens: int | None = None
+    stop: tuple[str, ...] = ()
     role: Role = "whole"
     held_out: Task | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not self.examples:
             raise ValueError(f"task {self.name!r} is empty: it needs at least one example")
-        if self.kind not in ("choice", "completion"):
-            raise ValueError(f"kind must be 'choice' or 'completion', got {self.kind!r}")
+        if self.kind not in _CONTINUATIONS:
+            raise ValueError(f"kind must be one of {', '.join(_CONTINUATIONS)}, got {self.kind!r}")
+        fits, allowed = _CONTINUATIONS[self.kind]
         for index, example in enumerate(self.examples):
-            if (len(example.continuations) > 1) != (self.kind == "choice"):
+            if not fits(len(example.continuations)):
                 raise ValueError(
-                    f"task {self.name!r}, example {index}: a {self.kind} example has "
-                    f"{'two continuations or more' if self.kind == 'choice' else 'one continuation'}, "
+                    f"task {self.name!r}, example {index}: a {self.kind} example has {allowed}, "
                     f"got {len(example.continuations)}"
                 )
+        self._check_scoring()
         if self.length_normalised and self.kind != "choice":
             raise ValueError(
                 f"length_normalised applies to choice tasks alone; task {self.name!r} is a {self.kind} task"
             )
 
+    def _check_scoring(self) -> None:
+        if self.kind != "generation":
+            if self.max_new_tokens is not None or self.stop:
+                raise ValueError(f"max_new_tokens and stop are for generation tasks; task {self.name!r} is {self.kind}")
+            if self.scorer is not None and not isinstance(self.scorer, LogprobScorer):
+                raise ValueError(
+                    f"scorer of {self.kind} task {self.name!r} must be a LogprobScorer, got {self.scorer!r}"
+                )
+            return
+        if self.scorer is None or not isinstance(self.scorer, Scorer):
+            raise ValueError(f"scorer of generation task {self.name!r} must be a Scorer, got {self.scorer!r}")
+        if self.max_new_tokens is None or self.max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens of task {self.name!r} must be 1 or more, got {self.max_new_tokens}")
+        if "" in self.stop:
+            raise ValueError(f"stop must be texts, none empty, got {self.stop!r}")
+
     @classmethod
     def from_records(
-        cls, records: Iterable[Mapping[str, Any]], name: str = "task", length_normalised: bool = False
+        cls,
+        records: Iterable[Mapping[str, Any]],
+        name: str = "task",
+        length_normalised: bool = False,
+        *,
+        scorer: Scorer | LogprobScorer | Callable[[Example, str], float] | None = None,
+        max_new_tokens: int | None = None,
+        stop: Sequence[str] = (),
     ) -> Task:
         """A task from records of one form.
 
         A choice record is ``{"prompt", "choices", "answer"}`` with the index of the right choice, a
-        completion record ``{"prompt", "target"}``. A malformed record, an empty task or a mixture of
-        both forms raises ``ValueError`` naming the record.
+        completion record ``{"prompt", "target"}``. With ``max_new_tokens`` the model writes, up to so many tokens or
+        the first of ``stop``, and records are ``{"prompt", "target", "reference"}``, the last two optional; ``scorer``
+        is a ``Scorer`` or a function of an example and a text (by default 1 where the text is the reference, or the
+        target where there is none). A malformed record, an empty task or a mixture of forms raises ``ValueError``
+        naming the record.
 
         >>> task = Task.from_records([{"prompt": "One, two,", "target": " three"}], name="counting")
         >>> task.kind, len(task)
         ('completion', 1)
         """
-        return cls._from_numbered(
-            ((f"record {i}", record) for i, record in enumerate(records)), name, length_normalised
+        numbered = ((f"record {i}", record) for i, record in enumerate(records))
+        return cls.from_numbered(
+            numbered, name, length_normalised, scorer=scorer, max_new_tokens=max_new_tokens, stop=stop
         )
 
     @classmethod
-    def _from_numbered(
-        cls, records: Iterable[tuple[str, Mapping[str, Any]]], name: str, length_normalised: bool = False
+    def from_numbered(
+        cls,
+        records: Iterable[tuple[str, Mapping[str, Any]]],
+        name: str,
+        length_normalised: bool = False,
+        *,
+        scorer: Scorer | LogprobScorer | Callable[[Example, str], float] | None = None,
+        max_new_tokens: int | None = None,
+        stop: Sequence[str] = (),
     ) -> Task:
-        examples: list[Example] = []
-        kinds: dict[Kind, str] = {}
-        for place, record in records:
-            form, prompt, continuations, answer = read_record(record, f"task {name!r}, {place}")
-            kinds.setdefault(form, place)
-            examples.append(Example(prompt, continuations, answer))
-        if len(kinds) > 1:
-            places = " and ".join(f"a {form} record ({place})" for form, place in kinds.items())
-            raise ValueError(f"task {name!r} mixes two forms: {places}; a task has one")
-        kind: Kind = next(iter(kinds), "completion")
-        return cls(name, kind, tuple(examples), length_normalised)
+        """``from_records`` where each record comes with its place in a file, which errors name."""
+        kind, examples = read_records(records, name, max_new_tokens is not None)
+        if scorer is None and kind == "generation":
+            scorer = ExactMatch()
+            without = [index for index, example in enumerate(examples) if not example.reference]
+            if without:
+                raise ValueError(
+                    f'task {name!r}, example {without[0]}: without a scorer a text is held against "reference" or '
+                    '"target", and it has neither'
+                )
+        made = None if scorer is None else as_scorer(scorer)
+        return cls(name, kind, examples, length_normalised, made, max_new_tokens, _strings(stop))
 
     @classmethod
     def from_frame(cls, frame: pd.DataFrame, name: str = "task", length_normalised: bool = False) -> Task:
@@ -144,22 +162,35 @@ class Task:
 
     @property
     def chance(self) -> float:
-        """The score of guessing: the mean of 1 / number of choices; 0 for completion."""
-        if self.kind == "completion":
+        """The score of guessing: the mean of 1 / number of choices; 0 for completion and generation."""
+        if self.kind != "choice":
             return 0.0
         return float(np.mean([1 / len(example.continuations) for example in self.examples]))
 
     @property
     def identity(self) -> str:
-        """A hash of the examples, in order, and the scoring rule."""
-        parts = [self.kind, str(self.length_normalised), *(example.identity for example in self.examples)]
-        return _hash(parts)
+        """A hash of the examples, in order, and of ``scoring``."""
+        return hash_of([self.scoring, *(example.identity for example in self.examples)])
+
+    @property
+    def scoring(self) -> dict[str, Any]:
+        """Everything that can change a score but the example itself; JSON-ready."""
+        return {
+            "kind": self.kind,
+            "length_normalised": self.length_normalised,
+            "scorer": None if self.scorer is None else self.scorer.identity,
+            "max_new_tokens": self.max_new_tokens,
+            "stop": list(self.stop),
+        }
 
     def score(self, example: int, logprobs: Float[np.ndarray, " continuation"], greedy: Sequence[bool]) -> float:
         """Score of one example from the summed log-probability (nats) and greedy match of each continuation.
 
-        Choices that tie for the best share the point.
+        Choices that tie for the best share the point. A scorer's number outside [0, 1] raises ``ValueError``.
         """
+        if isinstance(self.scorer, LogprobScorer):
+            scored = self.scorer.score_logprobs(self.examples[example], logprobs, greedy)
+            return float(self._checked([scored])[0])
         if self.kind == "completion":
             return float(greedy[0])
         if self.length_normalised:
@@ -167,6 +198,40 @@ class Task:
             logprobs = logprobs / np.maximum(lengths, 1)
         best = logprobs == np.max(logprobs)
         return float(best[self.examples[example].answer] / max(best.sum(), 1))
+
+    def score_texts(self, examples: Sequence[int], texts: Sequence[str]) -> Float[np.ndarray, " text"]:
+        """Score of each text, said after the prompt of the example at its place; one outside [0, 1] is refused."""
+        if not isinstance(self.scorer, Scorer):
+            raise ValueError(f"task {self.name!r} is a {self.kind} task: it is not scored by texts")
+        return self._checked(self.scorer([self.examples[index] for index in examples], texts), len(texts))
+
+    def _checked(self, scores: Sequence[float], n: int = 1) -> Float[np.ndarray, " text"]:
+        assert self.scorer is not None
+        checked = np.asarray(scores, dtype=float)
+        if checked.shape != (n,) or not ((checked >= 0) & (checked <= 1)).all():
+            raise ValueError(f"scorer {self.scorer.identity!r} must give {n} numbers in 0..1, got {scores!r}"[:300])
+        return checked
+
+    def generated(self, max_new_tokens: int, stop: Sequence[str] = ()) -> Task:
+        """The completion task with the model writing its answer: 1 where the text is the target, white space aside.
+
+        Its held-out examples go with it. Another kind of task raises ``ValueError``.
+
+        >>> task = Task.from_records([{"prompt": "2 + 2 =", "target": " 4"}], "sums").generated(3, stop=["."])
+        >>> task.kind, task.examples[0].reference
+        ('generation', ' 4')
+        """
+        if self.kind != "completion" or self.scorer is not None:
+            raise ValueError(f"only completion tasks are written out by generated(); task {self.name!r} is {self.kind}")
+        return replace(
+            self,
+            kind="generation",
+            examples=tuple(replace(example, reference=example.target) for example in self.examples),
+            scorer=ExactMatch(),
+            max_new_tokens=max_new_tokens,
+            stop=_strings(stop),
+            held_out=None if self.held_out is None else self.held_out.generated(max_new_tokens, stop),
+        )
 
     def split(self, n: int | None = None, seed: int = 0) -> tuple[Task, Task]:
         """Disjoint finding and confirming tasks: ``n`` examples to find heads with, all others to confirm.
@@ -205,8 +270,11 @@ class Task:
             raise ValueError(
                 f"unseen must share no example with task {self.name!r}; {len(shared)} of its examples are in both"
             )
-        if unseen.kind != self.kind or unseen.length_normalised != self.length_normalised:
-            raise ValueError(f"unseen must be scored as task {self.name!r} is ({self.kind}), got {unseen.kind}")
+        for name, value in self.scoring.items():
+            if unseen.scoring[name] != value:
+                raise ValueError(
+                    f"unseen must be scored as task {self.name!r} is ({name} {value}), got {unseen.scoring[name]}"
+                )
         held_out = replace(unseen, role="confirming", held_out=None)
         return replace(self, role="finding", held_out=held_out)
 
@@ -217,73 +285,7 @@ class Task:
         return replace(self, examples=self.examples[:n])
 
 
-def finding_side(task: Task) -> Task:
-    """The examples heads are found with; a task that has no such side raises ``ValueError``."""
-    _check_task(task)
-    if task.role == "finding":
-        return task
-    raise ValueError(
-        f"task {task.name!r} is the confirming side of a split; find heads on the finding side"
-        if task.role == "confirming"
-        else _UNSPLIT.format(task.name)
-    )
-
-
-def confirming_side(task: Task) -> Task:
-    """The unseen examples of a finding or confirming task; a task without any raises ``ValueError``."""
-    _check_task(task)
-    if task.role == "confirming":
-        return task
-    if task.role == "whole":
-        raise ValueError(_UNSPLIT.format(task.name))
-    if task.held_out is None:
-        raise ValueError(f"task {task.name!r} has no held-out examples to confirm with")
-    return task.held_out
-
-
-def control_side(task: Task, n: int, seed: int) -> Task:
-    """Up to ``n`` examples of a control to judge with: the unseen ones, or of a whole task some drawn with ``seed``.
-
-    Of a whole task they come from the half that ``search_control`` leaves with the same seed.
-    """
-    _check_task(task)
-    if task.role != "whole":
-        return confirming_side(task).take(n)
-    half = _halves(task, seed)[1]
-    order = np.random.default_rng(seed).permutation(len(half))[:n]
-    return replace(half, examples=tuple(half.examples[index] for index in sorted(order)))
-
-
-def search_control(task: Task, seed: int) -> Task:
-    """The examples of a control that a search may use: the finding side, or half of a whole task.
-
-    ``control_side`` draws from the other half with the same ``seed``. A confirming side raises ``ValueError``:
-    its examples are kept for the proof.
-    """
-    _check_task(task)
-    return _halves(task, seed)[0] if task.role == "whole" else finding_side(task)
-
-
-def _halves(task: Task, seed: int) -> tuple[Task, Task]:
-    """A whole task's halves, to search and to judge with; twice the task where it is one question, with no halves."""
-    if len({example.question for example in task.examples}) < 2:
-        return task, task
-    searched, judged = (replace(half, role="whole", held_out=None) for half in task.split(len(task) // 2, seed))
-    return searched, judged
-
-
-_UNSPLIT = (
-    "task {!r} is not split into examples to find heads with and unseen ones to confirm them: "
-    "finding, unseen = task.split(n=100, seed=0)"
-)
-
-
-def _check_task(task: object) -> None:
-    if not isinstance(task, Task):
-        raise ValueError(f"task must be a cs_heads.Task (see load_task and Task.from_records), got {task!r}"[:300])
-
-
-def _hash(content: object) -> str:
-    # Surrogates that JSON lets through have no UTF-8: hashed as they stand.
-    text = json.dumps(content, ensure_ascii=False).encode(errors="surrogatepass")
-    return hashlib.sha256(text).hexdigest()[:16]
+def _strings(stop: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(stop, str):
+        raise ValueError(f"stop must be a list of texts, got {stop!r}")
+    return tuple(stop)

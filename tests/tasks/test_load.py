@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cs_heads.tasks import Task, builtin_tasks, load_task, whole_task
+from cs_heads.tasks import Entry, Task, builtin_tasks, load_task, whole_task
 from cs_heads.tasks.load import FAMILIES
 from tests.tasks.test_records import GOOD, MALFORMED
 
@@ -224,8 +224,11 @@ def test_an_unknown_name_is_refused():
 def family(monkeypatch):
     """A family of built-in tasks, ``counting``, of one task, ``counting/up``."""
     module = ModuleType("counting_tasks")
-    module.names = lambda: ("up",)
-    module.load = lambda name, n, seed: Task.from_records(COMPLETIONS, f"counting/{name}").split(n, seed)[0]
+
+    def load(n: int | None, seed: int, first: int = 0) -> Task:
+        return Task.from_records(COMPLETIONS[first:], "counting/up").split(n, seed)[0]
+
+    module.catalogue = lambda: {"up": Entry("counts up", load)}
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setitem(FAMILIES, "counting", module.__name__)
 
@@ -233,6 +236,26 @@ def family(monkeypatch):
 def test_a_built_in_task_is_loaded_by_name_with_n_and_seed(family):
     assert "counting/up" in builtin_tasks()
     assert load_task("counting/up", n=2, seed=1) == Task.from_records(COMPLETIONS, "counting/up").split(2, 1)[0]
+
+
+def test_options_of_a_built_in_task_are_passed_on_and_unknown_ones_named(family):
+    assert load_task("counting/up", n=2, first=1) == Task.from_records(COMPLETIONS[1:], "counting/up").split(2, 0)[0]
+    with pytest.raises(ValueError, match="task 'counting/up' has no option last; it has first"):
+        load_task("counting/up", last=1)
+    with pytest.raises(ValueError, match="task 'demo/capitals' has no option first; it has none"):
+        load_task("demo/capitals", first=1)
+
+
+def test_a_file_of_generation_records_is_scored_by_the_scorer_given(tmp_path):
+    path = tmp_path / "sums.jsonl"
+    path.write_text('{"prompt": "2 + 2 ="}\n{"prompt": "1 + 1 =", "reference": "2"}\n')
+    task = load_task(path, n=1, scorer=lambda example, text: 0.5, max_new_tokens=3, stop=["."])
+    assert (task.kind, task.max_new_tokens, task.stop) == ("generation", 3, (".",))
+    assert task.score_texts([0], ["four"]).tolist() == [0.5]
+    with pytest.raises(ValueError, match="a task file has no option tokens; it has scorer, max_new_tokens, stop"):
+        load_task(path, tokens=3)
+    with pytest.raises(ValueError, match='example 0: without a scorer a text is held against "reference" or "target"'):
+        load_task(path, max_new_tokens=3)
 
 
 def test_a_near_miss_of_a_built_in_task_is_helped(family):

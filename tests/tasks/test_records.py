@@ -3,6 +3,7 @@ import re
 import numpy as np
 import pytest
 
+from cs_heads.tasks import Example
 from cs_heads.tasks.records import read_record
 
 GOOD = {"prompt": "The king", "choices": [" runs", " sees"], "answer": 1}
@@ -34,15 +35,18 @@ MALFORMED = {
 
 
 def test_a_choice_record_gives_its_choices_and_the_right_one():
-    assert read_record(GOOD, "here") == ("choice", "The king", (" runs", " sees"), 1)
+    assert read_record(GOOD, "here") == ("choice", Example("The king", (" runs", " sees"), 1))
 
 
 def test_a_completion_record_gives_its_target():
-    assert read_record({"prompt": "The king", "target": " runs"}, "here") == ("completion", "The king", (" runs",), 0)
+    assert read_record({"prompt": "The king", "target": " runs"}, "here") == (
+        "completion",
+        Example("The king", (" runs",)),
+    )
 
 
 def test_an_empty_prompt_is_a_prompt():
-    assert read_record({"prompt": "", "target": "The king"}, "here")[1] == ""
+    assert read_record({"prompt": "", "target": "The king"}, "here")[1].prompt == ""
 
 
 def test_other_fields_are_not_read():
@@ -51,7 +55,8 @@ def test_other_fields_are_not_read():
 
 def test_arrays_and_numbers_of_numpy_are_lists_and_integers():
     record = {"prompt": "The king", "choices": np.array([" runs", " sees"]), "answer": np.int64(1)}
-    kind, _, choices, answer = read_record(record, "here")
+    kind, example = read_record(record, "here")
+    choices, answer = example.continuations, example.answer
     assert (kind, choices, answer) == ("choice", (" runs", " sees"), 1)
     assert type(answer) is int
     assert {type(choice) for choice in choices} == {str}

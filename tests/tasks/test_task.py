@@ -256,7 +256,9 @@ def test_unseen_examples_may_be_given_if_none_is_shared_and_all_are_scored_alike
     assert confirming_side(finding) == replace(unseen, role="confirming")
     with pytest.raises(ValueError, match=r"unseen must share no example with task 'counting'; 2 of its examples are"):
         task.holding_out(counting(2))
-    with pytest.raises(ValueError, match=r"unseen must be scored as task 'counting' is \(completion\), got choice"):
+    with pytest.raises(
+        ValueError, match=r"unseen must be scored as task 'counting' is \(kind completion\), got choice"
+    ):
         task.holding_out(Task.from_records([CHOICE]))
 
 

@@ -65,5 +65,5 @@ def _split(
     n = min(len(pairs), int(np.ceil(price / most)))
     if n <= 1:
         return [pairs]
-    alike = sorted(pairs, key=lambda pair: (order[examples[pair]], examples[pair]))
+    alike = sorted(pairs, key=lambda pair: (order[int(examples[pair])], int(examples[pair])))
     return [part.tolist() for part in np.array_split(alike, n)]

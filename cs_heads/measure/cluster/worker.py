@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ Source = str | Path | bytes | Callable[[], Any]
 
 @dataclass(frozen=True)
 class Home:
-    """How a worker lives: its kind of device, its threads, and how many share its device with it."""
+    """How a worker lives: its kind of device, its threads, and how many share the memory of its device."""
 
     device: str
     threads: int
@@ -38,7 +37,10 @@ class Home:
 
 @dataclass(frozen=True)
 class Report:
-    """What a worker says once it holds its model: ``logits`` of a few tokens tell copies of a model apart."""
+    """What a worker says once it holds its model: ``logits`` after a few tokens tell copies of a model apart.
+
+    ``batch_tokens`` is what a probe of the model finds for a forward (``engine.plan``).
+    """
 
     outline: Outline
     versions: dict[str, str]
@@ -48,31 +50,40 @@ class Report:
 
 @dataclass(frozen=True)
 class Job:
-    """What an experiment's engine is made of, on every worker alike."""
+    """What the engine of an experiment is made of, on every worker alike."""
 
     examples: Sequence[EncodedExample]
     batch_tokens: int
     ablation: Ablation | None = None
 
 
+@dataclass(frozen=True)
+class Writing:
+    """What texts are generated after, and where they end."""
+
+    prompts: Sequence[Text]
+    ends: Ends
+
+
 def versions() -> dict[str, str]:
-    """Versions that numbers depend on; workers and driver must agree in them."""
+    """Versions that numbers depend on, in which driver and workers must agree."""
     names = ("cs-heads", "transformer-lens", "transformers", "torch", "numpy")
     return {"python": ".".join(platform.python_version_tuple()[:2]), **{name: version(name) for name in names}}
 
 
 class Worker:
-    """One model and the engines of the experiments that run on it.
+    """One model, and the engines of the experiments that run on it.
 
-    A chunk's results do not depend on what ran before it: each engine plans with the token budget it was given.
+    What a chunk gives depends on the chunk and its job alone, not on what ran before it or elsewhere.
     """
 
     def __init__(self) -> None:
         self.model: Any = None
+        self._open: dict[str, Any] = {}
         self._engines: dict[str, Engine] = {}
 
     def load(self, source: Source, home: Home) -> Report:
-        """Load the model; what ``load_model`` refuses is refused."""
+        """Load the model; what ``load_model`` refuses raises its ``ValueError``."""
         use_threads(home.threads)
         share_memory(home.sharers)
         self._engines.clear()
@@ -82,43 +93,47 @@ class Worker:
             self.model = load_model(source, device=home.device)
         else:
             self.model = load_model(source())
-        fused = why_not_fused(self.model) is None
-        return Report(
-            outline_of(self.model), versions(), sample_logits(self.model), token_budget(self.model, fused)
-        )
+        budget = token_budget(self.model, why_not_fused(self.model) is None)
+        return Report(outline_of(self.model), versions(), sample_logits(self.model), budget)
 
-    def prepare(self, key: str, job: Job) -> Ablation:
-        """Run the intact model for what heads become, and hand it out; the job then goes to all workers with it."""
-        assert job.ablation is not None
-        self._engine(key, job).forwards  # noqa: B018: made, and the ablation prepared with it
-        del self._engines[key]
-        return job.ablation.at_home()
+    def open(self, key: str, what: Job | Writing) -> None:
+        """Keep what later calls name by its key."""
+        self._open[key] = what
+
+    def close(self, keys: Sequence[str]) -> None:
+        """Forget what was opened, engines included."""
+        for key in keys:
+            self._open.pop(key, None)
+            self._engines.pop(key, None)
+
+    def prepare(self, job: str) -> Ablation:
+        """Run the intact model for what ablated heads become; the others are given what this returns."""
+        ablation = self._engine(job).forwards.ablation
+        assert ablation is not None
+        return ablation.at_home()
 
     def score(
-        self,
-        key: str,
-        job: Job,
-        masks: Bool[np.ndarray, "pair layer head"],
-        examples: Int[np.ndarray, " pair"],
+        self, job: str, masks: Bool[np.ndarray, "pair layer head"], examples: Int[np.ndarray, " pair"]
     ) -> list[PairResult]:
         """The results of a chunk."""
-        return [result for batch in self._engine(key, job).run(masks, examples, False) for result in batch]
+        return [result for batch in self._engine(job).run(masks, examples, False) for result in batch]
 
     def generate(
         self,
-        key: str,
-        job: Job,
-        prompts: Mapping[int, Text],
-        ends: Ends,
+        job: str,
         masks: Bool[np.ndarray, "pair layer head"],
         examples: Int[np.ndarray, " pair"],
+        writing: str,
         drafts: Mapping[int, Text],
     ) -> list[PairText]:
         """The texts of a chunk."""
-        batches = self._engine(key, job).generate(prompts, ends, masks, examples, drafts, False)
+        how: Writing = self._open[writing]
+        engine = self._engine(job)
+        batches = engine.generate(how.prompts, how.ends, masks, examples, drafts=drafts, progress=False)
         return [text for batch in batches for text in batch]
 
-    def _engine(self, key: str, job: Job) -> Engine:
+    def _engine(self, key: str) -> Engine:
         if key not in self._engines:
+            job: Job = self._open[key]
             self._engines[key] = Engine(self.model, job.examples, job.batch_tokens, job.ablation)
         return self._engines[key]

@@ -26,9 +26,7 @@ from cs_heads.lens.model import context_length, device_of
 from cs_heads.measure.engine.forwards import MAX_LOGITS, Done, Forwards, Row, roots
 from cs_heads.measure.engine.layout import lay_out
 from cs_heads.measure.engine.plan import free_memory
-
-Text = tuple[int, ...]
-PairText = tuple[int, Text]
+from cs_heads.measure.engine.protocol import PairText, Text
 
 # Rows decoded together, and the memory their keys and values may take: bytes, and as a share of what is free.
 _ROWS = {"cpu": 256, "cuda": 512}

@@ -42,6 +42,7 @@ class EngineLike(Protocol):
         ends: Ends,
         masks: Bool[np.ndarray, "pair layer head"],
         examples: Int[np.ndarray, " pair"],
+        *,
         drafts: Mapping[int, Text],
         progress: bool | None,
     ) -> Iterator[list[PairText]]:

@@ -18,11 +18,10 @@ from cs_heads.lens.score import TokenScores
 from cs_heads.measure.engine.ablation import Ablation
 from cs_heads.measure.engine.ends import Ends
 from cs_heads.measure.engine.forwards import Forwards, Row, roots
-from cs_heads.measure.engine.generation import Generation, PairText, Text, worth_drafting
+from cs_heads.measure.engine.generation import Generation, worth_drafting
 from cs_heads.measure.engine.intact import Residuals, layers_to_store
 from cs_heads.measure.engine.layout import Layout, Piece, lay_out
-
-PairResult = tuple[int, Float[np.ndarray, " continuation"], Bool[np.ndarray, " continuation"]]
+from cs_heads.measure.engine.protocol import PairResult, PairText, Text
 
 
 @dataclass
@@ -113,6 +112,7 @@ class Engine:
         ends: Ends,
         masks: Bool[np.ndarray, "pair layer head"],
         examples: Int[np.ndarray, " pair"],
+        *,
         drafts: Mapping[int, Text],
         progress: bool | None,
     ) -> Iterator[list[PairText]]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from jaxtyping import Bool, Int
 
 from cs_heads.lens.model import end_tokens
 from cs_heads.measure.engine.ends import Ends
-from cs_heads.measure.engine.generation import Text
-from cs_heads.measure.engine.protocol import EngineLike
+from cs_heads.measure.engine.protocol import EngineLike, Text
 
 
 class Texts:
@@ -31,28 +30,51 @@ class Texts:
 
     def __call__(self, masks: Bool[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"]) -> np.ndarray:
         """Texts ``[row, k]``, up to the first stop string."""
-        intact = np.zeros(masks.shape[1:], dtype=bool)
-        wanted = [(mask, int(example)) for mask, row in zip(masks, examples, strict=True) for example in row]
-        missing = {key for mask, example in wanted if (key := (mask.tobytes(), example)) not in self._known}
-        if self.engine.worth_drafting(len(missing)):
-            self._generate([(intact, example) for example in sorted({e for _, e in missing})], {})
-        drafts = {example: text for (mask, example), text in self._known.items() if mask == intact.tobytes()}
-        self._generate(wanted, drafts if self.engine.drafts else {})
-        texts = [self._decoded(self._known[mask.tobytes(), example]) for mask, example in wanted]
+        pairs = {(m.tobytes(), int(e)): (m, int(e)) for m, row in zip(masks, examples, strict=True) for e in row}
+        chosen = list(pairs.values())
+        said = {}
+        if chosen:
+            for batch in self.run(np.stack([m for m, _ in chosen]), np.array([e for _, e in chosen])):
+                said.update({(chosen[pair][0].tobytes(), chosen[pair][1]): text for pair, text in batch})
+        texts = [said[m.tobytes(), int(e)] for m, row in zip(masks, examples, strict=True) for e in row]
         return np.array(texts, dtype=object).reshape(examples.shape)
 
-    def _generate(self, wanted: list[tuple[Bool[np.ndarray, "layer head"], int]], drafts: dict[int, Text]) -> None:
-        missing = {
-            (mask.tobytes(), example): mask for mask, example in wanted if (mask.tobytes(), example) not in self._known
-        }
-        if not missing:
+    def run(
+        self, masks: Bool[np.ndarray, "pair layer head"], examples: Int[np.ndarray, " pair"]
+    ) -> Iterator[list[tuple[int, str]]]:
+        """Yield (pair, text) as texts are finished, each up to the first stop string; each pair stands once."""
+        keys = [(mask.tobytes(), int(example)) for mask, example in zip(masks, examples, strict=True)]
+        known = [(pair, self._decoded(self._known[key])) for pair, key in enumerate(keys) if key in self._known]
+        if known:
+            yield known
+        left = {key: pair for pair, key in enumerate(keys) if key not in self._known}
+        intact = np.zeros(masks.shape[1:], dtype=bool)
+        runs = [list(left)] if left else []
+        if self.engine.worth_drafting(len(left)):
+            drafted = [(intact.tobytes(), example) for example in sorted({example for _, example in left})]
+            runs.insert(0, [key for key in drafted if key not in self._known])
+        for run in runs:
+            for done in self._generate([key for key in run if key not in self._known], intact):
+                wanted = [(left[key], self._decoded(self._known[key])) for key in done if key in left]
+                if wanted:
+                    yield wanted
+
+    def _generate(
+        self, keys: list[tuple[bytes, int]], intact: Bool[np.ndarray, "layer head"]
+    ) -> Iterator[list[tuple[bytes, int]]]:
+        """Generate the texts of some masks and examples, drafted by those known of the intact model."""
+        if not keys:
             return
-        keys = list(missing)
-        masks, examples = np.stack(list(missing.values())), np.array([example for _, example in keys])
-        for batch in self.engine.generate(self.prompts, self.ends, masks, examples, drafts, self.progress):
+        masks = np.stack([np.frombuffer(mask, dtype=bool).reshape(intact.shape) for mask, _ in keys])
+        drafts = {example: text for (mask, example), text in self._known.items() if mask == intact.tobytes()}
+        drafts = drafts if self.engine.drafts else {}
+        numbers = np.array([example for _, example in keys])
+        batches = self.engine.generate(self.prompts, self.ends, masks, numbers, drafts=drafts, progress=self.progress)
+        for batch in batches:
             for pair, text in batch:
                 self._known[keys[pair]] = text
             self.generated += len(batch)
+            yield [keys[pair] for pair, _ in batch]
 
     def _decoded(self, text: Text) -> str:
         return self.ends.kept(text, self.engine.model.tokenizer)

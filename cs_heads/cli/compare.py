@@ -1,0 +1,95 @@
+"""``cs-heads compare``: several methods side by side."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cs_heads.cli.options import add_common, loaded
+
+if TYPE_CHECKING:
+    from cs_heads.analysis.compare import Comparison
+    from cs_heads.cli.options import Commands
+
+
+def add(commands: Commands) -> None:
+    """The sub-command ``compare``."""
+    parser = commands.add_parser(
+        "compare",
+        help="rank heads by several methods, and judge them on unseen examples",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    add_common(parser)
+    add = parser.add_argument
+    add(
+        "--methods",
+        default=None,
+        help="names, commas between (None: annealed,css,csb,one-shot,greedy,chg,gradient)",
+    )
+    add("--most", type=int, default=10, help="heads to ablate at the end of the drop curve")
+    add("--out", type=Path, default=None, metavar="DIR", help="write comparison.json, rankings and pictures there")
+    parser.set_defaults(run=_compare)
+
+
+def _compare(options: argparse.Namespace) -> None:
+    import cs_heads as cs
+    from cs_heads.analysis.compare import METHODS
+    from cs_heads.methods.registry import method_named
+
+    names = METHODS if options.methods is None else tuple(name.strip() for name in options.methods.split(","))
+    for name in names:
+        method_named(name).check(name, {})
+    model, task, controls = loaded(options)
+    result = cs.compare(
+        model,
+        task,
+        methods=names,
+        budget=options.budget,
+        k=options.k,
+        most=options.most,
+        controls=controls,
+        seed=options.seed,
+    )
+    if options.json:
+        print(json.dumps(result.to_dict()))
+    else:
+        _print_comparison(options, result)
+    if options.out is not None:
+        _write_comparison(options.out, result, quiet=options.json)
+
+
+def _print_comparison(options: argparse.Namespace, result: Comparison) -> None:
+    at = sorted({1, options.k, options.most})
+    print(f"model {options.model}, task {options.task}, baseline {result.baseline:.3f} on unseen examples\n")
+    drops = "".join(f"{f'drop@{k}':>9}" for k in at)
+    print(f"{'method':<12}{'evaluations':>12}{'backward':>10}{'seconds':>9}{drops}  top {options.k}")
+    for name, one in result.methods.items():
+        drops = "".join(f"{one.drops[k - 1]:>+9.3f}" for k in at)
+        heads = " ".join(map(str, one.ranking.top(options.k)))
+        cost = f"{one.ranking.spent:>12,}{one.cost['backwards']:>10,}{one.seconds:>9.1f}"
+        print(f"{name:<12}{cost}{drops}  {heads}")
+    print(f"{'random':<43}{''.join(f'{result.random_drop[k - 1]:>+9.3f}' for k in at)}\n")
+    print(result.agreement().to_string(index=False, float_format="{:.2f}".format))
+    for name, one in result.methods.items():
+        for task, drop in one.controls.items():
+            print(f"control {task}: {drop:+.3f} with the top {options.k} of {name} off")
+        for note in one.ranking.notes:
+            print(f"note on {name}: {note}")
+    for name, reason in result.refused.items():
+        print(f"{name} did not run: {reason}")
+    print(f"cost: {result.spent:,} example-evaluations to judge")
+
+
+def _write_comparison(folder: Path, result: Comparison, quiet: bool) -> None:
+    from cs_heads.views.comparison import save_comparison
+
+    written = [folder / "comparison.json"]
+    written[0].write_text(json.dumps(result.to_dict(), indent=1) + "\n", encoding="utf-8")
+    for name, one in result.methods.items():
+        written.append(folder / f"ranking-{name}.json")
+        one.ranking.save(written[-1])
+    written += save_comparison(result, folder)
+    if not quiet:
+        print(f"written: {', '.join(map(str, written))}")

@@ -1,0 +1,116 @@
+"""``cs-heads find``: a ranking and its proof."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cs_heads.cli.options import add_common, loaded
+
+if TYPE_CHECKING:
+    from cs_heads.analysis.proof import Confirmation
+    from cs_heads.cli.options import Commands
+    from cs_heads.heads import Head
+    from cs_heads.ranking import HeadRanking
+
+
+def add(commands: Commands) -> None:
+    """The sub-command ``find``."""
+    parser = commands.add_parser(
+        "find",
+        help="rank heads for a task and prove the best on unseen examples",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    add_common(parser)
+    add = parser.add_argument
+    add("--method", default="annealed", help="name of the method; an unknown one lists them all")
+    add("--ablation", default="zero", help="what an ablated head becomes: zero, mean (over the task) or resample")
+    add("--n-masks", type=int, default=None, help="masks to measure, for css and csb (None: 100)")
+    add("--density", type=float, default=None, help="share of heads ablated in a mask, for css and csb (None: 0.05)")
+    add("--out", type=Path, default=None, metavar="DIR", help="write result.json, ranking.json and heads.png there")
+    parser.set_defaults(run=_find)
+
+
+def _find(options: argparse.Namespace) -> None:
+    import cs_heads as cs
+    from cs_heads.methods.registry import method_named
+
+    # What needs no model to be refused is refused before one is loaded.
+    design = {"n_masks": options.n_masks, "density": options.density}
+    more: dict[str, Any] = {name: value for name, value in design.items() if value is not None}
+    method = method_named(options.method)
+    method.check(options.method, more)
+    model, task, controls = loaded(options)
+    if controls and method.takes_control:
+        more["control"] = controls[0]
+    more |= {"seed": options.seed, "ablation": options.ablation}
+    found = cs.find_heads(model, task, k=options.k, method=options.method, budget=options.budget, **more)
+    proof = cs.confirm(
+        model, task, found.top(options.k), controls=controls, seed=options.seed, ablation=options.ablation
+    )
+    result = _result(options, found, proof)
+    if options.json:
+        print(json.dumps(result))
+    else:
+        _print_result(result, found, proof)
+    if options.out is not None:
+        _write(options.out, options.k, result, found, quiet=options.json)
+
+
+def _result(options: argparse.Namespace, found: HeadRanking, proof: Confirmation) -> dict[str, Any]:
+    return {
+        "model": options.model,
+        "task": options.task,
+        "method": found.method,
+        "baseline": found.provenance["baseline"],
+        "heads": [_row(found, head) for head in found.top(options.k)],
+        "universal": [str(head) for head in found.universal],
+        "spent": found.spent,
+        "confirm": proof.to_dict(),
+        "notes": list(found.notes),
+    }
+
+
+def _row(found: HeadRanking, head: Head) -> dict[str, Any]:
+    at = head.layer, head.head
+    row: dict[str, Any] = {"head": str(head), "importance": float(found.importance[at])}
+    if found.interval is not None and not math.isnan(found.interval[at][0]):
+        row["interval"] = found.interval[at].tolist()
+    if found.frequency is not None:
+        row["frequency"] = float(found.frequency[at])
+    return row
+
+
+def _print_result(result: dict[str, Any], found: HeadRanking, proof: Confirmation) -> None:
+    print(f"model {result['model']}, task {result['task']}, method {result['method']}")
+    print(f"baseline {result['baseline']:.3f}\n")
+    print(f"{'head':<8}{'importance':>10}")
+    for row in result["heads"]:
+        low, high = row.get("interval", (None, None))
+        bounds = "" if low is None else f"  ({low:+.3f} to {high:+.3f})"
+        print(f"{row['head']:<8}{row['importance']:>+10.3f}{bounds}")
+    if result["universal"]:
+        print(f"universal heads, needed by the control as well: {', '.join(result['universal'])}")
+    print(f"\nverdict: {proof.verdict}")
+    for reason in proof.reasons:
+        print(f"  {reason}")
+    for control in proof.controls:
+        print(f"  control {control.task}: {control.baseline:.3f} to {control.score:.3f}")
+        if control.too_low:
+            print(f"    it can show no drop: {control.too_low}")
+    for note in found.notes:
+        print(f"note: {note}")
+    print(f"cost: {found.spent:,} example-evaluations to find, {proof.spent:,} to confirm")
+
+
+def _write(folder: Path, k: int, result: dict[str, Any], found: HeadRanking, quiet: bool) -> None:
+    from cs_heads.views.head_map import save_head_map
+
+    (folder / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    found.save(folder / "ranking.json")
+    save_head_map(found, folder / "heads.png", k)
+    if not quiet:
+        print(f"written: {folder / 'result.json'}, {folder / 'ranking.json'}, {folder / 'heads.png'}")

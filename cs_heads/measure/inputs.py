@@ -1,0 +1,80 @@
+"""What an experiment is given, as the engine takes it: tokens of a task, and indices of its examples."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from cs_heads.lens import EncodedExample, encode_example
+from cs_heads.lens.model import context_length
+from cs_heads.lens.tokens import encode_prompt
+from cs_heads.tasks import Example, Task
+
+# What stands in for the target of an example that has none: any token does.
+_ANY = ((0,),)
+
+
+def encode_task(model: Any, task: Task, prepend_bos: bool | None) -> list[EncodedExample]:
+    """The examples of a task as tokens; one that does not fit into the model's context raises ``ValueError``."""
+    if getattr(model, "tokenizer", None) is None:
+        raise ValueError("model has no tokenizer: give it one (model.tokenizer), tasks are texts")
+    encoded = []
+    limit = context_length(model)
+    for index, example in enumerate(task.examples):
+        # The prompt too: the side of a split has other numbers than its file.
+        place = f"task {task.name!r}, example {index} ({example.prompt[:40]!r})"
+        try:
+            tokens = _encode(model.tokenizer, example, prepend_bos)
+        except ValueError as error:
+            raise ValueError(f"{place}: {error}") from error
+        if len(set(tokens.continuations)) < len(tokens.continuations):
+            raise ValueError(f"{place}: two choices are the same tokens to this tokenizer: {example.continuations}")
+        length = len(tokens.prompt) + max(map(len, tokens.continuations)) - 1
+        if limit is not None and length > limit:
+            raise ValueError(f"{place}: {length} tokens do not fit into the model's context of {limit}")
+        encoded.append(tokens)
+    merged = sum(tokens.merged for tokens in encoded)
+    if merged:
+        warnings.warn(
+            f"task {task.name!r}: in {merged} of {len(encoded)} examples the tokenizer merges the end of the "
+            "prompt with a continuation; the merged token is scored with every continuation of the example",
+            stacklevel=4,
+        )
+    return encoded
+
+
+def _encode(tokenizer: Any, example: Example, prepend_bos: bool | None) -> EncodedExample:
+    if not example.continuations:
+        return EncodedExample(encode_prompt(tokenizer, example.prompt, prepend_bos), _ANY, False)
+    return encode_example(tokenizer, example.prompt, example.continuations, prepend_bos)
+
+
+def encode_prompts(model: Any, task: Task, prepend_bos: bool | None, max_new_tokens: int) -> list[tuple[int, ...]]:
+    """The prompts of a task, to generate after; without room for ``max_new_tokens`` more, ``ValueError`` is raised."""
+    prompts = [encode_prompt(model.tokenizer, example.prompt, prepend_bos) for example in task.examples]
+    limit, longest = context_length(model), max(map(len, prompts))
+    if limit is not None and longest + max_new_tokens > limit:
+        raise ValueError(
+            f"max_new_tokens must be {max(0, limit - longest)} or fewer: the longest prompt of task {task.name!r} has "
+            f"{longest} tokens and the model's context {limit}; got {max_new_tokens}"
+        )
+    return prompts
+
+
+def check_examples(n_examples: int, n_rows: int, examples: Int[np.ndarray, "row k"] | None) -> Int[np.ndarray, "row k"]:
+    """Each row's example indices, None being all; indices outside the task raise ``ValueError``."""
+    if not n_rows:
+        raise ValueError("masks must hold at least one row")
+    if examples is None:
+        return np.tile(np.arange(n_examples), (n_rows, 1))
+    examples = np.asarray(examples)
+    if examples.ndim != 2 or len(examples) != n_rows or not np.issubdtype(examples.dtype, np.integer):
+        raise ValueError(
+            f"examples must be integers [row, k] with {n_rows} rows, got {examples.dtype} {examples.shape}"
+        )
+    if examples.size and not (examples.min() >= 0 and examples.max() < n_examples):
+        raise ValueError(f"examples must be in 0..{n_examples - 1}, got {examples.min()}..{examples.max()}")
+    return examples

@@ -1,0 +1,53 @@
+"""One prompt, what may follow it, and what its scorer needs to know."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Example:
+    """One prompt with the continuations that are scored after it.
+
+    A choice example has two continuations or more and ``answer`` is the index of the right one; a
+    completion example has its target alone; a generation example its target or none, and in ``reference`` what
+    the scorer holds the text against. Prompt and continuation are joined as they stand: a
+    continuation that starts a new word begins with a space.
+    """
+
+    prompt: str
+    continuations: tuple[str, ...] = ()
+    answer: int = 0
+    reference: str = ""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.answer < max(1, len(self.continuations)):
+            raise ValueError(
+                f"answer must be the index of one of {len(self.continuations)} continuations, got {self.answer}"
+            )
+
+    @property
+    def target(self) -> str:
+        """The right continuation; an example without any raises ``ValueError``."""
+        if not self.continuations:
+            raise ValueError(f"example {self.prompt[:40]!r} has no target")
+        return self.continuations[self.answer]
+
+    @property
+    def identity(self) -> str:
+        """A hash of everything in the example."""
+        return hash_of([self.prompt, self.continuations, self.answer, *([self.reference] if self.reference else [])])
+
+    @property
+    def question(self) -> str:
+        """A hash of prompt and continuations whatever their order: what must not stand on both sides of a split."""
+        return hash_of([self.prompt, sorted(self.continuations)])
+
+
+def hash_of(content: object) -> str:
+    """A short hash of JSON-ready content."""
+    # Surrogates that JSON lets through have no UTF-8: hashed as they stand.
+    text = json.dumps(content, ensure_ascii=False).encode(errors="surrogatepass")
+    return hashlib.sha256(text).hexdigest()[:16]

@@ -1,0 +1,99 @@
+"""What turns texts, or log-probabilities, into scores between 0 and 1."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float
+
+from cs_heads.tasks.example import Example, hash_of
+
+
+@runtime_checkable
+class Scorer(Protocol):
+    """Scores what a model says, many texts at once: one number in [0, 1] for each.
+
+    ``identity`` names everything that can change a number: the scorer, its version, its settings.
+    """
+
+    @property
+    def identity(self) -> str:
+        """Name, version and settings."""
+
+    def __call__(self, examples: Sequence[Example], texts: Sequence[str]) -> Sequence[float]:
+        """The score of each text, said after the prompt of the example at its place."""
+
+
+@runtime_checkable
+class LogprobScorer(Protocol):
+    """Scores an example from its continuations, in place of the rule of its kind; ``identity`` as for ``Scorer``."""
+
+    @property
+    def identity(self) -> str:
+        """Name, version and settings."""
+
+    def score_logprobs(
+        self, example: Example, logprobs: Float[np.ndarray, " continuation"], greedy: Sequence[bool]
+    ) -> float:
+        """Score in [0, 1] from the summed log-probability (nats) and greedy match of each continuation."""
+
+
+@dataclass(frozen=True)
+class ExactMatch:
+    """1 where the text is the example's reference, white space at both ends aside.
+
+    >>> ExactMatch()([Example("2 + 2 =", reference="4")], [" 4"])
+    [1.0]
+    """
+
+    @property
+    def identity(self) -> str:
+        """Name and version."""
+        return "exact_match/1"
+
+    def __call__(self, examples: Sequence[Example], texts: Sequence[str]) -> list[float]:
+        """1 or 0 for each text."""
+        return [float(t.strip() == e.reference.strip()) for e, t in zip(examples, texts, strict=True)]
+
+
+@dataclass(frozen=True)
+class FunctionScorer:
+    """A function of one example and one text as a scorer; its code is part of its identity."""
+
+    function: Callable[[Example, str], float]
+
+    @property
+    def identity(self) -> str:
+        """The function's name and a hash of its code."""
+        name = getattr(self.function, "__qualname__", type(self.function).__qualname__)
+        try:
+            source = inspect.getsource(self.function)
+        except (OSError, TypeError):
+            code = getattr(self.function, "__code__", None)
+            if code is None:
+                raise ValueError(
+                    f"scorer {name!r} has no code to tell it by: give an object with identity and __call__ (Scorer)"
+                ) from None
+            source = f"{code.co_code.hex()} {code.co_consts} {code.co_names}"
+        return f"{name}/{hash_of(source)}"
+
+    def __call__(self, examples: Sequence[Example], texts: Sequence[str]) -> list[float]:
+        """The function on each example and text."""
+        return [float(self.function(example, text)) for example, text in zip(examples, texts, strict=True)]
+
+
+def as_scorer(scorer: Scorer | LogprobScorer | Callable[[Example, str], float]) -> Scorer | LogprobScorer:
+    """A scorer as it is, or a function ``f(example, text)`` made one.
+
+    >>> as_scorer(lambda example, text: float("yes" in text))([Example("?")], ["yes!"])
+    [1.0]
+    """
+    if isinstance(scorer, Scorer | LogprobScorer):
+        return scorer
+    if not callable(scorer):
+        raise ValueError(f"scorer must be a function of an example and a text, or a Scorer, got {scorer!r}")
+    return FunctionScorer(scorer)

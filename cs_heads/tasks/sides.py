@@ -1,0 +1,75 @@
+"""Which examples of a task may find heads, which confirm them, and which stand as a control."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from cs_heads.tasks.task import Task
+
+
+def finding_side(task: Task) -> Task:
+    """The examples heads are found with; a task that has no such side raises ``ValueError``."""
+    _check_task(task)
+    if task.role == "finding":
+        return task
+    raise ValueError(
+        f"task {task.name!r} is the confirming side of a split; find heads on the finding side"
+        if task.role == "confirming"
+        else _UNSPLIT.format(task.name)
+    )
+
+
+def confirming_side(task: Task) -> Task:
+    """The unseen examples of a finding or confirming task; a task without any raises ``ValueError``."""
+    _check_task(task)
+    if task.role == "confirming":
+        return task
+    if task.role == "whole":
+        raise ValueError(_UNSPLIT.format(task.name))
+    if task.held_out is None:
+        raise ValueError(f"task {task.name!r} has no held-out examples to confirm with")
+    return task.held_out
+
+
+def control_side(task: Task, n: int, seed: int) -> Task:
+    """Up to ``n`` examples of a control to judge with: the unseen ones, or of a whole task some drawn with ``seed``.
+
+    Of a whole task they come from the half that ``search_control`` leaves with the same seed.
+    """
+    _check_task(task)
+    if task.role != "whole":
+        return confirming_side(task).take(n)
+    half = _halves(task, seed)[1]
+    order = np.random.default_rng(seed).permutation(len(half))[:n]
+    return replace(half, examples=tuple(half.examples[index] for index in sorted(order)))
+
+
+def search_control(task: Task, seed: int) -> Task:
+    """The examples of a control that a search may use: the finding side, or half of a whole task.
+
+    ``control_side`` draws from the other half with the same ``seed``. A confirming side raises ``ValueError``:
+    its examples are kept for the proof.
+    """
+    _check_task(task)
+    return _halves(task, seed)[0] if task.role == "whole" else finding_side(task)
+
+
+def _halves(task: Task, seed: int) -> tuple[Task, Task]:
+    """A whole task's halves, to search and to judge with; twice the task where it is one question, with no halves."""
+    if len({example.question for example in task.examples}) < 2:
+        return task, task
+    searched, judged = (replace(half, role="whole", held_out=None) for half in task.split(len(task) // 2, seed))
+    return searched, judged
+
+
+_UNSPLIT = (
+    "task {!r} is not split into examples to find heads with and unseen ones to confirm them: "
+    "finding, unseen = task.split(n=100, seed=0)"
+)
+
+
+def _check_task(task: object) -> None:
+    if not isinstance(task, Task):
+        raise ValueError(f"task must be a cs_heads.Task (see load_task and Task.from_records), got {task!r}"[:300])

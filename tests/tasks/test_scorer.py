@@ -1,0 +1,135 @@
+import numpy as np
+import pytest
+
+from cs_heads.tasks import ExactMatch, Example, LogprobScorer, Scorer, Task
+from cs_heads.tasks.scorer import as_scorer
+
+SUMS = [{"prompt": "2 + 2 =", "target": " 4"}, {"prompt": "1 + 1 =", "target": " 2"}]
+
+
+class Least:
+    """Scores 1 where the right continuation is the least likely."""
+
+    identity = "least/1"
+
+    def score_logprobs(self, example, logprobs, greedy):
+        return float(np.argmin(logprobs) == example.answer)
+
+
+def contains(example: Example, text: str) -> float:
+    return float(example.reference in text)
+
+
+def contains_not(example: Example, text: str) -> float:
+    return float(example.reference not in text)
+
+
+# Scorers
+
+
+def test_exact_match_forgives_white_space_at_the_ends_alone():
+    scored = ExactMatch()([Example("", reference=" 4 2")] * 4, ["4 2", " 4 2\n", "42", "4 2 3"])
+    assert scored == [1.0, 1.0, 0.0, 0.0]
+
+
+def test_a_function_becomes_a_scorer_that_its_code_tells_from_another():
+    one, other = as_scorer(contains), as_scorer(contains_not)
+    assert one([Example("", reference="4")], ["it is 4"]) == [1.0]
+    assert one.identity == as_scorer(contains).identity != other.identity
+    assert one.identity.startswith("contains/")
+    assert isinstance(one, Scorer)
+    assert not isinstance(one, LogprobScorer)
+
+
+def test_a_scorer_stays_what_it_is():
+    given = Least()
+    assert as_scorer(given) is given
+
+
+# Tasks that are scored by what the model says
+
+
+def test_a_generation_task_holds_a_text_against_its_reference_or_its_target():
+    records = [{"prompt": "2 + 2 =", "reference": "4"}, {"prompt": "1 + 1 =", "target": " 2"}]
+    task = Task.from_records(records, "sums", max_new_tokens=2, stop=["."])
+    assert (task.kind, task.chance, task.stop) == ("generation", 0.0, (".",))
+    assert task.examples == (Example("2 + 2 =", (), 0, "4"), Example("1 + 1 =", (" 2",), 0, " 2"))
+    assert task.score_texts([0, 1], ["4", "3"]).tolist() == [1.0, 0.0]
+
+
+def test_a_completion_task_may_be_written_out_and_its_unseen_examples_with_it():
+    finding, unseen = Task.from_records(SUMS, "sums").split(1)
+    written = finding.generated(3, stop=["."])
+    assert written.held_out == unseen.generated(3, stop=["."])
+    assert written.score_texts([0], [finding.examples[0].target.strip()]).tolist() == [1.0]
+    with pytest.raises(ValueError, match=r"only completion tasks are written out by generated\(\); task 'sums' is gen"):
+        written.generated(3)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"max_new_tokens": 4},
+        {"stop": ["!"]},
+        {"scorer": contains},
+        {"records": [SUMS[0] | {"reference": "four"}, SUMS[1]]},
+    ],
+)
+def test_whatever_can_change_a_score_is_in_the_identity(changed):
+    def identity(records=SUMS, max_new_tokens=3, **more):
+        return Task.from_records(records, max_new_tokens=max_new_tokens, **more).identity
+
+    assert identity() == identity()
+    assert identity(**changed) != identity()
+
+
+def test_sides_that_are_scored_differently_are_not_of_one_task():
+    written = Task.from_records(SUMS[:1], max_new_tokens=3)
+    with pytest.raises(ValueError, match=r"unseen must be scored as task 'task' is \(max_new_tokens 3\), got 4"):
+        written.holding_out(Task.from_records(SUMS[1:], max_new_tokens=4))
+
+
+@pytest.mark.parametrize("score", [1.5, -0.1, float("nan")])
+def test_a_score_outside_zero_to_one_is_refused(score):
+    task = Task.from_records(SUMS, scorer=lambda example, text: score, max_new_tokens=3)
+    with pytest.raises(ValueError, match=r"must give 1 numbers in 0\.\.1, got"):
+        task.score_texts([0], ["4"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_new_tokens": 0}, "max_new_tokens of task 'task' must be 1 or more, got 0"),
+        ({"max_new_tokens": 3, "stop": "."}, "stop must be a list of texts, got '.'"),
+        ({"max_new_tokens": 3, "stop": [""]}, "stop must be texts, none empty"),
+        ({"stop": ["."]}, "max_new_tokens and stop are for generation tasks; task 'task' is completion"),
+        ({"scorer": contains}, "scorer of completion task 'task' must be a LogprobScorer"),
+        ({"scorer": Least(), "max_new_tokens": 3}, "scorer of generation task 'task' must be a Scorer"),
+    ],
+)
+def test_settings_that_do_not_fit_the_kind_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        Task.from_records(SUMS, **options)
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"prompt": "a", "target": " "}, '"target" must be a text that is not empty'),
+        ({"prompt": "a", "reference": 4}, '"reference" must be a text that is not empty, got 4'),
+        ({"target": "a"}, '"prompt" must be a text, got None'),
+    ],
+)
+def test_a_malformed_generation_record_is_named(record, message):
+    with pytest.raises(ValueError, match=f"record 0: {message}"):
+        Task.from_records([record], max_new_tokens=3)
+
+
+# Rules of others for log-probabilities
+
+
+def test_a_logprob_scorer_takes_the_place_of_the_rule():
+    task = Task.from_records([{"prompt": "a", "choices": [" b", " c"], "answer": 0}], scorer=Least())
+    assert task.score(0, np.array([-2.0, -1.0]), [False, True]) == 1.0
+    assert task.score(0, np.array([-1.0, -2.0]), [True, False]) == 0.0
+    assert task.identity != Task.from_records([{"prompt": "a", "choices": [" b", " c"], "answer": 0}]).identity
