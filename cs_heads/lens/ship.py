@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from functools import cache
 from importlib import import_module
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -40,11 +40,13 @@ def packed(model: Any) -> bytes:
     import cloudpickle
 
     class Pickler(cloudpickle.Pickler):
-        dispatch_table = ChainMap({ContextVar: _reduce_context_variable}, cloudpickle.Pickler.dispatch_table)
+        dispatch_table: ClassVar[Any] = ChainMap(
+            {ContextVar: _reduce_context_variable}, cloudpickle.Pickler.dispatch_table
+        )
 
     buffer = io.BytesIO()
     try:
-        torch.save(model, buffer, pickle_module=SimpleNamespace(Pickler=Pickler))
+        torch.save(model, buffer, pickle_module=SimpleNamespace(Pickler=Pickler, __name__="cloudpickle"))
     except Exception as error:  # whatever stands in the way of pickling some part of the model
         raise ValueError(
             f"model {model.cfg.model_name} cannot be sent to workers ({error}): give its name or folder, "

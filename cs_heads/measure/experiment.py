@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 class Experiment:
     """Measures a task on a model with groups of heads ablated; NumPy in, NumPy out.
 
-    ``model`` is your own TransformerLens model, a name that ``load_model`` takes, or a ``Cluster`` that holds one. Many (mask,
-    example) pairs share one forward, each row with its own mask. What has been measured is kept:
+    ``model`` is your own TransformerLens model, a name that ``load_model`` takes, or a ``Cluster`` that holds
+    one. Many (mask, example) pairs share one forward, each row with its own mask. What has been measured is kept:
     asking again costs nothing, and an exception loses the batch in flight alone. ``spent`` counts
     the example-evaluations that were run, ``preparation`` among them.
 
@@ -66,8 +66,8 @@ class Experiment:
             if isinstance(model, Cluster):
                 raise ValueError("workers and address must be left out where the model is a Cluster: it has its own")
             model = Cluster(model, workers, address=address)
-        self.source = model if isinstance(model, Cluster) else load_model(model)
-        self.model = model.here if isinstance(model, Cluster) else self.source
+        self.source: Any = model if isinstance(model, Cluster) else load_model(model)
+        self.model: Any = self.source.here if isinstance(self.source, Cluster) else self.source
         self.task = task
         self.ablation = ablation
         self.progress = progress

@@ -19,6 +19,7 @@ def cut(
     examples: Int[np.ndarray, " pair"],
     cost: Cost,
     order: Sequence[tuple[int, ...]],
+    *,
     least: float,
     most: float,
 ) -> list[Int[np.ndarray, " chunk"]]:

@@ -106,7 +106,9 @@ class Cluster:
         if not self._end.alive:
             raise ValueError("the cluster is closed: its workers are gone")
         tokens = batch_tokens or self.batch_tokens
-        return ClusterEngine(self._pool, self.here, self.outline.device, examples, tokens, ablation)
+        return ClusterEngine(
+            self._pool, self.here, self.outline.device, examples, batch_tokens=tokens, ablation=ablation
+        )
 
     def close(self) -> None:
         """Stop the workers, and Ray where it was started for them; done by itself when nobody holds the cluster."""
@@ -120,28 +122,20 @@ class Cluster:
 
     def _check(self, original: Any) -> None:
         """Refuse workers of other versions, and copies that are not copies."""
-        mine = versions()
+        mine, first = versions(), self._pool.reports[0]
+        expected = first.logits if original is None else sample_logits(original)
+        than = "worker 1's" if original is None else "those of the model given"
+        tolerance = _TOLERANCE.get(first.outline.description["dtype"], _HALF_TOLERANCE) * np.abs(expected).max()
         for number, report in enumerate(self._pool.reports, start=1):
-            other = [
-                f"{name} {report.versions[name]} (here {mine[name]})"
-                for name in mine
-                if report.versions[name] != mine[name]
-            ]
+            other = {name: theirs for name, theirs in report.versions.items() if theirs != mine[name]}
             if other:
-                raise ValueError(
-                    f"worker {number} must run the same versions as this process; it has {', '.join(other)}"
-                )
-        expected = self._pool.reports[0].logits if original is None else sample_logits(original)
-        tolerance = _TOLERANCE.get(self.outline.description["dtype"], _HALF_TOLERANCE) * float(np.abs(expected).max())
-        for number, report in enumerate(self._pool.reports, start=1):
-            difference = (
-                float(np.abs(report.logits - expected).max()) if report.logits.shape == expected.shape else np.inf
-            )
+                said = ", ".join(f"{name} {theirs} (here {mine[name]})" for name, theirs in other.items())
+                raise ValueError(f"worker {number} must run the same versions as this process, it has {said}")
+            alike = report.logits.shape == expected.shape
+            difference = float(np.abs(report.logits - expected).max()) if alike else np.inf
             if not difference <= tolerance:
-                than = "worker 1's" if original is None else "the model given"
                 raise ValueError(
-                    f"worker {number} must hold the same model as the others: its logits differ from {than} by "
-                    f"{difference:.1e}"
+                    f"worker {number} must hold the same model: its logits differ from {than} by {difference:.1e}"
                 )
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Int
 from tqdm.auto import tqdm
 
 from cs_heads.lens import EncodedExample
-from cs_heads.measure.cluster.chunks import Cost, cut
+from cs_heads.measure.cluster.chunks import cut
 from cs_heads.measure.cluster.pool import Call, Pool
 from cs_heads.measure.cluster.worker import Job, Writing
 from cs_heads.measure.engine.ablation import Ablation
@@ -41,6 +41,7 @@ class ClusterEngine:
         model: Any,
         device: str,
         examples: Sequence[EncodedExample],
+        *,
         batch_tokens: int,
         ablation: Ablation | None,
     ) -> None:
@@ -72,7 +73,8 @@ class ClusterEngine:
             return lay_out(self.examples, chosen, share=True, across_examples=across).n_tokens
 
         prompts = [example.prompt for example in self.examples]
-        chunks = self._cut(masks, examples, tokens, prompts, self.batch_tokens, _SCORING)
+        least, most = (share * self.batch_tokens for share in _SCORING)
+        chunks = cut(masks, examples, tokens, prompts, least=least, most=most)
         calls = [Call("score", (job, masks[chunk], examples[chunk]), (job,)) for chunk in chunks]
         with _bar(len(examples), "eval", progress) as bar:
             for number, results in self._pool.run(calls):
@@ -91,7 +93,8 @@ class ClusterEngine:
     ) -> Iterator[list[PairText]]:
         """Yield (pair, tokens) chunk by chunk."""
         job, writing = self._opened(), self._open(Writing(prompts, ends))
-        chunks = self._cut(masks, examples, len, prompts, rows_together(self._device), _WRITING)
+        least, most = (share * rows_together(self._device) for share in _WRITING)
+        chunks = cut(masks, examples, len, prompts, least=least, most=most)
         calls = []
         for chunk in chunks:
             wanted = {int(e): drafts[int(e)] for e in np.unique(examples[chunk]) if int(e) in drafts}
@@ -103,18 +106,6 @@ class ClusterEngine:
                     yield [(int(chunks[number][pair]), text) for pair, text in texts]
         finally:
             self._pool.forget(writing)
-
-    def _cut(
-        self,
-        masks: Bool[np.ndarray, "pair layer head"],
-        examples: Int[np.ndarray, " pair"],
-        cost: Cost,
-        prompts: Sequence[Text],
-        unit: int,
-        sizes: tuple[float, float],
-    ) -> list[Int[np.ndarray, " chunk"]]:
-        least, most = sizes
-        return cut(masks, examples, cost, prompts, least * unit, most * unit)
 
     def _opened(self) -> str:
         """The key of this experiment's job; the first time, what heads become is prepared by one worker for all."""

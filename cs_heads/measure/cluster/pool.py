@@ -21,6 +21,11 @@ _LOSSES = 3
 # The last calls are handed out a second time when they take so many times what a call took in the middle.
 _SLOW = 3.0
 
+# Seconds between two looks at the slow.
+_PATIENCE = 0.5
+
+_LOADING = -1
+
 
 class WorkersLostError(RuntimeError):
     """No worker is left, or a chunk takes along every worker that it is given to; what was measured is kept."""
@@ -48,12 +53,38 @@ class _Member:
 
 @dataclass(frozen=True)
 class _Running:
-    """A call under way: by whom, since when, in which run; ``index`` None is a worker that loads its model."""
+    """A call under way: by whom, since when, in which run; ``index`` -1 is a worker that loads its model."""
 
     member: _Member
     run: int
-    index: int | None
+    index: int
     since: float
+
+
+@dataclass
+class _Run:
+    """What is left to do of some calls, and how long those took that are done (seconds)."""
+
+    number: int
+    calls: Sequence[Call]
+    todo: deque[int] = field(init=False)
+    answered: set[int] = field(default_factory=set)
+    losses: Counter[int] = field(default_factory=Counter)
+    took: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.todo = deque(range(len(self.calls)))
+
+    def lost(self, index: int, error: BaseException, again: bool) -> None:
+        """A worker was lost with a call, which is to be done ``again``, but not without end."""
+        self.losses[index] += 1
+        if self.losses[index] >= _LOSSES:
+            raise WorkersLostError(
+                f"{_LOSSES} workers were lost with the same chunk, which may not fit into memory (a smaller "
+                f"batch_tokens would tell): {_line(error)}; what was measured before is kept"
+            ) from error
+        if again:
+            self.todo.appendleft(index)
 
 
 class Pool:
@@ -70,7 +101,7 @@ class Pool:
         self._opened: dict[str, Any] = {}
         self._forgotten: set[str] = set()
         self._busy: dict[Any, _Running] = {}
-        self._run = 0
+        self._n_runs = 0
         try:
             self.reports: list[Report] = self._load_all()
         except BaseException:
@@ -104,47 +135,38 @@ class Pool:
         What a worker raises is raised here. A call whose worker is lost is done again by another, and the worker
         started again a few times; ``WorkersLostError`` is raised when none is left.
         """
-        self._run += 1
         for key in self._forgotten & self._opened.keys():
             del self._opened[key]
-        todo, answered = deque(range(len(calls))), set[int]()
-        losses, took = Counter[int](), list[float]()
-        while len(answered) < len(calls):
+        self._n_runs += 1
+        run = _Run(self._n_runs, calls)
+        while len(run.answered) < len(calls):
             if all(member.gone for member in self.members):
                 raise WorkersLostError(
                     f"all {len(self.members)} workers are lost; what was measured before is kept, and the same call "
                     "on new workers measures the rest"
                 )
-            self._hand_out(calls, todo, answered, took)
+            self._hand_out(run)
             # While somebody is idle, look from time to time whether the others have become slow.
-            patience = 0.5 if self._idle() and not todo else None
+            patience = _PATIENCE if self._idle() and not run.todo else None
             ready, _ = self._ray.wait(list(self._busy), num_returns=1, timeout=patience)
             for ref in ready:
                 done = self._busy.pop(ref)
-                ours = done.index is not None and done.run == self._run
+                wanted = done.run == run.number and done.index not in run.answered
                 try:
                     result = self._ray.get(ref)
                 except self._ray.exceptions.RayTaskError as error:
-                    if done.index is None:
-                        self._part_with(done.member, f"it could not load its model again: {_cause(error)}")
-                    elif ours and done.index not in answered:
+                    if wanted:
                         raise _cause(error) from error
+                    if done.index == _LOADING:
+                        self._part_with(done.member, f"it could not load its model again: {_cause(error)}")
                 except self._ray.exceptions.RayError as error:
-                    if ours:
-                        losses[done.index] += 1
                     self._lost(done, error)
-                    if ours and done.index not in answered:
-                        if losses[done.index] >= _LOSSES:
-                            raise WorkersLostError(
-                                f"{_LOSSES} workers were lost with the same chunk, which may not fit into memory (a "
-                                f"smaller batch_tokens would tell): {_line(error)}; what was measured before is kept"
-                            ) from error
-                        if not self._running(done.index):
-                            todo.appendleft(done.index)
+                    if wanted:
+                        run.lost(done.index, error, again=not self._running(run, done.index))
                 else:
-                    if ours and done.index not in answered:
-                        took.append(time.monotonic() - done.since)
-                        answered.add(done.index)
+                    if wanted:
+                        run.took.append(time.monotonic() - done.since)
+                        run.answered.add(done.index)
                         yield done.index, result
 
     def close(self) -> None:
@@ -159,15 +181,15 @@ class Pool:
         busy = {running.member.number for running in self._busy.values()}
         return [member for member in self.members if not member.gone and member.number not in busy]
 
-    def _running(self, index: int | None) -> list[_Running]:
-        return [running for running in self._busy.values() if running.run == self._run and running.index == index]
+    def _running(self, run: _Run, index: int) -> list[_Running]:
+        return [running for running in self._busy.values() if running.run == run.number and running.index == index]
 
-    def _hand_out(self, calls: Sequence[Call], todo: deque[int], answered: set[int], took: list[float]) -> None:
+    def _hand_out(self, run: _Run) -> None:
         for member in self._idle():
-            index = todo.popleft() if todo else self._slowest(answered, took)
+            index = run.todo.popleft() if run.todo else self._slowest(run)
             if index is None:
                 return
-            call = calls[index]
+            call = run.calls[index]
             if stale := member.opened & self._forgotten:
                 member.actor.close.remote(sorted(stale))
                 member.opened -= stale
@@ -176,15 +198,15 @@ class Pool:
                     member.actor.open.remote(key, self._opened[key])
                     member.opened.add(key)
             ref = getattr(member.actor, call.method).remote(*call.arguments)
-            self._busy[ref] = _Running(member, self._run, index, time.monotonic())
+            self._busy[ref] = _Running(member, run.number, index, time.monotonic())
 
-    def _slowest(self, answered: set[int], took: list[float]) -> int | None:
+    def _slowest(self, run: _Run) -> int | None:
         """The call that has taken longest, where it is slow beside the others and nobody else runs it, too."""
-        if not took:
+        if not run.took:
             return None
-        late = time.monotonic() - _SLOW * max(float(np.median(took)), 0.5)
-        ours = [r for r in self._busy.values() if r.run == self._run and r.index is not None and r.since < late]
-        slow = [r for r in ours if r.index not in answered and len(self._running(r.index)) == 1]
+        late = time.monotonic() - _SLOW * max(float(np.median(run.took)), _PATIENCE)
+        ours = [r for r in self._busy.values() if r.run == run.number and r.since < late]
+        slow = [r for r in ours if r.index not in run.answered and len(self._running(run, r.index)) == 1]
         return min(slow, key=lambda running: running.since).index if slow else None
 
     def _lost(self, done: _Running, error: Exception) -> None:
@@ -193,7 +215,7 @@ class Pool:
         if member.losses > _RESTARTS:
             self._part_with(member, _line(error))
             return
-        self._busy[self._load(member)] = _Running(member, self._run, None, time.monotonic())
+        self._busy[self._load(member)] = _Running(member, 0, _LOADING, time.monotonic())
         warnings.warn(
             f"worker {member.number + 1} of {len(self.members)} was lost ({_line(error)}); it is started again, and "
             "its chunk is done again",
