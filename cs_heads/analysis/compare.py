@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float
 from cs_heads.analysis.agreement import overlap, rank_biased_overlap, spearman
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.measure.baseline import BaselineTooLowError, check_k, check_size
+from cs_heads.measure.cluster import placed
 from cs_heads.methods.find import find_heads
 from cs_heads.methods.registry import method_named
 from cs_heads.ranking import HeadRanking
@@ -165,6 +166,8 @@ def compare(
     progress: bool | None = None,
     batch_tokens: int | None = None,
     prepend_bos: bool | None = None,
+    workers: int | None = None,
+    address: str | None = None,
 ) -> Comparison:
     """Find heads by each of ``methods`` on the finding examples, and ablate them on up to ``n`` unseen ones.
 
@@ -173,7 +176,8 @@ def compare(
     ``{"chg": {"n_seeds": 4}}``. Each ranking's first 1, 2, ..., ``most`` heads are ablated, and as many of
     ``n_random`` random orders of all heads; methods whose search depends on the number wanted are told
     ``most``. ``controls`` are other tasks, measured with the top ``k`` off; the first also serves the search of
-    methods that take a control, by examples it is not measured with.
+    methods that take a control, by examples it is not measured with. ``model`` may be a ``Cluster``, and ``workers``
+    or ``address`` make one for this call; methods that start from the model itself run here all the same.
 
     Unknown methods and options, and a task without unseen examples, raise ``ValueError`` before the model
     runs. A method that refuses its budget or the value of an option stands in ``refused`` with its reason,
@@ -189,49 +193,50 @@ def compare(
     unseen = confirming_side(task)
     check_size(finding_side(task))
     check_size(unseen)
-    judged = Experiment(model, unseen.take(n), **settings)
-    grid = judged.grid
-    check_k(most, grid.size, "most")
-    others = [Experiment(judged.model, control_side(control, n, seed), **settings) for control in controls]
+    with placed(model, workers, address) as place:
+        judged = Experiment(place, unseen.take(n), **settings)
+        grid = judged.grid
+        check_k(most, grid.size, "most")
+        others = [Experiment(place, control_side(control, n, seed), **settings) for control in controls]
 
-    rankings: dict[str, tuple[HeadRanking, float]] = {}
-    refused: dict[str, ValueError] = {}
-    for name in methods:
-        more = {"budget": budget, "seed": seed, **settings, **options.get(name, {})}
-        if controls and method_named(name).takes_control:
-            more["control"] = controls[0]
-        start = perf_counter()
-        try:
-            found = find_heads(judged.model, task, k=most, method=name, **more)
-        except BaselineTooLowError:
-            raise
-        except ValueError as error:
-            refused[name] = error
-        else:
-            rankings[name] = found, perf_counter() - start
-    if not rankings:
-        raise next(iter(refused.values()))
-    rng = np.random.default_rng(seed)
-    random = [[grid.head(int(i)) for i in rng.permutation(grid.size)[:most]] for _ in range(n_random)]
-    baseline = float(judged.baseline().mean())
-    compared = {
-        name: Compared(
-            ranking=ranking,
-            seconds=seconds,
-            drops=baseline - judged(_growing(grid, ranking.top(most))).mean(axis=1),
-            controls={other.task.name: _drop(other, ranking.top(k)) for other in others},
+        rankings: dict[str, tuple[HeadRanking, float]] = {}
+        refused: dict[str, ValueError] = {}
+        for name in methods:
+            more = {"budget": budget, "seed": seed, **settings, **options.get(name, {})}
+            if controls and method_named(name).takes_control:
+                more["control"] = controls[0]
+            start = perf_counter()
+            try:
+                found = find_heads(place, task, k=most, method=name, **more)
+            except BaselineTooLowError:
+                raise
+            except ValueError as error:
+                refused[name] = error
+            else:
+                rankings[name] = found, perf_counter() - start
+        if not rankings:
+            raise next(iter(refused.values()))
+        rng = np.random.default_rng(seed)
+        random = [[grid.head(int(i)) for i in rng.permutation(grid.size)[:most]] for _ in range(n_random)]
+        baseline = float(judged.baseline().mean())
+        compared = {
+            name: Compared(
+                ranking=ranking,
+                seconds=seconds,
+                drops=baseline - judged(_growing(grid, ranking.top(most))).mean(axis=1),
+                controls={other.task.name: _drop(other, ranking.top(k)) for other in others},
+            )
+            for name, (ranking, seconds) in rankings.items()
+        }
+        return Comparison(
+            methods=compared,
+            random_drops=np.stack([baseline - judged(_growing(grid, heads)).mean(axis=1) for heads in random]),
+            k=k,
+            baseline=baseline,
+            spent=judged.spent + sum(other.spent for other in others),
+            refused={name: str(error) for name, error in refused.items()},
+            provenance={**judged.provenance(), "budget": budget, "n_random": n_random, "seed": seed},
         )
-        for name, (ranking, seconds) in rankings.items()
-    }
-    return Comparison(
-        methods=compared,
-        random_drops=np.stack([baseline - judged(_growing(grid, heads)).mean(axis=1) for heads in random]),
-        k=k,
-        baseline=baseline,
-        spent=judged.spent + sum(other.spent for other in others),
-        refused={name: str(error) for name, error in refused.items()},
-        provenance={**judged.provenance(), "budget": budget, "n_random": n_random, "seed": seed},
-    )
 
 
 def _check(methods: Sequence[str], options: Mapping[str, Mapping[str, Any]], n_random: int, k: int, most: int) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from cs_heads.measure.baseline import check_baseline, check_k, check_size
+from cs_heads.measure.cluster import here, placed
 from cs_heads.measure.cost import BudgetTooSmallError, Cost, check_budget
 from cs_heads.methods.registry import Method, method_named
 from cs_heads.ranking import HeadRanking
@@ -32,6 +33,8 @@ def find_heads(
     progress: bool | None = None,
     batch_tokens: int | None = None,
     prepend_bos: bool | None = None,
+    workers: int | None = None,
+    address: str | None = None,
     **options: Any,
 ) -> HeadRanking:
     """Rank the heads of ``model`` by how much ``task`` rests on them.
@@ -45,6 +48,9 @@ def find_heads(
     the other half being left for ``confirm`` with the same ``seed``. ``ablation``, ``progress``, ``batch_tokens``
     and ``prepend_bos`` are those of ``Experiment``; methods that start from the model itself know zero ablation
     alone.
+
+    ``model`` may be a ``Cluster``, and ``workers`` or ``address`` make one for this call (see there). Methods that
+    start from the model itself run here, on a model of this process.
 
     The intact model runs before any mask: where it does not beat chance, or answers fewer than 20 examples
     right, ``BaselineTooLowError`` is raised and no mask is spent. An unknown method, a
@@ -61,24 +67,29 @@ def find_heads(
         raise ValueError(
             f"ablation must be 'zero' for method {method!r}, which does not ablate by mask; got {ablation!r}"
         )
+    if chosen.starts_from == "model":
+        if workers is not None or address is not None:
+            warnings.warn(f"method {method!r} starts from the model itself: it runs here, not on workers", stacklevel=2)
+        model, workers, address = here(model), None, None
     side = finding_side(task)
     check_size(side)
     settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
-    experiment = Experiment(model, side, ablation=ablation, **settings)
-    check_k(k, experiment.grid.size)
-    if side.held_out is not None:
-        # Read now, so that what cannot be confirmed is refused before the search and not after it.
-        check_size(side.held_out)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            Experiment(experiment.model, side.held_out, prepend_bos=prepend_bos)
-    given = {**options, "seed": seed, **({"k": k} if chosen.takes_k else {})}
-    if control is not None:
-        given["control"] = Experiment(experiment.model, search_control(control, seed), ablation=ablation, **settings)
-    if chosen.starts_from == "model":
-        ranking = chosen.run(experiment.model, side, budget=budget, **settings, **given)
-    else:
-        ranking = _from_experiment(experiment, chosen, budget, given)
+    with placed(model, workers, address) as place:
+        experiment = Experiment(place, side, ablation=ablation, **settings)
+        check_k(k, experiment.grid.size)
+        if side.held_out is not None:
+            # Read now, so that what cannot be confirmed is refused before the search and not after it.
+            check_size(side.held_out)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                Experiment(place, side.held_out, prepend_bos=prepend_bos)
+        given = {**options, "seed": seed, **({"k": k} if chosen.takes_k else {})}
+        if control is not None:
+            given["control"] = Experiment(place, search_control(control, seed), ablation=ablation, **settings)
+        if chosen.starts_from == "model":
+            ranking = chosen.run(experiment.model, side, budget=budget, **settings, **given)
+        else:
+            ranking = _from_experiment(experiment, chosen, budget, given)
     return replace(ranking, provenance={**ranking.provenance, "k": k, "seed": seed, "budget": budget})
 
 

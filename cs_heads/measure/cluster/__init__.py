@@ -5,4 +5,5 @@ A ``cluster`` keeps a ``pool`` of ``worker`` processes; ``engine`` cuts an exper
 """
 
 from cs_heads.measure.cluster.cluster import Cluster as Cluster
+from cs_heads.measure.cluster.cluster import here as here
 from cs_heads.measure.cluster.cluster import placed as placed

@@ -156,6 +156,11 @@ def placed(model: Any, workers: int | None = None, address: str | None = None) -
             yield cluster
 
 
+def here(model: Any) -> Any:
+    """The model in this process: a cluster's own, or what was given."""
+    return model.model if isinstance(model, Cluster) else model
+
+
 def _source(model: Any) -> Source:
     if isinstance(model, str | Path):
         return model
