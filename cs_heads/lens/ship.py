@@ -6,7 +6,7 @@ import io
 import sys
 from collections import ChainMap
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, reduce
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -18,6 +18,9 @@ from jaxtyping import Float
 from cs_heads.lens.forward import logits_at
 from cs_heads.lens.model import context_length, describe, device_of, end_tokens, evaluating
 from cs_heads.lens.outline import Outline, OutlineConfig
+
+# Whose context variables may hang on a model; searching all modules would wake the sleeping ones.
+_SEARCHED = ("transformers", "transformer_lens")
 
 
 def outline_of(model: Any) -> Outline:
@@ -81,21 +84,26 @@ def sample_logits(model: Any) -> Float[np.ndarray, "n vocab"]:
 
 
 @cache
-def _name_of_context_variable(variable: ContextVar[Any]) -> tuple[str, str] | None:
-    for module in list(sys.modules.values()):
-        for name, value in list(getattr(module, "__dict__", {}).items()):
+def _path_to(variable: ContextVar[Any]) -> tuple[str, ...] | None:
+    """The module that holds a variable, and the names that lead to it there: its own, or that of what wraps it."""
+    for key, module in list(sys.modules.items()):
+        for name, value in list(vars(module).items()) if key.split(".")[0] in _SEARCHED else ():
             if value is variable:
                 return module.__name__, name
+            if type(value).__module__ == module.__name__:
+                for inner, wrapped in getattr(value, "__dict__", {}).items():
+                    if wrapped is variable:
+                        return module.__name__, name, inner
     return None
 
 
 def _reduce_context_variable(variable: ContextVar[Any]) -> tuple[Any, ...]:
-    """By the name under which a module holds it: transformers' own hooks on a model refer to one."""
-    name = _name_of_context_variable(variable)
-    if name is None:
+    """By where a module holds it: transformers' own hooks, which stand on a model that has run, refer to one."""
+    path = _path_to(variable)
+    if path is None:
         raise TypeError(f"context variable {variable.name!r} is in no module")
-    return _look_up, name
+    return _follow, path
 
 
-def _look_up(module: str, name: str) -> Any:
-    return getattr(import_module(module), name)
+def _follow(module: str, *names: str) -> Any:
+    return reduce(getattr, names, import_module(module))

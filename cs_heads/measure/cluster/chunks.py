@@ -37,7 +37,7 @@ def cut(
     def cost_of(pairs: list[int]) -> float:
         chosen = tuple(sorted(examples[pairs].tolist()))
         if chosen not in known:
-            known[chosen] = cost(chosen)
+            known[chosen] = float(cost(chosen))
         return known[chosen]
 
     parts: list[tuple[int, list[int], float]] = []

@@ -27,7 +27,7 @@ _PATIENCE = 0.5
 _LOADING = -1
 
 
-class WorkersLostError(RuntimeError):
+class WorkersLostError(ConnectionError):
     """No worker is left, or a chunk takes along every worker that it is given to; what was measured is kept."""
 
 

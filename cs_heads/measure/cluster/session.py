@@ -6,6 +6,7 @@ import logging
 import math
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from types import ModuleType
@@ -76,7 +77,7 @@ def _connect(ray: Any, address: str | None, workers: int | None) -> Session:
     return Session(address, local=address is None)
 
 
-def room_for(workers: int | None, gpus_per_worker: float | None, resources: dict[str, float]) -> tuple[int, float]:
+def room_for(workers: int | None, gpus_per_worker: float | None, resources: Mapping[str, float]) -> tuple[int, float]:
     """Number of workers and the GPUs of each, from what is asked for and what the cluster has.
 
     By default a worker has a GPU of its own, or as much of one as there are workers to share it, and there is a

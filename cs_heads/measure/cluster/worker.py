@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,13 +40,16 @@ class Home:
 class Report:
     """What a worker says once it holds its model: ``logits`` after a few tokens tell copies of a model apart.
 
-    ``batch_tokens`` is what a probe of the model finds for a forward (``engine.plan``).
+    ``batch_tokens`` is what a probe of the model finds for a forward (``engine.plan``); ``pid`` and ``host`` say
+    where the worker runs.
     """
 
     outline: Outline
     versions: dict[str, str]
     logits: Float[np.ndarray, "n vocab"]
     batch_tokens: int
+    pid: int
+    host: str
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,9 @@ class Worker:
         else:
             self.model = load_model(source())
         budget = token_budget(self.model, why_not_fused(self.model) is None)
-        return Report(outline_of(self.model), versions(), sample_logits(self.model), budget)
+        return Report(
+            outline_of(self.model), versions(), sample_logits(self.model), budget, os.getpid(), platform.node()
+        )
 
     def open(self, key: str, what: Job | Writing) -> None:
         """Keep what later calls name by its key."""
