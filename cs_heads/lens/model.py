@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any, Literal
@@ -73,6 +73,11 @@ def device_of(model: Any) -> torch.device:
     return next(model.parameters()).device
 
 
+def devices_of(model: Any) -> list[torch.device]:
+    """Every device that holds some of the weights, in their order."""
+    return list(dict.fromkeys(parameter.device for parameter in model.parameters()))
+
+
 def dtype_of(model: Any) -> torch.dtype:
     """The dtype of the weights; ``cfg.dtype`` may say float32 for bfloat16 weights."""
     return next(p.dtype for p in model.parameters() if p.is_floating_point())
@@ -121,6 +126,23 @@ def evaluating(model: Any) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
+
+
+@contextmanager
+def replaced_forwards(pairs: Iterable[tuple[Any, Callable[..., Any]]]) -> Iterator[None]:
+    """Give modules other forwards inside the ``with`` block; those that accelerate put there come back at the end."""
+    before = []
+    try:
+        for module, forward in pairs:
+            before.append((module, module.__dict__.get("forward")))
+            module.__dict__["forward"] = forward
+        yield
+    finally:
+        for module, forward in reversed(before):
+            if forward is None:
+                module.__dict__.pop("forward", None)
+            else:
+                module.__dict__["forward"] = forward
 
 
 def _reads_left_to_right(model: Any) -> bool:

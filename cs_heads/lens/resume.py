@@ -11,6 +11,8 @@ from weakref import WeakKeyDictionary
 from jaxtyping import Float
 from torch import Tensor
 
+from cs_heads.lens.model import replaced_forwards
+
 # Blocks of some architectures return a tensor (0 here), those of others so long a tuple; seen when recording.
 _TUPLE_LENGTH: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
@@ -78,14 +80,8 @@ def _skipping(model: Any, layers: Sequence[int]) -> Iterator[None]:
         length = _TUPLE_LENGTH.get(model, 0)
         return (residual, *[None] * (length - 1)) if length else residual
 
-    blocks = [model.blocks[layer] for layer in layers]
-    try:
-        for block in blocks:
-            block.__dict__["forward"] = hand_on
+    with replaced_forwards((model.blocks[layer], hand_on) for layer in layers):
         yield
-    finally:
-        for block in blocks:
-            block.__dict__.pop("forward", None)
 
 
 def _residual(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from cs_heads.lens.model import device_of
+from cs_heads.lens.model import device_of, devices_of
 from cs_heads.lens.score import Reads, read_tokens
 
 BATCH_TOKENS = {"cpu": 4096, "cuda": 131_072}
@@ -42,7 +42,8 @@ def token_budget(model: Any, fused: bool) -> int:
     """
     device = device_of(model)
     per_token = _peak_bytes(model, fused) / (_PROBE_ROWS * _PROBE_LENGTH)
-    fits = int(_SHARE * free_memory(device) / per_token)
+    # A model that is split over devices needs memory on each.
+    fits = int(_SHARE * min(map(free_memory, devices_of(model))) / per_token)
     return max(1, min(fits, BATCH_TOKENS.get(device.type, _OTHER_DEVICES)))
 
 
