@@ -32,6 +32,9 @@ class FakeDevices(TorchFunctionMode):
             return self._moved(name, args, kwargs)
         if func == Tensor.numpy and where(args[0]) != CPU:
             raise TypeError(f"can't convert {where(args[0])} device type tensor to numpy. Use Tensor.cpu() first")
+        if func == torch.autograd.grad:
+            inputs = args[1] if isinstance(args[1], tuple | list) else (args[1],)
+            return tuple(put(g, where(x)) for g, x in zip(func(*args, **kwargs), inputs, strict=True))
         if name.startswith("new_") or name.endswith("_like"):
             device = torch.device(kwargs.pop("device", None) or where(args[0]))
         elif "device" in kwargs:
@@ -100,15 +103,16 @@ def split(model: Any) -> None:
     A bridge is given accelerate's own hooks, which move what comes to a module; HookedTransformer moves by itself.
     """
     half = model.cfg.n_layers // 2
-    last = [module for name, module in model.named_children() if name in ("ln_final", "unembed")]
-    # Embeddings come last: an unembedding that is tied to one lies where it does.
-    places = [(model, FIRST), *((module, SECOND) for module in [*list(model.blocks)[half:], *last])]
-    places += [(module, FIRST) for name, module in model.named_children() if name in ("embed", "pos_embed")]
+    # An unembedding that is tied to the embedding lies where it does.
+    tied = {id(p) for p in model.unembed.parameters()} & {id(p) for p in model.embed.parameters()}
+    late = [*list(model.blocks)[half:], *([model.ln_final] if hasattr(model, "ln_final") else [])]
+    places = [(model, FIRST), *((module, SECOND) for module in [*late, *([] if tied else [model.unembed])])]
     for module, device in places:
         for tensor in (*module.parameters(), *module.buffers()):
             put(tensor, device)
     if "TransformerBridge" in {cls.__name__ for cls in type(model).__mro__}:
-        for module, _ in places[1:] + [(block, FIRST) for block in list(model.blocks)[:half]]:
+        early = [model.embed, *list(model.blocks)[:half], *([model.pos_embed] if hasattr(model, "pos_embed") else [])]
+        for module in [*early, *late, model.unembed]:
             inner = module.original_component
             add_hook_to_module(inner, _Move(where(next(inner.parameters()))))
     else:

@@ -74,7 +74,7 @@ class Cluster:
             together = int(1 / share) if 0 < share < 1 else 1 if share else -(-n // len(ray.nodes()))
             home = Home("cuda" if share else "cpu", threads, together)
             # On this machine alone there is nobody to reserve cores for.
-            self._pool = Pool(source, n, home, num_cpus=0 if session.local else 1, num_gpus=share)
+            self._pool = Pool(source, n, home, num_cpus=0.0 if session.local else 1.0, num_gpus=share)
         except BaseException:
             leave(session)
             raise

@@ -70,7 +70,7 @@ class ClusterEngine:
 
         @cache
         def tokens(chosen: tuple[int, ...]) -> float:
-            return lay_out(self.examples, chosen, share=True, across_examples=across).n_tokens
+            return float(lay_out(self.examples, chosen, share=True, across_examples=across).n_tokens)
 
         prompts = [example.prompt for example in self.examples]
         least, most = (share * self.batch_tokens for share in _SCORING)
