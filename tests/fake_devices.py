@@ -68,7 +68,7 @@ class FakeDevices(TorchFunctionMode):
             devices = {where(given[0])} | {where(tensor) for tensor in given[1:] if where(tensor) != CPU}
         if len(devices) > 1:
             raise RuntimeError(
-                f"Expected all tensors to be on the same device, but found at least two, {sorted(map(str, devices))} ({name})"
+                f"{name}: expected all tensors to be on the same device, but found {' and '.join(map(str, devices))}"
             )
         return devices.pop() if devices else CPU
 

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from cs_heads import Experiment, Task, masks
+from cs_heads import Experiment, Task
 from cs_heads.lens import load_model
-from cs_heads.lens.abilities import Abilities
 from cs_heads.lens.differentiate import gate_gradients
 from cs_heads.lens.model import devices_of
 from cs_heads.lens.patch import patched_effects, record_z

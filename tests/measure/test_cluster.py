@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -202,8 +203,8 @@ def test_where_all_workers_are_lost_what_was_measured_is_kept(ray, folders):
         experiment = Experiment(cluster, choices(), batch_tokens=TOKENS)
         kept = experiment(off(2))
         [member] = cluster._pool.members
+        sys.modules["ray"].kill(member.actor)
         with lost("given up, 0 are left"), pytest.raises(WorkersLostError, match="all 1 workers are lost"):
-            sys.modules["ray"].kill(member.actor)
             experiment(off())
         np.testing.assert_array_equal(experiment(off(2)), kept)
         assert experiment.spent == 16
@@ -228,7 +229,7 @@ def test_a_chunk_that_takes_its_workers_along_is_given_up(ray, load):
 
 
 def test_what_a_worker_raises_is_raised_here(ray, load, tmp_path):
-    with pytest.raises(ValueError, match="has no config.json"):
+    with pytest.raises(ValueError, match=r"has no config.json"):
         Cluster(tmp_path, workers=2)
     model = load("gpt2")
 
@@ -239,9 +240,9 @@ def test_what_a_worker_raises_is_raised_here(ray, load, tmp_path):
 
     model.hook_dict["blocks.0.hook_in"].add_hook(fill)
     try:
-        with Cluster(model, workers=2) as cluster:
-            with pytest.raises(MemoryError, match=r"example \d+ \(\d+ tokens\) does not fit into memory by itself"):
-                Experiment(cluster, completions())(off(2))
+        too_large = pytest.raises(MemoryError, match=r"example \d+ \(\d+ tokens\) does not fit into memory by itself")
+        with Cluster(model, workers=2) as cluster, too_large:
+            Experiment(cluster, completions())(off(2))
     finally:
         model.reset_hooks()
 
@@ -259,7 +260,7 @@ def test_a_cluster_has_its_own_workers_and_ray_one_address(cluster_of, task):
             call(workers=2)
     with placed(cluster_of(1)) as place:
         assert place is cluster_of(1)
-    with pytest.raises(ValueError, match="address must be .*, which Ray is connected to; got '10.0.0.1:6379'"):
+    with pytest.raises(ValueError, match=r"address must be .*, which Ray is connected to; got '10.0.0.1:6379'"):
         Cluster("demo", workers=1, address="10.0.0.1:6379")
 
 
@@ -296,9 +297,9 @@ def test_an_interrupted_program_leaves_no_processes(folders, with_signal):
 
 def test_a_given_cluster_goes_on_running(folders, load):
     """Ray started by somebody else, reached by its address, in a process of its own."""
+    more = ["--num-cpus", "2", "--include-dashboard", "false", "--disable-usage-stats"]
     head = subprocess.Popen(
-        [os.path.join(os.path.dirname(sys.executable), "ray"), "start", "--head", "--block", "--port", "6399"]
-        + ["--num-cpus", "2", "--include-dashboard", "false", "--disable-usage-stats"],
+        [Path(sys.executable).parent / "ray", "start", "--head", "--block", "--port", "6399", *more],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
