@@ -42,6 +42,7 @@ def measured(engine: ClusterEngine, masks: np.ndarray, numbers: np.ndarray) -> t
 
 
 def main() -> None:
+    """Runs take turns; medians, their ratio, and whether the numbers are the same."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--masks", type=int, default=48)
@@ -54,7 +55,7 @@ def main() -> None:
         examples, masks, numbers = workload(HeadGrid.from_model(one.here), options.masks)
         seconds: dict[int, list[float]] = {n: [] for n in clusters}
         logprobs: dict[int, np.ndarray] = {}
-        for n, cluster in clusters.items():
+        for cluster in clusters.values():
             measured(cluster.engine(examples), masks[:64], numbers[:64])  # warm
         for _ in range(options.rounds):
             for n, cluster in clusters.items():
