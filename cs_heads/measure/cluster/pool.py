@@ -45,7 +45,8 @@ class _Member:
     """One worker as the driver sees it: its actor, what is open there, and how often it was lost."""
 
     number: int
-    actor: Any
+    actor: Any = None
+    pid: int | None = None
     opened: set[str] = field(default_factory=set)
     losses: int = 0
     gone: bool = False
@@ -94,10 +95,11 @@ class Pool:
         self.home = home
         self._ray = ray = ray_module()
         self._source = ray.put(source)
-        actor = ray.remote(Worker).options(
-            num_cpus=num_cpus, num_gpus=num_gpus, max_restarts=_RESTARTS, scheduling_strategy="SPREAD"
+        # A worker that was lost is followed by a new one, made here: Ray's own restarts would come without a model.
+        self._actors = ray.remote(Worker).options(
+            num_cpus=num_cpus, num_gpus=num_gpus, max_restarts=0, scheduling_strategy="SPREAD"
         )
-        self.members = [_Member(number, actor.remote()) for number in range(n)]
+        self.members = [_Member(number) for number in range(n)]
         self._opened: dict[str, Any] = {}
         self._forgotten: set[str] = set()
         self._busy: dict[Any, _Running] = {}
@@ -111,13 +113,17 @@ class Pool:
     def _load_all(self) -> list[Report]:
         refs = [self._load(member) for member in self.members]
         try:
-            return self._ray.get(refs)
+            reports = self._ray.get(refs)
         except self._ray.exceptions.RayTaskError as error:
             raise _cause(error) from error
         except self._ray.exceptions.RayError as error:
             raise WorkersLostError(f"a worker was lost while it loaded the model: {_line(error)}") from error
+        for member, report in zip(self.members, reports, strict=True):
+            member.pid = report.pid
+        return reports
 
     def _load(self, member: _Member) -> Any:
+        member.actor = self._actors.remote()
         member.opened.clear()
         return member.actor.load.remote(self._source, self.home)
 
@@ -164,6 +170,8 @@ class Pool:
                     if wanted:
                         run.lost(done.index, error, again=not self._running(run, done.index))
                 else:
+                    if done.index == _LOADING:
+                        done.member.pid = result.pid
                     if wanted:
                         run.took.append(time.monotonic() - done.since)
                         run.answered.add(done.index)
@@ -173,7 +181,8 @@ class Pool:
         """Stop the workers."""
         if self._ray.is_initialized():
             for member in self.members:
-                self._ray.kill(member.actor)
+                if member.actor is not None:
+                    self._ray.kill(member.actor)
         self.members.clear()
         self._busy.clear()
 
@@ -212,6 +221,7 @@ class Pool:
     def _lost(self, done: _Running, error: Exception) -> None:
         member = done.member
         member.losses += 1
+        self._ray.kill(member.actor)
         if member.losses > _RESTARTS:
             self._part_with(member, _line(error))
             return

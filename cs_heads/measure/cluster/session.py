@@ -74,6 +74,8 @@ def _connect(ray: Any, address: str | None, workers: int | None) -> Session:
     except (ConnectionError, RuntimeError, ValueError) as error:
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise ValueError(f"address must be that of a running Ray cluster, got {address!r}: {reason}") from error
+    # A lost worker is warned of here; Ray would print its own notice of it to standard output, whatever it was told.
+    ray._private.worker._worker_logs_enabled = False
     return Session(address, local=address is None)
 
 
