@@ -14,6 +14,8 @@ from .measure.baseline import BaselineTooLowError as BaselineTooLowError
 from .measure.cluster import Cluster as Cluster
 from .measure.experiment import Experiment as Experiment
 from .measure.simulate import planted_world as planted_world
+from .measure.store import Store as Store
+from .measure.store import StoreError as StoreError
 from .methods.find import find_heads as find_heads
 from .ranking import HeadRanking as HeadRanking
 from .tasks import Example as Example

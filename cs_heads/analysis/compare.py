@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from cs_heads.analysis.agreement import overlap, rank_biased_overlap, spearman
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.measure.baseline import BaselineTooLowError, check_k, check_size
 from cs_heads.measure.cluster import placed
+from cs_heads.measure.store import Store
 from cs_heads.methods.find import find_heads
 from cs_heads.methods.registry import method_named
 from cs_heads.ranking import HeadRanking
@@ -168,6 +170,7 @@ def compare(
     prepend_bos: bool | None = None,
     workers: int | None = None,
     address: str | None = None,
+    store: str | Path | Store | None = None,
 ) -> Comparison:
     """Find heads by each of ``methods`` on the finding examples, and ablate them on up to ``n`` unseen ones.
 
@@ -176,8 +179,9 @@ def compare(
     ``{"chg": {"n_seeds": 4}}``. Each ranking's first 1, 2, ..., ``most`` heads are ablated, and as many of
     ``n_random`` random orders of all heads; methods whose search depends on the number wanted are told
     ``most``. ``controls`` are other tasks, measured with the top ``k`` off; the first also serves the search of
-    methods that take a control, by examples it is not measured with. ``model`` may be a ``Cluster``, and ``workers``
-    or ``address`` make one for this call; methods that start from the model itself run here all the same.
+    methods that take a control, by examples it is not measured with. A mask that several methods ask for is measured
+    once where there is a ``store``, and counted for each. ``model`` may be a ``Cluster``, and ``workers`` or
+    ``address`` make one for this call; methods that start from the model itself run here all the same.
 
     Unknown methods and options, and a task without unseen examples, raise ``ValueError`` before the model
     runs. A method that refuses its budget or the value of an option stands in ``refused`` with its reason,
@@ -194,7 +198,8 @@ def compare(
     check_size(finding_side(task))
     check_size(unseen)
     with placed(model, workers, address) as place:
-        judged = Experiment(place, unseen.take(n), **settings)
+        judged = Experiment(place, unseen.take(n), store=store, **settings)
+        settings["store"] = judged.store
         grid = judged.grid
         check_k(most, grid.size, "most")
         others = [Experiment(place, control_side(control, n, seed), **settings) for control in controls]

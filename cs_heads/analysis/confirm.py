@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from cs_heads.analysis.proof import Confirmation, prove
 from cs_heads.heads import Head, HeadLike
 from cs_heads.measure.baseline import MIN_CORRECT, check_size
 from cs_heads.measure.cluster import placed
+from cs_heads.measure.store import Store
 from cs_heads.tasks import Task, confirming_side, control_side
 
 
@@ -27,6 +29,7 @@ def confirm(
     prepend_bos: bool | None = None,
     workers: int | None = None,
     address: str | None = None,
+    store: str | Path | Store | None = None,
 ) -> Confirmation:
     """Ablate ``heads`` on up to ``n`` unseen examples, beside ``n_random`` random sets of the same layers.
 
@@ -38,8 +41,8 @@ def confirm(
     ``find_heads`` with the same ``seed`` does not search with. Costs at most ``(2 + n_random) × n``
     example-evaluations and ``2 × n`` for each control.
 
-    ``ablation``, ``progress``, ``batch_tokens`` and ``prepend_bos`` are those of ``Experiment``; ``model`` may be a
-    ``Cluster``, and ``workers`` or ``address`` make one for this call. The examples are those
+    ``ablation``, ``progress``, ``batch_tokens``, ``prepend_bos`` and ``store`` are those of ``Experiment``; ``model``
+    may be a ``Cluster``, and ``workers`` or ``address`` make one for this call. The examples are those
     the task holds out, 20 at least; a task without, a head outside the grid or one named twice raises
     ``ValueError`` before the model runs.
     """
@@ -62,9 +65,9 @@ def confirm(
         "prepend_bos": prepend_bos,
     }
     with placed(model, workers, address) as place:
-        experiment = Experiment(place, sides[0], **settings)
+        experiment = Experiment(place, sides[0], store=store, **settings)
         # Read before anything runs, so that a control that cannot be measured is refused at once.
-        others = [Experiment(place, side, **settings) for side in sides[1:]]
+        others = [Experiment(place, side, store=experiment.store, **settings) for side in sides[1:]]
         return prove(
             experiment,
             heads,

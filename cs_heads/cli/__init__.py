@@ -10,10 +10,10 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from cs_heads.cli import compare, find, tasks
+from cs_heads.cli import compare, find, store, tasks
 from cs_heads.cli.options import Parser
 
-_COMMANDS = (find, compare, tasks)
+_COMMANDS = (find, compare, tasks, store)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,7 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"cs-heads: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("cs-heads: interrupted", file=sys.stderr)
+        given = sys.argv[1:] if arguments is None else arguments
+        print(f"cs-heads: interrupted{store.saved(options, given)}", file=sys.stderr)
         return 130
     return 0
 

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
@@ -45,6 +46,13 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     add("--workers", type=int, default=None, help="measure on so many Ray workers, each with its own copy of the model")
     add("--ray-address", default=None, help="a running Ray cluster: auto, host:6379 or ray://host:10001 (None: here)")
     add("--json", action="store_true", help="print one JSON object")
+    add(
+        "--store",
+        type=Path,
+        default=None,
+        metavar="FILE",
+        help="keep every result in this file as it is measured; the same command goes on from there",
+    )
 
 
 @contextmanager

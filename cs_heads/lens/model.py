@@ -110,6 +110,7 @@ def describe(model: Any) -> dict[str, Any]:
         "dtype": str(dtype_of(model)).removeprefix("torch."),
         "class": {"bridge": "TransformerBridge", "hooked": "HookedTransformer"}[backend_of(model)],
         "grid": list(HeadGrid.from_model(model).shape),
+        "key_value_heads": getattr(model.cfg, "n_key_value_heads", None) or model.cfg.n_heads,
         "versions": {name: version(name) for name in ("transformer-lens", "transformers", "torch")},
     }
 

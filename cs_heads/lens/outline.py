@@ -19,13 +19,14 @@ class OutlineConfig:
 
 @dataclass(frozen=True)
 class Outline:
-    """A model's shape, tokenizer, description (``describe``), end tokens and kind of device, without its weights.
+    """A model's shape, tokenizer, description (``describe``), end tokens, weights' ``fingerprint`` and kind of device.
 
-    Stands for the model where texts are tokenised and results are labelled; it cannot be run.
+    Stands for the model where texts are tokenised and results are labelled; it has no weights and cannot be run.
     """
 
     cfg: OutlineConfig
     tokenizer: Any
     description: dict[str, Any]
     end_tokens: frozenset[int]
+    fingerprint: str
     device: str

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
+from cs_heads.lens.fingerprint import fingerprint
 from cs_heads.lens.forward import logits_at
 from cs_heads.lens.model import context_length, describe, device_of, end_tokens, evaluating
 from cs_heads.lens.outline import Outline, OutlineConfig
@@ -31,6 +32,7 @@ def outline_of(model: Any) -> Outline:
         getattr(model, "tokenizer", None),
         describe(model),
         end_tokens(model),
+        fingerprint(model),
         device_of(model).type,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from cs_heads.measure.baseline import check_baseline, check_k, check_size
 from cs_heads.measure.cluster import here, placed
 from cs_heads.measure.cost import BudgetTooSmallError, Cost, check_budget
+from cs_heads.measure.store import Store
 from cs_heads.methods.registry import Method, method_named
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task, finding_side, search_control
@@ -35,6 +37,7 @@ def find_heads(
     prepend_bos: bool | None = None,
     workers: int | None = None,
     address: str | None = None,
+    store: str | Path | Store | None = None,
     **options: Any,
 ) -> HeadRanking:
     """Rank the heads of ``model`` by how much ``task`` rests on them.
@@ -45,9 +48,13 @@ def find_heads(
     the most example-evaluations to spend, with the intact run, a control, and what the ablation runs beforehand
     (None: what the method takes by default). ``control`` is another task, by which the annealed method tells
     universal heads from those of the task; of a task that is split its finding side is used, of a whole one half,
-    the other half being left for ``confirm`` with the same ``seed``. ``ablation``, ``progress``, ``batch_tokens``
-    and ``prepend_bos`` are those of ``Experiment``; methods that start from the model itself know zero ablation
-    alone.
+    the other half being left for ``confirm`` with the same ``seed``. ``ablation``, ``progress``, ``batch_tokens``,
+    ``prepend_bos`` and ``store`` are those of ``Experiment``; methods that start from the model itself know zero
+    ablation alone.
+
+    With a ``store`` the same call goes on where it was cut short, and ends with the ranking, ``spent`` included, of one
+    that was not. What methods that start from the model do by gradient is not in it, but for the gates of
+    ``chg`` and ``contrastive``, which are kept every few seconds.
 
     ``model`` may be a ``Cluster``, and ``workers`` or ``address`` make one for this call (see there). Methods that
     start from the model itself run here, on a model of this process.
@@ -75,7 +82,7 @@ def find_heads(
     check_size(side)
     settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
     with placed(model, workers, address) as place:
-        experiment = Experiment(place, side, ablation=ablation, **settings)
+        experiment = Experiment(place, side, ablation=ablation, store=store, **settings)
         check_k(k, experiment.grid.size)
         if side.held_out is not None:
             # Read now, so that what cannot be confirmed is refused before the search and not after it.
@@ -85,8 +92,11 @@ def find_heads(
                 Experiment(place, side.held_out, prepend_bos=prepend_bos)
         given = {**options, "seed": seed, **({"k": k} if chosen.takes_k else {})}
         if control is not None:
-            given["control"] = Experiment(place, search_control(control, seed), ablation=ablation, **settings)
+            other = search_control(control, seed)
+            given["control"] = Experiment(place, other, ablation=ablation, store=experiment.store, **settings)
         if chosen.starts_from == "model":
+            if chosen.takes_store:
+                given["store"] = experiment.store
             ranking = chosen.run(experiment.model, side, budget=budget, **settings, **given)
         else:
             ranking = _from_experiment(experiment, chosen, budget, given)

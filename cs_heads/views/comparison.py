@@ -8,75 +8,101 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cs_heads.analysis.compare import Comparison
+from cs_heads.views.style import COLUMN, PAGE, RANDOM, key_below, line_look, new_axes, offscreen, save_picture, styled
+from cs_heads.views.style import written as plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-MARKERS = "osD^vPX*<>"
 
-
-def plot_drops(comparison: Comparison, ax: Axes | None = None) -> Axes:
+@styled
+def plot_drops(comparison: Comparison, ax: Axes | None = None, *, key: bool = True) -> Axes:
     """Draw drop@k on unseen examples against k, one line a method, random heads as a grey line and its range.
 
     Lines carry markers of their own, so that they can be told apart without colours and where they
-    coincide. Returns the axes.
+    coincide; ``key`` False leaves out which is which. Returns the axes.
     """
     if ax is None:
-        from matplotlib import pyplot as plt
-
-        ax = plt.subplots(figsize=(8.5, 4.2), layout="constrained")[1]
+        ax = new_axes(COLUMN, 2.1 + 0.16 * (len(comparison.methods) + 2))
     ks = np.arange(1, comparison.random_drops.shape[1] + 1)
     sets = comparison.random_drops
     ax.fill_between(ks, sets.min(axis=0), sets.max(axis=0), color="0.85", linewidth=0)
-    ax.plot(ks, comparison.random_drop, color="0.45", linestyle="--", label=f"random heads ({len(sets)} sets)")
+    ax.plot(ks, comparison.random_drop, color=RANDOM, linestyle="--", label=f"random heads ({len(sets)} sets)")
     for number, (name, one) in enumerate(comparison.methods.items()):
-        label = f"{name} ({one.ranking.spent:,})"
         # The first lines are drawn larger: where lines coincide, both are seen.
-        size = 9 - 5 * number / max(1, len(comparison.methods) - 1)
-        ax.plot(ks, one.drops, marker=MARKERS[number % len(MARKERS)], markersize=size, linewidth=1.2, label=label)
+        size = 8 - 4 * number / max(1, len(comparison.methods) - 1)
+        look = {**line_look(number), "markersize": size, "label": f"{plain(name)} ({one.ranking.spent:,})"}
+        ax.plot(ks, one.drops, **look)
     ax.set_xticks(ks)
     ax.set_xlabel("heads ablated, the most important first (k)")
     ax.set_ylabel(f"drop@k (baseline {comparison.baseline:.2f})")
     task = comparison.provenance.get("task", {}).get("name")
-    ax.set_title("drop on unseen examples" if task is None else f"{task}: drop on unseen examples", fontsize=10)
-    ax.legend(
-        fontsize=8, title="method (example-evaluations)", title_fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5)
-    )
+    ax.set_title("drop on unseen examples" if task is None else plain(f"{task}: drop on unseen examples"))
+    if key:
+        key_below(ax, title="method (example-evaluations)")
     return ax
 
 
+@styled
 def plot_agreement(comparison: Comparison, ax: Axes | None = None) -> Axes:
     """Draw the share of their top k heads that each two methods have in common, as a table of squares."""
     if ax is None:
-        from matplotlib import pyplot as plt
-
-        side = 2.2 + 0.7 * len(comparison.methods)
-        ax = plt.subplots(figsize=(side + 0.6, side), layout="constrained")[1]
+        side = min(PAGE, max(COLUMN, 1.4 + 0.34 * len(comparison.methods)))
+        ax = new_axes(side, side - 0.5)
     names = list(comparison.methods)
     column = f"overlap@{comparison.k}"
     share = np.eye(len(names))
     for row in comparison.agreement().to_dict("records"):
         first, second = names.index(row["first"]), names.index(row["second"])
         share[first, second] = share[second, first] = row[column]
-    image = ax.imshow(share, cmap="Greens", vmin=0, vmax=1)
+    image = ax.imshow(share, cmap="Greys", vmin=0, vmax=1)
     ax.figure.colorbar(image, ax=ax, label=f"share of the top {comparison.k} in common", shrink=0.8)
     for (row_index, column_index), value in np.ndenumerate(share):
         colour = "white" if value > 0.6 else "black"
-        ax.text(column_index, row_index, f"{value:.2f}", ha="center", va="center", color=colour, fontsize=8)
-    ax.set_xticks(range(len(names)), names, rotation=45, ha="right")
-    ax.set_yticks(range(len(names)), names)
+        ax.text(column_index, row_index, f"{value:.2f}", ha="center", va="center", color=colour, fontsize=7)
+    ax.set_xticks(range(len(names)), [plain(name) for name in names], rotation=45, ha="right")
+    ax.set_yticks(range(len(names)), [plain(name) for name in names])
     return ax
+
+
+@styled
+def plot_cost(comparison: Comparison, ax: Axes | None = None) -> Axes:
+    """Draw drop@k against the example-evaluations a method spent, each method with the marker of its line."""
+    ax = new_axes(COLUMN, 2.2) if ax is None else ax
+    for number, (name, one) in enumerate(comparison.methods.items()):
+        look = {**line_look(number), "linestyle": "none", "markersize": 7.0, "label": plain(name)}
+        ax.plot(one.ranking.spent, one.drops[comparison.k - 1], **look)
+    ax.axhline(comparison.random_drop[comparison.k - 1], color=RANDOM, linestyle="--")
+    ax.set_xscale("log")
+    ax.set_xlabel("example-evaluations to find")
+    ax.set_ylabel(f"drop@{comparison.k} on unseen examples")
+    return ax
+
+
+@styled
+def plot_comparison(comparison: Comparison, figure: Figure | None = None) -> Figure:
+    """Draw the methods side by side, as wide as a page: drop curves, what they cost, and where they agree."""
+    if figure is None:
+        from matplotlib import pyplot as plt
+
+        height = 2.6 + 0.16 * (len(comparison.methods) // 3 + 1)
+        figure = plt.figure(figsize=(PAGE, height), layout="constrained")
+    drops, cost, agreement = figure.subplots(1, 3, width_ratios=(1.2, 1, 1.2))
+    plot_drops(comparison, drops, key=False)
+    drops.set_title("drop on unseen examples")
+    drops.set_xlabel("heads ablated (k)")
+    plot_cost(comparison, cost)
+    cost.set_title("what it costs")
+    plot_agreement(comparison, agreement)
+    agreement.set_title("heads in common")
+    handles, labels = drops.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, title="method (example-evaluations)")
+    return figure
 
 
 def save_comparison(comparison: Comparison, folder: str | Path) -> list[Path]:
     """Write both pictures to a folder, ``drops.png`` and ``agreement.png``; no window, no figure left open."""
-    from matplotlib.figure import Figure
-
-    side = 2.2 + 0.7 * len(comparison.methods)
-    written = []
-    for name, size, draw in (("drops", (8.5, 4.2), plot_drops), ("agreement", (side + 0.6, side), plot_agreement)):
-        figure = Figure(figsize=size, layout="constrained")
-        draw(comparison, figure.subplots())
-        written.append(Path(folder) / f"{name}.png")
-        figure.savefig(written[-1], dpi=150)
-    return written
+    with offscreen():
+        pictures = {"drops.png": plot_drops(comparison), "agreement.png": plot_agreement(comparison)}
+        return [path for name, ax in pictures.items() for path in save_picture(ax, Path(folder) / name)]

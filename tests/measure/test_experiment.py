@@ -280,6 +280,7 @@ def test_provenance_names_model_task_and_versions(load):
     origin = Experiment(load("llama"), choice_task()).provenance()
     assert origin["task"]["identity"] == choice_task().identity
     assert origin["model"]["grid"] == [N_LAYERS, N_HEADS]
+    assert origin["model"]["key_value_heads"] == 2
     assert {"cs_heads", "prepend_bos"} <= set(origin)
 
 

@@ -7,6 +7,7 @@ from matplotlib.patches import Rectangle
 from cs_heads.heads import Head
 from cs_heads.ranking import HeadRanking
 from cs_heads.views.head_map import plot_heads, save_head_map
+from tests.views.looking import clipped, overlapping, smallest
 
 IMPORTANCE = np.array([[0.0, 0.4, -0.6, 0.1], [0.3, 0.0, 0.05, 0.0], [0.0, 0.2, 0.0, -0.1]])
 RANKING = HeadRanking("css", IMPORTANCE, spent=800, provenance={"task": {"name": "capitals"}})
@@ -69,6 +70,91 @@ def test_a_ranking_of_zeros_is_drawn_white(ax):
 def test_the_title_names_task_and_method(ax):
     assert plot_heads(RANKING, ax=ax).get_title() == "capitals (css)"
     assert plot_heads(HeadRanking("csb", IMPORTANCE, spent=0), ax=ax).get_title() == "csb"
+
+
+def test_the_verdict_joins_the_title(ax):
+    assert plot_heads(RANKING, ax=ax, verdict="localized").get_title() == "capitals (css): localized"
+
+
+def large(n_layers, n_heads, key_value_heads=None) -> HeadRanking:
+    """Five heads of falling importance among noise, one that interferes, and a universal one."""
+    rng = np.random.default_rng(0)
+    importance = rng.normal(0, 0.02, (n_layers, n_heads))
+    chosen = rng.choice(importance.size, 6, replace=False)
+    importance.ravel()[chosen] = [0.5, 0.4, 0.3, 0.25, 0.2, -0.4]
+    heads = [Head(*divmod(int(index), n_heads)) for index in chosen]
+    return HeadRanking(
+        "annealed",
+        importance,
+        spent=800,
+        interval=np.stack([importance - 0.1, importance + 0.1], axis=-1),
+        z=importance / 0.05,
+        claims=tuple(heads[:3]),
+        universal=(Head(0, 0),) if Head(0, 0) not in heads else (Head(0, 1),),
+        provenance={"task": {"name": "capitals"}, "model": {"key_value_heads": key_value_heads}},
+    )
+
+
+def test_claimed_heads_have_a_whole_frame_and_others_a_dashed_one(ax):
+    ranking = large(3, 4)
+    plot_heads(ranking, 5, ax)
+    lines = [patch.get_linestyle() for patch in ax.patches]
+    assert lines == ["--" if head not in ranking.claims else "-" for head in framed(ax)]
+    assert set(lines) == {"-", "--"}
+
+
+def test_the_key_names_the_top_heads_with_their_intervals(ax):
+    ranking = large(3, 4)
+    plot_heads(ranking, 3, ax)
+    first, *_, last = [text.get_text() for text in ax.get_legend().get_texts()]
+    low, high = ranking.interval[ranking.top(1)[0].layer, ranking.top(1)[0].head]
+    assert first == f"1  {ranking.top(1)[0]} ✓  +0.50 ({low:+.2f} to {high:+.2f})"
+    assert last.startswith(f"3  {ranking.top(3)[2]} ")
+
+
+def test_heads_that_interfere_carry_a_minus(ax):
+    plot_heads(RANKING, ax=ax)
+    [minus] = [points for points in ax.collections if len(points.get_offsets())]
+    assert minus.get_offsets().tolist() == [[2, 0]]  # -0.6; the -0.1 of another is less than a fifth of it
+
+
+def test_heads_that_share_keys_and_values_stand_between_lines(ax):
+    plot_heads(large(3, 4, key_value_heads=2), ax=ax)
+    assert [line.get_xdata()[0] for line in ax.get_lines() if line.get_linestyle() == "-"] == [1.5]
+    [above] = ax.child_axes
+    assert [label.get_text() for label in above.get_xticklabels()] == ["0", "1"]
+    assert above.get_xticks().tolist() == [0.5, 2.5]
+
+
+@pytest.mark.parametrize("key_value_heads", [None, 4, 1])
+def test_without_groups_no_lines_are_drawn(ax, key_value_heads):
+    plot_heads(large(3, 4), ax=ax, key_value_heads=key_value_heads)
+    assert not ax.get_lines()
+    assert not ax.child_axes
+
+
+@pytest.mark.parametrize("key_value_heads", [3, 0, 8])
+def test_groups_that_do_not_divide_the_heads_are_refused(ax, key_value_heads):
+    with pytest.raises(ValueError, match=f"key_value_heads must divide the 4 heads of a layer, got {key_value_heads}"):
+        plot_heads(RANKING, ax=ax, key_value_heads=key_value_heads)
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 2), (8, 16, 8), (12, 12, None), (26, 8, 4), (32, 32, 8), (80, 64, 8)])
+def test_a_map_is_legible_at_the_width_of_a_column(shape):
+    figure = plot_heads(large(*shape), verdict="localized").figure
+    assert figure.get_size_inches()[0] == pytest.approx(3.3)
+    assert clipped(figure) == []
+    assert overlapping(figure) == []
+    assert smallest(figure) >= 7
+    plt.close(figure)
+
+
+def test_two_maps_share_a_figure_each_with_its_own_key():
+    figure = Figure(figsize=(6.9, 4), layout="constrained")
+    for ax in figure.subplots(1, 2):
+        plot_heads(large(8, 16, 8), ax=ax)
+    assert len([ax for ax in figure.axes if ax.get_legend()]) == 2
+    assert clipped(figure) == []
 
 
 def test_the_axes_given_are_drawn_on_and_returned(ax):

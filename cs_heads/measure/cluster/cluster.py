@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from cs_heads.lens import EncodedExample, check_model, load_model
+from cs_heads.lens import EncodedExample, check_model, fingerprint, load_model
 from cs_heads.lens.model import backend_of
 from cs_heads.lens.outline import Outline
 from cs_heads.lens.ship import packed, sample_logits
@@ -124,19 +124,20 @@ class Cluster:
         """Refuse workers of other versions, and copies that are not copies."""
         mine, first = versions(), self._pool.reports[0]
         expected = first.logits if original is None else sample_logits(original)
-        than = "worker 1's" if original is None else "those of the model given"
+        than = "worker 1" if original is None else "the model given"
+        weights = fingerprint(first.outline if original is None else original)
         tolerance = _TOLERANCE.get(first.outline.description["dtype"], _HALF_TOLERANCE) * np.abs(expected).max()
         for number, report in enumerate(self._pool.reports, start=1):
             other = {name: theirs for name, theirs in report.versions.items() if theirs != mine[name]}
             if other:
                 said = ", ".join(f"{name} {theirs} (here {mine[name]})" for name, theirs in other.items())
                 raise ValueError(f"worker {number} must run the same versions as this process, it has {said}")
+            if report.outline.fingerprint != weights:
+                raise ValueError(f"worker {number} must hold the same weights as {than}, these are others")
             alike = report.logits.shape == expected.shape
             difference = float(np.abs(report.logits - expected).max()) if alike else np.inf
             if not difference <= tolerance:
-                raise ValueError(
-                    f"worker {number} must hold the same model: its logits differ from {than} by {difference:.1e}"
-                )
+                raise ValueError(f"worker {number} must answer as {than} does, its logits differ by {difference:.1e}")
 
 
 @contextmanager

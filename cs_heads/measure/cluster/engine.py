@@ -63,9 +63,15 @@ class ClusterEngine:
         masks: Bool[np.ndarray, "pair layer head"],
         examples: Int[np.ndarray, " pair"],
         progress: bool | None,
+        known: Bool[np.ndarray, " pair"] | None = None,
     ) -> Iterator[list[PairResult]]:
-        """Yield results chunk by chunk: (pair, log-probability and greedy match of each continuation)."""
+        """Yield results chunk by chunk: (pair, log-probability and greedy match of each continuation).
+
+        Pairs that are ``known`` are cut into chunks like the others, and not yielded: the others' numbers are what
+        they would be if none were known.
+        """
         job = self._opened()
+        known = np.zeros(len(examples), dtype=bool) if known is None else known
         across = self.ablation is None or self.ablation.same_for_all_examples
 
         @cache
@@ -75,8 +81,9 @@ class ClusterEngine:
         prompts = [example.prompt for example in self.examples]
         least, most = (share * self.batch_tokens for share in _SCORING)
         chunks = cut(masks, examples, tokens, prompts, least=least, most=most)
-        calls = [Call("score", (job, masks[chunk], examples[chunk]), (job,)) for chunk in chunks]
-        with _bar(len(examples), "eval", progress) as bar:
+        chunks = [chunk for chunk in chunks if not known[chunk].all()]
+        calls = [Call("score", (job, masks[chunk], examples[chunk], known[chunk]), (job,)) for chunk in chunks]
+        with _bar(len(examples), "eval", progress, int(known.sum())) as bar:
             for number, results in self._pool.run(calls):
                 bar.update(len(results))
                 yield [(int(chunks[number][pair]), logprobs, greedy) for pair, logprobs, greedy in results]
@@ -125,6 +132,6 @@ class ClusterEngine:
         return key
 
 
-def _bar(total: int, unit: str, progress: bool | None) -> Any:
+def _bar(total: int, unit: str, progress: bool | None, done: int = 0) -> Any:
     # disable=None: no bar where standard error is a file.
-    return tqdm(total=total, unit=unit, disable=None if progress is None else not progress)
+    return tqdm(total=total, initial=done, unit=unit, disable=None if progress is None else not progress)

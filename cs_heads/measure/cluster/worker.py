@@ -119,10 +119,14 @@ class Worker:
         return ablation.at_home()
 
     def score(
-        self, job: str, masks: Bool[np.ndarray, "pair layer head"], examples: Int[np.ndarray, " pair"]
+        self,
+        job: str,
+        masks: Bool[np.ndarray, "pair layer head"],
+        examples: Int[np.ndarray, " pair"],
+        known: Bool[np.ndarray, " pair"] | None = None,
     ) -> list[PairResult]:
         """The results of a chunk."""
-        return [result for batch in self._engine(job).run(masks, examples, False) for result in batch]
+        return [result for batch in self._engine(job).run(masks, examples, False, known) for result in batch]
 
     def generate(
         self,

@@ -33,8 +33,9 @@ class EngineLike(Protocol):
         masks: Bool[np.ndarray, "pair layer head"],
         examples: Int[np.ndarray, " pair"],
         progress: bool | None,
+        known: Bool[np.ndarray, " pair"] | None = None,
     ) -> Iterator[list[PairResult]]:
-        """Yield results as they come: (pair, log-probability and greedy match of each continuation)."""
+        """Yield results as they come, but for ``known`` pairs: (pair, logprob and greedy match of each continuation)."""
 
     def generate(
         self,

@@ -1,0 +1,232 @@
+"""What heads look at: their attention on prompts, with and without the heads found, and four common habits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+
+from cs_heads.heads import Head, HeadGrid, HeadLike
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FORMAT = "cs-heads attention"
+HABITS = ("previous token", "first token", "same token", "induction")
+
+
+@dataclass(frozen=True, eq=False)
+class PromptAttention:
+    """One prompt: its tokens, and each head's attention intact and with the heads ``off`` (None where none were)."""
+
+    prompt: str
+    tokens: tuple[str, ...]
+    ids: tuple[int, ...]
+    intact: Float[np.ndarray, "head query key"]
+    ablated: Float[np.ndarray, "head query key"] | None = None
+
+    def looks_at(self, head: int, most: int = 3, *, ablated: bool = False) -> list[tuple[str, float]]:
+        """The tokens that the last token attends to most, with the share of its attention; ``head`` is a row."""
+        patterns = self.ablated if ablated else self.intact
+        if patterns is None:
+            raise ValueError("ablated must be False: no heads were off")
+        row = patterns[head, -1]
+        return [(self.tokens[key], float(row[key])) for key in np.argsort(-row, kind="stable")[:most]]
+
+
+@dataclass(frozen=True, eq=False)
+class HeadAttention:
+    """Attention of ``heads`` on prompts, intact and with ``off`` ablated."""
+
+    heads: tuple[Head, ...]
+    off: tuple[Head, ...]
+    prompts: tuple[PromptAttention, ...]
+    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def change(self) -> Float[np.ndarray, "prompt head"]:
+        """How much of each head's attention moves when the heads are off: 0 none, 1 all (total variation).
+
+        Mean over the queries of a prompt but the first, which can only attend to itself. Zero where none were off.
+        """
+        moved = np.zeros((len(self.prompts), len(self.heads)))
+        for number, one in enumerate(self.prompts):
+            if one.ablated is not None and len(one.tokens) > 1:
+                moved[number] = np.abs(one.ablated - one.intact)[:, 1:].sum(axis=-1).mean(axis=-1) / 2
+        return moved
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a (prompt, head): what the last token looks at most, habits in [0, 1], and how much changes."""
+        import pandas as pd
+
+        rows = []
+        for one, changes in zip(self.prompts, self.change, strict=True):
+            scores = habit_scores(one.intact, one.ids)
+            for row, (head, change) in enumerate(zip(self.heads, changes, strict=True)):
+                token, share = one.looks_at(row, 1)[0]
+                habits = {name: float(scores[name][row]) for name in HABITS}
+                seen = {"prompt": one.prompt, "head": str(head), "last token looks at": token, "share": share}
+                rows.append({**seen, **habits, "change": float(change)})
+        return pd.DataFrame(rows)
+
+    def save(self, path: str | Path) -> None:
+        """Write as JSON; attention is kept to four decimals."""
+
+        def rounded(patterns: Float[np.ndarray, "head query key"] | None) -> Any:
+            return None if patterns is None else np.round(patterns.astype(float), 4).tolist()
+
+        record = {
+            "format": FORMAT,
+            "version": 1,
+            "heads": [str(head) for head in self.heads],
+            "off": [str(head) for head in self.off],
+            "prompts": [
+                {
+                    "prompt": one.prompt,
+                    "tokens": list(one.tokens),
+                    "ids": list(one.ids),
+                    "intact": rounded(one.intact),
+                    "ablated": rounded(one.ablated),
+                }
+                for one in self.prompts
+            ],
+            "provenance": self.provenance,
+        }
+        Path(path).write_text(json.dumps(record) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> HeadAttention:
+        """Read what ``save`` wrote; a file of another kind raises ``ValueError``."""
+        try:
+            record = json.loads(Path(path).read_text(encoding="utf-8"))
+            if record["format"] != FORMAT or record["version"] != 1:
+                raise ValueError(f"format {record['format']!r}, version {record['version']!r}")
+            return cls(
+                heads=tuple(map(Head.parse, record["heads"])),
+                off=tuple(map(Head.parse, record["off"])),
+                prompts=tuple(
+                    PromptAttention(
+                        prompt=one["prompt"],
+                        tokens=tuple(one["tokens"]),
+                        ids=tuple(one["ids"]),
+                        intact=np.array(one["intact"], dtype=float),
+                        ablated=None if one["ablated"] is None else np.array(one["ablated"], dtype=float),
+                    )
+                    for one in record["prompts"]
+                ),
+                provenance=record.get("provenance") or {},
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"path {str(path)!r} holds no saved attention: {error}") from error
+
+
+def attention(
+    model: Any,
+    prompts: Sequence[str],
+    heads: Iterable[HeadLike],
+    *,
+    off: Iterable[HeadLike] | None = None,
+    prepend_bos: bool | None = None,
+) -> HeadAttention:
+    """Attention of ``heads`` on each prompt, intact and with ``off`` ablated (None: with ``heads`` ablated).
+
+    A head's own ablation leaves its attention as it is; what changes is that of heads in later layers. Two forwards
+    a prompt. ``prepend_bos`` is as in ``Experiment``. No prompt, no head, a head twice or one outside the grid
+    raise ``ValueError`` before the model runs.
+    """
+    from cs_heads.lens.attention import attention_patterns, token_texts
+    from cs_heads.lens.model import check_model, describe
+    from cs_heads.lens.tokens import encode_prompt
+
+    check_model(model)
+    if isinstance(prompts, str) or not prompts:
+        raise ValueError(f"prompts must be a list of one text or more, got {prompts!r}")
+    grid = HeadGrid.from_model(model)
+    chosen = tuple(grid.resolve(head) for head in heads)
+    if not chosen or len(set(chosen)) < len(chosen):
+        raise ValueError(f"heads must be one head or more, each once; got {', '.join(map(str, chosen)) or 'none'}")
+    ablated = chosen if off is None else tuple(grid.resolve(head) for head in off)
+    shown = []
+    for prompt in prompts:
+        ids = encode_prompt(model.tokenizer, prompt, prepend_bos)
+        shown.append(
+            PromptAttention(
+                prompt=prompt,
+                tokens=tuple(token_texts(model.tokenizer, ids)),
+                ids=tuple(ids),
+                intact=attention_patterns(model, ids, chosen),
+                ablated=attention_patterns(model, ids, chosen, grid.mask(ablated)) if ablated else None,
+            )
+        )
+    return HeadAttention(chosen, ablated, tuple(shown), {"model": describe(model)})
+
+
+def habit_scores(
+    patterns: Float[np.ndarray, "head query key"], ids: Sequence[int]
+) -> dict[str, Float[np.ndarray, " head"]]:
+    """Mean share of attention that goes to the token before, the first token, the same token earlier, or after it.
+
+    *Induction* is attention to what followed an earlier copy of the query's token (Olsson et al., arXiv 2209.11895).
+    The mean is over the queries that could: all but the first, for the last two those with an earlier copy (not
+    just before, for induction); NaN where there is none.
+
+    >>> looks_back = np.eye(4, k=-1)[None] + np.eye(4)[None] * [[1], [0], [0], [0]]
+    >>> {name: float(score[0]) for name, score in habit_scores(looks_back, [7, 8, 7, 9]).items()}
+    {'previous token': 1.0, 'first token': 0.3333333333333333, 'same token': 0.0, 'induction': 1.0}
+    """
+    n = len(ids)
+    query, key = np.arange(n)[:, None], np.arange(n)[None]
+    token = np.asarray(ids)
+    same = (token[:, None] == token[None]) & (key < query)
+    after = np.zeros_like(same)
+    after[:, 1:] = same[:, :-1]
+    wanted = {
+        "previous token": (key == query - 1),
+        "first token": (key == 0) & (query > 0),
+        "same token": same,
+        "induction": after & (key < query),
+    }
+    scores = {}
+    for name, where in wanted.items():
+        able = where.any(axis=1)
+        shares = (patterns * where).sum(axis=-1)[:, able]
+        scores[name] = shares.mean(axis=1) if able.any() else np.full(len(patterns), np.nan)
+    return scores
+
+
+def habits(
+    model: Any, heads: Iterable[HeadLike] | None = None, *, n: int = 8, length: int = 20, seed: int = 0
+) -> pd.DataFrame:
+    """The four habits of each head (None: of all) on random tokens that come twice: one row a head.
+
+    ``n`` sequences of ``length`` random tokens and the same again, after the token that begins a text, where the
+    tokenizer has one (Olsson et al., arXiv 2209.11895). Random tokens have nothing else to look at.
+    """
+    import pandas as pd
+
+    from cs_heads.lens.attention import attention_patterns
+    from cs_heads.lens.model import check_model
+    from cs_heads.lens.tokens import encode_prompt
+
+    check_model(model)
+    for name, value in (("n", n), ("length", length)):
+        if value < 1:
+            raise ValueError(f"{name} must be 1 or more, got {value}")
+    grid = HeadGrid.from_model(model)
+    chosen = [grid.resolve(head) for head in (grid if heads is None else heads)]
+    special = set(model.tokenizer.all_special_ids)
+    usable = np.array([token for token in range(min(model.cfg.d_vocab, len(model.tokenizer))) if token not in special])
+    begin = encode_prompt(model.tokenizer, "") if model.tokenizer.bos_token_id is not None else ()
+    rng = np.random.default_rng(seed)
+    scores = []
+    for _ in range(n):
+        drawn = rng.choice(usable, length, replace=length > len(usable)).tolist()
+        ids = [*begin, *drawn, *drawn]
+        scores.append(habit_scores(attention_patterns(model, ids, chosen), ids))
+    means = {name: np.mean([one[name] for one in scores], axis=0) for name in HABITS}
+    return pd.DataFrame({"head": [str(head) for head in chosen], **means})

@@ -1,0 +1,69 @@
+"""What heads attend to: attention patterns of some heads on a prompt, under a mask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from cs_heads.heads import Head, HeadGrid
+from cs_heads.lens.gates import gated, hooked
+from cs_heads.lens.model import device_of, evaluating
+
+
+def attention_patterns(
+    model: Any, tokens: Sequence[int], heads: Sequence[Head], mask: Bool[np.ndarray, "layer head"] | None = None
+) -> Float[np.ndarray, "chosen query key"]:
+    """Attention of each head after the softmax: each query's row is over the keys and sums to 1.
+
+    One forward of one prompt, with the heads of ``mask`` off (True = ablated; a head that is off still attends, its z
+    is what is zeroed). Read from ``blocks.{l}.attn.hook_pattern``, where attention is computed pattern by pattern; all
+    hooks are gone afterwards. A model without this hook, or one that does not run it, and an empty prompt raise
+    ``ValueError``.
+    """
+    grid = HeadGrid.from_model(model)
+    if not tokens:
+        raise ValueError("tokens must be one token or more, got none")
+    wanted = [grid.resolve(head) for head in heads]
+    names = {layer: f"blocks.{layer}.attn.hook_pattern" for layer in sorted({head.layer for head in wanted})}
+    missing = [name for name in names.values() if name not in model.hook_dict]
+    if missing:
+        raise ValueError(f"model has no hook point {', '.join(missing)}: its attention patterns cannot be read")
+    seen: dict[int, Float[np.ndarray, "head query key"]] = {}
+
+    def hook_of(layer: int) -> Callable[..., Tensor]:
+        def keep(pattern: Float[Tensor, "batch head query key"], hook: Any) -> Float[Tensor, "batch head query key"]:
+            seen[layer] = pattern[0].float().cpu().numpy()
+            return pattern
+
+        return keep
+
+    device = device_of(model)
+    gates = None if mask is None else 1 - torch.from_numpy(mask).to(device, torch.float32)[None]
+    with evaluating(model), hooked(model, {name: hook_of(layer) for layer, name in names.items()}), gated(model, gates):
+        model(torch.tensor([list(tokens)], device=device))
+    silent = [names[layer] for layer in names if layer not in seen]
+    if silent:
+        raise ValueError(f"model does not run {', '.join(silent)}: its attention patterns cannot be read")
+    return np.stack([seen[head.layer][head.head] for head in wanted])
+
+
+def token_texts(tokenizer: Any, tokens: Sequence[int]) -> list[str]:
+    """Each token as a reader sees it, with the space before a word where the tokenizer keeps one.
+
+    >>> from tokenizers import Tokenizer, models
+    >>> from transformers import PreTrainedTokenizerFast
+    >>> vocabulary = Tokenizer(models.WordLevel({"the": 0, "cat": 1}, unk_token="the"))
+    >>> token_texts(PreTrainedTokenizerFast(tokenizer_object=vocabulary), [0, 1, 0])
+    ['the', 'cat', 'the']
+    """
+    texts = []
+    for token in tokens:
+        text, piece = tokenizer.decode([int(token)]), str(tokenizer.convert_ids_to_tokens(int(token)))
+        # SentencePiece tokenizers swallow the space of a text's first token.
+        texts.append(f" {text}" if piece.startswith("▁") and not text.startswith(" ") else text)
+    return texts

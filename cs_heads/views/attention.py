@@ -1,0 +1,163 @@
+"""Attention patterns of heads: interactive by CircuitsVis, without a network, and as pictures for print."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from base64 import b64encode
+from dataclasses import dataclass
+from functools import cache
+from html import escape
+from importlib.resources import files
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+
+from cs_heads.analysis.attention import HeadAttention, PromptAttention
+from cs_heads.views.style import COLUMN, PAGE, new_axes, styled, written
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_NUMBERS = count()
+RUNS = ("intact", "heads off")
+
+
+@dataclass(frozen=True)
+class AttentionView:
+    """Attention patterns that show themselves in a notebook and are saved as a page; neither needs the network."""
+
+    html: str
+
+    def _repr_html_(self) -> str:
+        return load_script() + self.html
+
+    def save(self, path: str | Path) -> None:
+        """Write one HTML file that opens anywhere."""
+        head = '<!doctype html><html lang="en"><meta charset="utf-8"><title>attention patterns</title>'
+        body = '<body style="font-family: sans-serif; background: white">'
+        Path(path).write_text(f"{head}{body}{self._repr_html_()}</body></html>\n", encoding="utf-8")
+
+
+def show_attention(attention: HeadAttention, prompt: int = 0) -> AttentionView:
+    """The patterns of all heads on one prompt, intact and beside them with the heads off, by CircuitsVis.
+
+    Point at a head to enlarge it, at a token to see what it looks at. CircuitsVis's own objects load their script from
+    the web or bring 1.3 MB each; this one brings it compressed (0.5 MB) and runs it once a page. A number of a prompt
+    that is not there raises ``ValueError``.
+    """
+    one = _prompt(attention, prompt)
+    views = []
+    for number, patterns in enumerate((one.intact, one.ablated)):
+        if patterns is None:
+            continue
+        title = f"with {', '.join(map(str, attention.off))} off" if number else "intact"
+        name = f"cs-heads-attention-{next(_NUMBERS)}-{abs(hash(one.ids)) % 10**6}"
+        props = {
+            "attention": np.round(patterns.astype(float), 4).tolist(),
+            "tokens": [_visible(token) for token in one.tokens],
+            "attentionHeadNames": [str(head) for head in attention.heads],
+        }
+        # No "<" stands in the script, whatever the prompt is: it could end it.
+        given = json.dumps(props).replace("<", "\\u003c")
+        views.append(
+            f'<section style="flex: 1 1 20rem; min-width: 18rem"><h4>{escape(title)}</h4><div id="{name}"></div>'
+            "</section><script>(window.csHeadsCircuitsVis || Promise.reject(Error('the bundle is missing')))"
+            f'.then(() => CircuitsVis.render("{name}", CircuitsVis.AttentionHeads, {given}))</script>'
+        )
+    return AttentionView(
+        f'<div class="cs-attention" style="display: flex; flex-wrap: wrap; gap: 1rem; background: white; color: black;'
+        f' padding: 0.5rem">{"".join(views)}</div>'
+    )
+
+
+@cache
+def load_script() -> str:
+    """The script of CircuitsVis as it is put into a page, compressed: views on the page wait for it."""
+    source = (files("circuitsvis") / "dist" / "cdn" / "iife.js").read_text(encoding="utf-8")
+    packed = b64encode(gzip.compress(source.rsplit("//# sourceMappingURL", 1)[0].encode(), mtime=0)).decode()
+    return (
+        "<script>window.csHeadsCircuitsVis ||= (async () => {"
+        f"const packed = Uint8Array.from(atob('{packed}'), letter => letter.charCodeAt(0));"
+        "const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream('gzip'));"
+        "const script = document.createElement('script');"
+        "script.textContent = await new Response(stream).text();"
+        "document.head.append(script);"
+        "})()</script>"
+    )
+
+
+@styled
+def plot_attention(attention: HeadAttention, prompt: int = 0) -> Any:
+    """Draw every head's pattern on one prompt: queries down, keys across; above intact, below with the heads off.
+
+    Black is all of a query's attention, white none. Returns the array of axes ``[run, head]``.
+    """
+    from matplotlib import pyplot as plt
+
+    one = _prompt(attention, prompt)
+    runs = [patterns for patterns in (one.intact, one.ablated) if patterns is not None]
+    labels = [written(_visible(token)) for token in one.tokens]
+    width = PAGE if len(attention.heads) > 2 else COLUMN
+    side = max((width - 0.8) / len(attention.heads), 0.11 * len(labels))
+    size = (0.8 + side * len(attention.heads), 0.9 + (side + 0.2) * len(runs))
+    figure, axes = plt.subplots(len(runs), len(attention.heads), figsize=size, layout="constrained", squeeze=False)
+    for row, patterns in enumerate(runs):
+        for column, (head, pattern) in enumerate(zip(attention.heads, patterns, strict=True)):
+            ax = axes[row, column]
+            ax.imshow(pattern, cmap="Greys", vmin=0, vmax=1)
+            ax.set_xticks(range(len(labels)), labels if row == len(runs) - 1 else [], rotation=90)
+            ax.set_yticks(range(len(labels)), labels if column == 0 else [])
+            ax.set_title(str(head) if row == 0 else f"{head}, heads off")
+    figure.supxlabel("key", fontsize=8)
+    figure.supylabel("query", fontsize=8)
+    return axes
+
+
+@styled
+def plot_last_token(attention: HeadAttention, prompt: int = 0, ax: Axes | None = None) -> Axes:
+    """Draw where the last token of one prompt looks: tokens down, heads across, each intact and with the heads off.
+
+    The last token is where the answer is read. Its attention to a token is the darkness of the square; a tenth or
+    more is written in it, as a percentage.
+    """
+    one = _prompt(attention, prompt)
+    shares, columns = _last_rows(attention, one)
+    if ax is None:
+        ax = new_axes(max(COLUMN, 1.3 + 0.36 * len(columns)), 1.1 + 0.15 * len(one.tokens))
+    ax.imshow(shares, cmap="Greys", vmin=0, vmax=1, aspect="auto")
+    for (row, column), share in np.ndenumerate(shares):
+        if share >= 0.1:
+            ink = "white" if share > 0.5 else "black"
+            ax.text(column, row, f"{100 * share:.0f}", ha="center", va="center", color=ink, fontsize=7)
+    each = len(columns) // len(attention.heads)
+    for border in range(1, len(attention.heads)):
+        ax.axvline(border * each - 0.5, color="0.6", linewidth=0.6)
+    ax.set_yticks(range(len(one.tokens)), [written(_visible(token)) for token in one.tokens])
+    ax.set_xticks(range(len(columns)), columns, rotation=90 if each > 1 else 0)
+    names = ax.secondary_xaxis("top")
+    names.set_xticks([(number + 0.5) * each - 0.5 for number in range(len(attention.heads))])
+    names.set_xticklabels([str(head) for head in attention.heads])
+    names.tick_params(length=0)
+    ax.set_ylabel("token looked at")
+    return ax
+
+
+def _last_rows(attention: HeadAttention, one: PromptAttention) -> tuple[Float[np.ndarray, "key column"], list[str]]:
+    runs = [patterns[:, -1] for patterns in (one.intact, one.ablated) if patterns is not None]
+    shares = np.stack(runs, axis=1).reshape(-1, len(one.tokens)).T
+    return shares, (["intact", "off"] if len(runs) > 1 else ["intact"]) * len(attention.heads)
+
+
+def _prompt(attention: HeadAttention, prompt: int) -> PromptAttention:
+    if not 0 <= prompt < len(attention.prompts):
+        raise ValueError(f"prompt must be in 0..{len(attention.prompts) - 1}, got {prompt}")
+    return attention.prompts[prompt]
+
+
+def _visible(token: str) -> str:
+    """Spaces and ends of lines as signs: a token is more than its letters."""
+    return token.replace("\n", "↵").replace("\t", "⇥").replace(" ", "·") or "∅"

@@ -1,0 +1,209 @@
+"""The page: what stands where, the answer first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cs_heads.ranking import HeadRanking
+from cs_heads.views.attention import load_script, plot_last_token, show_attention
+from cs_heads.views.comparison import plot_agreement, plot_drops
+from cs_heads.views.drops import plot_task_drops
+from cs_heads.views.head_map import plot_heads
+from cs_heads.views.report.pictures import Picture, drops_frame, picture_of, plot_importance
+from cs_heads.views.report.study import Study
+from cs_heads.views.style import head_look, offscreen
+
+_MEANING = {
+    "localized": "On unseen examples these heads do more harm than random heads of the same layers: the task rests on "
+    "them.",
+    "not localized": "On unseen examples these heads do not do clearly more harm than random heads of the same layers: "
+    "the ranking is no evidence that the task rests on them.",
+    "baseline too low": "The intact model does not do the task well enough for any ablation to show a drop.",
+}
+
+
+def write_report(study: Study | str | Path, path: str | Path) -> Path:
+    """Write the report of a study, or of the folder that ``find`` or ``compare`` wrote, and returns its path.
+
+    One HTML file with everything in it: the heads and the verdict first, then what broke, maps, curves, attention
+    patterns, cost, provenance, and how to do it again. It asks the network for nothing, can be printed, follows the
+    reader's dark or light setting, and shows the user's own texts as texts. A folder without results raises
+    ``ValueError``.
+    """
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    study = study if isinstance(study, Study) else Study.load(study)
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    with offscreen():
+        page = environment.get_template("report.html.j2").render(**_contents(study))
+    path = Path(path)
+    path.write_text(page + "\n", encoding="utf-8")
+    return path
+
+
+def _contents(study: Study) -> dict[str, Any]:
+    ranking = study.ranking
+    return {
+        "title": f"{study.task} on {study.model}",
+        "heads": [] if ranking is None else _heads(ranking, study.k),
+        "method": None if ranking is None else ranking.method,
+        "unit": None if ranking is None else ranking.unit,
+        "universal": [] if ranking is None else [str(head) for head in ranking.universal],
+        "proof": study.proof,
+        "verdict": None if study.proof is None else study.proof["verdict"],
+        "meaning": None if study.proof is None else _MEANING[study.proof["verdict"]],
+        "broke": [] if study.proof is None else drops_frame(study.proof, study.task).to_dict("records"),
+        "notes": [*study.notes, *(() if ranking is None else ranking.notes)],
+        "maps": _maps(study),
+        "comparison": _comparison(study),
+        "attention": _attention(study),
+        "sections": [_section(section) for section in study.sections],
+        "cost": _cost(study),
+        "provenance": _flat(study.provenance),
+        "command": study.command,
+    }
+
+
+def _heads(ranking: HeadRanking, k: int) -> list[dict[str, Any]]:
+    shown: list[Any] = ranking.to_frame().head(k).to_dict("records")
+    return [
+        {**row, "colour": head_look(head).colour, "claimed": head in ranking.claims}
+        for row, head in zip(shown, ranking.order, strict=False)
+    ]
+
+
+def _maps(study: Study) -> list[Picture]:
+    ranking = study.ranking
+    if ranking is None:
+        return []
+    names = ", ".join(map(str, ranking.top(min(study.k, ranking.grid.size))))
+    verdict = None if study.proof is None else study.proof["verdict"]
+    layers, heads = ranking.grid.shape
+    pictures = [
+        picture_of(
+            plot_heads(ranking, study.k, verdict=verdict),
+            f"Importance of each of the {layers} × {heads} heads; the first are {names}.",
+            "Importance of every head. Orange facilitates the task, purple interferes (a minus where clearly so). "
+            "Framed and numbered: the first heads; ✓ claimed, dashed not; U needed by the control as well.",
+        ),
+        picture_of(
+            plot_importance(ranking, study.k),
+            f"Importance of the first heads with their intervals: {names}.",
+            "The first heads with their intervals, where the method gives them.",
+        ),
+    ]
+    if study.proof is not None:
+        drops = drops_frame(study.proof, study.task)
+        told = "; ".join(f"{row['task']}: {row['drop']:+.2f}" for row in drops.to_dict("records"))
+        pictures.append(
+            picture_of(
+                plot_task_drops(drops, random=study.proof["random_drop"]),
+                f"Points of score lost with the heads off: {told}.",
+                "What breaks with the heads off, on unseen examples, and what stays. Lines: 95 % intervals.",
+            )
+        )
+    return pictures
+
+
+def _comparison(study: Study) -> dict[str, Any] | None:
+    compared = study.comparison
+    if compared is None:
+        return None
+    rows: list[dict[str, Any]] = [
+        {
+            "method": name,
+            "heads": " ".join(map(str, one.ranking.top(compared.k))),
+            "spent": one.ranking.spent,
+            "seconds": one.seconds,
+            "drop": float(one.drops[compared.k - 1]),
+            "controls": one.controls,
+        }
+        for name, one in compared.methods.items()
+    ]
+    best = max(rows, key=lambda row: row["drop"])
+    pictures = [
+        picture_of(
+            plot_drops(compared),
+            f"Drop on unseen examples against the number of heads ablated, for {', '.join(compared.methods)}.",
+            "Points of score lost on unseen examples with the first k heads of each method off. Grey: random heads.",
+        )
+    ]
+    if len(rows) > 1:
+        pictures.append(
+            picture_of(plot_agreement(compared), "Overlap of the top heads of each two methods.", "Heads in common.")
+        )
+    maps = [
+        picture_of(plot_heads(one.ranking, compared.k), f"Importance of each head by {name}.", name)
+        for name, one in compared.methods.items()
+    ]
+    return {
+        "rows": rows,
+        "best": best,
+        "k": compared.k,
+        "baseline": compared.baseline,
+        "random": float(compared.random_drop[compared.k - 1]),
+        "controls": sorted({task for row in rows for task in row["controls"]}),
+        "refused": compared.refused,
+        "pictures": pictures,
+        "maps": maps,
+    }
+
+
+def _attention(study: Study) -> dict[str, Any] | None:
+    attention = study.attention
+    if attention is None:
+        return None
+    prompts = []
+    for number, one in enumerate(attention.prompts):
+        looked = [(str(head), one.looks_at(row)) for row, head in enumerate(attention.heads)]
+        told = "; ".join(f"{head} at {seen[0][0].strip()!r}, {100 * seen[0][1]:.0f} %" for head, seen in looked)
+        picture = picture_of(plot_last_token(attention, number), f"What the last token looks at: {told}.")
+        prompts.append({"prompt": one.prompt, "picture": picture, "view": show_attention(attention, number).html})
+    return {"prompts": prompts, "script": load_script(), "off": [str(head) for head in attention.off]}
+
+
+def _section(section: Any) -> dict[str, Any]:
+    return {
+        "title": section.title,
+        "text": section.text,
+        "picture": None if section.picture is None else picture_of(section.picture, section.title),
+        "columns": [] if section.frame is None else [str(name) for name in section.frame.columns],
+        "rows": [] if section.frame is None else section.frame.to_numpy().tolist(),
+    }
+
+
+def _cost(study: Study) -> list[tuple[str, str]]:
+    lines = []
+    if study.ranking is not None:
+        lines.append((f"to find ({study.ranking.method})", f"{study.ranking.spent:,} example-evaluations"))
+        passes = study.ranking.provenance.get("cost", {})
+        if passes.get("backwards"):
+            lines.append(("of these backward passes", f"{passes['backwards']:,}"))
+    if study.proof is not None:
+        lines.append(("to confirm", f"{study.proof['spent']:,} example-evaluations"))
+    if study.comparison is not None:
+        for name, one in study.comparison.methods.items():
+            lines.append((f"to find ({name})", f"{one.ranking.spent:,} example-evaluations, {one.seconds:.1f} s"))
+        lines.append(("to judge all methods", f"{study.comparison.spent:,} example-evaluations"))
+    if study.attention is not None:
+        runs = 2 if study.attention.off else 1
+        lines.append(("attention patterns", f"{runs * len(study.attention.prompts)} forward passes of one prompt"))
+    return lines
+
+
+def _flat(record: dict[str, Any], before: str = "") -> list[tuple[str, str]]:
+    """A nested record as lines: ``model.name``, ``model.grid``, ..."""
+    lines: list[tuple[str, str]] = []
+    for name, value in record.items():
+        if isinstance(value, dict):
+            lines += _flat(value, f"{before}{name}.")
+        elif value is not None:
+            lines.append((f"{before}{name}", str(value)))
+    return lines

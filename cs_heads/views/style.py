@@ -1,0 +1,196 @@
+"""How pictures look: sizes, colours for the colour-blind, one look for each head, and how they are saved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cache, wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from cs_heads.heads import Head
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+COLUMN = 3.3
+"""Width of one column of a paper, inches."""
+PAGE = 6.9
+"""Width of a page of two columns, inches."""
+SMALL = 7.0
+"""Points of the smallest letters: what is still read in print."""
+FORMATS = ("png", "svg", "pdf")
+
+# Okabe and Ito, "Color Universal Design" (2008), for any kind of colour vision; yellow is too light on white.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+MARKERS = "osD^vP*X<>"
+LINES = ("-", "--", "-.", ":")
+RANDOM = "0.45"
+"""The grey of random heads, in every picture."""
+IMPORTANCE_MAP = "PuOr_r"
+"""Orange facilitates, purple interferes, white does nothing: unlike red and green, seen by everyone."""
+ROLES = {"facilitation": ("#009E73", "P"), "interference": ("#D55E00", "X"), "irrelevance": ("0.55", ".")}
+"""Colour and marker of each role of causal head gating: green and red as in the paper, unlike in lightness too."""
+
+STYLE: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib: the same letters on every machine
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "xtick.labelsize": SMALL,
+    "ytick.labelsize": SMALL,
+    "legend.fontsize": SMALL,
+    "legend.title_fontsize": SMALL,
+    "legend.frameon": False,
+    "legend.handlelength": 1.6,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 4.5,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "figure.dpi": 130,
+    "savefig.dpi": 300,
+    "pdf.fonttype": 42,  # letters stay letters, embedded as TrueType: journals refuse type 3
+    "svg.fonttype": "path",  # no font is needed to show it
+    "svg.hashsalt": "cs-heads",  # the same picture is the same file
+}
+
+
+@dataclass(frozen=True)
+class HeadLook:
+    """The label, colour and marker of one head.
+
+    >>> head_look(Head(2, 6))
+    HeadLook(label='L2H6', colour='#D55E00', marker='<')
+    """
+
+    label: str
+    colour: str
+    marker: str
+
+
+def head_look(head: Head) -> HeadLook:
+    """What a head looks like: a function of its layer and number alone, so the same in every picture and report.
+
+    Seventy looks; heads near each other differ. The label tells apart those that share one.
+    """
+    colour, marker = 2 * head.layer + 3 * head.head, head.layer + head.head
+    return HeadLook(str(head), COLOURS[colour % len(COLOURS)], MARKERS[marker % len(MARKERS)])
+
+
+def line_look(number: int) -> dict[str, Any]:
+    """Colour, marker and line of the first, second, ... line of a picture, told apart without colours."""
+    return {
+        "color": COLOURS[number % len(COLOURS)],
+        "marker": MARKERS[number % len(MARKERS)],
+        "linestyle": LINES[number % len(LINES)],
+    }
+
+
+def styled(draw: Callable[P, R]) -> Callable[P, R]:
+    """Run a drawing function with the letters, lines and sizes of ``STYLE``; the caller's settings stay."""
+
+    @wraps(draw)
+    def drawing(*args: P.args, **kwargs: P.kwargs) -> R:
+        import matplotlib as mpl
+
+        with mpl.rc_context(STYLE):
+            return draw(*args, **kwargs)
+
+    return drawing
+
+
+def written(text: str) -> str:
+    r"""A user's text as matplotlib writes it: dollars are no mathematics, and what the font lacks is a box.
+
+    >>> written("costs $5 and $6")
+    'costs \\$5 and \\$6'
+    """
+    has = _characters()
+    kept = "".join(letter if ord(letter) in has else "\N{REPLACEMENT CHARACTER}" for letter in text)
+    return kept.replace("$", r"\$")
+
+
+@cache
+def _characters() -> frozenset[int]:
+    from matplotlib.font_manager import findfont, get_font
+
+    return frozenset(get_font(findfont(STYLE["font.family"])).get_charmap())
+
+
+_OFFSCREEN: ContextVar[bool] = ContextVar("offscreen", default=False)
+
+
+@contextmanager
+def offscreen() -> Iterator[None]:
+    """Inside the ``with`` block new pictures are no figures of pyplot's: no window, nothing to close."""
+    token = _OFFSCREEN.set(True)
+    try:
+        yield
+    finally:
+        _OFFSCREEN.reset(token)
+
+
+@styled
+def new_axes(width: float = COLUMN, height: float = 2.2, projection: str | None = None) -> Axes:
+    """Axes of a new pyplot figure, its labels inside; sizes in inches."""
+    if _OFFSCREEN.get():
+        return new_figure(width, height).add_subplot(projection=projection)
+    from matplotlib import pyplot as plt
+
+    kind = {"projection": projection}
+    return plt.subplots(figsize=(width, height), layout="constrained", subplot_kw=kind)[1]
+
+
+@styled
+def new_figure(width: float = COLUMN, height: float = 2.2) -> Figure:
+    """A figure that pyplot does not know: no window, nothing to close; sizes in inches."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def key_below(ax: Axes, **options: Any) -> None:
+    """The key under the axes: outside them where they have the figure to themselves, else close below."""
+    from matplotlib.transforms import ScaledTranslation
+
+    figure: Any = ax.get_figure(root=True)
+    alone = [each for each in figure.axes if each.get_label() != "<colorbar>"] == [ax]
+    if alone and figure.get_layout_engine() is not None:
+        handles, labels = ax.get_legend_handles_labels()
+        figure.legend(**{"handles": handles, "labels": labels, **options}, loc="outside lower center")
+        return
+    below = ax.transAxes + ScaledTranslation(0, -0.42, figure.dpi_scale_trans)
+    ax.legend(**options, loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=below, borderaxespad=0)
+
+
+@styled
+def save_picture(picture: Axes | Figure, path: str | Path, formats: Iterable[str] = FORMATS) -> list[Path]:
+    """Write a picture for print and returns its files: letters embedded, sizes kept, 300 dots an inch.
+
+    A ``path`` that ends in ``.png``, ``.svg`` or ``.pdf`` is written as it stands; another one once for each of
+    ``formats``. A format other than these raises ``ValueError`` before anything is written. The same picture
+    gives the same file.
+    """
+    path = Path(path)
+    formats = [formats] if isinstance(formats, str) else list(formats)
+    if path.suffix[1:] in FORMATS:
+        paths = [path]
+    else:
+        unknown = [name for name in formats if name not in FORMATS]
+        if unknown or not formats:
+            raise ValueError(f"formats must be of {', '.join(FORMATS)}, got {formats!r}")
+        paths = [path.with_name(f"{path.name}.{name}") for name in formats]
+    figure: Any = picture if hasattr(picture, "savefig") else picture.get_figure(root=True)
+    for one in paths:
+        dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+        figure.savefig(one, metadata=dates.get(one.suffix[1:]))
+    return paths

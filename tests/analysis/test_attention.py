@@ -1,0 +1,142 @@
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from cs_heads.analysis.attention import HABITS, HeadAttention, attention, habit_scores, habits
+from cs_heads.heads import Head, HeadGrid
+from tests.plain import heads_zeroed
+from tests.tiny import N_HEADS, N_LAYERS
+
+GRID = HeadGrid(N_LAYERS, N_HEADS)
+PROMPTS = ["the cat sees the dog", "a bird runs ."]
+HEADS = [Head(0, 1), Head(1, 2), Head(2, 0)]
+
+
+@pytest.fixture
+def model(load):
+    return load("llama")
+
+
+@pytest.mark.lens
+def test_attention_is_that_of_plain_hugging_face_intact_and_with_heads_off(load, folders, backend):
+    found = attention(load("llama", backend), PROMPTS, HEADS)
+    plain = AutoModelForCausalLM.from_pretrained(folders("llama"), attn_implementation="eager").eval()
+    for one in found.prompts:
+        assert one.tokens[0] == "<s>"
+        for off, patterns in (([], one.intact), (HEADS, one.ablated)):
+            with torch.no_grad(), heads_zeroed(plain, GRID.mask(off)):
+                expected = plain(torch.tensor([one.ids]), output_attentions=True).attentions
+            for head, pattern in zip(HEADS, patterns, strict=True):
+                np.testing.assert_allclose(pattern, expected[head.layer][0, head.head].numpy(), atol=1e-5)
+
+
+def test_ablation_changes_the_attention_of_later_layers_alone(model):
+    found = attention(model, PROMPTS, HEADS)
+    assert found.off == tuple(HEADS)
+    assert not found.change[:, 0].any()
+    assert (found.change[:, 1:] > 0).all()
+    assert (found.change <= 1).all()
+
+
+def test_without_heads_off_there_is_no_second_run(model):
+    found = attention(model, PROMPTS, HEADS, off=())
+    assert all(one.ablated is None for one in found.prompts)
+    assert not found.change.any()
+    with pytest.raises(ValueError, match="ablated must be False: no heads were off"):
+        found.prompts[0].looks_at(0, ablated=True)
+
+
+def test_what_the_last_token_looks_at_is_its_row(model):
+    one = attention(model, PROMPTS[:1], HEADS).prompts[0]
+    looked = one.looks_at(1, most=len(one.tokens))
+    assert sum(share for _, share in looked) == pytest.approx(1)
+    assert [share for _, share in looked] == sorted(one.intact[1, -1].tolist(), reverse=True)
+    assert looked[0][0] == one.tokens[int(one.intact[1, -1].argmax())]
+
+
+def test_saved_attention_is_read_back_to_four_decimals(model, tmp_path):
+    found = attention(model, PROMPTS, HEADS)
+    found.save(tmp_path / "attention.json")
+    again = HeadAttention.load(tmp_path / "attention.json")
+    assert (again.heads, again.off, again.provenance) == (found.heads, found.off, found.provenance)
+    for one, two in zip(found.prompts, again.prompts, strict=True):
+        assert (one.prompt, one.tokens, one.ids) == (two.prompt, two.tokens, two.ids)
+        np.testing.assert_allclose(one.intact, two.intact, atol=6e-5)
+        np.testing.assert_allclose(one.ablated, two.ablated, atol=6e-5)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": "cs-heads attention", "version": 2}'])
+def test_another_file_is_no_saved_attention(tmp_path, text):
+    (tmp_path / "other.json").write_text(text)
+    with pytest.raises(ValueError, match="holds no saved attention"):
+        HeadAttention.load(tmp_path / "other.json")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("the cat", HEADS), "prompts must be a list of one text or more, got 'the cat'"),
+        (([], HEADS), "prompts must be a list of one text or more"),
+        ((PROMPTS, []), "heads must be one head or more, each once; got none"),
+        ((PROMPTS, ["L0H1", (0, 1)]), "heads must be one head or more, each once; got L0H1, L0H1"),
+        ((PROMPTS, ["L9H1"]), "head L9H1 is not in the grid"),
+    ],
+)
+def test_bad_requests_are_refused(model, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        attention(model, *arguments)
+
+
+# Habits
+
+
+def by_hand(pattern, ids) -> dict[str, float]:
+    """The same habits, pair by pair."""
+    shares: dict[str, list[float]] = {name: [] for name in HABITS}
+    for query in range(1, len(ids)):
+        shares["previous token"].append(pattern[query, query - 1])
+        shares["first token"].append(pattern[query, 0])
+        copies = [key for key in range(query) if ids[key] == ids[query]]
+        if copies:
+            shares["same token"].append(sum(pattern[query, key] for key in copies))
+        followers = [key + 1 for key in copies if key + 1 < query]
+        if followers:
+            shares["induction"].append(sum(pattern[query, key] for key in followers))
+    return {name: float(np.mean(values)) if values else np.nan for name, values in shares.items()}
+
+
+@pytest.mark.parametrize("ids", [[3, 4, 5, 3, 4, 3], [1, 1, 1, 2], [1, 2, 3], [4, 4]])
+def test_habits_are_counted_as_by_hand(ids):
+    raw = np.tril(np.random.default_rng(0).random((2, len(ids), len(ids))))
+    patterns = raw / raw.sum(axis=-1, keepdims=True)
+    scores = habit_scores(patterns, ids)
+    for row, pattern in enumerate(patterns):
+        expected = by_hand(pattern, ids)
+        assert {name: scores[name][row] for name in HABITS} == pytest.approx(expected, nan_ok=True)
+
+
+def test_a_head_that_looks_back_one_token_is_seen_as_that(model, monkeypatch):
+    def looks_back(model, ids, heads):
+        pattern = np.eye(len(ids), k=-1)
+        pattern[0, 0] = 1
+        return np.stack([pattern] * len(heads))
+
+    monkeypatch.setattr("cs_heads.lens.attention.attention_patterns", looks_back)
+    frame = habits(model, [Head(0, 0)], n=2, length=5)
+    assert frame["previous token"].tolist() == [1.0]
+    assert frame["induction"].tolist() == [0.0]
+
+
+def test_habits_of_all_heads_have_a_row_each_and_are_reproducible(model):
+    frame = habits(model, n=2, length=6, seed=3)
+    assert frame["head"].tolist() == [str(head) for head in GRID]
+    assert frame[list(HABITS)].to_numpy().min() >= 0
+    assert frame[list(HABITS)].to_numpy().max() <= 1
+    assert frame.equals(habits(model, n=2, length=6, seed=3))
+
+
+@pytest.mark.parametrize("name", ["n", "length"])
+def test_counts_of_nothing_are_refused(model, name):
+    with pytest.raises(ValueError, match=f"{name} must be 1 or more, got 0"):
+        habits(model, **{name: 0})

@@ -1,0 +1,86 @@
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from cs_heads.heads import Head, HeadGrid
+from cs_heads.lens.attention import attention_patterns, token_texts
+from tests.plain import heads_zeroed
+from tests.tiny import ARCHITECTURES, N_HEADS, N_LAYERS
+
+GRID = HeadGrid(N_LAYERS, N_HEADS)
+TOKENS = (1, 5, 9, 7, 5, 12, 3)
+
+
+def plain_patterns(folder, tokens, off=()):
+    """Attention ``[layer, head, query, key]`` of the same model in plain Hugging Face, computed eagerly."""
+    model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
+    with torch.no_grad(), heads_zeroed(model, GRID.mask(off)):
+        return torch.cat(model(torch.tensor([tokens]), output_attentions=True).attentions).numpy()
+
+
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, "neo", "gemma2"])
+@pytest.mark.parametrize("off", [(), (Head(0, 1), Head(1, 3))], ids=["intact", "heads off"])
+def test_patterns_are_those_of_plain_hugging_face(load, folders, backend, architecture, off):
+    if (architecture, backend) == ("gemma2", "hooked"):
+        pytest.skip("HookedTransformer loads no Gemma 2 from a folder")
+    expected = plain_patterns(folders(architecture), TOKENS, off)
+    heads = list(GRID)
+    patterns = attention_patterns(load(architecture, backend), TOKENS, heads, GRID.mask(off) if off else None)
+    assert patterns.shape == (len(heads), len(TOKENS), len(TOKENS))
+    np.testing.assert_allclose(patterns, expected.reshape(patterns.shape), atol=1e-5)
+
+
+def test_heads_come_in_the_order_asked_for(load, backend):
+    model = load("llama", backend)
+    a, b = attention_patterns(model, TOKENS, [Head(2, 1), Head(0, 3)])
+    again = attention_patterns(model, TOKENS, [Head(0, 3), Head(2, 1)])
+    np.testing.assert_array_equal([b, a], again)
+
+
+def test_a_row_sums_to_one_and_looks_at_nothing_to_come(load, backend):
+    patterns = attention_patterns(load("gpt2", backend), TOKENS, list(GRID))
+    np.testing.assert_allclose(patterns.sum(axis=-1), 1, atol=1e-5)
+    assert not np.triu(patterns, k=1).any()
+
+
+def test_all_hooks_are_gone_and_those_of_others_stay(load, backend):
+    model = load("llama", backend)
+    point = model.hook_dict["blocks.1.attn.hook_pattern"]
+    point.add_hook(lambda pattern, hook: pattern)
+    theirs = list(point.fwd_hooks)
+    try:
+        attention_patterns(model, TOKENS, list(GRID), GRID.mask([(0, 0)]))
+        assert point.fwd_hooks == theirs
+        others = [name for name, hook in model.hook_dict.items() if hook is not point and hook.fwd_hooks]
+        assert others == []
+    finally:
+        theirs[0].hook.remove()
+        point.fwd_hooks.clear()
+
+
+def test_a_model_that_does_not_show_its_patterns_is_refused(load, backend):
+    model = load("llama", backend)
+    hooks = {name: point for name, point in model.hook_dict.items() if name != "blocks.1.attn.hook_pattern"}
+    blind = SimpleNamespace(cfg=model.cfg, hook_dict=hooks)
+    with pytest.raises(ValueError, match=r"no hook point blocks\.1\.attn\.hook_pattern: its attention patterns"):
+        attention_patterns(blind, TOKENS, [Head(1, 0)])
+
+
+def test_bad_requests_are_refused(load, backend):
+    model = load("llama", backend)
+    with pytest.raises(ValueError, match="tokens must be one token or more, got none"):
+        attention_patterns(model, (), [Head(0, 0)])
+    with pytest.raises(ValueError, match="head L7H0 is not in the grid"):
+        attention_patterns(model, TOKENS, [Head(7, 0)])
+
+
+def test_tokens_of_a_real_tokenizer_join_to_the_text(real):
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(real / "models" / "stories260K")
+    text = "Once upon a time, Tim saw a naïve cat."
+    texts = token_texts(tokenizer, tokenizer(text, add_special_tokens=False)["input_ids"])
+    assert "".join(texts).strip().replace("�", "") in (text, text.replace("ï", ""))
