@@ -35,7 +35,7 @@ class EngineLike(Protocol):
         progress: bool | None,
         known: Bool[np.ndarray, " pair"] | None = None,
     ) -> Iterator[list[PairResult]]:
-        """Yield results as they come, but for ``known`` pairs: (pair, logprob and greedy match of each continuation)."""
+        """Yield results as they come, but for ``known`` pairs: (pair, logprobs, greedy matches)."""
 
     def generate(
         self,
