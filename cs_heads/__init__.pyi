@@ -16,6 +16,8 @@ from .lens import load_model as load_model
 from .measure.baseline import BaselineTooLowError as BaselineTooLowError
 from .measure.experiment import Experiment as Experiment
 from .measure.simulate import planted_world as planted_world
+from .measure.store import Store as Store
+from .measure.store import StoreError as StoreError
 from .methods.find import find_heads as find_heads
 from .ranking import HeadRanking as HeadRanking
 from .tasks import Example as Example

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from jaxtyping import Bool, Float
 from cs_heads.analysis.agreement import overlap, rank_biased_overlap, spearman
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.measure.baseline import BaselineTooLowError, check_k, check_size
+from cs_heads.measure.store import Store
 from cs_heads.methods.find import find_heads
 from cs_heads.methods.registry import method_named
 from cs_heads.ranking import HeadRanking
@@ -165,6 +167,7 @@ def compare(
     progress: bool | None = None,
     batch_tokens: int | None = None,
     prepend_bos: bool | None = None,
+    store: str | Path | Store | None = None,
 ) -> Comparison:
     """Find heads by each of ``methods`` on the finding examples, and ablate them on up to ``n`` unseen ones.
 
@@ -173,7 +176,8 @@ def compare(
     ``{"chg": {"n_seeds": 4}}``. Each ranking's first 1, 2, ..., ``most`` heads are ablated, and as many of
     ``n_random`` random orders of all heads; methods whose search depends on the number wanted are told
     ``most``. ``controls`` are other tasks, measured with the top ``k`` off; the first also serves the search of
-    methods that take a control, by examples it is not measured with.
+    methods that take a control, by examples it is not measured with. A mask that several methods ask for is measured
+    once where there is a ``store``, and counted for each.
 
     Unknown methods and options, and a task without unseen examples, raise ``ValueError`` before the model
     runs. A method that refuses its budget or the value of an option stands in ``refused`` with its reason,
@@ -189,7 +193,8 @@ def compare(
     unseen = confirming_side(task)
     check_size(finding_side(task))
     check_size(unseen)
-    judged = Experiment(model, unseen.take(n), **settings)
+    judged = Experiment(model, unseen.take(n), store=store, **settings)
+    settings["store"] = judged.store
     grid = judged.grid
     check_k(most, grid.size, "most")
     others = [Experiment(judged.model, control_side(control, n, seed), **settings) for control in controls]

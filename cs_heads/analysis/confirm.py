@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from cs_heads.analysis.proof import Confirmation, prove
 from cs_heads.heads import Head, HeadLike
 from cs_heads.measure.baseline import MIN_CORRECT, check_size
+from cs_heads.measure.store import Store
 from cs_heads.tasks import Task, confirming_side, control_side
 
 
@@ -24,6 +26,7 @@ def confirm(
     progress: bool | None = None,
     batch_tokens: int | None = None,
     prepend_bos: bool | None = None,
+    store: str | Path | Store | None = None,
 ) -> Confirmation:
     """Ablate ``heads`` on up to ``n`` unseen examples, beside ``n_random`` random sets of the same layers.
 
@@ -35,7 +38,8 @@ def confirm(
     ``find_heads`` with the same ``seed`` does not search with. Costs at most ``(2 + n_random) × n``
     example-evaluations and ``2 × n`` for each control.
 
-    ``ablation``, ``progress``, ``batch_tokens`` and ``prepend_bos`` are those of ``Experiment``. The examples are those
+    ``ablation``, ``progress``, ``batch_tokens``, ``prepend_bos`` and ``store`` are those of ``Experiment``.
+    The examples are those
     the task holds out, 20 at least; a task without, a head outside the grid or one named twice raises
     ``ValueError`` before the model runs.
     """
@@ -57,9 +61,9 @@ def confirm(
         "batch_tokens": batch_tokens,
         "prepend_bos": prepend_bos,
     }
-    experiment = Experiment(model, sides[0], **settings)
+    experiment = Experiment(model, sides[0], store=store, **settings)
     # Read before anything runs, so that a control that cannot be measured is refused at once.
-    others = [Experiment(experiment.model, side, **settings) for side in sides[1:]]
+    others = [Experiment(experiment.model, side, store=experiment.store, **settings) for side in sides[1:]]
     return prove(
         experiment,
         heads,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -61,14 +61,18 @@ def ablation_curves(experiment: Experiment, gates: HeadGates, n_heads: int | Non
     return tuple(curves)
 
 
-def score_distribution(gates: HeadGates, bins: int = 10) -> pd.DataFrame:
-    """Share of heads by bin of each score, all seeds together: one row a bin (their figure 3a).
+def score_distribution(gates: HeadGates, bins: int = 10, cumulative: bool = False) -> pd.DataFrame:
+    """Share of heads by bin of each score, all seeds together: one row a bin.
 
-    The column is the score, the index the middle of the bin; each column sums to 1.
+    The column is the score, the index the middle of the bin; each column sums to 1. ``cumulative`` gives the share of
+    heads whose score is the index or less, at the ends of the bins: the empirical distribution of their figure 3a.
     """
     import pandas as pd
 
     edges = np.linspace(0, 1, bins + 1)
+    if cumulative:
+        reached = {name: (gates.score(name).reshape(1, -1) <= edges[:, None]).mean(axis=1) for name in SCORES}
+        return pd.DataFrame(reached, index=pd.Index(edges, name="score"))
     shares = {name: np.histogram(gates.score(name), bins=edges)[0] / gates.free.size for name in SCORES}
     return pd.DataFrame(shares, index=pd.Index((edges[:-1] + edges[1:]) / 2, name="score"))
 
@@ -92,17 +96,20 @@ class GroupTest:
         )
 
 
-def score_of_heads(gates: HeadGates, heads: Iterable[HeadLike], by: str = "facilitation") -> GroupTest:
+def score_of_heads(
+    gates: HeadGates, heads: Iterable[HeadLike], by: str = "facilitation", over: Literal["mean", "any"] = "mean"
+) -> GroupTest:
     """Hold a score of some heads against that of all others, by Welch's t-test, one-sided.
 
     With the heads that mediation finds (``Mediation.heads()``) it is their figure 4: heads that mediate
-    should facilitate. A score is the mean over seeds. Fewer than two heads on either side raise ``ValueError``.
+    should facilitate. A score is the mean over seeds, or with ``over="any"`` its largest value, as theirs is: whether
+    a head takes part in any solution. Fewer than two heads on either side raise ``ValueError``.
     """
     grid = gates.ranking().grid
     inside = grid.mask(heads)
     if not 2 <= inside.sum() <= grid.size - 2:
         raise ValueError(f"heads must be 2..{grid.size - 2} of the {grid.size} of the grid, got {inside.sum()}")
-    score = gates.score(by).mean(axis=0)
+    score = gates.any(by) if over == "any" else gates.score(by).mean(axis=0)
     test = ttest_ind(score[inside], score[~inside], equal_var=False, alternative="greater")
     return GroupTest(
         by=by,

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy.stats import bootstrap, permutation_test
+from scipy.stats import permutation_test
 
+from cs_heads.analysis.drops import TaskDrop, task_drop
 from cs_heads.heads import Head, HeadGrid, HeadLike
 from cs_heads.masks import different
-from cs_heads.measure.baseline import check_k, too_low
+from cs_heads.measure.baseline import check_k
 from cs_heads.measure.protocol import ExperimentLike
 
 if TYPE_CHECKING:
@@ -23,32 +24,6 @@ Verdict = Literal["localized", "not localized", "baseline too low"]
 
 MAX_P = 0.01
 MIN_MARGIN = 0.10
-
-
-@dataclass(frozen=True)
-class TaskDrop:
-    """What ablating the heads does to one task; ``interval`` is the 95 % bootstrap interval of ``drop``.
-
-    ``too_low`` says why the task cannot show a drop, where its baseline does not allow one.
-    """
-
-    task: str
-    n_examples: int
-    chance: float
-    baseline: float
-    score: float
-    interval: tuple[float, float]
-    too_low: str | None = None
-
-    @property
-    def drop(self) -> float:
-        """Baseline minus score, in points."""
-        return self.baseline - self.score
-
-    @property
-    def relative_drop(self) -> float:
-        """Drop as a share of the baseline; 0 where the baseline is 0."""
-        return self.drop / self.baseline if self.baseline else 0.0
 
 
 @dataclass(frozen=True)
@@ -171,10 +146,10 @@ def prove(
     # Random sets may repeat on a small grid, and each different mask is asked once.
     once, place = different(masks)
     baseline, ablated, *random = experiment(once)[place]
-    drops = [_drop(name, chance, baseline, ablated, seed)]
+    drops = [task_drop(name, chance, [(baseline, ablated)], seed)]
     for control_name, control_chance, control in controls:
         intact_scores, ablated_scores = control(np.stack([intact, found]))
-        drops.append(_drop(control_name, control_chance, intact_scores, ablated_scores, seed))
+        drops.append(task_drop(control_name, control_chance, [(intact_scores, ablated_scores)], seed))
     p = _paired_p(np.mean(random, axis=0) - ablated, seed)
     random_drops = tuple(float(baseline.mean() - scores.mean()) for scores in random)
     verdict, reasons = _verdict(drops[0], float(np.mean(random_drops)), p)
@@ -222,33 +197,6 @@ def _same_layers(
         free = np.flatnonzero(~(found | mask).ravel())
         mask.ravel()[rng.choice(free, size=short, replace=False)] = True
     return mask
-
-
-def _drop(
-    name: str,
-    chance: float,
-    baseline: Float[np.ndarray, " example"],
-    ablated: Float[np.ndarray, " example"],
-    seed: int,
-) -> TaskDrop:
-    lost = baseline - ablated
-    drawn = (
-        bootstrap(
-            (lost,), np.mean, method="percentile", n_resamples=2000, rng=np.random.default_rng(seed)
-        ).confidence_interval
-        if len(lost) > 1
-        else (float(lost[0]), float(lost[0]))
-    )
-    low, high = float(drawn[0]), float(drawn[1])
-    return TaskDrop(
-        task=name,
-        n_examples=len(lost),
-        chance=chance,
-        baseline=float(baseline.mean()),
-        score=float(ablated.mean()),
-        interval=(low, high),
-        too_low=too_low(baseline, chance),
-    )
 
 
 def _paired_p(difference: Float[np.ndarray, " example"], seed: int) -> float:

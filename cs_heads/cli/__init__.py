@@ -11,10 +11,10 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from cs_heads.cli import compare, find, report, tasks
+from cs_heads.cli import compare, find, report, store, tasks
 from cs_heads.cli.options import Parser
 
-_COMMANDS = (find, compare, report, tasks)
+_COMMANDS = (find, compare, report, tasks, store)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"cs-heads: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("cs-heads: interrupted", file=sys.stderr)
+        print(f"cs-heads: interrupted{store.saved(options, given)}", file=sys.stderr)
         return 130
     return 0
 

@@ -51,6 +51,7 @@ def _compare(options: argparse.Namespace) -> None:
         most=options.most,
         controls=controls,
         seed=options.seed,
+        store=options.store,
     )
     if options.json:
         print(json.dumps(result.to_dict()))

@@ -53,10 +53,16 @@ def _find(options: argparse.Namespace) -> None:
     model, task, controls = loaded(options)
     if controls and method.takes_control:
         more["control"] = controls[0]
-    more |= {"seed": options.seed, "ablation": options.ablation}
+    more |= {"seed": options.seed, "ablation": options.ablation, "store": options.store}
     found = cs.find_heads(model, task, k=options.k, method=options.method, budget=options.budget, **more)
     proof = cs.confirm(
-        model, task, found.top(options.k), controls=controls, seed=options.seed, ablation=options.ablation
+        model,
+        task,
+        found.top(options.k),
+        controls=controls,
+        seed=options.seed,
+        ablation=options.ablation,
+        store=options.store,
     )
     result = _result(options, found, proof)
     if options.json:

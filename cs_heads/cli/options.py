@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
@@ -40,6 +41,13 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     add("--dtype", default=None, help="float32, bfloat16 or float16 (None: float32)")
     add("--backend", default="auto", help="auto, bridge or hooked")
     add("--json", action="store_true", help="print one JSON object")
+    add(
+        "--store",
+        type=Path,
+        default=None,
+        metavar="FILE",
+        help="keep every result in this file as it is measured; the same command goes on from there",
+    )
 
 
 def loaded(options: argparse.Namespace) -> tuple[Any, Task, list[Task]]:

@@ -1,5 +1,6 @@
 """The only door to TransformerLens: load, gate ``hook_z`` per row, score tokens."""
 
+from cs_heads.lens.fingerprint import fingerprint as fingerprint
 from cs_heads.lens.gates import gated as gated
 from cs_heads.lens.load import load_model as load_model
 from cs_heads.lens.model import FoldedValueBiasesError as FoldedValueBiasesError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +16,11 @@ from cs_heads.masks import check_masks
 from cs_heads.measure.engine import Engine
 from cs_heads.measure.engine.ablation import KINDS, Ablation
 from cs_heads.measure.engine.texts import Texts
+from cs_heads.measure.identity import keys_of, scoring_of, study_of
 from cs_heads.measure.inputs import check_examples, encode_prompts, encode_task
-from cs_heads.measure.results import Results
+from cs_heads.measure.results import Measurement, Results, Run
+from cs_heads.measure.shelf import SCORES, TEXTS, Shelf
+from cs_heads.measure.store import Store
 from cs_heads.tasks import Task
 
 if TYPE_CHECKING:
@@ -29,7 +33,12 @@ class Experiment:
     ``model`` is your own TransformerLens model, or a name that ``load_model`` takes. Many (mask,
     example) pairs share one forward, each row with its own mask. What has been measured is kept:
     asking again costs nothing, and an exception loses the batch in flight alone. ``spent`` counts
-    the example-evaluations that were run, ``preparation`` among them.
+    the different example-evaluations asked for, ``preparation`` among them.
+
+    ``store`` is a file (or an open ``Store``) that results are written to as they come and read from before anything is
+    run: the same call in a new process goes on where the last one stopped, bit for bit on the same machine, and a wider
+    one measures what is new. ``spent`` counts what came from it as if it had been run, so that a call that goes on
+    ends with the numbers of one that was never interrupted; ``ran`` counts what the model ran here.
 
     ``ablation`` says what an ablated head's z becomes: ``"zero"``; ``"mean"``, its mean over the positions
     of the task's examples; ``"resample"``, its z on another example. ``batch_tokens`` is the number of tokens
@@ -47,6 +56,7 @@ class Experiment:
         batch_tokens: int | None = None,
         prepend_bos: bool | None = None,
         progress: bool | None = None,
+        store: str | Path | Store | None = None,
     ) -> None:
         if not isinstance(task, Task):
             raise ValueError(f"task must be a cs_heads.Task (see load_task), got {type(task).__name__}")
@@ -58,7 +68,6 @@ class Experiment:
         self.task = task
         self.ablation = ablation
         self.progress = progress
-        self._scored = 0
         self._prepend_bos = prepend_bos
         answers = [example.answer for example in task.examples]
         self._engine = Engine(
@@ -67,7 +76,12 @@ class Experiment:
             batch_tokens,
             None if ablation == "zero" else Ablation(ablation, answers),
         )
+        self.store = self._opened(store)
+        self._keys = [] if self.store is None else keys_of(task, self._engine.examples)
         self._results = Results(self.grid, self.n_examples)
+        self._scores = Measurement(self._results, 0, self._shelf("score"))
+        # Text and log-probability of a generation task are runs of their own.
+        self._logprobs = Measurement(self._results, 1, self._shelf("logprob")) if self._writes else self._scores
         self._texts: dict[tuple[int, tuple[str, ...]], Texts] = {}
         if task.max_new_tokens is not None:
             self._texts_of(task.max_new_tokens, task.stop)
@@ -89,9 +103,15 @@ class Experiment:
 
     @property
     def spent(self) -> int:
-        """Example-evaluations that were run."""
+        """Different example-evaluations asked for, wherever they came from, and the preparation they need."""
+        spent = self._logprobs.taken + sum(len(texts.used) for texts in self._texts.values())
+        return spent + (self.preparation if spent else 0)
+
+    @property
+    def ran(self) -> int:
+        """Example-evaluations that the model ran here: ``spent`` less what the store had."""
         prepared = 0 if self._engine.ablation is None else self._engine.ablation.spent
-        return self._scored + sum(texts.generated for texts in self._texts.values()) + prepared
+        return self._logprobs.ran + sum(texts.generated for texts in self._texts.values()) + prepared
 
     def __call__(
         self, masks: Bool[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None = None
@@ -102,7 +122,8 @@ class Experiment:
         own example indices, None for all of them. Masks of another grid or indices outside the task
         raise ``ValueError`` before the model runs.
         """
-        return self._measure(masks, examples, by_texts=self.task.kind == "generation")[..., 0]
+        run = self._by_texts if self._writes else self._by_logprobs
+        return self._measure(self._scores, run, masks, examples)[..., 0]
 
     def logprob(
         self, masks: Bool[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None = None
@@ -112,9 +133,9 @@ class Experiment:
         On a generation task it is that of the target as given, and runs by itself; examples without a target raise
         ``ValueError``.
         """
-        for example in self.task.examples if self.task.kind == "generation" else ():
+        for example in self.task.examples if self._writes else ():
             _ = example.target
-        return self._measure(masks, examples, by_texts=False)[..., 1]
+        return self._measure(self._logprobs, self._by_logprobs, masks, examples)[..., 1]
 
     def generate(
         self,
@@ -178,51 +199,73 @@ class Experiment:
         key = (max_new_tokens, stop)
         if key not in self._texts:
             prompts = encode_prompts(self.model, self.task, self._prepend_bos, max_new_tokens)
-            self._texts[key] = Texts(self._engine, prompts, max_new_tokens, stop, self.progress)
+            shelf = self._shelf("text", max_new_tokens=max_new_tokens, stop=list(stop))
+            self._texts[key] = Texts(self._engine, prompts, max_new_tokens, stop, self.progress, shelf=shelf)
         return self._texts[key]
 
+    @property
+    def _writes(self) -> bool:
+        """Whether the model writes what is scored."""
+        return self.task.kind == "generation"
+
+    def _opened(self, store: str | Path | Store | None) -> Store | None:
+        if store is None:
+            return None
+        study = study_of(self.model, self.ablation, self._prepend_bos)
+        if isinstance(store, Store):
+            store.check(study)
+            return store
+        return Store.for_study(store, study)
+
+    def _shelf(self, what: str, **settings: Any) -> Shelf | None:
+        if self.store is None:
+            return None
+        scoring = scoring_of(self.task, what, self.ablation, self._keys) | settings
+        prompts = [example.prompt for example in self.task.examples]
+        columns = TEXTS if what == "text" else SCORES
+        return Shelf(self.store, scoring, self.task.name, self._keys, prompts, columns=columns)
+
     def _measure(
-        self, masks: Bool[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None, by_texts: bool
+        self,
+        measurement: Measurement,
+        run: Run,
+        masks: Bool[np.ndarray, "..."],
+        examples: Int[np.ndarray, "row k"] | None,
     ) -> Float[np.ndarray, "row k 2"]:
         masks = check_masks(self.grid, masks)
         examples = check_examples(self.n_examples, len(masks), examples)
-        entries = [self._results.of(mask) for mask in masks]
-        # Text and log-probability of a generation task are runs of their own.
-        column = 1 if self.task.kind == "generation" and not by_texts else 0
-        missing = {
-            (id(entry), int(example)): (row, int(example))
-            for row, entry in enumerate(entries)
-            for example in examples[row][np.isnan(entry[examples[row], column])]
-        }
-        if missing:
-            rows, wanted = np.array(list(missing.values())).T
-            run = self._by_texts if by_texts else self._by_logprobs
-            for batch in run(masks[rows], wanted):
-                for pair, measured in batch:
-                    entry = entries[rows[pair]][wanted[pair]]
-                    np.copyto(entry, measured, where=~np.isnan(measured))
-        return np.stack([entry[chosen] for entry, chosen in zip(entries, examples, strict=True)])
+        measured = measurement(masks, examples, run)
+        if measurement is not self._logprobs and self.task.max_new_tokens is not None:
+            # Scores that the store had stand for texts.
+            self._texts_of(self.task.max_new_tokens, self.task.stop).use(masks, examples)
+        return measured
 
     def _by_logprobs(
-        self, masks: Bool[np.ndarray, "pair layer head"], examples: Int[np.ndarray, " pair"]
+        self,
+        masks: Bool[np.ndarray, "pair layer head"],
+        examples: Int[np.ndarray, " pair"],
+        known: Bool[np.ndarray, " pair"],
     ) -> Iterator[list[tuple[int, Float[np.ndarray, " 2"]]]]:
-        for batch in self._engine.run(masks, examples, self.progress):
-            self._scored += len(batch)
+        for batch in self._engine.run(masks, examples, self.progress, known):
             yield [(pair, self._result(int(examples[pair]), logprobs, greedy)) for pair, logprobs, greedy in batch]
 
     def _by_texts(
-        self, masks: Bool[np.ndarray, "pair layer head"], examples: Int[np.ndarray, " pair"]
+        self,
+        masks: Bool[np.ndarray, "pair layer head"],
+        examples: Int[np.ndarray, " pair"],
+        known: Bool[np.ndarray, " pair"],
     ) -> Iterator[list[tuple[int, Float[np.ndarray, " 2"]]]]:
         assert self.task.max_new_tokens is not None
         texts = self._texts_of(self.task.max_new_tokens, self.task.stop)
-        for batch in texts.run(masks, examples):
-            scores = self.task.score_texts([int(examples[pair]) for pair, _ in batch], [text for _, text in batch])
-            yield [(pair, np.array([score, np.nan])) for (pair, _), score in zip(batch, scores, strict=True)]
+        left = np.flatnonzero(~known)
+        for batch in texts.run(masks[left], examples[left]):
+            pairs = [int(left[pair]) for pair, _ in batch]
+            scores = self.task.score_texts([int(examples[pair]) for pair in pairs], [text for _, text in batch])
+            yield [(pair, np.array([score, np.nan])) for pair, score in zip(pairs, scores, strict=True)]
 
     def _result(
         self, example: int, logprobs: Float[np.ndarray, " continuation"], greedy: Bool[np.ndarray, " continuation"]
     ) -> Float[np.ndarray, " 2"]:
         answer = self.task.examples[example].answer
         logprob = logprobs[answer] / len(self._engine.examples[example].continuations[answer])
-        generated = self.task.kind == "generation"
-        return np.array([np.nan if generated else self.task.score(example, logprobs, greedy.tolist()), logprob])
+        return np.array([np.nan if self._writes else self.task.score(example, logprobs, greedy.tolist()), logprob])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 
 from cs_heads.measure.baseline import check_baseline, check_k, check_size
 from cs_heads.measure.cost import BudgetTooSmallError, Cost, check_budget
+from cs_heads.measure.store import Store
 from cs_heads.methods.registry import Method, method_named
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task, finding_side, search_control
@@ -32,6 +34,7 @@ def find_heads(
     progress: bool | None = None,
     batch_tokens: int | None = None,
     prepend_bos: bool | None = None,
+    store: str | Path | Store | None = None,
     **options: Any,
 ) -> HeadRanking:
     """Rank the heads of ``model`` by how much ``task`` rests on them.
@@ -42,9 +45,13 @@ def find_heads(
     the most example-evaluations to spend, with the intact run, a control, and what the ablation runs beforehand
     (None: what the method takes by default). ``control`` is another task, by which the annealed method tells
     universal heads from those of the task; of a task that is split its finding side is used, of a whole one half,
-    the other half being left for ``confirm`` with the same ``seed``. ``ablation``, ``progress``, ``batch_tokens``
-    and ``prepend_bos`` are those of ``Experiment``; methods that start from the model itself know zero ablation
-    alone.
+    the other half being left for ``confirm`` with the same ``seed``. ``ablation``, ``progress``, ``batch_tokens``,
+    ``prepend_bos`` and ``store`` are those of ``Experiment``; methods that start from the model itself know zero
+    ablation alone.
+
+    With a ``store`` the same call goes on where it was cut short, and ends with the ranking, ``spent`` included, of one
+    that was not. What methods that start from the model do by gradient is not in it, but for the gates of
+    ``chg`` and ``contrastive``, which are kept every few seconds.
 
     The intact model runs before any mask: where it does not beat chance, or answers fewer than 20 examples
     right, ``BaselineTooLowError`` is raised and no mask is spent. An unknown method, a
@@ -64,7 +71,7 @@ def find_heads(
     side = finding_side(task)
     check_size(side)
     settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
-    experiment = Experiment(model, side, ablation=ablation, **settings)
+    experiment = Experiment(model, side, ablation=ablation, store=store, **settings)
     check_k(k, experiment.grid.size)
     if side.held_out is not None:
         # Read now, so that what cannot be confirmed is refused before the search and not after it.
@@ -74,8 +81,11 @@ def find_heads(
             Experiment(experiment.model, side.held_out, prepend_bos=prepend_bos)
     given = {**options, "seed": seed, **({"k": k} if chosen.takes_k else {})}
     if control is not None:
-        given["control"] = Experiment(experiment.model, search_control(control, seed), ablation=ablation, **settings)
+        other = search_control(control, seed)
+        given["control"] = Experiment(experiment.model, other, ablation=ablation, store=experiment.store, **settings)
     if chosen.starts_from == "model":
+        if chosen.takes_store:
+            given["store"] = experiment.store
         ranking = chosen.run(experiment.model, side, budget=budget, **settings, **given)
     else:
         ranking = _from_experiment(experiment, chosen, budget, given)

@@ -17,7 +17,7 @@ from cs_heads.methods.mediation import mediation
 from cs_heads.ranking import HeadRanking
 
 # What the caller gives every method, and no user sets as an option.
-_GIVEN = ("seed", "budget", "k", "control", "progress", "batch_tokens", "prepend_bos")
+_GIVEN = ("seed", "budget", "k", "control", "progress", "batch_tokens", "prepend_bos", "store")
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,8 @@ class Method:
     ``run`` takes an experiment, and ``seed=`` and ``budget=``; or a model and the finding side of a task,
     and also ``progress=``, ``batch_tokens=`` and ``prepend_bos=``, as ``starts_from`` says. A method of the second kind
     runs the intact model by itself, and counts it; one of the first does where ``measures_intact`` says so. A
-    method with ``k=`` is told how many heads are wanted, one with ``control=`` is given another task.
+    method with ``k=`` is told how many heads are wanted, one with ``control=`` is given another task, one with
+    ``store=`` the store.
     """
 
     run: Callable[..., HeadRanking]
@@ -47,6 +48,11 @@ class Method:
     def takes_control(self) -> bool:
         """Whether another task can help the search."""
         return "control" in self.parameters
+
+    @property
+    def takes_store(self) -> bool:
+        """Whether a method that starts from the model keeps its progress in a store."""
+        return "store" in self.parameters
 
     @property
     def options(self) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +55,10 @@ class Row:
         return [self.layout.pieces[child] for child in self.piece.children]
 
 
+Needed = Callable[[Row], bool] | None
+"""Whether anybody asks for what is read in a row, or in one that goes on from it."""
+
+
 def roots(owner: Any, gates: Float[np.ndarray, "layer head"], layout: Layout) -> list[Row]:
     """The rows with which a mask begins on the examples of a layout."""
     return [Row(owner, gates, layout, piece) for piece in layout.pieces if piece.parent is None]
@@ -103,28 +107,46 @@ class Forwards:
         return self.able.fused and why_not_fused(self.model) is None
 
     def run(
-        self, rows: list[Row], residuals: Residuals | None = None, layer: int | None = 0, keep_all: bool = False
+        self,
+        rows: list[Row],
+        residuals: Residuals | None = None,
+        layer: int | None = 0,
+        keep_all: bool = False,
+        needed: Needed = None,
     ) -> Iterator[Done]:
         """Run rows and all pieces that go on from them, forward by forward.
 
         ``layer`` is where forwards start (from ``residuals``, unless 0); None records ``residuals`` instead.
         ``keep_all`` stores the keys and values of every piece, not only of those that others go on from.
+        Forwards without a row that is ``needed``, for itself or for what goes on from it, are planned and left
+        out, so that the others are what they would be with them (None: all run).
         A batch that does not fit into memory is halved; a row that does not fit by itself raises
         ``MemoryError``.
         """
         self._fused = self.fused()
-        yield from self._descend(rows, None, residuals, layer, keep_all)
+        yield from self._descend(rows, None, residuals, layer, keep_all=keep_all, needed=needed)
 
     def _descend(
-        self, rows: list[Row], stored: KeyValues | None, residuals: Residuals | None, layer: int | None, keep_all: bool
+        self,
+        rows: list[Row],
+        stored: KeyValues | None,
+        residuals: Residuals | None,
+        layer: int | None,
+        *,
+        keep_all: bool,
+        needed: Needed,
     ) -> Iterator[Done]:
         """The longest go first: like lengths share a batch, and what is most likely not to fit is tried first."""
+        options: dict[str, Any] = {"keep_all": keep_all, "needed": needed}
         for inner in (False, True):
             chosen = [row for row in rows if bool(row.piece.children) == inner]
             order = sorted(chosen, key=lambda row: (-len(row.piece.tokens), -row.piece.start))
             done = 0
             while done < len(order):
                 batch = order[done : done + self._batch_size(order[done:], inner or keep_all)]
+                if needed is not None and not any(map(needed, batch)):
+                    done += len(batch)
+                    continue
                 fits, ran, further = True, None, []
                 try:
                     ran = self._forward(batch, stored, residuals, layer, inner or keep_all)
@@ -135,7 +157,7 @@ class Forwards:
                             for i, row in enumerate(batch)
                             for child in row.children
                         ]
-                        yield from self._descend(further, ran.stored, residuals, layer, keep_all)
+                        yield from self._descend(further, ran.stored, residuals, layer, **options)
                 except (RuntimeError, MemoryError) as error:
                     if not is_out_of_memory(error):
                         raise

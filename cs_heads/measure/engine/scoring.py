@@ -28,6 +28,7 @@ class _Work:
     gates: Float[np.ndarray, "layer head"]
     layout: Layout
     pairs: list[int]
+    known: Bool[np.ndarray, " local"]
     logprob: Float[np.ndarray, " slot"] = field(init=False)
     greedy: Bool[np.ndarray, " slot"] = field(init=False)
     seen: Bool[np.ndarray, " slot"] = field(init=False)
@@ -44,6 +45,12 @@ class _Work:
         touched = np.flatnonzero((self.gates != 1).any(axis=1))
         return int(touched[0]) if len(touched) else len(self.gates) - 1
 
+    def needs(self, piece: Piece) -> bool:
+        """Whether a pair that is not known reads something at a piece, or at one that goes on from it."""
+        if not self.known[self.layout.local[piece.slots]].all():
+            return True
+        return any(self.needs(self.layout.pieces[child]) for child in piece.children)
+
     def read(self, piece: Piece, scores: TokenScores) -> list[PairResult]:
         """Take in what was read at a piece; the results of the pairs that this completes."""
         # A piece may be read again, after a batch that did not fit.
@@ -51,7 +58,8 @@ class _Work:
         self.seen[piece.slots] = True
         self.logprob[piece.slots], self.greedy[piece.slots] = scores.logprob, scores.greedy
         np.subtract.at(self.missing, self.layout.local[new], 1)
-        return [self._result(int(i)) for i in np.unique(self.layout.local[new]) if not self.missing[i]]
+        completed = [int(i) for i in np.unique(self.layout.local[new]) if not self.missing[i]]
+        return [self._result(i) for i in completed if not self.known[i]]
 
     def _result(self, local: int) -> PairResult:
         slots = self.layout.slots_of(local)
@@ -87,18 +95,23 @@ class Engine:
         masks: Bool[np.ndarray, "pair layer head"],
         examples: Int[np.ndarray, " pair"],
         progress: bool | None,
+        known: Bool[np.ndarray, " pair"] | None = None,
     ) -> Iterator[list[PairResult]]:
         """Yield results forward by forward: (pair, log-probability and greedy match of each continuation).
 
         Each pair of mask and example stands once. Its results are those of the pair by itself, whatever
-        shares its batch.
+        shares its batch. Pairs that are ``known`` are planned for and not yielded, and forwards that nobody else
+        needs are left out: the others are, bit for bit, what they would be if none were known.
         """
-        works = self._works(masks, examples)
+        known = np.zeros(len(examples), dtype=bool) if known is None else known
+        works = self._works(masks, examples, known)
+        needed = (lambda row: row.owner.needs(row.piece)) if known.any() else None
         # disable=None: no bar where standard error is a file.
-        with tqdm(total=len(examples), unit="eval", disable=None if progress is None else not progress) as bar:
+        disable = None if progress is None else not progress
+        with tqdm(total=len(examples), initial=int(known.sum()), unit="eval", disable=disable) as bar:
             for residuals, layer, group in self._groups(works):
                 rows = [row for work in group for row in roots(work, work.gates, work.layout)]
-                for done in self.forwards.run(rows, residuals, layer):
+                for done in self.forwards.run(rows, residuals, layer, needed=needed):
                     results = [pair for row, scores in done.by_row() for pair in row.owner.read(row.piece, scores)]
                     yield results
                     bar.update(len(results))
@@ -108,7 +121,12 @@ class Engine:
         across = self.ablation is None or self.ablation.same_for_all_examples
         return lay_out(self.examples, examples, self.forwards.able.extend, across)
 
-    def _works(self, masks: Bool[np.ndarray, "pair layer head"], examples: Int[np.ndarray, " pair"]) -> list[_Work]:
+    def _works(
+        self,
+        masks: Bool[np.ndarray, "pair layer head"],
+        examples: Int[np.ndarray, " pair"],
+        known: Bool[np.ndarray, " pair"],
+    ) -> list[_Work]:
         by_mask: dict[bytes, list[int]] = {}
         for pair, mask in enumerate(masks):
             by_mask.setdefault(mask.tobytes(), []).append(pair)
@@ -118,7 +136,7 @@ class Engine:
             chosen = tuple(examples[pairs].tolist())
             if chosen not in layouts:
                 layouts[chosen] = self.lay_out(chosen)
-            works.append(_Work(1.0 - masks[pairs[0]], layouts[chosen], pairs))
+            works.append(_Work(1.0 - masks[pairs[0]], layouts[chosen], pairs, known[pairs]))
         return works
 
     def _groups(self, works: list[_Work]) -> Iterator[tuple[Residuals | None, int, list[_Work]]]:

@@ -11,19 +11,36 @@ from jaxtyping import Bool, Int
 from cs_heads.lens.model import end_tokens
 from cs_heads.measure.engine import Engine
 from cs_heads.measure.engine.generation import Generation, Text
+from cs_heads.measure.shelf import Shelf
+
+Key = tuple[bytes, int]
+"""A mask, one byte a head, and an example."""
 
 
 class Texts:
-    """Texts generated after the prompts of some examples with one set of stop strings; what is known is kept."""
+    """Texts generated after the prompts of some examples with one set of stop strings; what is known is kept.
+
+    ``used`` are the masks and examples whose text was asked for, ``generated`` the number that the model wrote
+    here and not taken from ``shelf``.
+    """
 
     def __init__(
-        self, engine: Engine, prompts: Sequence[Text], max_new_tokens: int, stop: Sequence[str], progress: bool | None
+        self,
+        engine: Engine,
+        prompts: Sequence[Text],
+        max_new_tokens: int,
+        stop: Sequence[str],
+        progress: bool | None,
+        *,
+        shelf: Shelf | None = None,
     ) -> None:
         self.engine, self.prompts, self.progress = engine, prompts, progress
         self.max_new_tokens, self.stop = max_new_tokens, tuple(stop)
+        self.shelf = shelf
         self.generated = 0
+        self.used: set[Key] = set()
         self._end = end_tokens(engine.model)
-        self._known: dict[tuple[bytes, int], Text] = {}
+        self._known: dict[Key, Text] = {}
 
     def __call__(self, masks: Bool[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"]) -> np.ndarray:
         """Texts ``[row, k]``, up to the first stop string."""
@@ -36,13 +53,19 @@ class Texts:
         texts = [said[m.tobytes(), int(e)] for m, row in zip(masks, examples, strict=True) for e in row]
         return np.array(texts, dtype=object).reshape(examples.shape)
 
+    def use(self, masks: Bool[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"]) -> None:
+        """Count these texts as asked for: their scores were."""
+        self.used |= {(mask.tobytes(), int(e)) for mask, row in zip(masks, examples, strict=True) for e in row}
+
     def run(
         self, masks: Bool[np.ndarray, "pair layer head"], examples: Int[np.ndarray, " pair"]
     ) -> Iterator[list[tuple[int, str]]]:
         """Yield (pair, text) as texts are finished, each up to the first stop string; each pair stands once."""
         keys = [(mask.tobytes(), int(example)) for mask, example in zip(masks, examples, strict=True)]
+        self._read(keys)
         known = [(pair, self._decoded(self._known[key])) for pair, key in enumerate(keys) if key in self._known]
         if known:
+            self.used |= {keys[pair] for pair, _ in known}
             yield known
         left = {key: pair for pair, key in enumerate(keys) if key not in self._known}
         intact = np.zeros(masks.shape[1:], dtype=bool)
@@ -50,6 +73,7 @@ class Texts:
         runs = [list(left)] if left else []
         if generation.worth_drafting(len(left)):
             drafted = [(intact.tobytes(), example) for example in sorted({example for _, example in left})]
+            self._read(drafted)
             runs.insert(0, [key for key in drafted if key not in self._known])
         for run in runs:
             for done in self._generate(generation, [key for key in run if key not in self._known], intact):
@@ -69,9 +93,29 @@ class Texts:
     def _tokenizer(self) -> Any:
         return self.engine.model.tokenizer
 
+    def _read(self, keys: list[Key]) -> None:
+        """Take what the store has of texts that are not known."""
+        if self.shelf is None:
+            return
+        self.shelf.save()
+        wanted: dict[bytes, set[int]] = {}
+        for mask, example in keys:
+            if (mask, example) not in self._known:
+                wanted.setdefault(mask, set()).add(example)
+        for mask, chosen in wanted.items():
+            for example, (tokens, _) in self.shelf.read(_packed(mask)):
+                if example in chosen:
+                    self._known[mask, example] = tuple(np.frombuffer(tokens, dtype="<i4").tolist())
+
+    def _write(self, keys: list[Key]) -> None:
+        if self.shelf is not None:
+            texts = [self._known[key] for key in keys]
+            values = [(np.array(text, dtype="<i4").tobytes(), self._decoded(text)) for text in texts]
+            self.shelf.write([(_packed(m), e, value) for (m, e), value in zip(keys, values, strict=True)])
+
     def _generate(
-        self, generation: Generation, keys: list[tuple[bytes, int]], intact: Bool[np.ndarray, "layer head"]
-    ) -> Iterator[list[tuple[bytes, int]]]:
+        self, generation: Generation, keys: list[Key], intact: Bool[np.ndarray, "layer head"]
+    ) -> Iterator[list[Key]]:
         """Generate the texts of some masks and examples, drafted by those known of the intact model."""
         if not keys:
             return
@@ -83,10 +127,18 @@ class Texts:
             for pair, text in batch:
                 self._known[keys[pair]] = text
             self.generated += len(batch)
-            yield [keys[pair] for pair, _ in batch]
+            done = [keys[pair] for pair, _ in batch]
+            self.used.update(done)
+            self._write(done)
+            yield done
 
     def _decoded(self, text: Text) -> str:
         kept = text[:-1] if text[-1] in self._end else text
         decoded = self._tokenizer.decode(list(kept), skip_special_tokens=True)
         ends = [decoded.index(stop) for stop in self.stop if stop in decoded]
         return decoded[: min(ends, default=len(decoded))]
+
+
+def _packed(mask: bytes) -> bytes:
+    """The mask with eight heads a byte, as stores have it."""
+    return np.packbits(np.frombuffer(mask, dtype=bool)).tobytes()

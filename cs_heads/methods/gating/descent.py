@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -18,6 +19,7 @@ from cs_heads.lens.model import device_of, dtype_of
 from cs_heads.measure.answers import Answers
 from cs_heads.measure.cost import Cost, check_budget
 from cs_heads.measure.experiment import Experiment
+from cs_heads.measure.progress import Progress, State
 
 CLIP = 4.0
 """Beyond this a gate's logit is not pushed any further by the penalty."""
@@ -101,13 +103,24 @@ class Path:
 
 
 class Descent:
-    """Fits gates phase after phase; every seed draws its examples from its own generator."""
+    """Fits gates phase after phase; every seed draws its examples from its own generator.
+
+    With ``progress`` each phase goes on from where it was kept, bit for bit as if it had not been cut short.
+    """
 
     def __init__(
-        self, objective: Objective, seeds: Sequence[np.random.Generator], n_examples: int, plan: Plan, bar: Any
+        self,
+        objective: Objective,
+        seeds: Sequence[np.random.Generator],
+        n_examples: int,
+        plan: Plan,
+        bar: Any,
+        *,
+        progress: Progress | None = None,
     ) -> None:
         self.objective, self.seeds, self.n_examples, self.plan, self.bar = objective, seeds, n_examples, plan, bar
         self.at = np.unique(np.linspace(0, plan.steps, _POINTS + 1).round().astype(int))
+        self.progress, self._phase = progress, 0
 
     @torch.enable_grad()  # The caller may have gradients off.
     def __call__(self, logits: Gates, rates: tuple[float, float], penalties: Sequence[float]) -> Path:
@@ -123,7 +136,12 @@ class Descent:
         adam = torch.optim.Adam([logits])
         losses = np.empty((len(logits), steps))
         trajectory = [_gates(logits)]
-        for step, rate in enumerate(np.linspace(*rates, steps)):
+        phase, self._phase = self._phase, self._phase + 1
+        begun = 0
+        if self.progress is not None and (kept := self.progress.load(phase)) is not None:
+            begun, trajectory = self._restore(kept, logits, adam, losses), list(kept["trajectory"])
+            self.bar.update(blocks * begun)
+        for step, rate in list(enumerate(np.linspace(*rates, steps)))[begun:]:
             drawn = np.stack([rng.permutation(self.n_examples)[: self.plan.batch_size] for rng in self.seeds])
             gates = logits.sigmoid()
             loss, gradient = self.objective(gates.detach(), np.tile(drawn, (blocks, 1)))
@@ -136,7 +154,39 @@ class Descent:
             if step + 1 in self.at:
                 trajectory.append(_gates(logits))
             self.bar.update(blocks)
+            if self.progress is not None and (self.progress.due or step + 1 == steps):
+                self.progress.save(phase, self._state(step + 1, logits, adam, losses, trajectory))
         return Path(logits.detach(), losses, np.stack(trajectory, axis=1), self.at)
+
+    def _state(
+        self, step: int, logits: Gates, adam: torch.optim.Adam, losses: np.ndarray, trajectory: list[np.ndarray]
+    ) -> State:
+        """Everything that the steps after ``step`` depend on."""
+        moments = adam.state[logits]
+        return {
+            "step": np.array(step),
+            "logits": logits.detach().cpu().numpy(),
+            "mean": moments["exp_avg"].cpu().numpy(),
+            "square": moments["exp_avg_sq"].cpu().numpy(),
+            "losses": losses[:, :step],
+            "trajectory": np.stack(trajectory),
+            "seeds": np.array([json.dumps(seed.bit_generator.state) for seed in self.seeds]),
+        }
+
+    def _restore(self, kept: State, logits: Gates, adam: torch.optim.Adam, losses: np.ndarray) -> int:
+        """Put back what was kept; returns the steps it had taken."""
+        step = int(kept["step"])
+        with torch.no_grad():
+            logits.copy_(torch.from_numpy(kept["logits"]))
+        adam.state[logits] = {
+            "step": torch.tensor(float(step)),
+            "exp_avg": torch.from_numpy(kept["mean"]).to(logits),
+            "exp_avg_sq": torch.from_numpy(kept["square"]).to(logits),
+        }
+        losses[:, :step] = kept["losses"]
+        for seed, state in zip(self.seeds, kept["seeds"], strict=True):
+            seed.bit_generator.state = json.loads(str(state))
+        return step
 
 
 def start_of(experiment: Experiment, seeds: Sequence[np.random.Generator]) -> Gates:

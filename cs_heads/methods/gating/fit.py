@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cs_heads.measure.baseline import check_baseline
 from cs_heads.measure.experiment import Experiment
+from cs_heads.measure.progress import Progress
+from cs_heads.measure.store import Store
 from cs_heads.methods.gating.descent import FREE_RATES, SIGNED_RATES, Descent, Plan, contrast, start_of, target_loss
 from cs_heads.methods.gating.result import HeadGates
 from cs_heads.ranking import HeadRanking
@@ -28,6 +32,7 @@ def fit_gates(
     progress: bool | None = None,
     batch_tokens: int | None = None,
     prepend_bos: bool | None = None,
+    store: str | Path | Store | None = None,
 ) -> HeadGates:
     """Fit a gate to every head by Adam on the logits of the gates, with the paper's schedule.
 
@@ -39,17 +44,20 @@ def fit_gates(
     of ``batch_tokens`` tokens.
 
     Costs the intact run and ``3 * n_seeds * steps * batch_size`` forward and as many backward passes of one
-    example. A ``budget`` shortens all phases alike, to 20 steps at least. A wrong number, a budget below
-    that, or a baseline that is too low raises ``ValueError``.
+    example. A ``budget`` shortens all phases alike, to 20 steps at least. A ``store`` keeps the fit every few seconds,
+    and the same call goes on from there. A wrong number, a budget below that, or a baseline that is too low raises
+    ``ValueError``.
     """
     plan = Plan(n_seeds, steps, batch_size, strength)
-    experiment = Experiment(model, task, progress=progress, batch_tokens=batch_tokens, prepend_bos=prepend_bos)
+    settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
+    experiment = Experiment(model, task, store=store, **settings)
     plan, notes = plan.within(budget, experiment.n_examples, phases=3, sides=1)
     notes = (*check_baseline(experiment), *notes)
     objective = target_loss(experiment, batch_tokens)
     seeds = [np.random.default_rng(seed + i) for i in range(n_seeds)]
+    kept = Progress.of({"gates": "chg", "plan": asdict(plan), "seed": seed}, experiment)
     with plan.bar(progress, phases=3) as bar:
-        descend = Descent(objective, seeds, experiment.n_examples, plan, bar)
+        descend = Descent(objective, seeds, experiment.n_examples, plan, bar, progress=kept)
         free = descend(start_of(experiment, seeds), FREE_RATES, [0.0])
         signed = descend(free.logits.repeat(2, 1, 1), SIGNED_RATES, [strength, -strength])
     plus, minus = signed.part(slice(None, n_seeds)), signed.part(slice(n_seeds, None))
@@ -87,6 +95,7 @@ def contrastive_gating(
     progress: bool | None = None,
     batch_tokens: int | None = None,
     prepend_bos: bool | None = None,
+    store: str | Path | Store | None = None,
 ) -> HeadRanking:
     """Rank heads that ``task`` needs and ``forget`` does not: gates that retain one variant and forget the other.
 
@@ -100,7 +109,7 @@ def contrastive_gating(
     """
     plan = Plan(n_seeds, steps, batch_size, strength)
     settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
-    experiment = Experiment(model, task, **settings)
+    experiment = Experiment(model, task, store=store, **settings)
     if forget.role == "confirming":
         raise ValueError(
             f"forget must not be the confirming side of a split, as {forget.name!r} is: no search may see it"
@@ -112,8 +121,9 @@ def contrastive_gating(
     notes = (*check_baseline(experiment), *notes)
     objective = contrast(experiment, other, batch_tokens)
     seeds = [np.random.default_rng(seed + i) for i in range(n_seeds)]
+    kept = Progress.of({"gates": "contrastive", "plan": asdict(plan), "seed": seed}, experiment, other)
     with plan.bar(progress, phases=2) as bar:
-        descend = Descent(objective, seeds, experiment.n_examples, plan, bar)
+        descend = Descent(objective, seeds, experiment.n_examples, plan, bar, progress=kept)
         free = descend(start_of(experiment, seeds), FREE_RATES, [0.0])
         shut = descend(free.logits, SIGNED_RATES, [-strength * experiment.grid.size])
     cost = plan.cost(experiment.n_examples, phases=2, sides=2)

@@ -1,0 +1,172 @@
+"""Contrastive gates on a task they were not fitted to: does forgetting one format spare the other?
+
+Figure 5 of Nam et al. (arXiv 2505.13737).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+from scipy.stats import binomtest
+
+from cs_heads.measure.baseline import check_size
+from cs_heads.tasks import Task, confirming_side, finding_side
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class HeldOutScore:
+    """The score of one held-out task in one format, intact and under gates that retain one of two formats."""
+
+    held_out: str
+    retained: str
+    measured: str
+    baseline: float
+    score: float
+    n_examples: int
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % Wilson interval of the score, which is the share of examples that are right."""
+        found = binomtest(round(self.score * self.n_examples), self.n_examples).proportion_ci(method="wilson")
+        return float(found.low), float(found.high)
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutContrasts:
+    """What contrastive gates do to tasks they were not fitted to, in both formats and both directions.
+
+    ``gates[held out, retained]`` are the gates fitted to all other tasks.
+    """
+
+    scores: tuple[HeldOutScore, ...]
+    gates: dict[tuple[str, str], Float[np.ndarray, "layer head"]]
+    spent: int
+    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a (held-out task, retained format, measured format): baseline, and the score with its interval."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            {
+                "held_out": s.held_out,
+                "retained": s.retained,
+                "measured": s.measured,
+                "kept": s.retained == s.measured,
+                "baseline": s.baseline,
+                "score": s.score,
+                "low": s.interval[0],
+                "high": s.interval[1],
+            }
+            for s in self.scores
+        )
+
+
+def held_out_contrasts(
+    model: Any,
+    formats: Mapping[str, Mapping[str, Task]],
+    *,
+    held_out: Iterable[str] | None = None,
+    n: int = 100,
+    steps: int = 500,
+    batch_size: int = 64,
+    seed: int = 0,
+    progress: bool | None = None,
+    batch_tokens: int | None = None,
+    prepend_bos: bool | None = None,
+) -> HeldOutContrasts:
+    """Fit gates that retain one format and forget the other on all tasks but one, and measure that one in both.
+
+    ``formats`` are two formats by name, each with the same tasks by the same names, whose finding examples pair up
+    (the same problem at the same place); for in-context learning against instructions, say. Every task of
+    ``held_out`` (None: all) is left out in turn, in both directions; its unseen examples are scored under the soft
+    gates. Costs two contrastive fits a held-out task (see ``methods.contrastive_gating``) and ``n``
+    example-evaluations for each of its six scores.
+
+    Raises ``ValueError`` before the model runs unless there are two formats of the same two tasks or more, of one kind,
+    split into as many finding examples as their pairs.
+    """
+    from cs_heads.measure.experiment import Experiment
+    from cs_heads.methods.gating.evaluate import under_gates
+    from cs_heads.methods.gating.fit import contrastive_gating
+
+    names = _check(formats)
+    left_out = list(names if held_out is None else held_out)
+    foreign = [name for name in left_out if name not in names]
+    if foreign or not left_out:
+        raise ValueError(f"held_out must be tasks among {', '.join(names)}, got {', '.join(foreign) or 'none'}")
+    settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
+    scores, gates, spent = [], {}, 0
+    first, second = formats
+    for name in left_out:
+        unseen = {}
+        for kind in formats:
+            unseen[kind] = Experiment(model, confirming_side(formats[kind][name]).take(n), **settings)
+            model = unseen[kind].model
+        for retained, forgotten in ((first, second), (second, first)):
+            ranking = contrastive_gating(
+                model,
+                _joined(formats[retained], name, retained),
+                forget=_joined(formats[forgotten], name, forgotten),
+                steps=steps,
+                batch_size=batch_size,
+                seed=seed,
+                **settings,
+            )
+            fitted = gates[name, retained] = ranking.importance  # one seed: the mean gate is the gate
+            spent += ranking.spent
+            for measured, experiment in unseen.items():
+                gated, _ = under_gates(experiment, fitted[None], batch_tokens)
+                scores.append(
+                    HeldOutScore(
+                        held_out=name,
+                        retained=retained,
+                        measured=measured,
+                        baseline=float(experiment.baseline().mean()),
+                        score=float(gated.mean()),
+                        n_examples=experiment.n_examples,
+                    )
+                )
+                spent += experiment.n_examples
+        spent += sum(experiment.n_examples for experiment in unseen.values())
+    return HeldOutContrasts(
+        scores=tuple(scores),
+        gates=gates,
+        spent=spent,
+        provenance={**unseen[first].provenance(), "formats": list(formats), "steps": steps, "seed": seed},
+    )
+
+
+def _check(formats: Mapping[str, Mapping[str, Task]]) -> list[str]:
+    if len(formats) != 2:
+        raise ValueError(f"formats must be two, got {len(formats)}")
+    first, second = formats.values()
+    if list(first) != list(second) or len(first) < 2:
+        raise ValueError(f"formats must have the same two tasks or more, got {list(first)} and {list(second)}")
+    if len({task.kind for tasks in formats.values() for task in tasks.values()}) > 1:
+        raise ValueError("formats must all be tasks of one kind")
+    for name in first:
+        for task in (first[name], second[name]):
+            check_size(confirming_side(task))
+        if len(finding_side(first[name])) != len(finding_side(second[name])):
+            raise ValueError(
+                f"task {name!r} must have as many finding examples in both formats, got {len(first[name])} and "
+                f"{len(second[name])}"
+            )
+    return list(first)
+
+
+def _joined(tasks: Mapping[str, Task], without: str, name: str) -> Task:
+    """The finding examples of all tasks but one."""
+    kept = [finding_side(task) for other, task in tasks.items() if other != without]
+    examples = tuple(example for task in kept for example in task.examples)
+    return Task(
+        f"{name} without {without}", kept[0].kind, examples, kept[0].length_normalised, kept[0].scorer, role="finding"
+    )

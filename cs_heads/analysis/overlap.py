@@ -1,0 +1,195 @@
+"""Which heads several rankings have in common, and whether luck would explain it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from jaxtyping import Bool
+from scipy.stats import false_discovery_control, hypergeom
+
+from cs_heads.analysis.drops import Found, heads_of
+from cs_heads.heads import Head, HeadGrid
+from cs_heads.ranking import HeadRanking
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Null = Literal["layers", "grid"]
+
+
+@dataclass(frozen=True)
+class PairOverlap:
+    """What two sets of heads share: heads, and groups of heads with keys and values in common.
+
+    ``expected_heads`` is what luck gives on average and ``p_heads`` the chance of at least as many, exactly;
+    ``p_groups`` comes from permutations. Groups are None where every head has keys and values of its own.
+    """
+
+    first: str
+    second: str
+    heads: int
+    expected_heads: float
+    p_heads: float
+    q_heads: float = float("nan")
+    groups: int | None = None
+    expected_groups: float | None = None
+    p_groups: float | None = None
+    q_groups: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Overlap:
+    """The heads several rankings name, pair by pair; ``null`` is what luck may move.
+
+    ``layers``: heads of the same layers, so that two tasks that both live in late layers do not pass for alike;
+    ``grid``: heads of the whole grid. ``q`` are p-values after Benjamini and Hochberg, over all pairs.
+    """
+
+    heads: dict[str, tuple[Head, ...]]
+    pairs: tuple[PairOverlap, ...]
+    null: Null
+    n_groups: int | None = None
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a pair: shared heads and groups, what luck gives, p and q."""
+        import pandas as pd
+
+        frame = pd.DataFrame([vars(pair) for pair in self.pairs])
+        return frame if self.n_groups else frame[[c for c in frame if "groups" not in str(c)]]
+
+    def matrix(self, value: str = "heads") -> pd.DataFrame:
+        """A property of each pair as a symmetric table; the diagonal is the number of heads (or NaN for p and q)."""
+        import pandas as pd
+
+        names = list(self.heads)
+        own = [len(heads) if value == "heads" else np.nan for heads in self.heads.values()]
+        table = pd.DataFrame(np.diag(np.array(own, dtype=float)), index=names, columns=names)
+        for pair in self.pairs:
+            found = getattr(pair, value)
+            table.loc[pair.first, pair.second] = table.loc[pair.second, pair.first] = np.nan if found is None else found
+        return table
+
+    def shared(self, at_least: int = 2) -> dict[Head, list[str]]:
+        """Heads that ``at_least`` of the rankings name, and which; those named most often first."""
+        by_head: dict[Head, list[str]] = {}
+        for name, heads in self.heads.items():
+            for head in heads:
+                by_head.setdefault(head, []).append(name)
+        kept = {head: names for head, names in by_head.items() if len(names) >= at_least}
+        return dict(sorted(kept.items(), key=lambda item: (-len(item[1]), item[0])))
+
+
+def head_overlap(
+    found: Mapping[str, Found],
+    *,
+    k: int = 5,
+    grid: HeadGrid | None = None,
+    n_key_value_heads: int | None = None,
+    null: Null = "layers",
+    n_permutations: int = 9999,
+    seed: int = 0,
+) -> Overlap:
+    """Hold the heads of several tasks or methods against each other, two by two, and against luck.
+
+    ``found`` are rankings (their top ``k``) or lists of heads, which need the ``grid``. With ``n_key_value_heads``
+    (``model.cfg.n_key_value_heads``) groups of heads that share keys and values are counted too: head h is in
+    group ``h // (n_heads / n_key_value_heads)`` of its layer. Luck puts the second set elsewhere, in the same layers or
+    anywhere (``null``); the number of heads in common is then a sum of hypergeometric draws, whose
+    probabilities are exact, and that of groups is taken from ``n_permutations`` random sets.
+
+    Fewer than two sets, sets of different grids, or key-value heads that do not divide the heads raise ``ValueError``.
+
+    >>> grid = HeadGrid(4, 4)
+    >>> head_overlap({"a": ["L0H1", "L2H3"], "b": ["L0H1", "L2H3"]}, grid=grid).pairs[0].p_heads
+    0.0625
+    """
+    grids = [ranking.grid for ranking in found.values() if isinstance(ranking, HeadRanking)]
+    if grid is None and not grids:
+        raise ValueError("grid must be given where found holds no ranking")
+    grid = grid or grids[0]
+    heads = {name: heads_of(grid, each, k, f"found[{name!r}]") for name, each in found.items()}
+    if len(heads) < 2:
+        raise ValueError(f"found must hold two rankings or more, got {len(heads)}")
+    if null not in ("layers", "grid"):
+        raise ValueError(f"null must be 'layers' or 'grid', got {null!r}")
+    if n_permutations < 1:
+        raise ValueError(f"n_permutations must be 1 or more, got {n_permutations}")
+    size = None if n_key_value_heads in (None, grid.n_heads) else _group_size(grid, n_key_value_heads)
+    rng = np.random.default_rng(seed)
+    pairs = []
+    for (first, a), (second, b) in combinations(heads.items(), 2):
+        one, other = grid.mask(a), grid.mask(b)
+        chances = _chances(one, other, null)
+        shared = int((one & other).sum())
+        pair = PairOverlap(
+            first=first,
+            second=second,
+            heads=shared,
+            expected_heads=float(chances @ np.arange(len(chances))),
+            p_heads=min(1.0, float(chances[shared:].sum())),
+        )
+        if size is not None:
+            drawn = _strata(other, null, n_permutations, rng)
+            pair = _with_groups(pair, _groups(one[None], size), _groups(other[None], size), _groups(drawn, size))
+        pairs.append(pair)
+    return Overlap(heads=heads, pairs=_adjusted(pairs), null=null, n_groups=size and grid.size // size)
+
+
+def _group_size(grid: HeadGrid, n_key_value_heads: int | None) -> int:
+    if not n_key_value_heads or n_key_value_heads < 1 or grid.n_heads % n_key_value_heads:
+        raise ValueError(f"n_key_value_heads must divide the {grid.n_heads} heads of a layer, got {n_key_value_heads}")
+    return grid.n_heads // n_key_value_heads
+
+
+def _rows(mask: Bool[np.ndarray, "layer head"], null: Null) -> Bool[np.ndarray, "stratum head"]:
+    """The parts of the grid inside which luck may move heads."""
+    return mask if null == "layers" else mask.reshape(1, -1)
+
+
+def _chances(one: Bool[np.ndarray, "layer head"], other: Bool[np.ndarray, "layer head"], null: Null) -> np.ndarray:
+    """Probability of 0, 1, ... heads in common where the second set lies at random: sums of hypergeometric draws."""
+    shares = np.ones(1)
+    for a, b in zip(_rows(one, null), _rows(other, null), strict=True):
+        drawn = hypergeom(a.size, a.sum(), b.sum()).pmf(np.arange(min(a.sum(), b.sum()) + 1))
+        shares = np.convolve(shares, drawn)
+    return shares
+
+
+def _strata(
+    mask: Bool[np.ndarray, "layer head"], null: Null, n: int, rng: np.random.Generator
+) -> Bool[np.ndarray, "draw layer head"]:
+    """The set ``n`` times, its heads moved by luck."""
+    return rng.permuted(np.repeat(_rows(mask, null)[None], n, axis=0), axis=2).reshape(n, *mask.shape)
+
+
+def _groups(masks: Bool[np.ndarray, "draw layer head"], size: int) -> Bool[np.ndarray, "draw layer group"]:
+    """Which groups of heads hold one of a set, or more."""
+    held: Bool[np.ndarray, "draw layer group"] = masks.reshape(*masks.shape[:2], -1, size).max(axis=3)
+    return held
+
+
+def _with_groups(
+    pair: PairOverlap,
+    mine: Bool[np.ndarray, "1 layer group"],
+    other: Bool[np.ndarray, "1 layer group"],
+    drawn: Bool[np.ndarray, "draw layer group"],
+) -> PairOverlap:
+    """The pair with its groups; the set as it is counts as one of the draws."""
+    shared, lucky = int((mine & other).sum()), (mine & drawn).sum(axis=(1, 2))
+    p = (1 + int((lucky >= shared).sum())) / (1 + len(lucky))
+    return replace(pair, groups=shared, expected_groups=float(lucky.mean()), p_groups=p)
+
+
+def _adjusted(pairs: Sequence[PairOverlap]) -> tuple[PairOverlap, ...]:
+    """The pairs with their false discovery rates."""
+    q_heads = false_discovery_control([pair.p_heads for pair in pairs])
+    with_q = [replace(pair, q_heads=float(q)) for pair, q in zip(pairs, q_heads, strict=True)]
+    p_groups = [pair.p_groups for pair in pairs if pair.p_groups is not None]
+    if not p_groups:
+        return tuple(with_q)
+    q_groups = false_discovery_control(p_groups)
+    return tuple(replace(pair, q_groups=float(q)) for pair, q in zip(with_q, q_groups, strict=True))

@@ -1,0 +1,196 @@
+"""The same study on several models: how far a capability is localized, and at which depth."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+
+from cs_heads.analysis.proof import Confirmation
+from cs_heads.analysis.sparsity import SparsityCurve
+from cs_heads.ranking import HeadRanking
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """A ranking, its proof on unseen examples, and the curve of its first heads, as far as they were made."""
+
+    ranking: HeadRanking
+    proof: Confirmation | None = None
+    curve: SparsityCurve | None = None
+
+    def record(self) -> dict[str, Any]:
+        """The numbers of the proof and the curve that ``ScaleStudy`` needs."""
+        found: dict[str, Any] = {}
+        if self.proof is not None:
+            found = self.proof.to_dict()
+        if self.curve is not None:
+            found["half"] = self.curve.heads_for(0.5)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class ModelScale:
+    """One model: where its heads lie, and how much rests on them.
+
+    ``localisation`` is the relative drop with the top heads off beyond that of random heads of the same layers, 1
+    where everything rests on them and 0 where they are like any others; ``interval`` is that of the drop, moved by
+    the random heads, which it takes as known. ``half`` is the number of heads that take half of the score above
+    chance. ``effective`` is the number of heads that would share the positive importance evenly: (Σ importance)² / Σ
+    importance². ``profile`` is the share of that importance in each layer.
+    """
+
+    name: str
+    ranking: HeadRanking = field(repr=False)
+    n_ablated: int | None
+    baseline: float | None
+    localisation: float | None
+    interval: tuple[float, float] | None
+    verdict: str | None
+    half: int | None
+    effective: float
+    profile: Float[np.ndarray, " layer"]
+
+    @property
+    def depths(self) -> Float[np.ndarray, " layer"]:
+        """The middle of each layer as a share of the model's depth, in (0, 1)."""
+        return (np.arange(len(self.profile)) + 0.5) / len(self.profile)
+
+    @property
+    def mean_depth(self) -> float:
+        """Where the importance lies on average; 0 is the first layer, 1 the last."""
+        return float(self.profile @ self.depths)
+
+    @property
+    def spread(self) -> float:
+        """The standard deviation of that depth."""
+        return float(np.sqrt(self.profile @ (self.depths - self.mean_depth) ** 2))
+
+    def shares(self, bins: int) -> Float[np.ndarray, " bin"]:
+        """The profile in ``bins`` parts of equal depth, so that models of unlike depth can be held together.
+
+        A layer that lies across the border of two parts is divided.
+        """
+        edges, layers = np.linspace(0, 1, bins + 1), np.linspace(0, 1, len(self.profile) + 1)
+        reached = np.interp(edges, layers, np.concatenate([[0.0], np.cumsum(self.profile)]))
+        shares: Float[np.ndarray, " bin"] = np.diff(reached)
+        return shares
+
+
+@dataclass(frozen=True, eq=False)
+class ScaleStudy:
+    """The same study on several models, in order; the top ``k`` of each ranking make its profile (None: all heads)."""
+
+    models: tuple[ModelScale, ...]
+    k: int | None = None
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a model: its grid, the localisation index with its interval, heads for half of the score, depth."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            {
+                "model": m.name,
+                "task": m.ranking.provenance.get("task", {}).get("name"),
+                "method": m.ranking.method,
+                "layers": m.ranking.grid.n_layers,
+                "heads": m.ranking.grid.size,
+                "ablated": m.n_ablated,
+                "baseline": m.baseline,
+                "localisation": m.localisation,
+                "low": None if m.interval is None else m.interval[0],
+                "high": None if m.interval is None else m.interval[1],
+                "verdict": m.verdict,
+                "heads for half": m.half,
+                "share for half": None if m.half is None else m.half / m.ranking.grid.size,
+                "effective heads": m.effective,
+                "mean depth": m.mean_depth,
+                "depth spread": m.spread,
+            }
+            for m in self.models
+        )
+
+    def profiles(self, bins: int | None = None) -> pd.DataFrame:
+        """One row a (model, part of the depth): the share of importance there; each model's own layers by default."""
+        import pandas as pd
+
+        rows = []
+        for m in self.models:
+            shares = m.profile if bins is None else m.shares(bins)
+            depths = (np.arange(len(shares)) + 0.5) / len(shares)
+            rows += [{"model": m.name, "depth": d, "share": s} for d, s in zip(depths, shares, strict=True)]
+        return pd.DataFrame(rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole result, JSON-ready."""
+        return {"k": self.k, "models": [{**row, "profile": m.profile.tolist()} for row, m in self._rows()]}
+
+    def _rows(self) -> list[tuple[dict[str, Any], ModelScale]]:
+        rows = json.loads(self.to_frame().to_json(orient="records"))
+        return list(zip(rows, self.models, strict=True))
+
+    def _repr_html_(self) -> str:
+        return self.to_frame().to_html(index=False, float_format="{:.3f}".format, border=0)
+
+
+def scale_study(studies: Mapping[str, Study | HeadRanking | str | Path], *, k: int | None = None) -> ScaleStudy:
+    """Put studies of several models side by side: localisation index, and profile over depth.
+
+    A study is a ``Study``, a ranking alone, or the folder that ``cs-heads find --out`` wrote (``ranking.json``,
+    ``result.json``). ``k`` restricts profile and effective heads to the top heads of each ranking, where the rest is
+    noise; universal heads never count. Nothing is measured. No study at all, a folder without a ranking, or a ranking
+    without a head of positive importance raises ``ValueError``.
+    """
+    if not studies:
+        raise ValueError("studies must hold one study or more")
+    return ScaleStudy(tuple(_model(name, *_read(study), k) for name, study in studies.items()), k)
+
+
+def _read(study: Study | HeadRanking | str | Path) -> tuple[HeadRanking, dict[str, Any]]:
+    if isinstance(study, HeadRanking):
+        return study, {}
+    if isinstance(study, Study):
+        return study.ranking, study.record()
+    folder = Path(study)
+    if not (folder / "ranking.json").is_file():
+        raise ValueError(f"folder {str(folder)!r} holds no ranking.json, which cs-heads find --out writes")
+    record: dict[str, Any] = {}
+    if (folder / "result.json").is_file():
+        record = json.loads((folder / "result.json").read_text(encoding="utf-8")).get("confirm") or {}
+    return HeadRanking.load(folder / "ranking.json"), record
+
+
+def _model(name: str, ranking: HeadRanking, record: dict[str, Any], k: int | None) -> ModelScale:
+    if k is not None and not 1 <= k <= ranking.grid.size:
+        raise ValueError(f"k must be in 1..{ranking.grid.size}, the heads of {name!r}; got {k}")
+    weights = np.where(ranking.grid.mask(ranking.universal), 0.0, np.maximum(ranking.importance, 0.0))
+    if k is not None:
+        weights = np.where(ranking.grid.mask(ranking.top(k)), weights, 0.0)
+    if not weights.any():
+        raise ValueError(f"study {name!r} has no head of positive importance that is not universal")
+    baseline = record.get("baseline")
+    localisation = interval = None
+    if baseline:
+        random = record["random_drop"]
+        localisation = (record["drop"] - random) / baseline
+        interval = tuple((bound - random) / baseline for bound in record["interval"])
+    return ModelScale(
+        name=name,
+        ranking=ranking,
+        n_ablated=len(record["heads"]) if "heads" in record else None,
+        baseline=baseline,
+        localisation=localisation,
+        interval=interval,
+        verdict=record.get("verdict"),
+        half=record.get("half"),
+        effective=float(weights.sum() ** 2 / (weights**2).sum()),
+        profile=weights.sum(axis=1) / weights.sum(),
+    )

@@ -1,0 +1,115 @@
+"""How the score falls as heads are ablated one after another, on the own task and on others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from cs_heads.analysis.drops import Column, Found, Role, TaskDrop, heads_of, measure_drops
+from cs_heads.analysis.unseen import others_of, settings_of, suites_of, unseen_columns
+from cs_heads.heads import Head, HeadLike
+from cs_heads.measure.baseline import check_k
+from cs_heads.tasks import Task
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, eq=False)
+class SparsityCurve:
+    """Scores with the first 0, 1, ..., most heads off, on unseen examples of every task.
+
+    ``drops[task][k]`` has the first k of ``heads`` off; ``roles`` are those of ``TaskDrops``, and the first task is the
+    heads' own.
+    """
+
+    heads: tuple[Head, ...]
+    drops: dict[str, tuple[TaskDrop, ...]]
+    roles: dict[str, Role]
+    spent: int
+    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def own(self) -> str:
+        """The task that the heads belong to."""
+        return next(iter(self.drops))
+
+    def heads_for(self, share: float = 0.5, task: str | None = None) -> int | None:
+        """The least number of heads that takes this share of what ``task`` (None: the own) has above chance.
+
+        None where the curve ends before. A share outside (0, 1] raises ``ValueError``.
+        """
+        if not 0 < share <= 1:
+            raise ValueError(f"share must lie in (0, 1], got {share}")
+        curve = self.drops[task or self.own]
+        return next((k for k, drop in enumerate(curve) if drop.share_lost >= share), None)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a (task, k): role, the head that is off from here on, score and drops with intervals."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            {"role": self.roles[name], "k": k, "head": str(self.heads[k - 1]) if k else "", **drop.to_dict()}
+            for name, curve in self.drops.items()
+            for k, drop in enumerate(curve)
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole result, JSON-ready."""
+        return {
+            "heads": [str(head) for head in self.heads],
+            "drops": {name: [drop.to_dict() for drop in curve] for name, curve in self.drops.items()},
+            "roles": dict(self.roles),
+            "spent": self.spent,
+            "provenance": self.provenance,
+        }
+
+    def _repr_html_(self) -> str:
+        scores = self.to_frame().pivot_table(index="k", columns="task", values="score", sort=False)
+        return scores.to_html(float_format="{:.3f}".format, border=0)
+
+
+def measure_sparsity(columns: Sequence[Column], heads: Sequence[HeadLike], seed: int = 0) -> SparsityCurve:
+    """The curve on any experiments; the first column is the heads' own task. It refuses what ``measure_drops`` does."""
+    grid = columns[0].parts[0].grid
+    named = heads_of(grid, heads, len(heads))
+    nested = {str(k): named[:k] for k in range(len(named) + 1)}
+    measured = measure_drops(columns, nested, dict.fromkeys(nested, columns[0].name), seed)
+    return SparsityCurve(
+        heads=named,
+        drops={c.name: tuple(measured.drops[k][c.name] for k in nested) for c in columns},
+        roles=measured.roles,
+        spent=measured.spent,
+        provenance=measured.provenance,
+    )
+
+
+def sparsity_curve(
+    model: Any,
+    task: Task,
+    heads: Found,
+    *,
+    siblings: Sequence[Task] = (),
+    controls: Sequence[Task] = (),
+    suites: Mapping[str, Sequence[Task]] | None = None,
+    most: int = 10,
+    n: int = 100,
+    seed: int = 0,
+    ablation: str = "zero",
+    progress: bool | None = None,
+    batch_tokens: int | None = None,
+    prepend_bos: bool | None = None,
+) -> SparsityCurve:
+    """Ablate the first 0, 1, ..., ``most`` heads of a ranking (or list) on their own task and on others.
+
+    All the nested sets of a task share the engine's batches; each task costs ``n × (most + 1)`` example-evaluations at
+    most. Siblings, controls and suites are those of ``generalisation`` and ``specificity``, and so are the refusals;
+    ``most`` must be at most half of the grid. Bair et al. (arXiv 2603.03335) draw this for 0 to 10 heads.
+    """
+    others = others_of("sibling", siblings) + others_of("control", controls) + suites_of(suites)
+    settings = settings_of(ablation, progress, batch_tokens, prepend_bos)
+    columns = unseen_columns(model, {task.name: task}, others, n=n, seed=seed, settings=settings)
+    grid = columns[0].parts[0].grid
+    check_k(most, grid.size, "most")
+    return measure_sparsity(columns, heads_of(grid, heads, most)[:most], seed)

@@ -1,0 +1,64 @@
+"""``cs-heads store``: what a file of results holds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cs_heads.cli.options import Commands
+    from cs_heads.measure.store import Contents
+
+
+def add(commands: Commands) -> None:
+    """The sub-command ``store``."""
+    parser = commands.add_parser("store", help="say what is in a file made with --store, or export it")
+    add = parser.add_argument
+    add("file", type=Path, metavar="FILE", help="a file made with --store")
+    add("--json", action="store_true", help="print one JSON object")
+    add("--parquet", type=Path, default=None, metavar="FILE", help="write every result there (needs pyarrow)")
+    parser.set_defaults(run=_store)
+
+
+def saved(options: argparse.Namespace, arguments: Sequence[str]) -> str:
+    """What to say of the store of a command that was interrupted; nothing where it has none yet."""
+    from cs_heads.measure.store import Store, StoreError
+
+    path: Path | None = getattr(options, "store", None)
+    try:
+        results = 0 if path is None else Store.open(path).contents().results
+    except (ValueError, StoreError):
+        return ""
+    if not results:
+        return ""
+    return f"; {results:,} results are kept in {path}, and the same command goes on: cs-heads {shlex.join(arguments)}"
+
+
+def _store(options: argparse.Namespace) -> None:
+    from cs_heads.measure.store import Store
+
+    store = Store.open(options.file)
+    contents = store.contents()
+    if options.parquet is not None:
+        store.to_parquet(options.parquet)
+    if options.json:
+        print(json.dumps(contents.to_dict()))
+    else:
+        _print(contents)
+
+
+def _print(contents: Contents) -> None:
+    study = contents.study
+    layers, heads = study["grid"]
+    print(f"store {contents.path}, format {contents.format}")
+    print(f"model {study['model']}, {study['class']}, {study['dtype']}, {layers} × {heads} heads")
+    print(f"weights {study['weights']}, revision {study['revision']}, ablation {study['ablation']}\n")
+    print(f"{'task':<40}{'results':>12}")
+    for task, results in contents.tasks.items():
+        print(f"{task:<40}{results:>12,}")
+    print(f"{'all':<40}{contents.results:>12,}")
+    print(f"\n{contents.masks:,} different masks, {contents.bytes:,} bytes, last written {contents.written or 'never'}")

@@ -1,0 +1,65 @@
+"""A store as a table, for pandas and for files."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cs_heads.heads import HeadGrid
+from cs_heads.measure.store import Store
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def frame_of(store: Store) -> pd.DataFrame:
+    """Every result of a store: see ``Store.to_frame``."""
+    import pandas as pd
+
+    rows = store.query("SELECT scoring, example, mask, score, logprob, text FROM results")
+    scoring, example, mask, score, logprob, text = zip(*rows, strict=True) if rows else ((),) * 6
+    scorings = dict(store.query("SELECT id, identity FROM scorings"))
+    examples = {number: more for number, *more in store.query("SELECT id, task, identity, prompt FROM examples")}
+    heads, n_heads = _heads(store)
+    columns = {
+        "task": _category(example, {number: task for number, (task, _, _) in examples.items()}),
+        "scoring": _category(scoring, scorings),
+        "example": _category(example, {number: identity for number, (_, identity, _) in examples.items()}),
+        "prompt": _category(example, {number: prompt for number, (_, _, prompt) in examples.items()}),
+        "ablated": _category(mask, heads),
+        "n_ablated": np.array([n_heads[number] for number in mask], dtype=int),
+        "score": np.array(score, dtype=float),
+        "logprob": np.array(logprob, dtype=float),
+        "text": pd.Series(text, dtype=object),
+    }
+    return pd.DataFrame(columns)
+
+
+def write_parquet(store: Store, path: Path) -> None:
+    """Every result of a store as a Parquet file; without pyarrow ``ValueError`` is raised."""
+    if find_spec("pyarrow") is None:
+        raise ValueError("Parquet files need pyarrow: pip install 'cs-heads[parquet]'")
+    frame_of(store).to_parquet(path, engine="pyarrow", index=False)
+
+
+def _category(numbers: tuple[int, ...], texts: dict[int, str]) -> pd.Categorical:
+    """A text a row, by its number, each kept once."""
+    import pandas as pd
+
+    place = {text: i for i, text in enumerate(dict.fromkeys(texts.values()))}
+    code = {number: place[text] for number, text in texts.items()}
+    return pd.Categorical.from_codes([code[number] for number in numbers], categories=pd.Index(place, dtype=object))
+
+
+def _heads(store: Store) -> tuple[dict[int, str], dict[int, int]]:
+    """By mask, the heads off in words and their number."""
+    grid: HeadGrid = store.grid
+    names = [str(head) for head in grid]
+    heads, n_heads = {}, {}
+    for number, packed in store.query("SELECT id, bits FROM masks"):
+        off = np.unpackbits(np.frombuffer(packed, dtype=np.uint8), count=grid.size).astype(bool)
+        heads[number], n_heads[number] = " ".join(names[int(i)] for i in np.flatnonzero(off)), int(off.sum())
+    return heads, n_heads

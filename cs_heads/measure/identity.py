@@ -1,0 +1,114 @@
+"""What can change a number, and what cannot: every field of every call, in one table."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from cs_heads.heads import HeadGrid
+from cs_heads.lens import EncodedExample, describe, fingerprint
+from cs_heads.tasks import Task
+
+MEASURE = 1
+"""Raised by a release in which the same mask on the same example may give another number."""
+
+Kind = Literal["identity", "design", "runtime"]
+
+FIELDS: dict[str, Kind] = {
+    # Experiment, and what find_heads, confirm and compare pass on to it
+    "model": "identity",
+    "task": "identity",
+    "ablation": "identity",
+    "prepend_bos": "identity",
+    "batch_tokens": "runtime",
+    "progress": "runtime",
+    "store": "runtime",
+    # Task
+    "kind": "identity",
+    "examples": "identity",
+    "length_normalised": "identity",
+    "scorer": "identity",
+    "max_new_tokens": "identity",
+    "stop": "identity",
+    "name": "runtime",
+    "role": "design",
+    "held_out": "design",
+    # Example
+    "prompt": "identity",
+    "continuations": "identity",
+    "answer": "identity",
+    "reference": "identity",
+    # load_model
+    "name_or_path": "identity",
+    "dtype": "identity",
+    "backend": "identity",
+    "revision": "identity",
+    "device": "runtime",
+    # find_heads, confirm, compare
+    "method": "design",
+    "methods": "design",
+    "heads": "design",
+    "control": "design",
+    "controls": "design",
+    "k": "design",
+    "most": "design",
+    "n": "design",
+    "n_random": "design",
+    "budget": "design",
+    "seed": "design",
+    "options": "design",
+}
+"""Every field that a user sets, by what it does to the number of one mask on one example.
+
+*identity*: it may change the number, so a result measured under one value never answers under another: it is in
+``study_of``, in ``scoring_of`` or in ``keys_of``. *design*: it says which masks and examples are asked for, and those
+are in the key themselves. *runtime*: the number is the same whatever its value, to rounding.
+"""
+
+
+def study_of(model: Any, ablation: str, prepend_bos: bool | None) -> dict[str, Any]:
+    """What all results of one store have in common, JSON-ready; the model's part without its folder's place.
+
+    In the order in which differences are told: a model of another dtype has other weights, too.
+    """
+    described = describe(model)
+    return {
+        # A folder may lie elsewhere on another machine; the weights say whether it is the same model.
+        "model": described["name"].rstrip("/").rsplit("/", 1)[-1],
+        "revision": described["revision"],
+        "class": described["class"],
+        "grid": list(HeadGrid.from_model(model).shape),
+        "dtype": described["dtype"],
+        "weights": fingerprint(model),
+        "hook": "blocks.{layer}.attn.hook_z",
+        "ablation": ablation,
+        "prepend_bos": prepend_bos,
+        "measure": MEASURE,
+    }
+
+
+def scoring_of(task: Task, what: str, ablation: str, keys: Sequence[str]) -> dict[str, Any]:
+    """How the examples of a task are measured, JSON-ready; ``what`` is ``"score"``, ``"logprob"`` or ``"text"``.
+
+    A text does not depend on its scorer. What mean and resample ablation put in a head's place comes from all
+    the task's examples: they are part of it, by their ``keys``.
+    """
+    return {
+        "what": what,
+        **(task.scoring if what == "score" else {}),
+        **({} if ablation == "zero" else {"replacement": _hash([ablation, *keys])}),
+    }
+
+
+def keys_of(task: Task, encoded: Sequence[EncodedExample]) -> list[str]:
+    """A hash for each example of everything in it: tokens, texts and answer."""
+    return [
+        _hash([example.identity, tokens.prompt, tokens.continuations])
+        for example, tokens in zip(task.examples, encoded, strict=True)
+    ]
+
+
+def _hash(content: object) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]

@@ -1,0 +1,65 @@
+"""Work that is no list of results, such as fitted gates, kept in a store so that it can go on."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Mapping
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from cs_heads.measure.answers import Answers
+from cs_heads.measure.experiment import Experiment
+from cs_heads.measure.store import Store
+
+# Seconds of work that an interruption may cost.
+_EVERY = 5.0
+
+State = dict[str, np.ndarray]
+
+
+class Progress:
+    """Arrays by phase of one piece of work in a store; ``identity`` holds all that the work depends on."""
+
+    def __init__(self, store: Store, identity: Mapping[str, Any]) -> None:
+        self.store = store
+        self._identity = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+        self._saved = monotonic()
+
+    @classmethod
+    def of(cls, work: Mapping[str, Any], *experiments: Experiment) -> Progress | None:
+        """The progress of ``work`` (JSON-ready settings) on the right answers of experiments; None without a store."""
+        store = experiments[0].store
+        if store is None:
+            return None
+        answers = [Answers.of(experiment) for experiment in experiments]
+        return cls(store, {**work, "answers": [[each.prompts, each.targets] for each in answers]})
+
+    @property
+    def due(self) -> bool:
+        """Whether the last state saved is some seconds old."""
+        return monotonic() - self._saved >= _EVERY
+
+    def load(self, phase: int) -> State | None:
+        """The last state of a phase; None where it has not begun."""
+        found = self.store.query("SELECT state FROM progress WHERE identity = ?", (self._key(phase),))
+        if not found:
+            return None
+        with np.load(io.BytesIO(found[0][0]), allow_pickle=False) as arrays:
+            return dict(arrays)
+
+    def save(self, phase: int, state: State) -> None:
+        """Put a state in place of the last one, in one transaction."""
+        packed = io.BytesIO()
+        np.savez(packed, **state)  # type: ignore[arg-type]  # its stub takes names for allow_pickle
+        with self.store.transaction() as connection:
+            row = (self._key(phase), packed.getvalue())
+            connection.execute("INSERT OR REPLACE INTO progress VALUES (?, ?)", row)
+            self.store.stamp(connection)
+        self._saved = monotonic()
+
+    def _key(self, phase: int) -> str:
+        return f"{self._identity}/{phase}"

@@ -1,0 +1,179 @@
+"""One task's place in a store: its results by mask, and calls that can be taken up where they stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from cs_heads.measure.store import Store
+
+Values = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What one way of scoring writes of a pair, in the order of the table ``results``."""
+
+    names: tuple[str, ...]
+
+    @property
+    def listed(self) -> str:
+        """For a SELECT or an INSERT."""
+        return ", ".join(self.names)
+
+
+SCORES = Columns(("score", "logprob"))
+TEXTS = Columns(("tokens", "text"))
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """What one call of the engine measures: pairs in the order of the request, those ``known`` already among them.
+
+    A call that was cut short is planned as it was, its finished pairs known, so that what is left runs in the
+    same batches and gives the same numbers bit for bit.
+    """
+
+    number: int
+    pairs: Int[np.ndarray, " pair"]
+    known: Bool[np.ndarray, " pair"]
+
+
+class Shelf:
+    """Results of some examples under one way of scoring them; every ``write`` is a transaction.
+
+    ``scoring`` and ``examples`` hold what can change a number, but for the model and the mask: a result is
+    found again under the same scoring, the same example and the same mask alone.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        scoring: Mapping[str, Any],
+        task: str,
+        examples: Sequence[str],
+        prompts: Sequence[str],
+        *,
+        columns: Columns = SCORES,
+    ) -> None:
+        self.store, self.columns = store, columns
+        with store.transaction() as connection:
+            rows = list(dict.fromkeys(zip(examples, prompts, strict=True)))
+            connection.executemany(
+                "INSERT OR IGNORE INTO examples (identity, task, prompt) VALUES (?, ?, ?)",
+                [(identity, task, prompt) for identity, prompt in rows],
+            )
+            identity = json.dumps(scoring, sort_keys=True)
+            connection.execute("INSERT OR IGNORE INTO scorings (identity) VALUES (?)", (identity,))
+        ((self._scoring,),) = store.query("SELECT id FROM scorings WHERE identity = ?", (identity,))
+        numbers = dict(store.query("SELECT identity, id FROM examples"))
+        self._examples = np.array([numbers[identity] for identity in examples], dtype=np.int64)
+        # Examples that stand twice in a task are one here.
+        self._places: dict[int, list[int]] = {}
+        for place, number in enumerate(self._examples):
+            self._places.setdefault(int(number), []).append(place)
+        self._masks: dict[bytes, int] = {}
+        self._of_call: dict[int, set[tuple[int, int]]] = {}
+        self._waiting: list[tuple[bytes, int, Values, int]] = []
+
+    def read(self, mask: bytes) -> list[tuple[int, Values]]:
+        """What is stored of a mask (packed bits): places of examples, each with the values of its columns."""
+        number = self._number(mask)
+        if number is None:
+            return []
+        rows = self.store.query(
+            f"SELECT example, {self.columns.listed} FROM results WHERE scoring = ? AND mask = ?",
+            (self._scoring, number),
+        )
+        return [(place, tuple(values)) for example, *values in rows for place in self._places.get(example, ())]
+
+    def begin(
+        self, masks: Sequence[bytes], examples: Int[np.ndarray, " pair"], missing: Bool[np.ndarray, " pair"]
+    ) -> Call:
+        """A call for the missing ones of these different pairs: a new one, or one that was cut short."""
+        self._add(masks)
+        keys = np.array([self._masks[mask] for mask in masks], dtype=np.int64), self._examples[examples]
+        pairs = np.stack(keys, axis=1)
+        open_calls = self.store.query(
+            "SELECT id, plan FROM calls WHERE scoring = ? AND size BETWEEN ? AND ? ORDER BY id DESC",
+            (self._scoring, int(missing.sum()), len(pairs)),
+        )
+        for number, plan in open_calls:
+            done = self._done(number)
+            planned = missing | np.array([(int(mask), int(example)) in done for mask, example in pairs])
+            if _plan(pairs[planned]) == plan:
+                del self._of_call[number]
+                return Call(number, np.flatnonzero(planned), ~missing[planned])
+        with self.store.transaction() as connection:
+            number = connection.execute(
+                "INSERT INTO calls (scoring, size, plan) VALUES (?, ?, ?)",
+                (self._scoring, int(missing.sum()), _plan(pairs[missing])),
+            ).lastrowid
+        chosen = np.flatnonzero(missing)
+        return Call(int(number or 0), chosen, np.zeros(len(chosen), dtype=bool))
+
+    def write(self, batch: Sequence[tuple[bytes, int, Values]], call: Call | None = None) -> None:
+        """Commit results: mask, place of the example, values. What another process wrote first stands.
+
+        What cannot be written now, the disk being full, is written with the next batch that can.
+        """
+        self._waiting += [(mask, place, values, 0 if call is None else call.number) for mask, place, values in batch]
+        self.save()
+
+    def end(self, call: Call) -> None:
+        """All of a call is measured: there is nothing left to take up."""
+        with self.store.transaction() as connection:
+            connection.execute("DELETE FROM calls WHERE id = ?", (call.number,))
+
+    def save(self) -> None:
+        """Write what could not be written before; nothing where all is."""
+        if not self._waiting:
+            return
+        self._add([mask for mask, *_ in self._waiting])
+        rows = [
+            (self._scoring, self._masks[mask], int(self._examples[place]), *values, call)
+            for mask, place, values, call in self._waiting
+        ]
+        marks = ", ".join("?" * len(rows[0]))
+        with self.store.transaction() as connection:
+            connection.executemany(
+                f"INSERT OR IGNORE INTO results (scoring, mask, example, {self.columns.listed}, call) VALUES ({marks})",
+                rows,
+            )
+            self.store.stamp(connection)
+        self._waiting = []
+
+    def _number(self, mask: bytes) -> int | None:
+        if mask not in self._masks:
+            found = self.store.query("SELECT id FROM masks WHERE bits = ?", (mask,))
+            if not found:
+                return None
+            self._masks[mask] = found[0][0]
+        return self._masks[mask]
+
+    def _add(self, masks: Sequence[bytes]) -> None:
+        new = [(mask,) for mask in dict.fromkeys(masks) if self._number(mask) is None]
+        if new:
+            with self.store.transaction() as connection:
+                connection.executemany("INSERT OR IGNORE INTO masks (bits) VALUES (?)", new)
+        for (mask,) in new:
+            self._number(mask)
+
+    def _done(self, call: int) -> set[tuple[int, int]]:
+        if call not in self._of_call:
+            self._of_call[call] = set(
+                self.store.query(
+                    "SELECT mask, example FROM results WHERE scoring = ? AND call = ?", (self._scoring, call)
+                )
+            )
+        return self._of_call[call]
+
+
+def _plan(pairs: Int[np.ndarray, "pair 2"]) -> str:
+    return hashlib.sha256(np.ascontiguousarray(pairs, dtype="<i8").tobytes()).hexdigest()

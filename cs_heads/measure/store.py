@@ -1,0 +1,288 @@
+"""The store: one SQLite file for a study of one model, in which nothing measured is ever lost."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cs_heads.heads import HeadGrid
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FORMAT = 1
+"""Version of the file's layout: a newer one is refused, an older one brought up to date when it is opened."""
+
+# Marks a SQLite file as ours ("cshd").
+_APPLICATION = 0x63736864
+
+# Seconds to wait while another process writes: it does so for milliseconds.
+_PATIENCE = 60.0
+
+_SCHEMA = """
+CREATE TABLE study (field TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE scorings (id INTEGER PRIMARY KEY, identity TEXT NOT NULL UNIQUE);
+CREATE TABLE examples (
+    id INTEGER PRIMARY KEY, identity TEXT NOT NULL UNIQUE, task TEXT NOT NULL, prompt TEXT NOT NULL
+);
+CREATE TABLE masks (id INTEGER PRIMARY KEY, bits BLOB NOT NULL UNIQUE);
+CREATE TABLE calls (id INTEGER PRIMARY KEY AUTOINCREMENT, scoring INTEGER NOT NULL, size INTEGER NOT NULL, plan TEXT);
+CREATE TABLE results (
+    scoring INTEGER NOT NULL, mask INTEGER NOT NULL, example INTEGER NOT NULL,
+    score REAL, logprob REAL, tokens BLOB, text TEXT, call INTEGER NOT NULL,
+    PRIMARY KEY (scoring, mask, example)
+) WITHOUT ROWID;
+CREATE TABLE progress (identity TEXT PRIMARY KEY, state BLOB NOT NULL);
+"""
+
+# By version, what makes a file of the next version of it.
+_UPGRADES: dict[int, str] = {}
+
+
+class StoreError(OSError):
+    """A store that cannot be read or written: no space, no permission, a broken disk."""
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a store holds: the study it is of, results and different masks, bytes on disk, when it was last written.
+
+    ``tasks`` is the number of results by task, ``written`` the time in UTC (None: nothing yet).
+    """
+
+    path: str
+    format: int
+    study: dict[str, Any]
+    tasks: dict[str, int]
+    masks: int
+    results: int
+    bytes: int
+    written: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return asdict(self)
+
+
+class Store:
+    """The results of a study in one file: what each mask did to each example, on one model and one ablation.
+
+    ``Experiment``, ``find_heads``, ``confirm`` and ``compare`` take its path as ``store=``: every batch is committed as
+    it is measured, what is in the file is not measured again, and a call that was cut short goes on where it stopped.
+    Tasks, methods and calls share a file. Another model, dtype or ablation is refused; it needs a file of its own.
+    Hooks of your own on the model are not seen: give what is measured under them another file.
+
+    ``Store.open`` reads a file: ``to_frame``, ``to_parquet``, ``contents``. A file may be used by several
+    processes of one machine at once; write-ahead logging is not safe on a network file system (NFS, SMB), so
+    keep the file on a local disk and copy it. Beside a file in use, or one whose process was killed, lie a ``-wal``
+    and a ``-shm`` file that belong to it. Survives the death of its process at any moment; a machine that loses
+    power may lose the last seconds, and no more.
+    """
+
+    def __init__(self, path: str | Path, connection: sqlite3.Connection) -> None:
+        """Use ``Store.open``, or give a path to ``Experiment``."""
+        self.path = Path(path)
+        self._connection = connection
+        # Closing folds the log into the file; Python 3.13 warns of a connection that was not closed.
+        self.close = weakref.finalize(self, connection.close)
+
+    @classmethod
+    def open(cls, path: str | Path) -> Store:
+        """An existing store, to read; a missing file or one of another kind raises ``ValueError``."""
+        path = Path(path)
+        if not path.is_file():
+            raise ValueError(f"store {str(path)!r} does not exist")
+        try:
+            store = cls(path, _connect(path, "mode=ro"))
+            with store._errors("read"):
+                store._format()
+        except StoreError:
+            # Reading makes a file beside it. Where none may be made it is read as it stands, unless that is not all.
+            log = path.with_name(path.name + "-wal")
+            if log.exists() and log.stat().st_size:
+                raise
+            store = cls(path, _connect(path, "immutable=1"))
+        store._check_format(upgrade=False)
+        return store
+
+    @classmethod
+    def for_study(cls, path: str | Path, study: Mapping[str, Any]) -> Store:
+        """The store of this study, made where there is none; to write.
+
+        ``study`` is what every result of the file has in common (``identity.study_of``). A file of another study
+        raises ``ValueError`` naming the field that differs and both values, as does a file that is no store; one that
+        cannot be written raises ``StoreError``.
+        """
+        path = Path(path)
+        if path.is_dir() or not path.absolute().parent.is_dir():
+            raise ValueError(f"store {str(path)!r} must be a file in a folder that exists")
+        store = cls(path, _connect(path, "mode=rwc"))
+        with store._errors("written"):
+            if store._is_empty():
+                store._connection.execute("PRAGMA journal_mode = WAL")
+                store._create(study)
+        store._check_format(upgrade=True)
+        with store._errors("written"):
+            # A commit does not wait for the disk: it survives the process, and all but the last survive the machine.
+            store._connection.execute("PRAGMA synchronous = NORMAL")
+            with store.transaction():
+                pass
+        store.check(study)
+        return store
+
+    def check(self, study: Mapping[str, Any]) -> None:
+        """Raise ``ValueError`` where the store is of another study, naming the field and both values."""
+        there = self.study
+        for field, value in study.items():
+            if field not in there or there[field] != value:
+                raise ValueError(
+                    f"store {str(self.path)!r} is of another study: {field} is {there.get(field)!r} there and "
+                    f"{value!r} here; give this study a file of its own"
+                )
+
+    @property
+    def study(self) -> dict[str, Any]:
+        """What all results have in common: model, weights, dtype, ablation."""
+        rows = self.query("SELECT field, value FROM study WHERE field != 'written'")
+        return {field: json.loads(value) for field, value in rows}
+
+    @property
+    def grid(self) -> HeadGrid:
+        """Layers × heads of the model."""
+        return HeadGrid(*self.study["grid"])
+
+    def contents(self) -> Contents:
+        """What is in it, by numbers; counts every result, a second for some millions."""
+        tasks = self.query(
+            "SELECT task, sum(n) FROM examples JOIN (SELECT example, count(*) AS n FROM results GROUP BY example) "
+            "ON example = examples.id GROUP BY task ORDER BY task"
+        )
+        written = self.query("SELECT value FROM study WHERE field = 'written'")
+        ((masks,),) = self.query("SELECT count(DISTINCT mask) FROM results")
+        beside = [self.path, self.path.with_name(self.path.name + "-wal")]
+        return Contents(
+            path=str(self.path),
+            format=self._format(),
+            study=self.study,
+            tasks=dict(tasks),
+            masks=masks,
+            results=sum(n for _, n in tasks),
+            bytes=sum(path.stat().st_size for path in beside if path.exists()),
+            written=json.loads(written[0][0]) if written else None,
+        )
+
+    def to_frame(self) -> pd.DataFrame:
+        """Every result: task, scoring, example, prompt, the heads ablated, score, logprob and text, as far as measured.
+
+        ``example`` is a hash of its tokens and answer, ``scoring`` says in JSON how it was measured; NaN and None
+        stand for what was not. Repeated texts are categories, so a million rows take little memory.
+        """
+        from cs_heads.measure.export import frame_of
+
+        return frame_of(self)
+
+    def to_parquet(self, path: str | Path) -> None:
+        """Write ``to_frame`` as a Parquet file; needs pyarrow (``pip install 'cs-heads[parquet]'``)."""
+        from cs_heads.measure.export import write_parquet
+
+        write_parquet(self, Path(path))
+
+    def query(self, sql: str, values: Any = ()) -> list[Any]:
+        """The rows of a SELECT."""
+        with self._errors("read"):
+            return self._connection.execute(sql, values).fetchall()
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """A connection to write with: all of the block is committed at its end, or nothing where it raises."""
+        with self._errors("written"):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    @staticmethod
+    def stamp(connection: sqlite3.Connection) -> None:
+        """Note the time of a transaction that adds results."""
+        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        connection.execute("INSERT OR REPLACE INTO study VALUES ('written', ?)", (json.dumps(now),))
+
+    def _is_empty(self) -> bool:
+        ((tables,),) = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchall()
+        return not tables and not self._format()
+
+    def _create(self, study: Mapping[str, Any]) -> None:
+        with self.transaction() as connection:
+            # Another process may have been first.
+            if not self._is_empty():
+                return
+            for statement in _SCHEMA.split(";")[:-1]:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {_APPLICATION}")
+            connection.execute(f"PRAGMA user_version = {FORMAT}")
+            rows = [(field, json.dumps(value)) for field, value in study.items()]
+            connection.executemany("INSERT INTO study VALUES (?, ?)", rows)
+
+    def _format(self) -> int:
+        ((version,),) = self._connection.execute("PRAGMA user_version").fetchall()
+        return int(version)
+
+    def _check_format(self, upgrade: bool) -> None:
+        with self._errors("read"):
+            ((application,),) = self._connection.execute("PRAGMA application_id").fetchall()
+            version = self._format()
+        if application != _APPLICATION:
+            raise ValueError(f"store {str(self.path)!r} is no store of cs-heads: it is another SQLite database")
+        if version > FORMAT:
+            raise ValueError(
+                f"store {str(self.path)!r} has format {version}; this version of cs-heads reads up to {FORMAT}: "
+                "update cs-heads"
+            )
+        if version < FORMAT and not upgrade:
+            raise ValueError(
+                f"store {str(self.path)!r} has the older format {version}: open it once with the call that made it"
+            )
+        while version < FORMAT:
+            with self.transaction() as connection:
+                # Another process may have been first.
+                version = self._format()
+                if version < FORMAT:
+                    for statement in _UPGRADES[version].split(";"):
+                        connection.execute(statement)
+                    version += 1
+                    connection.execute(f"PRAGMA user_version = {version}")
+
+    @contextmanager
+    def _errors(self, doing: str) -> Iterator[None]:
+        """What SQLite says, in the words of the library."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            raise StoreError(f"store {str(self.path)!r} cannot be {doing}: {error}; what it holds is kept") from error
+        except sqlite3.DatabaseError as error:
+            raise ValueError(f"store {str(self.path)!r} is no store of cs-heads, or a broken one: {error}") from error
+
+
+def _connect(path: Path, options: str) -> sqlite3.Connection:
+    try:
+        return sqlite3.connect(
+            f"{path.absolute().as_uri()}?{options}",
+            uri=True,
+            timeout=_PATIENCE,
+            isolation_level=None,
+            # Closed by the garbage collector, in whatever thread that runs.
+            check_same_thread=False,
+        )
+    except sqlite3.OperationalError as error:
+        raise StoreError(f"store {str(path)!r} cannot be opened: {error}") from error

@@ -1,0 +1,76 @@
+"""The same questions in two forms: answered by a letter among the options, or by the answer itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from string import ascii_uppercase
+
+from cs_heads.tasks.example import Example
+from cs_heads.tasks.task import Task
+
+
+def letter_form(
+    task: Task,
+    *,
+    template: str = "{prompt}\n{options}\nAnswer:",
+    option: str = "{letter}. {choice}",
+    between: str = "\n",
+    letters: str = ascii_uppercase,
+) -> Task:
+    """A choice task with its choices listed in the prompt, and their letters to choose from: MMLU's form.
+
+    ``template`` is filled with the ``prompt`` and the ``options``, each of which is an ``option`` of a ``letter`` and
+    a ``choice`` without its leading space, joined by ``between``. The continuations are a space and a letter.
+    Held-out examples go with the task, whose name gains ``/letters``. A task of another kind, or one with more
+    choices than ``letters``, raises ``ValueError``.
+
+    >>> task = Task.from_records([{"prompt": "2 + 2 is", "choices": [" 3", " 4"], "answer": 1}])
+    >>> example = letter_form(task).examples[0]
+    >>> print(example.prompt, example.target, sep="|")
+    2 + 2 is
+    A. 3
+    B. 4
+    Answer:| B
+    """
+    _check_choice(task)
+
+    def changed(example: Example) -> Example:
+        if len(example.continuations) > len(letters):
+            raise ValueError(f"letters must be {len(example.continuations)} or more, one a choice; got {letters!r}")
+        options = between.join(
+            option.format(letter=letter, choice=choice.strip())
+            for letter, choice in zip(letters, example.continuations, strict=False)
+        )
+        named = tuple(f" {letter}" for letter in letters[: len(example.continuations)])
+        return replace(example, prompt=template.format(prompt=example.prompt, options=options), continuations=named)
+
+    return _changed(task, "letters", changed, length_normalised=False)
+
+
+def full_form(task: Task, *, template: str = "{prompt}", length_normalised: bool | None = None) -> Task:
+    """A choice task whose choices are the answers themselves, which the prompt does not list: the cloze form.
+
+    ``template`` is filled with the ``prompt``; ``length_normalised`` (None: as it was) scores by ``acc_norm``, as is
+    usual in this form. Held-out examples go with the task, whose name gains ``/full``; one of another kind raises
+    ``ValueError``.
+    """
+    _check_choice(task)
+    normalised = task.length_normalised if length_normalised is None else length_normalised
+    return _changed(task, "full", lambda e: replace(e, prompt=template.format(prompt=e.prompt)), normalised)
+
+
+def _changed(task: Task, suffix: str, change: Callable[[Example], Example], length_normalised: bool) -> Task:
+    held_out = None if task.held_out is None else _changed(task.held_out, suffix, change, length_normalised)
+    return replace(
+        task,
+        name=f"{task.name}/{suffix}",
+        examples=tuple(map(change, task.examples)),
+        length_normalised=length_normalised,
+        held_out=held_out,
+    )
+
+
+def _check_choice(task: Task) -> None:
+    if task.kind != "choice":
+        raise ValueError(f"task must be a choice task, {task.name!r} is a {task.kind} task")
