@@ -20,7 +20,7 @@ PYTEST := $(VENV)/bin/python -m pytest -q
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 # Programs beside Python that some tests need: a browser for the report, bubblewrap for generated code.
-SYSTEM    := chromium bubblewrap:bwrap
+SYSTEM    := chromium bubblewrap,libseccomp2:bwrap
 NO_SYSTEM := cannot be installed here, so the tests that need it are skipped: apt-get install
 
 .PHONY: help demo test lint format doctest test-fast test-slow test-hooked venv venv-hooked system clean
@@ -58,7 +58,7 @@ test-hooked: venv-hooked ## lens, measure, methods and tests marked lens, on Tra
 system: ## programs some tests need, installed where that takes no question (root on Debian), else named
 	@for each in $(SYSTEM); do \
 	  command -v $${each#*:} >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -qq && \
-	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $${each%:*}; } >/dev/null 2>&1 || \
+	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$(echo $${each%:*} | tr , ' '); } >/dev/null 2>&1 || \
 	  echo "$${each%:*} $(NO_SYSTEM) $${each%:*}"; \
 	done
 

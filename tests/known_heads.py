@@ -58,3 +58,17 @@ def rows_run(model: Any) -> Iterator[list[int]]:
         yield rows
     finally:
         handle.remove()
+
+
+def choice_of_own_answers(model: Any, n: int, name: str, seed: int = 0) -> Any:
+    """A choice task of whole prompts: what the intact model says next, and another word."""
+    from cs_heads.tasks import Task
+
+    rng = np.random.default_rng(seed)
+    records = []
+    for record in own_answers(model, n, seed):
+        other = next(f" {word}" for word in rng.permutation(WORDS) if f" {word}" != record["target"])
+        answer = int(rng.integers(2))
+        choices = [other, record["target"]] if answer else [record["target"], other]
+        records.append({"prompt": record["prompt"], "choices": choices, "answer": answer})
+    return Task.from_records(records, name)

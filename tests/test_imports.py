@@ -17,6 +17,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 FLOORS = {
     "heads": 1,
     "tasks": 1,
+    "suites": 2,
     "masks": 2,
     "ranking": 2,
     "lens": 2,

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import (
     Gemma2Config,
     Gemma2ForCausalLM,
@@ -77,6 +77,31 @@ def save_model(architecture: str, folder: Path, seed: int = 0) -> Path:
     """Write model and tokenizer in Hugging Face form."""
     make_hf_model(architecture, seed).save_pretrained(folder)
     make_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def save_byte_model(folder: Path) -> Path:
+    """Write a small Llama of random weights that reads any text, one token a byte."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({letter: i for i, letter in enumerate(["<s>", "</s>", *letters])}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>").save_pretrained(folder)
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        hidden_size=16,
+        intermediate_size=32,
+        vocab_size=len(letters) + 2,
+        max_position_embeddings=1024,
+        bos_token_id=0,
+        eos_token_id=1,
+        # Larger than is usual, so that each text is likely or not in its own way.
+        initializer_range=0.5,
+    )
+    LlamaForCausalLM(config).eval().save_pretrained(folder)
     return folder
 
 

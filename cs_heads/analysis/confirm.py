@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +37,12 @@ def confirm(
     intact model, are what the heads are held against: any ablation does some harm. ``controls`` are
     other tasks, for specificity; of a whole task up to ``n`` examples are drawn, from the half that
     ``find_heads`` with the same ``seed`` does not search with. Costs at most ``(2 + n_random) × n``
-    example-evaluations and ``2 × n`` for each control.
+    example-evaluations and ``2 × n`` for each control; mean and resample ablation another ``n`` for each of them,
+    which they run beforehand.
 
-    ``ablation``, ``progress``, ``batch_tokens``, ``prepend_bos`` and ``store`` are those of ``Experiment``.
-    The examples are those
-    the task holds out, 20 at least; a task without, a head outside the grid or one named twice raises
-    ``ValueError`` before the model runs.
+    ``ablation``, ``progress``, ``batch_tokens``, ``prepend_bos`` and ``store`` are those of ``Experiment``. The
+    examples are those the task holds out, 20 at least; a task without, a head outside the grid or one named twice
+    raises ``ValueError`` before the model runs.
     """
     from cs_heads.measure.experiment import Experiment
 
@@ -64,7 +65,7 @@ def confirm(
     experiment = Experiment(model, sides[0], store=store, **settings)
     # Read before anything runs, so that a control that cannot be measured is refused at once.
     others = [Experiment(experiment.model, side, store=experiment.store, **settings) for side in sides[1:]]
-    return prove(
+    proof = prove(
         experiment,
         heads,
         name=experiment.task.name,
@@ -73,3 +74,5 @@ def confirm(
         n_random=n_random,
         seed=seed,
     )
+    # Their own count has what the ablation ran beforehand.
+    return replace(proof, spent=sum(each.spent for each in (experiment, *others)))

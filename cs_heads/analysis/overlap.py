@@ -96,9 +96,9 @@ def head_overlap(
     """Hold the heads of several tasks or methods against each other, two by two, and against luck.
 
     ``found`` are rankings (their top ``k``) or lists of heads, which need the ``grid``. With ``n_key_value_heads``
-    (``model.cfg.n_key_value_heads``) groups of heads that share keys and values are counted too: head h is in
-    group ``h // (n_heads / n_key_value_heads)`` of its layer. Luck puts the second set elsewhere, in the same layers or
-    anywhere (``null``); the number of heads in common is then a sum of hypergeometric draws, whose
+    (by default what the rankings know of their model) groups of heads that share keys and values are counted too:
+    head h is in group ``h // (n_heads / n_key_value_heads)`` of its layer. Luck puts the second set elsewhere, in the
+    same layers or anywhere (``null``); the number of heads in common is then a sum of hypergeometric draws, whose
     probabilities are exact, and that of groups is taken from ``n_permutations`` random sets.
 
     Fewer than two sets, sets of different grids, or key-value heads that do not divide the heads raise ``ValueError``.
@@ -118,6 +118,13 @@ def head_overlap(
         raise ValueError(f"null must be 'layers' or 'grid', got {null!r}")
     if n_permutations < 1:
         raise ValueError(f"n_permutations must be 1 or more, got {n_permutations}")
+    if n_key_value_heads is None:
+        known = [
+            each.provenance.get("model", {}).get("key_value_heads")
+            for each in found.values()
+            if isinstance(each, HeadRanking)
+        ]
+        n_key_value_heads = next((n for n in known if n is not None), None)
     size = None if n_key_value_heads in (None, grid.n_heads) else _group_size(grid, n_key_value_heads)
     rng = np.random.default_rng(seed)
     pairs = []
@@ -145,7 +152,7 @@ def _group_size(grid: HeadGrid, n_key_value_heads: int | None) -> int:
     return grid.n_heads // n_key_value_heads
 
 
-def _rows(mask: Bool[np.ndarray, "layer head"], null: Null) -> Bool[np.ndarray, "stratum head"]:
+def _rows(mask: Bool[np.ndarray, "layer head"], null: Null) -> Bool[np.ndarray, "stratum place"]:
     """The parts of the grid inside which luck may move heads."""
     return mask if null == "layers" else mask.reshape(1, -1)
 

@@ -14,7 +14,7 @@ from typing import Any
 from cs_heads.cli import compare, find, report, store, tasks
 from cs_heads.cli.options import Parser
 
-_COMMANDS = (find, compare, report, tasks, store)
+_COMMANDS = (find, compare, report, store, tasks)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -10,6 +11,10 @@ if TYPE_CHECKING:
     from cs_heads.tasks import Task
 
     Commands = argparse._SubParsersAction["Parser"]
+
+
+# Arguments of `load_task` that have a flag of their own.
+_FLAGS = ("n", "seed", "chat", "length_normalised")
 
 
 class Parser(argparse.ArgumentParser):
@@ -34,6 +39,33 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     )
     add("--n", type=int, default=None, help="examples to find heads with (None: 100, or half of a small task)")
     add("--length-normalised", action="store_true", help="score the choices of --task per character (acc_norm)")
+    add("--allow-code", action="store_true", help="tasks whose answer is a program may run it, in a sandbox")
+    add("--unsafe-code", action="store_true", help="... and, where this machine has no sandbox, without any protection")
+    add("--chat", default=None, help="show prompts in the model's chat template: on, off, auto (None: as a task says)")
+    add(
+        "--generate",
+        nargs="?",
+        const=0,
+        type=int,
+        default=None,
+        metavar="TOKENS",
+        help="the model writes its answer to a completion task, and the text must be it; TOKENS may be left out for "
+        "demo tasks",
+    )
+    add(
+        "--stop",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="ends what --generate TOKENS writes; may be repeated",
+    )
+    add(
+        "--task-option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of --task, as data_files=lists.json or choices=4; may be repeated",
+    )
     add("--budget", type=int, default=None, help="example-evaluations a method may spend (None: what it takes)")
     add("--k", type=int, default=5, help="heads to report and confirm")
     add("--seed", type=int, default=0, help="seed of the split, the masks and the tests")
@@ -57,11 +89,52 @@ def loaded(options: argparse.Namespace) -> tuple[Any, Task, list[Task]]:
 
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
-    task = cs.load_task(options.task, options.n, options.seed, options.length_normalised)
+    task = _task(options)
     controls = [
-        cs.load_task(name, seed=options.seed) if entry_of(name) else whole_task(name) for name in options.control
+        cs.load_task(name, seed=options.seed, **permissions(name, options)) if entry_of(name) else whole_task(name)
+        for name in options.control
     ]
+    if options.chat is not None:
+        controls = [control.chatting(options.chat) for control in controls]
     model = cs.load_model(options.model, device=options.device, dtype=options.dtype, backend=options.backend)
     for control in controls:
         cs.Experiment(model, control_side(control, n=100, seed=options.seed))
     return model, task, controls
+
+
+def permissions(task: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Leave to run what the model writes, for a built-in task that asks for it."""
+    from cs_heads.tasks import entry_of
+
+    entry = entry_of(task)
+    asked = entry.options if entry else ()
+    return {name: True for name in ("allow_code", "unsafe_code") if name in asked and getattr(options, name)}
+
+
+def _task(options: argparse.Namespace) -> Task:
+    import cs_heads as cs
+    from cs_heads.tasks import entry_of
+
+    given = {**dict(map(_option, options.task_option)), **permissions(options.task, options)}
+    entry = entry_of(options.task)
+    if options.generate == 0:
+        if entry is None or "generate" not in entry.options:
+            raise ValueError(f"--generate needs a number of tokens for task {options.task!r}, as --generate 8")
+        given["generate"] = True
+    elif options.stop and options.generate is None:
+        raise ValueError("--stop goes with --generate TOKENS")
+    task = cs.load_task(options.task, options.n, options.seed, options.length_normalised, chat=options.chat, **given)
+    return task.generated(options.generate, options.stop) if options.generate else task
+
+
+def _option(text: str) -> tuple[str, Any]:
+    """Name and value; a value that is JSON is what it says, any other a text."""
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise ValueError(f"--task-option must be NAME=VALUE, got {text!r}")
+    if name in _FLAGS:
+        raise ValueError(f"--task-option {name}=...: use --{name.replace('_', '-')}")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value

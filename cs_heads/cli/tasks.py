@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import json
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,14 +13,31 @@ if TYPE_CHECKING:
 
 def add(commands: Commands) -> None:
     """The sub-command ``tasks``."""
-    parser = commands.add_parser("tasks", help="list the built-in tasks, one a line, and what each needs")
+    parser = commands.add_parser("tasks", help="list the built-in tasks, what each is and what it needs")
+    parser.add_argument("--json", action="store_true", help="print one JSON object, with each task's options")
     parser.set_defaults(run=_tasks)
 
 
-def _tasks(_: argparse.Namespace) -> None:
+def _tasks(options: argparse.Namespace) -> None:
     from cs_heads.tasks import builtin_tasks
 
     listed = builtin_tasks()
+    if options.json:
+        print(
+            json.dumps(
+                {
+                    name: {"about": entry.about, "needs": entry.needs, "options": entry.options}
+                    for name, entry in listed.items()
+                }
+            )
+        )
+        return
     width = max(map(len, listed))
-    for name, entry in listed.items():
-        print(f"{name:<{width}}  {entry.about}{f' (needs {entry.needs})' if entry.needs else ''}")
+    for number, (_, names) in enumerate(groupby(listed, key=lambda name: name.partition("/")[0])):
+        if number:
+            print()
+        for name in names:
+            entry = listed[name]
+            print(f"{name:<{width}}  {entry.about}")
+            if entry.needs:
+                print(f"{'':<{width}}  needs {entry.needs}")

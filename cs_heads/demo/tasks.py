@@ -10,18 +10,35 @@ from cs_heads.tasks.task import Task
 
 N_FINDING = 100
 N_CONFIRMING = 400
+N_WRITTEN = 4
+
+
+ABOUT = {
+    "word_problems": "how many are left after one or two gains and losses",
+    "code": "what a one-line Python function returns",
+    "capitals": "the capital of a country",
+    "rhyme": "a rhyme with a given first letter",
+    "swearing": "made-up swear words at the end of an idiom",
+    "agreement": "the verb that agrees with its subject, across another noun",
+    "copying": "the next word of a list that is written twice",
+    "multiple_choice": "the letter of the right capital among four",
+}
+"""What each skill asks for."""
 
 
 def catalogue() -> dict[str, Entry]:
     """The skills by name."""
-    return {skill: Entry(f"a skill of the demo model: {skill}", partial(load, skill)) for skill in SKILLS}
+    return {skill: Entry(f"demo model: {ABOUT[skill]}", partial(load, skill)) for skill in SKILLS}
 
 
-def load(skill: str, n: int | None = None, seed: int = 0) -> Task:
+def load(skill: str, n: int | None = None, seed: int = 0, *, generate: bool = False) -> Task:
     """``n`` finding examples of a skill (default 100), with 400 confirming ones held out.
 
-    The model was trained on prompts of neither side, and the sides share none, whatever the seeds.
+    The model was trained on prompts of neither side, and the sides share none, whatever the seeds. With ``generate``
+    the model writes, and its first word must be the answer; agreement, a choice, refuses it.
     More examples than the skill has raise ``ValueError``.
     """
     finding = Task.from_records(records(skill, "find", N_FINDING if n is None else n, seed), name=f"demo/{skill}")
-    return finding.holding_out(Task.from_records(records(skill, "confirm", N_CONFIRMING, seed), name=finding.name))
+    task = finding.holding_out(Task.from_records(records(skill, "confirm", N_CONFIRMING, seed), name=finding.name))
+    # Answers are single words, and the model was not taught to stop after one.
+    return task.generated(N_WRITTEN, stop=[" "]) if generate else task

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from cs_heads.lens.tokens import encode_example
+from cs_heads.lens.tokens import EncodedExample, encode_example
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,27 @@ def encode_point(
     A place is the last token of the text up to there; without any it is the last token of the prompt.
     Raises ``ValueError`` where answers begin with the same token, or where a place lies inside a token.
     """
-    encoded = encode_example(tokenizer, prompt, answers, prepend_bos)
+    encoded = encode_answers(tokenizer, prompt, answers, prepend_bos)
     first = tuple(continuation[0] for continuation in encoded.continuations)
     if len(set(first)) < len(first):
         raise ValueError(f"answers {', '.join(map(repr, answers))} begin with the same token to this tokenizer")
     if not ends:
         return PatchPoint(encoded.prompt, (len(encoded.prompt) - 1,), first)
     return PatchPoint(encoded.prompt, tuple(_place(tokenizer, prompt, end, encoded.prompt) for end in ends), first)
+
+
+def encode_answers(
+    tokenizer: Any, prompt: str, answers: Sequence[str], prepend_bos: bool | None = None
+) -> EncodedExample:
+    """``encode_example``, but white space at the end of the prompt that all answers share as a token stays with it."""
+    encoded = encode_example(tokenizer, prompt, answers, prepend_bos)
+    while len({tokens[0] for tokens in encoded.continuations}) == 1 and min(map(len, encoded.continuations)) > 1:
+        shared = encoded.continuations[0][0]
+        if tokenizer.decode([shared]).strip():
+            break
+        rest = tuple(tokens[1:] for tokens in encoded.continuations)
+        encoded = replace(encoded, prompt=(*encoded.prompt, shared), continuations=rest)
+    return encoded
 
 
 def _place(tokenizer: Any, prompt: str, end: int, tokens: tuple[int, ...]) -> int:

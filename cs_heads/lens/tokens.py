@@ -30,8 +30,8 @@ def encode_example(
     prompt alone and those of every joined text last agree, so a token that spans the border is
     neither lost nor split. ``prepend_bos`` None prepends the beginning-of-sequence token where the
     tokenizer has one of its own, other than its end-of-sequence token: what Llama and Gemma
-    tokenizers do by themselves, and GPT-2 and Qwen tokenizers do not. An empty prompt always
-    gets one, the end-of-sequence token for want of another. A tokenizer with neither, or a
+    tokenizers do by themselves, and GPT-2 and Qwen tokenizers do not. A prompt that begins with it gets no second one,
+    an empty prompt always gets one, the end-of-sequence token for want of another. A tokenizer with neither, or a
     continuation without tokens, raises ``ValueError``.
     """
     context = _encode(tokenizer, prompt.rstrip())
@@ -40,7 +40,7 @@ def encode_example(
     for text, tokens in zip(continuations, joined, strict=True):
         if len(tokens) <= border:
             raise ValueError(f"continuation {text!r} has no token of its own after prompt {prompt[-40:]!r}")
-    prefix = _prefix(tokenizer, prepend_bos, needed=border == 0)
+    prefix = _prefix(tokenizer, prepend_bos, context[:border])
     return EncodedExample(
         prompt=(*prefix, *context[:border]),
         continuations=tuple(tuple(tokens[border:]) for tokens in joined),
@@ -51,7 +51,7 @@ def encode_example(
 def encode_prompt(tokenizer: Any, prompt: str, prepend_bos: bool | None = None) -> tuple[int, ...]:
     """Tokens of a prompt that a text is generated after; ``prepend_bos`` is as in ``encode_example``."""
     tokens = _encode(tokenizer, prompt)
-    return (*_prefix(tokenizer, prepend_bos, needed=not tokens), *tokens)
+    return (*_prefix(tokenizer, prepend_bos, tokens), *tokens)
 
 
 def _encode(tokenizer: Any, text: str) -> list[int]:
@@ -62,12 +62,13 @@ def _common_prefix(a: list[int], b: list[int]) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
 
 
-def _prefix(tokenizer: Any, prepend_bos: bool | None, needed: bool) -> tuple[int, ...]:
+def _prefix(tokenizer: Any, prepend_bos: bool | None, tokens: list[int]) -> tuple[int, ...]:
     bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
     if prepend_bos and bos is None:
         raise ValueError("prepend_bos is True, but the tokenizer has no beginning-of-sequence token")
     wanted = bos is not None and bos != eos if prepend_bos is None else prepend_bos
-    if not wanted and not needed:
+    # A text that writes the token out, as chat templates do, has it already.
+    if tokens and (not wanted or tokens[0] == bos):
         return ()
     first = bos if bos is not None else eos
     if first is None:

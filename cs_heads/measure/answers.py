@@ -11,6 +11,7 @@ from jaxtyping import Int
 
 from cs_heads.lens import encode_example
 from cs_heads.lens.points import PatchPoint, encode_point
+from cs_heads.measure.chat import as_shown
 from cs_heads.measure.experiment import Experiment
 from cs_heads.tasks.pairs import PromptPair
 
@@ -29,7 +30,7 @@ class Answers:
         prepend_bos = experiment.provenance()["prepend_bos"]
         encoded = [
             (encode_example(tokenizer, example.prompt, example.continuations, prepend_bos), example.answer)
-            for example in experiment.task.examples
+            for example in as_shown(experiment.model, experiment.task).examples
             if example.target
         ]
         return cls(

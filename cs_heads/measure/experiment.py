@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from cs_heads.heads import HeadGrid
 from cs_heads.lens import describe, load_model
 from cs_heads.masks import check_masks
+from cs_heads.measure.chat import template_of
 from cs_heads.measure.engine import Engine
 from cs_heads.measure.engine.ablation import KINDS, Ablation
 from cs_heads.measure.engine.texts import Texts
@@ -33,7 +34,8 @@ class Experiment:
     ``model`` is your own TransformerLens model, or a name that ``load_model`` takes. Many (mask,
     example) pairs share one forward, each row with its own mask. What has been measured is kept:
     asking again costs nothing, and an exception loses the batch in flight alone. ``spent`` counts
-    the different example-evaluations asked for, ``preparation`` among them.
+    the different example-evaluations asked for, ``preparation`` among them. Where a task is scored beside the intact
+    model's texts, those are run first, and are the baseline's.
 
     ``store`` is a file (or an open ``Store``) that results are written to as they come and read from before anything is
     run: the same call in a new process goes on where the last one stopped, bit for bit on the same machine, and a wider
@@ -166,7 +168,7 @@ class Experiment:
 
     def baseline(self) -> Float[np.ndarray, " example"]:
         """Score of each example with no head ablated, from the same code path."""
-        return self(np.zeros((1, *self.grid.shape), dtype=bool))[0]
+        return self(self._nothing_off)[0]
 
     def to_frame(self) -> pd.DataFrame:
         """Everything measured: one row a (mask, example) with the heads ablated, score and logprob."""
@@ -189,6 +191,7 @@ class Experiment:
                 "role": self.task.role,
                 "n_examples": self.n_examples,
                 "identity": self.task.identity,
+                "chat_template": template_of(self.model, self.task),
             },
             "ablation": self.ablation,
             "prepend_bos": self._prepend_bos,
@@ -202,6 +205,10 @@ class Experiment:
             shelf = self._shelf("text", max_new_tokens=max_new_tokens, stop=list(stop))
             self._texts[key] = Texts(self._engine, prompts, max_new_tokens, stop, self.progress, shelf=shelf)
         return self._texts[key]
+
+    @property
+    def _nothing_off(self) -> Bool[np.ndarray, "1 layer head"]:
+        return np.zeros((1, *self.grid.shape), dtype=bool)
 
     @property
     def _writes(self) -> bool:
@@ -220,7 +227,9 @@ class Experiment:
     def _shelf(self, what: str, **settings: Any) -> Shelf | None:
         if self.store is None:
             return None
-        scoring = scoring_of(self.task, what, self.ablation, self._keys) | settings
+        template = template_of(self.model, self.task)
+        shown = {} if template is None else {"chat_template": template}
+        scoring = scoring_of(self.task, what, self.ablation, self._keys) | settings | shown
         prompts = [example.prompt for example in self.task.examples]
         columns = TEXTS if what == "text" else SCORES
         return Shelf(self.store, scoring, self.task.name, self._keys, prompts, columns=columns)
@@ -237,7 +246,10 @@ class Experiment:
         measured = measurement(masks, examples, run)
         if measurement is not self._logprobs and self.task.max_new_tokens is not None:
             # Scores that the store had stand for texts.
-            self._texts_of(self.task.max_new_tokens, self.task.stop).use(masks, examples)
+            texts = self._texts_of(self.task.max_new_tokens, self.task.stop)
+            texts.use(masks, examples)
+            if self.task.relative:
+                texts.use(self._nothing_off, np.unique(examples)[None])
         return measured
 
     def _by_logprobs(
@@ -258,10 +270,19 @@ class Experiment:
         assert self.task.max_new_tokens is not None
         texts = self._texts_of(self.task.max_new_tokens, self.task.stop)
         left = np.flatnonzero(~known)
+        intact = self._intact(texts, examples[left]) if self.task.relative and left.size else None
         for batch in texts.run(masks[left], examples[left]):
             pairs = [int(left[pair]) for pair, _ in batch]
-            scores = self.task.score_texts([int(examples[pair]) for pair in pairs], [text for _, text in batch])
+            chosen = [int(examples[pair]) for pair in pairs]
+            beside = None if intact is None else [intact[example] for example in chosen]
+            scores = self.task.score_texts(chosen, [text for _, text in batch], beside)
             yield [(pair, np.array([score, np.nan])) for pair, score in zip(pairs, scores, strict=True)]
+
+    def _intact(self, texts: Texts, examples: Int[np.ndarray, " pair"]) -> dict[int, str]:
+        """What the intact model says on these examples, by example."""
+        wanted = np.unique(examples)
+        said = texts(self._nothing_off, wanted[None])[0]
+        return dict(zip(wanted.tolist(), said, strict=True))
 
     def _result(
         self, example: int, logprobs: Float[np.ndarray, " continuation"], greedy: Bool[np.ndarray, " continuation"]

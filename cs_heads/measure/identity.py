@@ -32,6 +32,7 @@ FIELDS: dict[str, Kind] = {
     "scorer": "identity",
     "max_new_tokens": "identity",
     "stop": "identity",
+    "chat": "identity",
     "name": "runtime",
     "role": "design",
     "held_out": "design",

@@ -11,6 +11,7 @@ from jaxtyping import Int
 from cs_heads.lens import EncodedExample, encode_example
 from cs_heads.lens.model import context_length
 from cs_heads.lens.tokens import encode_prompt
+from cs_heads.measure.chat import as_shown
 from cs_heads.tasks import Example, Task
 
 # What stands in for the target of an example that has none: any token does.
@@ -21,6 +22,7 @@ def encode_task(model: Any, task: Task, prepend_bos: bool | None) -> list[Encode
     """The examples of a task as tokens; one that does not fit into the model's context raises ``ValueError``."""
     if getattr(model, "tokenizer", None) is None:
         raise ValueError("model has no tokenizer: give it one (model.tokenizer), tasks are texts")
+    task = as_shown(model, task)
     encoded = []
     limit = context_length(model)
     for index, example in enumerate(task.examples):
@@ -54,7 +56,7 @@ def _encode(tokenizer: Any, example: Example, prepend_bos: bool | None) -> Encod
 
 def encode_prompts(model: Any, task: Task, prepend_bos: bool | None, max_new_tokens: int) -> list[tuple[int, ...]]:
     """The prompts of a task, to generate after; without room for ``max_new_tokens`` more, ``ValueError`` is raised."""
-    prompts = [encode_prompt(model.tokenizer, example.prompt, prepend_bos) for example in task.examples]
+    prompts = [encode_prompt(model.tokenizer, e.prompt, prepend_bos) for e in as_shown(model, task).examples]
     limit, longest = context_length(model), max(map(len, prompts))
     if limit is not None and longest + max_new_tokens > limit:
         raise ValueError(

@@ -24,8 +24,9 @@ class Scenario:
       nothing of its own. Their heads count as planted.
     - ``flips`` is the number of heads of the whole grid that an example needs for itself alone.
     - ``diffuse`` is the damage of all heads together, in standard deviations of the intact margins; a mask
-      of density d does about ``d * diffuse``. It differs from head to head (``uneven``) and from example to
-      example (``spread``): ``sqrt(d)`` times each is the standard deviation over masks of density d.
+      of density d does about ``d * diffuse``. It differs from head to head (``uneven``, the same heads for the
+      task and its control) and from example to example (``spread``): ``sqrt(d)`` times each is the standard
+      deviation over masks of density d.
     - ``noise`` is the standard deviation of a margin's part that is drawn anew for each mask and example.
     """
 

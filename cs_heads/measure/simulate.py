@@ -110,10 +110,10 @@ class PlantedExperiment:
 class World:
     """A planted world: which heads matter, and experiments on three sets of examples.
 
-    ``task`` is to find heads with, ``control`` another task that shares nothing with it but the
-    universal heads, ``unseen`` further examples of the task, for the proof. ``planted`` come in the order
-    of the scenario's drops; ``own`` and ``others`` are the flat indices of all heads with a part in the task
-    and in the control, the universal ones first.
+    ``task`` is to find heads with, ``control`` another task that shares nothing with it but the universal heads and
+    how much damage any head does on average (``uneven``), ``unseen`` further examples of the task, for the proof.
+    ``planted`` come in the order of the scenario's drops; ``own`` and ``others`` are the flat indices of all heads
+    with a part in the task and in the control, the universal ones first.
     """
 
     scenario: Scenario
@@ -138,7 +138,7 @@ class World:
 
     @cached_property
     def control(self) -> PlantedExperiment:
-        """Another task: other planted heads, the same universal ones."""
+        """Another task: other planted heads; the same universal ones, and the same uneven damage."""
         return self._experiment(self.others, self.n_examples, 3)
 
     def _experiment(self, roles: Int[np.ndarray, " role"], n: int, part: int) -> PlantedExperiment:

@@ -129,12 +129,14 @@ class Store:
                 store._connection.execute("PRAGMA journal_mode = WAL")
                 store._create(study)
         store._check_format(upgrade=True)
+        store.check(study)
         with store._errors("written"):
+            store._connection.execute("PRAGMA journal_mode = WAL")
             # A commit does not wait for the disk: it survives the process, and all but the last survive the machine.
             store._connection.execute("PRAGMA synchronous = NORMAL")
-            with store.transaction():
-                pass
-        store.check(study)
+        with store.transaction() as connection:
+            # What cannot be written is refused now, and not after hours.
+            connection.execute("UPDATE study SET value = value")
         return store
 
     def check(self, study: Mapping[str, Any]) -> None:

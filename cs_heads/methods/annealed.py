@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from cs_heads.measure.baseline import MIN_CORRECT, BaselineTooLowError, chance_of, few_correct
+from cs_heads.measure.baseline import BaselineTooLowError, chance_of, few_correct, too_low
 from cs_heads.measure.cost import Cost, check_budget
 from cs_heads.measure.protocol import ExperimentLike
 from cs_heads.methods.annealing.inference import NO_HARM, ROWS_A_HEAD, Contrasts, contrasts, selection_frequency
@@ -21,12 +21,15 @@ from cs_heads.methods.annealing.schedule import DensityControl
 from cs_heads.methods.annealing.search import Control, Purse, Search
 from cs_heads.ranking import HeadRanking
 
-# A head that takes this share of the score by itself may be universal, where no control can tell.
-_COLLAPSE = 0.6
+# A head that takes this share of the score above chance by itself may be universal, where no control can tell.
+_COLLAPSE = 0.5
 # Points of score, of all examples, that a claimed head takes beyond the decoys.
 _BEYOND = 0.02
 # What a standardised prior counts beside z.
 _PRIOR_WEIGHT = 0.5
+# Where guessing is right so often (two choices), heads that merely shuffle answers mend about as many as they
+# break, and would look harmful on those alone that the intact model gets right.
+_EVEN = 0.4
 # Rows of a batch below which no regression after it means anything.
 _MIN_ROWS = 4
 # Batches below which there is none after the last phase begins.
@@ -50,24 +53,27 @@ def annealed(
     n_decoys: int = 6,
     n_bootstraps: int = 40,
     prior: Float[np.ndarray, "layer head"] | None = None,
+    chance: float | None = None,
     control_chance: float | None = None,
 ) -> HeadRanking:
     """Rank heads within a budget of example-evaluations, and find universal heads on the way.
 
-    The intact model runs on all examples; only those it answers right go on. Each of ``n_batches`` then measures rows
-    of one mask and ``examples_per_mask`` random examples (None: all of them with every mask, for where masks are what
-    costs), and a Lasso with example effects on all rows so far gives each head an effect and a z. The number of heads
-    off begins at ``density`` of the grid and is steered so that the score stays near ``target`` of the intact one, up
-    to ``max_density``. Masks draw on all heads for 40 % of the budget, then on the best by z, ever fewer, and for the
-    last 30 % on ``n_finalists`` (20, or ``k`` where that is more) and ``n_decoys`` random others, nearer to the
-    intact score (``last_target``), so that what a head does there is near what it does alone.
+    The intact model runs on all examples; only those it answers right go on, or all of them from a ``chance`` of .4
+    on, where a head may mend as many answers as it breaks (``chance`` is the score of guessing, by default that of
+    the experiment's task, 0 where it has none). Each of ``n_batches`` then measures rows of one mask and
+    ``examples_per_mask`` random examples (None: all of them with every mask, for where masks are what costs), and a
+    Lasso with example effects on all rows so far gives each head an effect and a z. The number of heads off begins
+    at ``density`` of the grid and is steered so that the score above chance stays near ``target`` of the intact
+    one, up to ``max_density``. Masks draw on all heads for 40 % of the budget, then on the best by z, ever fewer,
+    and for the last 30 % on ``n_finalists`` (20, or ``k`` where that is more) and ``n_decoys`` random others, nearer
+    to the intact score (``last_target``), so that what a head does there is near what it does alone.
 
     ``control`` is an experiment on another task. A clearly harmful head (z above 4) is ablated alone on 8 examples of
     it; one that leaves at most .4 of its score above ``control_chance`` is universal, reported as such, never ranked
     among the top, and its rows are set aside. Without a control, universal heads cannot be told from heads of the
     task, and the notes say so. ``control_chance`` is the score of guessing, by default that of the control's task (0
     where it has none); from .2 on, 24 examples are used. ``prior``, such as a gradient importance, is standardised
-    and half of it is added to z; it alone rules out no head.
+    and half of it is added to z, in the ranking too, whose notes say so; it alone rules out no head.
 
     The ranking is by z. Importances are points of score beyond the average head; those of finalists come from
     the last phase alone, against its decoys, with 95 % intervals clustered on rows and on examples (NaN for
@@ -77,7 +83,7 @@ def annealed(
 
     ``budget`` is 10 × heads, 2,000 at least, and counts everything, the control too; no more is ever
     spent. A wrong argument raises ``ValueError`` before anything is measured; an intact model with fewer
-    than 20 right answers raises ``BaselineTooLowError`` after its run.
+    than 20 right answers, or no better than chance, raises ``BaselineTooLowError`` after its run.
     """
     grid, size = experiment.grid, experiment.grid.size
     k = _check_k(k, experiment, control)
@@ -88,9 +94,8 @@ def annealed(
         examples_per_mask = _count("examples_per_mask", examples_per_mask, 1, "1 or more, or None for all")
     per_row = min(examples_per_mask or experiment.n_examples, experiment.n_examples)
     _check_shares(target=target, last_target=last_target, density=density, max_density=max_density)
-    control_chance = chance_of(control) if control_chance is None else control_chance
-    if not 0 <= control_chance < 1:
-        raise ValueError(f"control_chance must be 0 or more and below 1, got {control_chance}")
+    chance = _chance("chance", chance, experiment)
+    control_chance = _chance("control_chance", control_chance, control)
     least = experiment.n_examples + n_batches * _MIN_ROWS * per_row
     least += Control.cost(control, control_chance) if control is not None else 0
     budget = max(10 * size, 2000, least) if budget is None else _count("budget", budget, None)
@@ -101,19 +106,20 @@ def annealed(
     purse.pay(experiment.n_examples)
     intact = experiment(np.zeros((1, *grid.shape), dtype=bool))[0]
     right = np.flatnonzero(intact > 0.5)
-    if len(right) < MIN_CORRECT:
-        raise BaselineTooLowError(
-            f"the intact model answers {len(right)} of {len(intact)} examples right, fewer than {MIN_CORRECT}"
-        )
+    reason = too_low((intact > 0.5).astype(float), chance)
+    if reason:
+        raise BaselineTooLowError(reason)
+    used = np.arange(len(intact)) if chance >= _EVEN else right
     search = Search(
         experiment=experiment,
         purse=purse,
         control=None if control is None else Control(control, purse, rng, control_chance),
         density=DensityControl(size, target, max_density, density * size),
-        right=right,
-        intact=intact,
+        examples=used,
+        level=float(intact[used].mean()),
+        chance=chance,
         prior=added,
-        per_row=min(per_row, len(right)),
+        per_row=min(per_row, len(used)),
         n_batches=n_batches,
         last_target=last_target,
         # A small grid keeps half of its heads to hold the finalists against.
@@ -124,10 +130,12 @@ def annealed(
     search.run()
     ranking = _ranking(search, k, n_bootstraps)
     origin: dict[str, Any] = getattr(experiment, "provenance", dict)()
-    settings: dict[str, Any] = {"budget": budget, "seed": seed, "n_batches": n_batches, "target": target}
-    settings |= {"last_target": last_target, "density": density, "max_density": max_density}
-    settings |= {"examples_per_mask": examples_per_mask, "prior": prior is not None}
-    found = {"n_right": len(right), "n_rows": len(search.rows), "heads_off": search.heads_off}
+    settings: dict[str, Any] = {"budget": budget, "k": k, "seed": seed, "examples_per_mask": examples_per_mask}
+    settings |= {"n_batches": n_batches, "target": target, "last_target": last_target, "density": density}
+    settings |= {"max_density": max_density, "n_finalists": search.n_finalists, "n_decoys": n_decoys}
+    settings |= {"n_bootstraps": n_bootstraps, "prior": prior is not None, "chance": chance}
+    settings |= {"control_chance": control_chance}
+    found = {"n_right": len(right), "n_used": len(used), "n_rows": len(search.rows), "heads_off": search.heads_off}
     checks = {str(grid.head(head)): left for head, left in (search.control.checked if search.control else {}).items()}
     described: dict[str, Any] = getattr(control, "provenance", dict)()
     checked = {"control": described.get("task"), "control_left": checks, "cost": Cost(forwards=purse.spent).to_dict()}
@@ -143,7 +151,7 @@ def annealed(
 def _ranking(search: Search, k: int, n_bootstraps: int) -> dict[str, Any]:
     """What the search found, in points of score on all examples, as the fields of a ranking."""
     grid = search.experiment.grid
-    share = search.intact[search.right].sum() / len(search.intact)
+    share = len(search.examples) / search.experiment.n_examples
     effect, z = search.fit.effect.copy(), search.merit
     for head, (last_effect, last_z) in search.universal.items():
         effect[head], z[head] = last_effect, last_z
@@ -182,7 +190,8 @@ def _notes(search: Search) -> tuple[str, ...]:
     grid, notes = search.experiment.grid, []
     unchecked = search.unchecked()
     if search.control is None:
-        broken = [str(grid.head(head)) for head in unchecked if search.fit.effect[head] >= _COLLAPSE]
+        lost = search.fit.effect / (search.level - search.chance)
+        broken = [str(grid.head(head)) for head in unchecked if lost[head] >= _COLLAPSE]
         collapse = f": {', '.join(broken)} may be such" if broken else ""
         notes.append(f"without a control task, universal heads cannot be told from heads of the task{collapse}")
     elif not search.control.usable:
@@ -190,6 +199,8 @@ def _notes(search: Search) -> tuple[str, ...]:
     elif unchecked:
         names = ", ".join(str(grid.head(head)) for head in unchecked)
         notes.append(f"not checked on the control, the budget being spent: {names}")
+    if search.prior.any():
+        notes.append("z, and with it the order, holds half of the standardised prior")
     if not len(search.rows):
         notes.append("every row had a universal head off: nothing can be ranked")
     elif not np.abs(search.fit.z).max() > NO_HARM:
@@ -223,6 +234,14 @@ def _check_k(k: Any, experiment: ExperimentLike, control: ExperimentLike | None)
     if control is not None and control.grid != experiment.grid:
         raise ValueError(f"control must have the grid of the experiment, {experiment.grid}, got {control.grid}")
     return k
+
+
+def _chance(name: str, value: float | None, experiment: ExperimentLike | None) -> float:
+    """The score of guessing, given or that of the experiment's task."""
+    value = chance_of(experiment) if value is None else value
+    if not 0 <= value < 1:
+        raise ValueError(f"{name} must be 0 or more and below 1, got {value}")
+    return value
 
 
 def _count(name: str, value: Any, lowest: int | None, allowed: str | None = None) -> int:

@@ -123,6 +123,7 @@ class _BaselineFirst:
     def __init__(self, experiment: Experiment) -> None:
         self.experiment = experiment
         self.grid, self.n_examples, self.provenance = experiment.grid, experiment.n_examples, experiment.provenance
+        self.task = experiment.task
         self.notes: tuple[str, ...] = ()
         self._checked = False
 

@@ -19,6 +19,8 @@ from cs_heads.ranking import HeadRanking
 # Points that the drop of a head alone adds to its importance: too few to pass any measured difference, so that
 # they order ties and nothing else.
 TIE = 1e-6
+# Entries of the masks built at once, 32 MiB of bools.
+_MAX_ENTRIES = 2**25
 
 
 def greedy(
@@ -104,8 +106,13 @@ def greedy(
 def _sweep(
     experiment: ExperimentLike, groups: list[list[Head]], examples: Int[np.ndarray, " n"]
 ) -> Float[np.ndarray, "group n"]:
-    design = masks.explicit(experiment.grid, groups)
-    return experiment(design, np.tile(examples, (len(design), 1)))
+    """Scores of every group of heads; the masks of a big grid do not fit into memory all at once."""
+    step = max(1, _MAX_ENTRIES // experiment.grid.size)
+    scores = []
+    for start in range(0, len(groups), step):
+        design = masks.explicit(experiment.grid, groups[start : start + step])
+        scores.append(experiment(design, np.tile(examples, (len(design), 1))))
+    return np.concatenate(scores)
 
 
 def _interval(lost: Float[np.ndarray, "flat example"]) -> Float[np.ndarray, "flat 2"]:

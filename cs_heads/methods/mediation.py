@@ -19,11 +19,12 @@ from scipy.stats import false_discovery_control, ttest_1samp
 from tqdm.auto import tqdm
 
 from cs_heads.heads import Head, HeadGrid
-from cs_heads.lens import check_model, describe, encode_example
+from cs_heads.lens import check_model, describe
 from cs_heads.lens.patch import patched_effects, record_z
-from cs_heads.lens.points import PatchPoint
+from cs_heads.lens.points import PatchPoint, encode_answers
 from cs_heads.measure.answers import points_of
 from cs_heads.measure.baseline import check_baseline
+from cs_heads.measure.chat import as_shown
 from cs_heads.measure.cost import Cost, check_budget
 from cs_heads.measure.experiment import Experiment
 from cs_heads.ranking import HeadRanking
@@ -121,7 +122,7 @@ def mediation(
     if budget is not None:
         n_pairs = min(n_pairs, (budget - intact) // each)
     tokenizer = experiment.model.tokenizer
-    drawn = counterparts(experiment.task, len(experiment.task), seed)
+    drawn = counterparts(as_shown(experiment.model, task), len(task), seed)
     pairs = [pair for pair in drawn if _answers_differ(tokenizer, pair)][:n_pairs]
     points = points_of(experiment.model, pairs, prepend_bos)
     notes = check_baseline(experiment)
@@ -196,7 +197,7 @@ def screen_identity_rules(
 
 def _answers_differ(tokenizer: Any, pair: PromptPair) -> bool:
     """Whether the first tokens of the two answers differ after the corrupted prompt."""
-    encoded = encode_example(tokenizer, pair.corrupted, [pair.target, str(pair.instead)])
+    encoded = encode_answers(tokenizer, pair.corrupted, [pair.target, str(pair.instead)])
     return len({continuation[0] for continuation in encoded.continuations}) == 2
 
 

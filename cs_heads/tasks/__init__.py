@@ -2,6 +2,8 @@
 
 from cs_heads.tasks.catalogue import Entry as Entry
 from cs_heads.tasks.example import Example as Example
+from cs_heads.tasks.forms import full_form as full_form
+from cs_heads.tasks.forms import letter_form as letter_form
 from cs_heads.tasks.load import builtin_tasks as builtin_tasks
 from cs_heads.tasks.load import entry_of as entry_of
 from cs_heads.tasks.load import load_task as load_task

@@ -18,19 +18,45 @@ FORMATS = (".jsonl", ".csv")
 
 _SCORING = ("scorer", "max_new_tokens", "stop")
 
-FAMILIES = {"demo": "cs_heads.demo.tasks"}
-"""Families of built-in tasks: first part of the name → the module with its ``catalogue()``."""
+FAMILIES = {
+    "demo": "cs_heads.demo.tasks",
+    "": "cs_heads.tasks.papers",
+    "rhyming": "cs_heads.tasks.rhyming",
+    "swearing": "cs_heads.tasks.swearing",
+    "function_vectors": "cs_heads.tasks.function_vectors",
+    "ioi": "cs_heads.tasks.ioi",
+    "symbolic": "cs_heads.tasks.symbolic",
+    "induction": "cs_heads.tasks.induction",
+    "code": "cs_heads.tasks.code",
+    "bigbench": "cs_heads.tasks.bigbench",
+    "lm-eval": "cs_heads.tasks.lm_eval",
+}
+"""Families of built-in tasks: first part of the name → the module with its ``catalogue()``.
+
+A catalogue has a task's name after the family's, or "" where the family is one task; tasks without a family have "".
+A module with more tasks than it lists has ``entry(name)``, too.
+"""
 
 
 def builtin_tasks() -> dict[str, Entry]:
-    """All built-in tasks by their names, ``family/name``."""
-    return {f"{f}/{name}": entry for f, module in FAMILIES.items() for name, entry in _catalogue(module).items()}
+    """All built-in tasks by their names, ``family/name`` or one of them alone."""
+    return {
+        "/".join(filter(None, (family, name))): entry
+        for family, module in FAMILIES.items()
+        for name, entry in _catalogue(module).items()
+    }
 
 
 def entry_of(name: str) -> Entry | None:
     """The built-in task of this name, or None."""
-    family, _, rest = name.partition("/")
-    return _catalogue(FAMILIES[family]).get(rest) if family in FAMILIES else None
+    family, slash, rest = name.partition("/")
+    if not slash and family not in FAMILIES:
+        family, rest = "", name
+    if family not in FAMILIES or (slash and not (family and rest)):
+        return None
+    module = import_module(FAMILIES[family])
+    found: Entry | None = module.entry(rest) if hasattr(module, "entry") else module.catalogue().get(rest)
+    return found
 
 
 def _catalogue(module: str) -> dict[str, Entry]:
@@ -39,15 +65,22 @@ def _catalogue(module: str) -> dict[str, Entry]:
 
 
 def load_task(
-    name_or_path: str | Path, n: int | None = None, seed: int = 0, length_normalised: bool = False, **options: Any
+    name_or_path: str | Path,
+    n: int | None = None,
+    seed: int = 0,
+    length_normalised: bool = False,
+    *,
+    chat: str | None = None,
+    **options: Any,
 ) -> Task:
     """The finding side of a built-in task or a JSONL/CSV file, its other examples held out for the proof.
 
     A JSONL line is a record of ``Task.from_records``; a CSV file has the same columns, its
     ``choices`` written as a JSON list. ``n`` examples (default 100, or half of a small task) are
-    chosen with ``seed`` to find heads with; ``length_normalised`` scores choices by ``acc_norm``. ``options`` are the
-    built-in task's own, or ``scorer``, ``max_new_tokens`` and ``stop`` of ``Task.from_records`` for a file. An
-    unknown name or option, a missing file or a malformed record raises ``ValueError``, naming the line.
+    chosen with ``seed`` to find heads with; ``length_normalised`` scores choices by ``acc_norm``; ``chat`` shows
+    prompts in the model's chat template (``Task.chatting``; None: as the task says). ``options`` are the built-in
+    task's own, or ``scorer``, ``max_new_tokens`` and ``stop`` of ``Task.from_records`` for a file. An unknown name
+    or option, a missing file or a malformed record raises ``ValueError``, naming the line.
 
     >>> task = load_task("demo/capitals", n=100, seed=0)
     >>> len(task), task.role, task.held_out.role
@@ -58,12 +91,15 @@ def load_task(
             raise ValueError(f"{argument} must be an integer of {least} or more, got {value!r}")
     entry = entry_of(str(name_or_path))
     if entry is None:
-        return whole_task(name_or_path, length_normalised, **options).split(n, seed)[0]
+        task = whole_task(name_or_path, length_normalised, **options).split(n, seed)[0]
+        return task if chat is None else task.chatting(chat)
     task = entry.load(n=n, seed=seed, **entry.checked(str(name_or_path), options))
+    if length_normalised and task.scorer is not None:
+        raise ValueError(f"length_normalised does not apply to task {task.name!r}: its scorer has a rule of its own")
     if length_normalised and task.held_out is not None:
         unseen = replace(task.held_out, length_normalised=True)
         task = replace(task, length_normalised=True, held_out=unseen)
-    return task
+    return task if chat is None else task.chatting(chat)
 
 
 def whole_task(path: str | Path, length_normalised: bool = False, **options: Any) -> Task:

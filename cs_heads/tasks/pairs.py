@@ -75,6 +75,7 @@ def shuffled_labels(
     *,
     n_shots: int = 5,
     seed: int = 0,
+    before: str = "",
     between: str = " :",
     after: str = " . ",
 ) -> tuple[PromptPair, ...]:
@@ -97,9 +98,11 @@ def shuffled_labels(
         # A random cycle has no fixed point.
         cycle = rng.permutation(n_shots)
         moved = dict(zip(cycle, np.roll(cycle, 1), strict=True))
-        clean = "".join(f"{x}{between} {y}{after}" for x, y in shots)
-        wrong = "".join(f"{x}{between} {shots[moved[i]][1]}{after}" for i, (x, _) in enumerate(shots))
-        pairs.append(PromptPair(f"{clean}{query}{between}", f"{wrong}{query}{between}", target=f" {answer}"))
+        clean = "".join(f"{before}{x}{between} {y}{after}" for x, y in shots)
+        wrong = "".join(f"{before}{x}{between} {shots[moved[i]][1]}{after}" for i, (x, _) in enumerate(shots))
+        pairs.append(
+            PromptPair(f"{clean}{before}{query}{between}", f"{wrong}{before}{query}{between}", target=f" {answer}")
+        )
     return tuple(pairs)
 
 
@@ -141,13 +144,13 @@ def identity_rules(
         swapped = [(b, a) for a, b in twos]
         clean_is_aba = number % 2 == 0
         if stage == "retrieval":
-            clean = _rule_prompt(twos, clean_is_aba, after)
-            corrupted = _rule_prompt([*twos[:-1], swapped[-1]], clean_is_aba, after)
+            clean = rule_prompt(twos, clean_is_aba, after)
+            corrupted = rule_prompt([*twos[:-1], swapped[-1]], clean_is_aba, after)
             first = 0 if clean_is_aba else 1
             target, instead = twos[-1][first], swapped[-1][first]
         else:
-            clean = _rule_prompt(twos, clean_is_aba, after)
-            corrupted = _rule_prompt(swapped, not clean_is_aba, after)
+            clean = rule_prompt(twos, clean_is_aba, after)
+            corrupted = rule_prompt(swapped, not clean_is_aba, after)
             instead = twos[-1][0 if clean_is_aba else 1]
             target = twos[-1][1 if clean_is_aba else 0]
         at_thirds = stage == "abstraction"
@@ -164,7 +167,7 @@ def identity_rules(
     return tuple(pairs)
 
 
-def _rule_prompt(twos: Sequence[tuple[str, str]], aba: bool, after: str) -> tuple[str, tuple[int, ...]]:
+def rule_prompt(twos: Sequence[tuple[str, str]], aba: bool, after: str) -> tuple[str, tuple[int, ...]]:
     """The text of a prompt and where its third words end."""
     text, ends = "", []
     for a, b in twos[:-1]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -40,6 +40,21 @@ class LogprobScorer(Protocol):
         self, example: Example, logprobs: Float[np.ndarray, " continuation"], greedy: Sequence[bool]
     ) -> float:
         """Score in [0, 1] from the summed log-probability (nats) and greedy match of each continuation."""
+
+
+@runtime_checkable
+class RelativeScorer(Protocol):
+    """Scores texts beside what the intact model says after the same prompts; ``identity`` as for ``Scorer``."""
+
+    @property
+    def identity(self) -> str:
+        """Name, version and settings."""
+
+    def against(self, examples: Sequence[Example], texts: Sequence[str], intact: Sequence[str]) -> Sequence[float]:
+        """The score in [0, 1] of each text, given the intact model's after the same prompt."""
+
+
+AnyScorer: TypeAlias = Scorer | LogprobScorer | RelativeScorer
 
 
 @dataclass(frozen=True)
@@ -86,13 +101,13 @@ class FunctionScorer:
         return [float(self.function(example, text)) for example, text in zip(examples, texts, strict=True)]
 
 
-def as_scorer(scorer: Scorer | LogprobScorer | Callable[[Example, str], float]) -> Scorer | LogprobScorer:
+def as_scorer(scorer: AnyScorer | Callable[[Example, str], float]) -> AnyScorer:
     """A scorer as it is, or a function ``f(example, text)`` made one.
 
     >>> as_scorer(lambda example, text: float("yes" in text))([Example("?")], ["yes!"])
     [1.0]
     """
-    if isinstance(scorer, Scorer | LogprobScorer):
+    if isinstance(scorer, Scorer | LogprobScorer | RelativeScorer):
         return scorer
     if not callable(scorer):
         raise ValueError(f"scorer must be a function of an example and a text, or a Scorer, got {scorer!r}")

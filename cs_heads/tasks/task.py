@@ -9,23 +9,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from jaxtyping import Float
 
+from cs_heads.tasks.checks import check_task
 from cs_heads.tasks.example import Example, hash_of
 from cs_heads.tasks.records import Kind, read_records
-from cs_heads.tasks.scorer import ExactMatch, LogprobScorer, Scorer, as_scorer
+from cs_heads.tasks.scorer import AnyScorer, ExactMatch, LogprobScorer, RelativeScorer, Scorer, as_scorer
 
 if TYPE_CHECKING:
     import datasets
     import pandas as pd
 
 Role = Literal["whole", "finding", "confirming"]
-
-
-# How many continuations an example of each kind has.
-_CONTINUATIONS: dict[str, tuple[Callable[[int], bool], str]] = {
-    "choice": (lambda n: n > 1, "two continuations or more"),
-    "completion": (lambda n: n == 1, "one continuation"),
-    "generation": (lambda n: n < 2, "one continuation or none"),
-}
 
 
 @dataclass(frozen=True)
@@ -40,53 +33,24 @@ class Task:
     - ``generation``: what ``scorer`` says of the text that the model writes after the prompt, greedily, up to
       ``max_new_tokens`` or the first of the strings ``stop``.
 
-    For the first two a ``LogprobScorer`` as ``scorer`` takes the place of the rule. A task is *whole* until it is
-    split; then it is *finding* (with its unseen examples in ``held_out``) or *confirming*.
+    For the first two a ``LogprobScorer`` as ``scorer`` takes the place of the rule. ``chat`` says whether the model is
+    shown each prompt as a user's message in its chat template: ``"off"``, ``"on"``, or ``"auto"`` where it has one. A
+    task is *whole* until it is split; then it is *finding* (with its unseen examples in ``held_out``) or *confirming*.
     """
 
     name: str
     kind: Kind
     examples: tuple[Example, ...]
     length_normalised: bool = False
-    scorer: Scorer | LogprobScorer | None = None
+    scorer: AnyScorer | None = None
     max_new_tokens: int | None = None
     stop: tuple[str, ...] = ()
+    chat: str = "off"
     role: Role = "whole"
     held_out: Task | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if not self.examples:
-            raise ValueError(f"task {self.name!r} is empty: it needs at least one example")
-        if self.kind not in _CONTINUATIONS:
-            raise ValueError(f"kind must be one of {', '.join(_CONTINUATIONS)}, got {self.kind!r}")
-        fits, allowed = _CONTINUATIONS[self.kind]
-        for index, example in enumerate(self.examples):
-            if not fits(len(example.continuations)):
-                raise ValueError(
-                    f"task {self.name!r}, example {index}: a {self.kind} example has {allowed}, "
-                    f"got {len(example.continuations)}"
-                )
-        self._check_scoring()
-        if self.length_normalised and self.kind != "choice":
-            raise ValueError(
-                f"length_normalised applies to choice tasks alone; task {self.name!r} is a {self.kind} task"
-            )
-
-    def _check_scoring(self) -> None:
-        if self.kind != "generation":
-            if self.max_new_tokens is not None or self.stop:
-                raise ValueError(f"max_new_tokens and stop are for generation tasks; task {self.name!r} is {self.kind}")
-            if self.scorer is not None and not isinstance(self.scorer, LogprobScorer):
-                raise ValueError(
-                    f"scorer of {self.kind} task {self.name!r} must be a LogprobScorer, got {self.scorer!r}"
-                )
-            return
-        if self.scorer is None or not isinstance(self.scorer, Scorer):
-            raise ValueError(f"scorer of generation task {self.name!r} must be a Scorer, got {self.scorer!r}")
-        if self.max_new_tokens is None or self.max_new_tokens < 1:
-            raise ValueError(f"max_new_tokens of task {self.name!r} must be 1 or more, got {self.max_new_tokens}")
-        if "" in self.stop:
-            raise ValueError(f"stop must be texts, none empty, got {self.stop!r}")
+        check_task(self)
 
     @classmethod
     def from_records(
@@ -95,7 +59,7 @@ class Task:
         name: str = "task",
         length_normalised: bool = False,
         *,
-        scorer: Scorer | LogprobScorer | Callable[[Example, str], float] | None = None,
+        scorer: AnyScorer | Callable[[Example, str], float] | None = None,
         max_new_tokens: int | None = None,
         stop: Sequence[str] = (),
     ) -> Task:
@@ -124,7 +88,7 @@ class Task:
         name: str,
         length_normalised: bool = False,
         *,
-        scorer: Scorer | LogprobScorer | Callable[[Example, str], float] | None = None,
+        scorer: AnyScorer | Callable[[Example, str], float] | None = None,
         max_new_tokens: int | None = None,
         stop: Sequence[str] = (),
     ) -> Task:
@@ -181,7 +145,13 @@ class Task:
             "scorer": None if self.scorer is None else self.scorer.identity,
             "max_new_tokens": self.max_new_tokens,
             "stop": list(self.stop),
+            "chat": self.chat,
         }
+
+    @property
+    def relative(self) -> bool:
+        """Whether texts are scored beside those of the intact model."""
+        return self.kind == "generation" and isinstance(self.scorer, RelativeScorer)
 
     def score(self, example: int, logprobs: Float[np.ndarray, " continuation"], greedy: Sequence[bool]) -> float:
         """Score of one example from the summed log-probability (nats) and greedy match of each continuation.
@@ -199,11 +169,20 @@ class Task:
         best = logprobs == np.max(logprobs)
         return float(best[self.examples[example].answer] / max(best.sum(), 1))
 
-    def score_texts(self, examples: Sequence[int], texts: Sequence[str]) -> Float[np.ndarray, " text"]:
-        """Score of each text, said after the prompt of the example at its place; one outside [0, 1] is refused."""
+    def score_texts(
+        self, examples: Sequence[int], texts: Sequence[str], intact: Sequence[str] | None = None
+    ) -> Float[np.ndarray, " text"]:
+        """Score of each text, said after the prompt of the example at its place; one outside [0, 1] is refused.
+
+        ``intact`` are the intact model's texts, which a ``RelativeScorer`` holds them against.
+        """
+        chosen = [self.examples[index] for index in examples]
+        if intact is not None and isinstance(self.scorer, RelativeScorer):
+            return self._checked(self.scorer.against(chosen, texts, intact), len(texts))
         if not isinstance(self.scorer, Scorer):
-            raise ValueError(f"task {self.name!r} is a {self.kind} task: it is not scored by texts")
-        return self._checked(self.scorer([self.examples[index] for index in examples], texts), len(texts))
+            wants = "needs the intact model's texts" if self.relative else "is not scored by texts"
+            raise ValueError(f"task {self.name!r} is a {self.kind} task: it {wants}")
+        return self._checked(self.scorer(chosen, texts), len(texts))
 
     def _checked(self, scores: Sequence[float], n: int = 1) -> Float[np.ndarray, " text"]:
         assert self.scorer is not None
@@ -232,6 +211,11 @@ class Task:
             stop=_strings(stop),
             held_out=None if self.held_out is None else self.held_out.generated(max_new_tokens, stop),
         )
+
+    def chatting(self, chat: str = "on") -> Task:
+        """The task with its prompts shown in the model's chat template, or not; its held-out examples go with it."""
+        unseen = None if self.held_out is None else self.held_out.chatting(chat)
+        return replace(self, chat=chat, held_out=unseen)
 
     def split(self, n: int | None = None, seed: int = 0) -> tuple[Task, Task]:
         """Disjoint finding and confirming tasks: ``n`` examples to find heads with, all others to confirm.

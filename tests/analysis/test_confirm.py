@@ -226,6 +226,16 @@ def test_the_cost_is_every_pair_of_mask_and_example_that_was_run(model, task, me
     assert proof.spent <= (2 + 8) * 30 + 2 * 30
 
 
+@pytest.mark.usefixtures("no_short_cuts")
+@pytest.mark.parametrize("ablation", ["mean", "resample"])
+def test_what_an_ablation_runs_beforehand_is_part_of_the_cost(model, task, ablation):
+    other = Task.from_records(own_answers(model, 80, seed=8), "others")
+    plain = confirm(model, task, WORKING, controls=[other], n=30)
+    with rows_run(model) as rows:
+        proof = confirm(model, task, WORKING, controls=[other], n=30, ablation=ablation)
+    assert proof.spent == sum(rows) == plain.spent + 2 * 30
+
+
 def test_the_examples_are_those_the_task_holds_out(model, whole):
     finding, confirming = whole.split(50, seed=4)
     for given in (finding, confirming):

@@ -131,6 +131,13 @@ def test_a_step_is_bounded_and_the_number_too():
     assert control.numbers(26, levels=True) == [1, 1, 1]
 
 
+@given(size=st.integers(2, 300), share=st.floats(0.01, 0.9), wanted=st.floats(0.1, 500), levels=st.booleans())
+def test_no_row_has_more_heads_off_than_the_bounds_allow(size, share, wanted, levels):
+    """But for the one head that every row has."""
+    control = DensityControl(size, target=0.65, max_density=share, n_off=wanted)
+    assert all(1 <= number <= max(1, min(size // 2, share * size)) for number in control.numbers(size, levels))
+
+
 def test_the_pool_shrinks_geometrically_between_two_fifths_and_seven_tenths():
     sizes = [pool_size(done, 1024, 20) for done in (0.0, 0.39, 0.4, 0.55, 0.7, 0.9)]
     assert sizes == [1024, 1024, 1024, round((1024 * 20) ** 0.5), 20, 20]

@@ -302,3 +302,45 @@ def test_chg_is_the_ranking_of_the_fit(model, task):
     assert ranking.importance.tobytes() == fit_gates(model, task, **settings).ranking().importance.tobytes()
     assert ranking.method == "chg"
     assert isinstance(fit_gates(model, task, **settings), HeadGates)
+
+
+@pytest.mark.parametrize("rank", [causal_head_gating, contrastive_gating])
+def test_a_fit_that_was_cut_short_goes_on_bit_for_bit(model, task, other, tmp_path, monkeypatch, rank):
+    """Cut short in every phase: gates, losses and draws are those of a fit that was not, and no step runs twice."""
+    from cs_heads.methods.gating import descent
+
+    options = {"steps": STEPS, "batch_size": BATCH, "n_seeds": 2, "seed": 3}
+    options |= {"forget": other} if rank is contrastive_gating else {}
+    whole = rank(model, task, **options)
+    steps = []
+    each_loss = descent._each_loss
+
+    def counted(experiment, batch_tokens):
+        each = each_loss(experiment, batch_tokens)
+
+        def loss(gates, examples):
+            steps.append(1)
+            if len(steps) in (13, 33):
+                raise KeyboardInterrupt
+            return each(gates, examples)
+
+        return loss
+
+    monkeypatch.setattr(descent, "_each_loss", counted)
+    # A machine that takes seconds for a step.
+    monkeypatch.setattr("cs_heads.measure.progress._EVERY", 0.0)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            rank(model, task, store=tmp_path / "run.sqlite", **options)
+    found = rank(model, task, store=tmp_path / "run.sqlite", **options)
+    np.testing.assert_array_equal(found.importance, whole.importance)
+    np.testing.assert_array_equal(found.interval, whole.interval)
+    assert (found.spent, found.provenance) == (whole.spent, whole.provenance)
+    sides = 2 if rank is contrastive_gating else 1
+    assert sides * 2 * STEPS <= len(steps) <= sides * 2 * STEPS + 4
+    # What is finished is not fitted again, and another fit is another.
+    done = len(steps)
+    rank(model, task, store=tmp_path / "run.sqlite", **options)
+    assert len(steps) == done
+    rank(model, task, store=tmp_path / "run.sqlite", **{**options, "seed": 4})
+    assert len(steps) > done

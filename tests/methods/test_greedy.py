@@ -1,3 +1,4 @@
+from importlib import import_module
 from itertools import combinations
 
 import numpy as np
@@ -212,3 +213,20 @@ def test_on_a_model_greedy_and_one_shot_equal_plain_enumeration(load_known, know
     path = path[: 2 if path[1][1] < path[0][1] else 1]
     assert [one["head"] for one in chosen] == [head for head, _ in path]
     assert [one["score"] for one in chosen] == pytest.approx([left for _, left in path])
+
+
+@pytest.mark.parametrize("one_shot", [True, False])
+def test_a_sweep_in_parts_is_the_same_sweep(one_shot, monkeypatch):
+    whole = greedy(Table(GRID), k=3, one_shot=one_shot)
+    table, rows = Table(GRID), []
+
+    class Counted(Table):
+        def __call__(self, masks, examples=None):
+            rows.append(len(masks))
+            return super().__call__(masks, examples)
+
+    monkeypatch.setattr(import_module("cs_heads.methods.greedy"), "_MAX_ENTRIES", 5 * GRID.size)
+    parted = greedy(Counted(GRID), k=3, one_shot=one_shot)
+    assert parted.importance.tobytes() == whole.importance.tobytes()
+    assert parted.spent == whole.spent == sum(rows) * table.n_examples
+    assert max(rows) == 5

@@ -242,7 +242,7 @@ def test_options_of_a_built_in_task_are_passed_on_and_unknown_ones_named(family)
     assert load_task("counting/up", n=2, first=1) == Task.from_records(COMPLETIONS[1:], "counting/up").split(2, 0)[0]
     with pytest.raises(ValueError, match="task 'counting/up' has no option last; it has first"):
         load_task("counting/up", last=1)
-    with pytest.raises(ValueError, match="task 'demo/capitals' has no option first; it has none"):
+    with pytest.raises(ValueError, match="task 'demo/capitals' has no option first; it has generate"):
         load_task("demo/capitals", first=1)
 
 

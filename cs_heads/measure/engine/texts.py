@@ -68,9 +68,11 @@ class Texts:
             self.used |= {keys[pair] for pair, _ in known}
             yield known
         left = {key: pair for pair, key in enumerate(keys) if key not in self._known}
+        if not left:
+            return
         intact = np.zeros(masks.shape[1:], dtype=bool)
         generation = Generation(self.engine.forwards, self.prompts, self.finished)
-        runs = [list(left)] if left else []
+        runs = [list(left)]
         if generation.worth_drafting(len(left)):
             drafted = [(intact.tobytes(), example) for example in sorted({example for _, example in left})]
             self._read(drafted)

@@ -41,11 +41,11 @@ class DensityControl:
         self.n_off *= float(np.sqrt(new / old))
 
     def numbers(self, pool: int, levels: bool) -> list[int]:
-        """Heads off in a row, one number or, with ``levels``, three in turn."""
+        """Heads off in a row, one number or, with ``levels``, three in turn; none beyond the bounds."""
         most = max(1.0, min(pool / 2, self.max_density * self.n_heads))
         self.n_off = float(np.clip(self.n_off, 1.0, most))
         factors = _LEVELS if levels else (1.0,)
-        return [int(np.clip(round(self.n_off * factor), 1, max(1, pool // 2))) for factor in factors]
+        return [int(np.clip(round(self.n_off * factor), 1, int(most))) for factor in factors]
 
 
 @dataclass

@@ -83,7 +83,7 @@ class Control:
 class Search:
     """Measures batch after batch and keeps what is known so far; ``run`` spends the purse.
 
-    ``right`` are the examples the intact model answers, ``intact`` the scores of all. ``universal`` maps the
+    ``examples`` are those to measure with, ``level`` their mean score on the intact model. ``universal`` maps the
     universal heads found to their effect and z when they were.
     """
 
@@ -91,8 +91,9 @@ class Search:
     purse: Purse
     control: Control | None
     density: DensityControl
-    right: Int[np.ndarray, " correct"]
-    intact: Float[np.ndarray, " example"]
+    examples: Int[np.ndarray, " used"]
+    level: float
+    chance: float
     prior: Float[np.ndarray, " flat"]
     per_row: int
     n_batches: int
@@ -168,7 +169,7 @@ class Search:
         self.heads_off.append(round(self.density.n_off, 1))
         counts = [numbers[row % len(numbers)] for row in range(n_rows)]
         off = sparse_rows([self._draws.draw(count) for count in counts], grid.size)
-        examples = self.right[self.rng.random((n_rows, len(self.right))).argsort(axis=1)[:, : self.per_row]]
+        examples = self.examples[self.rng.random((n_rows, len(self.examples))).argsort(axis=1)[:, : self.per_row]]
         self.purse.pay(examples.size)
         scores = [self.experiment(masks.reshape(-1, *grid.shape), examples[rows]) for rows, masks in in_chunks(off)]
         group = np.array([self._groups.of(count, size) for count in counts], dtype=int)
@@ -176,7 +177,7 @@ class Search:
 
     def _observe(self, new: Rows) -> None:
         if len(new):
-            ratio = new.scores.mean() / self.intact[new.examples].mean()
+            ratio = (new.scores.mean() - self.chance) / (self.level - self.chance)
             self.density.observe(float(ratio), float(new.off.sum() / len(new)))
 
     def _ban_universal(self) -> bool:

@@ -1,0 +1,132 @@
+"""What the store costs: of a run on the demo model, and to open with a million results.
+
+    python benchmarks/store.py [--repeats 5] [--device cpu]
+
+The run is 100 stratified masks on 100 examples, with a store and without, in turns; the share of the store is also
+taken inside one run, as the time spent in its methods, which other work on the machine does not blur.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter, process_time
+
+import numpy as np
+
+import cs_heads as cs
+from cs_heads.measure.shelf import Shelf
+
+MILLION = 1_000_000
+
+
+@contextmanager
+def timed(methods: list[tuple[type, str]]):
+    """Processor seconds inside these methods, each counted where it is entered from outside."""
+    spent, depth, kept = [0.0], [0], []
+
+    def wrap(method):
+        def inside(*arguments, **options):
+            depth[0] += 1
+            start = process_time()
+            try:
+                return method(*arguments, **options)
+            finally:
+                depth[0] -= 1
+                if not depth[0]:
+                    spent[0] += process_time() - start
+
+        return inside
+
+    for owner, name in methods:
+        kept.append((owner, name, getattr(owner, name)))
+        setattr(owner, name, wrap(getattr(owner, name)))
+    try:
+        yield spent
+    finally:
+        for owner, name, method in kept:
+            setattr(owner, name, method)
+
+
+def run(model, task, masks, store: Path | None) -> tuple[float, float]:
+    """Processor and wall seconds of one run, the experiment's making included."""
+    processor, wall = process_time(), perf_counter()
+    cs.Experiment(model, task, store=store, progress=False)(masks)
+    return process_time() - processor, perf_counter() - wall
+
+
+def overhead(model, repeats: int, folder: Path) -> None:
+    """The same run with a store and without, in turns."""
+    task = cs.load_task("demo/capitals", n=100, seed=0)
+    masks = cs.masks.stratified(cs.HeadGrid.from_model(model), n_masks=100, density=0.05, seed=0)
+    run(model, task, masks[:10], None)
+    without, with_store, inside = [], [], []
+    for number in range(repeats):
+        without.append(run(model, task, masks, None))
+        methods = [(Shelf, name) for name in ("__init__", "read", "begin", "write", "end", "save")]
+        with timed([*methods, (cs.Experiment, "_opened")]) as spent:
+            with_store.append(run(model, task, masks, folder / f"{number}.sqlite"))
+        inside.append(spent[0] / with_store[-1][0])
+    ratio = [b[0] / a[0] for a, b in zip(without, with_store, strict=True)]
+    print(f"{len(masks) * len(task):,} results, {repeats} runs in turns, processor seconds")
+    print(f"  without a store  {statistics.median(a for a, _ in without):8.2f}")
+    print(f"  with a store     {statistics.median(b for b, _ in with_store):8.2f}")
+    print(f"  ratio            {statistics.median(ratio):8.3f}   ({min(ratio):.3f} to {max(ratio):.3f})")
+    print(f"  inside the store {statistics.median(inside):8.2%} ({min(inside):.2%} to {max(inside):.2%})")
+    print(f"  bytes            {(folder / '0.sqlite').stat().st_size:8,}")
+
+
+def million(model, folder: Path) -> None:
+    """A store of a million results: 10,000 masks on 100 examples."""
+    task = cs.load_task("demo/capitals", n=100, seed=0)
+    grid = cs.HeadGrid.from_model(model)
+    path = folder / "million.sqlite"
+    experiment = cs.Experiment(model, task, store=path, progress=False)
+    rng = np.random.default_rng(0)
+    masks = rng.random((MILLION // len(task), *grid.shape)) < 0.05
+    shelf = experiment._scores.shelf
+    examples = list(range(len(task)))
+    start = perf_counter()
+    for first in range(0, len(masks), 100):
+        batch = [np.packbits(mask).tobytes() for mask in masks[first : first + 100]]
+        shelf.write([(mask, example, (1.0, rng.random())) for mask in batch for example in examples])
+    print(f"\n{MILLION:,} results of {len(masks):,} masks written in {perf_counter() - start:.1f} s")
+    del experiment, shelf
+    print(f"  bytes                                    {path.stat().st_size:,}")
+    for what, step in (
+        ("Store.open", lambda: cs.Store.open(path)),
+        ("Experiment(store=...)", lambda: cs.Experiment(model, task, store=path, progress=False)),
+        ("... and 100 masks on all examples from it", lambda: known(model, task, path, masks[:100])),
+        ("... and all of it", lambda: known(model, task, path, masks)),
+        ("Store.open(...).contents()", lambda: cs.Store.open(path).contents()),
+        ("Store.open(...).to_frame()", lambda: cs.Store.open(path).to_frame()),
+    ):
+        start, processor = perf_counter(), process_time()
+        step()
+        print(f"  {what:<42}{perf_counter() - start:6.2f} s ({process_time() - processor:.2f} s of the processor)")
+
+
+def known(model, task, path: Path, masks) -> None:
+    """Everything comes from the store."""
+    experiment = cs.Experiment(model, task, store=path, progress=False)
+    experiment(masks)
+    assert experiment.ran == 0
+
+
+def main() -> None:
+    """Both measurements, one after the other."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--device", default=None)
+    options = parser.parse_args()
+    model = cs.load_model("demo", device=options.device)
+    with tempfile.TemporaryDirectory() as folder:
+        overhead(model, options.repeats, Path(folder))
+        million(model, Path(folder))
+
+
+if __name__ == "__main__":
+    main()

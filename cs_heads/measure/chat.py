@@ -1,0 +1,37 @@
+"""A task as a model is shown it: prompts in its chat template, where the task asks for that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from cs_heads.lens.chat import chat_prompt, chat_template, template_identity
+from cs_heads.tasks import Example, Task
+
+
+def template_of(model: Any, task: Task) -> str | None:
+    """A hash of the chat template that a task's prompts are put in on this model; None where they are not."""
+    tokenizer = getattr(model, "tokenizer", None)
+    if task.chat == "off" or (task.chat == "auto" and chat_template(tokenizer) is None):
+        return None
+    return template_identity(tokenizer)
+
+
+def as_shown(model: Any, task: Task) -> Task:
+    """The task with each prompt as a user's message of the model's chat template, and answers without leading space.
+
+    With ``chat="off"``, and with ``"auto"`` on a model without a template, it is the task itself. ``chat="on"`` on such
+    a model raises ``ValueError``.
+    """
+    tokenizer = getattr(model, "tokenizer", None)
+    if task.chat == "off" or (task.chat == "auto" and chat_template(tokenizer) is None):
+        return task
+    try:
+        return replace(task, examples=tuple(_shown(tokenizer, example) for example in task.examples), chat="off")
+    except ValueError as error:
+        raise ValueError(f"task {task.name!r}: {error}") from error
+
+
+def _shown(tokenizer: Any, example: Example) -> Example:
+    continuations = tuple(text.lstrip() for text in example.continuations)
+    return replace(example, prompt=chat_prompt(tokenizer, example.prompt), continuations=continuations)

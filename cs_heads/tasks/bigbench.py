@@ -1,0 +1,90 @@
+"""BIG-bench sets of grammar, ``bigbench/<set>``: linguistic mappings, tense, subject-verb agreement.
+
+Srivastava et al., *Beyond the Imitation Game* (arXiv 2206.04615); asked as in causal head gating (arXiv 2505.13737).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from cs_heads.tasks.catalogue import Entry
+from cs_heads.tasks.example import Example
+from cs_heads.tasks.hub import Row, hub_rows
+from cs_heads.tasks.lm_eval.files import DataFiles
+from cs_heads.tasks.lm_eval.local import Wanted, read_splits
+from cs_heads.tasks.task import Task
+from cs_heads.tasks.worked import LETTERS, Question, with_worked_examples
+
+DATASET = "hails/bigbench"
+POOL = 10
+
+SETS = {
+    "linguistic_mappings": "forms of words and sentences: plurals, past tense, questions, negation",
+    "tense": "a sentence put into another tense",
+    "subject_verb_agreement": "the verb that agrees with its subject",
+}
+"""The sets and what they ask."""
+
+
+def catalogue() -> dict[str, Entry]:
+    """The sets by name."""
+    needs = "data_files= (BIG-bench's task.json), or the hub and the extra datasets"
+    return {name: Entry(f"BIG-bench: {about}", partial(load, name), needs) for name, about in SETS.items()}
+
+
+def load(
+    name: str,
+    n: int | None = None,
+    seed: int = 0,
+    *,
+    data_files: DataFiles | None = None,
+    few_shot: int = 1,
+    few_shot_seed: int = 0,
+) -> Task:
+    """``n`` finding examples of a set, its others held out.
+
+    ``data_files`` is its ``task.json``, a folder of those of its parts, or the hub's rows. A set of free answers is
+    a completion task; one with choices asks for the letter of the right one, the letters drawn with
+    ``few_shot_seed``. ``few_shot`` worked examples, drawn from the 10 shortest, stand before each question.
+    """
+    if data_files is None:
+        rows = hub_rows(DATASET, f"{name}_zero_shot", ["default"])
+    else:
+        wanted = Wanted(name, "default", None, DATASET, name, (name, "task"))
+        rows = read_splits(wanted, data_files)["default"]
+    rng = np.random.default_rng(few_shot_seed)
+    questions = [_question(name, row, number, rng) for number, row in enumerate(rows)]
+    kinds = {bool(question.choices) for question in questions}
+    if len(kinds) > 1:
+        raise ValueError(f"task 'bigbench/{name}' mixes questions with choices and without; give it parts of one kind")
+    prompts = with_worked_examples(questions, "", few_shot, POOL, few_shot_seed)
+    if kinds == {False}:
+        examples = tuple(Example(prompt, (f" {question.answer}",)) for prompt, question in prompts)
+        return Task(f"bigbench/{name}", "completion", examples).split(n, seed)[0]
+    examples = tuple(
+        Example(prompt, tuple(f" {letter}" for letter in _letters(question)), _letters(question).index(question.answer))
+        for prompt, question in prompts
+    )
+    return Task(f"bigbench/{name}", "choice", examples).split(n, seed)[0]
+
+
+def _letters(question: Question) -> str:
+    return LETTERS[: len(question.choices)]
+
+
+def _question(name: str, row: Row, number: int, rng: np.random.Generator) -> Question:
+    asked, targets, choices = (row.get(key) for key in ("inputs", "targets", "multiple_choice_targets"))
+    if not isinstance(asked, str) or not targets or not str(targets[0]).strip():
+        raise ValueError(
+            f"task 'bigbench/{name}', record {number}: must have a text and its answer, got {', '.join(map(str, row))}"
+        )
+    # The hub's rows are asked already, in BIG-bench's own words.
+    text = asked.strip().removeprefix("Q:").removesuffix("A:").strip()
+    if not choices:
+        return Question(text, str(targets[0]).strip())
+    drawn = tuple(str(choices[i]) for i in rng.permutation(len(choices)))
+    if not 2 <= len(drawn) <= 26 or targets[0] not in drawn:
+        raise ValueError(f"task 'bigbench/{name}', record {number}: the answer must be one of 2 to 26 choices")
+    return Question(text, LETTERS[drawn.index(targets[0])], drawn)

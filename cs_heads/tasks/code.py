@@ -1,0 +1,278 @@
+"""Tasks whose answer is a program: HumanEval and MBPP, scored by their tests in the sandbox.
+
+Prompts, few-shot examples, stop strings and the part of the text that counts are those of lm-eval's ``humaneval``,
+``humaneval_instruct`` and ``mbpp``. HumanEval: Chen et al., *Evaluating Large Language Models Trained on Code*
+(arXiv 2107.03374). MBPP: Austin et al., *Program Synthesis with Large Language Models* (arXiv 2108.07732).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from cs_heads.tasks.catalogue import Entry
+from cs_heads.tasks.example import Example
+from cs_heads.tasks.sandbox import Sandbox
+from cs_heads.tasks.task import Task
+
+FENCE = "```"
+DONE = "[DONE]"
+HUMANEVAL_STOP = ("\nclass", "\ndef", "\n#", "\nif", "\nprint")
+MBPP_SHOTS = (2, 3, 4)
+MBPP_TEST = range(11, 511)
+"""The test split; the tasks before it are for prompts, those after it for training."""
+
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Form:
+    """What one set of programs is made of: its fields, its prompt, its target, and the program a text makes."""
+
+    about: str
+    fields: Mapping[str, type]
+    max_new_tokens: int
+    stop: tuple[str, ...]
+    prompt: Callable[[Record], str]
+    target: Callable[[Record], str]
+    program: Callable[[Record, str], tuple[str, str]]
+
+
+def _instruct(record: Record) -> str:
+    return (
+        "Write a solution to the following problem and make sure that it passes the tests:\n"
+        f"{FENCE}python\n{record['prompt']}\n{FENCE}\n"
+        f"Here is the completed function:\n{FENCE}python\n{record['prompt']}\n"
+    )
+
+
+def _humaneval(record: Record, text: str) -> tuple[str, str]:
+    return record["prompt"] + text, f"{record['test']}\ncheck({record['entry_point']})"
+
+
+def _humaneval_instruct(record: Record, text: str) -> tuple[str, str]:
+    return _humaneval(record, text.partition(FENCE)[0])
+
+
+def _mbpp_prompt(record: Record) -> str:
+    shown = "\n".join(record["test_list"][:3])
+    asked = record.get("text", record.get("prompt"))
+    return (
+        f"You are an expert Python programmer, and here is your task: {asked} Your code should pass these tests:\n\n"
+        f"{shown}\n[BEGIN]\n"
+    )
+
+
+def _mbpp(record: Record, text: str) -> tuple[str, str]:
+    before = [record.get("test_setup_code") or "", *record.get("test_imports", ())]
+    return text.partition(DONE)[0], "\n".join([*before, *record["test_list"]])
+
+
+_HUMANEVAL_FIELDS = {"task_id": str, "prompt": str, "entry_point": str, "canonical_solution": str, "test": str}
+
+FORMS: dict[str, Form] = {
+    "humaneval": Form(
+        about="HumanEval: complete a function from its docstring",
+        fields=_HUMANEVAL_FIELDS,
+        max_new_tokens=1024,
+        stop=HUMANEVAL_STOP,
+        prompt=lambda record: str(record["prompt"]),
+        target=lambda record: str(record["canonical_solution"]),
+        program=_humaneval,
+    ),
+    "humaneval_instruct": Form(
+        about="HumanEval, asked for in words",
+        fields=_HUMANEVAL_FIELDS,
+        max_new_tokens=1024,
+        stop=HUMANEVAL_STOP,
+        prompt=_instruct,
+        target=lambda record: str(record["canonical_solution"]),
+        program=_humaneval_instruct,
+    ),
+    "mbpp": Form(
+        about="MBPP: write a function from one sentence and three tests",
+        fields={"task_id": int, "code": str, "test_list": list},
+        max_new_tokens=256,
+        stop=(DONE,),
+        prompt=_mbpp_prompt,
+        target=lambda record: f"{record['code']}\n{DONE}",
+        program=_mbpp,
+    ),
+}
+"""The sets of programs by name."""
+
+
+@dataclass(frozen=True)
+class PassesTests:
+    """1 where the program that a text makes passes its tests in the sandbox, 0 where not; many run at once.
+
+    ``form`` is a name of ``FORMS``; an example's ``reference`` is its record as JSON. Texts are run as programs,
+    so that ``allow_code=True`` must be said: else ``ValueError``. Where there is no sandbox, making the scorer raises
+    ``SandboxError``, before any model runs.
+    """
+
+    form: str
+    allow_code: bool = False
+    sandbox: Sandbox = field(default_factory=Sandbox)
+    workers: int | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.form not in FORMS:
+            raise ValueError(f"form must be one of {', '.join(FORMS)}, got {self.form!r}")
+        if not self.allow_code:
+            raise ValueError(
+                f"scoring {self.form} runs the programs that the model writes: say allow_code=True (--allow-code)"
+            )
+        self.sandbox.check()
+
+    @property
+    def identity(self) -> str:
+        """The set, its version, and the limits of the sandbox."""
+        return f"passes_tests/1 {self.form} {self.sandbox.identity}"
+
+    def __call__(self, examples: Sequence[Example], texts: Sequence[str]) -> list[float]:
+        """1 or 0 for each text; a program said twice runs once."""
+        program = FORMS[self.form].program
+        programs = [program(json.loads(e.reference), text) for e, text in zip(examples, texts, strict=True)]
+        different = list(dict.fromkeys(programs))
+        passed = dict(zip(different, self.sandbox.run_all(different, self.workers), strict=True))
+        return [float(passed[each].passed) for each in programs]
+
+
+def catalogue() -> dict[str, Entry]:
+    """The code tasks by name."""
+    needs = "data_files, the extra code and bubblewrap; runs what the model writes: --allow-code"
+    return {
+        name: Entry(form.about, partial(load_mbpp if name == "mbpp" else load_humaneval, name), needs)
+        for name, form in FORMS.items()
+    }
+
+
+def load_humaneval(
+    form: str,
+    n: int | None = None,
+    seed: int = 0,
+    *,
+    data_files: str | Path | Sequence[str | Path] | None = None,
+    allow_code: bool = False,
+    unsafe_code: bool = False,
+    sandbox: Sandbox | None = None,
+) -> Task:
+    """``n`` finding examples of HumanEval (its JSONL file), the others held out.
+
+    ``allow_code`` says that generated programs may run, ``unsafe_code`` that they may also where there is no
+    sandbox; ``sandbox`` sets other limits. A file that is missing or malformed raises ``ValueError``.
+    """
+    scorer = _scorer(form, allow_code, unsafe_code, sandbox)
+    return _task(form, [_example(form, record) for record in _records(form, data_files)], scorer).split(n, seed)[0]
+
+
+def load_mbpp(
+    form: str = "mbpp",
+    n: int | None = None,
+    seed: int = 0,
+    *,
+    data_files: str | Path | Sequence[str | Path] | None = None,
+    allow_code: bool = False,
+    unsafe_code: bool = False,
+    sandbox: Sandbox | None = None,
+    few_shot: int = 3,
+) -> Task:
+    """``n`` finding examples of MBPP's test split (tasks 11 to 510 of its JSONL or sanitized JSON file).
+
+    The first ``few_shot`` of tasks 2, 3 and 4 of the file stand before each prompt. Options and errors are
+    otherwise those of ``load_humaneval``.
+    """
+    if not 0 <= few_shot <= len(MBPP_SHOTS):
+        raise ValueError(f"few_shot must be 0 to {len(MBPP_SHOTS)}, got {few_shot}")
+    scorer = _scorer(form, allow_code, unsafe_code, sandbox)
+    records = {record["task_id"]: record for record in _records(form, data_files)}
+    lacking = [number for number in MBPP_SHOTS[:few_shot] if number not in records]
+    if lacking:
+        raise ValueError(f"data_files of {form} hold no task {lacking[0]}, which stands before each prompt; few_shot=0")
+    whole = FORMS[form]
+    shots = "".join(
+        f"{whole.prompt(records[number])}{whole.target(records[number])}\n\n" for number in MBPP_SHOTS[:few_shot]
+    )
+    tested = [record for number, record in records.items() if number in MBPP_TEST]
+    if not tested:
+        raise ValueError(
+            f"data_files of {form} hold none of the tasks {MBPP_TEST[0]} to {MBPP_TEST[-1]} of its test split"
+        )
+    return _task(form, [_example(form, record, shots) for record in tested], scorer).split(n, seed)[0]
+
+
+def _scorer(form: str, allow_code: bool, unsafe_code: bool, sandbox: Sandbox | None) -> PassesTests:
+    sandbox = Sandbox() if sandbox is None else sandbox
+    # To run code unprotected is to run it.
+    return PassesTests(form, allow_code or unsafe_code, replace(sandbox, unsafe=sandbox.unsafe or unsafe_code))
+
+
+def _task(form: str, examples: list[Example], scorer: PassesTests) -> Task:
+    whole = FORMS[form]
+    return Task(
+        f"code/{form}",
+        "generation",
+        tuple(examples),
+        scorer=scorer,
+        max_new_tokens=whole.max_new_tokens,
+        stop=whole.stop,
+    )
+
+
+def _example(form: str, record: Record, shots: str = "") -> Example:
+    whole = FORMS[form]
+    return Example(shots + whole.prompt(record), (whole.target(record),), reference=json.dumps(record, sort_keys=True))
+
+
+def _records(form: str, data_files: str | Path | Sequence[str | Path] | None) -> list[Record]:
+    """Every record of JSONL or JSON files, checked."""
+    if data_files is None:
+        raise ValueError(
+            f"task 'code/{form}' is read from local files: give data_files=PATH (or load 'lm-eval/{form}' from the hub)"
+        )
+    paths = [data_files] if isinstance(data_files, str | Path) else data_files
+    records = [_checked(form, *numbered) for path in map(Path, paths) for numbered in _read(path)]
+    if not records:
+        raise ValueError(f"data_files of {form} hold no record: {', '.join(map(str, paths))}")
+    return records
+
+
+def _read(path: Path) -> list[tuple[str, Any]]:
+    if not path.is_file():
+        raise ValueError(f"data_files must name files: {str(path)!r} is none")
+    place = ""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        if path.suffix.lower() == ".json":
+            place = str(path)
+            found = json.loads(text)
+            if not isinstance(found, list):
+                raise ValueError("a .json file must hold a list of records")
+            return [(f"{path}, record {number}", record) for number, record in enumerate(found)]
+        records = []
+        for number, line in enumerate(text.split("\n"), start=1):
+            place = f"{path}, line {number}"
+            if line.strip():
+                records.append((place, json.loads(line)))
+        return records
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{place or path}: not JSON ({error})") from error
+
+
+def _checked(form: str, place: str, record: Any) -> Record:
+    if not isinstance(record, dict):
+        raise ValueError(f"{place}: a record of {form} must be an object, got {type(record).__name__}")
+    for name, kind in FORMS[form].fields.items():
+        if not isinstance(record.get(name), kind):
+            raise ValueError(f'{place}: "{name}" of {form} must be {kind.__name__}, got {record.get(name)!r}')
+    if form == "mbpp":
+        if not isinstance(record.get("text", record.get("prompt")), str):
+            raise ValueError(f'{place}: "text" (or "prompt") of mbpp must be str')
+        if not record["test_list"] or not all(isinstance(test, str) for test in record["test_list"]):
+            raise ValueError(f'{place}: "test_list" of mbpp must hold one test or more, each str')
+    return record

@@ -1,0 +1,77 @@
+"""Tasks whose examples are drawn at random: distinct ones, some to find heads with and others to confirm."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from cs_heads.tasks.task import Task
+
+N_FINDING = 100
+N_CONFIRMING = 400
+# So many draws in a row without a new example mean that there is hardly another.
+_MAX_MISSES = 2000
+
+Item = TypeVar("Item")
+
+
+def drawn(
+    name: str,
+    draw: Callable[[random.Random], Mapping[str, Any]],
+    n: int | None,
+    seed: int,
+    n_confirming: int = N_CONFIRMING,
+) -> Task:
+    """The finding side of ``n`` (default 100) records that ``draw`` makes, ``n_confirming`` others held out.
+
+    No two have the same question. Where ``draw`` has not so many, ``ValueError`` says how many there are.
+    """
+    n = N_FINDING if n is None else n
+    rng = random.Random(f"{name}/{seed}")
+    records: dict[tuple[str, ...], Mapping[str, Any]] = {}
+    misses = 0
+    while len(records) < n + n_confirming:
+        record = draw(rng)
+        question = (record["prompt"], *sorted(record.get("choices", ())))
+        misses = misses + 1 if question in records else 0
+        if misses > _MAX_MISSES:
+            raise ValueError(
+                f"n={n} is more than task {name!r} has: about {len(records)} different examples, "
+                f"{n_confirming} of them kept to confirm"
+            )
+        records.setdefault(question, record)
+    made = list(records.values())
+    return Task.from_records(made[:n], name).holding_out(Task.from_records(made[n:], name))
+
+
+def with_distractors(
+    rng: random.Random, prompt: str, right: str, words: Sequence[str], choices: int | None
+) -> dict[str, Any]:
+    """A record of ``choices`` continuations, the right one and others of ``words``; None: a completion.
+
+    ``words`` differ from each other, and the right one may be among them. Continuations get their leading space
+    here. Too few words raise ``ValueError``.
+    """
+    if choices is None:
+        return {"prompt": prompt, "target": f" {right}"}
+    most = len(words) + (right not in words)
+    if not 2 <= choices <= most:
+        raise ValueError(f"choices must be 2..{most}, got {choices}")
+    others = [word for word in rng.sample(words, min(choices, len(words))) if word != right]
+    drawn_choices = [right, *others[: choices - 1]]
+    rng.shuffle(drawn_choices)
+    return {"prompt": prompt, "choices": [f" {c}" for c in drawn_choices], "answer": drawn_choices.index(right)}
+
+
+def in_range(name: str, value: int, low: int, high: int | None = None) -> None:
+    """Raise ``ValueError`` where an integer argument is not in ``low..high``."""
+    if isinstance(value, bool) or value != int(value) or value < low or (high is not None and value > high):
+        allowed = f"{low} or more" if high is None else f"{low}..{high}"
+        raise ValueError(f"{name} must be an integer, {allowed}, got {value!r}")
+
+
+def one_of(name: str, value: str, allowed: Sequence[str]) -> None:
+    """Raise ``ValueError`` where an argument is none of the words allowed."""
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")

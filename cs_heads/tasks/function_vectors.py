@@ -1,0 +1,99 @@
+r"""Six word-to-word tasks, by ten shots or an instruction: those of *Function Vectors* (Todd et al., arXiv 2310.15213).
+
+    >>> task = load("antonym", n=10, shots=2)
+    >>> task.examples[0].prompt, task.examples[0].target
+    ('Q: near\nA: far\n\nQ: everything\nA: nothing\n\nQ: more\nA:', ' less')
+
+The library brings about a hundred pairs of its own for each; ``data_files=`` takes the files of that paper.
+"""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from pathlib import Path
+
+from cs_heads.tasks.catalogue import Entry
+from cs_heads.tasks.drawing import in_range, one_of, with_distractors
+from cs_heads.tasks.files import input_output_pairs, read_json
+from cs_heads.tasks.pairs import PromptPair, shuffled_labels
+from cs_heads.tasks.task import Task
+from cs_heads.tasks.words import nouns, word_pairs
+
+FORMATS = ("shots", "instruction")
+INSTRUCTIONS = {
+    "antonym": "Write the word that means the opposite.",
+    "capitalize": "Write the word with a capital first letter.",
+    "country-capital": "Write the capital city of the country.",
+    "english-french": "Translate the English word into French.",
+    "present-past": "Write the verb in the past tense.",
+    "singular-plural": "Write the noun in the plural.",
+}
+"""The six tasks, and what each asks for."""
+
+# Shots come from pairs that are never asked, on neither side of the split.
+_SHOT_POOL = 2
+
+
+def load(
+    name: str,
+    n: int | None = None,
+    seed: int = 0,
+    *,
+    format: str = "shots",
+    shots: int = 10,
+    choices: int | None = None,
+    data_files: str | Path | None = None,
+) -> Task:
+    """``n`` words to be turned into others, the remaining ones held out.
+
+    ``format="shots"`` shows ``shots`` worked examples, drawn for each prompt from pairs that are never asked;
+    ``"instruction"`` says what to do. Completions, or with ``choices=4`` the right word against others of the
+    task. ``data_files`` is a JSON list of ``{"input", "output"}``, or a folder that holds it as ``<name>.json``. Too
+    few pairs, or malformed ones, raise ``ValueError``.
+    """
+    one_of("format", format, FORMATS)
+    in_range("shots", shots, 1)
+    items = list(_items(name, data_files))
+    rng = random.Random(f"function_vectors/{name}/{seed}")
+    rng.shuffle(items)
+    held_back = _SHOT_POOL * shots if format == "shots" else 0
+    pool, asked = items[:held_back], items[held_back:]
+    if len(asked) < 2:
+        raise ValueError(f"shots={shots} needs {held_back + 2} pairs or more, task {name!r} has {len(items)}")
+    outputs = list({output: None for _, output in items})
+    records = []
+    for word, output in asked:
+        if format == "shots":
+            prompt = "".join(f"Q: {x}\nA: {y}\n\n" for x, y in rng.sample(pool, shots)) + f"Q: {word}\nA:"
+        else:
+            prompt = f"{INSTRUCTIONS[name]}\nWord: {word}\nAnswer:"
+        records.append(with_distractors(rng, prompt, output, outputs, choices))
+    return Task.from_records(records, f"function_vectors/{name}").split(n, seed)[0]
+
+
+def pairs(
+    name: str, n: int = 50, seed: int = 0, *, shots: int = 10, data_files: str | Path | None = None
+) -> tuple[PromptPair, ...]:
+    """Clean prompts of ``shots`` worked examples, and corrupted ones with shuffled labels, for causal mediation."""
+    items = {output: (word, output) for word, output in reversed(_items(name, data_files))}
+    return shuffled_labels(
+        list(items.values()), n, n_shots=shots, seed=seed, before="Q: ", between="\nA:", after="\n\n"
+    )
+
+
+def _items(name: str, data_files: str | Path | None) -> tuple[tuple[str, str], ...]:
+    one_of("name", name, tuple(INSTRUCTIONS))
+    if data_files is None:
+        return tuple((word, word.capitalize()) for word in nouns()) if name == "capitalize" else word_pairs(name)
+    path = Path(data_files) / f"{name}.json" if Path(data_files).is_dir() else Path(data_files)
+    place = f"function vectors file {str(path)!r}"
+    return input_output_pairs(read_json(path, "function vectors file"), place)
+
+
+def catalogue() -> dict[str, Entry]:
+    """The tasks, by name."""
+    return {
+        name: Entry(f"word to word by ten examples: {about[0].lower()}{about[1:-1]}", partial(load, name))
+        for name, about in INSTRUCTIONS.items()
+    }

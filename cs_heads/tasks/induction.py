@@ -1,0 +1,62 @@
+"""Induction: random words, and then the same words again; what comes next was seen before.
+
+The behaviour that induction heads explain (Olsson et al., *In-context Learning and Induction Heads*,
+arXiv 2209.11895): nothing but the prompt itself knows the answer.
+
+    >>> task = load(n=1, length=5)
+    >>> task.examples[0].prompt, task.examples[0].continuations
+    ('camp orange page snow storm camp orange', (' page',))
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from cs_heads.tasks.catalogue import Entry
+from cs_heads.tasks.drawing import drawn, in_range, with_distractors
+from cs_heads.tasks.task import Task
+from cs_heads.tasks.words import nouns, single_token_words
+
+
+def load(
+    n: int | None = None,
+    seed: int = 0,
+    *,
+    length: int = 20,
+    choices: int | None = None,
+    words: Sequence[str] | None = None,
+    tokenizer: Any = None,
+) -> Task:
+    """``n`` prompts of ``length`` different words and some of them again, 400 held out.
+
+    Completions, or with ``choices=4`` the right word against others of the same prompt. ``words`` are what prompts
+    are made of (default: short nouns); with a ``tokenizer`` those of them that are one token to it, or
+    of its own vocabulary. Too few words raise ``ValueError``.
+    """
+    in_range("length", length, 2)
+    vocabulary = vocabulary_of(words, tokenizer, least=length)
+
+    def draw(rng: random.Random) -> dict[str, Any]:
+        shown = rng.sample(vocabulary, length)
+        at = rng.randrange(1, length)
+        return with_distractors(rng, " ".join(shown + shown[:at]), shown[at], shown, choices)
+
+    return drawn("induction", draw, n, seed)
+
+
+def vocabulary_of(words: Sequence[str] | None, tokenizer: Any, least: int) -> list[str]:
+    """The words a symbolic task is made of; fewer than ``least`` raise ``ValueError``."""
+    chosen: Sequence[str] = nouns() if words is None else tuple(dict.fromkeys(words))
+    if tokenizer is not None:
+        chosen = single_token_words(tokenizer, words)
+    if len(chosen) < least:
+        kind = "words" if tokenizer is None else "words of one token"
+        raise ValueError(f"words must hold {least} or more different {kind}, got {len(chosen)}")
+    return list(chosen)
+
+
+def catalogue() -> dict[str, Entry]:
+    """The task, by name."""
+    return {"": Entry("random words, then the same again: the next word was seen before", load)}

@@ -1,0 +1,105 @@
+"""Any task or group of lm-eval as ``lm-eval/<name>``: its prompts, filters and metrics, run by this engine under masks.
+
+The one door to lm-eval, which is imported when a task is loaded and not before.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from cs_heads.tasks import programs
+from cs_heads.tasks.catalogue import Entry
+from cs_heads.tasks.lm_eval import harness
+from cs_heads.tasks.lm_eval.chat import template_of
+from cs_heads.tasks.lm_eval.files import DataFiles
+from cs_heads.tasks.lm_eval.requests import FEW_SHOT_SEED, Options, Read, read
+from cs_heads.tasks.lm_eval.scoring import HarnessLogprobScorer, HarnessScorer
+from cs_heads.tasks.task import Task
+
+NEEDS = "the extra lm-eval; data_files=, or the hub"
+
+
+def catalogue() -> dict[str, Entry]:
+    """What stands for lm-eval's thousands of tasks in a list."""
+    return {"<task>": Entry("any task or group of lm-eval", partial(load, "<task>"), NEEDS)}
+
+
+def entry(name: str) -> Entry:
+    """The lm-eval task or group of this name, whether it exists or not: loading says. Programs go to the sandbox."""
+    if name in programs.DATASETS:
+        return programs.entry(name)
+    return Entry(f"lm-eval's {name}", partial(load, name), NEEDS)
+
+
+def load(
+    name: str,
+    n: int | None = None,
+    seed: int = 0,
+    *,
+    data_files: DataFiles | None = None,
+    metric: str | None = None,
+    filter: str | None = None,
+    few_shot: int | None = None,
+    few_shot_seed: int = FEW_SHOT_SEED,
+    max_new_tokens: int | None = None,
+    chat_template: Any = None,
+) -> Task:
+    """``n`` finding examples of an lm-eval task or group, its others held out; see ``whole`` for the options."""
+    task = whole(
+        name,
+        data_files=data_files,
+        metric=metric,
+        filter=filter,
+        few_shot=few_shot,
+        few_shot_seed=few_shot_seed,
+        max_new_tokens=max_new_tokens,
+        chat_template=chat_template,
+    )
+    return task.split(n, seed)[0]
+
+
+def whole(
+    name: str,
+    *,
+    data_files: DataFiles | None = None,
+    metric: str | None = None,
+    filter: str | None = None,
+    few_shot: int | None = None,
+    few_shot_seed: int = FEW_SHOT_SEED,
+    max_new_tokens: int | None = None,
+    chat_template: Any = None,
+) -> Task:
+    """Every example of an lm-eval task or group, unsplit, in lm-eval's order.
+
+    ``data_files`` is a file, a folder or zip archive, several files, or these by split (None: the hub's data);
+    ``metric`` and ``filter`` are lm-eval's names (None: the first that scores each example); ``few_shot`` worked
+    examples (None: as the task says) are drawn with ``few_shot_seed``; a text is ``max_new_tokens`` long at most
+    (None: as the task says); ``chat_template`` is a tokenizer that has one. What cannot be had or measured raises
+    ``ValueError``. Each example's ``reference`` names the task of a group that it is from.
+    """
+    options = Options(data_files, metric, filter, few_shot, few_shot_seed, max_new_tokens, template_of(chat_template))
+    parts = [read(member, options) for member in harness.members(name)]
+    for other in parts[1:]:
+        _check_alike(name, parts[0], other)
+    first, rules = parts[0], tuple(part.rule for part in parts)
+    scorer = (HarnessScorer if first.kind == "generation" else HarnessLogprobScorer)(rules, harness.harness_version())
+    examples = tuple(example for part in parts for example in part.examples)
+    return Task(
+        f"lm-eval/{name}",
+        first.kind,
+        examples,
+        scorer=scorer,
+        max_new_tokens=first.max_new_tokens,
+        stop=first.stop,
+    )
+
+
+def _check_alike(name: str, first: Read, other: Read) -> None:
+    for what in ("kind", "max_new_tokens", "stop"):
+        here, there = getattr(first, what), getattr(other, what)
+        if here != there:
+            raise ValueError(
+                f"the tasks of lm-eval group {name!r} are not measured alike: {first.rule.task!r} has {what} {here!r}, "
+                f"{other.rule.task!r} {there!r}; load them one by one"
+            )

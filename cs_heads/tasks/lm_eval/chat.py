@@ -1,0 +1,40 @@
+"""A tokenizer's chat template as lm-eval calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class ChatTemplate:
+    """Messages to text by a tokenizer's own template.
+
+    A beginning-of-sequence token that the template writes and the engine prepends is left out, so that there is one.
+    """
+
+    tokenizer: Any
+
+    def __call__(self, messages: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+        """The text of a conversation; without ``add_generation_prompt`` its last message is gone on with."""
+        text: str = self.tokenizer.apply_chat_template(
+            messages,
+            tokenize=False,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=not add_generation_prompt,
+        )
+        bos = self.tokenizer.bos_token
+        own = bos is not None and bos != self.tokenizer.eos_token
+        return text.removeprefix(bos) if own else text
+
+
+def template_of(tokenizer: Any) -> Callable[..., str] | None:
+    """What lm-eval takes, of a tokenizer or None; a tokenizer without a template raises ``ValueError``."""
+    if tokenizer is None:
+        return None
+    if not hasattr(tokenizer, "apply_chat_template"):
+        raise ValueError(f"chat_template must be a tokenizer, as model.tokenizer, got {type(tokenizer).__name__}")
+    if not getattr(tokenizer, "chat_template", None):
+        raise ValueError("chat_template: the tokenizer has no chat template; leave it out")
+    return ChatTemplate(tokenizer)

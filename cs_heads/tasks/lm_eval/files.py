@@ -1,0 +1,169 @@
+"""Local files as rows: JSON lines, JSON, CSV, Parquet and text, plain, compressed, in a folder or in a zip archive."""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import io
+import json
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+DataFiles = str | Path | Sequence[str | Path] | Mapping[str, Any]
+"""What ``data_files=`` takes: a file, a folder or archive, several files, or any of these by split."""
+
+_UNPACK: dict[str, Callable[[bytes], bytes]] = {".bz2": bz2.decompress, ".gz": gzip.decompress}
+FORMATS = (".jsonl", ".json", ".csv", ".parquet", ".txt")
+
+
+@dataclass(frozen=True)
+class File:
+    """A file, or a member of an archive: its name with ``/`` between folders, and how its bytes are read."""
+
+    name: str
+    read: Callable[[], bytes]
+
+    @property
+    def path(self) -> Path:
+        """The name without the ending of a compressed file."""
+        path = Path(self.name)
+        return path.with_suffix("") if path.suffix in _UNPACK else path
+
+    def content(self) -> bytes:
+        """The bytes, unpacked; a file that cannot be unpacked raises ``ValueError``."""
+        unpack = _UNPACK.get(Path(self.name).suffix, bytes)
+        try:
+            return unpack(self.read())
+        except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+            raise ValueError(f"data file {self.name!r} cannot be read: {error}") from error
+
+
+def is_collection(path: str | Path) -> bool:
+    """Whether a path is a folder or a zip archive, in which files are looked for by name."""
+    path = Path(path)
+    return path.is_dir() or path.suffix.lower() == ".zip"
+
+
+def files_in(path: str | Path) -> list[File]:
+    """The files of a folder or zip archive, at any depth, or the one file; a missing one raises ``ValueError``."""
+    path = Path(path).expanduser()
+    if not path.exists():
+        raise ValueError(f"data file {str(path)!r} does not exist")
+    if path.is_dir():
+        found = sorted(member for member in path.rglob("*") if member.is_file())
+        return [File(member.relative_to(path).as_posix(), member.read_bytes) for member in found]
+    if path.suffix.lower() != ".zip":
+        return [File(str(path), path.read_bytes)]
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = [info.filename for info in archive.infolist() if not info.is_dir()]
+    except (zipfile.BadZipFile, OSError) as error:
+        raise ValueError(f"data file {str(path)!r} is no zip archive that can be read: {error}") from error
+    return [File(name, partial(_member, path, name)) for name in names]
+
+
+def _member(archive: Path, name: str) -> bytes:
+    with zipfile.ZipFile(archive) as opened:
+        return opened.read(name)
+
+
+def rows_of(file: File, columns: Sequence[str] | None = None) -> list[Row]:
+    """The rows of a file; ``columns`` names those of a CSV file that has no heading.
+
+    Malformed content raises ``ValueError`` naming the file and the line, another kind of file one that
+    lists the kinds.
+    """
+    suffix = file.path.suffix.lower()
+    if suffix not in FORMATS:
+        raise ValueError(f"data file {file.name!r} must end in {', '.join(FORMATS)}, or in these and .bz2 or .gz")
+    content = file.content()
+    if suffix == ".parquet":
+        return _parquet(file.name, content)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"data file {file.name!r} is not UTF-8 text: {error}") from error
+    if suffix == ".txt":
+        return [{"line": line} for line in text.splitlines()]
+    rows = list(
+        _jsonl(file.name, text)
+        if suffix == ".jsonl"
+        else _csv(file.name, text, columns)
+        if suffix == ".csv"
+        else _json(file.name, text)
+    )
+    if not rows:
+        raise ValueError(f"data file {file.name!r} is empty")
+    return rows
+
+
+def _jsonl(name: str, text: str) -> Iterator[Row]:
+    # Not splitlines: a JSON text may hold other line separators unescaped.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            yield _checked(_loads(name, line, f", line {number}"), name, f"line {number}")
+
+
+def _json(name: str, text: str) -> Iterator[Row]:
+    content = _loads(name, text, "")
+    if isinstance(content, Mapping):
+        lists = [value for value in content.values() if isinstance(value, list)]
+        content = content["examples"] if "examples" in content else lists[0] if len(lists) == 1 else [content]
+    if not isinstance(content, list):
+        raise ValueError(f"data file {name!r} must hold a JSON list of objects, got {type(content).__name__}")
+    for number, row in enumerate(content):
+        yield _checked(row, name, f"record {number}")
+
+
+def _loads(name: str, text: str, place: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"data file {name!r}{place}: not JSON ({error})") from error
+
+
+def _checked(row: Any, name: str, place: str) -> Row:
+    if not isinstance(row, dict):
+        raise ValueError(f"data file {name!r}, {place}: must be an object with the columns of a row, got {row!r:.60}")
+    return row
+
+
+def _csv(name: str, text: str, columns: Sequence[str] | None) -> Iterator[Row]:
+    reader = csv.reader(io.StringIO(text, newline=""))
+    heading = list(columns) if columns is not None else None
+    try:
+        for values in reader:
+            if heading is None:
+                heading = values
+                continue
+            if len(values) != len(heading):
+                raise ValueError(
+                    f"data file {name!r}, line {reader.line_num}: {len(values)} fields, expected {len(heading)} "
+                    f"({', '.join(heading)})"
+                )
+            yield dict(zip(heading, values, strict=True))
+    except csv.Error as error:
+        raise ValueError(f"data file {name!r}, line {reader.line_num + 1}: not CSV ({error})") from error
+
+
+def _parquet(name: str, content: bytes) -> list[Row]:
+    try:
+        from pyarrow import parquet
+    except ImportError as error:
+        raise ValueError(f"data file {name!r} needs pyarrow: pip install 'cs-heads[lm-eval]'") from error
+    try:
+        rows: list[Row] = parquet.read_table(io.BytesIO(content)).to_pylist()
+    except Exception as error:
+        raise ValueError(f"data file {name!r} is no Parquet file that can be read: {error}") from error
+    return rows
+
+
+def joined(files: Iterable[File], columns: Sequence[str] | None = None) -> list[Row]:
+    """The rows of several files, one after another."""
+    return [row for file in files for row in rows_of(file, columns)]

@@ -1,0 +1,208 @@
+"""The one door to lm-eval: its index of tasks, their configurations, and tasks built on given rows or the hub."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from functools import cache, lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from cs_heads.tasks.lm_eval.files import Row
+
+Config = dict[str, Any]
+
+_MISSING = "lm-eval tasks need lm-eval: pip install 'cs-heads[lm-eval]'"
+
+# Folders of lm-eval whose tasks are not named after them, and tags with all their tasks in the folder of their name.
+_FOLDERS = {"boolq": "super_glue"}
+_WHOLE_TAGS = ("arithmetic",)
+
+
+@dataclass(frozen=True)
+class Member:
+    """A task of lm-eval: ``config`` as it stands in its file (functions unread), with ``overrides`` of its group."""
+
+    name: str
+    config: Config
+    overrides: Config
+
+    def __getitem__(self, key: str) -> Any:
+        """A setting of the configuration; None where it does not stand there."""
+        return self.config.get(key)
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Run lm-eval without its log and its bars, and with each template of its prompts read once."""
+    import datasets
+    from lm_eval.utils import env
+
+    loggers = [logging.getLogger(name) for name in ("lm_eval", "datasets")]
+    levels = [logger.level for logger in loggers]
+    bars = datasets.is_progress_bar_enabled()
+    plain = env.from_string
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL)
+        datasets.disable_progress_bars()
+        # lm-eval compiles the template of a prompt anew for each example, which is most of the time it takes.
+        env.from_string = lru_cache(maxsize=256)(plain)
+        yield
+    finally:
+        env.from_string = plain
+        if bars:
+            datasets.enable_progress_bars()
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def harness_version() -> str:
+    """lm-eval's version; where it is missing, ``ValueError`` says what to install."""
+    try:
+        import lm_eval.tasks  # noqa: F401
+    except ImportError as error:
+        raise ValueError(f"{_MISSING} ({error})") from error
+    return version("lm_eval")
+
+
+def index_for(name: str) -> Any:
+    """A task manager that knows ``name``, a task or group; an unknown one raises ``ValueError`` with near names.
+
+    Reading all of lm-eval's configurations takes seconds, so that the folder that bears the name is tried first.
+    """
+    harness_version()
+    manager = _folder(_FOLDERS.get(name, name))
+    if manager is not None and name in manager.task_index and _complete(manager.task_index, name):
+        return manager
+    manager = _everything()
+    if name not in manager.task_index:
+        # Of thousands of names those that begin alike are nearer than their letters say.
+        alike = [other for other in manager.all_tasks if other.partition("_")[0] == name.partition("_")[0]]
+        near = difflib.get_close_matches(name, alike or manager.all_tasks, n=3, cutoff=0.5)
+        hint = f"; near are {', '.join(near)}" if near else ""
+        raise ValueError(f"lm-eval has no task {name!r}{hint}; `lm_eval ls tasks` lists what it has")
+    return manager
+
+
+def members(name: str) -> list[Member]:
+    """The tasks of a group, or the one task by itself."""
+    manager = index_for(name)
+    return list(_expand(manager.task_index, name, {}))
+
+
+def build(name: str, overrides: Config, rows: Mapping[str, list[Row]] | None) -> Any:
+    """lm-eval's own task object, on ``rows`` by split, or on the hub's data where that is None.
+
+    A data set that cannot be reached or read, or a library that the task needs, raises ``ValueError``.
+    """
+    manager = index_for(name)
+    if rows is not None:
+        overrides = {**overrides, "custom_dataset": _Rows(rows)}
+    try:
+        with quietly():
+            # Through a group: the only public way to load a task of the index with overrides.
+            loaded = manager.load({"group": "cs-heads", "task": [{"task": name, **overrides}]})
+    except ModuleNotFoundError as error:
+        raise ValueError(f"lm-eval task {name!r} needs the Python package {error.name!r}: pip install it") from error
+    except Exception as error:
+        raise ValueError(why_not_read(name, rows, error)) from error
+    (task,) = loaded["tasks"].values()
+    return task
+
+
+class _Rows:
+    """What lm-eval calls for the data of a task."""
+
+    def __init__(self, rows: Mapping[str, list[Row]]) -> None:
+        self.rows = rows
+
+    def __call__(self, **_: Any) -> Any:
+        from datasets import Dataset, DatasetDict
+
+        return DatasetDict({split: Dataset.from_list(rows) for split, rows in self.rows.items()})
+
+
+def why_not_read(name: str, rows: Mapping[str, list[Row]] | None, error: Exception) -> str:
+    """One line on data that a task could not be made of, and what to do."""
+    first = str(error).splitlines()[0] if str(error) else ""
+    reason = f"{type(error).__name__}: {first}"[:160]
+    if rows is not None:
+        columns = "; ".join(f"{split} has {', '.join(map(str, found[0]))}" for split, found in rows.items() if found)
+        return f"the data of lm-eval task {name!r} have not the columns that it reads ({reason}; {columns})"
+    config = index_for(name).task_index[name].cfg or {}
+    dataset = "/".join(filter(None, [config.get("dataset_path"), config.get("dataset_name")]))
+    return (
+        f"data set {dataset!r} of lm-eval task {name!r} could not be had from the hub ({reason}); "
+        "name files of your own with data_files="
+    )
+
+
+@cache
+def _everything() -> Any:
+    from lm_eval.tasks import TaskManager
+
+    with quietly():
+        return TaskManager()
+
+
+@cache
+def _folder(name: str) -> Any:
+    """The tasks of the folder whose name begins ``name``, the longest such; None where there is none."""
+    import lm_eval.tasks
+
+    root = Path(str(lm_eval.tasks.__file__)).parent
+    parts = name.split("_")
+    folders = (root / "_".join(parts[:n]) for n in range(len(parts), 0, -1))
+    folder = next((folder for folder in folders if folder.is_dir()), None)
+    return None if folder is None else _of_folder(folder)
+
+
+@cache
+def _of_folder(folder: Path) -> Any:
+    from lm_eval.tasks import TaskManager
+
+    with quietly():
+        return TaskManager(include_defaults=False, include_path=str(folder))
+
+
+def _complete(index: Mapping[str, Any], name: str) -> bool:
+    """Whether a part of the index is known to hold all members of what bears the name."""
+    if index[name].kind.name == "TAG" and name not in _WHOLE_TAGS:
+        return False
+    try:
+        return bool(list(_expand(index, name, {})))
+    except KeyError:
+        return False
+
+
+def _expand(index: Mapping[str, Any], name: str, overrides: Config) -> Iterator[Member]:
+    entry = index[name]
+    kind = entry.kind.name
+    if kind == "TAG":
+        for tagged in sorted(entry.tags):
+            yield from _expand(index, tagged, overrides)
+    elif kind == "GROUP":
+        yield from _expand_group(index, entry.cfg, overrides)
+    else:
+        yield Member(name, {**(entry.cfg or {}), **overrides}, overrides)
+
+
+def _expand_group(index: Mapping[str, Any], config: Config, overrides: Config) -> Iterator[Member]:
+    from lm_eval.config.group import GroupConfig
+
+    own = {field.name for field in fields(GroupConfig)}
+    shared = {**{key: value for key, value in config.items() if key not in own}, **overrides}
+    for item in config["task"] if isinstance(config["task"], list) else [config["task"]]:
+        if isinstance(item, str):
+            yield from _expand(index, item, shared)
+            continue
+        more = {key: value for key, value in item.items() if key not in ("task", "group")}
+        if "group" in item and item["group"] not in index:
+            yield from _expand_group(index, item, shared)
+        else:
+            yield from _expand(index, item.get("group") or item["task"], {**shared, **more})

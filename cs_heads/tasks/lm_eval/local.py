@@ -1,0 +1,107 @@
+"""Which local file holds which split of which data set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cs_heads.tasks.lm_eval.files import FORMATS, DataFiles, File, Row, files_in, is_collection, joined
+from cs_heads.tasks.lm_eval.forms import Form, form_of
+
+SPLIT_NAMES: dict[str, tuple[str, ...]] = {
+    "train": ("train", "training"),
+    "validation": ("validation", "valid", "val", "dev"),
+    "test": ("test",),
+    "dev": ("dev",),
+}
+"""What the file of a split may be called, beside the split's own name."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a task reads: its judged split, that of its worked examples (None: it shows none), and its data set.
+
+    ``names`` are what its files may be called in a folder or archive, the first that fits is taken.
+    """
+
+    task: str
+    split: str
+    shots: str | None
+    dataset: str | None
+    part: str | None
+    names: tuple[str, ...]
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Both splits, or the one."""
+        return (self.split,) if self.shots in (None, self.split) else (self.split, str(self.shots))
+
+    @property
+    def form(self) -> Form:
+        """The form in which the files may come."""
+        return form_of(self.dataset, self.part)
+
+
+def read_splits(wanted: Wanted, data_files: DataFiles) -> dict[str, list[Row]]:
+    """The rows of each split that a task reads, in the hub's columns.
+
+    ``data_files`` is a file (all splits come from it), several, a folder or zip archive with files named after
+    the task and its splits, or any of these by split (one that the task does not read is left alone). Where a file
+    is missing or malformed, ``ValueError`` names it and says what is looked for.
+    """
+    if isinstance(data_files, Mapping):
+        if any(split not in data_files for split in wanted.splits):
+            raise ValueError(
+                f"data_files for task {wanted.task!r} must name the splits {', '.join(wanted.splits)}; "
+                f"got {', '.join(map(str, data_files)) or 'none'}"
+            )
+        chosen = {split: _files(wanted, split, data_files[split]) for split in wanted.splits}
+    else:
+        chosen = {split: _files(wanted, split, data_files) for split in wanted.splits}
+    return {split: _rows(wanted, files) for split, files in chosen.items()}
+
+
+def _files(wanted: Wanted, split: str, paths: Any) -> list[File]:
+    if isinstance(paths, str | Path):
+        return _named(wanted, split, paths) if is_collection(Path(paths).expanduser()) else files_in(paths)
+    if not isinstance(paths, Sequence) or not paths:
+        raise ValueError(f"data_files must be a path, a list of paths, or these by split; got {paths!r}")
+    return [file for path in paths for file in _files(wanted, split, path)]
+
+
+def _named(wanted: Wanted, split: str, folder: str | Path) -> list[File]:
+    """The files of a split in a folder: named after task and split, or after either where that tells enough."""
+    files = [file for file in files_in(folder) if file.path.suffix.lower() in FORMATS]
+    endings = tuple(dict.fromkeys((split, *SPLIT_NAMES.get(split, ()))))
+    looked_for = [[f"{name}_{end}" for end in endings] for name in wanted.names]
+    looked_for += [list(wanted.names), list(endings)]
+    for stems in looked_for:
+        for stem in map(_plain, stems):
+            found = [file for file in files if stem in (_plain(file.path.stem), _plain("_".join(file.path.parts[-2:])))]
+            if found:
+                return found
+    raise ValueError(
+        f"data_files for task {wanted.task!r}: {str(folder)!r} has no file for split {split!r}; looked for "
+        f"{', '.join(f'{name}_{split}' for name in wanted.names[:3])}, {' or '.join((*wanted.names[:3], split))}, "
+        f"ending in {', '.join(FORMATS)}"
+    )
+
+
+def _plain(name: str) -> str:
+    """A name as it is compared: whatever its capitals and dashes, without the ending."""
+    return name.lower().replace("-", "_").rsplit(".", 1)[0]
+
+
+def _rows(wanted: Wanted, files: list[File]) -> list[Row]:
+    rows = joined(files, wanted.form.columns)
+    try:
+        return wanted.form.convert(rows)
+    except (KeyError, TypeError, IndexError) as error:
+        raise ValueError(
+            f"data file {files[0].name!r} has not the columns of task {wanted.task!r}: {error}; its first row has "
+            f"{', '.join(map(str, rows[0]))}"
+        ) from error
+    except ValueError as error:
+        raise ValueError(f"data file {files[0].name!r}: {error}") from error

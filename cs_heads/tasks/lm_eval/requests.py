@@ -1,0 +1,157 @@
+"""lm-eval's requests as examples: its prompts, worked examples and choices, in its own order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cs_heads.tasks.example import Example
+from cs_heads.tasks.lm_eval import harness, local, rules
+from cs_heads.tasks.lm_eval.files import DataFiles, Row, is_collection
+from cs_heads.tasks.lm_eval.scoring import Rule
+from cs_heads.tasks.records import Kind
+
+# What lm-eval draws worked examples with, where a user says nothing.
+FEW_SHOT_SEED = 1234
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a task is put to a model; None leaves a setting to lm-eval's configuration of the task."""
+
+    data_files: DataFiles | None = None
+    metric: str | None = None
+    filter: str | None = None
+    few_shot: int | None = None
+    few_shot_seed: int = FEW_SHOT_SEED
+    max_new_tokens: int | None = None
+    chat_template: Callable[..., str] | None = None
+
+
+@dataclass(frozen=True)
+class Read:
+    """The examples of one lm-eval task, the rule that scores them, and for texts their length and ends."""
+
+    kind: Kind
+    examples: tuple[Example, ...]
+    rule: Rule
+    max_new_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+
+
+def read(member: harness.Member, options: Options) -> Read:
+    """All examples of one lm-eval task, in lm-eval's order; what cannot be measured raises ``ValueError``."""
+    rules.check(member)
+    metric, chosen = rules.metric_of(member, options.metric), rules.filter_of(member, options.filter)
+    n_shots = rules.shots_of(member, options.few_shot)
+    overrides, rows = dict(member.overrides), None
+    if options.data_files is not None:
+        wanted = _wanted(member, n_shots)
+        overrides |= _splits_alone(member, wanted, n_shots)
+        if wanted.shots is not None and not _by_split(options.data_files):
+            # Worked examples from the file that is judged: lm-eval leaves out the one in question.
+            overrides |= {"test_split": wanted.split, "fewshot_split": wanted.split}
+            wanted = replace(wanted, shots=None)
+        rows = local.read_splits(wanted, options.data_files)
+    task = harness.build(member.name, overrides, rows)
+    task.set_config("num_fewshot", n_shots)
+    task.set_fewshot_seed(options.few_shot_seed)
+    kind = rules.KINDS[task.config.output_type]
+    try:
+        with harness.quietly():
+            examples = tuple(_example(task, kind, doc, n_shots, options) for doc in task.task_docs)
+    except ValueError:
+        raise
+    except Exception as error:
+        raise ValueError(harness.why_not_read(member.name, rows, error)) from error
+    if not examples:
+        raise ValueError(f"lm-eval task {member.name!r} has no examples in its data")
+    rule = Rule(
+        member.name,
+        json.dumps(member.overrides, sort_keys=True, default=str),
+        metric,
+        chosen,
+        str(task.VERSION),
+        json.dumps(json.loads(examples[0].reference)["doc"]),
+    )
+    if kind != "generation":
+        return Read(kind, examples, rule)
+    return Read(kind, examples, rule, *rules.generation_of(task.config, options.max_new_tokens))
+
+
+def _example(task: Any, kind: Kind, doc: Row, n_shots: int, options: Options) -> Example:
+    name = task.task_name
+    chat = {"apply_chat_template": options.chat_template is not None, "chat_template": options.chat_template}
+    context = task.fewshot_context(
+        doc,
+        num_fewshot=n_shots,
+        fewshot_as_multiturn=options.chat_template is not None,
+        gen_prefix=task.doc_to_prefix(doc),
+        **chat,
+    )
+    if not isinstance(context, str):
+        raise ValueError(
+            f"lm-eval task {name!r} puts each choice into a prompt of its own, and the choices of an example share "
+            "one prompt here"
+        )
+    reference = json.dumps({"task": name, "doc": doc}, ensure_ascii=False)
+    if kind == "generation":
+        return Example(context, _target(task, doc), 0, reference)
+    made = task.construct_requests(doc=doc, ctx=context, metadata=(name, 0, 1), **chat)
+    requests = made if isinstance(made, list) else [made]
+    different = {request.args[0] for request in requests} - {context}
+    if different:
+        raise ValueError(f"lm-eval task {name!r} asks for more than its choices after one prompt")
+    continuations = tuple(str(request.args[1]) for request in requests)
+    return Example(context, continuations, _right(task, name, doc) if kind == "choice" else 0, reference)
+
+
+def _target(task: Any, doc: Row) -> tuple[str, ...]:
+    """The right text after a prompt, where lm-eval gives one."""
+    target = task.doc_to_target(doc)
+    if task.config.doc_to_choice is not None and isinstance(target, int):
+        target = task.doc_to_choice(doc)[target]
+    target = target[0] if isinstance(target, list) and target else target
+    return (f"{task.config.target_delimiter}{target}",) if isinstance(target, str) and target.strip() else ()
+
+
+def _right(task: Any, name: str, doc: Row) -> int:
+    """The index of the right choice, the first where there are several."""
+    target, choices = task.doc_to_target(doc), task.doc_to_choice(doc)
+    target = target[0] if isinstance(target, list) and target else target
+    index = choices.index(target) if isinstance(target, str) and target in choices else target
+    if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(choices):
+        raise ValueError(
+            f"lm-eval task {name!r} has an example without a right choice: {target!r} of {choices!r}"[:300]
+        )
+    return index
+
+
+def _by_split(data_files: DataFiles) -> bool:
+    return isinstance(data_files, Mapping) or (isinstance(data_files, str | Path) and is_collection(data_files))
+
+
+def _wanted(member: harness.Member, n_shots: int) -> local.Wanted:
+    split = member["test_split"] or member["validation_split"]
+    if split is None:
+        raise ValueError(f"lm-eval task {member.name!r} has no test or validation split")
+    shown = member["fewshot_config"] or {}
+    shots = shown.get("split") or member["fewshot_split"]
+    if shots is None and "samples" not in shown:
+        shots = member["training_split"] or member["validation_split"] or split
+    files = (member["dataset_kwargs"] or {}).get("data_files", {})
+    listed = list(files.values()) if isinstance(files, Mapping) else [files]
+    stems = tuple(Path(str(file)).stem for file in listed if isinstance(file, str))
+    names = (member.name, *filter(None, [member["dataset_name"]]), *stems)
+    dataset, part = member["dataset_path"], member["dataset_name"]
+    return local.Wanted(member.name, split, shots if n_shots else None, dataset, part, names)
+
+
+def _splits_alone(member: harness.Member, wanted: local.Wanted, n_shots: int) -> dict[str, None]:
+    """Settings that keep lm-eval from reading splits it has no use for."""
+    splits = ("training_split", "validation_split", "test_split")
+    unread = [name for name in splits if member[name] not in wanted.splits]
+    return dict.fromkeys(unread if n_shots else [*unread, "fewshot_split", "fewshot_config"])

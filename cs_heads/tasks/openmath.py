@@ -1,0 +1,136 @@
+"""OpenMathInstruct-2: competition problems with worked solutions, ``openmathinstruct2``.
+
+Toshniwal et al., *OpenMathInstruct-2* (arXiv 2410.01560); asked as in causal head gating (arXiv 2505.13737). The
+worked solution is the target, whose log-probability is measured; a text is scored by the answer it puts in a box.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from cs_heads.tasks.catalogue import Entry
+from cs_heads.tasks.example import Example
+from cs_heads.tasks.hub import Row, hub_rows
+from cs_heads.tasks.lm_eval.files import DataFiles
+from cs_heads.tasks.lm_eval.local import Wanted, read_splits
+from cs_heads.tasks.task import Task
+from cs_heads.tasks.worked import Question, with_worked_examples
+
+DATASET, SPLIT = "nvidia/OpenMathInstruct-2", "train_1M"
+COLUMNS = ("problem", "generated_solution", "expected_answer")
+POOL = 50
+N_RECORDS = 5000
+
+_INSTRUCTION = (
+    "For each problem, explain your reasoning step by step and use LaTeX for all mathematical expressions. "
+    "Indicate your final answer using \\boxed{...}."
+)
+
+
+@dataclass(frozen=True)
+class BoxedAnswer:
+    r"""1 where the last ``\boxed{...}`` of a text holds the example's reference, written in any usual way.
+
+    >>> BoxedAnswer()([Example("?", reference="1/2")], ["so it is $\\boxed{ 1/2 }$."])
+    [1.0]
+    """
+
+    @property
+    def identity(self) -> str:
+        """Name and version."""
+        return "boxed_answer/1"
+
+    def __call__(self, examples: Sequence[Example], texts: Sequence[str]) -> list[float]:
+        """1 or 0 for each text; a text without a box scores 0."""
+        return [float(_same(boxed(text), example.reference)) for example, text in zip(examples, texts, strict=True)]
+
+
+def boxed(text: str) -> str | None:
+    """What the last box that is closed holds; None without one."""
+    for start in reversed([found.end() for found in re.finditer(r"\\boxed\s*{", text)]):
+        depth = 1
+        for end in range(start, len(text)):
+            depth += {"{": 1, "}": -1}.get(text[end], 0)
+            if not depth:
+                return text[start:end]
+    return None
+
+
+def _same(found: str | None, wanted: str) -> bool:
+    if found is None:
+        return False
+    here, there = _plain(found), _plain(wanted)
+    try:
+        return here == there or float(here) == float(there)
+    except ValueError:
+        return False
+
+
+def _plain(answer: str) -> str:
+    """An answer without what does not change it: spacing, dollar signs, the size of fractions and brackets."""
+    answer = re.sub(r"\\(?:text|mathrm|textbf)\s*{([^{}]*)}", r"\1", answer)
+    answer = re.sub(r"\\[dt]frac", r"\\frac", answer)
+    answer = re.sub(r"\\left|\\right|\\!|\\,|\\;|\\:|\\ |\\\$|\$|\\%|%|\s", "", answer).rstrip(".")
+    return re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", answer)
+
+
+def catalogue() -> dict[str, Entry]:
+    """The one task."""
+    needs = "data_files=, or the hub and the extra datasets"
+    return {"openmathinstruct2": Entry("competition mathematics, worked out step by step", partial(load), needs)}
+
+
+def load(
+    n: int | None = None,
+    seed: int = 0,
+    *,
+    data_files: DataFiles | None = None,
+    few_shot: int = 1,
+    few_shot_seed: int = 0,
+    n_records: int = N_RECORDS,
+    max_new_tokens: int = 512,
+) -> Task:
+    """``n`` finding examples of OpenMathInstruct-2, its others held out.
+
+    Of the hub's set the first ``n_records`` rows are read (of ``data_files`` all). ``few_shot`` worked examples,
+    drawn with ``few_shot_seed`` from the 50 shortest, stand before each problem.
+    """
+    if data_files is None:
+        rows = hub_rows(DATASET, None, [SPLIT], n_records)
+    else:
+        wanted = Wanted("openmathinstruct2", "train", None, DATASET, None, ("openmathinstruct2", SPLIT))
+        rows = read_splits(wanted, data_files)["train"]
+    questions, answers = [], {}
+    for number, row in enumerate(rows):
+        problem, solution, answer = _checked(row, number)
+        if answer.strip():
+            questions.append(Question(problem, solution))
+            answers[problem] = answer
+    # The first solution of a problem stands for it.
+    questions = list({question.text: question for question in reversed(questions)}.values())[::-1]
+    examples = tuple(
+        Example(prompt, (f" {question.answer.strip()}",), 0, answers[question.text])
+        for prompt, question in with_worked_examples(questions, _INSTRUCTION, few_shot, POOL, few_shot_seed)
+    )
+    task = Task(
+        "openmathinstruct2",
+        "generation",
+        examples,
+        scorer=BoxedAnswer(),
+        max_new_tokens=max_new_tokens,
+        stop=("\nQuestion:",),
+    )
+    return task.split(n, seed)[0]
+
+
+def _checked(row: Row, number: int) -> tuple[str, str, str]:
+    texts = [row.get(column) for column in COLUMNS]
+    if not all(isinstance(text, str) for text in texts) or not str(texts[1]).strip():
+        raise ValueError(
+            f"openmathinstruct2, record {number}: must have the texts {', '.join(COLUMNS)}; "
+            f"got {', '.join(map(str, row))}"
+        )
+    return str(texts[0]), str(texts[1]), str(texts[2])

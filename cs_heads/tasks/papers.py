@@ -1,0 +1,84 @@
+"""The benchmarks of the two papers by their own names, ``gsm8k``, ``mmlu``, ..., with the papers' protocol.
+
+Bair et al. (arXiv 2603.03335) run lm-eval's tasks with lm-eval's own worked examples and without a chat template;
+a text of GSM8K is judged by its last number (filter ``flexible-extract``), HellaSwag and ARC by ``acc_norm``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from cs_heads.tasks import lm_eval, openmath, programs
+from cs_heads.tasks.catalogue import Entry
+from cs_heads.tasks.lm_eval.files import DataFiles
+from cs_heads.tasks.lm_eval.requests import FEW_SHOT_SEED
+from cs_heads.tasks.task import Task
+
+PROTOCOL: dict[str, tuple[str, dict[str, str]]] = {
+    "gsm8k": ("school mathematics, worked out step by step", {"filter": "flexible-extract"}),
+    "arithmetic": ("sums in words, of ten kinds", {}),
+    "hellaswag": ("which sentence goes on", {"metric": "acc_norm"}),
+    "boolq": ("yes-no questions on a passage", {}),
+    "arc_challenge": ("school science, the hard questions", {"metric": "acc_norm"}),
+    "mmlu": ("knowledge, 57 subjects", {}),
+    "wmdp_bio": ("hazardous knowledge: biology", {}),
+    "wmdp_chem": ("hazardous knowledge: chemistry", {}),
+    "wmdp_cyber": ("hazardous knowledge: computer security", {}),
+    "commonsense_qa": ("common sense", {}),
+    "blimp": ("grammar: all 67 sets of minimal pairs", {}),
+}
+"""Names → one line about them, and what the papers set otherwise than lm-eval."""
+
+_BLIMP, _ONE_SET = "blimp_", "grammar: one set of minimal pairs"
+
+
+def catalogue() -> dict[str, Entry]:
+    """The benchmarks by name."""
+    listed = {name: _entry(name, about) for name, (about, _) in PROTOCOL.items()}
+    return {
+        **listed,
+        f"{_BLIMP}<set>": _entry(f"{_BLIMP}<set>", _ONE_SET),
+        **programs.catalogue(),
+        **openmath.catalogue(),
+    }
+
+
+def entry(name: str) -> Entry | None:
+    """The benchmark of this name, or None; that of every set of BLiMP, too."""
+    if name.startswith(_BLIMP):
+        return _entry(name, _ONE_SET)
+    return catalogue().get(name)
+
+
+def _entry(name: str, about: str) -> Entry:
+    return Entry(about, partial(load, name), lm_eval.NEEDS)
+
+
+def load(
+    name: str,
+    n: int | None = None,
+    seed: int = 0,
+    *,
+    data_files: DataFiles | None = None,
+    metric: str | None = None,
+    filter: str | None = None,
+    few_shot: int | None = None,
+    few_shot_seed: int = FEW_SHOT_SEED,
+    max_new_tokens: int | None = None,
+    chat_template: Any = None,
+) -> Task:
+    """``n`` finding examples of a benchmark, its others held out; options as for lm-eval's tasks, None: the paper's."""
+    settings = PROTOCOL[name][1] if name in PROTOCOL else {}
+    task = lm_eval.whole(
+        name,
+        data_files=data_files,
+        metric=metric or settings.get("metric"),
+        filter=filter or settings.get("filter"),
+        few_shot=few_shot,
+        few_shot_seed=few_shot_seed,
+        max_new_tokens=max_new_tokens,
+        chat_template=chat_template,
+    )
+    return replace(task, name=name).split(n, seed)[0]

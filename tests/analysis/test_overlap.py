@@ -1,0 +1,128 @@
+"""Heads in common, held against luck: exact probabilities against enumeration and simulation."""
+
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+from scipy.stats import hypergeom
+
+from cs_heads.analysis.overlap import head_overlap
+from cs_heads.heads import Head, HeadGrid
+from cs_heads.ranking import HeadRanking
+
+GRID = HeadGrid(2, 4)
+
+
+def by_enumeration(first, second, statistic, per_layer: bool) -> tuple[float, float]:
+    """Mean and chance of as much, over every place the second set could have."""
+    second = [GRID.resolve(head) for head in second]
+    if per_layer:
+        rows = [list(combinations(range(4), sum(h.layer == layer for h in second))) for layer in range(2)]
+        sets = [[Head(0, a) for a in top] + [Head(1, b) for b in low] for top, low in product(*rows)]
+    else:
+        sets = [list(chosen) for chosen in combinations(GRID, len(second))]
+    values = np.array([statistic(first, chosen) for chosen in sets])
+    return values.mean(), (values >= statistic(first, second)).mean()
+
+
+def heads_shared(first, second):
+    return len({*map(GRID.resolve, first)} & {*second})
+
+
+def groups_shared(first, second):
+    return len({(h.layer, h.head // 2) for h in map(GRID.resolve, first)} & {(h.layer, h.head // 2) for h in second})
+
+
+@pytest.mark.parametrize("null", ["layers", "grid"])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (["L0H0", "L0H1", "L1H2"], ["L0H1", "L1H2", "L1H3"]),
+        (["L0H0"], ["L0H0"]),
+        (["L0H0", "L0H3"], ["L1H0", "L1H3"]),
+        (["L0H0", "L0H1", "L0H2", "L0H3"], ["L0H1", "L0H2"]),
+    ],
+)
+def test_probabilities_are_those_of_every_place_the_heads_could_have(first, second, null):
+    found = head_overlap(
+        {"a": first, "b": second}, grid=GRID, n_key_value_heads=2, null=null, n_permutations=4000, seed=1
+    ).pairs[0]
+    mean, p = by_enumeration(first, second, heads_shared, null == "layers")
+    assert found.expected_heads == pytest.approx(mean)
+    assert found.p_heads == pytest.approx(p)
+    mean, p = by_enumeration(first, second, groups_shared, null == "layers")
+    assert found.expected_groups == pytest.approx(mean, abs=0.05)
+    # Three standard errors of a share of 4,000 draws.
+    assert found.p_groups == pytest.approx(p, abs=3 * np.sqrt(0.25 / 4000))
+
+
+def test_anywhere_in_the_grid_luck_is_hypergeometric():
+    grid = HeadGrid(32, 32)
+    heads = [grid.head(i) for i in range(0, 50, 5)]
+    found = head_overlap(
+        {"a": heads, "b": [*heads[:3], *(grid.head(i) for i in range(900, 907))]}, grid=grid, null="grid"
+    )
+    assert found.pairs[0].heads == 3
+    assert found.pairs[0].p_heads == pytest.approx(hypergeom(1024, 10, 10).sf(2))
+
+
+def test_two_tasks_of_the_same_layer_are_alike_by_luck_when_their_layer_is_kept():
+    """Three of four heads of one layer each: two in common is the least there can be."""
+    sets = {"a": ["L1H0", "L1H1", "L1H2"], "b": ["L1H1", "L1H2", "L1H3"]}
+    assert head_overlap(sets, grid=GRID, null="layers").pairs[0].p_heads == pytest.approx(1)
+    assert head_overlap(sets, grid=GRID, null="grid").pairs[0].p_heads < 0.3
+
+
+def test_rankings_give_their_top_heads_and_their_grid():
+    importance = np.zeros((2, 4))
+    importance[0, 1], importance[1, 3] = 2, 1
+    one = HeadRanking("css", importance, spent=0, provenance={"model": {"key_value_heads": 2}})
+    found = head_overlap({"a": one, "b": HeadRanking("greedy", importance, spent=0)}, k=2)
+    assert found.heads["a"] == (Head(0, 1), Head(1, 3))
+    assert found.pairs[0].heads == found.pairs[0].groups == 2
+    assert found.n_groups == 4
+
+
+def test_heads_of_one_group_are_no_heads_but_a_group_in_common():
+    pair = head_overlap({"a": ["L0H0"], "b": ["L0H1"]}, grid=GRID, n_key_value_heads=2).pairs[0]
+    assert (pair.heads, pair.groups) == (0, 1)
+
+
+def test_false_discoveries_are_counted_over_all_pairs():
+    grid = HeadGrid(8, 8)
+    same = [grid.head(i) for i in (3, 17, 29, 44)]
+    sets = {"a": same, "b": same, "c": [grid.head(i) for i in (1, 18, 31, 46)]}
+    found = head_overlap(sets, grid=grid)
+    frame = found.to_frame().set_index(["first", "second"])
+    # The smallest of three p-values is multiplied by three, the others are 1.
+    assert frame.loc[("a", "b"), "q_heads"] == pytest.approx(3 * frame.loc[("a", "b"), "p_heads"])
+    assert frame.loc[("a", "c"), "q_heads"] == 1
+    assert not [column for column in frame if "groups" in column]
+    assert found.matrix().loc["a"].tolist() == [4, 4, 0]
+    assert np.isnan(found.matrix("p_heads").loc["a", "a"])
+
+
+def test_heads_that_several_name_come_with_their_names():
+    found = head_overlap({"a": ["L0H0", "L0H1"], "b": ["L0H1"], "c": ["L0H1", "L0H0"]}, grid=GRID)
+    assert found.shared() == {Head(0, 1): ["a", "b", "c"], Head(0, 0): ["a", "c"]}
+    assert list(found.shared(at_least=3)) == [Head(0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("sets", "more", "message"),
+    [
+        ({"a": ["L0H0"]}, {}, "found must hold two rankings or more, got 1"),
+        ({"a": ["L0H0"], "b": []}, {}, r"found\['b'\] must be one head or more"),
+        ({"a": ["L0H0"], "b": ["L0H9"]}, {}, "head L0H9 is not in the grid"),
+        (
+            {"a": ["L0H0"], "b": ["L0H1"]},
+            {"n_key_value_heads": 3},
+            "n_key_value_heads must divide the 4 heads of a layer, got 3",
+        ),
+        ({"a": ["L0H0"], "b": ["L0H1"]}, {"n_permutations": 0}, "n_permutations must be 1 or more, got 0"),
+        ({"a": ["L0H0"], "b": ["L0H1"]}, {"grid": None}, "grid must be given where found holds no ranking"),
+    ],
+)
+def test_what_cannot_be_held_together_is_refused(sets, more, message):
+    with pytest.raises(ValueError, match=message):
+        head_overlap(sets, **{"grid": GRID} | more)

@@ -1,0 +1,136 @@
+"""Heads of a model ablated on their own unseen examples, on siblings, controls and suites."""
+
+import numpy as np
+import pytest
+
+from cs_heads.analysis.drops import Column
+from cs_heads.analysis.sparsity import measure_sparsity, sparsity_curve
+from cs_heads.analysis.specificity import cross_drops, generalisation, specificity
+from cs_heads.heads import Head, HeadGrid
+from cs_heads.measure.experiment import Experiment
+from cs_heads.ranking import HeadRanking
+from cs_heads.tasks import Task, control_side
+from tests.known_heads import IDLE, WORKING, own_answers, rows_run
+from tests.methods.planted import Planted
+
+
+@pytest.fixture(scope="module")
+def model(load_known):
+    return load_known()
+
+
+@pytest.fixture(scope="module")
+def tasks(model):
+    """A split task, a whole one, and two for a suite, of different examples."""
+    records = own_answers(model, 150)
+    return [
+        Task.from_records(records[:50], "own").split(25)[0],
+        Task.from_records(records[50:100], "other"),
+        Task.from_records(records[100:125], "first").split(5)[0],
+        Task.from_records(records[125:], "second").split(5)[0],
+    ]
+
+
+def ranking(*heads):
+    importance = np.zeros((3, 4))
+    for rank, head in enumerate(heads):
+        importance[head.layer, head.head] = 1 - rank / 10
+    return HeadRanking("known", importance, spent=0)
+
+
+def test_every_score_is_that_of_the_unseen_examples(model, tasks):
+    own, other, first, second = tasks
+    found = specificity(
+        model, own, {"working": WORKING, "idle": IDLE}, controls=[other], suites={"suite": [first, second]}, n=20
+    )
+    mask = HeadGrid(3, 4).mask(WORKING)[None]
+    unseen, judged = Experiment(model, own.held_out.take(20)), Experiment(model, control_side(other, 20, 0))
+    parts = [Experiment(model, side.held_out) for side in (first, second)]
+    working = found.drops["working"]
+    assert working["own"].score == unseen(mask).mean()
+    assert working["other"].score == judged(mask).mean()
+    assert working["suite"].score == pytest.approx(np.mean([part(mask).mean() for part in parts]))
+    assert working["own"].drop > 0.8
+    assert all(drop.drop == 0 for drop in found.drops["idle"].values())
+    assert found.roles == {"own": "own", "other": "control", "suite": "suite"}
+    assert found.spent == 3 * 20 * 4
+    assert found.provenance["tasks"]["own"][0]["identity"] == own.held_out.take(20).identity
+
+
+def test_a_ranking_stands_for_its_top_heads(model, tasks):
+    by_ranking = specificity(model, tasks[0], ranking(*WORKING), k=2, n=20)
+    by_list = specificity(model, tasks[0], list(WORKING), n=20)
+    assert by_ranking.heads == {"own": WORKING} == by_list.heads
+    assert by_ranking.drops == by_list.drops
+
+
+def test_a_sibling_is_measured_beside_the_own_task(model, tasks):
+    found = generalisation(model, tasks[0], WORKING, [tasks[1]], n=20)
+    assert found.role_beside("own", "other") == "sibling"
+    assert found.summary()["transfer"].item() == pytest.approx(1, abs=0.25)
+
+
+def test_the_matrix_has_the_own_task_on_its_diagonal(model, tasks):
+    own, second = tasks[0], Task.from_records(own_answers(model, 90, seed=7)[45:], "later").split(20)[0]
+    found = cross_drops(model, [own, second], {"own": WORKING, "later": [IDLE[0]]}, n=20)
+    assert found.own == {"own": "own", "later": "later"}
+    assert (found.matrix("drop").loc["own"] > 0.8).all()
+    assert (found.matrix("drop").loc["later"] == 0).all()
+
+
+def test_the_curve_ablates_one_head_more_at_each_point(model, tasks):
+    curve = sparsity_curve(model, tasks[0], ranking(*WORKING, IDLE[0]), controls=[tasks[1]], most=3, n=20)
+    unseen = Experiment(model, tasks[0].held_out.take(20))
+    heads = [*WORKING, IDLE[0]]
+    expected = [unseen(HeadGrid(3, 4).mask(heads[:k])[None]).mean() for k in range(4)]
+    assert [drop.score for drop in curve.drops["own"]] == expected
+    assert curve.drops["own"][0].drop == 0
+    assert curve.own == "own"
+    assert curve.spent == 4 * 20 * 2
+    assert set(curve.to_frame()["k"]) == {0, 1, 2, 3}
+
+
+def test_heads_for_half_are_counted_above_chance():
+    grid = HeadGrid(4, 4)
+    heads = [Head(0, 0), Head(1, 1), Head(2, 2)]
+    task = Planted(grid, dict(zip(heads, (0.2, 0.2, 0.3), strict=True)), baseline=0.9)
+    curve = measure_sparsity([Column("own", "own", (task,))], heads)
+    # .9 falls to .7, .5 and .2: .45 is half.
+    assert (curve.heads_for(0.5), curve.heads_for(0.2), curve.heads_for(0.9)) == (3, 1, None)
+    with pytest.raises(ValueError, match=r"share must lie in \(0, 1\], got 0"):
+        curve.heads_for(0.0)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m, t: specificity(m, t[1], WORKING), "task 'other' is not split"),
+        (
+            lambda m, t: specificity(m, t[0], WORKING, controls=[t[0].held_out]),
+            "different names, got two or more of 'own'",
+        ),
+        (lambda m, t: specificity(m, t[0], WORKING, controls=t[1]), "controls must be a list of tasks, got one task"),
+        (lambda m, t: specificity(m, t[0], WORKING, suites={"s": []}), "suite 's' must be a list of one task or more"),
+        (lambda m, t: specificity(m, t[0], WORKING, n=5), "n must be 20 or more, got 5"),
+        (lambda m, t: specificity(m, t[0], ["L7H0"]), "head L7H0 is not in the grid"),
+        (lambda m, t: specificity(m, t[0], WORKING, k=7), r"k must be in 1\.\.6"),
+        (lambda m, t: generalisation(m, t[0], WORKING, []), "siblings must be a list of one task or more"),
+        (
+            lambda m, t: cross_drops(m, [t[0]], {"others": WORKING}),
+            "found must be by the name of a task among own; got others",
+        ),
+        (lambda m, t: sparsity_curve(m, t[0], WORKING, most=7), r"most must be in 1\.\.6"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_the_model_runs(model, tasks, call, message):
+    with rows_run(model) as rows, pytest.raises(ValueError, match=message):
+        call(model, tasks)
+    assert rows == []
+
+
+def test_a_control_with_examples_that_found_the_heads_is_refused(model, tasks):
+    leaking = Task("leaking", "completion", (*tasks[0].examples, *tasks[1].examples))
+    with pytest.raises(
+        ValueError, match=r"task 'leaking' shares .* examples with those that heads of 'own' were found with"
+    ):
+        specificity(model, tasks[0], WORKING, controls=[leaking], n=50)

@@ -1,0 +1,180 @@
+"""Gates taken together: counts by hand, gates against plain Hugging Face, contrasts on what was held out."""
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from cs_heads.analysis.contrast import held_out_contrasts
+from cs_heads.analysis.gating import score_distribution, score_of_heads
+from cs_heads.analysis.taxonomy import seed_agreement, taxonomy, toggle_curves
+from cs_heads.heads import Head, HeadGrid
+from cs_heads.lens import encode_example
+from cs_heads.measure.cost import Cost
+from cs_heads.measure.experiment import Experiment
+from cs_heads.methods.gating import HeadGates
+from cs_heads.methods.gating.evaluate import under_gates
+from cs_heads.tasks import Task
+from tests.known_heads import WORKING, choice_of_own_answers, own_answers, rows_run
+from tests.plain_gates import gated_nll
+
+GRID = HeadGrid(3, 4)
+HARMFUL = Head(1, 1)
+
+
+def gates_of(plus, minus) -> HeadGates:
+    plus, minus = np.asarray(plus, dtype=float), np.asarray(minus, dtype=float)
+    points = np.stack([plus, plus, minus])[:, :, None]
+    return HeadGates(plus, plus, minus, np.zeros((3, len(plus), 1)), points, np.zeros(1, dtype=int), Cost(0))
+
+
+def known_gates(n_seeds: int = 2) -> HeadGates:
+    """Working heads facilitate, one interferes, the others are irrelevant, each seed a little different."""
+    rng = np.random.default_rng(0)
+    minus, plus = rng.uniform(0, 0.1, (n_seeds, 3, 4)), rng.uniform(0.9, 1, (n_seeds, 3, 4))
+    for head in WORKING:
+        minus[:, head.layer, head.head] = 0.95
+    plus[:, HARMFUL.layer, HARMFUL.head] = 0.03
+    return gates_of(plus, minus)
+
+
+@pytest.fixture(scope="module")
+def experiment(load_known):
+    return Experiment(load_known(), Task.from_records(own_answers(load_known(), 25)))
+
+
+def test_heads_are_counted_in_every_seed_in_any_and_on_average():
+    # Facilitation by seed: head 0 in both, head 1 in one, the others in none; head 2 interferes in one.
+    plus = [[[1, 1, 0, 1]], [[1, 1, 1, 1]]]
+    minus = [[[1, 1, 0, 0]], [[1, 0, 0, 0]]]
+    found = taxonomy({"task": gates_of(plus, minus)})
+    shares = found.shares["task"]
+    assert [shares[kind, "facilitation"] for kind in ("always", "mean", "any")] == [0.25, 0.375, 0.5]
+    assert [shares[kind, "interference"] for kind in ("always", "mean", "any")] == [0, 0.125, 0.25]
+    assert [shares[kind, "irrelevance"] for kind in ("always", "mean", "any")] == [0.25, 0.5, 0.75]
+    assert found.active["task"] == 0.75
+    assert found.n_seeds["task"] == 2
+    frame = found.to_frame()
+    assert frame["heads"].tolist() == ["mean", "always", "any"]
+    assert frame["facilitation"].tolist() == [0.375, 0.25, 0.5]
+
+
+def test_seeds_that_agree_have_their_heads_in_common():
+    same = gates_of(np.ones((2, 1, 4)), [[[1, 0, 0, 1]]] * 2)
+    apart = gates_of(np.ones((2, 1, 4)), [[[1, 0, 0, 0]], [[0, 1, 0, 0]]])
+    assert seed_agreement(same).set_index("score").loc["facilitation"].tolist() == [pytest.approx(1), 1]
+    assert seed_agreement(apart).set_index("score").loc["facilitation", "in common"] == 0
+    assert seed_agreement(apart).set_index("score").loc["interference"].isna().all()
+
+
+def test_the_distribution_reaches_all_heads():
+    shares = score_distribution(known_gates(), bins=10, cumulative=True)
+    assert shares.iloc[-1].tolist() == [1, 1, 1]
+    assert shares["facilitation"].is_monotonic_increasing
+    assert shares["facilitation"].loc[0.5] == pytest.approx(10 / 12)
+    assert shares["interference"].loc[0.5] == pytest.approx(11 / 12)
+
+
+def test_a_head_that_facilitates_in_one_seed_alone_counts_by_its_largest_score():
+    minus = np.zeros((2, 3, 4))
+    minus[0, 0, 1] = minus[1, 2, 3] = 1
+    gates = gates_of(np.ones((2, 3, 4)), minus)
+    assert score_of_heads(gates, WORKING).inside == 0.5
+    assert score_of_heads(gates, WORKING, over="any").inside == 1
+
+
+def test_soft_gates_give_the_numbers_of_plain_hugging_face(known_folder, experiment):
+    model = AutoModelForCausalLM.from_pretrained(known_folder)
+    gates = np.random.default_rng(1).random((2, 3, 4))
+    scores, logprobs = under_gates(experiment, gates)
+    with torch.no_grad():
+        for example in range(0, 25, 6):
+            record = experiment.task.examples[example]
+            tokens = encode_example(experiment.model.tokenizer, record.prompt, record.continuations)
+            for row in range(2):
+                nll = gated_nll(model, tokens.prompt, tokens.continuations[0], torch.from_numpy(gates[row]).float())
+                assert logprobs[row, example] == pytest.approx(-float(nll), abs=1e-4)
+    assert set(np.unique(scores)) <= {0.0, 1.0}
+
+
+def test_gates_that_are_open_or_shut_are_the_experiments_own(load_known):
+    """Also where examples have several choices."""
+    task = choice_of_own_answers(load_known(), 24, "choices")
+    experiment = Experiment(load_known(), task)
+    masks = np.stack([GRID.mask([]), GRID.mask(WORKING), GRID.mask([WORKING[0]])])
+    scores, logprobs = under_gates(experiment, 1.0 - masks, batch_tokens=100)
+    assert (scores == experiment(masks)).all()
+    assert logprobs == pytest.approx(experiment.logprob(masks), abs=1e-4)
+
+
+def test_heads_are_toggled_with_all_others_at_their_gates(experiment):
+    gates = known_gates()
+    facilitation, irrelevance, _ = toggle_curves(experiment, gates, n_heads=3, n_points=3)
+    order = np.argsort(-gates.minus[1].ravel(), kind="stable")
+    for point, n in enumerate((1, 2, 3)):
+        rows = []
+        for value in (0.0, 1.0):
+            toggled = gates.plus[1].ravel().copy()
+            toggled[order[:n]] = value
+            rows.append(toggled.reshape(3, 4))
+        off, on = under_gates(experiment, np.stack(rows))[1].mean(axis=1)
+        assert facilitation.difference[1, point] == pytest.approx(off - on, abs=1e-6)
+    assert facilitation.difference[:, 1].max() < -1
+    assert np.abs(irrelevance.difference).max() < 1e-4
+    assert facilitation.spent == 2 * 2 * 3 * 25
+    assert facilitation.to_frame()["n_heads"].tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda e: taxonomy({}), "fits must hold one fit or more"),
+        (lambda e: taxonomy({"a": known_gates()}, 0.0), r"threshold must lie in \(0, 1\], got 0"),
+        (lambda e: seed_agreement(known_gates(1)), "gates must have two seeds or more, got 1"),
+        (lambda e: toggle_curves(e, known_gates(), n_heads=7), r"n_heads must be in 1\.\.6"),
+        (lambda e: toggle_curves(e, gates_of(np.ones((1, 2, 4)), np.ones((1, 2, 4)))), "gates must be of the grid"),
+        (lambda e: under_gates(e, np.full((1, 3, 4), 1.5)), r"gates must be \[row, layer, head\] .* in 0\.\.1"),
+    ],
+)
+def test_wrong_arguments_are_refused(experiment, call, message):
+    with pytest.raises(ValueError, match=message):
+        call(experiment)
+
+
+def formats(model, second_names=("a", "b")):
+    """Two formats of two tasks: the same words asked for, after the prompt and after the prompt said twice."""
+    made = {"once": {}, "twice": {}}
+    for seed, (name, second) in enumerate(zip(("a", "b"), second_names, strict=True)):
+        records = own_answers(model, 50, seed)
+        again = [{**r, "prompt": f"{r['prompt']} . {r['prompt']}"} for r in records]
+        made["once"][name] = Task.from_records(records, name).split(25)[0]
+        made["twice"][second] = Task.from_records(again, second).split(25)[0]
+    return made
+
+
+def test_what_was_held_out_is_measured_under_the_gates_fitted_to_the_others(load_known):
+    model = load_known()
+    tasks = formats(model)
+    found = held_out_contrasts(model, tasks, held_out=["b"], n=25, steps=20, batch_size=4)
+    assert set(found.gates) == {("b", "once"), ("b", "twice")}
+    assert len(found.scores) == 4
+    for score in found.scores:
+        unseen = Experiment(model, tasks[score.measured]["b"].held_out)
+        gated = under_gates(unseen, found.gates["b", score.retained][None])[0]
+        assert score.score == pytest.approx(gated.mean())
+        assert score.baseline == unseen.baseline().mean()
+    assert found.to_frame()["kept"].tolist() == [True, False, False, True]
+
+
+def test_formats_that_do_not_pair_up_are_refused_before_the_model_runs(load_known):
+    model = load_known()
+    with rows_run(model) as rows:
+        for made, more, message in (
+            ({"once": {}}, {}, "formats must be two, got 1"),
+            (formats(model, ("a", "c")), {}, "formats must have the same two tasks or more"),
+            (formats(model), {"held_out": ["c"]}, "held_out must be tasks among a, b, got c"),
+        ):
+            rows.clear()
+            with pytest.raises(ValueError, match=message):
+                held_out_contrasts(model, made, **more)
+            assert rows == []

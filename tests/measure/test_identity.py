@@ -1,0 +1,203 @@
+"""What can change a number is part of its key; what cannot is not."""
+
+import inspect
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+from cs_heads import Example, Experiment, Task, compare, confirm, find_heads, load_model
+from cs_heads.measure.identity import FIELDS
+from tests.conftest import BACKENDS
+from tests.tiny import N_HEADS, N_LAYERS, choice_records, completion_records, save_model
+
+MASKS = np.random.default_rng(0).random((3, N_LAYERS, N_HEADS)) < 0.3
+
+
+def completion_task(n=6):
+    return Task.from_records(completion_records(np.random.default_rng(0), n), name="completion")
+
+
+def choice_task(n=6):
+    return Task.from_records(choice_records(np.random.default_rng(0), n), name="choice")
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "run.sqlite"
+
+
+@pytest.mark.parametrize("call", [Experiment, find_heads, confirm, compare, load_model, Task, Example])
+def test_every_field_is_declared(call):
+    """A new argument or field must be declared identity, design or runtime, in the one table."""
+    parameters = inspect.signature(call).parameters
+    undeclared = [name for name in parameters if name not in FIELDS]
+    assert not undeclared
+    assert set(FIELDS.values()) == {"identity", "design", "runtime"}
+
+
+def test_no_field_is_declared_that_there_is_not():
+    calls = (Experiment, find_heads, confirm, compare, load_model, Task, Example)
+    assert set(FIELDS) == {name for call in calls for name in inspect.signature(call).parameters}
+
+
+# Fields that a file has one value of
+
+
+def test_cache_key_includes_the_ablation(load, path):
+    """A result under one ablation never answers for another: not in the file, nor in its key."""
+    Experiment(load("llama"), completion_task(), store=path)(MASKS)
+    for ablation in ("mean", "resample"):
+        with pytest.raises(ValueError, match=rf"ablation is 'zero' there and '{ablation}' here"):
+            Experiment(load("llama"), completion_task(), store=path, ablation=ablation)
+    measured = {
+        ablation: Experiment(
+            load("llama"), completion_task(), store=path.with_name(f"{ablation}.sqlite"), ablation=ablation
+        ).logprob(MASKS)
+        for ablation in ("zero", "mean", "resample")
+    }
+    assert not np.allclose(measured["zero"], measured["mean"])
+    assert not np.allclose(measured["mean"], measured["resample"])
+
+
+def test_what_a_head_is_set_to_comes_from_the_whole_task(load, path):
+    """Under mean ablation the same example in another task has another number, under zero ablation it has not."""
+    for ablation, ran in (("mean", 9 + 3), ("zero", 0)):
+        store = path.with_name(f"{ablation}.sqlite")
+        Experiment(load("llama"), completion_task(6), ablation=ablation, store=store)(MASKS)
+        part = Experiment(load("llama"), completion_task(6).take(3), ablation=ablation, store=store)
+        part(MASKS)
+        assert part.ran == ran
+
+
+def another(what, load, tmp_path):
+    """A model or a setting that differs in one thing, and how the refusal says so."""
+    folder = save_model("llama", tmp_path / "other", seed=0)
+    if what == "weight":
+        model = load_model(folder, device="cpu")
+        model.cfg.model_name = load("llama").cfg.model_name
+        next(model.parameters()).data[0, 0] += 1e-3
+        return {"model": model}, "weights is '[0-9a-f]{16}' there and '[0-9a-f]{16}' here"
+    if what == "dtype":
+        model = load_model(folder, device="cpu", dtype="bfloat16")
+        model.cfg.model_name = load("llama").cfg.model_name
+        return {"model": model}, "dtype is 'float32' there and 'bfloat16' here"
+    if what == "name":
+        return {"model": load_model(folder, device="cpu")}, "model is '.*' there and 'other' here"
+    if what == "class":
+        return {"model": load("llama", "hooked")}, "class is 'TransformerBridge' there and 'HookedTransformer' here"
+    if what == "grid":
+        return {"model": load("gpt2")}, "model is '.*' there and '.*' here"
+    return {"prepend_bos": False}, "prepend_bos is None there and False here"
+
+
+STUDIES = ["weight", "dtype", "name", "grid", "prepend_bos", *(["class"] if len(BACKENDS) > 1 else [])]
+
+
+@pytest.mark.parametrize("what", STUDIES)
+def test_another_study_is_refused_and_the_difference_named(load, path, tmp_path, what):
+    Experiment(load("llama"), completion_task(), store=path)(MASKS)
+    given, said = another(what, load, tmp_path)
+    said = rf"run\.sqlite' is of another study: {said}; give this study a file of its own"
+    with pytest.raises(ValueError, match=said):
+        Experiment(given.pop("model", load("llama")), completion_task(), store=path, **given)
+
+
+def test_the_same_weights_in_another_place_are_the_same_study(load, path, tmp_path):
+    """A folder may be moved between machines; name and weights tell the model."""
+    Experiment(load("llama"), completion_task(), store=path)(MASKS)
+    moved = load_model(save_model("llama", tmp_path / load("llama").cfg.model_name.rsplit("/", 1)[-1]), device="cpu")
+    again = Experiment(moved, completion_task(), store=path)
+    again(MASKS)
+    assert again.ran == 0
+
+
+def test_an_open_store_of_another_study_is_refused(load, path):
+    store = Experiment(load("llama"), completion_task(), store=path).store
+    with pytest.raises(ValueError, match="ablation is 'zero' there and 'mean' here"):
+        Experiment(load("llama"), completion_task(), store=store, ablation="mean")
+
+
+# Fields in the key of a result
+
+
+def first(task, **changes):
+    """The task with its first example changed."""
+    return replace(task, examples=(replace(task.examples[0], **changes), *task.examples[1:]))
+
+
+class Halves:
+    """A scorer whose numbers are told by its version."""
+
+    def __init__(self, version):
+        self.identity = f"halves/{version}"
+
+    def score_logprobs(self, example, logprobs, greedy):
+        return 0.5
+
+
+def as_completion(task):
+    """The right choice alone."""
+    examples = tuple(replace(example, continuations=(example.target,), answer=0) for example in task.examples)
+    return replace(task, kind="completion", examples=examples)
+
+
+CHANGES = {
+    "prompt": (lambda t: first(t, prompt="the dog sees"), 1),
+    "continuations": (lambda t: first(t, continuations=t.examples[0].continuations[::-1]), 1),
+    "answer": (lambda t: first(t, answer=(t.examples[0].answer + 1) % 3), 1),
+    "reference": (lambda t: first(t, reference="what a scorer reads"), 1),
+    "length_normalised": (lambda t: replace(t, length_normalised=True), 6),
+    "scorer": (lambda t: replace(t, scorer=Halves(1)), 6),
+    "kind": (as_completion, 6),
+    "examples": (lambda t: replace(t, examples=t.examples[::-1]), 0),
+    "name": (lambda t: replace(t, name="another name"), 0),
+    "role": (lambda t: replace(t, role="confirming"), 0),
+    "held_out": (lambda t: replace(t, role="finding", held_out=replace(t, role="confirming")), 0),
+}
+
+
+@pytest.mark.parametrize("field", CHANGES)
+def test_a_change_of_a_task_measures_what_it_changes_and_nothing_else(load, path, field):
+    change, n_examples = CHANGES[field]
+    Experiment(load("llama"), choice_task(), store=path)(MASKS)
+    changed = Experiment(load("llama"), change(choice_task()), store=path)
+    measured = changed.logprob(MASKS)
+    assert changed.ran == 3 * n_examples
+    np.testing.assert_allclose(measured, Experiment(load("llama"), change(choice_task())).logprob(MASKS), atol=1e-5)
+    if field != "examples":
+        # The order of examples is in no key, but each example by itself is.
+        assert (n_examples > 0) == (FIELDS[field] == "identity")
+
+
+def test_another_version_of_a_scorer_scores_anew(load, path):
+    for version, ran in ((1, 18), (2, 18), (1, 0)):
+        experiment = Experiment(load("llama"), replace(choice_task(), scorer=Halves(version)), store=path)
+        experiment(MASKS)
+        assert experiment.ran == ran
+
+
+def test_every_field_of_tasks_and_examples_is_tried():
+    tried = {*CHANGES, "max_new_tokens", "stop"}  # these two in test_store.py, with texts
+    assert tried == {field.name for kind in (Task, Example) for field in fields(kind)}
+
+
+@pytest.mark.parametrize("runtime", [{"batch_tokens": 40}, {"progress": False}])
+def test_what_is_runtime_changes_no_key(load, path, runtime):
+    first = Experiment(load("llama"), completion_task(), store=path)
+    first(MASKS)
+    again = Experiment(load("llama"), completion_task(), store=path, **runtime)
+    np.testing.assert_array_equal(again.logprob(MASKS), first.logprob(MASKS))
+    assert again.ran == 0
+
+
+def test_every_mask_has_its_own_entry(load, path):
+    """All masks of one and two heads, in a file and read back, are those measured one by one without it."""
+    single = np.eye(12, dtype=bool)
+    off = (single[:, None] | single[None]).reshape(-1, N_LAYERS, N_HEADS)
+    Experiment(load("llama"), completion_task(2), store=path)(off)
+    kept = Experiment(load("llama"), completion_task(2), store=path)
+    logprobs = kept.logprob(off)
+    assert kept.ran == 0
+    plain = [Experiment(load("llama"), completion_task(2)).logprob(mask)[0] for mask in off[::11]]
+    np.testing.assert_allclose(logprobs[::11], plain, atol=1e-5)

@@ -1,0 +1,105 @@
+"""A study killed at random moments, and begun again each time, ends as one that was never killed."""
+
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+
+import pytest
+
+from tests.known_heads import own_answers
+
+# More of them by hand: CS_HEADS_KILLS=50.
+KILLS = int(os.environ.get("CS_HEADS_KILLS", "3"))
+
+
+@pytest.fixture(scope="module")
+def records(load_known, tmp_path_factory):
+    path = tmp_path_factory.mktemp("tasks") / "own.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in own_answers(load_known(), 90)), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def start(known_folder, records):
+    """Starts the study on the store of a folder; its output tells how far it is."""
+
+    def started(folder, out="out.json"):
+        command = [sys.executable, "-m", "tests.measure.study_to_kill", str(known_folder), str(records)]
+        return subprocess.Popen(
+            [*command, str(folder / "run.sqlite"), str(folder / out)], stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+
+    return started
+
+
+def sizes(lines):
+    return [int(line) for line in lines if line.strip().isdigit()]
+
+
+def everything(path):
+    """Every result, by what it is of, and whether the file is sound."""
+    with closing(sqlite3.connect(path)) as connection:
+        rows = connection.execute(
+            "SELECT scorings.identity, bits, examples.identity, score, logprob FROM results "
+            "JOIN scorings ON scorings.id = scoring JOIN masks ON masks.id = mask "
+            "JOIN examples ON examples.id = example"
+        )
+        return sorted(rows.fetchall()), connection.execute("PRAGMA integrity_check").fetchall()
+
+
+@pytest.fixture(scope="module")
+def whole(start, tmp_path_factory):
+    """The study, never killed: its folder, and the sizes of its batches."""
+    folder = tmp_path_factory.mktemp("whole")
+    running = start(folder)
+    said = sizes(running.communicate(timeout=300)[0].splitlines())
+    assert running.returncode == 0
+    return folder, said
+
+
+@pytest.mark.slow
+def test_a_study_killed_at_random_moments_ends_as_one_that_was_not(start, whole, tmp_path):
+    folder, said = whole
+    rng = random.Random(0)
+    measured, kills = [], 0
+    while kills < KILLS:
+        running = start(tmp_path)
+        # Somewhere in the next batches, wherever in the work on one, and with some left for the other kills.
+        stop = rng.randrange(1, max(2, len(said) // (KILLS + 1)))
+        now = []
+        for line in running.stdout:
+            now += sizes([line])
+            if len(now) >= stop:
+                time.sleep(rng.uniform(0, 0.05))
+                running.send_signal(signal.SIGKILL)
+                break
+        measured += now + sizes(running.communicate(timeout=300)[0].splitlines())
+        assert running.returncode == -signal.SIGKILL
+        kills += 1
+    last = start(tmp_path)
+    measured += sizes(last.communicate(timeout=300)[0].splitlines())
+    assert last.returncode == 0
+    assert (tmp_path / "out.json").read_text() == (folder / "out.json").read_text()
+    assert everything(tmp_path / "run.sqlite") == everything(folder / "run.sqlite")
+    assert everything(tmp_path / "run.sqlite")[1] == [("ok",)]
+    # Nothing is measured twice but the batch in flight.
+    assert sum(said) <= sum(measured) <= sum(said) + kills * max(said)
+
+
+@pytest.mark.slow
+def test_two_processes_on_one_store_at_once_both_end_rightly(start, whole, tmp_path):
+    folder, _ = whole
+    for running in [start(tmp_path, "a.json"), start(tmp_path, "b.json")]:
+        running.communicate(timeout=300)
+        assert running.returncode == 0
+    expected = (folder / "out.json").read_text()
+    assert (tmp_path / "a.json").read_text() == (tmp_path / "b.json").read_text() == expected
+    both, alone = everything(tmp_path / "run.sqlite"), everything(folder / "run.sqlite")
+    assert [row[:4] for row in both[0]] == [row[:4] for row in alone[0]]
+    assert both[1] == [("ok",)]

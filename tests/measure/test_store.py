@@ -1,0 +1,470 @@
+"""The store: what was measured is not measured again, and a call that was cut short goes on bit for bit."""
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import traceback
+import warnings
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cs_heads import Experiment, Store, StoreError, Task, find_heads, masks
+from cs_heads.measure import store as store_module
+from cs_heads.measure.engine import Engine
+from cs_heads.measure.shelf import TEXTS, Shelf
+from tests.known_heads import rows_run
+from tests.tiny import N_HEADS, N_LAYERS, choice_records, completion_records
+
+SHAPE = (N_LAYERS, N_HEADS)
+OLD = Path(__file__).with_name("store-format-1.sqlite")
+
+
+def completion_task(n=9):
+    return Task.from_records(completion_records(np.random.default_rng(0), n), name="completion")
+
+
+def choice_task(n=9):
+    return Task.from_records(choice_records(np.random.default_rng(0), n), name="choice")
+
+
+def some_masks(n, seed=0):
+    return np.random.default_rng(seed).random((n, *SHAPE)) < 0.3
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "run.sqlite"
+
+
+@contextmanager
+def interrupted_at(monkeypatch, n_batches):
+    """Ctrl-C when so many batches are measured and committed."""
+    run = Engine.run
+
+    def stops(self, *arguments, **options):
+        for number, batch in enumerate(run(self, *arguments, **options)):
+            if number == n_batches:
+                raise KeyboardInterrupt
+            yield batch
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Engine, "run", stops)
+        with pytest.raises(KeyboardInterrupt):
+            yield
+
+
+def is_sound(path):
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+# Going on
+
+
+def test_the_same_call_again_runs_nothing_and_gives_the_same_numbers(load, path):
+    first = Experiment(load("llama"), completion_task(), store=path)
+    scores, logprobs = first(some_masks(4)), first.logprob(some_masks(4))
+    again = Experiment(load("llama"), completion_task(), store=path)
+    with rows_run(load("llama")) as rows:
+        np.testing.assert_array_equal(again(some_masks(4)), scores)
+        np.testing.assert_array_equal(again.logprob(some_masks(4)), logprobs)
+    assert rows == []
+    assert (first.spent, first.ran) == (36, 36)
+    assert (again.spent, again.ran) == (36, 0)
+    pd.testing.assert_frame_equal(again.to_frame(), first.to_frame())
+
+
+def test_more_masks_and_more_examples_measure_only_what_is_new(load, path):
+    small = Experiment(load("llama"), completion_task(12).take(5), store=path)
+    small(some_masks(4))
+    wide = Experiment(load("llama"), completion_task(12), store=path)
+    logprobs = wide.logprob(some_masks(6))
+    assert wide.ran == 6 * 12 - 4 * 5
+    assert wide.spent == 6 * 12
+    np.testing.assert_array_equal(logprobs[:4, :5], small.logprob(some_masks(4)))
+    np.testing.assert_allclose(
+        logprobs, Experiment(load("llama"), completion_task(12)).logprob(some_masks(6)), atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("ablation", ["zero", "mean", "resample"])
+@pytest.mark.parametrize("make_task", [completion_task, choice_task])
+def test_a_call_that_was_cut_short_goes_on_bit_for_bit(load, backend, path, monkeypatch, make_task, ablation):
+    """The batches that are left are those of a call that was never cut short, and no pair is measured twice."""
+    options = {"ablation": ablation, "batch_tokens": 60}
+    whole = Experiment(load("llama", backend), make_task(), **options)
+    expected = whole.logprob(some_masks(5))
+    ran = 0
+    for n_batches in (1, 2, 1):
+        cut = Experiment(load("llama", backend), make_task(), **options, store=path)
+        with interrupted_at(monkeypatch, n_batches):
+            cut(some_masks(5))
+        assert 0 < cut.ran - cut.preparation < 45
+        ran += cut.ran - cut.preparation
+    last = Experiment(load("llama", backend), make_task(), **options, store=path)
+    np.testing.assert_array_equal(last.logprob(some_masks(5)), expected)
+    np.testing.assert_array_equal(last(some_masks(5)), whole(some_masks(5)))
+    assert ran + last.ran - last.preparation == 45
+    assert last.spent == whole.spent
+    assert last.store.query("SELECT * FROM calls") == []
+
+
+def test_what_is_known_of_another_call_leaves_the_batches_as_they_were(load, path, monkeypatch, tmp_path):
+    """A call that finds some pairs measured by an earlier one, and is cut short, goes on with its own plan."""
+    options = {"batch_tokens": 60}
+
+    def calls(store, cut):
+        experiment = Experiment(load("llama"), completion_task(), store=store, **options)
+        experiment(some_masks(2), np.array([[0, 3, 5], [1, 2, 8]]))
+        if cut:
+            with interrupted_at(monkeypatch, 2):
+                experiment(some_masks(5))
+            experiment = Experiment(load("llama"), completion_task(), store=store, **options)
+        return experiment.logprob(some_masks(5))
+
+    np.testing.assert_array_equal(calls(path, cut=True), calls(tmp_path / "whole.sqlite", cut=False))
+
+
+def test_ctrl_c_in_a_notebook_goes_on_in_the_same_experiment(load, path, monkeypatch):
+    experiment = Experiment(load("llama"), completion_task(), store=path, batch_tokens=60)
+    with interrupted_at(monkeypatch, 2):
+        experiment(some_masks(5))
+    measured = experiment.ran
+    experiment(some_masks(5))
+    assert 0 < measured < 45
+    assert (experiment.ran, experiment.spent) == (45, 45)
+
+
+@pytest.mark.parametrize(("method", "more"), [("annealed", {}), ("css", {"density": 0.17}), ("greedy", {})])
+def test_a_search_that_was_cut_short_ends_as_one_that_was_not(load_known, known_task, path, monkeypatch, method, more):
+    options = {"k": 2, "method": method, "batch_tokens": 500, "budget": 2000, **more}
+    whole = find_heads(load_known(), known_task, **options)
+    for n_batches in (0, 1):
+        with interrupted_at(monkeypatch, n_batches):
+            find_heads(load_known(), known_task, store=path, **options)
+    found = find_heads(load_known(), known_task, store=path, **options)
+    np.testing.assert_array_equal(found.importance, whole.importance)
+    assert (found.spent, found.provenance, found.notes) == (whole.spent, whole.provenance, whole.notes)
+
+
+@pytest.fixture(scope="module")
+def known_task(load_known):
+    from tests.known_heads import own_answers
+
+    return Task.from_records(own_answers(load_known(), 60), name="own").split(n=30)[0]
+
+
+def test_a_mask_measured_for_one_method_is_free_for_another(load_known, known_task, path):
+    """Greedy search begins with the masks of one-shot; the second round alone is new."""
+    first = find_heads(load_known(), known_task, method="one-shot", store=path)
+    assert first.spent == Store.open(path).contents().results == 13 * 30
+    found = find_heads(load_known(), known_task, method="greedy", k=2, store=path)
+    assert found.spent == (13 + 11) * 30
+    assert Store.open(path).contents().results == (13 + 11) * 30
+
+
+# Texts
+
+
+def writing_task(scorer=None, n=4):
+    records = [{"prompt": r["prompt"], "target": r["target"]} for r in completion_records(np.random.default_rng(1), n)]
+    return Task.from_records(records, name="writing", max_new_tokens=3, scorer=scorer)
+
+
+def test_texts_and_their_scores_are_kept(load, path):
+    first = Experiment(load("llama"), writing_task(), store=path)
+    scores, texts, logprobs = first(some_masks(3)), first.generate(some_masks(3)), first.logprob(some_masks(3))
+    again = Experiment(load("llama"), writing_task(), store=path)
+    with rows_run(load("llama")) as rows:
+        np.testing.assert_array_equal(again(some_masks(3)), scores)
+        np.testing.assert_array_equal(again.generate(some_masks(3)), texts)
+        np.testing.assert_array_equal(again.logprob(some_masks(3)), logprobs)
+    assert rows == []
+    assert first.spent == first.ran == again.spent == 24
+    assert again.ran == 0
+
+
+def test_another_scorer_judges_the_texts_that_are_there(load, path):
+    Experiment(load("llama"), writing_task(), store=path)(some_masks(3))
+
+    def length(example, text):
+        return min(1.0, len(text) / 100)
+
+    judged = Experiment(load("llama"), writing_task(length), store=path)
+    scores = judged(some_masks(3))
+    assert judged.ran == 0
+    assert judged.spent == 12
+    np.testing.assert_allclose(scores, np.vectorize(lambda text: len(text) / 100)(judged.generate(some_masks(3))))
+
+
+def test_other_settings_of_generation_are_other_texts(load, path):
+    experiment = Experiment(load("llama"), writing_task(), store=path)
+    experiment.generate(some_masks(2), max_new_tokens=3)
+    again = Experiment(load("llama"), writing_task(), store=path)
+    again.generate(some_masks(2), max_new_tokens=3)
+    assert again.ran == 0
+    again.generate(some_masks(2), max_new_tokens=2)
+    assert again.ran == 8
+    again.generate(some_masks(2), max_new_tokens=3, stop=["the"])
+    assert again.ran == 16
+
+
+# Looking into it
+
+
+def test_the_file_tells_what_is_in_it(load, path):
+    Experiment(load("llama"), completion_task(), store=path)(some_masks(4))
+    Experiment(load("llama"), choice_task(5), store=path)(some_masks(2))
+    contents = Store.open(path).contents()
+    assert contents.tasks == {"choice": 10, "completion": 36}
+    assert (contents.results, contents.masks, contents.format) == (46, 4, store_module.FORMAT)
+    assert contents.study["ablation"] == "zero"
+    assert contents.study["grid"] == list(SHAPE)
+    assert contents.bytes >= path.stat().st_size > 0
+    assert pd.Timestamp(contents.written).tzinfo is not None
+    assert json.loads(json.dumps(contents.to_dict()))["results"] == 46
+
+
+def test_frame_and_parquet_hold_every_result(load, path, tmp_path):
+    experiment = Experiment(load("llama"), completion_task(), store=path)
+    off = masks.explicit(experiment.grid, [["L0H1", "L2H3"], []])
+    experiment(off, np.array([[1, 2], [0, 3]]))
+    Experiment(load("llama"), writing_task(), store=path).generate(off[:1])
+    frame = Store.open(path).to_frame()
+    assert len(frame) == 8
+    mine = frame[frame.task == "completion"].astype({"ablated": str}).sort_values(["ablated", "logprob"])
+    ours = experiment.to_frame().sort_values(["ablated", "logprob"])
+    for column in ("ablated", "n_ablated", "score", "logprob"):
+        assert mine[column].tolist() == ours[column].tolist()
+    assert set(mine.prompt) == {experiment.task.examples[i].prompt for i in range(4)}
+    texts = frame[frame.task == "writing"]
+    assert texts.text.map(type).eq(str).all()
+    assert texts.score.isna().all()
+    Store.open(path).to_parquet(tmp_path / "run.parquet")
+    written = pd.read_parquet(tmp_path / "run.parquet")
+    assert written.logprob.tolist()[:4] == frame.logprob.tolist()[:4]
+    assert written.ablated.astype(str).tolist() == frame.ablated.astype(str).tolist()
+
+
+def test_an_empty_store_is_an_empty_frame(load, path):
+    Experiment(load("llama"), completion_task(), store=path)
+    assert len(Store.open(path).to_frame()) == 0
+    assert Store.open(path).contents().written is None
+
+
+# What goes wrong
+
+
+def test_a_full_disk_is_said_and_loses_nothing(load, path):
+    """Results that found no room are kept in memory, and written once there is some."""
+    experiment = Experiment(load("llama"), completion_task(), store=path, batch_tokens=60)
+    experiment(some_masks(1))
+    ((pages,),) = experiment.store.query("PRAGMA page_count")
+    experiment.store.query(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(
+        StoreError, match=r"run\.sqlite' cannot be written: database or disk is full; what it holds is kept"
+    ):
+        experiment(some_masks(400, seed=1))
+    stored = Store.open(path).contents().results
+    assert 9 <= stored < experiment.ran < 9 * 401
+    experiment.store.query("PRAGMA max_page_count = 1000000")
+    # Asking for what is known writes what was not.
+    experiment(some_masks(1))
+    assert Store.open(path).contents().results == experiment.ran
+    assert is_sound(path)
+    expected = Experiment(load("llama"), completion_task(), batch_tokens=60).logprob(some_masks(400, seed=1)[:3])
+    np.testing.assert_allclose(experiment.logprob(some_masks(400, seed=1)[:3]), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "content", [b"not a database, but a text of some length " * 30, b"SQLite format 3\0" + b"\xff" * 2000]
+)
+def test_a_file_of_another_kind_is_refused_and_left_alone(load, path, content):
+    path.write_bytes(content)
+    for opened in (lambda: Experiment(load("llama"), completion_task(), store=path), lambda: Store.open(path)):
+        with pytest.raises(ValueError, match=r"run\.sqlite' is no store of cs-heads"):
+            opened()
+    assert path.read_bytes() == content
+
+
+def test_somebody_elses_database_is_refused_and_left_alone(load, path):
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE results (mine)")
+        connection.commit()
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="is no store of cs-heads: it is another SQLite database"):
+        Experiment(load("llama"), completion_task(), store=path)
+    assert path.read_bytes() == before
+
+
+def test_a_place_where_no_file_can_be_is_refused(load, tmp_path):
+    for wrong in (tmp_path, tmp_path / "nowhere" / "run.sqlite"):
+        with pytest.raises(ValueError, match="must be a file in a folder that exists"):
+            Experiment(load("llama"), completion_task(), store=wrong)
+    with pytest.raises(ValueError, match="does not exist"):
+        Store.open(tmp_path / "run.sqlite")
+
+
+def as_nobody(work):
+    """Do something in a process that may write only where anybody may; its exit status, 0 where all held."""
+    with warnings.catch_warnings():
+        # The child neither computes nor takes a lock that a thread may hold.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    status = 1
+    try:
+        if os.getuid() == 0:
+            os.setuid(65534)
+        work()
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+@pytest.fixture
+def locked(tmp_path_factory):
+    """A folder in which nobody may make a file, with a store in it."""
+    folder = tmp_path_factory.mktemp("locked")
+    for parent in (folder, *folder.parents[:-2]):
+        parent.chmod(parent.stat().st_mode | 0o011)
+    shutil.copy(OLD, folder / "old.sqlite")
+    folder.chmod(0o555)
+    yield folder
+    folder.chmod(0o755)
+
+
+def test_a_read_only_folder_can_be_read_and_is_refused_to_write(locked):
+    def work():
+        assert len(Store.open(locked / "old.sqlite").to_frame()) == 4
+        for name in ("old.sqlite", "new.sqlite"):
+            with pytest.raises(StoreError, match=f"{name}' cannot be "):
+                Store.for_study(locked / name, STUDY)
+
+    assert as_nobody(work) == 0
+    assert [file.name for file in locked.iterdir()] == ["old.sqlite"]
+
+
+# Formats
+
+STUDY = {"model": "made by hand", "grid": [2, 3], "ablation": "zero"}
+MASKS = [np.packbits(np.array(mask, dtype=bool)).tobytes() for mask in ([0, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 1])]
+
+
+def shelf_of_old(store):
+    return Shelf(
+        store, {"what": "score", "kind": "completion"}, "sums", ["a", "b", "c"], ["1 + 1 =", "2 + 2 =", "3 + 3 ="]
+    )
+
+
+def make_old(path):
+    """How ``store-format-1.sqlite`` was made."""
+    store = Store.for_study(path, STUDY)
+    shelf = shelf_of_old(store)
+    missing = np.ones(3, dtype=bool)
+    call = shelf.begin([MASKS[0]] * 3, np.arange(3), missing)
+    shelf.write([(MASKS[0], 0, (1.0, -0.25)), (MASKS[0], 2, (0.0, -1.5))], call)
+    shelf.write([(MASKS[1], 1, (0.5, None))])
+    texts = Shelf(store, {"what": "text", "max_new_tokens": 2}, "sums", ["a"], ["1 + 1 ="], columns=TEXTS)
+    texts.write([(MASKS[1], 0, (np.array([7, 8], dtype="<i4").tobytes(), " 2"))])
+    store.close()
+    # One file, without the log beside it.
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+        connection.execute("VACUUM")
+
+
+@pytest.fixture
+def old(tmp_path):
+    return Path(shutil.copy(OLD, tmp_path / "old.sqlite"))
+
+
+def test_a_store_of_the_first_format_is_read(old):
+    frame = Store.open(old).to_frame().sort_values(["ablated", "score"])
+    assert frame.ablated.tolist() == ["", "", "L0H1 L1H2", "L0H1 L1H2"]
+    assert frame.prompt.tolist() == ["3 + 3 =", "1 + 1 =", "2 + 2 =", "1 + 1 ="]
+    assert frame.score.tolist()[:3] == [0.0, 1.0, 0.5]
+    assert frame.logprob.tolist()[:2] == [-1.5, -0.25]
+    assert frame.text.tolist() == [None, None, None, " 2"]
+
+
+def test_a_store_of_the_first_format_goes_on(old):
+    """Its results answer, and its open call is taken up with what it had measured."""
+    shelf = shelf_of_old(Store.for_study(old, STUDY))
+    assert sorted(shelf.read(MASKS[0])) == [(0, (1.0, -0.25)), (2, (0.0, -1.5))]
+    call = shelf.begin([MASKS[0]] * 3, np.arange(3), np.array([False, True, False]))
+    assert call.pairs.tolist() == [0, 1, 2]
+    assert call.known.tolist() == [True, False, True]
+    shelf.write([(MASKS[0], 1, (1.0, -0.5))], call)
+    shelf.end(call)
+    assert sorted(place for place, _ in shelf.read(MASKS[0])) == [0, 1, 2]
+
+
+def test_an_older_format_is_brought_up_to_date_when_it_is_written_to(old, monkeypatch):
+    monkeypatch.setattr(store_module, "FORMAT", 2)
+    monkeypatch.setattr(store_module, "_UPGRADES", {1: "ALTER TABLE examples ADD COLUMN note TEXT"})
+    with pytest.raises(ValueError, match="has the older format 1: open it once with the call that made it"):
+        Store.open(old)
+    store = Store.for_study(old, STUDY)
+    assert store.query("SELECT note FROM examples") == [(None,)] * 3
+    assert Store.open(old).contents().format == 2
+    assert len(Store.open(old).to_frame()) == 4
+
+
+def test_a_newer_format_is_refused(old):
+    with closing(sqlite3.connect(old)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    for opened in (lambda: Store.open(old), lambda: Store.for_study(old, STUDY)):
+        with pytest.raises(
+            ValueError, match=r"has format 99; this version of cs-heads reads up to \d+: update cs-heads"
+        ):
+            opened()
+
+
+# Several at once
+
+WRITER = """
+import sys
+import numpy as np
+from cs_heads.measure.shelf import Shelf
+from cs_heads.measure.store import Store
+
+path, mine = sys.argv[1], int(sys.argv[2])
+store = Store.for_study(path, {"grid": [4, 4]})
+shelf = Shelf(store, {"what": "score"}, "task", [str(i) for i in range(20)], [""] * 20)
+for number in range(60):
+    mask = np.packbits([int(bit) for bit in f"{number:016b}"]).tobytes()
+    call = shelf.begin([mask] * 20, np.arange(20), np.ones(20, dtype=bool))
+    shelf.write([(mask, i, (number / 60, float(mine))) for i in range(20)], call)
+    shelf.end(call)
+"""
+
+
+def test_processes_that_write_at_once_lose_nothing(path):
+    """Each pair is there once, whole, from whichever process was first."""
+    started = [subprocess.Popen([sys.executable, "-c", WRITER, str(path), str(i)]) for i in range(3)]
+    assert [process.wait(timeout=120) for process in started] == [0, 0, 0]
+    frame = Store.open(path).to_frame()
+    assert len(frame) == 60 * 20
+    assert not frame.duplicated(["example", "ablated"]).any()
+    assert set(frame.logprob) <= {0.0, 1.0, 2.0}
+    assert is_sound(path)
+
+
+def test_what_another_process_has_measured_meanwhile_is_not_measured_again(load, path):
+    mine, other = (Experiment(load("llama"), completion_task(), store=path) for _ in range(2))
+    mine(some_masks(2))
+    other(some_masks(4))
+    assert other.ran == 2 * 9
+    mine(some_masks(4))
+    assert mine.ran == 2 * 9

@@ -1,0 +1,187 @@
+"""Tasks that are made by drawing: identity rules, induction, indirect objects; and words of one token."""
+
+import json
+
+import pytest
+
+from cs_heads import load_task
+from cs_heads.tasks import ioi, symbolic
+from cs_heads.tasks.words import nouns, rows, single_token_words
+from tests.tiny import WORDS, make_tokenizer
+
+DRAWN = ("symbolic/aba", "symbolic/abb", "symbolic/both", "induction", "ioi")
+LISTS = {
+    "NAMES": ["Ada", "Bo", "Cy"],
+    "BABA_TEMPLATES": ["[B] and [A] met at the [PLACE]. [B] gave a [OBJECT] to [A]"],
+    "PLACES": ["pier"],
+    "OBJECTS": ["kite"],
+    "VERBS": ["unused"],
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_seed_gives_the_same_examples_and_another_seed_others(name):
+    task, again, other = (load_task(name, n=40, seed=seed) for seed in (1, 1, 2))
+    assert task == again
+    assert (len(task), len(task.held_out)) == (40, 400)
+    assert len({example.question for side in (task, task.held_out) for example in side.examples}) == 440
+    assert task.examples != other.examples
+
+
+# Identity rules
+
+
+@pytest.mark.parametrize(("rule", "third"), [("aba", 0), ("abb", 1)])
+def test_a_rule_is_shown_by_triples_and_asked_for_by_two_words(rule, third):
+    for example in load_task(f"symbolic/{rule}", n=50, shots=3).examples:
+        *triples, asked = (part.split() for part in example.prompt.split(" . "))
+        assert len(triples) == 3
+        assert all(triple[2] == triple[third] and triple[0] != triple[1] for triple in triples)
+        assert sorted(example.continuations) == sorted(f" {word}" for word in asked)
+        assert example.target == f" {asked[third]}"
+
+
+def test_both_rules_come_about_equally_often():
+    examples = load_task("symbolic/both", n=400).examples
+    aba = [example.prompt.split()[0] == example.prompt.split()[2] for example in examples]
+    assert 150 < sum(aba) < 250
+
+
+def test_pairs_are_those_of_a_stage():
+    pairs = symbolic.pairs("retrieval", 6, seed=1)
+    assert len(pairs) == 6
+    assert pairs == symbolic.pairs("retrieval", 6, seed=1)
+    with pytest.raises(ValueError, match="stage must be one of abstraction, induction, retrieval"):
+        symbolic.pairs("storage")
+
+
+# Induction
+
+
+def test_the_word_asked_for_followed_the_last_word_before():
+    for example in load_task("induction", n=50, length=8).examples:
+        shown = example.prompt.split()
+        assert len(set(shown[:8])) == 8
+        assert shown[8:] == shown[: len(shown) - 8]
+        assert example.target == f" {shown[len(shown) - 8]}"
+
+
+def test_choices_are_words_of_the_prompt():
+    for example in load_task("induction", n=20, choices=5).examples:
+        assert {choice.strip() for choice in example.continuations} <= set(example.prompt.split())
+
+
+def test_a_vocabulary_that_gives_too_few_prompts_is_refused():
+    with pytest.raises(
+        ValueError, match="n=100 is more than task 'induction' has: about 12 different examples, 400 of"
+    ):
+        load_task("induction", length=3, words=["a", "b", "c"])
+
+
+# Words of one token
+
+
+def test_words_may_be_those_that_are_one_token_to_the_model():
+    tokenizer = make_tokenizer()
+    mine = load_task("induction", n=20, length=5, tokenizer=tokenizer)
+    used = {word for example in mine.examples for word in example.prompt.split()}
+    assert used <= {word for word in WORDS if len(word) > 2}
+    assert single_token_words(tokenizer, ["cat", "house", "dog", "cat", "."]) == ("cat", "dog", ".")
+
+
+def test_words_of_real_tokenizers_are_one_token_after_a_space(real):
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(real / "models" / "stories260K")
+    words = single_token_words(tokenizer)
+    assert len(words) > 20
+    for word in words:
+        tokens = [
+            tokenizer(f"the {times}", add_special_tokens=False)["input_ids"] for times in (word, f"{word} {word}")
+        ]
+        assert len(tokens[1]) == len(tokens[0]) + 1
+        assert tokenizer.decode(tokens[1][-1:]).strip() == word
+    assert load_task("symbolic/aba", n=10, tokenizer=tokenizer).kind == "choice"
+
+
+def test_too_few_words_are_named():
+    with pytest.raises(ValueError, match="words must hold 20 or more different words, got 2"):
+        load_task("induction", words=["a", "b", "a"])
+    with pytest.raises(ValueError, match="words must hold 6 or more different words of one token, got 2"):
+        load_task("symbolic/aba", words=["cat", "dog", "house"], tokenizer=make_tokenizer())
+
+
+def test_the_lists_of_words_repeat_nothing():
+    assert len(set(nouns())) == len(nouns()) >= 200
+    sounds = [word for row in rows("rhymes") for word in row]
+    assert len(set(sounds)) == len(sounds) >= 550
+
+
+# Indirect objects
+
+
+@pytest.mark.parametrize(("order", "subject_first"), [("BABA", [True]), ("ABBA", [False]), ("both", [False, True])])
+def test_the_subject_is_named_twice_and_the_other_is_asked_for(order, subject_first):
+    seen = set()
+    for example in load_task("ioi", n=100, order=order).examples:
+        io, subject = example.target.strip(), example.continuations[1 - example.answer].strip()
+        words = [word.strip(",.") for word in example.prompt.split()]
+        assert (words.count(io), words.count(subject)) == (1, 2)
+        assert example.prompt.endswith(" to")
+        assert "[" not in example.prompt
+        seen.add(words.index(subject) < words.index(io))
+    assert sorted(seen) == subject_first
+
+
+def test_pairs_turn_the_answer_round_by_the_last_name_alone():
+    for pair in ioi.pairs(30):
+        clean, corrupted = pair.clean.split(), pair.corrupted.split()
+        changed = [(a, b) for a, b in zip(clean, corrupted, strict=True) if a != b]
+        assert [(a.strip(",."), b.strip(",.")) for a, b in changed] == [(pair.instead.strip(), pair.target.strip())]
+
+
+def test_names_and_templates_may_come_from_the_real_file(real):
+    path = real / "data" / "ioi" / "redwoodresearch_ioi_lists.json"
+    names = set(json.loads(path.read_text())["NAMES"])
+    task = load_task("ioi", n=100, data_files=str(path))
+    assert {choice.strip() for example in task.examples for choice in example.continuations} <= names
+    assert not any("[" in example.prompt for example in task.examples)
+
+
+def test_lists_of_ones_own_are_used(tmp_path):
+    path = tmp_path / "lists.json"
+    path.write_text(json.dumps(LISTS), encoding="utf-8")
+    pairs = ioi.pairs(5, order="BABA", data_files=path)
+    io, subject = pairs[0].target.strip(), pairs[0].instead.strip()
+    assert pairs[0].clean == f"{subject} and {io} met at the pier. {subject} gave a kite to"
+
+
+@pytest.mark.parametrize(
+    ("lists", "fault"),
+    [
+        ([], "must be a JSON object with NAMES, BABA_TEMPLATES, PLACES, OBJECTS; no NAMES"),
+        ({k: v for k, v in LISTS.items() if k != "PLACES"}, "no PLACES"),
+        ({**LISTS, "NAMES": ["Ada", 3]}, "'NAMES' must be a list of texts, none empty"),
+        ({**LISTS, "NAMES": ["Ada", "Ada"]}, "'NAMES' must hold two texts or more"),
+        ({**LISTS, "OBJECTS": []}, "'OBJECTS' must hold a text or more"),
+        (
+            {**LISTS, "BABA_TEMPLATES": ["[A] and [B] met. [B] gave a kite to [A]"]},
+            r"names \[B\], \[A\], \[B\] in this",
+        ),
+        ({**LISTS, "BABA_TEMPLATES": ["[B] and [A] met"]}, r"ends in ' \[A\]', got"),
+    ],
+)
+def test_malformed_lists_are_named(tmp_path, lists, fault):
+    path = tmp_path / "lists.json"
+    path.write_text(json.dumps(lists), encoding="utf-8")
+    with pytest.raises(ValueError, match=fault):
+        load_task("ioi", data_files=path)
+
+
+def test_options_out_of_range_are_named():
+    with pytest.raises(ValueError, match="order must be one of both, BABA, ABBA, got 'AABB'"):
+        load_task("ioi", order="AABB")
+    with pytest.raises(ValueError, match="length must be an integer, 2 or more, got 1"):
+        load_task("induction", length=1)
+    with pytest.raises(ValueError, match=r"choices must be 2\.\.5, got 6"):
+        load_task("induction", length=5, choices=6)

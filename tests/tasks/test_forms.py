@@ -1,0 +1,58 @@
+"""One set of questions in letters and in full."""
+
+import pytest
+
+from cs_heads.tasks import Task, full_form, letter_form
+
+RECORDS = [
+    {"prompt": f"Which is number {i}?", "choices": [f" {i}", f" {i + 1}", f" {i + 2}"], "answer": i % 3}
+    for i in range(8)
+]
+
+
+@pytest.fixture
+def task():
+    return Task.from_records(RECORDS, "numbers", length_normalised=True)
+
+
+def test_letters_name_the_options_in_their_order(task):
+    made = letter_form(task)
+    assert made.examples[4].prompt == "Which is number 4?\nA. 4\nB. 5\nC. 6\nAnswer:"
+    assert made.examples[4].continuations == (" A", " B", " C")
+    assert [e.answer for e in made.examples] == [e.answer for e in task.examples]
+    assert (made.name, made.length_normalised, made.chance) == ("numbers/letters", False, pytest.approx(1 / 3))
+
+
+def test_the_form_of_the_options_is_the_callers(task):
+    made = letter_form(task, template="{prompt} {options} ?", option="{letter}={choice}", between=" ", letters="xyz")
+    assert made.examples[0].prompt == "Which is number 0? x=0 y=1 z=2 ?"
+    assert made.examples[0].target == " x"
+
+
+def test_in_full_the_answers_are_not_listed(task):
+    made = full_form(task, template="{prompt} It is", length_normalised=False)
+    assert made.examples[0].prompt == "Which is number 0? It is"
+    assert made.examples[0].continuations == (" 0", " 1", " 2")
+    assert not made.length_normalised
+    assert full_form(task).length_normalised
+
+
+@pytest.mark.parametrize("form", [letter_form, full_form])
+def test_unseen_examples_stay_unseen(task, form):
+    finding, unseen = task.split(4)
+    made = form(finding)
+    assert made.role == "finding"
+    assert made.held_out.role == "confirming"
+    assert made.held_out.examples == form(unseen).examples
+    assert not {e.question for e in made.examples} & {e.question for e in made.held_out.examples}
+
+
+def test_too_few_letters_are_refused(task):
+    with pytest.raises(ValueError, match="letters must be 3 or more, one a choice; got 'AB'"):
+        letter_form(task, letters="AB")
+
+
+@pytest.mark.parametrize("form", [letter_form, full_form])
+def test_a_task_without_choices_is_refused(form):
+    with pytest.raises(ValueError, match="task must be a choice task, 'sums' is a completion task"):
+        form(Task.from_records([{"prompt": "2 + 2 =", "target": " 4"}], "sums"))

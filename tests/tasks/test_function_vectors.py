@@ -1,0 +1,129 @@
+"""Word-to-word tasks: worked examples or an instruction, completions or choices, and pairs for mediation."""
+
+import json
+
+import pytest
+
+from cs_heads import load_task
+from cs_heads.tasks import function_vectors
+from cs_heads.tasks.function_vectors import INSTRUCTIONS
+
+NAMES = tuple(INSTRUCTIONS)
+
+
+def both_sides(task):
+    return [*task.examples, *task.held_out.examples]
+
+
+def query(example):
+    return example.prompt.rsplit("Q: ", 1)[1].removesuffix("\nA:")
+
+
+def shots(example):
+    return [tuple(shot.removeprefix("Q: ").split("\nA: ")) for shot in example.prompt.split("\n\n")[:-1]]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_ten_worked_examples_come_before_the_question(name):
+    task = load_task(f"function_vectors/{name}", n=30)
+    assert (task.kind, len(task)) == ("completion", 30)
+    for example in both_sides(task):
+        assert len(set(shots(example))) == 10
+        assert example.prompt.endswith("\nA:")
+        assert example.target[0] == " "
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_question_is_asked_twice_or_answered_in_a_worked_example(name):
+    examples = both_sides(load_task(f"function_vectors/{name}", n=30))
+    asked = [query(example) for example in examples]
+    assert len(set(asked)) == len(asked) >= 80
+    assert not set(asked) & {word for example in examples for word, _ in shots(example)}
+
+
+def test_an_instruction_says_what_to_do():
+    task = load_task("function_vectors/country-capital", format="instruction", n=20)
+    example = next(e for e in both_sides(task) if "France" in e.prompt)
+    assert (example.prompt, example.target) == (
+        "Write the capital city of the country.\nWord: France\nAnswer:",
+        " Paris",
+    )
+
+
+@pytest.mark.parametrize("format", ["shots", "instruction"])
+def test_choices_are_the_right_word_and_others_of_the_task(format):
+    task = load_task("function_vectors/singular-plural", choices=4, n=20, format=format)
+    told = {e.prompt: e for e in both_sides(task)}
+    plain = {e.prompt: e.target for e in both_sides(load_task("function_vectors/singular-plural", n=20, format=format))}
+    outputs = set(plain.values())
+    assert (task.kind, task.chance) == ("choice", 0.25)
+    for prompt, example in told.items():
+        assert len(set(example.continuations)) == 4
+        if format == "instruction":
+            assert example.target == plain[prompt]
+            assert set(example.continuations) <= outputs
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_seed_gives_the_same_examples_and_another_seed_others(name):
+    task, again, other = (load_task(f"function_vectors/{name}", n=20, seed=seed) for seed in (1, 1, 2))
+    assert task == again
+    assert task.examples != other.examples
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_real_files_are_tasks(real, name):
+    folder = real / "data" / "function_vectors"
+    records = {(r["input"].strip(), r["output"].strip()) for r in json.loads((folder / f"{name}.json").read_text())}
+    task = load_task(f"function_vectors/{name}", n=50, data_files=str(folder))
+    assert len(both_sides(task)) == len(records) - 20
+    assert {(query(e), e.target.strip()) for e in both_sides(task)} <= records
+    assert {shot for e in both_sides(task) for shot in shots(e)} <= records
+    choices = load_task(f"function_vectors/{name}", n=50, choices=4, data_files=folder / f"{name}.json")
+    assert choices.kind == "choice"
+
+
+def test_pairs_show_the_form_and_hide_the_function():
+    pairs = function_vectors.pairs("antonym", 5, shots=4)
+    for pair in pairs:
+        clean, corrupted = (
+            dict(shot.split("\nA: ") for shot in text.split("\n\n")[:-1]) for text in (pair.clean, pair.corrupted)
+        )
+        assert clean.keys() == corrupted.keys()
+        assert sorted(clean.values()) == sorted(corrupted.values())
+        assert all(clean[word] != corrupted[word] for word in clean)
+        assert pair.clean.startswith("Q: ")
+        assert pair.clean.rsplit("\n\n", 1)[1] == pair.corrupted.rsplit("\n\n", 1)[1]
+    assert pairs == function_vectors.pairs("antonym", 5, shots=4)
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        ("{", r"antonym\.json': not JSON"),
+        ("[" * 100_000, r"antonym\.json': not JSON"),
+        ("{}", 'must be a list of {"input", "output"} that is not empty'),
+        ("[]", 'must be a list of {"input", "output"} that is not empty'),
+        ('[{"input": "a", "output": "b"}, {"input": "a"}]', "record 1: must be"),
+        ('[{"input": "a", "output": " "}]', "record 0: must be"),
+        ('[{"input": "a", "output": "b"}, {"input": "b", "output": "a"}]', "shots=10 needs 22 pairs or more, .* has 2"),
+    ],
+)
+def test_a_malformed_file_is_named(tmp_path, content, fault):
+    (tmp_path / "antonym.json").write_text(content, encoding="utf-8")
+    with pytest.raises(ValueError, match=fault):
+        load_task("function_vectors/antonym", data_files=tmp_path)
+
+
+def test_a_folder_without_the_file_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"function vectors file '.*antonym\.json' does not exist"):
+        load_task("function_vectors/antonym", data_files=tmp_path)
+
+
+def test_an_unknown_task_or_option_is_named():
+    with pytest.raises(ValueError, match="unknown; did you mean 'function_vectors/antonym'"):
+        load_task("function_vectors/antonyms")
+    with pytest.raises(ValueError, match="format must be one of shots, instruction, got 'story'"):
+        load_task("function_vectors/antonym", format="story")
+    with pytest.raises(ValueError, match="shots must be an integer, 1 or more, got 0"):
+        load_task("function_vectors/antonym", shots=0)

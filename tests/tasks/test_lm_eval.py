@@ -1,0 +1,424 @@
+"""lm-eval's tasks as tasks of ours: against lm-eval itself, and against what is known of the data."""
+
+import json
+import pickle
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("lm_eval", reason="lm-eval is an extra")
+
+import lm_eval
+from lm_eval.api.model import LM
+
+from cs_heads.tasks import load_task
+from cs_heads.tasks.lm_eval import harness, whole
+
+SUMS = [
+    {"question": f"What is {i} plus {i + 1}?", "answer": f"It is {2 * i + 1}.\n#### {2 * i + 1}"} for i in range(40)
+]
+SHOWN = [{"question": f"What is {i} minus 1?", "answer": f"Easy.\n#### {i - 1}"} for i in range(5, 25)]
+SCHOOL = [
+    {
+        "id": str(i),
+        "question": f"Which thing is number {i}?",
+        "choices": {"text": ["a stone", "the sun", f"thing {i}", "nothing at all"], "label": list("ABCD")},
+        "answerKey": "ABCD"[i % 4],
+    }
+    for i in range(40)
+]
+PAIRS = [{"sentence_good": f"The {i} cats sleep.", "sentence_bad": f"The {i} cats sleeps."} for i in range(40)]
+PRODUCTS = [{"context": f"\n\nQ: What is {i} times 2?\n\nA:", "completion": f" {2 * i}"} for i in range(40)]
+STORIES = [{"text": f"Tom had {i} red apples and a dog"} for i in range(40)]
+
+
+def write(path: Path, rows: list) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Writes rows to a file of this name."""
+    return lambda rows, name="rows.jsonl": write(tmp_path / name, rows)
+
+
+class Answering(LM):
+    """A stand-in for a model: its answers are drawn once for each request, and it remembers what it was asked."""
+
+    def __init__(self, texts=None):
+        super().__init__()
+        self.texts = texts
+        self.asked = {}
+
+    def loglikelihood(self, requests):
+        for request in requests:
+            drawn = random.Random(str(request.args))
+            self.asked[request.args] = (-10 * drawn.random(), drawn.random() < 0.5)
+        return [self.asked[request.args] for request in requests]
+
+    def generate_until(self, requests):
+        for request in requests:
+            self.asked[request.args[0]] = self.texts(request.doc)
+        return [self.asked[request.args[0]] for request in requests]
+
+    def loglikelihood_rolling(self, requests):
+        raise NotImplementedError
+
+
+def own_run(name, files, tmp_path, model, *, simple=False, num_fewshot=0, **settings):
+    """lm-eval's own evaluation of a task on files in the hub's columns: what it logs of each example, in order.
+
+    ``simple`` runs its ``simple_evaluate``, which looks around the machine for seconds; else its ``evaluate``.
+    """
+    unread = {f"{split}_split": None for split in ("training", "validation", "test")}
+    data = {"dataset_path": "json", "dataset_name": None}
+    data["dataset_kwargs"] = {
+        "data_files": {split: str(path) for split, path in files.items()},
+        "cache_dir": str(tmp_path / "cache"),
+    }
+    manager = harness.index_for(name)
+    spec = {"group": "own", "task": [{"task": name, **data, **unread, **settings}]}
+    if simple:
+        found = lm_eval.simple_evaluate(
+            model, tasks=[spec], task_manager=manager, num_fewshot=num_fewshot, bootstrap_iters=0
+        )
+    else:
+        loaded = manager.load([spec])
+        task = loaded["tasks"][name]
+        task.set_config("num_fewshot", num_fewshot)
+        task.set_fewshot_seed(1234)
+        found = lm_eval.evaluate(model, loaded, bootstrap_iters=0)
+    return sorted(found["samples"][name], key=lambda sample: (sample["filter"], sample["doc_id"]))
+
+
+def scored(samples, metric, chosen="none"):
+    return [float(sample[metric]) for sample in samples if sample["filter"] == chosen]
+
+
+# Scores are lm-eval's own, whatever a model answers
+
+
+@pytest.mark.parametrize("metric", ["acc", "acc_norm"])
+def test_choices_are_asked_and_scored_as_lm_eval_does(file, tmp_path, metric):
+    model = Answering()
+    samples = own_run("arc_challenge", {"test": file(SCHOOL)}, tmp_path, model, test_split="test")
+    task = whole("arc_challenge", data_files=file(SCHOOL), metric=metric)
+    assert [(example.prompt, c) for example in task.examples for c in example.continuations] == list(model.asked)
+    answers = [[model.asked[example.prompt, c] for c in example.continuations] for example in task.examples]
+    ours = [
+        task.score(i, np.array([logprob for logprob, _ in answer]), [match for _, match in answer])
+        for i, answer in enumerate(answers)
+    ]
+    assert ours == scored(samples, metric)
+    assert 0 < sum(ours) < len(ours)
+
+
+def test_completions_are_asked_and_scored_as_lm_eval_does(file, tmp_path):
+    model = Answering()
+    samples = own_run("lambada_openai", {"test": file(STORIES)}, tmp_path, model, test_split="test")
+    task = whole("lambada_openai", data_files=file(STORIES))
+    assert [(example.prompt, example.target) for example in task.examples] == list(model.asked)
+    ours = []
+    for i, example in enumerate(task.examples):
+        logprob, match = model.asked[example.prompt, example.target]
+        ours.append(task.score(i, np.array([logprob]), [match]))
+    assert ours == scored(samples, "acc")
+    assert 0 < sum(ours) < len(ours)
+
+
+@pytest.mark.parametrize("chosen", ["strict-match", "flexible-extract"])
+def test_texts_are_asked_and_scored_as_lm_eval_does(file, tmp_path, chosen):
+    def say(doc):
+        right = doc["answer"].split()[-1]
+        said = [f" #### {right}", f" {right}", f" {right} or 7", " no idea", f" It is #### {right}.", " #### 3"]
+        return random.Random(doc["question"]).choice(said)
+
+    files = {"test": file(SUMS), "train": file(SHOWN, "shown.jsonl")}
+    model = Answering(say)
+    splits = {"test_split": "test", "training_split": "train", "num_fewshot": 3}
+    samples = own_run("gsm8k", files, tmp_path, model, **splits)
+    task = whole("gsm8k", data_files=files, few_shot=3, filter=chosen)
+    assert [example.prompt for example in task.examples] == list(model.asked)
+    assert task.stop == ("Question:", "</s>", "<|im_end|>")
+    ours = task.score_texts(range(len(task)), [model.asked[example.prompt] for example in task.examples])
+    assert ours.tolist() == scored(samples, "exact_match", chosen)
+    assert 0 < ours.sum() < len(ours)
+
+
+# What is known of the data
+
+
+@pytest.fixture(scope="module")
+def gsm8k(real):
+    """All of GSM8K's test questions, by filter."""
+    file = real / "data" / "gsm8k" / "test.jsonl"
+    return lambda chosen: whole("gsm8k", data_files=file, few_shot=0, filter=chosen)
+
+
+@pytest.mark.parametrize("chosen", ["strict-match", "flexible-extract"])
+def test_every_gold_answer_of_gsm8k_scores_and_no_corrupted_one_does(gsm8k, chosen):
+    task = gsm8k(chosen)
+    gold = [example.target for example in task.examples]
+    assert len(gold) == 1319
+    corrupted = [re.sub(r"(\d)(\D*)$", lambda found: f"{(int(found[1]) + 1) % 10}{found[2]}", text) for text in gold]
+    everything = range(len(task))
+    assert task.score_texts(everything, gold).tolist() == [1.0] * 1319
+    assert task.score_texts(everything, corrupted).tolist() == [0.0] * 1319
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "kind", "n", "chance"),
+    [
+        ("boolq", "boolq/dev.jsonl", "choice", 3270, 1 / 2),
+        ("arc_challenge", "arc", "choice", 1150, 1 / 4),
+        ("commonsense_qa", "commonsenseqa/commonsense_qa.jsonl", "choice", 1221, 1 / 5),
+        ("lm-eval/blimp_principle_A_case_1", "blimp", "choice", 1000, 1 / 2),
+        ("lm-eval/mmlu_anatomy", "mmlu/mmlu.zip", "choice", 135, 1 / 4),
+        ("lm-eval/arithmetic_2da", "arithmetic", "completion", 2000, 0),
+        pytest.param("mmlu", "mmlu/mmlu.zip", "choice", 14042, 1 / 4, marks=pytest.mark.slow),
+        pytest.param("arithmetic", "arithmetic", "completion", 20000, 0, marks=pytest.mark.slow),
+        pytest.param(
+            "hellaswag", "hellaswag/hellaswag_val_full.txt.bz2", "choice", 10042, 1 / 4, marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_benchmarks_load_whole_from_the_files_of_their_authors(real, name, files, kind, n, chance):
+    finding = load_task(name, n=40, seed=1, data_files=real / "data" / files)
+    assert (finding.kind, len(finding) + len(finding.held_out)) == (kind, n)
+    assert 35 <= len(finding) <= 40
+    assert finding.chance == pytest.approx(chance, abs=0.02)
+    if kind == "choice":
+        # The right choice stands at every place.
+        places = np.bincount([example.answer for example in finding.held_out.examples])
+        assert name.startswith("lm-eval/blimp") or places.min() > 0.05 * len(finding.held_out)
+
+
+def test_the_prompts_are_those_of_the_benchmarks(real):
+    data = real / "data"
+    boolq = whole("boolq", data_files=data / "boolq" / "dev.jsonl").examples[0]
+    assert boolq.prompt.endswith("\nQuestion: does ethanol take more energy make that produces?\nAnswer:")
+    assert (boolq.continuations, boolq.target) == ((" no", " yes"), " no")
+    mmlu = whole("mmlu_anatomy", data_files=data / "mmlu" / "mmlu.zip", few_shot=2).examples[0]
+    assert mmlu.prompt.startswith("The following are multiple choice questions (with answers) about anatomy.\n\n")
+    assert mmlu.prompt.count("Answer:") == 3
+    sums = whole("arithmetic_2da", data_files=data / "arithmetic").examples[0]
+    assert (sums.prompt, sums.target) == ("Question: What is 98 plus 45?\nAnswer:", " 143")
+    asked = whole("commonsense_qa", data_files=data / "commonsenseqa" / "commonsense_qa.jsonl").examples[0]
+    assert asked.prompt.endswith("?\nA. bank\nB. library\nC. department store\nD. mall\nE. new york\nAnswer:")
+
+
+# Worked examples
+
+
+def test_worked_examples_come_from_their_own_file_or_are_none(file):
+    files = {"test": file(SUMS), "train": file(SHOWN, "shown.jsonl")}
+    for example in whole("gsm8k", data_files=files).examples:
+        assert (example.prompt.count("minus"), example.prompt.count("plus")) == (5, 1)
+    assert all(
+        example.prompt.count("Answer:") == 1 for example in whole("gsm8k", data_files=files, few_shot=0).examples
+    )
+
+
+def test_from_one_file_no_question_is_its_own_worked_example(file):
+    for example in whole("gsm8k", data_files=file(SUMS), few_shot=4).examples:
+        asked = re.findall(r"What is (\d+) plus", example.prompt)
+        assert len(set(asked)) == 5
+
+
+def test_the_seed_draws_the_worked_examples(file):
+    first, again, other = (
+        whole("gsm8k", data_files=file(SUMS), few_shot=2, few_shot_seed=seed).identity for seed in (3, 3, 4)
+    )
+    assert first == again != other
+
+
+class Talking:
+    """A tokenizer with a chat template, as far as it is asked."""
+
+    bos_token, eos_token, chat_template = "<s>", "</s>", "a template"
+
+    def apply_chat_template(self, messages, tokenize, add_generation_prompt, continue_final_message):
+        assert not tokenize
+        assert add_generation_prompt != continue_final_message
+        said = "".join(f"[{message['role']}] {message['content']}" for message in messages)
+        return f"<s>{said}{' [assistant]' if add_generation_prompt else ''}"
+
+
+def test_a_chat_template_is_the_models_own_with_one_beginning_of_sequence(file):
+    task = whole("gsm8k", data_files=file(SUMS), few_shot=1, chat_template=Talking())
+    prompt = task.examples[0].prompt
+    assert prompt.startswith("[user] Question: What is")
+    assert prompt.endswith("Question: What is 0 plus 1?\nAnswer: [assistant]")
+    assert prompt.count("[assistant]") == 2
+
+
+def test_a_tokenizer_without_a_chat_template_is_refused(file, load):
+    with pytest.raises(ValueError, match="chat_template: the tokenizer has no chat template; leave it out"):
+        whole("gsm8k", data_files=file(SUMS), few_shot=0, chat_template=load("llama").tokenizer)
+
+
+# Groups
+
+
+@pytest.fixture(scope="module")
+def subjects(real):
+    """MMLU's questions on the social sciences: twelve tasks of lm-eval."""
+    return whole("mmlu_social_sciences", data_files=real / "data" / "mmlu" / "mmlu.zip")
+
+
+def test_a_group_is_one_task_whose_examples_say_where_they_are_from(subjects):
+    names = [json.loads(example.reference)["task"] for example in subjects.examples]
+    assert len(subjects) == 3077
+    assert len(set(names)) == 12
+    assert "mmlu_econometrics" in names
+    assert names.count("mmlu_sociology") == 201
+
+
+def test_a_group_is_scored_by_the_rule_of_each_member(subjects):
+    for i in range(0, len(subjects), 400):
+        logprobs = np.full(4, -5.0)
+        logprobs[subjects.examples[i].answer] = -1.0
+        assert subjects.score(i, logprobs, [False] * 4) == 1
+        assert subjects.score(i, -logprobs, [False] * 4) == 0
+
+
+# Workers, and what a number depends on
+
+
+def test_a_task_survives_pickling(file):
+    task = whole("gsm8k", data_files=file(SUMS), few_shot=0)
+    again = pickle.loads(pickle.dumps(task))
+    assert again == task
+    assert again.score_texts([0, 1], [" #### 1", " #### 1"]).tolist() == [1, 0]
+
+
+@pytest.mark.slow
+def test_another_process_scores_without_the_data(file, tmp_path):
+    path = file(SUMS)
+    (tmp_path / "task.pickle").write_bytes(pickle.dumps(whole("gsm8k", data_files=path, few_shot=0)))
+    path.unlink()
+    code = (
+        "import pickle, sys; task = pickle.load(open(sys.argv[1], 'rb'));"
+        "print(task.score_texts([0, 1], [' #### 1', ' #### 1']).tolist())"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "task.pickle"], capture_output=True, text=True, check=True
+    )
+    assert run.stdout.strip() == "[1.0, 0.0]"
+
+
+def test_the_identity_names_task_version_metric_filter_and_lm_eval(file):
+    task = whole("gsm8k", data_files=file(SUMS), few_shot=0, filter="flexible-extract")
+    assert task.scorer.identity == f"lm-eval {harness.harness_version()} gsm8k/3.0/exact_match/flexible-extract"
+    strict = whole("gsm8k", data_files=file(SUMS), few_shot=0)
+    assert strict.examples == task.examples
+    assert strict.identity != task.identity
+
+
+# What cannot be had or measured
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("wikitext", {}, "'wikitext' asks for loglikelihood_rolling, the probability of whole documents"),
+        ("squadv2", {}, "'squadv2' is written in Python inside lm-eval"),
+        ("humaneval_64", {}, "'humaneval_64' runs generated code outside a sandbox"),
+        ("gsm8k", {"metric": "f1"}, "with metric 'f1': its metrics for one example are exact_match"),
+        ("lambada_openai", {"metric": "perplexity"}, "'perplexity': its metrics for one example are acc"),
+        ("gsm8k", {"filter": "mine"}, "has no filter 'mine'; it has strict-match, flexible-extract"),
+        ("gsm8k", {"few_shot": -1}, "few_shot must be 0 for lm-eval task 'gsm8k', or left out; got -1"),
+        ("wmdp_bio", {"few_shot": 2}, "few_shot must be 0 for lm-eval task 'wmdp_bio', or left out; got 2"),
+        ("gsm8k", {"chat_template": "chatml"}, "chat_template must be a tokenizer, as model.tokenizer, got str"),
+        ("gsm8k", {"data_files": {"dev": "x"}}, "must name the splits test, train; got dev"),
+        ("gsm8k", {"data_files": "gone.jsonl"}, r"data file 'gone\.jsonl' does not exist"),
+        ("gsm8k", {"data_files": []}, r"data_files must be a path, a list of paths, or these by split; got \[\]"),
+    ],
+)
+def test_what_cannot_be_measured_is_said_before_anything_is_read(name, options, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        whole(name, **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_data_set_that_cannot_be_reached_is_named_with_what_to_do():
+    with pytest.raises(
+        ValueError, match=r"data set 'openai/gsm8k/main' .* could not be had from the hub .*data_files="
+    ):
+        whole("gsm8k")
+
+
+def test_choices_that_need_prompts_of_their_own_are_refused(file):
+    rows = [
+        {"sentence": f"Ann gave Bob {i} cats since _ was kind.", "option1": "Ann", "option2": "Bob", "answer": "1"}
+        for i in range(5)
+    ]
+    with pytest.raises(ValueError, match="'winogrande' puts each choice into a prompt of its own"):
+        whole("winogrande", data_files=file(rows))
+
+
+def test_columns_that_a_task_does_not_read_are_named_with_those_it_lacks(file):
+    with pytest.raises(
+        ValueError, match=r"'arc_challenge' have not the columns .*'question' is undefined; test has sentence_good"
+    ):
+        whole("arc_challenge", data_files=file(PAIRS))
+    with pytest.raises(ValueError, match=r"'hellaswag' have not the columns .*ctx_a.*validation has sentence_good"):
+        whole("hellaswag", data_files=file(PAIRS))
+
+
+def test_a_right_choice_that_is_none_of_the_choices_is_refused(file):
+    with pytest.raises(ValueError, match="without a right choice"):
+        whole("boolq", data_files=file([{"passage": "p", "question": "q", "label": label} for label in (0, 1, 2)]))
+
+
+def test_a_folder_without_the_file_of_a_member_names_what_is_looked_for(file, tmp_path):
+    file(PAIRS, "anaphor_gender_agreement.jsonl")
+    with pytest.raises(ValueError, match=r"'blimp_adjunct_island': .* has no file for split 'train'; looked for"):
+        whole("blimp", data_files=tmp_path)
+
+
+@pytest.mark.slow
+def test_an_unknown_task_is_refused_with_near_names():
+    with pytest.raises(ValueError, match="lm-eval has no task 'gsm9k'; near are gsm8k"):
+        load_task("lm-eval/gsm9k")
+    with pytest.raises(ValueError, match="has no task 'blimp_principle_A_case_3'; near are blimp_principle_A_case_"):
+        load_task("lm-eval/blimp_principle_A_case_3")
+
+
+@pytest.mark.slow
+def test_what_a_folder_of_lm_eval_says_is_what_all_of_it_says():
+    everything = harness._everything().task_index
+    for name in (
+        "gsm8k",
+        "arithmetic",
+        "hellaswag",
+        "boolq",
+        "arc_challenge",
+        "mmlu",
+        "wmdp_bio",
+        "commonsense_qa",
+        "blimp",
+    ):
+        quick = harness.index_for(name).task_index
+        assert [(m.name, m.config) for m in harness._expand(quick, name, {})] == [
+            (m.name, m.config) for m in harness._expand(everything, name, {})
+        ]
+
+
+def test_without_lm_eval_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "lm_eval.tasks", None)
+    with pytest.raises(ValueError, match=r"lm-eval tasks need lm-eval: pip install 'cs-heads\[lm-eval\]'"):
+        load_task("lm-eval/gsm8k")
+
+
+def test_nothing_of_lm_eval_is_imported_until_a_task_is_loaded():
+    code = "import sys; from cs_heads.tasks import builtin_tasks; builtin_tasks(); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "cs_heads.tasks.lm_eval" in loaded
+    assert not {"lm_eval", "datasets", "torch", "pandas"} & set(loaded)

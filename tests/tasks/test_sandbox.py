@@ -1,0 +1,276 @@
+import os
+import shutil
+import subprocess
+import sys
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from cs_heads.tasks.sandbox import Outcome, Sandbox, SandboxError, bubblewrap, run, self_check
+from cs_heads.tasks.sandbox.attempts import attempts, excess, fakes, files, kernel, network, processes
+from cs_heads.tasks.sandbox.check import NARROW, try_attempt
+
+# Attempts that are harmless on this machine and need no right that a user lacks: outside the sandbox they succeed.
+OUTSIDE = [
+    files.read_a_file,
+    files.read_the_users,
+    files.climb_out,
+    files.follow_a_link,
+    files.race_a_link,
+    files.link_hard,
+    files.write_beside,
+    files.run_a_shell,
+    kernel.gain_privileges,
+    kernel.share_memory,
+    kernel.make_a_memory_file,
+    kernel.read_kernel_settings,
+    processes.read_other_processes,
+    processes.signal_a_process,
+    processes.type_into_the_terminal,
+    processes.outlive_as_an_orphan,
+    network.connect_to_loopback,
+    network.connect_outside,
+    network.send_a_datagram,
+    network.connect_to_a_socket_file,
+    network.connect_to_an_abstract_socket,
+    network.talk_to_the_host,
+    excess.fork_without_end,
+]
+
+QUICK = [attempt for attempt in attempts() if attempt in OUTSIDE or attempt.__module__ == fakes.__name__]
+NAMES = {"ids": lambda attempt: attempt.__name__}
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Sandbox:
+    """A sandbox with narrow limits; tests that use it are skipped where there is none."""
+    try:
+        Sandbox().check()
+    except SandboxError as error:
+        pytest.skip(str(error))
+    return NARROW
+
+
+@pytest.fixture
+def no_bubblewrap(monkeypatch):
+    """A machine on which bubblewrap is not installed."""
+    which = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda name, *a, **k: None if name == "bwrap" else which(name, *a, **k))
+    run._works.cache_clear()
+    yield
+    run._works.cache_clear()
+
+
+def run_outside(code: str, tests: str = "") -> Outcome:
+    return NARROW._converse(code, tests, safe=False)
+
+
+# Verdicts
+
+
+@pytest.mark.parametrize(
+    ("code", "tests", "reason"),
+    [
+        ("def double(x): return 2 * x", "assert double(2) == 4", ""),
+        (
+            "def double(x): return x",
+            "assert double(0) == 0\nassert double(2) == 4",
+            "AssertionError in the tests at 'as",
+        ),
+        ("def double(x): return y", "assert double(2) == 4", "NameError: name 'y' is not defined in the tests at"),
+        ("raise KeyError('k')", "", "KeyError: 'k' in the code at \"raise KeyError"),
+        ("def double(x):", "assert True", "IndentationError: expected an indented block"),
+        ("a = '''", "'''", "SyntaxError: unterminated triple-quoted string"),
+        ("input()", "", "EOFError"),
+        ("import sys; sys.exit(0)", "", "SystemExit: 0 in the code"),
+        ("import os; os._exit(0)", "assert False", "it left with exit status 0 before its tests had ended"),
+        ("import os; os.kill(os.getpid(), 11)", "", "it was ended by SIGSEGV before its tests had"),
+        ("x = bytearray(10**9)", "", "MemoryError"),
+        ("while True: pass", "", "it used up its seconds of processor time"),
+        ("while True: print('x' * 1000)", "", "it wrote more than 50000 bytes of output"),
+    ],
+)
+def test_a_program_passes_when_code_and_tests_run_to_their_end(sandbox, code, tests, reason):
+    outcome = sandbox.run(code, tests)
+    assert outcome.passed == (reason == "")
+    assert outcome.reason.startswith(reason)
+
+
+def test_what_a_program_writes_is_kept_up_to_the_limit(sandbox):
+    said = sandbox.run("import sys\nprint('out')", "print('err', file=sys.stderr)").output
+    assert sorted(said.split()) == ["err", "out"]
+    assert len(sandbox.run("print('x' * 10**6)").output) == sandbox.output_bytes
+
+
+def test_code_has_the_standard_library_a_thread_a_process_and_a_folder_for_files(sandbox):
+    code = """
+import ctypes, dataclasses, decimal, hashlib, json, math, os, random, re, sqlite3, ssl, tempfile, threading
+thread = threading.Thread(target=print, args=("a thread",))
+thread.start(); thread.join()
+with tempfile.NamedTemporaryFile("w") as file: file.write("text")
+if os.fork() == 0: os._exit(0)
+os.wait()
+@dataclasses.dataclass
+class Point: x: int
+"""
+    assert sandbox.run(code, "assert Point(1) == Point(1) and os.getcwd() == '/tmp'") == Outcome(True, "", "a thread\n")
+
+
+def test_the_same_program_has_the_same_order_of_sets_in_every_run(sandbox):
+    assert len({sandbox.run("print({'one', 'two', 'three', 'four', 'five'})").output for _ in range(4)}) == 1
+
+
+def test_many_programs_keep_their_order(sandbox):
+    programs = [("", f"assert {i} % 3") for i in range(12)]
+    assert [outcome.passed for outcome in sandbox.run_all(programs)] == [i % 3 > 0 for i in range(12)]
+
+
+def test_a_long_program_with_long_tests_arrives_whole(sandbox):
+    code = f"text = {'x' * 300_000!r}"
+    assert sandbox.run(code, f"assert text == {'x' * 300_000!r}").passed
+
+
+def test_nothing_is_left_open(sandbox):
+    sandbox.run("")
+    before = set(os.listdir("/proc/self/fd"))
+    sandbox.run_all([("import os; os._exit(3)", ""), ("", ""), ("while True: print('x' * 1000)", "")])
+    assert set(os.listdir("/proc/self/fd")) == before
+
+
+# Escapes and harms
+
+
+def test_there_are_many_attempts_and_each_names_its_harm():
+    assert len(attempts()) >= 70
+    assert all(attempt.__doc__ and attempt.__doc__.endswith(".") for attempt in attempts())
+    assert len({attempt.__name__ for attempt in attempts()}) == len(attempts())
+
+
+def test_attempts_to_escape_and_to_fake_a_pass_fail(sandbox):
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        tried = pool.map(lambda attempt: try_attempt(attempt, sandbox, sandbox.run), QUICK)
+        assert {attempt.__name__: how for attempt, (done, how) in zip(QUICK, tried, strict=True) if done} == {}
+
+
+@pytest.mark.parametrize("attempt", OUTSIDE, **NAMES)
+def test_the_same_attempt_succeeds_outside_the_sandbox(sandbox, attempt):
+    done, how = try_attempt(attempt, sandbox, run_outside)
+    assert done, how
+
+
+@pytest.mark.slow
+def test_the_self_check_finds_every_attempt_held(sandbox):
+    table = self_check()
+    assert list(table.columns) == ["attempt", "harm", "held", "how"]
+    assert list(table["attempt"]) == [attempt.__name__ for attempt in attempts()]
+    assert table[~table["held"]].to_dict("records") == []
+
+
+@pytest.mark.slow
+def test_the_sandbox_holds_as_well_for_a_user_who_is_not_root(sandbox, tmp_path):
+    """In a user namespace, with the system's interpreter: that of the tests may lie where only root may look."""
+    python = shutil.which(f"python3.{sys.version_info.minor}", path="/usr/local/bin:/usr/bin")
+    if os.geteuid() != 0 or python is None:
+        pytest.skip("needs root, and an interpreter of the same version that other users may run")
+    script = "from cs_heads.tasks.sandbox import self_check\nt = self_check()\nprint(*t.attempt[~t.held], len(t))"
+    paths = [str(Path(__file__).parents[2]), *(path for path in sys.path if path.endswith("site-packages"))]
+    done = subprocess.run(
+        [python, "-B", "-c", script],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": ":".join(paths), "HOME": "/nonexistent"},
+        cwd="/",
+        user=65534,
+        group=65534,
+        extra_groups=[],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "Permission denied" in done.stderr or "ModuleNotFoundError" in done.stderr:
+        pytest.skip(f"another user cannot read the packages: {done.stderr.splitlines()[-1]}")
+    assert done.stdout.split() == [str(len(attempts()))], done.stderr
+
+
+# Where there is no sandbox
+
+
+def test_without_bubblewrap_it_refuses_and_names_what_to_install(no_bubblewrap):
+    with pytest.raises(SandboxError, match=r"install bubblewrap \(apt-get install bubblewrap.*unsafe=True"):
+        Sandbox().run("")
+    with pytest.raises(SandboxError, match="install bubblewrap"):
+        Sandbox().run_all([("", "")])
+    with pytest.raises(SandboxError, match="install bubblewrap"):
+        self_check()
+
+
+def test_unsafe_runs_without_bubblewrap_and_warns_loudly(no_bubblewrap):
+    unsafe = Sandbox(seconds=1, wall_seconds=2, unsafe=True)
+    with pytest.warns(RuntimeWarning, match="WITHOUT A SANDBOX"):
+        outcomes = unsafe.run_all(
+            [
+                ("import os; print(len(os.environ))", ""),
+                ("import os; os._exit(0)", ""),
+                ("import time; time.sleep(9)", ""),
+                ("while True: pass", ""),
+                ("x = bytearray(10**9)", ""),
+            ]
+        )
+    assert outcomes[0] == Outcome(True, "", "0\n")
+    assert [outcome.passed for outcome in outcomes] == [True, False, False, False, False]
+
+
+def test_unsafe_is_safe_where_there_is_a_sandbox(sandbox):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not Sandbox(unsafe=True).run("open('/etc/passwd')").passed
+
+
+def test_without_the_extra_it_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyseccomp", None)
+    monkeypatch.setattr(shutil, "which", lambda name, *_, **__: name)
+    from cs_heads.tasks.sandbox import seccomp
+
+    seccomp.refusals.cache_clear()
+    assert bubblewrap.missing() == "install the extra: pip install 'cs-heads[code]'"
+
+
+def test_a_bubblewrap_that_cannot_start_is_told_with_its_own_words(monkeypatch, tmp_path, sandbox):
+    broken = tmp_path / "bwrap"
+    broken.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    run._works.cache_clear()
+    with pytest.raises(SandboxError, match=r"No permissions to create new namespace.*allow it user namespaces"):
+        Sandbox().run("")
+    monkeypatch.undo()
+    assert Sandbox().run("").passed
+
+
+# Limits
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"seconds": 0}, "seconds must be an integer of 1 or more, got 0"),
+        ({"output_bytes": -1}, "output_bytes must be an integer of 1 or more, got -1"),
+        ({"memory_mb": 8}, "memory_mb must be 64 or more, for the interpreter itself, got 8"),
+    ],
+)
+def test_a_limit_that_is_none_is_refused(limits, message):
+    with pytest.raises(ValueError, match=message):
+        Sandbox(**limits)
+
+
+def test_no_workers_are_refused():
+    with pytest.raises(ValueError, match="workers must be 1 or more, got 0"):
+        Sandbox().run_all([("", "")], workers=0)
+
+
+def test_the_identity_holds_every_limit_and_not_the_protection():
+    changed = {"seconds": 9, "wall_seconds": 9, "memory_mb": 99, "processes": 9, "file_mb": 9, "output_bytes": 9}
+    assert changed.keys() == Sandbox().limits.keys()
+    identities = {Sandbox(**{name: value}).identity for name, value in changed.items()} | {Sandbox().identity}
+    assert len(identities) == len(changed) + 1
+    assert Sandbox(unsafe=True).identity == Sandbox().identity

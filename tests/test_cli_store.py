@@ -1,0 +1,118 @@
+"""``--store`` on the command line, and ``cs-heads store``."""
+
+import json
+import shlex
+
+import pandas as pd
+import pytest
+
+from cs_heads.cli import main
+from cs_heads.measure.engine import Engine
+from tests.known_heads import own_answers
+
+
+@pytest.fixture(scope="module")
+def task(load_known, tmp_path_factory):
+    path = tmp_path_factory.mktemp("tasks") / "own.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in own_answers(load_known(), 60)), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def find(known_folder, task, tmp_path):
+    """The arguments of a search with a store."""
+    arguments = ["find", "--model", known_folder, "--task", task, "--method", "css", "--density", "0.17", "--k", "2"]
+    arguments += ["--n-masks", "12", "--device", "cpu", "--store", tmp_path / "my run.sqlite", "--json"]
+    return [str(argument) for argument in arguments]
+
+
+@pytest.fixture
+def stop_at(monkeypatch):
+    """Ctrl-C at some call of the engine; at none for 0."""
+    run = Engine.run
+
+    def stops(number):
+        calls = []
+
+        def counted(self, *arguments, **options):
+            calls.append(1)
+            if len(calls) == number:
+                raise KeyboardInterrupt
+            return run(self, *arguments, **options)
+
+        monkeypatch.setattr(Engine, "run", counted)
+        return calls
+
+    return stops
+
+
+def test_ctrl_c_says_what_is_kept_and_how_to_go_on(find, stop_at, capsys):
+    """The command it prints is one that goes on, and ends with what the whole command would have said."""
+    whole = main([*find[:-3], "--json"]), json.loads(capsys.readouterr().out)
+    stop_at(2)
+    assert main(find) == 130
+    out, err = capsys.readouterr()
+    assert out == ""
+    said, _, command = err.strip().partition(": cs-heads find ")
+    assert said == f"cs-heads: interrupted; 30 results are kept in {find[-2]}, and the same command goes on"
+    calls = stop_at(0)
+    assert main(["find", *shlex.split(command)]) == 0
+    assert json.loads(capsys.readouterr().out) == whole[1]
+    assert calls
+    calls.clear()
+    assert main(find) == 0
+    assert json.loads(capsys.readouterr().out) == whole[1]
+    assert not calls
+
+
+def test_ctrl_c_without_a_store_is_as_before(find, stop_at, capsys):
+    stop_at(1)
+    assert main([*find[:-3], "--json"]) == 130
+    assert capsys.readouterr().err == "cs-heads: interrupted\n"
+
+
+def test_compare_takes_a_store(find, capsys, stop_at):
+    store = find[-2]
+    arguments = ["compare", *find[1:5], "--methods", "one-shot,greedy", "--k", "1", "--most", "2", "--store", store]
+    assert main([*arguments, "--device", "cpu", "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)
+    calls = stop_at(0)
+    assert main([*arguments, "--device", "cpu", "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert not calls
+    for result in (first, again):
+        for method in result["methods"].values():
+            del method["seconds"]
+    assert again == first
+
+
+def test_store_says_what_is_in_a_file(find, capsys, tmp_path):
+    main(find)
+    capsys.readouterr()
+    assert main(["store", find[-2]]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"store {find[-2]}, format 1"
+    assert lines[1].endswith("TransformerBridge, float32, 3 × 4 heads")
+    assert lines[2].endswith("ablation zero")
+    counts = {line.split()[0]: int(line.split()[1].replace(",", "")) for line in lines[5:7]}
+    assert counts["own"] == counts["all"] > 0
+    assert main(["store", find[-2], "--json", "--parquet", str(tmp_path / "run.parquet")]) == 0
+    contents = json.loads(capsys.readouterr().out)
+    assert contents["tasks"] == {"own": counts["all"]}
+    assert contents["study"]["ablation"] == "zero"
+    assert len(pd.read_parquet(tmp_path / "run.parquet")) == counts["all"]
+
+
+def test_what_cannot_be_a_store_is_refused_in_one_line(find, capsys, tmp_path, task):
+    assert main(["store", str(tmp_path / "nothing.sqlite")]) == 2
+    assert capsys.readouterr().err == f"cs-heads: error: store '{tmp_path / 'nothing.sqlite'}' does not exist\n"
+    assert main(["store", str(task)]) == 2
+    assert "is no store of cs-heads" in capsys.readouterr().err
+    assert main([*find[:-3], "--store", str(task), "--json"]) == 2
+    assert "is no store of cs-heads" in capsys.readouterr().err
+
+
+def test_another_ablation_is_refused_by_name(find, capsys):
+    assert main(find) == 0
+    assert main([*find, "--ablation", "mean"]) == 2
+    assert "ablation is 'zero' there and 'mean' here" in capsys.readouterr().err

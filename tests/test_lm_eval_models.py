@@ -1,0 +1,225 @@
+"""lm-eval tasks on models: against lm-eval's own run of the same model, at chance, and the main job."""
+
+import json
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from transformers import AutoConfig, AutoTokenizer, LlamaForCausalLM
+
+pytest.importorskip("lm_eval", reason="lm-eval is an extra")
+
+from cs_heads.analysis.confirm import confirm
+from cs_heads.lens import load_model
+from cs_heads.measure.experiment import Experiment
+from cs_heads.methods.find import find_heads
+from cs_heads.tasks import Task, load_task
+from cs_heads.tasks.lm_eval import whole
+from tests.tasks.test_lm_eval import own_run as own_run_of
+from tests.tasks.test_lm_eval import scored, write
+
+own_run = partial(own_run_of, simple=True)
+
+AGREEMENT = "blimp_determiner_noun_agreement_1"
+
+
+@pytest.fixture(scope="module")
+def folder(real):
+    return real / "models" / "stories260K"
+
+
+@pytest.fixture(scope="module")
+def model(folder):
+    return load_model(folder, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def read(real):
+    """The first lines of a JSON-lines file of the real data."""
+
+    def lines(name: str, n: int | None = None) -> list[dict]:
+        text = (real / "data" / name).read_text(encoding="utf-8")
+        return [json.loads(line) for line in text.splitlines()[:n]]
+
+    return lines
+
+
+# The intact model scores as in lm-eval's own run
+
+
+@pytest.fixture(scope="module")
+def lm_evals_own(folder):
+    """lm-eval's own model: Hugging Face in float32, by itself."""
+    from lm_eval.models.huggingface import HFLM
+
+    return HFLM(pretrained=str(folder), device="cpu", batch_size=8, dtype="float32")
+
+
+def hub_form_of_arc(row: dict) -> dict:
+    choices = row["question"]["choices"]
+    listed = {key: [choice[key] for choice in choices] for key in ("text", "label")}
+    return {"question": row["question"]["stem"], "choices": listed, "answerKey": row["answerKey"]}
+
+
+def hellaswag_by_hand(lines: list[str]) -> dict:
+    activity, context = lines[0].split(": ", 1)
+    begun = context.rsplit(". ", 1)
+    unfinished = len(begun) == 2 and begun[1][:1].islower()
+    first, second = (f"{begun[0]}.", begun[1]) if unfinished else (context, "")
+    return {"activity_label": activity, "ctx_a": first, "ctx_b": second, "label": lines[1], "endings": lines[2:]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("metric", ["acc", "acc_norm"])
+def test_arc_scores_as_in_lm_evals_own_run(model, lm_evals_own, read, real, tmp_path, metric):
+    rows = read("arc/ARC-Challenge-Test.jsonl", 200)
+    files = {"test": write(tmp_path / "hub.jsonl", [hub_form_of_arc(row) for row in rows])}
+    own = scored(own_run("arc_challenge", files, tmp_path, lm_evals_own, test_split="test"), metric)
+    task = whole("arc_challenge", data_files=write(tmp_path / "arc.jsonl", rows), metric=metric)
+    assert Experiment(model, task).baseline().tolist() == own
+    assert 20 < sum(own) < 80
+
+
+@pytest.mark.slow
+def test_hellaswag_scores_as_in_lm_evals_own_run(model, lm_evals_own, real, tmp_path):
+    import bz2
+
+    text = bz2.decompress((real / "data" / "hellaswag" / "hellaswag_val_full.txt.bz2").read_bytes()).decode()
+    lines = text.split("\n")[: 6 * 200]
+    rows = [hellaswag_by_hand(lines[i : i + 6]) for i in range(0, len(lines), 6)]
+    files = {"validation": write(tmp_path / "hub.jsonl", rows)}
+    own = own_run("hellaswag", files, tmp_path, lm_evals_own, validation_split="validation")
+    (tmp_path / "hellaswag.txt").write_text("\n".join(lines), encoding="utf-8")
+    task = whole("hellaswag", data_files=tmp_path / "hellaswag.txt", metric="acc_norm")
+    assert Experiment(model, task).baseline().tolist() == scored(own, "acc_norm")
+    assert 20 < sum(scored(own, "acc_norm")) < 100
+
+
+@pytest.mark.slow
+def test_blimp_scores_as_in_lm_evals_own_run(model, lm_evals_own, real, tmp_path):
+    file = real / "data" / "blimp" / "determiner_noun_agreement_1.jsonl"
+    own = scored(own_run(AGREEMENT, {"train": file}, tmp_path, lm_evals_own, validation_split="train"), "acc")
+    assert Experiment(model, whole(AGREEMENT, data_files=file)).baseline().tolist() == own
+    assert len(own) == 1000
+    assert 600 < sum(own) < 800
+
+
+@pytest.mark.slow
+def test_last_words_of_stories_score_as_in_lm_evals_own_run(model, lm_evals_own, real, tmp_path):
+    stories = (real / "data" / "text" / "tinystories_1000.txt").read_text(encoding="utf-8").splitlines()
+    rows = [{"text": ". ".join(story.split(". ")[:2])} for story in stories[:300] if len(story) > 200]
+    file = write(tmp_path / "lambada.jsonl", rows)
+    own = scored(own_run("lambada_openai", {"test": file}, tmp_path, lm_evals_own, test_split="test"), "acc")
+    assert Experiment(model, whole("lambada_openai", data_files=file)).baseline().tolist() == own
+    assert 20 < sum(own) < len(own) - 20
+
+
+@pytest.mark.slow
+def test_arithmetic_scores_as_in_lm_evals_own_run(model, lm_evals_own, real, tmp_path):
+    file = real / "data" / "arithmetic" / "two_digit_addition.jsonl"
+    head = write(tmp_path / "sums.jsonl", [json.loads(line) for line in file.read_text().splitlines()[:200]])
+    own = own_run("arithmetic_2da", {"validation": head}, tmp_path, lm_evals_own, validation_split="validation")
+    assert Experiment(model, whole("arithmetic_2da", data_files=head)).baseline().tolist() == scored(own, "acc")
+
+
+@pytest.mark.slow
+def test_texts_and_scores_of_gsm8k_are_those_of_lm_evals_own_run(model, lm_evals_own, real, tmp_path):
+    rows = [
+        {"question": f"Tom has {i % 7} red cats and {i % 5} big dogs. How many are there?", "answer": f"#### {i % 7}"}
+        for i in range(60)
+    ]
+    files = {"test": write(tmp_path / "test.jsonl", rows), "train": write(tmp_path / "train.jsonl", rows[:20])}
+    settings = {
+        "test_split": "test",
+        "training_split": "train",
+        "num_fewshot": 2,
+        "generation_kwargs": {"until": ["Question:", "</s>", "<|im_end|>"], "max_gen_toks": 24, "do_sample": False},
+    }
+    own = own_run("gsm8k", files, tmp_path, lm_evals_own, **settings)
+    for chosen in ("strict-match", "flexible-extract"):
+        task = whole("gsm8k", data_files=files, few_shot=2, filter=chosen, max_new_tokens=24)
+        experiment = Experiment(model, task)
+        samples = [sample for sample in own if sample["filter"] == chosen]
+        texts = experiment.generate(np.zeros((1, 5, 8), dtype=bool))[0]
+        assert texts.tolist() == [sample["resps"][0][0] for sample in samples]
+        assert len(set(texts)) > 10
+        assert experiment.baseline().tolist() == scored(own, "exact_match", chosen)
+
+
+# Random weights are at chance
+
+
+@pytest.fixture(scope="module")
+def guessers(folder, tmp_path_factory):
+    """Models of random weights, large enough that what they answer depends on what they are asked."""
+    models = []
+    for seed in range(6):
+        config = AutoConfig.from_pretrained(folder)
+        config.update({"num_hidden_layers": 2, "max_position_embeddings": 4096})
+        torch.manual_seed(seed)
+        random_model = LlamaForCausalLM(config)
+        with torch.no_grad():
+            for parameter in random_model.parameters():
+                parameter.normal_(std=0.6)
+        path = tmp_path_factory.mktemp(f"guesser{seed}")
+        random_model.save_pretrained(path)
+        AutoTokenizer.from_pretrained(folder).save_pretrained(path)
+        models.append(load_model(path, device="cpu"))
+    return models
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [
+        ("boolq", "boolq/dev.jsonl"),
+        ("hellaswag", "hellaswag/hellaswag_val_full.txt.bz2"),
+        ("arc_challenge", "arc"),
+        ("mmlu", "mmlu/mmlu.zip"),
+        ("commonsense_qa", "commonsenseqa/commonsense_qa.jsonl"),
+        (f"lm-eval/{AGREEMENT}", "blimp"),
+        ("lm-eval/arithmetic_2da", "arithmetic"),
+    ],
+)
+def test_random_weights_are_at_chance(guessers, real, name, files):
+    """Six models on 80 questions each; a model's answers hang together, so that the interval is over models."""
+    rates = []
+    for seed, guesser in enumerate(guessers):
+        task = load_task(name, n=80, seed=seed, data_files=real / "data" / files)
+        rates.append(float(Experiment(guesser, task, progress=False).baseline().mean()))
+    if task.kind == "completion":
+        assert max(rates) <= 0.05
+        return
+    low, high = stats.t.interval(0.99, len(rates) - 1, loc=np.mean(rates), scale=stats.sem(rates))
+    assert low <= task.chance <= high, rates
+    assert high - low < 0.3
+
+
+# The main job
+
+
+def test_heads_are_found_on_a_blimp_set_of_lm_eval(model, real):
+    task = load_task(f"lm-eval/{AGREEMENT}", n=60, seed=0, data_files=real / "data" / "blimp")
+    found = find_heads(model, task, method="css", n_masks=30, density=0.1, seed=0, progress=False)
+    assert len(found.top(3)) == 3
+    assert found.provenance["task"]["scorer"].startswith("lm-eval ")
+
+
+@pytest.mark.slow
+def test_heads_of_a_blimp_set_prove_themselves(model, real):
+    task = load_task(f"lm-eval/{AGREEMENT}", n=150, seed=0, data_files=real / "data" / "blimp")
+    found = find_heads(model, task, method="css", n_masks=80, density=0.1, seed=0, progress=False)
+    proof = confirm(model, task, found.top(3), progress=False)
+    assert proof.verdict == "localized"
+    assert proof.drop > 0.1
+
+
+@pytest.mark.slow
+def test_a_mask_scores_what_plain_records_of_the_same_choices_score(model, real):
+    task = load_task(f"lm-eval/{AGREEMENT}", n=50, seed=0, data_files=real / "data" / "blimp")
+    records = [{"prompt": e.prompt, "choices": list(e.continuations), "answer": e.answer} for e in task.examples]
+    masks = np.random.default_rng(0).random((8, 5, 8)) < 0.2
+    ours, plain = (Experiment(model, each, progress=False)(masks) for each in (task, Task.from_records(records)))
+    assert (ours == plain).all()
