@@ -172,6 +172,26 @@ def test_the_command_line_takes_workers(ray, known_folder, load_known, tmp_path,
     assert json.loads(capsys.readouterr().out) == alone
 
 
+def test_what_two_workers_left_in_a_store_one_goes_on_with_bit_for_bit(cluster_of, tmp_path):
+    whole = Experiment(cluster_of(1), choices(), batch_tokens=TOKENS).logprob(off())
+    cut_short = Experiment(cluster_of(2), choices(), batch_tokens=TOKENS, store=tmp_path / "study.sqlite")
+    run = cut_short._engine.run
+
+    def interrupted(*arguments):
+        for number, batch in enumerate(run(*arguments)):
+            if number == 3:
+                raise KeyboardInterrupt
+            yield batch
+
+    cut_short._engine.run = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        cut_short.logprob(off())
+    going_on = Experiment(cluster_of(1), choices(), batch_tokens=TOKENS, store=tmp_path / "study.sqlite")
+    np.testing.assert_array_equal(going_on.logprob(off()), whole)
+    assert 0 < going_on.ran < going_on.spent == 24 * 8
+    assert cut_short.ran + going_on.ran == 24 * 8
+
+
 # What may happen to workers
 
 
