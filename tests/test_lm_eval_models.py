@@ -127,10 +127,10 @@ def test_arithmetic_scores_as_in_lm_evals_own_run(model, lm_evals_own, real, tmp
 
 @pytest.mark.slow
 def test_texts_and_scores_of_gsm8k_are_those_of_lm_evals_own_run(model, lm_evals_own, real, tmp_path):
-    rows = [
-        {"question": f"Tom has {i % 7} red cats and {i % 5} big dogs. How many are there?", "answer": f"#### {i % 7}"}
-        for i in range(60)
-    ]
+    stories = (real / "data" / "text" / "tinystories_1000.txt").read_text(encoding="utf-8").splitlines()
+    begun = [story.split(". ")[0] for story in stories]
+    asked = [sentence for sentence in begun if 20 < len(sentence) < 60][:40]
+    rows = [{"question": sentence, "answer": f"#### {i}"} for i, sentence in enumerate(asked)]
     files = {"test": write(tmp_path / "test.jsonl", rows), "train": write(tmp_path / "train.jsonl", rows[:20])}
     settings = {
         "test_split": "test",
