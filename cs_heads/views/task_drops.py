@@ -90,7 +90,9 @@ def plot_radar(drops: TaskDrops, ax: Axes | None = None) -> Axes:
         polar.plot(closed, [*values, values[0]], label=label, markersize=3, **look)
         polar.fill(closed, [*values, values[0]], color=look["color"], alpha=0.08)
     own = set(drops.own.values())
-    polar.set_xticks(angles, [fill(written(f"{name} *" if name in own else name), 14) for name in names])
+    polar.set_xticks(
+        angles, [fill(written(f"{name} *" if name in own else name), 18, break_long_words=False) for name in names]
+    )
     for label, angle in zip(polar.get_xticklabels(), angles, strict=True):
         across = np.sin(angle)
         label.set_horizontalalignment("center" if abs(across) < 0.1 else "left" if across > 0 else "right")

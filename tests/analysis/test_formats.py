@@ -50,8 +50,8 @@ def test_each_head_is_named_by_what_it_breaks():
 
 def test_heads_of_a_model_break_both_forms_where_they_carry_everything(load_known):
     model = load_known()
-    first, second = (choice_of_own_answers(model, 30, name, seed) for name, seed in (("a", 1), ("b", 2)))
-    found = format_heads(model, [first], [second], {"working": WORKING, "idle": [IDLE[0]]}, n=20)
+    first, second = (choice_of_own_answers(model, 50, name, seed) for name, seed in (("a", 1), ("b", 2)))
+    found = format_heads(model, [first], [second], {"working": WORKING, "idle": [IDLE[0]]}, n=25)
     assert found.drops.drops["idle"]["a"].drop == 0
     assert found.kind("idle") == "none"
     assert found.kind("working") == "knowledge"
