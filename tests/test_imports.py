@@ -46,7 +46,6 @@ DOORS = {
     "ray": ("measure.cluster",),
     "matplotlib": ("views",),
     "circuitsvis": ("views",),
-    "jinja2": ("views",),
     # Statistics, which lens/ knows nothing of.
     "sklearn": ("measure", "methods", "analysis"),
     "scipy": ("measure", "methods", "analysis"),
