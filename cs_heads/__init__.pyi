@@ -28,6 +28,7 @@ from .heads import HeadGrid as HeadGrid
 from .lens import FoldedValueBiasesError as FoldedValueBiasesError
 from .lens import load_model as load_model
 from .measure.baseline import BaselineTooLowError as BaselineTooLowError
+from .measure.cluster import Cluster as Cluster
 from .measure.experiment import Experiment as Experiment
 from .measure.simulate import planted_world as planted_world
 from .measure.store import Store as Store
@@ -62,7 +63,7 @@ from .views.sparsity import plot_sparsity as plot_sparsity
 from .views.style import save_picture as save_picture
 from .views.task_drops import plot_drop_matrix as plot_drop_matrix
 from .views.task_drops import plot_radar as plot_radar
-from .views.task_drops import plot_task_drops as plot_task_drops
+from .views.task_drops import plot_specificity as plot_specificity
 from .views.taxonomy import plot_contrasts as plot_contrasts
 from .views.taxonomy import plot_score_ecdf as plot_score_ecdf
 from .views.taxonomy import plot_taxonomy as plot_taxonomy

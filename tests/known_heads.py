@@ -32,15 +32,24 @@ def own_answers(model: Any, n: int, seed: int = 0) -> list[dict]:
     """``n`` different completion records whose target is the word the intact model says next."""
     rng = np.random.default_rng(seed)
     records: dict[str, dict] = {}
-    while len(records) < n:
-        prompt = sentence(rng)
-        tokens = [model.tokenizer.bos_token_id, *model.tokenizer(prompt, add_special_tokens=False)["input_ids"]]
-        with torch.no_grad():
-            said = int(model(torch.tensor([tokens]))[0, -1].argmax())
-        word = model.tokenizer.convert_ids_to_tokens(said)
-        if word in WORDS:
-            records[prompt] = {"prompt": prompt, "target": f" {word}"}
-    return list(records.values())
+    while True:
+        for prompt, word in _said_next(model, [sentence(rng) for _ in range(64)]):
+            if len(records) == n:
+                return list(records.values())
+            if word in WORDS:
+                records[prompt] = {"prompt": prompt, "target": f" {word}"}
+
+
+def _said_next(model: Any, prompts: list[str]) -> Iterator[tuple[str, str]]:
+    """Each prompt and the word the model says next; in one forward, for what comes after a token does not change it."""
+    rows = [[model.tokenizer.bos_token_id, *model.tokenizer(p, add_special_tokens=False)["input_ids"]] for p in prompts]
+    tokens = torch.zeros(len(rows), max(map(len, rows)), dtype=torch.long)
+    for place, row in enumerate(rows):
+        tokens[place, : len(row)] = torch.tensor(row)
+    with torch.no_grad():
+        logits = model(tokens)
+    for place, (prompt, row) in enumerate(zip(prompts, rows, strict=True)):
+        yield prompt, model.tokenizer.convert_ids_to_tokens(int(logits[place, len(row) - 1].argmax()))
 
 
 def hopeless_records(n: int, seed: int = 0) -> list[dict]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 def plot_scale(scale: ScaleStudy, ax: Axes | None = None) -> Axes:
     """Draw the localisation index of each model with its interval, in the order of the study; hollow = not localized.
 
+    The index is the relative drop beyond that of random heads.
     Models without a proof are left out; none with one raises ``ValueError``.
     """
     proven = [model for model in scale.models if model.localisation is not None and model.interval is not None]
@@ -34,7 +35,7 @@ def plot_scale(scale: ScaleStudy, ax: Axes | None = None) -> Axes:
     ax.set_yticks(range(len(proven)), [written(f"{m.name} ({m.n_ablated} of {m.ranking.grid.size})") for m in proven])
     ax.set_ylim(len(proven) - 0.5, -0.5)
     ax.set_xlim(min(-0.05, *(m.interval[0] for m in proven if m.interval)), 1.05)
-    ax.set_xlabel("localisation index (relative drop beyond random heads)")
+    ax.set_xlabel("localisation index")
     return ax
 
 

@@ -33,7 +33,7 @@ def plot_overlap(overlap: Overlap, ax: Axes | None = None, value: str = "heads")
         ax = matrix_axes(len(names), len(names), [*names, *names])
     values = table.to_numpy(dtype=float)
     most = max(1.0, float(np.nanmax(values)))
-    image = draw_matrix(ax, values, names, names, label=f"{value} in common", limits=(0, most), form="{:.0f}")
+    image = draw_matrix(ax, values, names, names, label=f"{value} in common", limits=(0.0, most), form="{:.0f}")
     if image.colorbar is not None:
         image.colorbar.locator = MaxNLocator(integer=True, nbins=5)
         image.colorbar.update_ticks()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,7 @@ HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++++")
 
 
 @styled
-def plot_task_drops(drops: TaskDrops, ax: Axes | None = None) -> Axes:
+def plot_specificity(drops: TaskDrops, ax: Axes | None = None) -> Axes:
     """Draw the score of every task as bars: intact in grey, then one bar a set of heads, with the interval of its drop.
 
     The heads' own task comes first and is marked; a line shows what guessing scores. Bars are hatched, so that sets are
@@ -69,7 +70,7 @@ def plot_radar(drops: TaskDrops, ax: Axes | None = None) -> Axes:
     names = list(drops.roles)
     if len(names) < 3:
         raise ValueError(f"drops must be of three tasks or more to be drawn around a circle, got {len(names)}")
-    polar: Any = new_figure(PAGE * 0.62, COLUMN).add_subplot(projection="polar") if ax is None else ax
+    polar: Any = new_figure(PAGE * 0.75, COLUMN).add_subplot(projection="polar") if ax is None else ax
     if polar.name != "polar":
         raise ValueError(f"ax must be polar axes, got {polar.name}")
     angles = np.linspace(0, 2 * np.pi, len(names), endpoint=False)
@@ -89,7 +90,7 @@ def plot_radar(drops: TaskDrops, ax: Axes | None = None) -> Axes:
         polar.plot(closed, [*values, values[0]], label=label, markersize=3, **look)
         polar.fill(closed, [*values, values[0]], color=look["color"], alpha=0.08)
     own = set(drops.own.values())
-    polar.set_xticks(angles, [written(f"{name} *" if name in own else name) for name in names])
+    polar.set_xticks(angles, [fill(written(f"{name} *" if name in own else name), 14) for name in names])
     for label, angle in zip(polar.get_xticklabels(), angles, strict=True):
         across = np.sin(angle)
         label.set_horizontalalignment("center" if abs(across) < 0.1 else "left" if across > 0 else "right")
