@@ -14,14 +14,18 @@ DEMO       ?= $(VENV)/bin/cs-heads find --model $(DEMO_MODEL) --task $(DEMO_TASK
 LENS_TESTS := tests/lens tests/measure tests/methods
 
 PIP    := -m pip install --quiet --quiet --disable-pip-version-check
-PYTEST := $(VENV)/bin/python -m pytest -q
+# As many test processes as cores, and one thread of torch in each; a file's tests stay together.
+PYTEST := -m pytest -q -n auto --dist loadfile
+export OMP_NUM_THREADS ?= 1
+
+# Programs beside Python that some tests need: a browser for the report, bubblewrap for generated code.
+SYSTEM    := chromium bubblewrap,libseccomp2:bwrap
+NO_SYSTEM := cannot be installed here, so the tests that need it are skipped: apt-get install
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-NO_BWRAP := bubblewrap is not here and cannot be installed: tests that run generated code are skipped (apt-get install bubblewrap)
-
-.PHONY: help demo test lint format doctest test-fast test-slow test-hooked venv venv-hooked bubblewrap clean
+.PHONY: help demo test lint format doctest test-fast test-slow test-hooked venv venv-hooked system clean
 
 help: ## show these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -41,24 +45,28 @@ format: venv ## let ruff write the layout and its safe fixes
 	$(VENV)/bin/ruff format .
 
 doctest: venv ## the examples in docstrings
-	$(PYTEST) --doctest-modules cs_heads
+	$(VENV)/bin/python -m pytest -q --doctest-modules cs_heads
 
-test-fast: venv bubblewrap ## the tests without those marked slow
-	$(PYTEST)
+test-fast: venv system ## the tests without those marked slow
+	$(VENV)/bin/python $(PYTEST)
 
-test-slow: venv bubblewrap ## the tests marked slow
-	$(PYTEST) -m slow
+test-slow: venv system ## the tests marked slow
+	$(VENV)/bin/python $(PYTEST) -m slow
 
 test-hooked: venv-hooked ## lens, measure, methods and tests marked lens, on TransformerLens 3.9
-	$(HOOKED)/bin/python -m pytest -q -m "slow or not slow" $(LENS_TESTS)
-	$(HOOKED)/bin/python -m pytest -q -m lens $(addprefix --ignore=,$(LENS_TESTS)) tests
+	$(HOOKED)/bin/python $(PYTEST) -m "slow or not slow" $(LENS_TESTS)
+	$(HOOKED)/bin/python $(PYTEST) -m lens $(addprefix --ignore=,$(LENS_TESTS)) tests
+
+system: ## programs some tests need, installed where that takes no question (root on Debian), else named
+	@for each in $(SYSTEM); do \
+	  command -v $${each#*:} >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -qq && \
+	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$(echo $${each%:*} | tr , ' '); } >/dev/null 2>&1 || \
+	  echo "$${each%:*} $(NO_SYSTEM) $${each%:*}"; \
+	done
 
 venv: $(VENV)/.stamp ## .venv: newest TransformerLens, pinned by constraints.txt
 
 venv-hooked: $(HOOKED)/.stamp ## .venv-hooked: TransformerLens 3.9, pinned by constraints-hooked.txt
-
-bubblewrap: ## what the tests run generated code in; installed where that takes no question
-	@command -v bwrap >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends bubblewrap libseccomp2; } >/dev/null 2>&1 || echo '$(NO_BWRAP)'
 
 $(VENV)/.stamp: pyproject.toml constraints.txt
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)

@@ -186,9 +186,10 @@ def certainty_table(lines: pd.DataFrame) -> str:
     ]
     text.append("|---|---|---|---|---|---|---|---|")
     for scenario, group in part.groupby("scenario", sort=False):
+        structured = scenario not in NO_STRUCTURE
         counts = ["covered", "intervals", "claims_right", "claims", "sure_right", "sure", "universal_found"]
         sums = group[[*counts, "universal_wrong"]].sum().astype(int)
-        n_universal = SCENARIOS[scenario].universal * len(group)
+        n_universal = SCENARIOS[scenario].universal * int(group.universal_found.notna().sum())
         wrong = f", {sums.universal_wrong} wrong" if sums.universal_wrong else ""
         cells = [
             str(scenario),
@@ -196,9 +197,9 @@ def certainty_table(lines: pd.DataFrame) -> str:
             "" if group.recall.isna().all() else f"{group.recall.mean():.2f}",
             verdicts(group.verdict),
             f"{sums.covered / sums.intervals:.2f}" if sums.intervals else "",
-            f"{sums.claims_right} of {sums.claims}",
-            f"{sums.sure_right} of {sums.sure}",
-            f"{sums.universal_found} of {n_universal}{wrong}",
+            f"{sums.claims_right} of {sums.claims}" if sums.intervals or not structured else "",
+            f"{sums.sure_right} of {sums.sure}" if sums.intervals or not structured else "",
+            f"{sums.universal_found} of {n_universal}{wrong}" if n_universal else wrong,
         ]
         text.append(f"| {' | '.join(cells)} |")
     return "\n".join(text)
@@ -228,10 +229,10 @@ def draw(lines: pd.DataFrame, path: Path) -> None:
             style = {"linewidth": 2.2, "zorder": 3} if method == "annealed" else {"linewidth": 1.0}
             axes.errorbar(points.cost, points.recall, points.error, marker=marker, label=method, **style)
         axes.set_xscale("log")
-        ticks = [50, 100, 200, 500, 1000, 5000, 16_000]
+        ticks = [50, 100, 200, 500, 1000, 5000, 16_000, 80_000]
         axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks], fontsize=8, rotation=45)
         axes.set_xticks([], minor=True)
-        axes.set_xlim(40, 22_000)
+        axes.set_xlim(40, 110_000)
         axes.set_title(f"{n_heads:,} heads", fontsize=10)
         axes.set_xlabel("evaluations (100 examples each)")
         axes.set_ylim(0, 1.03)

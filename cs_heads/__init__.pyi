@@ -28,6 +28,7 @@ from .heads import HeadGrid as HeadGrid
 from .lens import FoldedValueBiasesError as FoldedValueBiasesError
 from .lens import load_model as load_model
 from .measure.baseline import BaselineTooLowError as BaselineTooLowError
+from .measure.cluster import Cluster as Cluster
 from .measure.experiment import Experiment as Experiment
 from .measure.simulate import planted_world as planted_world
 from .measure.store import Store as Store

@@ -129,6 +129,15 @@ def test_annealed_sensing_finds_planted_heads_for_a_fifth_of_the_cost(demo, skil
     assert len({*found.top(5)} & {*planted_heads(skill)}) >= 4
 
 
+@pytest.mark.slow
+def test_planted_heads_are_found_and_proved_by_what_the_model_writes(demo):
+    task = cs.load_task("demo/word_problems", generate=True)
+    found = cs.find_heads(demo, task, control=cs.load_task("demo/capitals", generate=True))
+    assert len(set(found.top(5)) & set(planted_heads("word_problems"))) >= 4
+    proof = cs.confirm(demo, task, found.top(5))
+    assert proof.verdict == "localized"
+
+
 def test_planted_groups_do_not_overlap():
     heads = [head for skill in SKILLS for head in planted_heads(skill)] + universal_heads()
     assert len(set(heads)) == len(heads) == 5 * len(SKILLS) + 1

@@ -46,6 +46,7 @@ DOORS = {
     "ray": ("measure.cluster",),
     "matplotlib": ("views",),
     "circuitsvis": ("views",),
+    "jinja2": ("views", "lens.chat"),
     # Statistics, which lens/ knows nothing of.
     "sklearn": ("measure", "methods", "analysis"),
     "scipy": ("measure", "methods", "analysis"),

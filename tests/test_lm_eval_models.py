@@ -1,6 +1,7 @@
 """lm-eval tasks on models: against lm-eval's own run of the same model, at chance, and the main job."""
 
 import json
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -99,11 +100,12 @@ def test_hellaswag_scores_as_in_lm_evals_own_run(model, lm_evals_own, real, tmp_
 
 @pytest.mark.slow
 def test_blimp_scores_as_in_lm_evals_own_run(model, lm_evals_own, real, tmp_path):
-    file = real / "data" / "blimp" / "determiner_noun_agreement_1.jsonl"
+    source = real / "data" / "blimp" / "determiner_noun_agreement_1.jsonl"
+    file = write(tmp_path / "pairs.jsonl", [json.loads(line) for line in source.read_text().splitlines()[:300]])
     own = scored(own_run(AGREEMENT, {"train": file}, tmp_path, lm_evals_own, validation_split="train"), "acc")
     assert Experiment(model, whole(AGREEMENT, data_files=file)).baseline().tolist() == own
-    assert len(own) == 1000
-    assert 600 < sum(own) < 800
+    assert len(own) == 300
+    assert 180 < sum(own) < 240
 
 
 @pytest.mark.slow
@@ -126,10 +128,10 @@ def test_arithmetic_scores_as_in_lm_evals_own_run(model, lm_evals_own, real, tmp
 
 @pytest.mark.slow
 def test_texts_and_scores_of_gsm8k_are_those_of_lm_evals_own_run(model, lm_evals_own, real, tmp_path):
-    rows = [
-        {"question": f"Tom has {i % 7} red cats and {i % 5} big dogs. How many are there?", "answer": f"#### {i % 7}"}
-        for i in range(60)
-    ]
+    stories = (real / "data" / "text" / "tinystories_1000.txt").read_text(encoding="utf-8").splitlines()
+    begun = [story.split(". ")[0] for story in stories]
+    asked = [sentence for sentence in begun if 20 < len(sentence) < 60][:40]
+    rows = [{"question": sentence, "answer": f"#### {i}"} for i, sentence in enumerate(asked)]
     files = {"test": write(tmp_path / "test.jsonl", rows), "train": write(tmp_path / "train.jsonl", rows[:20])}
     settings = {
         "test_split": "test",
@@ -185,10 +187,11 @@ def guessers(folder, tmp_path_factory):
 )
 def test_random_weights_are_at_chance(guessers, real, name, files):
     """Six models on 80 questions each; a model's answers hang together, so that the interval is over models."""
+    task = load_task(name, n=480, data_files=real / "data" / files)
     rates = []
-    for seed, guesser in enumerate(guessers):
-        task = load_task(name, n=80, seed=seed, data_files=real / "data" / files)
-        rates.append(float(Experiment(guesser, task, progress=False).baseline().mean()))
+    for i, guesser in enumerate(guessers):
+        asked = replace(task, examples=task.examples[80 * i : 80 * (i + 1)])
+        rates.append(float(Experiment(guesser, asked, progress=False).baseline().mean()))
     if task.kind == "completion":
         assert max(rates) <= 0.05
         return
@@ -201,8 +204,8 @@ def test_random_weights_are_at_chance(guessers, real, name, files):
 
 
 def test_heads_are_found_on_a_blimp_set_of_lm_eval(model, real):
-    task = load_task(f"lm-eval/{AGREEMENT}", n=60, seed=0, data_files=real / "data" / "blimp")
-    found = find_heads(model, task, method="css", n_masks=30, density=0.1, seed=0, progress=False)
+    task = load_task(f"lm-eval/{AGREEMENT}", n=40, seed=0, data_files=real / "data" / "blimp")
+    found = find_heads(model, task, method="css", n_masks=20, density=0.1, seed=0, progress=False)
     assert len(found.top(3)) == 3
     assert found.provenance["task"]["scorer"].startswith("lm-eval ")
 

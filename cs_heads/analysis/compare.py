@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float
 from cs_heads.analysis.agreement import overlap, rank_biased_overlap, spearman
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.measure.baseline import BaselineTooLowError, check_k, check_size
+from cs_heads.measure.cluster import placed
 from cs_heads.measure.store import Store
 from cs_heads.methods.find import find_heads
 from cs_heads.methods.registry import method_named
@@ -167,6 +168,8 @@ def compare(
     progress: bool | None = None,
     batch_tokens: int | None = None,
     prepend_bos: bool | None = None,
+    workers: int | None = None,
+    address: str | None = None,
     store: str | Path | Store | None = None,
 ) -> Comparison:
     """Find heads by each of ``methods`` on the finding examples, and ablate them on up to ``n`` unseen ones.
@@ -177,7 +180,8 @@ def compare(
     ``n_random`` random orders of all heads; methods whose search depends on the number wanted are told
     ``most``. ``controls`` are other tasks, measured with the top ``k`` off; the first also serves the search of
     methods that take a control, by examples it is not measured with. A mask that several methods ask for is measured
-    once where there is a ``store``, and counted for each.
+    once where there is a ``store``, and counted for each. ``model`` may be a ``Cluster``, and ``workers`` or
+    ``address`` make one for this call; methods that start from the model itself run here all the same.
 
     Unknown methods and options, and a task without unseen examples, raise ``ValueError`` before the model
     runs. A method that refuses its budget or the value of an option stands in ``refused`` with its reason,
@@ -193,50 +197,51 @@ def compare(
     unseen = confirming_side(task)
     check_size(finding_side(task))
     check_size(unseen)
-    judged = Experiment(model, unseen.take(n), store=store, **settings)
-    settings["store"] = judged.store
-    grid = judged.grid
-    check_k(most, grid.size, "most")
-    others = [Experiment(judged.model, control_side(control, n, seed), **settings) for control in controls]
+    with placed(model, workers, address) as place:
+        judged = Experiment(place, unseen.take(n), store=store, **settings)
+        settings["store"] = judged.store
+        grid = judged.grid
+        check_k(most, grid.size, "most")
+        others = [Experiment(place, control_side(control, n, seed), **settings) for control in controls]
 
-    rankings: dict[str, tuple[HeadRanking, float]] = {}
-    refused: dict[str, ValueError] = {}
-    for name in methods:
-        more = {"budget": budget, "seed": seed, **settings, **options.get(name, {})}
-        if controls and method_named(name).takes_control:
-            more["control"] = controls[0]
-        start = perf_counter()
-        try:
-            found = find_heads(judged.model, task, k=most, method=name, **more)
-        except BaselineTooLowError:
-            raise
-        except ValueError as error:
-            refused[name] = error
-        else:
-            rankings[name] = found, perf_counter() - start
-    if not rankings:
-        raise next(iter(refused.values()))
-    rng = np.random.default_rng(seed)
-    random = [[grid.head(int(i)) for i in rng.permutation(grid.size)[:most]] for _ in range(n_random)]
-    baseline = float(judged.baseline().mean())
-    compared = {
-        name: Compared(
-            ranking=ranking,
-            seconds=seconds,
-            drops=baseline - judged(_growing(grid, ranking.top(most))).mean(axis=1),
-            controls={other.task.name: _drop(other, ranking.top(k)) for other in others},
+        rankings: dict[str, tuple[HeadRanking, float]] = {}
+        refused: dict[str, ValueError] = {}
+        for name in methods:
+            more = {"budget": budget, "seed": seed, **settings, **options.get(name, {})}
+            if controls and method_named(name).takes_control:
+                more["control"] = controls[0]
+            start = perf_counter()
+            try:
+                found = find_heads(place, task, k=most, method=name, **more)
+            except BaselineTooLowError:
+                raise
+            except ValueError as error:
+                refused[name] = error
+            else:
+                rankings[name] = found, perf_counter() - start
+        if not rankings:
+            raise next(iter(refused.values()))
+        rng = np.random.default_rng(seed)
+        random = [[grid.head(int(i)) for i in rng.permutation(grid.size)[:most]] for _ in range(n_random)]
+        baseline = float(judged.baseline().mean())
+        compared = {
+            name: Compared(
+                ranking=ranking,
+                seconds=seconds,
+                drops=baseline - judged(_growing(grid, ranking.top(most))).mean(axis=1),
+                controls={other.task.name: _drop(other, ranking.top(k)) for other in others},
+            )
+            for name, (ranking, seconds) in rankings.items()
+        }
+        return Comparison(
+            methods=compared,
+            random_drops=np.stack([baseline - judged(_growing(grid, heads)).mean(axis=1) for heads in random]),
+            k=k,
+            baseline=baseline,
+            spent=judged.spent + sum(other.spent for other in others),
+            refused={name: str(error) for name, error in refused.items()},
+            provenance={**judged.provenance(), "budget": budget, "n_random": n_random, "seed": seed},
         )
-        for name, (ranking, seconds) in rankings.items()
-    }
-    return Comparison(
-        methods=compared,
-        random_drops=np.stack([baseline - judged(_growing(grid, heads)).mean(axis=1) for heads in random]),
-        k=k,
-        baseline=baseline,
-        spent=judged.spent + sum(other.spent for other in others),
-        refused={name: str(error) for name, error in refused.items()},
-        provenance={**judged.provenance(), "budget": budget, "n_random": n_random, "seed": seed},
-    )
 
 
 def _check(methods: Sequence[str], options: Mapping[str, Mapping[str, Any]], n_random: int, k: int, most: int) -> None:

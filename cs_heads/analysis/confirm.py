@@ -10,6 +10,7 @@ from typing import Any
 from cs_heads.analysis.proof import Confirmation, prove
 from cs_heads.heads import Head, HeadLike
 from cs_heads.measure.baseline import MIN_CORRECT, check_size
+from cs_heads.measure.cluster import placed
 from cs_heads.measure.store import Store
 from cs_heads.tasks import Task, confirming_side, control_side
 
@@ -27,6 +28,8 @@ def confirm(
     progress: bool | None = None,
     batch_tokens: int | None = None,
     prepend_bos: bool | None = None,
+    workers: int | None = None,
+    address: str | None = None,
     store: str | Path | Store | None = None,
 ) -> Confirmation:
     """Ablate ``heads`` on up to ``n`` unseen examples, beside ``n_random`` random sets of the same layers.
@@ -40,9 +43,10 @@ def confirm(
     example-evaluations and ``2 × n`` for each control; mean and resample ablation another ``n`` for each of them,
     which they run beforehand.
 
-    ``ablation``, ``progress``, ``batch_tokens``, ``prepend_bos`` and ``store`` are those of ``Experiment``. The
-    examples are those the task holds out, 20 at least; a task without, a head outside the grid or one named twice
-    raises ``ValueError`` before the model runs.
+    ``ablation``, ``progress``, ``batch_tokens``, ``prepend_bos`` and ``store`` are those of ``Experiment``; ``model``
+    may be a ``Cluster``, and ``workers`` or ``address`` make one for this call. The examples are those
+    the task holds out, 20 at least; a task without, a head outside the grid or one named twice raises
+    ``ValueError`` before the model runs.
     """
     from cs_heads.measure.experiment import Experiment
 
@@ -62,17 +66,18 @@ def confirm(
         "batch_tokens": batch_tokens,
         "prepend_bos": prepend_bos,
     }
-    experiment = Experiment(model, sides[0], store=store, **settings)
-    # Read before anything runs, so that a control that cannot be measured is refused at once.
-    others = [Experiment(experiment.model, side, store=experiment.store, **settings) for side in sides[1:]]
-    proof = prove(
-        experiment,
-        heads,
-        name=experiment.task.name,
-        chance=experiment.task.chance,
-        controls=[(other.task.name, other.task.chance, other) for other in others],
-        n_random=n_random,
-        seed=seed,
-    )
-    # Their own count has what the ablation ran beforehand.
-    return replace(proof, spent=sum(each.spent for each in (experiment, *others)))
+    with placed(model, workers, address) as place:
+        experiment = Experiment(place, sides[0], store=store, **settings)
+        # Read before anything runs, so that a control that cannot be measured is refused at once.
+        others = [Experiment(place, side, store=experiment.store, **settings) for side in sides[1:]]
+        proof = prove(
+            experiment,
+            heads,
+            name=experiment.task.name,
+            chance=experiment.task.chance,
+            controls=[(other.task.name, other.task.chance, other) for other in others],
+            n_random=n_random,
+            seed=seed,
+        )
+        # Their own count has what the ablation ran beforehand.
+        return replace(proof, spent=sum(each.spent for each in (experiment, *others)))

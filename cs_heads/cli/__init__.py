@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with warnings.catch_warnings():
             warnings.showwarning = _print_warning
             options.run(options)
-    except (ValueError, OSError, MemoryError) as error:
+    except (ValueError, OSError, MemoryError, ImportError) as error:
         print(f"cs-heads: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -41,18 +41,18 @@ def _compare(options: argparse.Namespace) -> None:
     names = METHODS if options.methods is None else tuple(name.strip() for name in options.methods.split(","))
     for name in names:
         method_named(name).check(name, {})
-    model, task, controls = loaded(options)
-    result = cs.compare(
-        model,
-        task,
-        methods=names,
-        budget=options.budget,
-        k=options.k,
-        most=options.most,
-        controls=controls,
-        seed=options.seed,
-        store=options.store,
-    )
+    with loaded(options) as (model, task, controls):
+        result = cs.compare(
+            model,
+            task,
+            methods=names,
+            budget=options.budget,
+            k=options.k,
+            most=options.most,
+            controls=controls,
+            seed=options.seed,
+            store=options.store,
+        )
     if options.json:
         print(json.dumps(result.to_dict()))
     else:

@@ -50,20 +50,20 @@ def _find(options: argparse.Namespace) -> None:
     more: dict[str, Any] = {name: value for name, value in design.items() if value is not None}
     method = method_named(options.method)
     method.check(options.method, more)
-    model, task, controls = loaded(options)
-    if controls and method.takes_control:
-        more["control"] = controls[0]
     more |= {"seed": options.seed, "ablation": options.ablation, "store": options.store}
-    found = cs.find_heads(model, task, k=options.k, method=options.method, budget=options.budget, **more)
-    proof = cs.confirm(
-        model,
-        task,
-        found.top(options.k),
-        controls=controls,
-        seed=options.seed,
-        ablation=options.ablation,
-        store=options.store,
-    )
+    with loaded(options) as (model, task, controls):
+        if controls and method.takes_control:
+            more["control"] = controls[0]
+        found = cs.find_heads(model, task, k=options.k, method=options.method, budget=options.budget, **more)
+        proof = cs.confirm(
+            model,
+            task,
+            found.top(options.k),
+            controls=controls,
+            seed=options.seed,
+            ablation=options.ablation,
+            store=options.store,
+        )
     result = _result(options, found, proof)
     if options.json:
         print(json.dumps(result))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -72,6 +75,8 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     add("--device", default=None, help="cpu, cuda, ... (None: cuda where there is one)")
     add("--dtype", default=None, help="float32, bfloat16 or float16 (None: float32)")
     add("--backend", default="auto", help="auto, bridge or hooked")
+    add("--workers", type=int, default=None, help="measure on so many Ray workers, each with its own copy of the model")
+    add("--ray-address", default=None, help="a running Ray cluster: auto, host:6379 or ray://host:10001 (None: here)")
     add("--json", action="store_true", help="print one JSON object")
     add(
         "--store",
@@ -82,9 +87,11 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def loaded(options: argparse.Namespace) -> tuple[Any, Task, list[Task]]:
-    """The model, the task and its controls, each read before anything is measured."""
+@contextmanager
+def loaded(options: argparse.Namespace) -> Iterator[tuple[Any, Task, list[Task]]]:
+    """The model or the cluster that holds it, the task and its controls, each read before anything is measured."""
     import cs_heads as cs
+    from cs_heads.measure.cluster import placed
     from cs_heads.tasks import control_side, entry_of, whole_task
 
     if options.out is not None:
@@ -96,10 +103,12 @@ def loaded(options: argparse.Namespace) -> tuple[Any, Task, list[Task]]:
     ]
     if options.chat is not None:
         controls = [control.chatting(options.chat) for control in controls]
-    model = cs.load_model(options.model, device=options.device, dtype=options.dtype, backend=options.backend)
-    for control in controls:
-        cs.Experiment(model, control_side(control, n=100, seed=options.seed))
-    return model, task, controls
+    load = partial(cs.load_model, options.model, device=options.device, dtype=options.dtype, backend=options.backend)
+    many = options.workers is not None or options.ray_address is not None
+    with placed(load if many else load(), options.workers, options.ray_address) as model:
+        for control in controls:
+            cs.Experiment(model, control_side(control, n=100, seed=options.seed))
+        yield model, task, controls
 
 
 def permissions(task: str, options: argparse.Namespace) -> dict[str, Any]:

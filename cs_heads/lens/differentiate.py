@@ -74,8 +74,8 @@ def gate_hooks(model: Any, gates: Float[Tensor, "batch layer head"]) -> dict[str
 
     def hook_of(layer: int) -> Callable[..., Tensor]:
         def gate(z: Float[Tensor, "batch pos head d_head"], hook: Any) -> Float[Tensor, "batch pos head d_head"]:
-            # Half-precision z and float32 gates multiply in float32.
-            return (z * rearrange(gates[:, layer], "batch head -> batch 1 head 1")).to(z.dtype)
+            # Half-precision z and float32 gates multiply in float32; a layer may lie on another device.
+            return (z * rearrange(gates[:, layer].to(z.device), "batch head -> batch 1 head 1")).to(z.dtype)
 
         return gate
 

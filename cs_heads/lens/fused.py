@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from types import MethodType
 from typing import Any
 
-from cs_heads.lens.model import backend_of
+from cs_heads.lens.model import backend_of, replaced_forwards
 
 
 @contextmanager
@@ -28,17 +28,17 @@ def fused_attention(model: Any) -> Iterator[None]:
     inner = [
         attention.original_component._modules[name] for attention, name in zip(attentions, projections, strict=True)
     ]
+    # TransformerLens's own forward of an attention layer that Hugging Face computes.
+    forwards = [(attention, MethodType(AttentionBridge.forward, attention)) for attention in attentions]
     try:
         for config in configs:
             config._attn_implementation = "sdpa"
         for attention, name in zip(attentions, projections, strict=True):
             attention.original_component._modules[name] = attention.o
-            # TransformerLens's own forward of an attention layer that Hugging Face computes.
-            attention.__dict__["forward"] = MethodType(AttentionBridge.forward, attention)
-        yield
+        with replaced_forwards(forwards):
+            yield
     finally:
         for attention, name, module in zip(attentions, projections, inner, strict=True):
-            attention.__dict__.pop("forward", None)
             attention.original_component._modules[name] = module
         for config, kind in zip(configs, kinds, strict=True):
             config._attn_implementation = kind

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any, Literal
@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 
 from cs_heads.heads import HeadGrid
+from cs_heads.lens.outline import Outline
 
 Backend = Literal["bridge", "hooked"]
 
@@ -41,8 +42,10 @@ def check_model(model: Any) -> None:
 
     Refused are an object of another class, a model that does not read left to right, one without
     ``hook_z`` in some layer, and folded value biases (``FoldedValueBiasesError``): zeroing z leaves
-    a folded ``b_V W_O`` standing.
+    a folded ``b_V W_O`` standing. An ``Outline`` was checked where its model is.
     """
+    if isinstance(model, Outline):
+        return
     backend_of(model)
     if not _reads_left_to_right(model):
         raise ValueError(
@@ -70,6 +73,11 @@ def device_of(model: Any) -> torch.device:
     return next(model.parameters()).device
 
 
+def devices_of(model: Any) -> list[torch.device]:
+    """Every device that holds some of the weights, in their order."""
+    return list(dict.fromkeys(parameter.device for parameter in model.parameters()))
+
+
 def dtype_of(model: Any) -> torch.dtype:
     """The dtype of the weights; ``cfg.dtype`` may say float32 for bfloat16 weights."""
     return next(p.dtype for p in model.parameters() if p.is_floating_point())
@@ -82,6 +90,8 @@ def context_length(model: Any) -> int | None:
 
 def end_tokens(model: Any) -> frozenset[int]:
     """Tokens that end a text: the tokenizer's, and those of the model's generation settings."""
+    if isinstance(model, Outline):
+        return model.end_tokens
     settings = getattr(getattr(model, "original_model", None), "generation_config", None)
     listed = getattr(settings, "eos_token_id", None)
     listed = listed if isinstance(listed, list | tuple) else [listed]
@@ -91,6 +101,8 @@ def end_tokens(model: Any) -> frozenset[int]:
 
 def describe(model: Any) -> dict[str, Any]:
     """Name, revision, dtype, class and library versions: the model's part of a provenance."""
+    if isinstance(model, Outline):
+        return dict(model.description)
     config = getattr(getattr(model, "original_model", None), "config", None)
     return {
         "name": str(model.cfg.model_name),
@@ -115,6 +127,23 @@ def evaluating(model: Any) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
+
+
+@contextmanager
+def replaced_forwards(pairs: Iterable[tuple[Any, Callable[..., Any]]]) -> Iterator[None]:
+    """Give modules other forwards inside the ``with`` block; those that accelerate put there come back at the end."""
+    before = []
+    try:
+        for module, forward in pairs:
+            before.append((module, module.__dict__.get("forward")))
+            module.__dict__["forward"] = forward
+        yield
+    finally:
+        for module, forward in reversed(before):
+            if forward is None:
+                module.__dict__.pop("forward", None)
+            else:
+                module.__dict__["forward"] = forward
 
 
 def _reads_left_to_right(model: Any) -> bool:

@@ -36,7 +36,8 @@ def record_z(
         kept: list[Tensor] = []
 
         def keep(z: Float[Tensor, "batch pos head d_head"], hook: Any) -> Float[Tensor, "batch pos head d_head"]:
-            kept.append(z[rows[:, None], places].clone())
+            at = z.device
+            kept.append(z[rows[:, None].to(at), places.to(at)].clone().to(rows.device))
             return z
 
         rows = torch.arange(len(batch), device=device_of(model))
@@ -118,10 +119,11 @@ def patched(
 
     def hook_of(layer: int) -> Callable[..., Tensor]:
         def mix(z: Float[Tensor, "batch pos head d_head"], hook: Any) -> Float[Tensor, "batch pos head d_head"]:
-            here = z[rows[:, None], places]
-            share = rearrange(strength[:, layer].to(rows.device), "batch head -> batch 1 head 1")
+            at = rows[:, None].to(z.device), places.to(z.device)
+            here = z[at]
+            share = rearrange(strength[:, layer].to(z.device), "batch head -> batch 1 head 1")
             moved = here + share * (source[:, :, layer].to(here) - here)
-            return z.index_put((rows[:, None], places), moved.to(z.dtype))
+            return z.index_put(at, moved.to(z.dtype))
 
         return mix
 

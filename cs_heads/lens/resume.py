@@ -11,6 +11,8 @@ from weakref import WeakKeyDictionary
 from jaxtyping import Float
 from torch import Tensor
 
+from cs_heads.lens.model import device_of, replaced_forwards
+
 # Blocks of some architectures return a tensor (0 here), those of others so long a tuple; seen when recording.
 _TUPLE_LENGTH: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
@@ -73,19 +75,18 @@ def recorded(model: Any, layers: Sequence[int], record: Callable[[int, Tensor], 
 def _skipping(model: Any, layers: Sequence[int]) -> Iterator[None]:
     """Make the blocks ``layers`` hand on what they are given; put back at the end, also after an exception."""
 
-    def hand_on(*arguments: Any, **keywords: Any) -> Any:
-        residual = _residual(arguments, keywords)
-        length = _TUPLE_LENGTH.get(model, 0)
-        return (residual, *[None] * (length - 1)) if length else residual
+    def hand_on_of(block: Any) -> Callable[..., Any]:
+        def hand_on(*arguments: Any, **keywords: Any) -> Any:
+            # As the block would, also where it lies on another device than the one before.
+            residual = _residual(arguments, keywords).to(device_of(block))
+            length = _TUPLE_LENGTH.get(model, 0)
+            return (residual, *[None] * (length - 1)) if length else residual
+
+        return hand_on
 
     blocks = [model.blocks[layer] for layer in layers]
-    try:
-        for block in blocks:
-            block.__dict__["forward"] = hand_on
+    with replaced_forwards((block, hand_on_of(block)) for block in blocks):
         yield
-    finally:
-        for block in blocks:
-            block.__dict__.pop("forward", None)
 
 
 def _residual(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +15,10 @@ from cs_heads.heads import HeadGrid
 from cs_heads.lens import describe, load_model
 from cs_heads.masks import check_masks
 from cs_heads.measure.chat import template_of
+from cs_heads.measure.cluster import Cluster
 from cs_heads.measure.engine import Engine
 from cs_heads.measure.engine.ablation import KINDS, Ablation
+from cs_heads.measure.engine.protocol import EngineLike
 from cs_heads.measure.engine.texts import Texts
 from cs_heads.measure.identity import keys_of, scoring_of, study_of
 from cs_heads.measure.inputs import check_examples, encode_prompts, encode_task
@@ -31,8 +34,8 @@ if TYPE_CHECKING:
 class Experiment:
     """Measures a task on a model with groups of heads ablated; NumPy in, NumPy out.
 
-    ``model`` is your own TransformerLens model, or a name that ``load_model`` takes. Many (mask,
-    example) pairs share one forward, each row with its own mask. What has been measured is kept:
+    ``model`` is your own TransformerLens model, a name that ``load_model`` takes, or a ``Cluster`` that holds
+    one. Many (mask, example) pairs share one forward, each row with its own mask. What has been measured is kept:
     asking again costs nothing, and an exception loses the batch in flight alone. ``spent`` counts
     the different example-evaluations asked for, ``preparation`` among them. Where a task is scored beside the intact
     model's texts, those are run first, and are the baseline's.
@@ -47,6 +50,9 @@ class Experiment:
     of one forward at most (by default found by a probe; halved by itself when memory does not suffice),
     ``progress`` shows a bar (None: in notebooks and terminals), ``prepend_bos`` is as in
     ``encode_example``. An example longer than the model's context raises ``ValueError``.
+
+    ``workers`` and ``address`` are short for ``Cluster(model, workers, address=address)``: the model runs on so many
+    Ray workers, which end with the experiment (or with ``experiment.source.close()``).
     """
 
     def __init__(
@@ -58,6 +64,8 @@ class Experiment:
         batch_tokens: int | None = None,
         prepend_bos: bool | None = None,
         progress: bool | None = None,
+        workers: int | None = None,
+        address: str | None = None,
         store: str | Path | Store | None = None,
     ) -> None:
         if not isinstance(task, Task):
@@ -66,14 +74,19 @@ class Experiment:
             raise ValueError(f"batch_tokens must be 1 or more, got {batch_tokens}")
         if ablation not in KINDS:
             raise ValueError(f"ablation must be one of {', '.join(KINDS)}, got {ablation!r}")
-        self.model = load_model(model)
+        if workers is not None or address is not None:
+            if isinstance(model, Cluster):
+                raise ValueError("workers and address must be left out where the model is a Cluster: it has its own")
+            model = Cluster(model, workers, address=address)
+        self.source: Any = model if isinstance(model, Cluster) else load_model(model)
+        self.model: Any = self.source.here if isinstance(self.source, Cluster) else self.source
         self.task = task
         self.ablation = ablation
         self.progress = progress
         self._prepend_bos = prepend_bos
         answers = [example.answer for example in task.examples]
-        self._engine = Engine(
-            self.model,
+        start = self.source.engine if isinstance(self.source, Cluster) else partial(Engine, self.model)
+        self._engine: EngineLike = start(
             encode_task(self.model, task, prepend_bos),
             batch_tokens,
             None if ablation == "zero" else Ablation(ablation, answers),

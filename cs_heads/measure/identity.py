@@ -25,6 +25,11 @@ FIELDS: dict[str, Kind] = {
     "batch_tokens": "runtime",
     "progress": "runtime",
     "store": "runtime",
+    "workers": "runtime",
+    "address": "runtime",
+    # Cluster
+    "gpus_per_worker": "runtime",
+    "threads": "runtime",
     # Task
     "kind": "identity",
     "examples": "identity",

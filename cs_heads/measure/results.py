@@ -63,28 +63,30 @@ class Measurement:
         entries = [self.results.at(mask) for mask in packed]
         if self.shelf is not None:
             self.shelf.save()
-        pairs = np.array(
-            list({(mask, int(e)): (row, e) for row, mask in enumerate(packed) for e in examples[row]}.values())
-        ).reshape(-1, 2)
+        pairs = _different(packed, examples, self.results.n_examples)
         if self._missing(entries, pairs).any():
             self._read(packed, entries, pairs)
             self._run(masks, packed, entries, pairs, run)
         return np.stack([entry[chosen] for entry, chosen in zip(entries, examples, strict=True)])
 
     def _missing(self, entries: list[Measured], pairs: Int[np.ndarray, "pair 2"]) -> Bool[np.ndarray, " pair"]:
-        return np.array([np.isnan(entries[row][example, self.column]) for row, example in pairs], dtype=bool)
+        known = np.stack([entry[:, self.column] for entry in entries])
+        return np.isnan(known[pairs[:, 0], pairs[:, 1]])
 
     def _read(self, packed: list[bytes], entries: list[Measured], pairs: Int[np.ndarray, "pair 2"]) -> None:
         """Fill in what the store has of the pairs that are missing."""
         if self.shelf is None:
             return
-        wanted: dict[int, set[int]] = {}
-        for row, example in pairs[self._missing(entries, pairs)]:
-            wanted.setdefault(int(row), set()).add(int(example))
-        for row, chosen in wanted.items():
-            for example, values in self.shelf.read(packed[row]):
-                if example in chosen:
-                    self._keep(entries[row][example], np.array(values, dtype=float))
+        wanted = pairs[self._missing(entries, pairs)]
+        wanted = wanted[np.argsort(wanted[:, 0], kind="stable")]
+        rows, begins = np.unique(wanted[:, 0], return_index=True)
+        for row, asked in zip(rows, np.split(wanted[:, 1], begins[1:]), strict=False):
+            stored = self.shelf.read(packed[row])
+            if stored:
+                places = np.array([place for place, _ in stored])
+                values = np.array([values for _, values in stored], dtype=float)
+                chosen = np.isin(places, asked)
+                self._keep(entries[row], places[chosen], values[chosen])
 
     def _run(
         self,
@@ -105,7 +107,7 @@ class Measurement:
         for batch in run(masks[chosen[:, 0]], chosen[:, 1], known):
             for pair, values in batch:
                 row, example = chosen[pair]
-                self._keep(entries[row][example], values)
+                self._keep(entries[row], np.array([example]), values[None])
             self.ran += len(batch)
             if self.shelf is not None:
                 places = [(*chosen[pair], values) for pair, values in batch]
@@ -113,7 +115,16 @@ class Measurement:
         if self.shelf is not None and call is not None:
             self.shelf.end(call)
 
-    def _keep(self, entry: Float[np.ndarray, " 2"], values: Float[np.ndarray, " 2"]) -> None:
-        """Take in a result; what is known of the other column stays."""
-        self.taken += bool(np.isnan(entry[self.column]))
-        np.copyto(entry, values, where=~np.isnan(values))
+    def _keep(self, entry: Measured, examples: Int[np.ndarray, " n"], values: Float[np.ndarray, "n 2"]) -> None:
+        """Take in results of different examples; what is known of the other column stays."""
+        self.taken += int(np.isnan(entry[examples, self.column]).sum())
+        entry[examples] = np.where(np.isnan(values), entry[examples], values)
+
+
+def _different(packed: list[bytes], examples: Int[np.ndarray, "row k"], n_examples: int) -> Int[np.ndarray, "pair 2"]:
+    """The different pairs of a request, (first row of the mask, example), in the order they come."""
+    first: dict[bytes, int] = {}
+    rows = np.array([first.setdefault(mask, row) for row, mask in enumerate(packed)])
+    keys = (rows[:, None] * n_examples + examples).ravel()
+    _, places = np.unique(keys, return_index=True)
+    return np.stack(np.divmod(keys[np.sort(places)], n_examples), axis=1)

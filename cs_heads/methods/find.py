@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from cs_heads.measure.baseline import check_baseline, check_k, check_size
+from cs_heads.measure.cluster import here, placed
 from cs_heads.measure.cost import BudgetTooSmallError, Cost, check_budget
 from cs_heads.measure.store import Store
 from cs_heads.methods.registry import Method, method_named
@@ -34,6 +35,8 @@ def find_heads(
     progress: bool | None = None,
     batch_tokens: int | None = None,
     prepend_bos: bool | None = None,
+    workers: int | None = None,
+    address: str | None = None,
     store: str | Path | Store | None = None,
     **options: Any,
 ) -> HeadRanking:
@@ -53,6 +56,9 @@ def find_heads(
     that was not. What methods that start from the model do by gradient is not in it, but for the gates of
     ``chg`` and ``contrastive``, which are kept every few seconds.
 
+    ``model`` may be a ``Cluster``, and ``workers`` or ``address`` make one for this call (see there). Methods that
+    start from the model itself run here, on a model of this process.
+
     The intact model runs before any mask: where it does not beat chance, or answers fewer than 20 examples
     right, ``BaselineTooLowError`` is raised and no mask is spent. An unknown method, a
     wrong option, a budget below the least the method needs, or a ``k`` that leaves no random heads to compare
@@ -68,27 +74,32 @@ def find_heads(
         raise ValueError(
             f"ablation must be 'zero' for method {method!r}, which does not ablate by mask; got {ablation!r}"
         )
+    if chosen.starts_from == "model":
+        if workers is not None or address is not None:
+            warnings.warn(f"method {method!r} starts from the model itself: it runs here, not on workers", stacklevel=2)
+        model, workers, address = here(model), None, None
     side = finding_side(task)
     check_size(side)
     settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
-    experiment = Experiment(model, side, ablation=ablation, store=store, **settings)
-    check_k(k, experiment.grid.size)
-    if side.held_out is not None:
-        # Read now, so that what cannot be confirmed is refused before the search and not after it.
-        check_size(side.held_out)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            Experiment(experiment.model, side.held_out, prepend_bos=prepend_bos)
-    given = {**options, "seed": seed, **({"k": k} if chosen.takes_k else {})}
-    if control is not None:
-        other = search_control(control, seed)
-        given["control"] = Experiment(experiment.model, other, ablation=ablation, store=experiment.store, **settings)
-    if chosen.starts_from == "model":
-        if chosen.takes_store:
-            given["store"] = experiment.store
-        ranking = chosen.run(experiment.model, side, budget=budget, **settings, **given)
-    else:
-        ranking = _from_experiment(experiment, chosen, budget, given)
+    with placed(model, workers, address) as place:
+        experiment = Experiment(place, side, ablation=ablation, store=store, **settings)
+        check_k(k, experiment.grid.size)
+        if side.held_out is not None:
+            # Read now, so that what cannot be confirmed is refused before the search and not after it.
+            check_size(side.held_out)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                Experiment(place, side.held_out, prepend_bos=prepend_bos)
+        given = {**options, "seed": seed, **({"k": k} if chosen.takes_k else {})}
+        if control is not None:
+            other = search_control(control, seed)
+            given["control"] = Experiment(place, other, ablation=ablation, store=experiment.store, **settings)
+        if chosen.starts_from == "model":
+            if chosen.takes_store:
+                given["store"] = experiment.store
+            ranking = chosen.run(experiment.model, side, budget=budget, **settings, **given)
+        else:
+            ranking = _from_experiment(experiment, chosen, budget, given)
     return replace(ranking, provenance={**ranking.provenance, "k": k, "seed": seed, "budget": budget})
 
 

@@ -87,7 +87,7 @@ def plot_cost(comparison: Comparison, ax: Axes | None = None, *, key: bool = Tru
     ax.axhline(comparison.random_drop[comparison.k - 1], color=RANDOM, linestyle="--", label="random heads")
     round_ticks(ax, [one.ranking.spent for one in comparison.methods.values()])
     ax.set_xlabel("example-evaluations to find")
-    ax.set_ylabel(f"drop@{comparison.k} on unseen examples")
+    ax.set_ylabel(f"drop@{comparison.k}, unseen examples")
     if key:
         key_below(ax)
     return ax

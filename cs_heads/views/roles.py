@@ -26,7 +26,7 @@ def plot_roles(gates: HeadGates, ax: Axes | None = None, *, marked: float = 0.5)
     n_layers, n_heads = facilitation.shape
     if ax is None:
         square = min(0.5, 5 / n_layers, (COLUMN - 0.7) / n_heads)
-        ax = new_axes(COLUMN, max(1.0, square * n_layers) + 1.2)
+        ax = new_axes(COLUMN, max(1.0, square * n_layers) + 1.4)
     ax.imshow(_mixed(facilitation, interference), aspect="equal")
     for name, score in (("facilitation", facilitation), ("interference", interference)):
         colour, marker = ROLES[name]

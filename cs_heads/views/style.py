@@ -86,7 +86,7 @@ def head_look(head: Head) -> HeadLook:
     return HeadLook(str(head), COLOURS[colour % len(COLOURS)], MARKERS[marker % len(MARKERS)])
 
 
-def round_ticks(ax: Axes, values: Iterable[float]) -> None:
+def round_ticks(ax: Axes, values: Iterable[float | int]) -> None:
     """A logarithmic axis across, with round numbers written out."""
     seen = list(values)
     low, high = min(seen), max(seen)

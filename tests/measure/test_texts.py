@@ -5,7 +5,7 @@ import pytest
 
 from cs_heads import Experiment, Task, masks
 from cs_heads.lens.model import end_tokens
-from cs_heads.measure.engine import generation
+from cs_heads.measure.engine import Engine, generation
 from tests.measure.test_generation import plain_text
 from tests.tiny import N_HEADS, N_LAYERS, make_hf_model
 
@@ -47,7 +47,7 @@ def test_a_text_ends_before_its_stop_string(load):
 
 @pytest.mark.parametrize("drafting", [False, True])
 def test_no_text_is_generated_twice(load, monkeypatch, drafting):
-    monkeypatch.setattr(generation.Generation, "worth_drafting", lambda self, n_texts: drafting)
+    monkeypatch.setattr(Engine, "worth_drafting", lambda self, n_texts: drafting)
     experiment = Experiment(load("llama"), task())
     first = experiment.generate(off(experiment)[:2], max_new_tokens=4)
     # With drafts the intact model has written, too.

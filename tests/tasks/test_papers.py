@@ -1,6 +1,7 @@
 """The papers' benchmarks by their own names: protocol, suites, and the sets that lm-eval does not have."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -97,6 +98,65 @@ def test_data_that_cannot_be_reached_are_named(name, data_set):
     pytest.importorskip("lm_eval", reason="lm-eval is an extra")
     with pytest.raises(ValueError, match=rf"data set '{data_set}.* could not be had from the hub .*data_files="):
         load_task(name)
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """Stands in for the hub: gives what a test lays in it, by data set and split, and remembers what it was asked."""
+    datasets = pytest.importorskip("datasets", reason="datasets is an extra")
+    laid: dict[str, dict[str, list]] = {}
+    asked = []
+
+    def load_dataset(path, name=None, split=None, **_):
+        asked.append((path, name, split))
+        splits = {key: datasets.Dataset.from_list(rows) for key, rows in laid[path].items()}
+        return datasets.DatasetDict(splits) if split is None else splits[split]
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    return laid, asked
+
+
+def test_benchmarks_are_read_from_the_hub_with_their_own_worked_examples(hub):
+    pytest.importorskip("lm_eval", reason="lm-eval is an extra")
+    laid, asked = hub
+    laid["openai/gsm8k"] = {
+        "train": [{"question": f"Shown {i}?", "answer": f"#### {i}"} for i in range(20)],
+        "test": [{"question": f"Asked {i}?", "answer": f"#### {i}"} for i in range(30)],
+    }
+    task = load_task("gsm8k", n=10)
+    assert asked == [("openai/gsm8k", "main", None)]
+    for example in (*task.examples, *task.held_out.examples):
+        assert (example.prompt.count("Shown"), example.prompt.count("Asked")) == (5, 1)
+
+
+def test_problems_and_grammar_are_read_from_the_hub(hub, problems):
+    laid, asked = hub
+    rows = [json.loads(line) for line in problems.read_text(encoding="utf-8").splitlines()]
+    laid["nvidia/OpenMathInstruct-2"] = {"train_1M": rows}
+    assert load_task("openmathinstruct2", n=30, n_records=100) == load_task(
+        "openmathinstruct2", n=30, data_files=write(problems, rows[:100])
+    )
+    laid["hails/bigbench"] = {
+        "default": [
+            {"inputs": f"Q: I see {i}.\nA:", "targets": [f"I saw {i}."], "multiple_choice_targets": []}
+            for i in range(30)
+        ]
+    }
+    task = load_task("bigbench/tense", n=10)
+    assert asked[-1] == ("hails/bigbench", "tense_zero_shot", "default")
+    assert "Question: I see " in task.examples[0].prompt
+    assert "Q:" not in task.examples[0].prompt
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed: generated code cannot run")
+def test_programs_are_read_from_the_hub(hub):
+    laid, asked = hub
+    row = {"canonical_solution": "    return 1\n", "test": "def check(f):\n    assert f() == 1\n"}
+    rows = [{**row, "task_id": str(i), "prompt": f"def f{i}():\n", "entry_point": f"f{i}"} for i in range(6)]
+    laid["openai/openai_humaneval"] = {"test": rows}
+    task = load_task("humaneval_instruct", n=2, allow_code=True)
+    assert asked == [("openai/openai_humaneval", None, "test")]
+    assert (len(task), len(task.held_out)) == (2, 4)
 
 
 @pytest.mark.parametrize("part", ["bio", "chem", "cyber"])

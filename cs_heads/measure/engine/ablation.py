@@ -42,6 +42,16 @@ class Ablation:
         """Whether examples with the same beginning are the same there under a mask, too."""
         return self.kind == "mean"
 
+    @property
+    def prepared(self) -> bool:
+        """Whether ``prepare`` has run."""
+        return self.spent > 0
+
+    def at_home(self) -> Ablation:
+        """The same, all of it in main memory: what other processes can be sent."""
+        self._sum = {layer: total.cpu() for layer, total in self._sum.items()}
+        return self
+
     def prepare(self, model: Any, examples: Sequence[EncodedExample], batch_tokens: int, fused: bool) -> None:
         """Run the intact model over the examples and keep their mean z, or all of it (in main memory)."""
         texts = [(*e.prompt, *e.continuations[a][:-1]) for e, a in zip(examples, self.answers, strict=True)]

@@ -99,7 +99,7 @@ class Forwards:
         self.able = abilities(model, ideas)
         self.batch_tokens = batch_tokens or token_budget(model, self.able.fused)
         self._fused = self.able.fused
-        if ablation is not None:
+        if ablation is not None and not ablation.prepared:
             ablation.prepare(model, examples, self.batch_tokens, self.fused())
 
     def fused(self) -> bool:

@@ -26,9 +26,7 @@ from cs_heads.lens.model import context_length, device_of
 from cs_heads.measure.engine.forwards import MAX_LOGITS, Done, Forwards, Row, roots
 from cs_heads.measure.engine.layout import lay_out
 from cs_heads.measure.engine.plan import free_memory
-
-Text = tuple[int, ...]
-PairText = tuple[int, Text]
+from cs_heads.measure.engine.protocol import PairText, Text
 
 # Rows decoded together, and the memory their keys and values may take: bytes, and as a share of what is free.
 _ROWS = {"cpu": 256, "cuda": 512}
@@ -75,7 +73,7 @@ class _Pool:
     def full(self, device: torch.device) -> bool:
         held = sum(stored.n_bytes for stored in self.stored)
         most = min(_STORED.get(device.type, _STORED["cpu"]), _SHARE * free_memory(device))
-        return len(self.pairs) >= _ROWS.get(device.type, _ROWS["cpu"]) or held >= most
+        return len(self.pairs) >= rows_together(device.type) or held >= most
 
     def halves(self) -> tuple[_Pool, _Pool]:
         """The pool in two."""
@@ -91,6 +89,16 @@ class _Pool:
         return parts
 
 
+def rows_together(device: str) -> int:
+    """Rows decoded together at most, on a kind of device."""
+    return _ROWS.get(device, _ROWS["cpu"])
+
+
+def worth_drafting(device: str, n_texts: int) -> bool:
+    """Whether so many texts of masked models are worth a run of the intact one, to draft them."""
+    return n_texts >= _WORTH * rows_together(device)
+
+
 class Generation:
     """Generates a text after the prompt of each (mask, example) pair; ``finished`` says where a text ends."""
 
@@ -98,10 +106,6 @@ class Generation:
         self.forwards, self.prompts, self.finished = forwards, prompts, finished
         self._device = device_of(forwards.model)
         self._begun: set[int] = set()
-
-    def worth_drafting(self, n_texts: int) -> bool:
-        """Whether the intact model should write first, to draft so many texts of masked ones."""
-        return self.forwards.able.draft and n_texts >= _WORTH * _ROWS.get(self._device.type, _ROWS["cpu"])
 
     def run(
         self,

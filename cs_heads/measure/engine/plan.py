@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from cs_heads.lens.model import device_of
+from cs_heads.lens.model import device_of, devices_of
 from cs_heads.lens.score import Reads, read_tokens
 
 BATCH_TOKENS = {"cpu": 4096, "cuda": 131_072}
@@ -25,6 +25,15 @@ _SHARE = 0.4
 _PROBE_ROWS, _PROBE_LENGTH = 4, 32
 
 
+_sharers = 1
+
+
+def share_memory(n: int) -> None:
+    """Plan from now on with 1 / ``n`` of the free memory: so many processes plan on one device."""
+    global _sharers  # noqa: PLW0603
+    _sharers = n
+
+
 def token_budget(model: Any, fused: bool) -> int:
     """Tokens of one forward: what the device is fast with, or less where memory is short.
 
@@ -33,7 +42,8 @@ def token_budget(model: Any, fused: bool) -> int:
     """
     device = device_of(model)
     per_token = _peak_bytes(model, fused) / (_PROBE_ROWS * _PROBE_LENGTH)
-    fits = int(_SHARE * free_memory(device) / per_token)
+    # A model that is split over devices needs memory on each.
+    fits = int(_SHARE * min(map(free_memory, devices_of(model))) / per_token)
     return max(1, min(fits, BATCH_TOKENS.get(device.type, _OTHER_DEVICES)))
 
 
@@ -41,8 +51,8 @@ def free_memory(device: torch.device) -> int:
     """Bytes that could still be allocated on a device; for another kind than CPU and CUDA, those of the machine."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return int(psutil.virtual_memory().available)
+        return free // _sharers + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(psutil.virtual_memory().available) // _sharers
 
 
 def _peak_bytes(model: Any, fused: bool) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,15 @@ from tqdm.auto import tqdm
 
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.abilities import Abilities
+from cs_heads.lens.model import device_of
 from cs_heads.lens.score import TokenScores
 from cs_heads.measure.engine.ablation import Ablation
+from cs_heads.measure.engine.ends import Ends
 from cs_heads.measure.engine.forwards import Forwards, Row, roots
+from cs_heads.measure.engine.generation import Generation, worth_drafting
 from cs_heads.measure.engine.intact import Residuals, layers_to_store
 from cs_heads.measure.engine.layout import Layout, Piece, lay_out
-
-PairResult = tuple[int, Float[np.ndarray, " continuation"], Bool[np.ndarray, " continuation"]]
+from cs_heads.measure.engine.protocol import PairResult, PairText, Text
 
 
 @dataclass
@@ -115,6 +118,29 @@ class Engine:
                     results = [pair for row, scores in done.by_row() for pair in row.owner.read(row.piece, scores)]
                     yield results
                     bar.update(len(results))
+
+    def generate(
+        self,
+        prompts: Sequence[Text],
+        ends: Ends,
+        masks: Bool[np.ndarray, "pair layer head"],
+        examples: Int[np.ndarray, " pair"],
+        *,
+        drafts: Mapping[int, Text],
+        progress: bool | None,
+    ) -> Iterator[list[PairText]]:
+        """Yield (pair, tokens) as texts are finished, as ``Generation.run`` does."""
+        finished = partial(ends.finished, tokenizer=self.model.tokenizer)
+        return Generation(self.forwards, prompts, finished).run(masks, examples, drafts, progress)
+
+    @property
+    def drafts(self) -> bool:
+        """Whether texts of the intact model may serve as drafts."""
+        return self.forwards.able.draft
+
+    def worth_drafting(self, n_texts: int) -> bool:
+        """Whether the intact model should write first, to draft so many texts of masked ones."""
+        return self.drafts and worth_drafting(device_of(self.model).type, n_texts)
 
     def lay_out(self, examples: tuple[int, ...]) -> Layout:
         """The examples cut into pieces, as far as the model can share them."""

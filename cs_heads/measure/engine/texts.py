@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int
 
 from cs_heads.lens.model import end_tokens
-from cs_heads.measure.engine import Engine
-from cs_heads.measure.engine.generation import Generation, Text
+from cs_heads.measure.engine.ends import Ends
+from cs_heads.measure.engine.protocol import EngineLike, Text
 from cs_heads.measure.shelf import Shelf
 
 Key = tuple[bytes, int]
@@ -26,7 +25,7 @@ class Texts:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: EngineLike,
         prompts: Sequence[Text],
         max_new_tokens: int,
         stop: Sequence[str],
@@ -35,11 +34,10 @@ class Texts:
         shelf: Shelf | None = None,
     ) -> None:
         self.engine, self.prompts, self.progress = engine, prompts, progress
-        self.max_new_tokens, self.stop = max_new_tokens, tuple(stop)
+        self.ends = Ends(max_new_tokens, tuple(stop), end_tokens(engine.model))
         self.shelf = shelf
         self.generated = 0
         self.used: set[Key] = set()
-        self._end = end_tokens(engine.model)
         self._known: dict[Key, Text] = {}
 
     def __call__(self, masks: Bool[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"]) -> np.ndarray:
@@ -71,29 +69,16 @@ class Texts:
         if not left:
             return
         intact = np.zeros(masks.shape[1:], dtype=bool)
-        generation = Generation(self.engine.forwards, self.prompts, self.finished)
         runs = [list(left)]
-        if generation.worth_drafting(len(left)):
+        if self.engine.worth_drafting(len(left)):
             drafted = [(intact.tobytes(), example) for example in sorted({example for _, example in left})]
             self._read(drafted)
             runs.insert(0, [key for key in drafted if key not in self._known])
         for run in runs:
-            for done in self._generate(generation, [key for key in run if key not in self._known], intact):
+            for done in self._generate([key for key in run if key not in self._known], intact):
                 wanted = [(left[key], self._decoded(self._known[key])) for key in done if key in left]
                 if wanted:
                     yield wanted
-
-    def finished(self, text: Sequence[int]) -> bool:
-        """Whether a text ends here: by an end token, a stop string, or its length."""
-        if not text:
-            return False
-        if len(text) >= self.max_new_tokens or text[-1] in self._end:
-            return True
-        return bool(self.stop) and any(stop in self._tokenizer.decode(list(text)) for stop in self.stop)
-
-    @property
-    def _tokenizer(self) -> Any:
-        return self.engine.model.tokenizer
 
     def _read(self, keys: list[Key]) -> None:
         """Take what the store has of texts that are not known."""
@@ -115,17 +100,16 @@ class Texts:
             values = [(np.array(text, dtype="<i4").tobytes(), self._decoded(text)) for text in texts]
             self.shelf.write([(_packed(m), e, value) for (m, e), value in zip(keys, values, strict=True)])
 
-    def _generate(
-        self, generation: Generation, keys: list[Key], intact: Bool[np.ndarray, "layer head"]
-    ) -> Iterator[list[Key]]:
+    def _generate(self, keys: list[Key], intact: Bool[np.ndarray, "layer head"]) -> Iterator[list[Key]]:
         """Generate the texts of some masks and examples, drafted by those known of the intact model."""
         if not keys:
             return
         masks = np.stack([np.frombuffer(mask, dtype=bool).reshape(intact.shape) for mask, _ in keys])
         drafts = {example: text for (mask, example), text in self._known.items() if mask == intact.tobytes()}
-        able = self.engine.forwards.able.draft
+        drafts = drafts if self.engine.drafts else {}
         numbers = np.array([example for _, example in keys])
-        for batch in generation.run(masks, numbers, drafts if able else {}, self.progress):
+        batches = self.engine.generate(self.prompts, self.ends, masks, numbers, drafts=drafts, progress=self.progress)
+        for batch in batches:
             for pair, text in batch:
                 self._known[keys[pair]] = text
             self.generated += len(batch)
@@ -135,10 +119,7 @@ class Texts:
             yield done
 
     def _decoded(self, text: Text) -> str:
-        kept = text[:-1] if text[-1] in self._end else text
-        decoded = self._tokenizer.decode(list(kept), skip_special_tokens=True)
-        ends = [decoded.index(stop) for stop in self.stop if stop in decoded]
-        return decoded[: min(ends, default=len(decoded))]
+        return self.ends.kept(text, self.engine.model.tokenizer)
 
 
 def _packed(mask: bytes) -> bytes:

@@ -1,0 +1,111 @@
+"""A model sent to another process, and what is told of one that lives there."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections import ChainMap
+from contextvars import ContextVar
+from functools import cache, reduce
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from cs_heads.lens.fingerprint import fingerprint
+from cs_heads.lens.forward import logits_at
+from cs_heads.lens.model import context_length, describe, device_of, end_tokens, evaluating
+from cs_heads.lens.outline import Outline, OutlineConfig
+
+# Whose context variables may hang on a model; searching all modules would wake the sleeping ones.
+_SEARCHED = ("transformers", "transformer_lens")
+
+
+def outline_of(model: Any) -> Outline:
+    """What is told of a model to those who do not hold it."""
+    cfg = model.cfg
+    return Outline(
+        OutlineConfig(cfg.n_layers, cfg.n_heads, context_length(model), cfg.d_vocab, str(cfg.model_name)),
+        getattr(model, "tokenizer", None),
+        describe(model),
+        end_tokens(model),
+        fingerprint(model),
+        device_of(model).type,
+    )
+
+
+def packed(model: Any) -> bytes:
+    """A TransformerLens model as bytes, with its tokenizer and the hooks that stand on it.
+
+    A model that cannot be written so, for one because a hook on it holds an open file, raises ``ValueError``.
+    """
+    import cloudpickle
+
+    class Pickler(cloudpickle.Pickler):
+        dispatch_table: ClassVar[Any] = ChainMap(
+            {ContextVar: _reduce_context_variable}, cloudpickle.Pickler.dispatch_table
+        )
+
+    buffer = io.BytesIO()
+    try:
+        torch.save(model, buffer, pickle_module=SimpleNamespace(Pickler=Pickler, __name__="cloudpickle"))
+    except Exception as error:  # whatever stands in the way of pickling some part of the model
+        raise ValueError(
+            f"model {model.cfg.model_name} cannot be sent to workers ({error}): give its name or folder, "
+            "or a function that loads it, and each worker loads its own"
+        ) from error
+    return buffer.getvalue()
+
+
+def unpacked(data: bytes, device: str) -> Any:
+    """The model of ``packed``, on ``device``."""
+    model = torch.load(io.BytesIO(data), map_location=device, weights_only=False)
+    if hasattr(model.cfg, "device"):
+        model.cfg.device = device
+    return model
+
+
+def use_threads(n: int) -> None:
+    """Compute with ``n`` threads from now on, in this process."""
+    torch.set_num_threads(n)
+
+
+def sample_logits(model: Any) -> Float[np.ndarray, "n vocab"]:
+    """Logits after a few fixed tokens, in float32: by these two copies of a model are told apart."""
+    tokens = (torch.arange(24).reshape(3, 8) * 7919) % model.cfg.d_vocab
+    row, position = torch.ones_like(tokens).nonzero(as_tuple=True)
+    device = device_of(model)
+    with evaluating(model):
+        logits = logits_at(
+            model, tokens.to(device), torch.ones_like(tokens).to(device), row=row[5::8], position=position[5::8]
+        )
+    return logits.float().cpu().numpy()
+
+
+@cache
+def _path_to(variable: ContextVar[Any]) -> tuple[str, ...] | None:
+    """The module that holds a variable, and the names that lead to it there: its own, or that of what wraps it."""
+    for key, module in list(sys.modules.items()):
+        for name, value in list(vars(module).items()) if key.split(".")[0] in _SEARCHED else ():
+            if value is variable:
+                return module.__name__, name
+            if type(value).__module__ == module.__name__:
+                for inner, wrapped in getattr(value, "__dict__", {}).items():
+                    if wrapped is variable:
+                        return module.__name__, name, inner
+    return None
+
+
+def _reduce_context_variable(variable: ContextVar[Any]) -> tuple[Any, ...]:
+    """By where a module holds it: transformers' own hooks, which stand on a model that has run, refer to one."""
+    path = _path_to(variable)
+    if path is None:
+        raise TypeError(f"context variable {variable.name!r} is in no module")
+    return _follow, path
+
+
+def _follow(module: str, *names: str) -> Any:
+    return reduce(getattr, names, import_module(module))

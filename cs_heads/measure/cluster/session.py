@@ -1,0 +1,105 @@
+"""The connection to Ray: to a given cluster, or to one of this machine that is started and stopped here."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+
+def ray_module() -> ModuleType:
+    """Ray, which comes in by this door alone; where it is not installed ``ImportError`` says how to have it."""
+    try:
+        import ray
+    except ImportError as error:
+        raise ImportError("workers need Ray, which is not installed: pip install 'cs-heads[ray]'") from error
+    return ray
+
+
+@dataclass(eq=False)
+class Session:
+    """A connection to Ray: ``local`` where Ray was started here, for this process alone."""
+
+    address: str | None
+    local: bool
+    users: int = 0
+
+
+# The connection that was made here, while somebody uses it; Ray has one a process.
+_current: list[Session] = []
+
+
+def join(address: str | None, workers: int | None) -> Session:
+    """Connect to the Ray cluster at ``address``, as ``ray.init`` takes it; None starts Ray on this machine.
+
+    A process has one connection: where there is one, it is used as it is, and another address raises
+    ``ValueError``, as does one where no Ray answers.
+    """
+    ray = ray_module()
+    if ray.is_initialized():
+        session = _current[0] if _current else Session(str(ray.get_runtime_context().gcs_address), local=False)
+        if address not in (None, "auto", session.address):
+            raise ValueError(f"address must be {session.address!r}, which Ray is connected to; got {address!r}")
+    else:
+        _current[:] = [_connect(ray, address, workers)]
+        session = _current[0]
+    session.users += 1
+    return session
+
+
+def leave(session: Session) -> None:
+    """End a connection that was made here with its last user; a cluster that ran before goes on running."""
+    session.users -= 1
+    if session in _current and session.users <= 0:
+        _current.clear()
+        ray_module().shutdown()
+
+
+def _connect(ray: Any, address: str | None, workers: int | None) -> Session:
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address is None:
+        quiet |= {"include_dashboard": False, "num_cpus": max(workers or 1, os.cpu_count() or 1)}
+    # Ray asks for it when it starts: whether to send a report of its use.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        # What Ray says of itself is not part of a program's output.
+        with redirect_stdout(sys.stderr):
+            ray.init(address=address or "local", **quiet)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise ValueError(f"address must be that of a running Ray cluster, got {address!r}: {reason}") from error
+    # A lost worker is warned of here; Ray would print its own notice of it to standard output, whatever it was told.
+    ray._private.worker._worker_logs_enabled = False
+    return Session(address, local=address is None)
+
+
+def room_for(workers: int | None, gpus_per_worker: float | None, resources: Mapping[str, float]) -> tuple[int, float]:
+    """Number of workers and the GPUs of each, from what is asked for and what the cluster has.
+
+    By default a worker has a GPU of its own, or as much of one as there are workers to share it, and there is a
+    worker for each GPU. ``ValueError`` is raised where the cluster has less than is asked for, and where
+    nothing says how many workers there should be.
+
+    >>> room_for(None, None, {"CPU": 64, "GPU": 8}), room_for(6, None, {"CPU": 64, "GPU": 4})
+    ((8, 1.0), (6, 0.5))
+    """
+    gpus, cpus = int(resources.get("GPU", 0)), int(resources.get("CPU", 0))
+    if gpus_per_worker is None:
+        share = 0.0 if not gpus else 1.0 if workers is None else 1 / math.ceil(workers / gpus)
+    else:
+        share = float(gpus_per_worker)
+    if workers is None:
+        if not share or not gpus:
+            raise ValueError(f"workers must be given: there is no GPU to count them by, and {cpus} CPU cores")
+        workers = int(gpus / share) if share > 1 else gpus * int(1 / share)
+    fit = cpus if not share else int(gpus / share) if share > 1 else gpus * int(1 / share)
+    if not 1 <= workers <= fit:
+        have = f"{gpus} GPUs, of which a worker takes {share:g}" if share else f"{cpus} CPU cores, one for each worker"
+        raise ValueError(f"workers must be in 1..{fit}: the Ray cluster has {have}; got {workers}")
+    return workers, share

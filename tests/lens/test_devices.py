@@ -1,0 +1,135 @@
+"""A model split over two devices: gates, caches and residuals go where each layer lies."""
+
+import numpy as np
+import pytest
+import torch
+
+from cs_heads import Experiment, Task
+from cs_heads.lens import load_model
+from cs_heads.lens.differentiate import gate_gradients
+from cs_heads.lens.model import devices_of
+from cs_heads.lens.patch import patched_effects, record_z
+from cs_heads.lens.points import PatchPoint
+from cs_heads.measure.engine import Engine
+from cs_heads.measure.engine.ablation import Ablation
+from cs_heads.measure.inputs import encode_task
+from tests.fake_devices import FIRST, SECOND, FakeDevices, split
+from tests.tiny import N_HEADS, N_LAYERS, choice_records
+
+SHAPE = (N_LAYERS, N_HEADS)
+KINDS = ("zero", "mean", "resample")
+
+
+def task():
+    shared = "the cat sees the dog , the bird runs . "
+    records = choice_records(np.random.default_rng(0), 6)
+    return Task.from_records([{**record, "prompt": shared + record["prompt"]} for record in records])
+
+
+def off(n=6):
+    """Masks of which some begin at a later layer."""
+    masks = np.random.default_rng(1).random((n, *SHAPE)) < 0.4
+    masks[n // 2 :, :2] = False
+    return masks
+
+
+@pytest.fixture(params=["llama", "gpt2"])
+def whole_and_split(request, folders, backend):
+    """A tiny model on one device, and again split over two."""
+    whole, parted = (load_model(folders(request.param), device="cpu", backend=backend) for _ in range(2))
+    split(parted)
+    return whole, parted
+
+
+def test_fake_devices_refuse_what_real_ones_refuse():
+    with FakeDevices():
+        a, b = torch.ones(2).to(FIRST), torch.ones(2, device=SECOND)
+        assert (a.device, b.device, (a + 1).device, a.new_zeros(3).device) == (FIRST, SECOND, FIRST, FIRST)
+        with pytest.raises(RuntimeError, match="on the same device"):
+            a + b
+        with pytest.raises(RuntimeError, match="on the same device"):
+            a[torch.tensor([0]).to(SECOND)]
+        with pytest.raises(TypeError, match="to numpy"):
+            a.numpy()
+        assert a[torch.tensor([0])].device == FIRST
+        assert (a + b.to(a)).cpu().numpy().tolist() == [2.0, 2.0]
+
+
+def test_a_gate_left_on_another_device_would_be_seen(whole_and_split):
+    """The test can fail: a hook that does not move its gates breaks in the second half."""
+    _, model = whole_and_split
+    gate = torch.ones(1)
+    with FakeDevices():
+        gate = gate.to(FIRST)
+        point = model.hook_dict[f"blocks.{N_LAYERS - 1}.attn.hook_z"]
+        point.add_hook(lambda z, hook: z * gate)
+        try:
+            with pytest.raises(RuntimeError, match="on the same device"):
+                list(Engine(model, encode_task(model, task(), None), 200).run(off(1), np.array([0]), False))
+        finally:
+            model.reset_hooks()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_split_model_has_the_numbers_of_a_whole_one(whole_and_split, kind):
+    whole, model = whole_and_split
+    answers = [example.answer for example in task().examples]
+    examples = encode_task(whole, task(), None)
+    masks, numbers = np.repeat(off(), 6, axis=0), np.tile(np.arange(6), 6)
+
+    def numbers_of(model):
+        ablation = None if kind == "zero" else Ablation(kind, answers)
+        engine = Engine(model, examples, None, ablation)
+        found = {pair: (a, b) for batch in engine.run(masks, numbers, False) for pair, a, b in batch}
+        return engine.forwards.able, np.concatenate([found[pair][0] for pair in sorted(found)])
+
+    able, expected = numbers_of(whole)
+    with FakeDevices():
+        assert devices_of(model) == [FIRST, SECOND]
+        split_able, found = numbers_of(model)
+    # No short cut is left out because the model is split.
+    assert split_able == able
+    assert able.extend
+    assert able.resume
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_split_model_writes_the_texts_of_a_whole_one(whole_and_split, kind):
+    whole, model = whole_and_split
+    expected = Experiment(whole, task(), ablation=kind).generate(off(3), max_new_tokens=5)
+    with FakeDevices():
+        texts = Experiment(model, task(), ablation=kind).generate(off(3), max_new_tokens=5)
+    np.testing.assert_array_equal(texts, expected)
+
+
+def test_gradients_and_patches_reach_every_device(whole_and_split):
+    whole, model = whole_and_split
+    prompts, targets = [(3, 4, 5), (6, 7)], [(8,), (9, 3)]
+    points = [PatchPoint((3, 4, 5), (1, 2), (6, 7)), PatchPoint((3, 8, 5), (1, 2), (6, 7))]
+    gates = torch.rand(2, *SHAPE, generator=torch.Generator().manual_seed(0))
+
+    def both(model):
+        loss, gradient = gate_gradients(model, prompts, targets, gates)
+        z = record_z(model, points)
+        effects = patched_effects(model, points, z.flip(0), np.array([0, 1]), torch.ones(2, *SHAPE))
+        return loss.cpu().numpy(), gradient.cpu().numpy(), effects
+
+    expected = both(whole)
+    with FakeDevices():
+        found = both(model)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+def test_a_model_split_by_a_device_map_has_the_numbers_of_a_whole_one(folders):
+    from transformer_lens.model_bridge import TransformerBridge
+
+    whole = load_model(folders("llama"), device="cuda:0")
+    model = TransformerBridge.boot_transformers(str(folders("llama")), n_devices=2)
+    here, there = Experiment(whole, task()), Experiment(model, task())
+    assert len(devices_of(model)) == 2
+    np.testing.assert_array_equal(there(off()), here(off()))
+    np.testing.assert_allclose(there.logprob(off()), here.logprob(off()), atol=1e-4)
+    np.testing.assert_array_equal(there.generate(off(2), max_new_tokens=5), here.generate(off(2), max_new_tokens=5))

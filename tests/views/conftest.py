@@ -1,0 +1,9 @@
+import pytest
+from matplotlib import pyplot as plt
+
+
+@pytest.fixture(autouse=True)
+def no_figure_of_another_test():
+    """A figure that a failing test leaves open is not found by the next one."""
+    yield
+    plt.close("all")
