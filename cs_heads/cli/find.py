@@ -42,6 +42,7 @@ def add(commands: Commands) -> None:
 
 def _find(options: argparse.Namespace) -> None:
     import cs_heads as cs
+    from cs_heads.measure.cluster import here
     from cs_heads.methods.registry import method_named
     from cs_heads.views.report import write_report
 
@@ -72,7 +73,7 @@ def _find(options: argparse.Namespace) -> None:
     if options.out is not None:
         written = _write(options.out, options.k, result, found)
         # Results lie on disk before the model runs once more, for what is only looked at.
-        written += _attend(options.out, model, task, found.top(options.k))
+        written += _attend(options.out, here(model), task, found.top(options.k))
         written.append(write_report(options.out, options.out / "report.html"))
         if not options.json:
             print(f"written: {', '.join(map(str, written))}")

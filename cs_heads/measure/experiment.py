@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from cs_heads.heads import HeadGrid
 from cs_heads.lens import describe, load_model
 from cs_heads.masks import check_masks
+from cs_heads.measure.budget import kept_budget
 from cs_heads.measure.chat import template_of
 from cs_heads.measure.cluster import Cluster
 from cs_heads.measure.engine import Engine
@@ -41,9 +42,10 @@ class Experiment:
     model's texts, those are run first, and are the baseline's.
 
     ``store`` is a file (or an open ``Store``) that results are written to as they come and read from before anything is
-    run: the same call in a new process goes on where the last one stopped, bit for bit on the same machine, and a wider
-    one measures what is new. ``spent`` counts what came from it as if it had been run, so that a call that goes on
-    ends with the numbers of one that was never interrupted; ``ran`` counts what the model ran here.
+    run: the same call in a new process goes on where the last one stopped, bit for bit on the same machine (forwards
+    are of as many tokens as the store's first experiment found), and a wider one measures what is new. ``spent`` counts
+    what came from it as if it had been run: a call that goes on ends with the numbers of one never interrupted.
+    ``ran`` counts what the model ran here; what mean and resample need of the intact model is run anew.
 
     ``ablation`` says what an ablated head's z becomes: ``"zero"``; ``"mean"``, its mean over the positions
     of the task's examples; ``"resample"``, its z on another example. ``batch_tokens`` is the number of tokens
@@ -83,13 +85,15 @@ class Experiment:
         self.ablation = ablation
         self.progress = progress
         self._prepend_bos = prepend_bos
+        self.store = self._opened(store)
+        if self.store is not None and batch_tokens is None:
+            batch_tokens = kept_budget(self.store, self.source)
         start = self.source.engine if isinstance(self.source, Cluster) else partial(Engine, self.model)
         self._engine: EngineLike = start(
             encode_task(self.model, task, prepend_bos),
             batch_tokens,
             replacement,
         )
-        self.store = self._opened(store)
         self._keys = [] if self.store is None else keys_of(task, self._engine.examples)
         self._results = Results(self.grid, self.n_examples)
         self._scores = Measurement(self._results, 0, self._shelf("score"))

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -168,8 +169,12 @@ def test_the_command_line_takes_workers(ray, known_folder, load_known, tmp_path,
     command = ["find", "--model", str(known_folder), "--task", str(file), "--method", "one-shot", "--k", "2", "--json"]
     assert main(command) == 0
     alone = json.loads(capsys.readouterr().out)
-    assert main([*command, "--workers", "2"]) == 0
-    assert json.loads(capsys.readouterr().out) == alone
+    assert main([*command, "--workers", "2", "--out", str(tmp_path / "study")]) == 0
+    together = json.loads(capsys.readouterr().out)
+    assert (alone.pop("command"), together.pop("command")) != ("", "")
+    assert together == alone
+    # What is looked at, and not measured, is looked at here.
+    assert (tmp_path / "study" / "attention.json").exists()
 
 
 def test_what_two_workers_left_in_a_store_one_goes_on_with_bit_for_bit(cluster_of, tmp_path):
@@ -275,6 +280,17 @@ def test_what_a_worker_raises_is_raised_here(ray, load, tmp_path):
             Experiment(cluster, completions())(off(2))
     finally:
         model.reset_hooks()
+
+
+def test_a_worker_that_comes_back_with_other_weights_is_given_up(ray, folders):
+    with Cluster(folders("llama"), workers=1) as cluster:
+        pool, report = cluster._pool, cluster._pool.reports[0]
+        pool._begin_again(pool.members[0], report)
+        assert not pool.members[0].gone
+        other = replace(report, outline=replace(report.outline, fingerprint="0" * 16))
+        with pytest.warns(UserWarning, match="worker 1 is given up, 0 are left: worker 1 must hold the same weights"):
+            pool._begin_again(pool.members[0], other)
+        assert pool.members[0].gone
 
 
 def test_a_closed_cluster_is_refused(ray, folders):

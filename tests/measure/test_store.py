@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 
 from cs_heads import Experiment, Store, StoreError, Task, find_heads, masks
+from cs_heads.measure import budget as budget_module
 from cs_heads.measure import store as store_module
 from cs_heads.measure.engine import Engine
 from cs_heads.measure.shelf import TEXTS, Shelf
@@ -66,6 +67,18 @@ def is_sound(path):
 
 
 # Going on
+
+
+def test_a_store_is_gone_on_with_in_forwards_of_the_size_it_was_begun_with(load, path, monkeypatch):
+    """Free memory is another the next day, and another size of forward rounds otherwise."""
+    monkeypatch.setattr(budget_module, "token_budget", lambda model, fused: 300)
+    begun = Experiment(load("llama"), completion_task(), store=path)
+    begun(some_masks(2))
+    monkeypatch.setattr(budget_module, "token_budget", lambda model, fused: 77)
+    again = Experiment(load("llama"), choice_task(), store=path)
+    given = Experiment(load("llama"), choice_task(), store=path, batch_tokens=50)
+    sizes = [experiment._engine.forwards.batch_tokens for experiment in (begun, again, given)]
+    assert sizes == [300, 300, 50]
 
 
 def test_the_same_call_again_runs_nothing_and_gives_the_same_numbers(load, path):

@@ -17,7 +17,7 @@ from cs_heads.lens.ship import packed, sample_logits
 from cs_heads.measure.cluster.engine import ClusterEngine
 from cs_heads.measure.cluster.pool import Pool
 from cs_heads.measure.cluster.session import Session, join, leave, ray_module, room_for
-from cs_heads.measure.cluster.worker import Home, Source, versions
+from cs_heads.measure.cluster.worker import Home, Report, Source, versions
 from cs_heads.measure.engine.ablation import Ablation
 
 # Copies of a model may differ by so much, as a share of the largest logit: other machines, other kernels.
@@ -127,7 +127,8 @@ class Cluster:
         than = "worker 1" if original is None else "the model given"
         weights = fingerprint(first.outline if original is None else original)
         tolerance = _TOLERANCE.get(first.outline.description["dtype"], _HALF_TOLERANCE) * np.abs(expected).max()
-        for number, report in enumerate(self._pool.reports, start=1):
+
+        def check(number: int, report: Report) -> None:
             other = {name: theirs for name, theirs in report.versions.items() if theirs != mine[name]}
             if other:
                 said = ", ".join(f"{name} {theirs} (here {mine[name]})" for name, theirs in other.items())
@@ -138,6 +139,11 @@ class Cluster:
             difference = float(np.abs(report.logits - expected).max()) if alike else np.inf
             if not difference <= tolerance:
                 raise ValueError(f"worker {number} must answer as {than} does, its logits differ by {difference:.1e}")
+
+        for number, report in enumerate(self._pool.reports, start=1):
+            check(number, report)
+        # A worker that is started again is held to the same.
+        self._pool.check = check
 
 
 @contextmanager
