@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from cs_heads.tasks.sandbox import Outcome, Sandbox, SandboxError, bubblewrap, run, self_check
-from cs_heads.tasks.sandbox.attempts import attempts, excess, fakes, files, kernel, network, processes
-from cs_heads.tasks.sandbox.check import NARROW, try_attempt
+from cs_heads.tasks.sandbox.attempts import attempts, cheats, excess, fakes, files, kernel, network, processes
+from cs_heads.tasks.sandbox.check import NARROW, TESTS, try_attempt
 
 # Attempts that are harmless on this machine and need no right that a user lacks: outside the sandbox they succeed.
 OUTSIDE = [
@@ -158,6 +158,20 @@ def test_attempts_to_escape_and_to_fake_a_pass_fail(sandbox):
 def test_the_same_attempt_succeeds_outside_the_sandbox(sandbox, attempt):
     done, how = try_attempt(attempt, sandbox, run_outside)
     assert done, how
+
+
+def test_a_pass_without_the_word_of_the_run_is_none(sandbox):
+    """Found in the pipes is what the fake needs to know, and the word is not among it."""
+    done, how = try_attempt(fakes.fake_by_the_pipes, sandbox, sandbox.run)
+    assert (done, how) == (False, "it sent a report that is none")
+
+
+@pytest.mark.parametrize("cheat", cheats.CHEATS, **NAMES)
+def test_what_the_sandbox_says_it_cannot_prevent_does_pass(sandbox, cheat):
+    """A cheat that is held one day belongs among the attempts."""
+    done, how = try_attempt(cheat, sandbox, lambda code, tests: sandbox.run(code, TESTS))
+    assert done, how
+    assert cheat not in attempts()
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from cs_heads.tasks.sandbox.bubblewrap import INTERPRETER_OPTIONS, interpreter, 
 from cs_heads.tasks.sandbox.first import First
 from cs_heads.tasks.sandbox.talk import Conversation, NotStartedError
 
-VERSION = 1
+VERSION = 2
 """Part of every scorer's identity: another number where the same code may come to another verdict."""
 
 
@@ -94,9 +94,10 @@ class Sandbox:
     def run(self, code: str, tests: str = "") -> Outcome:
         """Run code, then tests in the same namespace; it passes when both run to their end without an error.
 
-        Leaving early, whatever the exit status, is no pass: a word that the process is sent only after
-        its tests is asked back. Code that overrides what the tests compare by (an object equal to
-        everything) can pass them, as it can wherever tests and code share an interpreter.
+        Leaving early, whatever the exit status, is no pass: reports hold a word that is in no pipe when the code
+        starts. What the code does to this machine is held back by the kernel; a verdict is not, since tests and code
+        share an interpreter as they do in HumanEval and MBPP. Code that is written to cheat passes: by an object
+        equal to everything, or by the word from the frames of the program that judges (``attempts.cheats``).
 
         >>> Sandbox().run("def double(x): return x + x", "assert double(2) == 5").reason  # doctest: +SKIP
         "AssertionError in the tests at 'assert double(2) == 5'"
@@ -119,12 +120,13 @@ class Sandbox:
         with _protected(self) if safe else _unprotected() as started:
             # In a user namespace of its own, the first process of bubblewrap counts with the code's.
             processes = self.processes + (started.uid is None) if safe else 0
-            job = {"code": code, "uid": started.uid, "limits": {**self.limits, "processes": processes}}
+            limits = {**self.limits, "processes": processes}
             talk = Conversation(
                 process=started.process,
                 report=started.report,
-                first=_framed(job),
-                second=_framed({"tests": tests}) + _framed({"word": word}),
+                first=_framed({"code": code, "word": word, "uid": started.uid, "limits": limits}),
+                second=_framed({"tests": tests}),
+                word=word,
                 wall_seconds=self.wall_seconds,
                 output_bytes=self.output_bytes,
                 kill=started.kill,
@@ -139,9 +141,7 @@ class Sandbox:
         verdict = talk.verdict
         if talk.stopped or verdict is None:
             return Outcome(False, talk.ending, output)
-        if verdict.get("event") == "passed" and secrets.compare_digest(
-            str(verdict.get("word")).encode(), word.encode()
-        ):
+        if verdict["event"] == "passed":
             return Outcome(True, "", output)
         return Outcome(False, str(verdict.get("reason", "it sent a report that is none"))[:1000], output)
 
