@@ -17,12 +17,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from cs_heads.tasks.option_types import check_type
 from cs_heads.tasks.sandbox.bubblewrap import INTERPRETER_OPTIONS, interpreter, missing, program, spare_user
 from cs_heads.tasks.sandbox.first import First
 from cs_heads.tasks.sandbox.talk import Conversation, NotStartedError
 
 VERSION = 2
 """Part of every scorer's identity: another number where the same code may come to another verdict."""
+
+UNSAFE = (
+    "WITHOUT A SANDBOX, as this user: with all files and the network, no limit on processes, and what it starts in a "
+    "session of its own is not ended"
+)
+"""What running code unprotected means."""
 
 
 class SandboxError(OSError):
@@ -45,7 +52,9 @@ class Sandbox:
     Inside there is no network, no file of this machine but a read-only interpreter with its standard
     library, an empty ``/tmp`` of its own, no environment, no capability and no process but its own.
     Without bubblewrap a run raises ``SandboxError``, naming what to install, unless ``unsafe``: then the
-    code runs as the present user, held by the limits alone, with a ``RuntimeWarning``.
+    code runs as the present user, with a ``RuntimeWarning``. It may read, change and send whatever that user may;
+    of the limits it lacks those on processes and on the size of ``/tmp`` together, and what it starts in a session
+    of its own runs on after the end.
 
     - ``seconds``: processor time of each process; ``wall_seconds``: time of the run.
     - ``memory_mb``: address space of each process, MiB; ``processes``: processes and threads at once.
@@ -64,6 +73,7 @@ class Sandbox:
     unsafe: bool = False
 
     def __post_init__(self) -> None:
+        check_type("unsafe", self.unsafe, bool)
         for name, value in self.limits.items():
             if type(value) is not int or value < 1:
                 raise ValueError(f"{name} must be an integer of 1 or more, got {value!r}")
@@ -87,7 +97,7 @@ class Sandbox:
         except SandboxError as error:
             if not self.unsafe:
                 raise
-            warnings.warn(f"generated code runs WITHOUT A SANDBOX, as this user: {error}", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"generated code runs {UNSAFE}: {error}", RuntimeWarning, stacklevel=2)
             return False
         return True
 
