@@ -43,6 +43,8 @@ class Suite:
         hub); ``options`` go to the tasks that have them. A name or an option that no task of the suite has raises
         ``ValueError`` before any is loaded.
         """
+        if data_files is not None and not isinstance(data_files, Mapping):
+            raise ValueError(f"data_files of a suite must be a mapping, task to its files, got {data_files!r:.80}")
         given = {} if data_files is None else dict(data_files)
         entries = {name: entry_of(name) for name in self.names}
         missing = [name for name, entry in entries.items() if entry is None]

@@ -72,6 +72,8 @@ def test_prompts_are_shown_in_the_chat_template_where_asked():
     [
         (["--task", "ioi", "--task-option", "order"], "--task-option must be NAME=VALUE, got 'order'"),
         (["--task", "ioi", "--task-option", "seed=3"], "--task-option seed=...: use --seed"),
+        (["--task", "code/mbpp", "--task-option", "allow_code=true"], "allow_code=...: use --allow-code"),
+        (["--task", "code/mbpp", "--task-option", "unsafe_code=False"], "unsafe_code=...: use --unsafe-code"),
         (["--task", "ioi", "--task-option", "shots=3"], "task 'ioi' has no option shots; it has order, data_files"),
         (["--task", "ioi", "--generate"], "--generate needs a number of tokens for task 'ioi', as --generate 8"),
         (["--task", "ioi", "--generate", "4"], "only completion tasks are written out"),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 # Arguments of `load_task` that have a flag of their own.
-_FLAGS = ("n", "seed", "chat", "length_normalised")
+_FLAGS = ("n", "seed", "chat", "length_normalised", "allow_code", "unsafe_code")
 
 
 class Parser(argparse.ArgumentParser):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from cs_heads.tasks.option_types import check_options
 from cs_heads.tasks.task import Task
 
 
@@ -31,9 +32,13 @@ class Entry:
         return tuple(name for name in named if name not in {"n", "seed", *given})
 
     def checked(self, name: str, options: dict[str, Any]) -> dict[str, Any]:
-        """The options; one that the task does not have raises ``ValueError`` naming those it has."""
+        """The options; one that the task does not have, or of another type, raises ``ValueError`` naming it."""
         unknown = [option for option in options if option not in self.options]
         if unknown:
             has = f"it has {', '.join(self.options)}" if self.options else "it has none"
             raise ValueError(f"task {name!r} has no option {', '.join(unknown)}; {has}")
+        try:
+            check_options(self.load, options)
+        except ValueError as error:
+            raise ValueError(f"task {name!r}: {error}") from None
         return options

@@ -16,6 +16,7 @@ from typing import Any
 
 from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.example import Example
+from cs_heads.tasks.option_types import check_type
 from cs_heads.tasks.sandbox import Sandbox
 from cs_heads.tasks.task import Task
 
@@ -123,6 +124,7 @@ class PassesTests:
     def __post_init__(self) -> None:
         if self.form not in FORMS:
             raise ValueError(f"form must be one of {', '.join(FORMS)}, got {self.form!r}")
+        check_type("allow_code", self.allow_code, bool)
         if not self.allow_code:
             raise ValueError(
                 f"scoring {self.form} runs the programs that the model writes: say allow_code=True (--allow-code)"
@@ -145,7 +147,7 @@ class PassesTests:
 
 def catalogue() -> dict[str, Entry]:
     """The code tasks by name."""
-    needs = "data_files, the extra code and bubblewrap; runs what the model writes: --allow-code"
+    needs = "data_files=, the extra code, bubblewrap, and --allow-code"
     return {
         name: Entry(form.about, partial(load_mbpp if name == "mbpp" else load_humaneval, name), needs)
         for name, form in FORMS.items()
@@ -184,8 +186,10 @@ def load_mbpp(
 ) -> Task:
     """``n`` finding examples of MBPP's test split (tasks 11 to 510 of its JSONL or sanitized JSON file).
 
-    The first ``few_shot`` of tasks 2, 3 and 4 of the file stand before each prompt. Options and errors are
-    otherwise those of ``load_humaneval``.
+    The first ``few_shot`` of tasks 2, 3 and 4 of the file stand before each prompt. A record's ``test_setup_code``
+    and ``test_imports`` stand before its tests, which lm-eval leaves out: of the test split that is task 367 alone in
+    the JSONL file, whose tests nothing passes without it. Options and errors are otherwise those of
+    ``load_humaneval``.
     """
     if not 0 <= few_shot <= len(MBPP_SHOTS):
         raise ValueError(f"few_shot must be 0 to {len(MBPP_SHOTS)}, got {few_shot}")
@@ -207,6 +211,9 @@ def load_mbpp(
 
 
 def _scorer(form: str, allow_code: bool, unsafe_code: bool, sandbox: Sandbox | None) -> PassesTests:
+    # A text such as "False" would count as yes.
+    check_type("allow_code", allow_code, bool)
+    check_type("unsafe_code", unsafe_code, bool)
     sandbox = Sandbox() if sandbox is None else sandbox
     # To run code unprotected is to run it.
     return PassesTests(form, allow_code or unsafe_code, replace(sandbox, unsafe=sandbox.unsafe or unsafe_code))

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from cs_heads.tasks.option_types import fits
 from cs_heads.tasks.task import Task
 
 N_FINDING = 100
@@ -66,7 +67,7 @@ def with_distractors(
 
 def in_range(name: str, value: int, low: int, high: int | None = None) -> None:
     """Raise ``ValueError`` where an integer argument is not in ``low..high``."""
-    if isinstance(value, bool) or value != int(value) or value < low or (high is not None and value > high):
+    if not fits(value, int) or value < low or (high is not None and value > high):
         allowed = f"{low} or more" if high is None else f"{low}..{high}"
         raise ValueError(f"{name} must be an integer, {allowed}, got {value!r}")
 

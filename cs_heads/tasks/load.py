@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cs_heads.tasks.catalogue import Entry
+from cs_heads.tasks.option_types import check_integer, check_options
 from cs_heads.tasks.task import Task
 
 FORMATS = (".jsonl", ".csv")
@@ -87,8 +88,8 @@ def load_task(
     (100, 'finding', 'confirming')
     """
     for argument, value, least in (("n", n, 1), ("seed", seed, 0)):
-        if value is not None and (value != int(value) or value < least):
-            raise ValueError(f"{argument} must be an integer of {least} or more, got {value!r}")
+        if value is not None:
+            check_integer(argument, value, least)
     entry = entry_of(str(name_or_path))
     if entry is None:
         task = whole_task(name_or_path, length_normalised, **options).split(n, seed)[0]
@@ -120,6 +121,7 @@ def whole_task(path: str | Path, length_normalised: bool = False, **options: Any
     unknown = [option for option in options if option not in _SCORING]
     if unknown:
         raise ValueError(f"a task file has no option {', '.join(unknown)}; it has {', '.join(_SCORING)}")
+    check_options(Task.from_records, options)
     reader = _read_jsonl if path.suffix.lower() == ".jsonl" else _read_csv
     try:
         return Task.from_numbered(reader(path), path.stem, length_normalised, **options)

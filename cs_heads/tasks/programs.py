@@ -6,14 +6,16 @@ The programs are judged in the sandbox (``cs_heads.tasks.code``), never by lm-ev
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from cs_heads.tasks import code
 from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.hub import hub_rows
+from cs_heads.tasks.sandbox import Sandbox
 from cs_heads.tasks.task import Task
 
 _HUMANEVAL = ("openai/openai_humaneval", None, ("test",))
@@ -33,11 +35,11 @@ def catalogue() -> dict[str, Entry]:
 
 def entry(name: str) -> Entry:
     """A set of programs by name, one of ``DATASETS``."""
-    needs = "the extra code and bubblewrap; data_files=, or the hub; runs what the model writes: --allow-code"
-    return Entry(code.FORMS[name].about, partial(load, name), needs)
+    needs = "the extra code, bubblewrap, and --allow-code; data_files=, or the hub"
+    return Entry(code.FORMS[name].about, partial(load_mbpp if name == "mbpp" else load_humaneval, name), needs)
 
 
-def load(
+def load_humaneval(
     name: str,
     n: int | None = None,
     seed: int = 0,
@@ -45,18 +47,32 @@ def load(
     data_files: str | Path | Sequence[str | Path] | None = None,
     allow_code: bool = False,
     unsafe_code: bool = False,
+    sandbox: Sandbox | None = None,
 ) -> Task:
-    """``n`` finding examples, the others held out; options are those of ``cs_heads.tasks.code``."""
-    read = partial(
-        code.load_mbpp if name == "mbpp" else code.load_humaneval,
-        name,
-        n,
-        seed,
-        allow_code=allow_code,
-        unsafe_code=unsafe_code,
-    )
+    """``n`` finding examples, the others held out; options and errors are those of ``code.load_humaneval``."""
+    given = {"allow_code": allow_code, "unsafe_code": unsafe_code, "sandbox": sandbox}
+    return _read(name, partial(code.load_humaneval, name, n, seed, **given), data_files, allow_code or unsafe_code)
+
+
+def load_mbpp(
+    name: str,
+    n: int | None = None,
+    seed: int = 0,
+    *,
+    data_files: str | Path | Sequence[str | Path] | None = None,
+    allow_code: bool = False,
+    unsafe_code: bool = False,
+    sandbox: Sandbox | None = None,
+    few_shot: int = 3,
+) -> Task:
+    """``n`` finding examples, the others held out; options and errors are those of ``code.load_mbpp``."""
+    given = {"allow_code": allow_code, "unsafe_code": unsafe_code, "sandbox": sandbox, "few_shot": few_shot}
+    return _read(name, partial(code.load_mbpp, name, n, seed, **given), data_files, allow_code or unsafe_code)
+
+
+def _read(name: str, read: Callable[..., Task], data_files: Any, allowed: bool) -> Task:
     # Nothing is downloaded that may not be run.
-    if data_files is not None or not (allow_code or unsafe_code):
+    if data_files is not None or not allowed:
         return read(data_files=data_files)
     with TemporaryDirectory() as folder:
         file = Path(folder) / f"{name}.jsonl"

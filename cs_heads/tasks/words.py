@@ -47,6 +47,8 @@ def single_token_words(tokenizer: Any, words: Iterable[str] | None = None, seed:
     Without ``words``, those of its own vocabulary: up to 2,000 tokens of three or more lower-case letters a–z,
     drawn with ``seed``. They are what symbolic tasks are made of when each word must be one position.
     """
+    if not callable(tokenizer) or not hasattr(tokenizer, "decode"):
+        raise ValueError(f"tokenizer must be a tokenizer, as model.tokenizer, got {tokenizer!r:.80}")
     unknown = getattr(tokenizer, "unk_token_id", None)
     if words is None:
         found = {tokenizer.decode([index]).strip() for index in range(len(tokenizer))}

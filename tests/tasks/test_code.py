@@ -2,6 +2,8 @@ import json
 import os
 import pickle
 import re
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib.util import find_spec
@@ -144,6 +146,20 @@ def test_nothing_runs_unless_it_is_asked_for(write):
         PassesTests("mbpp")
 
 
+@pytest.mark.parametrize(
+    ("made", "fault"),
+    [
+        ("PassesTests('mbpp', allow_code='False')", "allow_code must be true or false, got 'False'"),
+        ("Sandbox(unsafe='False')", "unsafe must be true or false, got 'False'"),
+    ],
+)
+def test_a_text_is_no_leave_to_run_code(made, fault):
+    """In an interpreter of its own: here a type check refuses it before the class does."""
+    script = f"from cs_heads.tasks.code import PassesTests, Sandbox\n{made}"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1] == f"ValueError: {fault}"
+
+
 def test_without_a_sandbox_the_task_is_refused_before_any_model_runs(write, monkeypatch):
     from cs_heads.tasks.sandbox import run
 
@@ -169,13 +185,17 @@ def test_without_a_sandbox_the_task_is_refused_before_any_model_runs(write, monk
         ("mbpp", MBPP[3:], {}, "hold no task 2, which stands before each prompt"),
         ("mbpp", MBPP[:3], {}, "hold none of the tasks 11 to 510"),
         ("mbpp", MBPP, {"few_shot": 4}, "few_shot must be 0 to 3, got 4"),
+        ("mbpp", MBPP, {"few_shot": "two"}, "few_shot must be an integer, got 'two'"),
+        ("mbpp", MBPP, {"unsafe_code": "False"}, "unsafe_code must be true or false, got 'False'"),
+        ("humaneval", HUMANEVAL, {"allow_code": "False"}, "allow_code must be true or false, got 'False'"),
+        ("humaneval", HUMANEVAL, {"sandbox": "no"}, "sandbox must be a Sandbox or None, got 'no'"),
         ("mbpp", MBPP, {"shots": 4}, "task 'code/mbpp' has no option shots; it has data_files, allow_code"),
     ],
 )
 def test_malformed_data_and_options_are_refused_in_one_line(write, sandbox, name, records, options, message):
     files = {} if records is None else {"data_files": write(records)}
     with pytest.raises(ValueError, match=message) as error:
-        load_task(f"code/{name}", allow_code=True, **files, **options)
+        load_task(f"code/{name}", **{"allow_code": True, **files, **options})
     assert "\n" not in str(error.value)
 
 

@@ -159,6 +159,22 @@ def test_programs_are_read_from_the_hub(hub):
     assert (len(task), len(task.held_out)) == (2, 4)
 
 
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed: generated code cannot run")
+def test_programs_have_the_options_of_the_code_tasks(tmp_path):
+    from cs_heads.tasks.sandbox import Sandbox
+
+    rows = [
+        {"task_id": i, "text": f"Add {i}.", "code": "def f(a): return a", "test_list": ["assert f(0) == 0"] * 3}
+        for i in range(11, 19)
+    ]
+    (tmp_path / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    given = {"n": 2, "data_files": tmp_path / "own.jsonl", "allow_code": True, "few_shot": 0}
+    narrow = load_task("mbpp", sandbox=Sandbox(seconds=2), **given)
+    assert narrow.identity == load_task("code/mbpp", sandbox=Sandbox(seconds=2), **given).identity
+    assert narrow.identity != load_task("mbpp", **given).identity
+    assert entry_of("humaneval_instruct").options == entry_of("code/humaneval_instruct").options
+
+
 @pytest.mark.parametrize("part", ["bio", "chem", "cyber"])
 def test_wmdp_reads_rows_of_the_hubs_form(tmp_path, part):
     pytest.importorskip("lm_eval", reason="lm-eval is an extra")

@@ -2,6 +2,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from cs_heads.tasks.sandbox import Outcome, Sandbox, SandboxError, bubblewrap, run, self_check
-from cs_heads.tasks.sandbox.attempts import attempts, excess, fakes, files, kernel, network, processes
-from cs_heads.tasks.sandbox.check import NARROW, try_attempt
+from cs_heads.tasks.sandbox.attempts import attempts, cheats, excess, fakes, files, kernel, network, processes
+from cs_heads.tasks.sandbox.check import NARROW, TESTS, Tried, try_attempt
 
 # Attempts that are harmless on this machine and need no right that a user lacks: outside the sandbox they succeed.
 OUTSIDE = [
@@ -61,6 +62,11 @@ def no_bubblewrap(monkeypatch):
     run._works.cache_clear()
     yield
     run._works.cache_clear()
+
+
+def misspelt(bait):
+    """Do harm."""
+    assert bait["flie"]
 
 
 def run_outside(code: str, tests: str = "") -> Outcome:
@@ -151,13 +157,65 @@ def test_there_are_many_attempts_and_each_names_its_harm():
 def test_attempts_to_escape_and_to_fake_a_pass_fail(sandbox):
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         tried = pool.map(lambda attempt: try_attempt(attempt, sandbox, sandbox.run), QUICK)
-        assert {attempt.__name__: how for attempt, (done, how) in zip(QUICK, tried, strict=True) if done} == {}
+        assert {a.__name__: end.how for a, end in zip(QUICK, tried, strict=True) if not end.held} == {}
 
 
 @pytest.mark.parametrize("attempt", OUTSIDE, **NAMES)
 def test_the_same_attempt_succeeds_outside_the_sandbox(sandbox, attempt):
-    done, how = try_attempt(attempt, sandbox, run_outside)
-    assert done, how
+    tried = try_attempt(attempt, sandbox, run_outside)
+    assert tried.done, tried.how
+
+
+def test_an_attempt_that_fails_by_a_mistake_of_its_own_is_not_held(sandbox):
+    tried = try_attempt(misspelt, sandbox, sandbox.run)
+    assert not tried.done
+    assert not tried.held
+    assert tried.how.startswith("a mistake of the attempt itself: KeyError: 'flie'")
+
+
+@pytest.fixture
+def no_filter(monkeypatch):
+    """The sandbox with a filter of system calls that refuses none."""
+    import pyseccomp
+
+    from cs_heads.tasks.sandbox import seccomp
+
+    with tempfile.TemporaryFile() as file:
+        pyseccomp.SyscallFilter(pyseccomp.ALLOW).export_bpf(file)
+        file.seek(0)
+        allowing = file.read()
+    monkeypatch.setattr(seccomp, "refusals", lambda: allowing)
+
+
+def test_without_the_filter_the_namespaces_hold_by_themselves(sandbox, no_filter):
+    """With it, a socket is refused before there is a network to look for."""
+    assert sandbox.run("import socket", "assert socket.if_nameindex() == [(1, 'lo')]\nsocket.socket()").passed
+    outside = sandbox.run("import socket\nsocket.create_connection(('192.0.2.1', 80), timeout=1)")
+    assert outside.reason.startswith("OSError: [Errno 101] Network is unreachable")
+    reaching = [
+        *(network.connect_to_loopback, network.connect_outside),
+        *(network.connect_to_a_socket_file, network.connect_to_an_abstract_socket, network.listen_raw),
+        *(processes.signal_a_process, processes.read_other_processes, kernel.mount_a_file_system),
+        *(kernel.change_root, kernel.rename_the_host, kernel.set_the_clock, kernel.become_root),
+    ]
+    tried = {attempt.__name__: try_attempt(attempt, sandbox, sandbox.run) for attempt in reaching}
+    assert {name: end.how for name, end in tried.items() if not end.held} == {}
+    # A datagram to nobody is sent without an error: no server was reached by it.
+    assert try_attempt(network.send_a_datagram, sandbox, sandbox.run).how == "it ran to its end"
+
+
+def test_a_pass_without_the_word_of_the_run_is_none(sandbox):
+    """Found in the pipes is what the fake needs to know, and the word is not among it."""
+    tried = try_attempt(fakes.fake_by_the_pipes, sandbox, sandbox.run)
+    assert tried == Tried(False, True, "it sent a report that is none")
+
+
+@pytest.mark.parametrize("cheat", cheats.CHEATS, **NAMES)
+def test_what_the_sandbox_says_it_cannot_prevent_does_pass(sandbox, cheat):
+    """A cheat that is held one day belongs among the attempts."""
+    tried = try_attempt(cheat, sandbox, lambda code, tests: sandbox.run(code, TESTS))
+    assert tried.done, tried.how
+    assert cheat not in attempts()
 
 
 @pytest.mark.slow
@@ -206,7 +264,8 @@ def test_without_bubblewrap_it_refuses_and_names_what_to_install(no_bubblewrap):
 
 def test_unsafe_runs_without_bubblewrap_and_warns_loudly(no_bubblewrap):
     unsafe = Sandbox(seconds=1, wall_seconds=2, unsafe=True)
-    with pytest.warns(RuntimeWarning, match="WITHOUT A SANDBOX"):
+    lacks = "WITHOUT A SANDBOX.*no limit on processes.*a session of its own is not ended"
+    with pytest.warns(RuntimeWarning, match=lacks):
         outcomes = unsafe.run_all(
             [
                 ("import os; print(len(os.environ))", ""),

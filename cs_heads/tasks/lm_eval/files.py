@@ -83,24 +83,22 @@ def rows_of(file: File, columns: Sequence[str] | None = None) -> list[Row]:
     if suffix not in FORMATS:
         raise ValueError(f"data file {file.name!r} must end in {', '.join(FORMATS)}, or in these and .bz2 or .gz")
     content = file.content()
-    if suffix == ".parquet":
-        return _parquet(file.name, content)
+    rows = _parquet(file.name, content) if suffix == ".parquet" else list(_text_rows(file, suffix, content, columns))
+    if not rows:
+        raise ValueError(f"data file {file.name!r} is empty")
+    return rows
+
+
+def _text_rows(file: File, suffix: str, content: bytes, columns: Sequence[str] | None) -> Iterable[Row]:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"data file {file.name!r} is not UTF-8 text: {error}") from error
     if suffix == ".txt":
-        return [{"line": line} for line in text.splitlines()]
-    rows = list(
-        _jsonl(file.name, text)
-        if suffix == ".jsonl"
-        else _csv(file.name, text, columns)
-        if suffix == ".csv"
-        else _json(file.name, text)
-    )
-    if not rows:
-        raise ValueError(f"data file {file.name!r} is empty")
-    return rows
+        return [{"line": line} for line in text.splitlines()] if text.strip() else []
+    if suffix == ".csv":
+        return _csv(file.name, text, columns)
+    return (_jsonl if suffix == ".jsonl" else _json)(file.name, text)
 
 
 def _jsonl(name: str, text: str) -> Iterator[Row]:

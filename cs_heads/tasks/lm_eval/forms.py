@@ -123,7 +123,11 @@ def bigbench(rows: list[Row]) -> list[Row]:
 def _bigbench_row(row: Row, number: int) -> Row:
     scores = row.get("target_scores") or {}
     targets = row.get("target", [])
-    targets = [targets] if isinstance(targets, str) else list(targets)
+    targets = [targets] if isinstance(targets, str) else targets
+    if not isinstance(scores, dict) or not all(isinstance(score, int | float) for score in scores.values()):
+        raise ValueError(f'record {number}: "target_scores" must be an object, choice to score, got {scores!r:.60}')
+    if not isinstance(targets, list) or not all(isinstance(target, str) for target in targets):
+        raise ValueError(f'record {number}: "target" must be a text or a list of texts, got {targets!r:.60}')
     if not targets and scores:
         best = max(scores.values())
         targets = [choice for choice, score in scores.items() if score == best]

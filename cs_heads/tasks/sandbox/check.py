@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import secrets
 import socket
 import subprocess
@@ -31,13 +32,20 @@ TESTS = "assert solve() == 42"
 NARROW = Sandbox(seconds=1, wall_seconds=4, memory_mb=128, processes=4, file_mb=4, output_bytes=50_000)
 """Limits that are soon reached, for a quick check."""
 
+REFUSALS = re.compile(
+    r"it |SystemExit: 0 |AssertionError|MemoryError|RuntimeError: can't start new thread|ModuleNotFoundError: .*numpy"
+    r"|\w+: \[Errno -?\d+\]|NameError: name 'solve' is not defined in the tests"
+)
+"""How an attempt ends that was refused: by a limit or the system; any other error is a mistake in the attempt."""
+
 
 def self_check(sandbox: Sandbox = NARROW) -> pd.DataFrame:
     """Try every escape and harm known here, and say for each whether the sandbox held.
 
     One row an attempt: its ``attempt`` and ``harm`` in words, ``held``, and ``how`` it failed, or what it
-    did. The attempts are real: run this where the loss of the sandbox would be no loss. Raises
-    ``SandboxError`` where there is no sandbox to check.
+    did. An attempt that ended by a mistake of its own shows nothing, and is not held. What is known to pass without
+    being right (``attempts.cheats``) is not among them. The attempts are real: run this where the loss of the
+    sandbox would be no loss. Raises ``SandboxError`` where there is no sandbox to check.
     """
     import pandas as pd
 
@@ -48,12 +56,21 @@ def self_check(sandbox: Sandbox = NARROW) -> pd.DataFrame:
 
 
 def _row(attempt: Attempt, sandbox: Sandbox) -> tuple[str, str, bool, str]:
-    done, how = try_attempt(attempt, sandbox, sandbox.run)
-    return attempt.__name__, (attempt.__doc__ or "").strip(), not done, how
+    tried = try_attempt(attempt, sandbox, sandbox.run)
+    return attempt.__name__, (attempt.__doc__ or "").strip(), tried.held, tried.how
 
 
-def try_attempt(attempt: Attempt, sandbox: Sandbox, run: Callable[[str, str], Outcome]) -> tuple[bool, str]:
-    """Whether an attempt did its harm when run by ``run``, and how it ended or what it did."""
+@dataclass(frozen=True)
+class Tried:
+    """Whether an attempt did its harm, whether it was refused instead, and how it ended or what it did."""
+
+    done: bool
+    held: bool
+    how: str
+
+
+def try_attempt(attempt: Attempt, sandbox: Sandbox, run: Callable[[str, str], Outcome]) -> Tried:
+    """Run an attempt by ``run``, with bait laid out, and look at the machine afterwards."""
     with laid_out(sandbox) as bait:
         code = "\n".join(
             [
@@ -68,10 +85,11 @@ def try_attempt(attempt: Attempt, sandbox: Sandbox, run: Callable[[str, str], Ou
         # What is left behind is found by a second run.
         outcomes = [run(code, tests) for _ in range(2 if "outlive" in attempt.__name__ else 1)]
         damage = bait.damage()
-    reason = "; ".join(dict.fromkeys(outcome.reason for outcome in outcomes))
-    if damage:
-        return True, damage
-    return any(outcome.passed for outcome in outcomes), reason
+    reasons = list(dict.fromkeys(outcome.reason for outcome in outcomes))
+    if damage or any(outcome.passed for outcome in outcomes):
+        return Tried(True, False, damage or "it ran to its end")
+    refused = all(map(REFUSALS.match, reasons))
+    return Tried(False, refused, ("" if refused else "a mistake of the attempt itself: ") + "; ".join(reasons))
 
 
 @dataclass

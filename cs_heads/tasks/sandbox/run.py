@@ -17,12 +17,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from cs_heads.tasks.option_types import check_type
 from cs_heads.tasks.sandbox.bubblewrap import INTERPRETER_OPTIONS, interpreter, missing, program, spare_user
 from cs_heads.tasks.sandbox.first import First
 from cs_heads.tasks.sandbox.talk import Conversation, NotStartedError
 
-VERSION = 1
+VERSION = 2
 """Part of every scorer's identity: another number where the same code may come to another verdict."""
+
+UNSAFE = (
+    "WITHOUT A SANDBOX, as this user: with all files and the network, no limit on processes, and what it starts in a "
+    "session of its own is not ended"
+)
+"""What running code unprotected means."""
 
 
 class SandboxError(OSError):
@@ -45,7 +52,9 @@ class Sandbox:
     Inside there is no network, no file of this machine but a read-only interpreter with its standard
     library, an empty ``/tmp`` of its own, no environment, no capability and no process but its own.
     Without bubblewrap a run raises ``SandboxError``, naming what to install, unless ``unsafe``: then the
-    code runs as the present user, held by the limits alone, with a ``RuntimeWarning``.
+    code runs as the present user, with a ``RuntimeWarning``. It may read, change and send whatever that user may;
+    of the limits it lacks those on processes and on the size of ``/tmp`` together, and what it starts in a session
+    of its own runs on after the end.
 
     - ``seconds``: processor time of each process; ``wall_seconds``: time of the run.
     - ``memory_mb``: address space of each process, MiB; ``processes``: processes and threads at once.
@@ -64,6 +73,7 @@ class Sandbox:
     unsafe: bool = False
 
     def __post_init__(self) -> None:
+        check_type("unsafe", self.unsafe, bool)
         for name, value in self.limits.items():
             if type(value) is not int or value < 1:
                 raise ValueError(f"{name} must be an integer of 1 or more, got {value!r}")
@@ -87,16 +97,17 @@ class Sandbox:
         except SandboxError as error:
             if not self.unsafe:
                 raise
-            warnings.warn(f"generated code runs WITHOUT A SANDBOX, as this user: {error}", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"generated code runs {UNSAFE}: {error}", RuntimeWarning, stacklevel=2)
             return False
         return True
 
     def run(self, code: str, tests: str = "") -> Outcome:
         """Run code, then tests in the same namespace; it passes when both run to their end without an error.
 
-        Leaving early, whatever the exit status, is no pass: a word that the process is sent only after
-        its tests is asked back. Code that overrides what the tests compare by (an object equal to
-        everything) can pass them, as it can wherever tests and code share an interpreter.
+        Leaving early, whatever the exit status, is no pass: reports hold a word that is in no pipe when the code
+        starts. What the code does to this machine is held back by the kernel; a verdict is not, since tests and code
+        share an interpreter as they do in HumanEval and MBPP. Code that is written to cheat passes: by an object
+        equal to everything, or by the word from the frames of the program that judges (``attempts.cheats``).
 
         >>> Sandbox().run("def double(x): return x + x", "assert double(2) == 5").reason  # doctest: +SKIP
         "AssertionError in the tests at 'assert double(2) == 5'"
@@ -119,12 +130,13 @@ class Sandbox:
         with _protected(self) if safe else _unprotected() as started:
             # In a user namespace of its own, the first process of bubblewrap counts with the code's.
             processes = self.processes + (started.uid is None) if safe else 0
-            job = {"code": code, "uid": started.uid, "limits": {**self.limits, "processes": processes}}
+            limits = {**self.limits, "processes": processes}
             talk = Conversation(
                 process=started.process,
                 report=started.report,
-                first=_framed(job),
-                second=_framed({"tests": tests}) + _framed({"word": word}),
+                first=_framed({"code": code, "word": word, "uid": started.uid, "limits": limits}),
+                second=_framed({"tests": tests}),
+                word=word,
                 wall_seconds=self.wall_seconds,
                 output_bytes=self.output_bytes,
                 kill=started.kill,
@@ -139,9 +151,7 @@ class Sandbox:
         verdict = talk.verdict
         if talk.stopped or verdict is None:
             return Outcome(False, talk.ending, output)
-        if verdict.get("event") == "passed" and secrets.compare_digest(
-            str(verdict.get("word")).encode(), word.encode()
-        ):
+        if verdict["event"] == "passed":
             return Outcome(True, "", output)
         return Outcome(False, str(verdict.get("reason", "it sent a report that is none"))[:1000], output)
 

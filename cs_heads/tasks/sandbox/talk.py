@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from secrets import compare_digest
 from typing import Any
 
 START_SECONDS = 60.0
@@ -28,13 +29,14 @@ class Conversation:
     """Sends ``first``, then ``second`` when the code has loaded; keeps the verdict and the first bytes of output.
 
     ``process`` reads from its standard input and reports on the other end of ``report``; its output
-    comes on its standard output. Nothing it sends is believed but the word.
+    comes on its standard output. That the code has loaded or passed is believed with the ``word`` alone.
     """
 
     process: subprocess.Popen[bytes]
     report: int
     first: bytes
     second: bytes
+    word: str
     wall_seconds: int
     output_bytes: int
     kill: Callable[[], bool]
@@ -113,8 +115,10 @@ class Conversation:
             try:
                 message = json.loads(bytes(self._said[:end]))
                 event = message["event"]
-            except (ValueError, TypeError, KeyError, RecursionError):
-                message, event = {"reason": "it sent a report that is none"}, "failed"
+                if event in ("loaded", "passed") and not compare_digest(message["word"].encode(), self.word.encode()):
+                    raise ValueError
+            except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+                message, event = {"event": "failed", "reason": "it sent a report that is none"}, "failed"
             del self._said[: end + 1]
             if event == "started" and not self._started:
                 self._started = True

@@ -61,6 +61,49 @@ def fake_a_report(bait: dict[str, Any]) -> None:
     os._exit(0)
 
 
+def fake_by_the_pipes(bait: dict[str, Any]) -> None:
+    """Say in every open pipe that the code has loaded, and answer with what comes back."""
+    import json
+    import os
+    import select
+
+    def written(descriptor: int, message: dict[str, Any]) -> bool:
+        try:
+            os.write(descriptor, json.dumps(message).encode() + b"\n")
+        except OSError:
+            return False
+        return True
+
+    def frames(descriptor: int) -> list[dict[str, Any]]:
+        found = b""
+        while select.select([descriptor], [], [], 0.3)[0] and (piece := os.read(descriptor, 65536)):
+            found += piece
+        messages = []
+        while found:
+            size = 8 + int.from_bytes(found[:8], "big")
+            messages.append(json.loads(found[8:size]))
+            found = found[size:]
+        return messages
+
+    descriptors = []
+    for descriptor in range(3, 70000):
+        try:
+            os.fstat(descriptor)
+            descriptors.append(descriptor)
+        except OSError:
+            continue
+    assert descriptors
+    writers = [descriptor for descriptor in descriptors if written(descriptor, {"event": "loaded"})]
+    known: dict[str, Any] = {}
+    for descriptor in descriptors:
+        if descriptor not in writers:
+            for message in frames(descriptor):
+                known |= message
+    for descriptor in writers:
+        written(descriptor, {**known, "event": "passed"})
+    os._exit(0)
+
+
 def fake_by_other_builtins(bait: dict[str, Any]) -> None:
     """Replace what runs the tests by what does nothing."""
     import builtins

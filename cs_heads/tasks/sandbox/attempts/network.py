@@ -13,7 +13,7 @@ def connect_to_loopback(bait: dict[str, Any]) -> None:
 
 
 def connect_outside(bait: dict[str, Any]) -> None:
-    """Connect to an address of the network."""
+    """Connect to the address that this machine has on the network."""
     import socket
 
     socket.create_connection((bait["address"], bait["port"]), timeout=1).close()

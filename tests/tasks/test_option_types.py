@@ -1,0 +1,157 @@
+"""Options of another type than a task takes: one clear line, whatever the family."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cs_heads import load_task, suites
+from cs_heads.cli import main
+from cs_heads.tasks import builtin_tasks
+from cs_heads.tasks.option_types import check_integer, fits
+from tests.tasks.test_load import COMPLETIONS, write_jsonl
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        (3, int),
+        (np.int64(3), int | None),
+        (None, int | None),
+        (True, bool),
+        (2, float),
+        (["a"], Sequence[str]),
+        (("a", Path("b")), Sequence[str | Path]),
+        ({"test": 3}, str | Mapping[str, object]),
+    ],
+)
+def test_a_value_of_the_type_fits(value, hint):
+    assert fits(value, hint)
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        (True, int),
+        (5.0, int),
+        ("5", int | None),
+        (1, bool),
+        ("False", bool),
+        ("abc", Sequence[str]),
+        ([1], Sequence[str]),
+        ({"a"}, Sequence[str]),
+        ({1: "a"}, Mapping[str, str]),
+        ([], str | Path | None),
+    ],
+)
+def test_a_value_of_another_type_does_not(value, hint):
+    assert not fits(value, hint)
+
+
+@pytest.mark.parametrize(
+    ("task", "option", "value", "allowed"),
+    [
+        ("gsm8k", "max_new_tokens", "x", "an integer or None"),
+        ("gsm8k", "few_shot", "x", "an integer or None"),
+        ("gsm8k", "few_shot", 1.5, "an integer or None"),
+        ("lm-eval/gsm8k", "metric", 3, "a text or None"),
+        ("lm-eval/gsm8k", "few_shot_seed", None, "an integer"),
+        ("lm-eval/gsm8k", "data_files", 3, "a path or a list of paths or these by name or None"),
+        ("bigbench/tense", "few_shot", "x", "an integer"),
+        ("openmathinstruct2", "n_records", 2.5, "an integer"),
+        ("code/mbpp", "few_shot", "two", "an integer"),
+        ("code/humaneval", "data_files", 3, "a path or a list of paths or None"),
+        ("code/humaneval", "allow_code", "False", "true or false"),
+        ("mbpp", "unsafe_code", "False", "true or false"),
+        ("function_vectors/antonym", "data_files", ["a.json"], "a path or None"),
+        ("swearing", "data_files", ["a.txt"], "a path or None"),
+        ("rhyming", "choices", "four", "an integer or None"),
+        ("rhyming", "instruction", 3, "a text"),
+        ("symbolic/aba", "after", 3, "a text"),
+        ("symbolic/aba", "words", "abcdefghij", "a list of texts or None"),
+        ("induction", "words", list(range(40)), "a list of texts or None"),
+        ("induction", "length", 5.0, "an integer"),
+        ("ioi", "order", 3, "a text"),
+        ("demo/capitals", "generate", "no", "true or false"),
+    ],
+)
+def test_an_option_of_another_type_is_named_with_what_is_allowed(task, option, value, allowed):
+    said = f"task {task!r}: {option} must be {allowed}, got {value!r:.80}"
+    with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
+        load_task(task, **{option: value})
+
+
+def test_every_option_of_every_task_refuses_what_no_task_takes():
+    class Nonsense:
+        pass
+
+    anything = {"tokenizer", "chat_template", "sandbox"}
+    for name, entry in builtin_tasks().items():
+        for option in set(entry.options) - anything:
+            with pytest.raises(ValueError, match=f"{option} must be "):
+                entry.checked(name, {option: Nonsense()})
+
+
+@pytest.mark.parametrize("option", [{"max_new_tokens": "x"}, {"max_new_tokens": 4, "stop": "x"}, {"stop": 3}])
+def test_a_task_file_has_options_of_its_types_too(tmp_path, option):
+    path = write_jsonl(tmp_path / "mine.jsonl", COMPLETIONS)
+    with pytest.raises(ValueError, match=f"^{list(option)[-1]} must be "):
+        load_task(path, **option)
+
+
+@pytest.mark.parametrize("value", [5.0, "abc", 0, True, [1]])
+def test_a_number_of_examples_is_an_integer(value):
+    with pytest.raises(ValueError, match=r"^n must be an integer of 1 or more, got "):
+        check_integer("n", value, 1)
+
+
+def test_what_is_no_tokenizer_is_named():
+    with pytest.raises(ValueError, match=r"^tokenizer must be a tokenizer, as model\.tokenizer, got 'gpt2'$"):
+        load_task("symbolic/aba", tokenizer="gpt2")
+
+
+def test_a_suites_files_are_named_by_its_tasks():
+    loading = suites.Suite.load
+    with pytest.raises(ValueError, match="data_files of a suite must be a mapping, task to its files, got 'folder'"):
+        getattr(loading, "__wrapped__", loading)(suites.general, data_files="folder")
+
+
+@pytest.mark.parametrize(
+    ("task", "option", "fault"),
+    [
+        ("code/mbpp", "few_shot=two", "few_shot must be an integer, got 'two'"),
+        ("symbolic/aba", "tokenizer=gpt2", "tokenizer must be a tokenizer"),
+        ("demo/capitals", "generate=0", "generate must be true or false, got 0"),
+    ],
+)
+def test_the_shell_refuses_them_in_one_line(capsys, task, option, fault):
+    assert main(["find", "--model", "demo", "--device", "cpu", "--task", task, "--task-option", option]) == 2
+    printed = capsys.readouterr()
+    assert fault in printed.err
+    assert printed.err.count("\n") == 1
+
+
+# Files that hold no rows, or not the right ones
+
+
+def test_an_empty_text_file_is_named(tmp_path):
+    pytest.importorskip("lm_eval", reason="lm-eval is an extra")
+    (tmp_path / "hellaswag_val.txt").write_text("\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"hellaswag_val\.txt' is empty"):
+        load_task("hellaswag", data_files=tmp_path / "hellaswag_val.txt")
+
+
+@pytest.mark.parametrize(
+    ("record", "fault"),
+    [
+        ('"target_scores": [1, 0]', 'record 0: "target_scores" must be an object, choice to score, got [1, 0]'),
+        ('"target_scores": {"a": "b"}', 'record 0: "target_scores" must be an object'),
+        ('"target": 3', 'record 0: "target" must be a text or a list of texts, got 3'),
+    ],
+)
+def test_a_malformed_bigbench_record_is_named(tmp_path, record, fault):
+    (tmp_path / "task.json").write_text(f'{{"examples": [{{"input": "a", {record}}}]}}', encoding="utf-8")
+    with pytest.raises(ValueError, match=re.escape(fault)):
+        load_task("bigbench/tense", data_files=tmp_path / "task.json")
