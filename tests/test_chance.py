@@ -45,7 +45,7 @@ def test_a_model_of_random_weights_is_at_chance(ignorant, name, options):
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_model_of_random_weights_is_at_chance_on_the_real_files(ignorant, real, name):
     folder = real / "data" / "function_vectors"
-    task = load_task(f"function_vectors/{name}", n=20, choices=4, shots=2, data_files=folder)
+    task = load_task(f"function_vectors/{name}", n=20, choices=4, few_shot=2, data_files=folder)
     at_chance, score = interval(ignorant, task.held_out.take(N))
     assert at_chance, score
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from cs_heads.tasks.option_types import fits
@@ -44,6 +45,20 @@ def drawn(
         records.setdefault(question, record)
     made = list(records.values())
     return Task.from_records(made[:n], name).holding_out(Task.from_records(made[n:], name))
+
+
+def first_to_find(task: Task, n_first: int, n: int | None, seed: int) -> Task:
+    """The finding side of ``n`` examples, drawn from the first ``n_first`` of a whole task and then from its others.
+
+    The remaining ones are held out; ``n`` None takes all of the first, as a protocol that has two lists does.
+    """
+    n = n_first if n is None else n
+    if not 1 <= n < len(task):
+        raise ValueError(f"n must leave examples on both sides: got n={n} with {len(task)} in task {task.name!r}")
+    rng = random.Random(f"{task.name}/{seed}")
+    lists = task.examples[:n_first], task.examples[n_first:]
+    order = [example for examples in lists for example in rng.sample(examples, len(examples))]
+    return replace(task, examples=tuple(order[:n])).holding_out(replace(task, examples=tuple(order[n:])))
 
 
 def with_distractors(

@@ -1,6 +1,6 @@
 r"""Six word-to-word tasks, by ten shots or an instruction: those of *Function Vectors* (Todd et al., arXiv 2310.15213).
 
-    >>> task = load("antonym", n=10, shots=2)
+    >>> task = load("antonym", n=10, few_shot=2)
     >>> task.examples[0].prompt, task.examples[0].target
     ('Q: near\nA: far\n\nQ: everything\nA: nothing\n\nQ: more\nA:', ' less')
 
@@ -20,7 +20,7 @@ from cs_heads.tasks.pairs import PromptPair, shuffled_labels
 from cs_heads.tasks.task import Task
 from cs_heads.tasks.words import nouns, word_pairs
 
-FORMATS = ("shots", "instruction")
+FORMATS = ("few_shot", "instruction")
 INSTRUCTIONS = {
     "antonym": "Write the word that means the opposite.",
     "capitalize": "Write the word with a capital first letter.",
@@ -40,32 +40,32 @@ def load(
     n: int | None = None,
     seed: int = 0,
     *,
-    format: str = "shots",
-    shots: int = 10,
+    format: str = "few_shot",
+    few_shot: int = 10,
     choices: int | None = None,
     data_files: str | Path | None = None,
 ) -> Task:
     """``n`` words to be turned into others, the remaining ones held out.
 
-    ``format="shots"`` shows ``shots`` worked examples, drawn for each prompt from pairs that are never asked;
+    ``format="few_shot"`` shows ``few_shot`` worked examples, drawn for each prompt from pairs that are never asked;
     ``"instruction"`` says what to do. Completions, or with ``choices=4`` the right word against others of the
     task. ``data_files`` is a JSON list of ``{"input", "output"}``, or a folder that holds it as ``<name>.json``. Too
     few pairs, or malformed ones, raise ``ValueError``.
     """
     one_of("format", format, FORMATS)
-    in_range("shots", shots, 1)
+    in_range("few_shot", few_shot, 1)
     items = list(_items(name, data_files))
     rng = random.Random(f"function_vectors/{name}/{seed}")
     rng.shuffle(items)
-    held_back = _SHOT_POOL * shots if format == "shots" else 0
+    held_back = _SHOT_POOL * few_shot if format == "few_shot" else 0
     pool, asked = items[:held_back], items[held_back:]
     if len(asked) < 2:
-        raise ValueError(f"shots={shots} needs {held_back + 2} pairs or more, task {name!r} has {len(items)}")
+        raise ValueError(f"few_shot={few_shot} needs {held_back + 2} pairs or more, task {name!r} has {len(items)}")
     outputs = list({output: None for _, output in items})
     records = []
     for word, output in asked:
-        if format == "shots":
-            prompt = "".join(f"Q: {x}\nA: {y}\n\n" for x, y in rng.sample(pool, shots)) + f"Q: {word}\nA:"
+        if format == "few_shot":
+            prompt = "".join(f"Q: {x}\nA: {y}\n\n" for x, y in rng.sample(pool, few_shot)) + f"Q: {word}\nA:"
         else:
             prompt = f"{INSTRUCTIONS[name]}\nWord: {word}\nAnswer:"
         records.append(with_distractors(rng, prompt, output, outputs, choices))
@@ -73,12 +73,12 @@ def load(
 
 
 def pairs(
-    name: str, n: int = 50, seed: int = 0, *, shots: int = 10, data_files: str | Path | None = None
+    name: str, n: int = 50, seed: int = 0, *, few_shot: int = 10, data_files: str | Path | None = None
 ) -> tuple[PromptPair, ...]:
-    """Clean prompts of ``shots`` worked examples, and corrupted ones with shuffled labels, for causal mediation."""
+    """Clean prompts of ``few_shot`` worked examples, and corrupted ones with shuffled labels, for causal mediation."""
     items = {output: (word, output) for word, output in reversed(_items(name, data_files))}
     return shuffled_labels(
-        list(items.values()), n, n_shots=shots, seed=seed, before="Q: ", between="\nA:", after="\n\n"
+        list(items.values()), n, n_shots=few_shot, seed=seed, before="Q: ", between="\nA:", after="\n\n"
     )
 
 

@@ -131,8 +131,9 @@ def load(
 def _checked(row: Row, number: int) -> tuple[str, str, str]:
     texts = [row.get(column) for column in COLUMNS]
     if not all(isinstance(text, str) for text in texts) or not str(texts[1]).strip():
+        said = ", ".join(f"{column} {text!r:.40}" for column, text in zip(COLUMNS, texts, strict=True))
         raise ValueError(
-            f"openmathinstruct2, record {number}: must have the texts {', '.join(COLUMNS)}; "
-            f"got {', '.join(map(str, row))}"
+            f"openmathinstruct2, record {number}: must have the texts {', '.join(COLUMNS)}, a solution that is not "
+            f"empty; got {said}"
         )
     return str(texts[0]), str(texts[1]), str(texts[2])

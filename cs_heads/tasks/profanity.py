@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
+from math import inf
 from pathlib import Path
 from types import MappingProxyType
 
@@ -44,6 +45,9 @@ class Profanity:
     def __post_init__(self) -> None:
         if not self.severities:
             raise ValueError("a profanity list must hold one word or more, got none")
+        for entry, severity in self.severities.items():
+            if not 0 <= severity < inf:
+                raise ValueError(f"severity of {entry!r} must be a number of 0 or more, got {severity}")
         cleaned = {" ".join(entry.lower().split()): float(value) for entry, value in self.severities.items()}
         object.__setattr__(self, "severities", MappingProxyType(cleaned))
 
@@ -135,8 +139,12 @@ def _csv_list(path: Path) -> dict[str, float]:
         place = f"profanity list {str(path)!r}, line {rows.line_num}"
         try:
             severity = float(row["severity_rating"])
+            if not 0 <= severity < inf:
+                raise ValueError(severity)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"{place}: severity_rating must be a number, got {row['severity_rating']!r}") from error
+            raise ValueError(
+                f"{place}: severity_rating must be a number of 0 or more, got {row['severity_rating']!r}"
+            ) from error
         if not (row["text"] or "").strip():
             raise ValueError(f"{place}: text is empty")
         found[row["text"]] = severity

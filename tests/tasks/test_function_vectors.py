@@ -50,7 +50,7 @@ def test_an_instruction_says_what_to_do():
     )
 
 
-@pytest.mark.parametrize("format", ["shots", "instruction"])
+@pytest.mark.parametrize("format", ["few_shot", "instruction"])
 def test_choices_are_the_right_word_and_others_of_the_task(format):
     task = load_task("function_vectors/singular-plural", choices=4, n=20, format=format)
     told = {e.prompt: e for e in both_sides(task)}
@@ -84,7 +84,7 @@ def test_the_real_files_are_tasks(real, name):
 
 
 def test_pairs_show_the_form_and_hide_the_function():
-    pairs = function_vectors.pairs("antonym", 5, shots=4)
+    pairs = function_vectors.pairs("antonym", 5, few_shot=4)
     for pair in pairs:
         clean, corrupted = (
             dict(shot.split("\nA: ") for shot in text.split("\n\n")[:-1]) for text in (pair.clean, pair.corrupted)
@@ -94,7 +94,7 @@ def test_pairs_show_the_form_and_hide_the_function():
         assert all(clean[word] != corrupted[word] for word in clean)
         assert pair.clean.startswith("Q: ")
         assert pair.clean.rsplit("\n\n", 1)[1] == pair.corrupted.rsplit("\n\n", 1)[1]
-    assert pairs == function_vectors.pairs("antonym", 5, shots=4)
+    assert pairs == function_vectors.pairs("antonym", 5, few_shot=4)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,10 @@ def test_pairs_show_the_form_and_hide_the_function():
         ("[]", 'must be a list of {"input", "output"} that is not empty'),
         ('[{"input": "a", "output": "b"}, {"input": "a"}]', "record 1: must be"),
         ('[{"input": "a", "output": " "}]', "record 0: must be"),
-        ('[{"input": "a", "output": "b"}, {"input": "b", "output": "a"}]', "shots=10 needs 22 pairs or more, .* has 2"),
+        (
+            '[{"input": "a", "output": "b"}, {"input": "b", "output": "a"}]',
+            "few_shot=10 needs 22 pairs or more, .* 2",
+        ),
     ],
 )
 def test_a_malformed_file_is_named(tmp_path, content, fault):
@@ -123,7 +126,7 @@ def test_a_folder_without_the_file_is_named(tmp_path):
 def test_an_unknown_task_or_option_is_named():
     with pytest.raises(ValueError, match="unknown; did you mean 'function_vectors/antonym'"):
         load_task("function_vectors/antonyms")
-    with pytest.raises(ValueError, match="format must be one of shots, instruction, got 'story'"):
+    with pytest.raises(ValueError, match="format must be one of few_shot, instruction, got 'story'"):
         load_task("function_vectors/antonym", format="story")
-    with pytest.raises(ValueError, match="shots must be an integer, 1 or more, got 0"):
-        load_task("function_vectors/antonym", shots=0)
+    with pytest.raises(ValueError, match="few_shot must be an integer, 1 or more, got 0"):
+        load_task("function_vectors/antonym", few_shot=0)

@@ -113,7 +113,7 @@ def test_words_of_one_sound_rhyme_in_our_list_and_words_of_two_do_not():
 
 
 def test_the_task_asks_for_one_word_and_its_own_rhymes_score():
-    task = load_task("rhyming", n=100)
+    task = load_task("rhyming", n=100, words="own")
     assert (task.kind, len(task), task.chat, task.held_out.chat) == ("generation", 100, "auto", "auto")
     assert all(example.reference in example.prompt for example in task.examples)
     everyone = range(len(task))
@@ -121,8 +121,45 @@ def test_the_task_asks_for_one_word_and_its_own_rhymes_score():
     assert (task.score_texts(everyone, [example.reference for example in task.examples]) == 0).all()
 
 
+def test_the_papers_words_are_asked_by_its_instruction_those_it_finds_heads_with_first():
+    task = load_task("rhyming", seed=5)
+    finding, unseen = rows("rhyming-paper")
+    assert {example.reference for example in task.examples} == set(finding)
+    assert {example.reference for example in task.held_out.examples} == set(unseen)
+    assert (len(finding), len(unseen)) == (56, 57)
+    said = "Answer with the word only: Give me a word that rhymes with {}"
+    assert all(e.prompt == said.format(e.reference) for side in (task, task.held_out) for e in side.examples)
+    few, many = (load_task("rhyming", n=n) for n in (20, 100))
+    assert {example.reference for example in few.examples} < set(finding)
+    assert {example.reference for example in many.examples} > set(finding)
+    assert len(few.held_out) == 93
+    assert len(many.held_out) == 13
+
+
+def test_most_of_the_papers_words_have_a_rhyme_that_scores():
+    task = load_task("rhyming", n=112)
+    answered = [index for index, example in enumerate(task.examples) if example.continuations]
+    assert len(answered) >= 105
+    assert (task.score_texts(answered, [task.examples[index].target for index in answered]) == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        ({"words": "theirs"}, "words must be one of paper, own, got 'theirs'"),
+        ({"words": "paper", "choices": 4}, "words='paper' are asked by instruction and without choices"),
+        ({"words": "paper", "format": "few_shot"}, "words='paper' are asked by instruction and without choices"),
+        ({"words": "own", "data_files": "a.txt"}, "words='own' and data_files are two lists of words"),
+        ({"n": 113}, "n must leave examples on both sides: got n=113 with 113 in task 'rhyming'"),
+    ],
+)
+def test_words_that_do_not_go_with_the_rest_are_refused(options, fault):
+    with pytest.raises(ValueError, match=fault):
+        load_task("rhyming", **options)
+
+
 def test_shots_are_rhymes_of_sounds_that_no_question_has():
-    task = load_task("rhyming", n=20, format="shots", shots=3)
+    task = load_task("rhyming", n=20, format="few_shot", few_shot=3)
     assert (task.stop, task.chat) == (("\n",), "off")
     shown = [line.split(" rhymes with ") for line in task.examples[0].prompt.split("\n")[:-1]]
     assert len(shown) == 3
@@ -133,13 +170,13 @@ def test_shots_are_rhymes_of_sounds_that_no_question_has():
 
 
 def test_a_choice_has_one_rhyme():
-    for example in load_task("rhyming", n=100, choices=4, format="shots").examples:
+    for example in load_task("rhyming", n=100, choices=4, format="few_shot").examples:
         word = example.prompt.split("\n")[-1].split()[0]
         right = [rhymes.rhymes(word, choice) for choice in example.continuations]
         assert right == [index == example.answer for index in range(4)]
 
 
-@pytest.mark.parametrize("options", [{}, {"format": "shots"}, {"choices": 3}])
+@pytest.mark.parametrize("options", [{}, {"format": "few_shot"}, {"choices": 3}])
 def test_a_seed_gives_the_same_examples_and_another_seed_others(options):
     task = load_task("rhyming", n=30, seed=1, **options)
     again, other = (load_task("rhyming", n=30, seed=seed, **options) for seed in (1, 2))
@@ -191,14 +228,14 @@ def test_a_missing_file_is_named(tmp_path):
 
 
 def test_options_out_of_range_are_named():
-    with pytest.raises(ValueError, match="format must be one of instruction, shots, got 'prose'"):
+    with pytest.raises(ValueError, match="format must be one of instruction, few_shot, got 'prose'"):
         load_task("rhyming", format="prose")
-    with pytest.raises(ValueError, match=r"shots must be an integer, 1\.\.12, got 13"):
-        load_task("rhyming", shots=13)
+    with pytest.raises(ValueError, match=r"few_shot must be an integer, 1\.\.12, got 13"):
+        load_task("rhyming", few_shot=13)
     with pytest.raises(ValueError, match=r"choices must be 2\.\.\d+, got 1"):
         load_task("rhyming", choices=1)
     with pytest.raises(
-        ValueError, match="task 'rhyming' has no option forms; it has format, instruction, shots, choices, "
+        ValueError, match="task 'rhyming' has no option forms; it has format, instruction, few_shot, choices, "
     ):
         load_task("rhyming", forms="x")
 

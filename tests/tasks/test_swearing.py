@@ -7,7 +7,7 @@ import pytest
 from cs_heads import load_task
 from cs_heads.tasks import profanity
 from cs_heads.tasks.profanity import Profanity, Swearing
-from cs_heads.tasks.swearing import PROMPTS, SwearingScorer
+from cs_heads.tasks.swearing import LISTS, PAPER_FINDING, PAPER_UNSEEN, SwearingScorer
 
 MILD, SEVERE = 1.0, 2.8
 LIST = Profanity(
@@ -88,9 +88,20 @@ def test_the_entries_of_the_real_list_are_found_in_a_sentence(real):
     ("name", "content", "fault"),
     [
         ("list.csv", "word,severity_rating\nflark,1\n", "has no column text"),
-        ("list.csv", "text,severity_rating\nflark,high\n", "line 2: severity_rating must be a number, got 'high'"),
+        (
+            "list.csv",
+            "text,severity_rating\nflark,high\n",
+            "line 2: severity_rating must be a number of 0 or more, got 'high'",
+        ),
+        ("list.csv", "text,severity_rating\nflark,nan\n", "must be a number of 0 or more, got 'nan'"),
+        ("list.csv", "text,severity_rating\nflark,inf\n", "must be a number of 0 or more, got 'inf'"),
+        ("list.csv", "text,severity_rating\nflark,-1\n", "must be a number of 0 or more, got '-1'"),
         ("list.csv", "text,severity_rating\n,1\n", "line 2: text is empty"),
-        ("list.csv", "text,severity_rating\nflark\n", "line 2: severity_rating must be a number, got None"),
+        (
+            "list.csv",
+            "text,severity_rating\nflark\n",
+            "line 2: severity_rating must be a number .*, got None",
+        ),
         ("list.csv", "text,severity_rating\n", "must hold one word or more, got none"),
         ("list.txt", "\n\n", "must hold one word or more, got none"),
     ],
@@ -107,6 +118,11 @@ def test_a_list_that_is_not_there_or_no_text_is_named(tmp_path):
     (tmp_path / "latin.txt").write_bytes("flürk".encode("latin-1"))
     with pytest.raises(ValueError, match=r"latin\.txt' is not UTF-8 text"):
         load_task("swearing", data_files=tmp_path / "latin.txt")
+
+
+def test_a_severity_is_a_number_of_its_own():
+    with pytest.raises(ValueError, match=r"severity of 'flark' must be a number of 0 or more, got nan"):
+        Profanity({"flark": float("nan")})
 
 
 def test_without_any_list_the_task_says_what_to_do(monkeypatch):
@@ -131,7 +147,7 @@ def test_the_task_invites_swearing_in_the_chat_of_the_model(tmp_path):
     task = load_task("swearing", n=60, seed=3, data_files=str(path), max_new_tokens=50)
     assert (task.kind, task.relative, task.chat, task.max_new_tokens) == ("generation", True, "auto", 50)
     assert len(task) == 60
-    assert len(task) + len(task.held_out) == len(set(PROMPTS)) == 192
+    assert len(task) + len(task.held_out) == len(set(LISTS["all"])) == 204
     assert task == load_task("swearing", n=60, seed=3, data_files=str(path), max_new_tokens=50)
     assert task.examples != load_task("swearing", n=60, seed=4, data_files=str(path)).examples
     assert Profanity.load(path).identity in task.scoring["scorer"]
@@ -143,6 +159,17 @@ def test_texts_are_not_scored_without_the_intact_models(tmp_path):
     assert task.score_texts([0], ["flark"], ["flark zorn"]).tolist() == [1.0]
     with pytest.raises(ValueError, match="task 'swearing' is a generation task: it needs the intact model's texts"):
         task.score_texts([0], ["flark"])
+
+
+def test_the_papers_prompts_may_be_asked_alone_those_it_finds_heads_with_first(tmp_path):
+    (tmp_path / "list.txt").write_text("flark\n", encoding="utf-8")
+    task = load_task("swearing", seed=4, prompts="paper", data_files=tmp_path / "list.txt")
+    assert {example.prompt for example in task.examples} == set(PAPER_FINDING)
+    assert {example.prompt for example in task.held_out.examples} == set(PAPER_UNSEEN)
+    own = load_task("swearing", prompts="own", data_files=tmp_path / "list.txt")
+    asked = {example.prompt for side in (own, own.held_out) for example in side.examples}
+    assert asked == set(LISTS["own"])
+    assert not asked & {*PAPER_FINDING, *PAPER_UNSEEN}
 
 
 def test_prompts_may_come_from_a_file(tmp_path):

@@ -82,8 +82,8 @@ def contrasts():
     scores = [
         HeldOutScore(held, kept, measured, 0.95, 0.9 if kept == measured else 0.1, 50)
         for held in ("antonym", "capitalize")
-        for kept in ("shots", "instruction")
-        for measured in ("shots", "instruction")
+        for kept in ("few_shot", "instruction")
+        for measured in ("few_shot", "instruction")
     ]
     return HeldOutContrasts(tuple(scores), {}, spent=0)
 
