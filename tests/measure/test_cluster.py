@@ -170,9 +170,9 @@ def test_the_command_line_takes_workers(ray, known_folder, load_known, tmp_path,
     assert main(command) == 0
     alone = json.loads(capsys.readouterr().out)
     assert main([*command, "--workers", "2", "--out", str(tmp_path / "study")]) == 0
-    together = json.loads(capsys.readouterr().out)
-    assert (alone.pop("command"), together.pop("command")) != ("", "")
-    assert together == alone
+    many = json.loads(capsys.readouterr().out)
+    assert alone.pop("command") in many.pop("command")
+    assert many == alone
     # What is looked at, and not measured, is looked at here.
     assert (tmp_path / "study" / "attention.json").exists()
 
