@@ -16,6 +16,7 @@ from typing import Any
 
 from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.example import Example
+from cs_heads.tasks.files import numbered_records
 from cs_heads.tasks.option_types import check_type
 from cs_heads.tasks.sandbox import Sandbox
 from cs_heads.tasks.task import Task
@@ -243,32 +244,14 @@ def _records(form: str, data_files: str | Path | Sequence[str | Path] | None) ->
             f"task 'code/{form}' is read from local files: give data_files=PATH (or load 'lm-eval/{form}' from the hub)"
         )
     paths = [data_files] if isinstance(data_files, str | Path) else data_files
-    records = [_checked(form, *numbered) for path in map(Path, paths) for numbered in _read(path)]
+    records = [
+        _checked(form, f"data file {str(path)!r}, {place}", record)
+        for path in paths
+        for place, record in numbered_records(path, "data file")
+    ]
     if not records:
         raise ValueError(f"data_files of {form} hold no record: {', '.join(map(str, paths))}")
     return records
-
-
-def _read(path: Path) -> list[tuple[str, Any]]:
-    if not path.is_file():
-        raise ValueError(f"data_files must name files: {str(path)!r} is none")
-    place = ""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-        if path.suffix.lower() == ".json":
-            place = str(path)
-            found = json.loads(text)
-            if not isinstance(found, list):
-                raise ValueError("a .json file must hold a list of records")
-            return [(f"{path}, record {number}", record) for number, record in enumerate(found)]
-        records = []
-        for number, line in enumerate(text.split("\n"), start=1):
-            place = f"{path}, line {number}"
-            if line.strip():
-                records.append((place, json.loads(line)))
-        return records
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{place or path}: not JSON ({error})") from error
 
 
 def _checked(form: str, place: str, record: Any) -> Record:

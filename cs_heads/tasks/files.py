@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 
 def read_json(path: str | Path, what: str) -> Any:
     """The content of a JSON file; a missing file, another encoding or no JSON raises ``ValueError`` naming ``what``."""
-    try:
-        return json.loads(read_text(path, what))
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, FileError):
-            raise
-        raise FileError(f"{what} {str(path)!r}: not JSON ({error})") from error
+    return json_of(read_text(path, what), f"{what} {str(path)!r}")
 
 
 def read_text(path: str | Path, what: str) -> str:
@@ -24,10 +20,50 @@ def read_text(path: str | Path, what: str) -> str:
         raise FileError(
             f"{what} {str(path)!r} does not exist" if not path.exists() else f"{what} {str(path)!r} is no file"
         )
+    return text_of(path.read_bytes(), f"{what} {str(path)!r}")
+
+
+def numbered_records(path: str | Path, what: str) -> Iterator[tuple[str, Any]]:
+    """The records of a JSONL file, or of a JSON file that holds a list, each with where it stands in the file.
+
+    Errors are those of ``read_json``, naming the line.
+    """
+    place = f"{what} {str(path)!r}"
+    if Path(path).suffix.lower() != ".json":
+        yield from json_lines(read_text(path, what), place)
+        return
+    content = read_json(path, what)
+    if not isinstance(content, list):
+        raise FileError(f"{place} must hold a JSON list of records, got {type(content).__name__}")
+    yield from ((f"record {number}", record) for number, record in enumerate(content))
+
+
+def text_of(content: bytes, place: str) -> str:
+    """Bytes as text, without a mark of their order; another encoding than UTF-8 raises ``ValueError``."""
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise FileError(f"{what} {str(path)!r} is not UTF-8 text: {error}") from error
+        raise FileError(f"{place} is not UTF-8 text: {error}") from error
+
+
+def json_of(text: str, place: str) -> Any:
+    """What JSON text says; any other raises ``ValueError`` naming ``place``."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"{place}: not JSON ({error})") from error
+
+
+def json_lines(text: str, place: str) -> Iterator[tuple[str, Any]]:
+    r"""What each line of JSON lines says, with its number in words; empty lines say nothing.
+
+    >>> list(json_lines('{"a": 1}\n\n[2]', "own.jsonl"))
+    [('line 1', {'a': 1}), ('line 3', [2])]
+    """
+    # Not splitlines: a JSON text may hold other line separators unescaped.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            yield f"line {number}", json_of(line, f"{place}, line {number}")
 
 
 def input_output_pairs(content: Any, place: str) -> tuple[tuple[str, str], ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import difflib
+import io
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cs_heads.tasks.catalogue import Entry
+from cs_heads.tasks.files import json_lines, read_text
 from cs_heads.tasks.option_types import check_integer, check_options
 from cs_heads.tasks.task import Task
 
@@ -122,51 +124,37 @@ def whole_task(path: str | Path, length_normalised: bool = False, **options: Any
     if unknown:
         raise ValueError(f"a task file has no option {', '.join(unknown)}; it has {', '.join(_SCORING)}")
     check_options(Task.from_records, options)
-    reader = _read_jsonl if path.suffix.lower() == ".jsonl" else _read_csv
-    try:
-        return Task.from_numbered(reader(path), path.stem, length_normalised, **options)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"task file {name!r} is not UTF-8 text: {error}") from error
+    text = read_text(path, "task file")
+    records = json_lines(text, f"task {path.stem!r}") if path.suffix.lower() == ".jsonl" else _csv_lines(text, path)
+    return Task.from_numbered(records, path.stem, length_normalised, **options)
 
 
-def _read_jsonl(path: Path) -> Iterator[tuple[str, Any]]:
-    with path.open(encoding="utf-8-sig") as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                yield f"line {number}", json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise ValueError(f"task {path.stem!r}, line {number}: not JSON ({error})") from error
-
-
-def _read_csv(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    with path.open(encoding="utf-8-sig", newline="") as lines:
-        reader = csv.DictReader(lines)
-        while True:
-            try:
-                record: dict[Any, Any] = next(reader)
-            except StopIteration:
-                return
-            except csv.Error as error:
-                raise ValueError(f"task {path.stem!r}, line {reader.line_num + 1}: not CSV ({error})") from error
-            place = f"line {reader.line_num}"
-            if None in record:
-                raise ValueError(
-                    f"task {path.stem!r}, {place}: more fields than the {len(record) - 1} columns of the header; "
-                    "a text with a comma in it stands in double quotes"
-                )
-            if "choices" in record:
-                record["choices"] = _json_field(record["choices"], path, place)
-                answer = record.get("answer")
-                record["answer"] = int(answer) if answer and answer.strip().isdecimal() else answer
-            yield place, record
+def _csv_lines(text: str, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    reader = csv.DictReader(io.StringIO(text, newline=""))
+    while True:
+        try:
+            record: dict[Any, Any] = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise ValueError(f"task {path.stem!r}, line {reader.line_num + 1}: not CSV ({error})") from error
+        place = f"line {reader.line_num}"
+        if None in record:
+            raise ValueError(
+                f"task {path.stem!r}, {place}: more fields than the {len(record) - 1} columns of the header; "
+                "a text with a comma in it stands in double quotes"
+            )
+        if "choices" in record:
+            record["choices"] = _json_field(record["choices"], path, place)
+            answer = record.get("answer")
+            record["answer"] = int(answer) if answer and answer.strip().isdecimal() else answer
+        yield place, record
 
 
 def _json_field(text: str | None, path: Path, place: str) -> Any:
     try:
         return json.loads(text or "")
-    except json.JSONDecodeError as error:
+    except ValueError as error:
         raise ValueError(
             f'task {path.stem!r}, {place}: "choices" must be a JSON list like ["a", "b"], got {text!r}'
         ) from error

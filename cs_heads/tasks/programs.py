@@ -50,7 +50,7 @@ def load_humaneval(
     sandbox: Sandbox | None = None,
 ) -> Task:
     """``n`` finding examples, the others held out; options and errors are those of ``code.load_humaneval``."""
-    given = {"allow_code": allow_code, "unsafe_code": unsafe_code, "sandbox": sandbox}
+    given: dict[str, Any] = {"allow_code": allow_code, "unsafe_code": unsafe_code, "sandbox": sandbox}
     return _read(name, partial(code.load_humaneval, name, n, seed, **given), data_files, allow_code or unsafe_code)
 
 
@@ -66,7 +66,12 @@ def load_mbpp(
     few_shot: int = 3,
 ) -> Task:
     """``n`` finding examples, the others held out; options and errors are those of ``code.load_mbpp``."""
-    given = {"allow_code": allow_code, "unsafe_code": unsafe_code, "sandbox": sandbox, "few_shot": few_shot}
+    given: dict[str, Any] = {
+        "allow_code": allow_code,
+        "unsafe_code": unsafe_code,
+        "sandbox": sandbox,
+        "few_shot": few_shot,
+    }
     return _read(name, partial(code.load_mbpp, name, n, seed, **given), data_files, allow_code or unsafe_code)
 
 

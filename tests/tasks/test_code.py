@@ -201,10 +201,16 @@ def test_malformed_data_and_options_are_refused_in_one_line(write, sandbox, name
 
 def test_a_file_that_is_no_json_is_refused_with_its_line(tmp_path, sandbox):
     (tmp_path / "broken.jsonl").write_text(json.dumps(HUMANEVAL[0]) + "\n{\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"broken\.jsonl, line 2: not JSON"):
+    with pytest.raises(ValueError, match=r"broken\.jsonl', line 2: not JSON"):
         load_task("code/humaneval", data_files=tmp_path / "broken.jsonl", allow_code=True)
-    with pytest.raises(ValueError, match=r"data_files must name files: .*absent\.jsonl' is none"):
+    with pytest.raises(ValueError, match=r"data file '.*absent\.jsonl' does not exist"):
         load_task("code/humaneval", data_files=tmp_path / "absent.jsonl", allow_code=True)
+    (tmp_path / "one.json").write_text(json.dumps(HUMANEVAL[0]), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"one\.json' must hold a JSON list of records, got dict"):
+        load_task("code/humaneval", data_files=tmp_path / "one.json", allow_code=True)
+    (tmp_path / "latin.jsonl").write_bytes(json.dumps({"prompt": "é"}, ensure_ascii=False).encode("latin-1"))
+    with pytest.raises(ValueError, match=r"latin\.jsonl' is not UTF-8 text"):
+        load_task("code/humaneval", data_files=tmp_path / "latin.jsonl", allow_code=True)
 
 
 def test_the_catalogue_says_what_the_tasks_need():

@@ -6,13 +6,14 @@ import bz2
 import csv
 import gzip
 import io
-import json
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from cs_heads.tasks.files import json_lines, json_of, text_of
 
 Row = dict[str, Any]
 DataFiles = str | Path | Sequence[str | Path] | Mapping[str, Any]
@@ -90,10 +91,7 @@ def rows_of(file: File, columns: Sequence[str] | None = None) -> list[Row]:
 
 
 def _text_rows(file: File, suffix: str, content: bytes, columns: Sequence[str] | None) -> Iterable[Row]:
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"data file {file.name!r} is not UTF-8 text: {error}") from error
+    text = text_of(content, f"data file {file.name!r}")
     if suffix == ".txt":
         return [{"line": line} for line in text.splitlines()] if text.strip() else []
     if suffix == ".csv":
@@ -102,14 +100,12 @@ def _text_rows(file: File, suffix: str, content: bytes, columns: Sequence[str] |
 
 
 def _jsonl(name: str, text: str) -> Iterator[Row]:
-    # Not splitlines: a JSON text may hold other line separators unescaped.
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            yield _checked(_loads(name, line, f", line {number}"), name, f"line {number}")
+    for place, row in json_lines(text, f"data file {name!r}"):
+        yield _checked(row, name, place)
 
 
 def _json(name: str, text: str) -> Iterator[Row]:
-    content = _loads(name, text, "")
+    content = json_of(text, f"data file {name!r}")
     if isinstance(content, Mapping):
         lists = [value for value in content.values() if isinstance(value, list)]
         content = content["examples"] if "examples" in content else lists[0] if len(lists) == 1 else [content]
@@ -117,13 +113,6 @@ def _json(name: str, text: str) -> Iterator[Row]:
         raise ValueError(f"data file {name!r} must hold a JSON list of objects, got {type(content).__name__}")
     for number, row in enumerate(content):
         yield _checked(row, name, f"record {number}")
-
-
-def _loads(name: str, text: str, place: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"data file {name!r}{place}: not JSON ({error})") from error
 
 
 def _checked(row: Any, name: str, place: str) -> Row:
