@@ -285,6 +285,16 @@ def test_find_keeps_to_a_budget(find):
     assert json.loads(find("--json", budget=str(65 * 10), n_masks=None)[1])["spent"] <= 65 * 10
 
 
+def test_heads_are_found_and_proved_by_what_the_model_writes(find, tmp_path):
+    status, out, _ = find("--generate", "1", "--json", out=tmp_path)
+    found, ranking = json.loads(out), HeadRanking.load(tmp_path / "ranking.json")
+    assert status == 0
+    assert ranking.provenance["task"]["kind"] == "generation"
+    assert ranking.provenance["task"]["scorer"] == "exact_match/1"
+    assert {row["head"] for row in found["heads"]} == {str(head) for head in WORKING}
+    assert (found["baseline"], found["confirm"]["verdict"]) == (1.0, "localized")
+
+
 # A newcomer's mistakes: exit status 2 and one line that names the value
 
 
