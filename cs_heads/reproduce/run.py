@@ -106,7 +106,8 @@ def _index(study: Study, done: dict[str, Any], left_out: dict[str, str]) -> str:
     lines = [
         f"# {study.paper.title}",
         "",
-        f"arXiv {study.paper.arxiv}, on {study.model.cfg.model_name}, seed {study.seed}; cs-heads {version('cs-heads')}.",
+        f"arXiv {study.paper.arxiv}, on {study.model.cfg.model_name}.",
+        f"cs-heads {version('cs-heads')}, seed {study.seed}.",
         "Published values stand beside measured ones where they could be verified, and are blank elsewhere.",
         "",
         "| task of the paper | measured with | kind | finding examples | unseen |",
