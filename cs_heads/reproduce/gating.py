@@ -71,7 +71,7 @@ def _shares(study: Study) -> list[Output]:
     for column, model in enumerate(published.GATED_MODELS):
         known = [published.GATED.get(key) for key in zip(frame["fit"], frame["heads"], strict=True)]
         frame[f"facilitation, published {model}"] = [None if row is None else row[column] for row in known]
-    about = "share of heads of each kind, in every seed and in any"
+    about = f"share of heads of each kind, in every seed and in any; published: {published.CHG_SOURCE}"
     return [Output("table-2", about, frame, drawing(plot_taxonomy, found))]
 
 

@@ -83,10 +83,17 @@ def _drops(study: Study) -> list[Output]:
     first = measure_drops(
         columns, {study.first: sets[study.first]}, {study.first: study.finding[study.first]}, study.seed
     )
+    frame.insert(2, "measured with", [study.tasks[name].name for name in frame["task"]])
+    source = f"published: {published.CS_SOURCE}"
     one = frame[frame["heads"] == study.first]
     return [
-        Output("figure-1", f"every task, intact and with the {study.first} heads off", one, drawing(plot_radar, first)),
-        Output("drops", "every set of heads on every task", frame, drawing(plot_drop_matrix, found)),
+        Output(
+            "figure-1",
+            f"every task, intact and with the {study.first} heads off; {source}",
+            one,
+            drawing(plot_radar, first),
+        ),
+        Output("drops", f"every set of heads on every task; {source}", frame, drawing(plot_drop_matrix, found)),
     ]
 
 
@@ -119,7 +126,7 @@ def _sparsity(study: Study) -> list[Output]:
     frame["published score"] = [
         dict(enumerate(known.get(task, ()))).get(k) for task, k in zip(frame["task"], frame["k"], strict=True)
     ]
-    about = f"score with the first 0 to {study.settings.most} {study.first} heads off"
+    about = f"score with the first 0 to {study.settings.most} {study.first} heads off; published: {published.CS_SOURCE}"
     return [Output("sparsity", about, frame, drawing(plot_sparsity, curve))]
 
 

@@ -165,7 +165,14 @@ class Study:
         if len(self.searched) < 2 or control is None:
             return None
         experiments = {heads: self.experiment(finding_side(self.tasks[self.finding[heads]])) for heads in self.searched}
-        candidates = {head for ranking in self.searched.values() for head in ranking.top(self.settings.most)}
+        candidates = {
+            head
+            for ranking in self.searched.values()
+            for head in ranking.top(self.settings.most)
+            if ranking.importance[head.layer, head.head] > 0
+        }
+        if not candidates:
+            return None
         return universal_heads(
             experiments,
             candidates,
