@@ -32,7 +32,7 @@ class Estimate:
 
     def seconds(self, step: str) -> float:
         """Seconds of one step."""
-        return sum(number * self.seconds_each[task] for task, number in self.evaluations[step].items())
+        return float(sum(number * self.seconds_each[task] for task, number in self.evaluations[step].items()))
 
     @property
     def total(self) -> int:
@@ -42,7 +42,7 @@ class Estimate:
     @property
     def total_seconds(self) -> float:
         """Seconds of all steps."""
-        return sum(map(self.seconds, self.evaluations))
+        return float(sum(map(self.seconds, self.evaluations)))
 
     def to_frame(self) -> pd.DataFrame:
         """One row a step: example-evaluations, seconds, and what is missing for it."""

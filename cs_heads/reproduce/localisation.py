@@ -73,7 +73,7 @@ def _failures(study: Study) -> list[Output]:
 
 def _drops(study: Study) -> list[Output]:
     from cs_heads.analysis.drops import measure_drops
-    from cs_heads.views.task_drops import plot_drop_matrix, plot_radar
+    from cs_heads.views.task_drops import plot_drop_matrix, plot_radar, plot_specificity
 
     own = {study.finding[heads]: heads for heads in study.rankings}
     columns = [study.column(name, own=name in own) for name in study.tasks]
@@ -84,6 +84,7 @@ def _drops(study: Study) -> list[Output]:
         columns, {study.first: sets[study.first]}, {study.first: study.finding[study.first]}, study.seed
     )
     frame.insert(2, "measured with", [study.tasks[name].name for name in frame["task"]])
+    plot = plot_radar if len(columns) > 2 else plot_specificity  # two tasks go round no circle
     source = f"published: {published.CS_SOURCE}"
     one = frame[frame["heads"] == study.first]
     return [
@@ -91,7 +92,7 @@ def _drops(study: Study) -> list[Output]:
             "figure-1",
             f"every task, intact and with the {study.first} heads off; {source}",
             one,
-            drawing(plot_radar, first),
+            drawing(plot, first),
         ),
         Output("drops", f"every set of heads on every task; {source}", frame, drawing(plot_drop_matrix, found)),
     ]
