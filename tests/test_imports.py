@@ -26,7 +26,8 @@ FLOORS = {
     "methods": 4,
     "analysis": 4,
     "views": 5,
-    "cli": 6,
+    "reproduce": 6,
+    "cli": 7,
 }
 
 # What a part of the house knows nothing of, beyond the floors above it.

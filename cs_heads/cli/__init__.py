@@ -11,10 +11,10 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from cs_heads.cli import compare, find, report, store, tasks
+from cs_heads.cli import compare, find, report, reproduce, store, tasks
 from cs_heads.cli.options import Parser
 
-_COMMANDS = (find, compare, report, store, tasks)
+_COMMANDS = (find, compare, report, reproduce, store, tasks)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,0 +1,142 @@
+"""``cs-heads reproduce``: the whole protocol of a paper on a model."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cs_heads.cli.options import Commands
+    from cs_heads.reproduce import Estimate, Study
+
+_ABOUT = """\
+Make every table and figure of a paper's protocol for a model, beside what was published.
+
+  cs   Compressed Sensing for Capability Localization (arXiv 2603.03335): heads of mathematics, code, swearing, rhyme
+       and hazardous knowledge are found on 100 examples of each task by a search over masks and densities, universal
+       heads are put last, and the others ablated on all unseen examples of every task.
+  chg  Causal Head Gating (arXiv 2505.13737): gates on all heads, fitted with several seeds; kinds of heads, curves,
+       mediation, and contrastive gates on tasks held out.
+
+What it costs is said first, from a short measured probe; --dry-run says it and stops. Interrupted, the same command
+goes on: what was measured is in OUT/store.sqlite, and steps that are done are not made again."""
+
+_EXAMPLES = """\
+examples:
+  cs-heads reproduce --paper cs --model demo --quick --out cs-demo
+  cs-heads reproduce --paper chg --model demo --quick --steps kinds,shares --out chg-demo
+  cs-heads reproduce --paper cs --model meta-llama/Llama-3.1-8B-Instruct --allow-code --out cs-8b --dry-run
+  cs-heads reproduce --paper cs --model FOLDER --data DIR --tasks gsm8k,boolq,rhyming=my_rhymes.jsonl --out mine"""
+
+
+def add(commands: Commands) -> None:
+    """The sub-command ``reproduce``."""
+    parser = commands.add_parser(
+        "reproduce",
+        help="run the whole protocol of a paper, tables and figures, on a model",
+        description=_ABOUT,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--paper", required=True, choices=("cs", "chg"), help="whose protocol")
+    add("--model", required=True, help="Hugging Face name or local folder, or demo, which has tasks of its own for it")
+    add("--out", required=True, type=Path, metavar="DIR", help="where tables, figures and the store go")
+    add(
+        "--tasks",
+        default=None,
+        metavar="NAME[=TASK],...",
+        help="some of the paper's tasks, and what to measure in their place: a built-in task, a .jsonl or .csv file "
+        "(default: all that there is data for; fewer tasks give fewer tables)",
+    )
+    add(
+        "--data",
+        type=Path,
+        default=None,
+        metavar="DIR",
+        help="local files: NAME.jsonl or NAME.csv with records, or a folder NAME with a benchmark's own files",
+    )
+    add("--steps", default=None, metavar="NAME,...", help="some of the steps that --dry-run lists (default: all)")
+    add("--quick", action="store_true", help="one design, 100 unseen examples, short fits: minutes on the demo model")
+    add("--n", type=int, default=None, help="examples to find heads with (default: 100, or half of a small task)")
+    add("--n-unseen", type=int, default=None, help="unseen examples a task (default: all, with --quick 100)")
+    add("--k", type=int, default=None, help="heads ablated (default: 5)")
+    add("--seed", type=int, default=0, help="seed of splits, masks, fits and tests (default: 0)")
+    add(
+        "--beside",
+        action="append",
+        default=[],
+        metavar="MODEL=DIR",
+        help="the --out folder of another model, to stand beside this one; may be repeated",
+    )
+    add("--allow-code", action="store_true", help="tasks whose answer is a program may run it, in a sandbox")
+    add("--device", default=None, help="cpu, cuda, ... (default: cuda where there is one)")
+    add("--dtype", default=None, help="float32, bfloat16 or float16 (default: float32)")
+    add("--backend", default="auto", help="auto, bridge or hooked (default: auto)")
+    add("--dry-run", action="store_true", help="say what it would cost, and stop")
+    parser.set_defaults(run=_reproduce)
+
+
+def _reproduce(options: argparse.Namespace) -> None:
+    from cs_heads.reproduce import estimate, reproduce
+    from cs_heads.reproduce.run import steps_of
+    from cs_heads.reproduce.study import STORE
+
+    names = _parts(options.steps)
+    steps = steps_of(options.paper, names)
+    study = _study(options)
+    _print_estimate(study, estimate(study, steps))
+    if options.dry_run:
+        return
+    # What an interruption is told of.
+    options.store = options.out / STORE
+    left_out = reproduce(study, names, say=lambda line: print(line, file=sys.stderr))
+    for name, reason in left_out.items():
+        print(f"left out {name}: {reason}")
+    print(f"written: {options.out / 'index.md'}")
+
+
+def _study(options: argparse.Namespace) -> Study:
+    import cs_heads as cs
+    from cs_heads.reproduce import PAPERS, Study, load_tasks
+    from cs_heads.reproduce.papers import QUICK, Settings
+
+    paper = PAPERS[options.paper]
+    settings = (QUICK if options.quick else Settings()).changed(n=options.n, n_unseen=options.n_unseen, k=options.k)
+    beside = {}
+    for each in options.beside:
+        name, equals, folder = each.partition("=")
+        if not equals or not Path(folder, "study").is_dir():
+            raise ValueError(f"--beside must be MODEL=DIR with the --out folder of another model, got {each!r}")
+        beside[name] = Path(folder)
+    tasks = load_tasks(
+        paper,
+        options.model,
+        _parts(options.tasks),
+        data=options.data,
+        n=settings.n,
+        seed=options.seed,
+        allow_code=options.allow_code,
+    )
+    model = cs.load_model(options.model, device=options.device, dtype=options.dtype, backend=options.backend)
+    return Study(model, paper, tasks, settings, options.out, seed=options.seed, beside=beside)
+
+
+def _parts(text: str | None) -> list[str] | None:
+    return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _print_estimate(study: Study, found: Estimate) -> None:
+    print(f"{study.paper.title} (arXiv {study.paper.arxiv}) on {study.model.cfg.model_name}\n")
+    print(f"{'task of the paper':<34}measured with")
+    for name, task in study.tasks.items():
+        print(f"{name:<34}{task.name}, {len(task)} to find with, {len(study.unseen(name))} unseen")
+    print(f"\n{'step':<16}{'example-evaluations':>20}{'minutes':>10}")
+    for step, by_task in found.evaluations.items():
+        print(f"{step:<16}{sum(by_task.values()):>20,}{found.seconds(step) / 60:>10.1f}")
+    print(f"{'at most':<16}{found.total:>20,}{found.total_seconds / 60:>10.1f}")
+    for step, lacks in found.missing.items():
+        print(f"{step} cannot be made: it needs {lacks}")
+    print(flush=True)

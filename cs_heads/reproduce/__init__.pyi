@@ -1,0 +1,8 @@
+from .cost import Estimate as Estimate
+from .cost import estimate as estimate
+from .papers import PAPERS as PAPERS
+from .papers import PaperTask as PaperTask
+from .papers import Settings as Settings
+from .run import reproduce as reproduce
+from .study import Study as Study
+from .tasks import load_tasks as load_tasks

@@ -1,0 +1,141 @@
+"""The papers as data: which tasks, what each is for, which settings, and what stands in on the demo model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
+
+Form = Literal["letters", "full"]
+
+
+@dataclass(frozen=True)
+class PaperTask:
+    """A task of a paper and what it is for.
+
+    ``heads`` names the heads that are found on it (None: it is only measured), ``sibling`` those whose capability it
+    shares, ``suite`` the mean it belongs to, ``form`` the form its questions are answered in. ``demo`` is the demo
+    model's task in its place and ``demo_options`` what that is loaded with.
+    """
+
+    name: str
+    heads: str | None = None
+    sibling: str | None = None
+    suite: str | None = None
+    form: Form | None = None
+    demo: str | None = None
+    demo_options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How much is measured; the defaults are the papers' protocol.
+
+    ``n`` finding examples a task (None: 100, or half of a small task); ``n_masks`` and ``densities`` searched over;
+    ``k`` heads ablated, ``most`` in the curve over their number; ``n_unseen`` unseen examples a task (None: all);
+    ``n_universal`` examples on which heads are tried for universal ones; ``budget`` of each method compared (None: what
+    it takes); ``n_seeds``, ``steps`` and
+    ``batch_size`` of gates; ``n_pairs`` of prompts for mediation. Numbers below the least that makes sense raise
+    ``ValueError``.
+    """
+
+    n: int | None = None
+    n_masks: tuple[int, ...] = (100, 200, 400)
+    densities: tuple[float, ...] = (0.01, 0.02, 0.05, 0.1)
+    k: int = 5
+    most: int = 10
+    n_unseen: int | None = None
+    n_universal: int = 50
+    budget: int | None = None
+    n_seeds: int = 10
+    steps: int = 500
+    batch_size: int = 64
+    n_pairs: int = 50
+
+    def __post_init__(self) -> None:
+        least = {"n": 20, "k": 1, "most": self.k, "n_unseen": 20, "n_universal": 1, "n_seeds": 1, "n_pairs": 2}
+        for name, smallest in least.items():
+            value = getattr(self, name)
+            if value is not None and value < smallest:
+                raise ValueError(f"{name} must be {smallest} or more, got {value}")
+        for name in ("n_masks", "densities"):
+            if not getattr(self, name):
+                raise ValueError(f"{name} must hold one value or more, got none")
+
+    def changed(self, **values: Any) -> Settings:
+        """The settings with those of ``values`` that are not None."""
+        known = {each.name for each in fields(self)}
+        unknown = values.keys() - known
+        if unknown:
+            raise ValueError(f"settings are {', '.join(sorted(known))}; got {', '.join(sorted(unknown))}")
+        return replace(self, **{name: value for name, value in values.items() if value is not None})
+
+
+QUICK = Settings(
+    n_masks=(100,), densities=(0.05,), n_unseen=100, budget=10_000, n_seeds=2, steps=40, batch_size=16, n_pairs=20
+)
+"""Minutes on the demo model: one design instead of twelve, 100 unseen examples, short fits of two seeds."""
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper: its name here, title, arXiv id, and tasks in its order."""
+
+    name: str
+    title: str
+    arxiv: str
+    tasks: tuple[PaperTask, ...]
+
+    def task(self, name: str) -> PaperTask:
+        """The task of this name; an unknown one raises ``ValueError``."""
+        found = next((task for task in self.tasks if task.name == name), None)
+        if found is None:
+            known = ", ".join(task.name for task in self.tasks)
+            raise ValueError(f"task {name!r} is none of paper {self.name!r}: {known}")
+        return found
+
+
+CS = Paper(
+    "cs",
+    "Compressed Sensing for Capability Localization in Large Language Models",
+    "2603.03335",
+    (
+        PaperTask("gsm8k", heads="math", demo="demo/word_problems"),
+        PaperTask("arithmetic", sibling="math", demo="demo/word_problems", demo_options={"generate": True}),
+        PaperTask("mbpp", heads="code", suite="Code", demo="demo/code"),
+        PaperTask("humaneval_instruct", sibling="code", suite="Code"),
+        PaperTask("hellaswag", suite="General", form="full", demo="demo/copying"),
+        PaperTask("boolq", suite="General", form="full", demo="demo/agreement"),
+        PaperTask("arc_challenge", suite="General", form="full", demo="demo/capitals"),
+        PaperTask("mmlu", suite="General", form="letters", demo="demo/multiple_choice"),
+        PaperTask("swearing", heads="swear", demo="demo/swearing"),
+        PaperTask("rhyming", heads="rhyme", demo="demo/rhyme"),
+        PaperTask("wmdp_bio", heads="bio", form="letters"),
+        PaperTask("wmdp_chem", heads="chem", form="letters"),
+        PaperTask("wmdp_cyber", heads="cyber", form="letters"),
+    ),
+)
+"""Bair et al.: math, code, swearing and rhyming heads on ten benchmarks, and knowledge asked for by a letter.
+
+Which set of programs the code heads were found on could not be verified: MBPP is taken.
+"""
+
+_WORDS = ("antonym", "capitalize", "country-capital", "english-french", "present-past", "singular-plural")
+
+CHG = Paper(
+    "chg",
+    "Causal Head Gating",
+    "2505.13737",
+    (
+        PaperTask("bigbench/subject_verb_agreement", heads="syntax", demo="demo/agreement"),
+        PaperTask("commonsense_qa", heads="common sense", demo="demo/multiple_choice"),
+        PaperTask("openmathinstruct2", heads="math", demo="demo/word_problems"),
+        *(
+            PaperTask(f"function_vectors/{name}", demo={"country-capital": "demo/capitals"}.get(name))
+            for name in _WORDS
+        ),
+    ),
+)
+"""Nam et al.: gates on syntax, common sense and mathematics, and six word-to-word tasks in two formats."""
+
+PAPERS: dict[str, Paper] = {paper.name: paper for paper in (CS, CHG)}
+"""The papers that can be reproduced, by name."""

@@ -1,0 +1,249 @@
+"""What the steps of a paper share: the model, its tasks, one store, and the heads found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cs_heads.analysis.drops import Column
+from cs_heads.heads import Head, HeadGrid
+from cs_heads.lens import load_model
+from cs_heads.measure.baseline import BaselineTooLowError, check_baseline
+from cs_heads.measure.experiment import Experiment
+from cs_heads.methods.compressed_sensing import tune
+from cs_heads.ranking import HeadRanking
+from cs_heads.reproduce.papers import Paper, Settings
+from cs_heads.tasks import Task, confirming_side, finding_side
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from cs_heads.analysis.universal import UniversalHeads
+    from cs_heads.methods.gating.result import HeadGates
+
+STORE = "store.sqlite"
+
+
+@dataclass(frozen=True, eq=False)
+class Output:
+    """A table or figure: file name without ending, one line on what it shows, the table, and what draws it.
+
+    ``picture`` writes the figure to a path without ending (None: a table alone).
+    """
+
+    name: str
+    about: str
+    frame: pd.DataFrame
+    picture: Callable[[Path], object] | None = None
+
+
+def _nothing(_: Study) -> None:
+    """What a step needs that can always be made."""
+
+
+def free(_: Study) -> dict[str, int]:
+    """The cost of a step that measures nothing."""
+    return {}
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """A part of a protocol: its outputs from a study, and the most example-evaluations it takes, by task.
+
+    ``needs`` says in words what a study lacks for it (None: nothing). ``keeps`` is False for a step that is made anew
+    every time.
+    """
+
+    name: str
+    about: str
+    run: Callable[[Study], list[Output]]
+    cost: Callable[[Study], dict[str, int]]
+    needs: Callable[[Study], str | None] = _nothing
+    keeps: bool = True
+
+
+@dataclass(eq=False)
+class Study:
+    """A model, the tasks of a paper by the paper's names, and settings; results go to ``store.sqlite`` in ``out``.
+
+    Heads are found once and for all steps; what the store holds is not measured again. ``left_out`` collects, by
+    name, why heads could not be found on a task. ``beside`` are folders of other models' results, by model.
+    """
+
+    model: Any
+    paper: Paper
+    tasks: dict[str, Task]
+    settings: Settings
+    out: Path
+    seed: int = 0
+    progress: bool | None = None
+    beside: Mapping[str, Path] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.model = load_model(self.model)
+
+    @property
+    def store(self) -> Path:
+        """The file in which everything measured is kept."""
+        return self.out / STORE
+
+    def folder(self, heads: str) -> Path:
+        """Where ranking and proof of the heads of a name are kept."""
+        return self.out / "study" / heads
+
+    @property
+    def grid(self) -> HeadGrid:
+        """Layers × heads of the model."""
+        return HeadGrid.from_model(self.model)
+
+    @property
+    def finding(self) -> dict[str, str]:
+        """Heads by name → the task they are found on."""
+        of = {name: self.paper.task(name).heads for name in self.tasks}
+        return {heads: name for name, heads in of.items() if heads is not None}
+
+    def unseen(self, name: str) -> Task:
+        """The unseen examples of a task that are measured."""
+        side = confirming_side(self.tasks[name])
+        return side if self.settings.n_unseen is None else side.take(self.settings.n_unseen)
+
+    def experiment(self, task: Task) -> Experiment:
+        """An experiment on one side of a task whose results are kept."""
+        return Experiment(self.model, task, store=self.store, progress=self.progress)
+
+    def column(self, name: str, own: bool = False) -> Column:
+        """A task's unseen examples to ablate heads on."""
+        return Column(name, "own" if own else "control", (self.experiment(self.unseen(name)),))
+
+    def suites(self) -> list[Column]:
+        """The paper's means of several tasks, of those that are here."""
+        members: dict[str, list[str]] = {}
+        for name in self.tasks:
+            suite = self.paper.task(name).suite
+            if suite is not None:
+                members.setdefault(suite, []).append(name)
+        return [
+            Column(suite, "suite", tuple(self.experiment(self.unseen(name)) for name in names))
+            for suite, names in members.items()
+        ]
+
+    def in_form(self, form: str) -> list[str]:
+        """The tasks whose questions are answered in a form."""
+        return [name for name in self.tasks if self.paper.task(name).form == form]
+
+    @cached_property
+    def searched(self) -> dict[str, HeadRanking]:
+        """By the name of the heads, the ranking of the best design searched over.
+
+        A task the model cannot do is left out; ``BaselineTooLowError`` is raised where that leaves nothing.
+        """
+        found, settings = {}, self.settings
+        for heads, name in self.finding.items():
+            experiment = self.experiment(finding_side(self.tasks[name]))
+            try:
+                check_baseline(experiment)
+            except BaselineTooLowError as error:
+                self.left_out[heads] = str(error)
+                continue
+            found[heads] = tune(
+                experiment, k=settings.k, n_masks=settings.n_masks, densities=settings.densities, seed=self.seed
+            )
+        if not found:
+            raise BaselineTooLowError("; ".join(self.left_out.values()))
+        return found
+
+    @cached_property
+    def universal(self) -> UniversalHeads | None:
+        """Heads that most tasks and a control need; None with fewer than two tasks to find heads on, or no control."""
+        from cs_heads.analysis.universal import universal_heads
+
+        control = self.control
+        if len(self.searched) < 2 or control is None:
+            return None
+        experiments = {heads: self.experiment(finding_side(self.tasks[self.finding[heads]])) for heads in self.searched}
+        candidates = {
+            head
+            for ranking in self.searched.values()
+            for head in ranking.top(self.settings.most)
+            if ranking.importance[head.layer, head.head] > 0
+        }
+        if not candidates:
+            return None
+        return universal_heads(
+            experiments,
+            candidates,
+            self.experiment(finding_side(self.tasks[control])),
+            n_examples=self.settings.n_universal,
+            seed=self.seed,
+        )
+
+    @property
+    def controls(self) -> list[str]:
+        """The tasks that no heads are found on and that are no siblings of one."""
+        roles = {name: self.paper.task(name) for name in self.tasks}
+        return [name for name, task in roles.items() if task.heads is None and task.sibling is None]
+
+    @cached_property
+    def control(self) -> str | None:
+        """The first of the controls that the model can do."""
+        for name in self.controls:
+            try:
+                check_baseline(self.experiment(finding_side(self.tasks[name])))
+            except BaselineTooLowError:
+                continue
+            return name
+        return None
+
+    @cached_property
+    def gates(self) -> dict[str, HeadGates]:
+        """Fitted gates by the name of the heads found on a task, of a control by its own; what has none is left out."""
+        from cs_heads.methods.gating.fit import fit_gates
+
+        names = self.finding | {name: name for name in self.controls}
+        fitted, settings = {}, self.settings
+        for label, name in names.items():
+            try:
+                fitted[label] = fit_gates(
+                    self.model,
+                    finding_side(self.tasks[name]),
+                    n_seeds=settings.n_seeds,
+                    steps=settings.steps,
+                    batch_size=settings.batch_size,
+                    seed=self.seed,
+                    progress=self.progress,
+                    store=self.store,
+                )
+            except BaselineTooLowError as error:
+                self.left_out[label] = str(error)
+        if not fitted:
+            raise BaselineTooLowError("; ".join(self.left_out.values()))
+        return fitted
+
+    @cached_property
+    def rankings(self) -> dict[str, HeadRanking]:
+        """The rankings with universal heads put last."""
+        universal: Iterable[Head] = () if self.universal is None else self.universal.heads
+        return {heads: replace(ranking, universal=tuple(universal)) for heads, ranking in self.searched.items()}
+
+    @property
+    def first(self) -> str:
+        """The heads that the detailed figures are about: the paper's first, of those found."""
+        return next(iter(self.rankings))
+
+    def top(self, heads: str) -> list[Head]:
+        """The first ``k`` heads of a name."""
+        return self.rankings[heads].top(self.settings.k)
+
+
+def evaluations(study: Study, names: Iterable[str], masks: int) -> dict[str, int]:
+    """``masks`` masks on the unseen examples of each task."""
+    return {name: masks * len(study.unseen(name)) for name in names}
+
+
+def added(*costs: Mapping[str, int]) -> dict[str, int]:
+    """Costs by task, summed."""
+    return {name: sum(cost.get(name, 0) for cost in costs) for name in dict.fromkeys(n for c in costs for n in c)}

@@ -1,0 +1,81 @@
+"""The tasks of a paper: built-in ones, local files in their place, or the demo model's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cs_heads.reproduce.papers import Paper, PaperTask
+from cs_heads.tasks import Task, entry_of, load_task
+
+Sources = dict[str, tuple[str, dict[str, Any]]]
+"""Name of a paper's task → what is loaded for it, and with which options."""
+
+
+def load_tasks(
+    paper: Paper,
+    model: str,
+    names: Sequence[str] | None = None,
+    *,
+    data: str | Path | None = None,
+    n: int | None = None,
+    seed: int = 0,
+    allow_code: bool = False,
+) -> dict[str, Task]:
+    """The finding side of each task of a paper by its name there, in the paper's order, unseen examples held out.
+
+    ``names`` are some of the paper's tasks (None: all that there is data for), each alone or as ``NAME=TASK`` with any
+    task of ``load_task`` in its place. In the folder ``data`` a file ``NAME.jsonl`` or ``NAME.csv`` holds records of
+    ``load_task``, a folder ``NAME`` a benchmark's own files (``data_files=``); with ``names`` None what is not there
+    is left out. Without ``data`` the model ``"demo"`` has its own tasks in the paper's roles, and any other model
+    the built-in tasks, from the hub. ``allow_code`` lets tasks run what the model writes.
+
+    An unknown name, a task without a source, or none at all on which heads are found raises ``ValueError``.
+    """
+    chosen = _sources(paper, model, names, None if data is None else Path(data))
+    if not any(paper.task(name).heads for name in chosen):
+        known = ", ".join(task.name for task in paper.tasks if task.heads)
+        raise ValueError(f"tasks must hold one or more that heads are found on: {known}; got {', '.join(chosen)}")
+    tasks = {name: _load(name, *source, n=n, seed=seed, allow_code=allow_code) for name, source in chosen.items()}
+    return {task.name: tasks[task.name] for task in paper.tasks if task.name in tasks}
+
+
+def _sources(paper: Paper, model: str, names: Sequence[str] | None, data: Path | None) -> Sources:
+    if data is not None and not data.is_dir():
+        raise ValueError(f"data must be a folder, got {str(data)!r}")
+    given: Mapping[str, str] = {}
+    if names is not None:
+        given = {name: source for name, _, source in (each.partition("=") for each in names)}
+        if len(given) < len(names):
+            raise ValueError(f"tasks must be different, got {', '.join(names)}")
+    found: Sources = {}
+    for task in [paper.task(name) for name in given] if names is not None else paper.tasks:
+        source = (given[task.name], {}) if given.get(task.name) else _source(task, model, data)
+        if source is not None:
+            found[task.name] = source
+        elif names is not None:
+            where = f"folder {str(data)!r}" if data is not None else f"model {model!r}"
+            raise ValueError(f"task {task.name!r} has no data with {where}: give {task.name}=FILE")
+    return found
+
+
+def _source(task: PaperTask, model: str, data: Path | None) -> tuple[str, dict[str, Any]] | None:
+    if data is not None:
+        for file in (data / f"{task.name}.jsonl", data / f"{task.name}.csv"):
+            if file.is_file():
+                return str(file), {}
+        return (task.name, {"data_files": str(data / task.name)}) if (data / task.name).is_dir() else None
+    if model == "demo":
+        return None if task.demo is None else (task.demo, task.demo_options)
+    return task.name, {}
+
+
+def _load(name: str, source: str, options: dict[str, Any], *, n: int | None, seed: int, allow_code: bool) -> Task:
+    entry = entry_of(source)
+    if entry is not None and allow_code and "allow_code" in entry.options:
+        options = {**options, "allow_code": True}
+    task = load_task(source, n, seed, **options)
+    if task.held_out is None:
+        raise ValueError(f"task {name!r} ({source}) has no unseen examples to measure with")
+    return task
