@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from base64 import b64encode
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from html import escape
 from importlib.resources import files
@@ -35,7 +35,7 @@ _ROOM = (
 class AttentionView:
     """Attention patterns that show themselves in a notebook and are saved as a page; neither needs the network."""
 
-    html: str
+    html: str = field(repr=False)
 
     def _repr_html_(self) -> str:
         return load_script() + self.html

@@ -115,6 +115,12 @@ def styled(draw: Callable[P, R]) -> Callable[P, R]:
     def drawing(*args: P.args, **kwargs: P.kwargs) -> R:
         import matplotlib as mpl
 
+        if not _OFFSCREEN.get():
+            from matplotlib import pyplot as plt
+
+            # Jupyter's backend turns interactive when it is first loaded: in the context that would be undone at its
+            # end, and all pictures after the first would stay hidden.
+            plt.draw_if_interactive()
         with mpl.rc_context(STYLE):
             return draw(*args, **kwargs)
 
