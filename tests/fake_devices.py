@@ -32,6 +32,11 @@ class FakeDevices(TorchFunctionMode):
             return self._moved(name, args, kwargs)
         if func == Tensor.numpy and where(args[0]) != CPU:
             raise TypeError(f"can't convert {where(args[0])} device type tensor to numpy. Use Tensor.cpu() first")
+        if func == Tensor.data.__set__ or func is torch._has_compatible_shallow_copy_type:
+            # A module is moved by giving its parameters other data.
+            if func == Tensor.data.__set__:
+                put(args[0], where(args[1]))
+            return func(*args, **kwargs)
         if func == torch.autograd.grad:
             inputs = args[1] if isinstance(args[1], tuple | list) else (args[1],)
             return tuple(put(g, where(x)) for g, x in zip(func(*args, **kwargs), inputs, strict=True))
@@ -102,7 +107,8 @@ def split(model: Any) -> None:
 
     A bridge is given accelerate's own hooks, which move what comes to a module; HookedTransformer moves by itself.
     """
-    half = model.cfg.n_layers // 2
+    # As HookedTransformer counts.
+    half = -(-model.cfg.n_layers // 2)
     # An unembedding that is tied to the embedding lies where it does.
     tied = {id(p) for p in model.unembed.parameters()} & {id(p) for p in model.embed.parameters()}
     late = [*list(model.blocks)[half:], *([model.ln_final] if hasattr(model, "ln_final") else [])]
