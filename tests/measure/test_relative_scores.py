@@ -82,8 +82,8 @@ def test_heads_are_found_by_what_is_left_of_the_intact_models_words(load_known):
 def test_swearing_runs_on_a_model(load, tmp_path):
     words = tmp_path / "list.txt"
     words.write_text("\n".join(WORDS), encoding="utf-8")
-    # The tiny model knows none of the prompts' words: it says the same after each.
-    swearing = load_task("swearing", n=4, data_files=words, max_new_tokens=3)
+    # The tiny model knows none of these prompts' words: it says the same after each.
+    swearing = load_task("swearing", n=4, prompts="own", data_files=words, max_new_tokens=3)
     experiment = Experiment(load("llama"), swearing.take(2))
     assert experiment.baseline().tolist() == [1.0, 1.0]
     assert ((experiment(off(experiment)) >= 0) & (experiment(off(experiment)) <= 1)).all()

@@ -69,6 +69,7 @@ def test_a_value_of_another_type_does_not(value, hint):
         ("swearing", "data_files", ["a.txt"], "a path or None"),
         ("rhyming", "choices", "four", "an integer or None"),
         ("rhyming", "instruction", 3, "a text"),
+        ("symbolic/aba", "few_shot", None, "an integer"),
         ("symbolic/aba", "after", 3, "a text"),
         ("symbolic/aba", "words", "abcdefghij", "a list of texts or None"),
         ("induction", "words", list(range(40)), "a list of texts or None"),
