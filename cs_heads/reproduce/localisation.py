@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from cs_heads.reproduce import published
-from cs_heads.reproduce.study import Output, Step, Study, added, evaluations, free
+from cs_heads.reproduce import needs, published
+from cs_heads.reproduce.study import Output, Step, Study, evaluations, free
 from cs_heads.tasks import confirming_side
 from cs_heads.views.drawing import drawing
 
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
     from cs_heads.analysis.drops import Column, TaskDrops
     from cs_heads.analysis.proof import Confirmation
-
-METHODS = ("css", "csb", "greedy")
-"""The methods that the paper holds against each other."""
 
 
 def _find(study: Study) -> list[Output]:
@@ -135,13 +132,9 @@ def _curve_columns(study: Study) -> list[Column]:
     from cs_heads.analysis.drops import Column
 
     siblings = [
-        Column(name, "sibling", (study.experiment(study.unseen(name)),)) for name in _siblings(study, study.first)
+        Column(name, "sibling", (study.experiment(study.unseen(name)),)) for name in needs.siblings(study, study.first)
     ]
     return [study.column(study.finding[study.first], own=True), *siblings, *study.suites()]
-
-
-def _siblings(study: Study, heads: str) -> list[str]:
-    return [name for name in study.tasks if study.paper.task(name).sibling == heads]
 
 
 def _generalisation(study: Study) -> list[Output]:
@@ -152,7 +145,7 @@ def _generalisation(study: Study) -> list[Output]:
 
     rows, picture = [], None
     for heads in study.rankings:
-        siblings = [Column(n, "sibling", (study.experiment(study.unseen(n)),)) for n in _siblings(study, heads)]
+        siblings = [Column(n, "sibling", (study.experiment(study.unseen(n)),)) for n in needs.siblings(study, heads)]
         if siblings:
             columns = [study.column(study.finding[heads], own=True), *siblings]
             found = measure_drops(columns, {heads: study.top(heads)}, {heads: study.finding[heads]}, study.seed)
@@ -225,7 +218,7 @@ def _methods(study: Study) -> list[Output]:
     found = compare(
         study.model,
         study.tasks[name],
-        methods=METHODS,
+        methods=needs.METHODS,
         budget=settings.budget,
         k=settings.k,
         most=settings.most,
@@ -234,7 +227,7 @@ def _methods(study: Study) -> list[Output]:
         progress=study.progress,
         store=study.store,
     )
-    about = f"{', '.join(METHODS)} on {name}: heads, cost, and drops on unseen examples"
+    about = f"{', '.join(needs.METHODS)} on {name}: heads, cost, and drops on unseen examples"
     # Seconds of a run that was resumed are those of the resumption.
     frame = found.to_frame().drop(columns="seconds", errors="ignore")
     return [Output("methods", about, frame, drawing(plot_drops, found))]
@@ -273,81 +266,28 @@ def _published_formats() -> pd.DataFrame:
     )
 
 
-def _n_candidates(study: Study) -> int:
-    return study.settings.most * len(study.finding)
-
-
-def _find_cost(study: Study) -> dict[str, int]:
-    settings = study.settings
-    masks = 1 + sum(number + 1 for number in settings.n_masks) * len(settings.densities)
-    return {name: masks * len(study.tasks[name]) for name in study.finding.values()}
-
-
-def _universal_cost(study: Study) -> dict[str, int]:
-    names = [*study.finding.values(), *study.controls[:1]]
-    tried = {n: (1 + _n_candidates(study)) * min(study.settings.n_universal, len(study.tasks[n])) for n in names}
-    failing = next(iter(study.finding.values()))
-    return added(tried, {failing: 50 * 5})
-
-
-def _sparsity_cost(study: Study) -> dict[str, int]:
-    first = next(iter(study.finding))
-    names = {study.finding[first], *_siblings(study, first), *(n for n in study.tasks if study.paper.task(n).suite)}
-    return evaluations(study, names, study.settings.most + 1)
-
-
-def _generalisation_cost(study: Study) -> dict[str, int]:
-    named = [heads for heads in study.finding if _siblings(study, heads)]
-    return evaluations(study, [n for h in named for n in (study.finding[h], *_siblings(study, h))], 2)
-
-
-def _methods_cost(study: Study) -> dict[str, int]:
-    settings, name = study.settings, next(iter(study.finding.values()))
-    n = len(study.tasks[name])
-    searched = 2 * 101 * n + settings.most * study.grid.size * n
-    if settings.budget is not None:
-        searched = min(searched, len(METHODS) * settings.budget)
-    return {name: searched + (1 + (len(METHODS) + 8) * settings.most) * len(study.unseen(name))}
-
-
-def _formats_cost(study: Study) -> dict[str, int]:
-    return evaluations(study, [*study.in_form("letters"), *study.in_form("full")], 1 + 2 * len(study.finding) + 3)
-
-
-def _two_sets(study: Study) -> str | None:
-    return None if len(study.finding) > 1 else "heads of two tasks or more"
-
-
-def _has_universal(study: Study) -> str | None:
-    enough = len(study.finding) > 1 and study.controls
-    return None if enough else "two tasks to find heads on and a third as control"
-
-
-def _has_siblings(study: Study) -> str | None:
-    return None if any(_siblings(study, heads) for heads in study.finding) else "a second task of one capability"
-
-
-def _has_forms(study: Study) -> str | None:
-    both = study.in_form("letters") and study.in_form("full")
-    return None if both else "tasks answered by a letter and tasks answered in full"
-
-
 STEPS: tuple[Step, ...] = (
-    Step("find", "search over designs; heads of every capability, universal ones put last", _find, _find_cost),
+    Step("find", "search over designs; heads of every capability, universal ones put last", _find, needs.find_cost),
     Step(
         "universal",
         "heads that everything needs, and how the failure looks",
         _universal,
-        _universal_cost,
-        _has_universal,
+        needs.universal_cost,
+        needs.has_universal,
     ),
     Step("drops", "every set of heads on every task", _drops, lambda s: evaluations(s, s.tasks, 1 + len(s.finding))),
     Step("proof", "random heads beside the heads found", _proof, lambda s: evaluations(s, s.finding.values(), 10)),
     Step("scale", "models side by side", _scale, free, keeps=False),
-    Step("sparsity", "the score by number of heads off", _sparsity, _sparsity_cost),
-    Step("generalisation", "other tasks of the capability", _generalisation, _generalisation_cost, _has_siblings),
-    Step("overlap", "heads in common", _overlap, free, _two_sets),
-    Step("formats", "form of a question and knowledge", _formats, _formats_cost, _has_forms),
-    Step("methods", "methods side by side", _methods, _methods_cost),
+    Step("sparsity", "the score by number of heads off", _sparsity, needs.sparsity_cost),
+    Step(
+        "generalisation",
+        "other tasks of the capability",
+        _generalisation,
+        needs.generalisation_cost,
+        needs.has_siblings,
+    ),
+    Step("overlap", "heads in common", _overlap, free, needs.two_sets),
+    Step("formats", "form of a question and knowledge", _formats, needs.formats_cost, needs.has_forms),
+    Step("methods", "methods side by side", _methods, needs.methods_cost),
 )
 """The protocol, in order."""

@@ -1,0 +1,83 @@
+"""What the steps of Bair et al. cost at most, and what they need: known before anything is measured."""
+
+from __future__ import annotations
+
+from cs_heads.reproduce.study import Study, added, evaluations
+
+METHODS = ("css", "csb", "greedy")
+"""The methods that the paper holds against each other."""
+
+
+def siblings(study: Study, heads: str) -> list[str]:
+    """The other tasks of the capability of these heads."""
+    return [name for name in study.tasks if study.paper.task(name).sibling == heads]
+
+
+def n_candidates(study: Study) -> int:
+    """The most heads that are tried for universal ones."""
+    return study.settings.most * len(study.finding)
+
+
+def find_cost(study: Study) -> dict[str, int]:
+    """Every design on the finding examples, and its top heads."""
+    settings = study.settings
+    masks = 1 + sum(number + 1 for number in settings.n_masks) * len(settings.densities)
+    return {name: masks * len(study.tasks[name]) for name in study.finding.values()}
+
+
+def universal_cost(study: Study) -> dict[str, int]:
+    """Each candidate alone on each task and the control, and texts of one task."""
+    names = [*study.finding.values(), *study.controls[:1]]
+    tried = {n: (1 + n_candidates(study)) * min(study.settings.n_universal, len(study.tasks[n])) for n in names}
+    failing = next(iter(study.finding.values()))
+    return added(tried, {failing: 50 * 5})
+
+
+def sparsity_cost(study: Study) -> dict[str, int]:
+    """The nested sets on the first task, its siblings and the suites."""
+    first = next(iter(study.finding))
+    names = {study.finding[first], *siblings(study, first), *(n for n in study.tasks if study.paper.task(n).suite)}
+    return evaluations(study, names, study.settings.most + 1)
+
+
+def generalisation_cost(study: Study) -> dict[str, int]:
+    """One set on each task and its siblings."""
+    named = [heads for heads in study.finding if siblings(study, heads)]
+    return evaluations(study, [n for h in named for n in (study.finding[h], *siblings(study, h))], 2)
+
+
+def methods_cost(study: Study) -> dict[str, int]:
+    """Each method's search, and its curve beside random ones."""
+    settings, name = study.settings, next(iter(study.finding.values()))
+    n = len(study.tasks[name])
+    searched = 2 * 101 * n + settings.most * study.grid.size * n
+    if settings.budget is not None:
+        searched = min(searched, len(METHODS) * settings.budget)
+    return {name: searched + (1 + (len(METHODS) + 8) * settings.most) * len(study.unseen(name))}
+
+
+def formats_cost(study: Study) -> dict[str, int]:
+    """The sets and single heads on questions in both forms."""
+    return evaluations(study, [*study.in_form("letters"), *study.in_form("full")], 1 + 2 * len(study.finding) + 3)
+
+
+def two_sets(study: Study) -> str | None:
+    """Two sets of heads."""
+    return None if len(study.finding) > 1 else "heads of two tasks or more"
+
+
+def has_universal(study: Study) -> str | None:
+    """Two tasks and a control."""
+    enough = len(study.finding) > 1 and study.controls
+    return None if enough else "two tasks to find heads on and a third as control"
+
+
+def has_siblings(study: Study) -> str | None:
+    """A sibling of some task."""
+    return None if any(siblings(study, heads) for heads in study.finding) else "a second task of one capability"
+
+
+def has_forms(study: Study) -> str | None:
+    """Tasks in both forms."""
+    both = study.in_form("letters") and study.in_form("full")
+    return None if both else "tasks answered by a letter and tasks answered in full"
