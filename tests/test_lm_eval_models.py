@@ -204,7 +204,7 @@ def test_random_weights_are_at_chance(guessers, real, name, files):
 
 
 def test_heads_are_found_on_a_blimp_set_of_lm_eval(model, real):
-    task = load_task(f"lm-eval/{AGREEMENT}", n=40, seed=0, data_files=real / "data" / "blimp")
+    task = load_task(f"lm-eval/{AGREEMENT}", n=60, seed=0, data_files=real / "data" / "blimp")
     found = find_heads(model, task, method="css", n_masks=20, density=0.1, seed=0, progress=False)
     assert len(found.top(3)) == 3
     assert found.provenance["task"]["scorer"].startswith("lm-eval ")

@@ -17,7 +17,7 @@ from cs_heads.masks import check_masks
 from cs_heads.measure.chat import template_of
 from cs_heads.measure.cluster import Cluster
 from cs_heads.measure.engine import Engine
-from cs_heads.measure.engine.ablation import KINDS, Ablation
+from cs_heads.measure.engine.ablation import Ablation
 from cs_heads.measure.engine.protocol import EngineLike
 from cs_heads.measure.engine.texts import Texts
 from cs_heads.measure.identity import keys_of, scoring_of, study_of
@@ -72,8 +72,7 @@ class Experiment:
             raise ValueError(f"task must be a cs_heads.Task (see load_task), got {type(task).__name__}")
         if batch_tokens is not None and batch_tokens < 1:
             raise ValueError(f"batch_tokens must be 1 or more, got {batch_tokens}")
-        if ablation not in KINDS:
-            raise ValueError(f"ablation must be one of {', '.join(KINDS)}, got {ablation!r}")
+        replacement = Ablation.of(ablation, [example.answer for example in task.examples])
         if workers is not None or address is not None:
             if isinstance(model, Cluster):
                 raise ValueError("workers and address must be left out where the model is a Cluster: it has its own")
@@ -84,12 +83,11 @@ class Experiment:
         self.ablation = ablation
         self.progress = progress
         self._prepend_bos = prepend_bos
-        answers = [example.answer for example in task.examples]
         start = self.source.engine if isinstance(self.source, Cluster) else partial(Engine, self.model)
         self._engine: EngineLike = start(
             encode_task(self.model, task, prepend_bos),
             batch_tokens,
-            None if ablation == "zero" else Ablation(ablation, answers),
+            replacement,
         )
         self.store = self._opened(store)
         self._keys = [] if self.store is None else keys_of(task, self._engine.examples)
@@ -185,14 +183,7 @@ class Experiment:
 
     def to_frame(self) -> pd.DataFrame:
         """Everything measured: one row a (mask, example) with the heads ablated, score and logprob."""
-        import pandas as pd
-
-        records = []
-        for mask, measured in self._results:
-            heads = " ".join(str(self.grid.head(int(index))) for index in np.flatnonzero(mask))
-            for example in np.flatnonzero(~np.isnan(measured).all(axis=1)):
-                records.append((heads, int(mask.sum()), int(example), *measured[example]))
-        return pd.DataFrame(records, columns=["ablated", "n_ablated", "example", "score", "logprob"])
+        return self._results.to_frame()
 
     def provenance(self) -> dict[str, Any]:
         """What a result of this experiment must say of its origin; JSON-ready."""

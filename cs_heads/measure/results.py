@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from cs_heads.heads import HeadGrid
 from cs_heads.measure.shelf import Shelf
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Measured = Float[np.ndarray, "example 2"]
 Run = Callable[
@@ -43,6 +47,17 @@ class Results:
         for key, measured in self._by_mask.items():
             bits = np.unpackbits(np.frombuffer(key, dtype=np.uint8), count=self.grid.size)
             yield bits.astype(bool).reshape(self.grid.shape), measured
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a (mask, example) that was measured: the heads ablated, score and logprob."""
+        import pandas as pd
+
+        records = []
+        for mask, measured in self:
+            heads = " ".join(str(self.grid.head(int(index))) for index in np.flatnonzero(mask))
+            for example in np.flatnonzero(~np.isnan(measured).all(axis=1)):
+                records.append((heads, int(mask.sum()), int(example), *measured[example]))
+        return pd.DataFrame(records, columns=["ablated", "n_ablated", "example", "score", "logprob"])
 
 
 class Measurement:

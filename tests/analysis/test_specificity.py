@@ -109,7 +109,6 @@ def test_heads_for_half_are_counted_above_chance():
             lambda m, t: specificity(m, t[0], WORKING, controls=[t[0].held_out]),
             "different names, got two or more of 'own'",
         ),
-        (lambda m, t: specificity(m, t[0], WORKING, controls=t[1]), "controls must be a list of tasks, got one task"),
         (lambda m, t: specificity(m, t[0], WORKING, suites={"s": []}), "suite 's' must be a list of one task or more"),
         (lambda m, t: specificity(m, t[0], WORKING, n=5), "n must be 20 or more, got 5"),
         (lambda m, t: specificity(m, t[0], ["L7H0"]), "head L7H0 is not in the grid"),

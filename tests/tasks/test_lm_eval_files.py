@@ -45,6 +45,7 @@ def rows_in(path) -> list[dict]:
         ("a.jsonl.bz2", bz2.compress(JSONL.encode())),
         ("a.jsonl.gz", gzip.compress(JSONL.encode())),
     ],
+    ids=["jsonl", "with a byte order mark", "json", "under data", "under examples", "bz2", "gz"],
 )
 def test_rows_are_the_same_in_every_format(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)

@@ -73,6 +73,8 @@ def _connect(ray: Any, address: str | None, workers: int | None) -> Session:
             ray.init(address=address or "local", **quiet)
     except (ConnectionError, RuntimeError, ValueError) as error:
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        if "InvalidAuthToken" in str(error.__cause__):
+            reason += " (it asks for a token: set RAY_AUTH_MODE=token, and see Ray's documentation)"
         raise ValueError(f"address must be that of a running Ray cluster, got {address!r}: {reason}") from error
     # A lost worker is warned of here; Ray would print its own notice of it to standard output, whatever it was told.
     ray._private.worker._worker_logs_enabled = False

@@ -37,6 +37,13 @@ class Ablation:
         self._z: dict[int, Tensor] = {}
         self._sum: dict[int, Any] = {}
 
+    @classmethod
+    def of(cls, kind: str, answers: Sequence[int]) -> Ablation | None:
+        """The ablation of this name; None for zero, which needs no preparation. Another name raises ``ValueError``."""
+        if kind not in KINDS:
+            raise ValueError(f"ablation must be one of {', '.join(KINDS)}, got {kind!r}")
+        return None if kind == "zero" else cls(kind, answers)
+
     @property
     def same_for_all_examples(self) -> bool:
         """Whether examples with the same beginning are the same there under a mask, too."""
