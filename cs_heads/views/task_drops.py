@@ -10,7 +10,7 @@ import numpy as np
 from cs_heads.analysis.drops import TaskDrop, TaskDrops
 from cs_heads.views.legend import legend_above
 from cs_heads.views.matrix import draw_matrix, matrix_axes
-from cs_heads.views.style import COLOURS, COLUMN, PAGE, RANDOM, new_axes, new_figure, styled, written
+from cs_heads.views.style import COLOURS, COLUMN, PAGE, RANDOM, new_axes, styled, written
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -70,7 +70,7 @@ def plot_radar(drops: TaskDrops, ax: Axes | None = None) -> Axes:
     names = list(drops.roles)
     if len(names) < 3:
         raise ValueError(f"drops must be of three tasks or more to be drawn around a circle, got {len(names)}")
-    polar: Any = new_figure(PAGE * 0.75, COLUMN).add_subplot(projection="polar") if ax is None else ax
+    polar: Any = new_axes(PAGE * 0.75, COLUMN, projection="polar") if ax is None else ax
     if polar.name != "polar":
         raise ValueError(f"ax must be polar axes, got {polar.name}")
     angles = np.linspace(0, 2 * np.pi, len(names), endpoint=False)
