@@ -138,6 +138,16 @@ def test_planted_heads_are_found_and_proved_by_what_the_model_writes(demo):
     assert proof.verdict == "localized"
 
 
+@pytest.mark.slow
+def test_the_shell_finds_planted_heads_by_what_the_model_writes(capsys):
+    arguments = ["find", "--model", "demo", "--device", "cpu", "--task", "demo/word_problems", "--generate"]
+    assert main([*arguments, "--control", "demo/capitals", "--n", "60", "--budget", "2000", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["spent"] <= 2000
+    assert len({row["head"] for row in found["heads"]} & set(map(str, planted_heads("word_problems")))) >= 4
+    assert found["confirm"]["verdict"] == "localized"
+
+
 def test_planted_groups_do_not_overlap():
     heads = [head for skill in SKILLS for head in planted_heads(skill)] + universal_heads()
     assert len(set(heads)) == len(heads) == 5 * len(SKILLS) + 1
