@@ -17,8 +17,8 @@ def read(*arguments):
     add_common(parser)
     options = parser.parse_args(["--model", "demo", "--device", "cpu", *arguments])
     options.out = None
-    _, task, controls = loaded(options)
-    return task, controls
+    with loaded(options) as (_, task, controls):
+        return task, controls
 
 
 # What there is
