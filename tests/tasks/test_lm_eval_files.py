@@ -68,8 +68,15 @@ def test_a_csv_file_is_its_rows_as_texts(tmp_path):
 
 @pytest.mark.parametrize(
     "name",
-    ["quiz_test.jsonl", "part-Test.jsonl", "quiz.jsonl", "test.jsonl", "quiz/test.jsonl", "quiz_test_full.jsonl"]
-    + ["test_first1000.jsonl"],
+    [
+        "quiz_test.jsonl",
+        "part-Test.jsonl",
+        "quiz.jsonl",
+        "test.jsonl",
+        "quiz/test.jsonl",
+        "quiz_test_full.jsonl",
+        "test_first1000.jsonl",
+    ],
 )
 def test_a_file_is_found_by_task_and_split_in_folders_and_archives(tmp_path, name):
     path = tmp_path / "folder" / name
