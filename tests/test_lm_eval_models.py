@@ -226,3 +226,22 @@ def test_a_mask_scores_what_plain_records_of_the_same_choices_score(model, real)
     masks = np.random.default_rng(0).random((8, 5, 8)) < 0.2
     ours, plain = (Experiment(model, each, progress=False)(masks) for each in (task, Task.from_records(records)))
     assert (ours == plain).all()
+
+
+# Prompts longer than the context
+
+
+@pytest.mark.slow
+def test_long_passages_are_cut_and_score_as_in_lm_evals_own_run(model, lm_evals_own, read, tmp_path):
+    """The first 40 BoolQ questions and the longest: "yes" and "no" have one length, as lm-eval's cut needs."""
+    rows = read("boolq/dev.jsonl")
+    longest = max(rows, key=lambda row: len(row["passage"]))
+    rows = [*rows[:40], longest]
+    hub = [{"question": r["question"], "passage": r["passage"], "label": int(r["answer"])} for r in rows]
+    files = {"validation": write(tmp_path / "hub.jsonl", hub)}
+    own = scored(own_run("boolq", files, tmp_path, lm_evals_own, validation_split="validation"), "acc")
+    task = whole("boolq", data_files=write(tmp_path / "boolq.jsonl", rows))
+    with pytest.raises(ValueError, match=r"do not fit into the model's context of 512; load_task\(\.\.\., too_long="):
+        Experiment(model, task)
+    assert Experiment(model, task.shortening()).baseline().tolist() == own
+    assert 0 < sum(own) < len(own)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 # Arguments of `load_task` that have a flag of their own.
-_FLAGS = ("n", "seed", "chat", "length_normalised", "allow_code", "unsafe_code")
+_FLAGS = ("n", "seed", "chat", "too_long", "length_normalised", "allow_code", "unsafe_code")
 
 
 class Parser(argparse.ArgumentParser):
@@ -45,6 +45,11 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     add("--allow-code", action="store_true", help="tasks whose answer is a program may run it, in a sandbox")
     add("--unsafe-code", action="store_true", help="... and, where this machine has no sandbox, without any protection")
     add("--chat", default=None, help="show prompts in the model's chat template: on, off, auto (None: as a task says)")
+    add(
+        "--too-long",
+        default=None,
+        help="prompts that do not fit into the model's context: refuse, or truncate them at the left",
+    )
     add(
         "--generate",
         nargs="?",
@@ -103,6 +108,8 @@ def loaded(options: argparse.Namespace) -> Iterator[tuple[Any, Task, list[Task]]
     ]
     if options.chat is not None:
         controls = [control.chatting(options.chat) for control in controls]
+    if options.too_long is not None:
+        controls = [control.shortening(options.too_long) for control in controls]
     load = partial(cs.load_model, options.model, device=options.device, dtype=options.dtype, backend=options.backend)
     many = options.workers is not None or options.ray_address is not None
     with placed(load if many else load(), options.workers, options.ray_address) as model:
@@ -132,7 +139,8 @@ def _task(options: argparse.Namespace) -> Task:
         given["generate"] = True
     elif options.stop and options.generate is None:
         raise ValueError("--stop goes with --generate TOKENS")
-    task = cs.load_task(options.task, options.n, options.seed, options.length_normalised, chat=options.chat, **given)
+    put = {"chat": options.chat, "too_long": options.too_long}
+    task = cs.load_task(options.task, options.n, options.seed, options.length_normalised, **put, **given)
     return task.generated(options.generate, options.stop) if options.generate else task
 
 

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from cs_heads.lens import encode_example
 from cs_heads.lens.points import PatchPoint, encode_point
-from cs_heads.measure.chat import as_shown
 from cs_heads.measure.experiment import Experiment
+from cs_heads.measure.inputs import encode_examples
 from cs_heads.tasks.pairs import PromptPair
 
 
@@ -26,16 +25,15 @@ class Answers:
     @classmethod
     def of(cls, experiment: Experiment) -> Answers:
         """Those of an experiment's task, tokenised as it does; one without targets raises ``ValueError``."""
-        tokenizer: Any = experiment.model.tokenizer
-        prepend_bos = experiment.provenance()["prepend_bos"]
-        encoded = [
-            (encode_example(tokenizer, example.prompt, example.continuations, prepend_bos), example.answer)
-            for example in as_shown(experiment.model, experiment.task).examples
-            if example.target
-        ]
+        examples = experiment.task.examples
+        for example in examples:
+            _ = example.target
+        encoded = encode_examples(experiment.model, experiment.task, experiment.provenance()["prepend_bos"])
         return cls(
-            prompts=tuple(tokens.prompt for tokens, _ in encoded),
-            targets=tuple(tokens.continuations[answer] for tokens, answer in encoded),
+            prompts=tuple(tokens.prompt for tokens in encoded),
+            targets=tuple(
+                tokens.continuations[example.answer] for tokens, example in zip(encoded, examples, strict=True)
+            ),
         )
 
     def __len__(self) -> int:

@@ -38,6 +38,7 @@ FIELDS: dict[str, Kind] = {
     "max_new_tokens": "identity",
     "stop": "identity",
     "chat": "identity",
+    "too_long": "identity",
     "name": "runtime",
     "role": "design",
     "held_out": "design",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,28 @@ from cs_heads.tasks import Example, Task
 # What stands in for the target of an example that has none: any token does.
 _ANY = ((0,),)
 
+_HINT = '; load_task(..., too_long="truncate") cuts long prompts at the left'
+
 
 def encode_task(model: Any, task: Task, prepend_bos: bool | None) -> list[EncodedExample]:
-    """The examples of a task as tokens; one that does not fit into the model's context raises ``ValueError``."""
+    """The examples of a task as tokens; one that does not fit into the model's context raises ``ValueError``.
+
+    With ``too_long="truncate"`` its prompt is cut at the left, as lm-eval's HFLM does, to what the longest of its
+    continuations leaves: all choices follow the same prompt (HFLM cuts anew for each choice of another length).
+    """
+    encoded = encode_examples(model, task, prepend_bos)
+    merged = sum(tokens.merged for tokens in encoded)
+    if merged:
+        warnings.warn(
+            f"task {task.name!r}: in {merged} of {len(encoded)} examples the tokenizer merges the end of the "
+            "prompt with a continuation; the merged token is scored with every continuation of the example",
+            stacklevel=4,
+        )
+    return encoded
+
+
+def encode_examples(model: Any, task: Task, prepend_bos: bool | None) -> list[EncodedExample]:
+    """``encode_task`` without a warning where the tokenizer merges tokens."""
     if getattr(model, "tokenizer", None) is None:
         raise ValueError("model has no tokenizer: give it one (model.tokenizer), tasks are texts")
     task = as_shown(model, task)
@@ -36,15 +56,10 @@ def encode_task(model: Any, task: Task, prepend_bos: bool | None) -> list[Encode
             raise ValueError(f"{place}: two choices are the same tokens to this tokenizer: {example.continuations}")
         length = len(tokens.prompt) + max(map(len, tokens.continuations)) - 1
         if limit is not None and length > limit:
-            raise ValueError(f"{place}: {length} tokens do not fit into the model's context of {limit}")
+            if task.too_long == "refuse" or length - limit >= len(tokens.prompt):
+                raise ValueError(f"{place}: {length} tokens do not fit into the model's context of {limit}{_HINT}")
+            tokens = replace(tokens, prompt=tokens.prompt[length - limit :])
         encoded.append(tokens)
-    merged = sum(tokens.merged for tokens in encoded)
-    if merged:
-        warnings.warn(
-            f"task {task.name!r}: in {merged} of {len(encoded)} examples the tokenizer merges the end of the "
-            "prompt with a continuation; the merged token is scored with every continuation of the example",
-            stacklevel=4,
-        )
     return encoded
 
 
@@ -58,10 +73,12 @@ def encode_prompts(model: Any, task: Task, prepend_bos: bool | None, max_new_tok
     """The prompts of a task, to generate after; without room for ``max_new_tokens`` more, ``ValueError`` is raised."""
     prompts = [encode_prompt(model.tokenizer, e.prompt, prepend_bos) for e in as_shown(model, task).examples]
     limit, longest = context_length(model), max(map(len, prompts))
+    if limit is not None and task.too_long == "truncate" and max_new_tokens < limit:
+        return [prompt[-(limit - max_new_tokens) :] for prompt in prompts]
     if limit is not None and longest + max_new_tokens > limit:
         raise ValueError(
             f"max_new_tokens must be {max(0, limit - longest)} or fewer: the longest prompt of task {task.name!r} has "
-            f"{longest} tokens and the model's context {limit}; got {max_new_tokens}"
+            f"{longest} tokens and the model's context {limit}; got {max_new_tokens}{_HINT}"
         )
     return prompts
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from cs_heads.tasks.task import Task
 
 CHATS = ("off", "auto", "on")
+TOO_LONG = ("refuse", "truncate")
 
 # How many continuations an example of each kind has.
 _CONTINUATIONS: dict[str, tuple[Callable[[int], bool], str]] = {
@@ -37,6 +38,8 @@ def check_task(task: Task) -> None:
     (_check_generation if task.kind == "generation" else _check_continuations)(task)
     if task.chat not in CHATS:
         raise ValueError(f"chat must be one of {', '.join(CHATS)}, got {task.chat!r}")
+    if task.too_long not in TOO_LONG:
+        raise ValueError(f"too_long must be one of {', '.join(TOO_LONG)}, got {task.too_long!r}")
 
 
 def _check_continuations(task: Task) -> None:

@@ -74,6 +74,7 @@ def load_task(
     length_normalised: bool = False,
     *,
     chat: str | None = None,
+    too_long: str | None = None,
     **options: Any,
 ) -> Task:
     """The finding side of a built-in task or a JSONL/CSV file, its other examples held out for the proof.
@@ -81,7 +82,8 @@ def load_task(
     A JSONL line is a record of ``Task.from_records``; a CSV file has the same columns, its
     ``choices`` written as a JSON list. ``n`` examples (default 100, or half of a small task) are
     chosen with ``seed`` to find heads with; ``length_normalised`` scores choices by ``acc_norm``; ``chat`` shows
-    prompts in the model's chat template (``Task.chatting``; None: as the task says). ``options`` are the built-in
+    prompts in the model's chat template (``Task.chatting``; None: as the task says); ``too_long="truncate"`` cuts a
+    prompt that does not fit into the model's context at the left (``Task.shortening``). ``options`` are the built-in
     task's own, or ``scorer``, ``max_new_tokens`` and ``stop`` of ``Task.from_records`` for a file. An unknown name
     or option, a missing file or a malformed record raises ``ValueError``, naming the line.
 
@@ -95,14 +97,20 @@ def load_task(
     entry = entry_of(str(name_or_path))
     if entry is None:
         task = whole_task(name_or_path, length_normalised, **options).split(n, seed)[0]
-        return task if chat is None else task.chatting(chat)
+        return _put(task, chat, too_long)
     task = entry.load(n=n, seed=seed, **entry.checked(str(name_or_path), options))
     if length_normalised and task.scorer is not None:
         raise ValueError(f"length_normalised does not apply to task {task.name!r}: its scorer has a rule of its own")
     if length_normalised and task.held_out is not None:
         unseen = replace(task.held_out, length_normalised=True)
         task = replace(task, length_normalised=True, held_out=unseen)
-    return task if chat is None else task.chatting(chat)
+    return _put(task, chat, too_long)
+
+
+def _put(task: Task, chat: str | None, too_long: str | None) -> Task:
+    """The task as it is put to a model; None: as it says."""
+    task = task if chat is None else task.chatting(chat)
+    return task if too_long is None else task.shortening(too_long)
 
 
 def whole_task(path: str | Path, length_normalised: bool = False, **options: Any) -> Task:

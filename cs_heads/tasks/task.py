@@ -34,8 +34,10 @@ class Task:
       ``max_new_tokens`` or the first of the strings ``stop``.
 
     For the first two a ``LogprobScorer`` as ``scorer`` takes the place of the rule. ``chat`` says whether the model is
-    shown each prompt as a user's message in its chat template: ``"off"``, ``"on"``, or ``"auto"`` where it has one. A
-    task is *whole* until it is split; then it is *finding* (with its unseen examples in ``held_out``) or *confirming*.
+    shown each prompt as a user's message in its chat template: ``"off"``, ``"on"``, or ``"auto"`` where it has one.
+    An example that does not fit into the model's context is refused, or with ``too_long="truncate"`` its prompt loses
+    tokens at the left until it fits. A task is *whole* until it is split; then it is *finding* (with its unseen
+    examples in ``held_out``) or *confirming*.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Task:
     max_new_tokens: int | None = None
     stop: tuple[str, ...] = ()
     chat: str = "off"
+    too_long: str = "refuse"
     role: Role = "whole"
     held_out: Task | None = field(default=None, repr=False)
 
@@ -146,6 +149,7 @@ class Task:
             "max_new_tokens": self.max_new_tokens,
             "stop": list(self.stop),
             "chat": self.chat,
+            "too_long": self.too_long,
         }
 
     @property
@@ -216,6 +220,11 @@ class Task:
         """The task with its prompts shown in the model's chat template, or not; its held-out examples go with it."""
         unseen = None if self.held_out is None else self.held_out.chatting(chat)
         return replace(self, chat=chat, held_out=unseen)
+
+    def shortening(self, too_long: str = "truncate") -> Task:
+        """The task with prompts that do not fit cut at the left, or refused; its held-out examples go with it."""
+        unseen = None if self.held_out is None else self.held_out.shortening(too_long)
+        return replace(self, too_long=too_long, held_out=unseen)
 
     def split(self, n: int | None = None, seed: int = 0) -> tuple[Task, Task]:
         """Disjoint finding and confirming tasks: ``n`` examples to find heads with, all others to confirm.

@@ -152,6 +152,7 @@ CHANGES = {
     "kind": (as_completion, 6),
     "examples": (lambda t: replace(t, examples=t.examples[::-1]), 0),
     "name": (lambda t: replace(t, name="another name"), 0),
+    "too_long": (lambda t: replace(t, too_long="truncate"), 6),
     "role": (lambda t: replace(t, role="confirming"), 0),
     "held_out": (lambda t: replace(t, role="finding", held_out=replace(t, role="confirming")), 0),
 }

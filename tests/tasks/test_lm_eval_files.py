@@ -7,7 +7,7 @@ import zipfile
 
 import pytest
 
-from cs_heads.tasks.lm_eval.files import files_in, joined
+from cs_heads.tasks.lm_eval.files import files_in, rows_of
 from cs_heads.tasks.lm_eval.forms import arc, bigbench, boolq, commonsense_qa, hellaswag
 from cs_heads.tasks.lm_eval.local import Wanted, read_splits
 
@@ -28,7 +28,7 @@ def wanted(**changes) -> Wanted:
 
 
 def rows_in(path) -> list[dict]:
-    return joined(files_in(path))
+    return [row for file in files_in(path) for row in rows_of(file)]
 
 
 # Every way in gives the same rows
@@ -66,7 +66,18 @@ def test_a_csv_file_is_its_rows_as_texts(tmp_path):
 # Which file is taken
 
 
-@pytest.mark.parametrize("name", ["quiz_test.jsonl", "part-Test.jsonl", "quiz.jsonl", "test.jsonl", "quiz/test.jsonl"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "quiz_test.jsonl",
+        "part-Test.jsonl",
+        "quiz.jsonl",
+        "test.jsonl",
+        "quiz/test.jsonl",
+        "quiz_test_full.jsonl",
+        "test_first1000.jsonl",
+    ],
+)
 def test_a_file_is_found_by_task_and_split_in_folders_and_archives(tmp_path, name):
     path = tmp_path / "folder" / name
     path.parent.mkdir(parents=True)
@@ -79,12 +90,19 @@ def test_a_file_is_found_by_task_and_split_in_folders_and_archives(tmp_path, nam
     assert read_splits(wanted(), tmp_path / "all.zip") == {"test": ROWS}
 
 
+def test_a_file_of_something_else_is_not_taken_for_a_part_of_a_split(tmp_path):
+    for name in ("birds_test.jsonl", "quiz_more.jsonl", "tests.jsonl"):
+        (tmp_path / name).write_text(JSONL, encoding="utf-8")
+    with pytest.raises(ValueError, match="has no file for split 'test'"):
+        read_splits(wanted(), tmp_path)
+
+
 def test_splits_have_files_of_their_own_or_share_one(tmp_path):
     one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
     one.write_text(JSONL, encoding="utf-8")
-    two.write_text('{"question": "other"}\n', encoding="utf-8")
+    two.write_text('{"question": "other", "answer": 9}\n', encoding="utf-8")
     by_split = read_splits(wanted(shots="train"), {"test": one, "train": [two, one], "validation": "gone"})
-    assert by_split == {"test": ROWS, "train": [{"question": "other"}, *ROWS]}
+    assert by_split == {"test": ROWS, "train": [{"question": "other", "answer": 9}, *ROWS]}
     assert read_splits(wanted(shots="train"), one) == {"test": ROWS, "train": ROWS}
 
 
@@ -198,3 +216,20 @@ def test_columns_that_are_missing_are_named_with_those_there_are(tmp_path):
         ValueError, match=r"has not the columns of task 'quiz': 'passage'; its first row has question, a"
     ):
         read_splits(wanted(dataset="aps/super_glue", part="boolq"), tmp_path / "quiz.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"question": "q"}', "record 1: has the columns question, and the first record question, answer"),
+        ('{"question": "q", "answer": 1, "more": 2}', "record 1: has the columns question, answer, more"),
+        ('{"question": "q", "answer": null}', "record 1: column 'answer' holds null"),
+        ('{"question": ["q", null], "answer": 1}', "record 1: column 'question' holds null"),
+    ],
+)
+def test_an_answer_that_is_missing_is_not_the_answer_none(tmp_path, line, message):
+    good = '{"question": "q", "answer": 1}\n'
+    (tmp_path / "one.jsonl").write_text(good, encoding="utf-8")
+    (tmp_path / "two.jsonl").write_text(good + line, encoding="utf-8")
+    with pytest.raises(ValueError, match=rf"two\.jsonl', {message}"):
+        read_splits(wanted(), [tmp_path / "one.jsonl", tmp_path / "two.jsonl"])

@@ -7,7 +7,7 @@ import csv
 import gzip
 import io
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -149,8 +149,3 @@ def _parquet(name: str, content: bytes) -> list[Row]:
     except Exception as error:
         raise ValueError(f"data file {name!r} is no Parquet file that can be read: {error}") from error
     return rows
-
-
-def joined(files: Iterable[File], columns: Sequence[str] | None = None) -> list[Row]:
-    """The rows of several files, one after another."""
-    return [row for file in files for row in rows_of(file, columns)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cs_heads.tasks.lm_eval.files import FORMATS, DataFiles, File, Row, files_in, is_collection, joined
+from cs_heads.tasks.lm_eval.files import FORMATS, DataFiles, File, Row, files_in, is_collection, rows_of
 from cs_heads.tasks.lm_eval.forms import Form, form_of
 
 SPLIT_NAMES: dict[str, tuple[str, ...]] = {
@@ -75,18 +75,26 @@ def _named(wanted: Wanted, split: str, folder: str | Path) -> list[File]:
     """The files of a split in a folder: named after task and split, or after either where that tells enough."""
     files = [file for file in files_in(folder) if file.path.suffix.lower() in FORMATS]
     endings = tuple(dict.fromkeys((split, *SPLIT_NAMES.get(split, ()))))
-    looked_for = [[f"{name}_{end}" for end in endings] for name in wanted.names]
-    looked_for += [list(wanted.names), list(endings)]
-    for stems in looked_for:
+    both = [[f"{name}_{end}" for end in endings] for name in wanted.names]
+    for stems in (*both, wanted.names, endings):
         for stem in map(_plain, stems):
             found = [file for file in files if stem in (_plain(file.path.stem), _plain("_".join(file.path.parts[-2:])))]
             if found:
                 return found
+    # hellaswag_val_full, train_first1000: a part of a split says so after the split's name.
+    for stems in (*both, endings):
+        found = [file for file in files if any(_begins(file, stem) for stem in map(_plain, stems))]
+        if found:
+            return found
     raise ValueError(
         f"data_files for task {wanted.task!r}: {str(folder)!r} has no file for split {split!r}; looked for "
         f"{', '.join(f'{name}_{split}' for name in wanted.names[:3])}, {' or '.join((*wanted.names[:3], split))}, "
         f"ending in {', '.join(FORMATS)}"
     )
+
+
+def _begins(file: File, stem: str) -> bool:
+    return f"{_plain(file.path.stem)}_".startswith(f"{stem}_")
 
 
 def _plain(name: str) -> str:
@@ -95,13 +103,42 @@ def _plain(name: str) -> str:
 
 
 def _rows(wanted: Wanted, files: list[File]) -> list[Row]:
-    rows = joined(files, wanted.form.columns)
+    found: list[Row] = []
+    for file in files:
+        rows = _converted(wanted, file)
+        _check_alike(file.name, rows, (found or rows)[0])
+        found += rows
+    return found
+
+
+def _converted(wanted: Wanted, file: File) -> list[Row]:
+    rows = rows_of(file, wanted.form.columns)
     try:
         return wanted.form.convert(rows)
     except (KeyError, TypeError, IndexError) as error:
         raise ValueError(
-            f"data file {files[0].name!r} has not the columns of task {wanted.task!r}: {error}; its first row has "
+            f"data file {file.name!r} has not the columns of task {wanted.task!r}: {error}; its first row has "
             f"{', '.join(map(str, rows[0]))}"
         ) from error
     except ValueError as error:
-        raise ValueError(f"data file {files[0].name!r}: {error}") from error
+        raise ValueError(f"data file {file.name!r}: {error}") from error
+
+
+def _check_alike(name: str, rows: list[Row], first: Row) -> None:
+    """Refuse what would be read as the answer "None": a column that is missing in a row, or a null in one."""
+    for number, row in enumerate(rows):
+        if row.keys() != first.keys():
+            raise ValueError(
+                f"data file {name!r}, record {number}: has the columns {', '.join(map(str, row))}, and the first "
+                f"record {', '.join(map(str, first))}; every record must have the same"
+            )
+        empty = [column for column, value in row.items() if _holds_null(value)]
+        if empty:
+            raise ValueError(
+                f"data file {name!r}, record {number}: column {empty[0]!r} holds null; fill it, or leave it out of "
+                "every record where the task does not read it"
+            )
+
+
+def _holds_null(value: Any) -> bool:
+    return value is None or (isinstance(value, list) and any(map(_holds_null, value)))
