@@ -34,34 +34,41 @@ def fingerprint(model: Any) -> str:
     if isinstance(model, Outline):
         return model.fingerprint
     digest = hashlib.sha256()
-    factors: dict[torch.device, Int[Tensor, " word"]] = {}
-    longest = min(_CHUNK, max((p.numel() * p.element_size() // 8 for p in model.parameters()), default=0))
+    factors: dict[torch.device, Tensor] = {}
     for name, parameter in model.named_parameters():
         if parameter.device.type == "meta":
             raise ValueError(
                 f"model has weights that are not in memory ({name} is on the meta device): they cannot be told from "
                 "others, so nothing can be stored of it"
             )
-        if parameter.device not in factors:
-            numbers = torch.arange(longest, dtype=torch.int64, device=parameter.device)
-            factors[parameter.device] = (numbers * _FACTOR) | 1
         digest.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}\n".encode())
-        digest.update(_checksum(parameter.detach(), factors[parameter.device]))
+        digest.update(checksum(parameter.detach(), factors))
     return digest.hexdigest()[:16]
 
 
-def _checksum(values: Tensor, factors: Int[Tensor, " word"]) -> bytes:
-    """Sums of the words of 8 bytes, each mixed with its place, and the bytes left over."""
+def checksum(values: Tensor, factors: dict[torch.device, Tensor] | None = None) -> bytes:
+    """Sums of the words of 8 bytes, each mixed with its place, and the bytes left over; the same on every device.
+
+    ``factors`` keeps the places' factors for the next call.
+    """
     flat = values.reshape(-1)
     if flat.storage_offset() * flat.element_size() % 8 or not flat.is_contiguous():
         flat = flat.clone(memory_format=torch.contiguous_format)
     octets = flat.view(torch.uint8)
     whole = len(octets) // 8 * 8
     words = octets[:whole].view(torch.int64)
-    # One copy to main memory a parameter, not one a chunk.
-    sums = [_mixed(chunk, factors[: len(chunk)]).sum() for chunk in words.split(_CHUNK) if len(chunk)]
+    places = _places(min(_CHUNK, len(words)), words.device, {} if factors is None else factors)
+    # One copy to main memory a tensor, not one a chunk.
+    sums = [_mixed(chunk, places[: len(chunk)]).sum() for chunk in words.split(_CHUNK) if len(chunk)]
     left = octets[whole:].cpu().numpy().tobytes()
     return (torch.stack(sums).cpu().numpy().astype("<i8").tobytes() if sums else b"") + left
+
+
+def _places(n: int, device: torch.device, factors: dict[torch.device, Tensor]) -> Int[Tensor, " word"]:
+    """An odd factor for each place of a chunk, at least ``n`` of them."""
+    if device not in factors or len(factors[device]) < n:
+        factors[device] = (torch.arange(n, dtype=torch.int64, device=device) * _FACTOR) | 1
+    return factors[device]
 
 
 def _mixed(words: Int[Tensor, " word"], factors: Int[Tensor, " word"]) -> Int[Tensor, " word"]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from cs_heads.heads import HeadGrid
-from cs_heads.lens import EncodedExample, describe, fingerprint
+from cs_heads.lens import EncodedExample, describe, fingerprint, settings_of
 from cs_heads.tasks import Task
 
 MEASURE = 1
@@ -88,6 +88,7 @@ def study_of(model: Any, ablation: str, prepend_bos: bool | None) -> dict[str, A
         "grid": list(HeadGrid.from_model(model).shape),
         "dtype": described["dtype"],
         "weights": fingerprint(model),
+        "settings": settings_of(model),
         "hook": "blocks.{layer}.attn.hook_z",
         "ablation": ablation,
         "prepend_bos": prepend_bos,

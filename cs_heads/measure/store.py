@@ -141,13 +141,11 @@ class Store:
 
     def check(self, study: Mapping[str, Any]) -> None:
         """Raise ``ValueError`` where the store is of another study, naming the field and both values."""
-        there = self.study
-        for field, value in study.items():
-            if field not in there or there[field] != value:
-                raise ValueError(
-                    f"store {str(self.path)!r} is of another study: {field} is {there.get(field)!r} there and "
-                    f"{value!r} here; give this study a file of its own"
-                )
+        for field, there, here in _differences(self.study, study):
+            raise ValueError(
+                f"store {str(self.path)!r} is of another study: {field} is {there!r} there and {here!r} here; "
+                "give this study a file of its own"
+            )
 
     @property
     def study(self) -> dict[str, Any]:
@@ -274,6 +272,16 @@ class Store:
             raise StoreError(f"store {str(self.path)!r} cannot be {doing}: {error}; what it holds is kept") from error
         except sqlite3.DatabaseError as error:
             raise ValueError(f"store {str(self.path)!r} is no store of cs-heads, or a broken one: {error}") from error
+
+
+def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Fields of which a study has another value, those inside a field by their path; None is one that is not there."""
+    for field in (*here, *(field for field in there if field not in here)):
+        one, other = there.get(field), here.get(field)
+        if isinstance(one, Mapping) and isinstance(other, Mapping):
+            yield from ((f"{field}.{inner}", *values) for inner, *values in _differences(one, other))
+        elif one != other or (field in there) != (field in here):
+            yield field, one, other
 
 
 def _connect(path: Path, options: str) -> sqlite3.Connection:
