@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from cs_heads import Example, Experiment, Task, compare, confirm, find_heads, load_model
+from cs_heads import Cluster, Example, Experiment, Task, compare, confirm, find_heads, load_model
 from cs_heads.lens import settings_of
 from cs_heads.measure.identity import FIELDS
 from tests.conftest import BACKENDS
@@ -30,18 +30,18 @@ def path(tmp_path):
     return tmp_path / "run.sqlite"
 
 
-@pytest.mark.parametrize("call", [Experiment, find_heads, confirm, compare, load_model, Task, Example])
-def test_every_field_is_declared(call):
-    """A new argument or field must be declared identity, design or runtime, in the one table."""
-    parameters = inspect.signature(call).parameters
-    undeclared = [name for name in parameters if name not in FIELDS]
-    assert not undeclared
-    assert set(FIELDS.values()) == {"identity", "design", "runtime"}
+CALLS = [Experiment, find_heads, confirm, compare, load_model, Cluster, Task, Example]
 
 
-def test_no_field_is_declared_that_there_is_not():
-    calls = (Experiment, find_heads, confirm, compare, load_model, Task, Example)
-    assert set(FIELDS) == {name for call in calls for name in inspect.signature(call).parameters}
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__)
+def test_every_field_is_declared_and_no_other(call):
+    """A new argument or field must be declared for its own call; one of the same name elsewhere does not do."""
+    assert set(FIELDS[call.__name__]) == set(inspect.signature(call).parameters)
+
+
+def test_every_call_is_declared_and_every_field_of_a_kind():
+    assert set(FIELDS) == {call.__name__ for call in CALLS}
+    assert {kind for named in FIELDS.values() for kind in named.values()} == {"identity", "design", "runtime"}
 
 
 # Fields that a file has one value of
@@ -223,7 +223,7 @@ def test_a_change_of_a_task_measures_what_it_changes_and_nothing_else(load, path
     np.testing.assert_allclose(measured, Experiment(load("llama"), change(choice_task())).logprob(MASKS), atol=1e-5)
     if field != "examples":
         # The order of examples is in no key, but each example by itself is.
-        assert (n_examples > 0) == (FIELDS[field] == "identity")
+        assert (n_examples > 0) == ((FIELDS["Task"] | FIELDS["Example"])[field] == "identity")
 
 
 def test_another_version_of_a_scorer_scores_anew(load, path):
@@ -234,7 +234,7 @@ def test_another_version_of_a_scorer_scores_anew(load, path):
 
 
 def test_every_field_of_tasks_and_examples_is_tried():
-    tried = {*CHANGES, "max_new_tokens", "stop"}  # these two in test_store.py, with texts
+    tried = {*CHANGES, "max_new_tokens", "stop", "chat"}  # texts in test_store.py, chat templates in test_chat.py
     assert tried == {field.name for kind in (Task, Example) for field in fields(kind)}
 
 
