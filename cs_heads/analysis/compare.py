@@ -16,7 +16,7 @@ from cs_heads.analysis.agreement import overlap, rank_biased_overlap, spearman
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.measure.baseline import BaselineTooLowError, check_k, check_size
 from cs_heads.measure.cluster import placed
-from cs_heads.measure.store import Store
+from cs_heads.measure.store import BrokenStoreError, Store
 from cs_heads.methods.find import find_heads
 from cs_heads.methods.registry import method_named
 from cs_heads.ranking import HeadRanking
@@ -213,7 +213,7 @@ def compare(
             start = perf_counter()
             try:
                 found = find_heads(place, task, k=most, method=name, **more)
-            except BaselineTooLowError:
+            except (BaselineTooLowError, BrokenStoreError):
                 raise
             except ValueError as error:
                 refused[name] = error

@@ -8,5 +8,6 @@ from cs_heads.lens.model import check_model as check_model
 from cs_heads.lens.model import describe as describe
 from cs_heads.lens.score import TargetScores as TargetScores
 from cs_heads.lens.score import score_tokens as score_tokens
+from cs_heads.lens.settings import settings_of as settings_of
 from cs_heads.lens.tokens import EncodedExample as EncodedExample
 from cs_heads.lens.tokens import encode_example as encode_example

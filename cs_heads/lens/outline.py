@@ -19,7 +19,7 @@ class OutlineConfig:
 
 @dataclass(frozen=True)
 class Outline:
-    """A model's shape, tokenizer, description (``describe``), end tokens, weights' ``fingerprint`` and kind of device.
+    """A model's shape, tokenizer, description (``describe``), end tokens, ``fingerprint``, settings and kind of device.
 
     Stands for the model where texts are tokenised and results are labelled; it has no weights and cannot be run.
     """
@@ -29,4 +29,5 @@ class Outline:
     description: dict[str, Any]
     end_tokens: frozenset[int]
     fingerprint: str
+    settings: dict[str, Any]
     device: str

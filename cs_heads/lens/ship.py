@@ -19,6 +19,7 @@ from cs_heads.lens.fingerprint import fingerprint
 from cs_heads.lens.forward import logits_at
 from cs_heads.lens.model import context_length, describe, device_of, end_tokens, evaluating
 from cs_heads.lens.outline import Outline, OutlineConfig
+from cs_heads.lens.settings import settings_of
 
 # Whose context variables may hang on a model; searching all modules would wake the sleeping ones.
 _SEARCHED = ("transformers", "transformer_lens")
@@ -33,6 +34,7 @@ def outline_of(model: Any) -> Outline:
         describe(model),
         end_tokens(model),
         fingerprint(model),
+        settings_of(model),
         device_of(model).type,
     )
 

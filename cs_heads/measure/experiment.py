@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 
 from cs_heads.heads import HeadGrid
 from cs_heads.lens import describe, load_model
+from cs_heads.lens.model import end_tokens
 from cs_heads.masks import check_masks
 from cs_heads.measure.budget import kept_budget
 from cs_heads.measure.chat import template_of
@@ -237,7 +238,10 @@ class Experiment:
             return None
         template = template_of(self.model, self.task)
         shown = {} if template is None else {"chat_template": template}
-        scoring = scoring_of(self.task, what, self.ablation, self._keys) | settings | shown
+        # A text ends where the model's generation settings say; its score goes with it.
+        written = what == "text" or (what == "score" and self._writes)
+        ends = {"end_tokens": sorted(end_tokens(self.model))} if written else {}
+        scoring = scoring_of(self.task, what, self.ablation, self._keys) | settings | shown | ends
         prompts = [example.prompt for example in self.task.examples]
         columns = TEXTS if what == "text" else SCORES
         return Shelf(self.store, scoring, self.task.name, self._keys, prompts, columns=columns)

@@ -19,16 +19,23 @@ def frame_of(store: Store) -> pd.DataFrame:
     """Every result of a store: see ``Store.to_frame``."""
     import pandas as pd
 
-    rows = store.query("SELECT scoring, example, mask, score, logprob, text FROM results")
-    scoring, example, mask, score, logprob, text = zip(*rows, strict=True) if rows else ((),) * 6
+    tasks = [task for (task,) in store.query("SELECT DISTINCT task FROM tasks ORDER BY task")]
+    rows = []
+    for number, task in enumerate(tasks):
+        rows += store.query(
+            "SELECT ?, scoring, example, mask, score, logprob, text FROM results "
+            "WHERE (scoring, example) IN (SELECT scoring, example FROM tasks WHERE task = ?)",
+            (number, task),
+        )
+    of_task, scoring, example, mask, score, logprob, text = zip(*rows, strict=True) if rows else ((),) * 7
     scorings = dict(store.query("SELECT id, identity FROM scorings"))
-    examples = {number: more for number, *more in store.query("SELECT id, task, identity, prompt FROM examples")}
+    examples = {number: more for number, *more in store.query("SELECT id, identity, prompt FROM examples")}
     heads, n_heads = _heads(store)
     columns = {
-        "task": _category(example, {number: task for number, (task, _, _) in examples.items()}),
+        "task": _category(of_task, dict(enumerate(tasks))),
         "scoring": _category(scoring, scorings),
-        "example": _category(example, {number: identity for number, (_, identity, _) in examples.items()}),
-        "prompt": _category(example, {number: prompt for number, (_, _, prompt) in examples.items()}),
+        "example": _category(example, {number: identity for number, (identity, _) in examples.items()}),
+        "prompt": _category(example, {number: prompt for number, (_, prompt) in examples.items()}),
         "ablated": _category(mask, heads),
         "n_ablated": np.array([n_heads[number] for number in mask], dtype=int),
         "score": np.array(score, dtype=float),

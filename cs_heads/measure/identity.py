@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from cs_heads.heads import HeadGrid
-from cs_heads.lens import EncodedExample, describe, fingerprint
+from cs_heads.lens import EncodedExample, describe, fingerprint, settings_of
 from cs_heads.tasks import Task
 
 MEASURE = 1
@@ -16,62 +16,87 @@ MEASURE = 1
 
 Kind = Literal["identity", "design", "runtime"]
 
-FIELDS: dict[str, Kind] = {
-    # Experiment, and what find_heads, confirm and compare pass on to it
+_PASSED_ON: dict[str, Kind] = {
     "model": "identity",
-    "task": "identity",
-    "ablation": "identity",
     "prepend_bos": "identity",
     "batch_tokens": "runtime",
     "progress": "runtime",
     "store": "runtime",
     "workers": "runtime",
     "address": "runtime",
-    # Cluster
-    "gpus_per_worker": "runtime",
-    "threads": "runtime",
-    # Task
-    "kind": "identity",
-    "examples": "identity",
-    "length_normalised": "identity",
-    "scorer": "identity",
-    "max_new_tokens": "identity",
-    "stop": "identity",
-    "chat": "identity",
-    "too_long": "identity",
-    "name": "runtime",
-    "role": "design",
-    "held_out": "design",
-    # Example
-    "prompt": "identity",
-    "continuations": "identity",
-    "answer": "identity",
-    "reference": "identity",
-    # load_model
-    "name_or_path": "identity",
-    "dtype": "identity",
-    "backend": "identity",
-    "revision": "identity",
-    "device": "runtime",
-    # find_heads, confirm, compare
-    "method": "design",
-    "methods": "design",
-    "heads": "design",
-    "control": "design",
-    "controls": "design",
-    "k": "design",
-    "most": "design",
-    "n": "design",
-    "n_random": "design",
-    "budget": "design",
-    "seed": "design",
-    "options": "design",
 }
-"""Every field that a user sets, by what it does to the number of one mask on one example.
 
-*identity*: it may change the number, so a result measured under one value never answers under another: it is in
-``study_of``, in ``scoring_of`` or in ``keys_of``. *design*: it says which masks and examples are asked for, and those
-are in the key themselves. *runtime*: the number is the same whatever its value, to rounding.
+FIELDS: dict[str, dict[str, Kind]] = {
+    "Experiment": {**_PASSED_ON, "task": "identity", "ablation": "identity"},
+    "find_heads": {
+        **_PASSED_ON,
+        "task": "identity",
+        "ablation": "identity",
+        "method": "design",
+        "control": "design",
+        "k": "design",
+        "budget": "design",
+        "seed": "design",
+        "options": "design",
+    },
+    "confirm": {
+        **_PASSED_ON,
+        "task": "identity",
+        "ablation": "identity",
+        "heads": "design",
+        "controls": "design",
+        "n": "design",
+        "n_random": "design",
+        "seed": "design",
+    },
+    "compare": {
+        **_PASSED_ON,
+        "task": "identity",
+        "methods": "design",
+        "budget": "design",
+        "k": "design",
+        "most": "design",
+        "n": "design",
+        "n_random": "design",
+        "controls": "design",
+        "options": "design",
+        "seed": "design",
+    },
+    "load_model": {
+        "name_or_path": "identity",
+        "dtype": "identity",
+        "backend": "identity",
+        "revision": "identity",
+        "device": "runtime",
+    },
+    "Cluster": {
+        "model": "identity",
+        "workers": "runtime",
+        "address": "runtime",
+        "gpus_per_worker": "runtime",
+        "threads": "runtime",
+    },
+    "Task": {
+        "kind": "identity",
+        "examples": "identity",
+        "length_normalised": "identity",
+        "scorer": "identity",
+        "max_new_tokens": "identity",
+        "stop": "identity",
+        "chat": "identity",
+        "too_long": "identity",
+        "name": "runtime",
+        "role": "design",
+        "held_out": "design",
+    },
+    "Example": {"prompt": "identity", "continuations": "identity", "answer": "identity", "reference": "identity"},
+}
+"""Every field that a user sets, by the class or function that takes it and by what it does to one number.
+
+*identity*: it may change the number of one mask on one example, so a result measured under one value never answers
+under another: it is in ``study_of``, in ``scoring_of`` or in ``keys_of``. *design*: it says which masks and examples
+are asked for, and needs no place of its own, as those are in the key themselves: a field that changes a number in any
+other way is no design. *runtime*: the number is the same whatever its value, to rounding.
 """
 
 
@@ -89,6 +114,7 @@ def study_of(model: Any, ablation: str, prepend_bos: bool | None) -> dict[str, A
         "grid": list(HeadGrid.from_model(model).shape),
         "dtype": described["dtype"],
         "weights": fingerprint(model),
+        "settings": settings_of(model),
         "hook": "blocks.{layer}.attn.hook_z",
         "ablation": ablation,
         "prepend_bos": prepend_bos,

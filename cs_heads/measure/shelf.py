@@ -65,12 +65,14 @@ class Shelf:
         self.store, self.columns = store, columns
         with store.transaction() as connection:
             rows = list(dict.fromkeys(zip(examples, prompts, strict=True)))
-            connection.executemany(
-                "INSERT OR IGNORE INTO examples (identity, task, prompt) VALUES (?, ?, ?)",
-                [(identity, task, prompt) for identity, prompt in rows],
-            )
+            connection.executemany("INSERT OR IGNORE INTO examples (identity, prompt) VALUES (?, ?)", rows)
             identity = json.dumps(scoring, sort_keys=True)
             connection.execute("INSERT OR IGNORE INTO scorings (identity) VALUES (?)", (identity,))
+            connection.executemany(
+                "INSERT OR IGNORE INTO tasks SELECT ?, scorings.id, examples.id FROM scorings, examples "
+                "WHERE scorings.identity = ? AND examples.identity = ?",
+                [(task, identity, example) for example, _ in rows],
+            )
         ((self._scoring,),) = store.query("SELECT id FROM scorings WHERE identity = ?", (identity,))
         numbers = dict(store.query("SELECT identity, id FROM examples"))
         self._examples = np.array([numbers[identity] for identity in examples], dtype=np.int64)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 from cs_heads.heads import HeadGrid
@@ -30,8 +31,11 @@ _SCHEMA = """
 CREATE TABLE study (field TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE scorings (id INTEGER PRIMARY KEY, identity TEXT NOT NULL UNIQUE);
 CREATE TABLE examples (
-    id INTEGER PRIMARY KEY, identity TEXT NOT NULL UNIQUE, task TEXT NOT NULL, prompt TEXT NOT NULL
+    id INTEGER PRIMARY KEY, identity TEXT NOT NULL UNIQUE, prompt TEXT NOT NULL
 );
+CREATE TABLE tasks (
+    task TEXT NOT NULL, scoring INTEGER NOT NULL, example INTEGER NOT NULL, PRIMARY KEY (task, scoring, example)
+) WITHOUT ROWID;
 CREATE TABLE masks (id INTEGER PRIMARY KEY, bits BLOB NOT NULL UNIQUE);
 CREATE TABLE calls (id INTEGER PRIMARY KEY AUTOINCREMENT, scoring INTEGER NOT NULL, size INTEGER NOT NULL, plan TEXT);
 CREATE TABLE results (
@@ -46,6 +50,10 @@ CREATE TABLE progress (identity TEXT PRIMARY KEY, state BLOB NOT NULL);
 _UPGRADES: dict[int, str] = {}
 
 
+class BrokenStoreError(ValueError):
+    """A file that is no store, or no longer a whole one."""
+
+
 class StoreError(OSError):
     """A store that cannot be read or written: no space, no permission, a broken disk."""
 
@@ -54,7 +62,8 @@ class StoreError(OSError):
 class Contents:
     """What a store holds: the study it is of, results and different masks, bytes on disk, when it was last written.
 
-    ``tasks`` is the number of results by task, ``written`` the time in UTC (None: nothing yet).
+    ``tasks`` is the number of results by task, those that tasks share counted for each; ``written`` the time in UTC
+    (None: nothing yet).
     """
 
     path: str
@@ -120,18 +129,20 @@ class Store:
         raises ``ValueError`` naming the field that differs and both values, as does a file that is no store; one that
         cannot be written raises ``StoreError``.
         """
+        if not isinstance(path, str | Path) or str(path) in ("", ":memory:"):
+            raise ValueError(f"store must be the path of a file (str or Path) or an open Store, got {path!r}")
         path = Path(path)
         if path.is_dir() or not path.absolute().parent.is_dir():
             raise ValueError(f"store {str(path)!r} must be a file in a folder that exists")
         store = cls(path, _connect(path, "mode=rwc"))
         with store._errors("written"):
             if store._is_empty():
-                store._connection.execute("PRAGMA journal_mode = WAL")
+                store._keep_log()
                 store._create(study)
         store._check_format(upgrade=True)
         store.check(study)
         with store._errors("written"):
-            store._connection.execute("PRAGMA journal_mode = WAL")
+            store._keep_log()
             # A commit does not wait for the disk: it survives the process, and all but the last survive the machine.
             store._connection.execute("PRAGMA synchronous = NORMAL")
         with store.transaction() as connection:
@@ -141,13 +152,11 @@ class Store:
 
     def check(self, study: Mapping[str, Any]) -> None:
         """Raise ``ValueError`` where the store is of another study, naming the field and both values."""
-        there = self.study
-        for field, value in study.items():
-            if field not in there or there[field] != value:
-                raise ValueError(
-                    f"store {str(self.path)!r} is of another study: {field} is {there.get(field)!r} there and "
-                    f"{value!r} here; give this study a file of its own"
-                )
+        for field, there, here in _differences(self.study, study):
+            raise ValueError(
+                f"store {str(self.path)!r} is of another study: {field} is {there!r} there and {here!r} here; "
+                "give this study a file of its own"
+            )
 
     @property
     def study(self) -> dict[str, Any]:
@@ -163,11 +172,11 @@ class Store:
     def contents(self) -> Contents:
         """What is in it, by numbers; counts every result, a second for some millions."""
         tasks = self.query(
-            "SELECT task, sum(n) FROM examples JOIN (SELECT example, count(*) AS n FROM results GROUP BY example) "
-            "ON example = examples.id GROUP BY task ORDER BY task"
+            "SELECT task, sum(n) FROM tasks JOIN (SELECT scoring, example, count(*) AS n FROM results "
+            "GROUP BY scoring, example) USING (scoring, example) GROUP BY task ORDER BY task"
         )
         written = self.query("SELECT value FROM study WHERE field = 'written'")
-        ((masks,),) = self.query("SELECT count(DISTINCT mask) FROM results")
+        ((masks, results),) = self.query("SELECT count(DISTINCT mask), count(*) FROM results")
         beside = [self.path, self.path.with_name(self.path.name + "-wal")]
         return Contents(
             path=str(self.path),
@@ -175,7 +184,7 @@ class Store:
             study=self.study,
             tasks=dict(tasks),
             masks=masks,
-            results=sum(n for _, n in tasks),
+            results=results,
             bytes=sum(path.stat().st_size for path in beside if path.exists()),
             written=json.loads(written[0][0]) if written else None,
         )
@@ -184,7 +193,8 @@ class Store:
         """Every result: task, scoring, example, prompt, the heads ablated, score, logprob and text, as far as measured.
 
         ``example`` is a hash of its tokens and answer, ``scoring`` says in JSON how it was measured; NaN and None
-        stand for what was not. Repeated texts are categories, so a million rows take little memory.
+        stand for what was not. A result that several tasks share stands there once for each. Repeated texts are
+        categories, so a million rows take little memory.
         """
         from cs_heads.measure.export import frame_of
 
@@ -219,6 +229,18 @@ class Store:
         """Note the time of a transaction that adds results."""
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         connection.execute("INSERT OR REPLACE INTO study VALUES ('written', ?)", (json.dumps(now),))
+
+    def _keep_log(self) -> None:
+        """Write ahead to a log from now on; where others do so at the same moment SQLite fails and does not wait."""
+        until = monotonic() + _PATIENCE
+        while True:
+            try:
+                self._connection.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or monotonic() > until:
+                    raise
+                sleep(0.01)
 
     def _is_empty(self) -> bool:
         ((tables,),) = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchall()
@@ -273,7 +295,19 @@ class Store:
         except sqlite3.OperationalError as error:
             raise StoreError(f"store {str(self.path)!r} cannot be {doing}: {error}; what it holds is kept") from error
         except sqlite3.DatabaseError as error:
-            raise ValueError(f"store {str(self.path)!r} is no store of cs-heads, or a broken one: {error}") from error
+            raise BrokenStoreError(
+                f"store {str(self.path)!r} is no store of cs-heads, or a broken one: {error}"
+            ) from error
+
+
+def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Fields of which a study has another value, those inside a field by their path; None is one that is not there."""
+    for field in (*here, *(field for field in there if field not in here)):
+        one, other = there.get(field), here.get(field)
+        if isinstance(one, Mapping) and isinstance(other, Mapping):
+            yield from ((f"{field}.{inner}", *values) for inner, *values in _differences(one, other))
+        elif one != other or (field in there) != (field in here):
+            yield field, one, other
 
 
 def _connect(path: Path, options: str) -> sqlite3.Connection:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, runtime_checkable
@@ -10,7 +9,8 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
-from cs_heads.tasks.example import Example, hash_of
+from cs_heads.tasks.code_identity import identity_of
+from cs_heads.tasks.example import Example
 
 
 @runtime_checkable
@@ -77,24 +77,14 @@ class ExactMatch:
 
 @dataclass(frozen=True)
 class FunctionScorer:
-    """A function of one example and one text as a scorer; its code is part of its identity."""
+    """A function of one example and one text as a scorer; its code, and what that reads, is its identity."""
 
     function: Callable[[Example, str], float]
 
     @property
     def identity(self) -> str:
-        """The function's name and a hash of its code."""
-        name = getattr(self.function, "__qualname__", type(self.function).__qualname__)
-        try:
-            source = inspect.getsource(self.function)
-        except (OSError, TypeError):
-            code = getattr(self.function, "__code__", None)
-            if code is None:
-                raise ValueError(
-                    f"scorer {name!r} has no code to tell it by: give an object with identity and __call__ (Scorer)"
-                ) from None
-            source = f"{code.co_code.hex()} {code.co_consts} {code.co_names}"
-        return f"{name}/{hash_of(source)}"
+        """The function's name and a hash of its code and of all values that its code reads."""
+        return identity_of(self.function)
 
     def __call__(self, examples: Sequence[Example], texts: Sequence[str]) -> list[float]:
         """The function on each example and text."""
@@ -104,6 +94,8 @@ class FunctionScorer:
 def as_scorer(scorer: AnyScorer | Callable[[Example, str], float]) -> AnyScorer:
     """A scorer as it is, or a function ``f(example, text)`` made one.
 
+    A function that reads something that cannot be told from another raises ``ValueError`` (``identity_of``).
+
     >>> as_scorer(lambda example, text: float("yes" in text))([Example("?")], ["yes!"])
     [1.0]
     """
@@ -111,4 +103,6 @@ def as_scorer(scorer: AnyScorer | Callable[[Example, str], float]) -> AnyScorer:
         return scorer
     if not callable(scorer):
         raise ValueError(f"scorer must be a function of an example and a text, or a Scorer, got {scorer!r}")
-    return FunctionScorer(scorer)
+    made = FunctionScorer(scorer)
+    _ = made.identity  # refused now, and not when results are labelled
+    return made

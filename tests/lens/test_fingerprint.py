@@ -60,6 +60,49 @@ def test_exchanged_weights_and_exchanged_layers_are_others():
     assert fingerprint(Weights(a)) != fingerprint(Weights(a.view(2, 3)))
 
 
+def negated_column(weights):
+    weights[:, 3] *= -1
+
+
+def two_signs(weights):
+    weights[0, 1] *= -1
+    weights[4, 5] *= -1
+
+
+def exchanged_words(weights):
+    """Eight bytes for eight bytes, whatever the dtype."""
+    words = weights.view(torch.int64)
+    words[:, [0, 1]] = words[:, [1, 0]]
+
+
+def exchanged_rows(weights):
+    weights[[1, 4]] = weights[[4, 1]]
+
+
+def zeros_turned(weights):
+    """+0.0 becomes -0.0: of equal value, not of equal bits."""
+    weights[weights == 0] *= -1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("change", [negated_column, two_signs, exchanged_words, exchanged_rows, zeros_turned])
+def test_changes_that_a_sum_could_balance_are_seen(change, dtype):
+    """Signs, in pairs and by the column, are the highest bits of words; their changes add up to nothing."""
+    for seed in range(20):
+        weights = torch.randn(6, 8, generator=torch.Generator().manual_seed(seed)).to(dtype)
+        weights[2, 2] = weights[3, 6] = 0.0
+        plain = fingerprint(Weights(weights.clone()))
+        change(weights)
+        assert fingerprint(Weights(weights)) != plain
+
+
+def test_any_signs_turned_are_told_from_any_others():
+    """All 2^12 ways to turn the signs of twelve numbers, each the highest bit of a word."""
+    plain = torch.arange(1.0, 13.0, dtype=torch.float64)
+    signs = 1.0 - 2.0 * ((torch.arange(2**12)[:, None] >> torch.arange(12)) & 1)
+    assert len({fingerprint(Weights(plain * row)) for row in signs}) == 2**12
+
+
 def test_dtypes_are_told_apart_even_where_the_bits_are_the_same():
     bits = torch.zeros(8, dtype=torch.int16)
     assert fingerprint(Weights(bits.view(torch.float16))) != fingerprint(Weights(bits.view(torch.bfloat16)))

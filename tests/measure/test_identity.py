@@ -1,12 +1,15 @@
 """What can change a number is part of its key; what cannot is not."""
 
 import inspect
+import json
 from dataclasses import fields, replace
 
 import numpy as np
 import pytest
+import torch
 
-from cs_heads import Example, Experiment, Task, compare, confirm, find_heads, load_model
+from cs_heads import Cluster, Example, Experiment, Task, compare, confirm, find_heads, load_model
+from cs_heads.lens import settings_of
 from cs_heads.measure.identity import FIELDS
 from tests.conftest import BACKENDS
 from tests.tiny import N_HEADS, N_LAYERS, choice_records, completion_records, save_model
@@ -27,18 +30,18 @@ def path(tmp_path):
     return tmp_path / "run.sqlite"
 
 
-@pytest.mark.parametrize("call", [Experiment, find_heads, confirm, compare, load_model, Task, Example])
-def test_every_field_is_declared(call):
-    """A new argument or field must be declared identity, design or runtime, in the one table."""
-    parameters = inspect.signature(call).parameters
-    undeclared = [name for name in parameters if name not in FIELDS]
-    assert not undeclared
-    assert set(FIELDS.values()) == {"identity", "design", "runtime"}
+CALLS = [Experiment, find_heads, confirm, compare, load_model, Cluster, Task, Example]
 
 
-def test_no_field_is_declared_that_there_is_not():
-    calls = (Experiment, find_heads, confirm, compare, load_model, Task, Example)
-    assert set(FIELDS) == {name for call in calls for name in inspect.signature(call).parameters}
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__)
+def test_every_field_is_declared_and_no_other(call):
+    """A new argument or field must be declared for its own call; one of the same name elsewhere does not do."""
+    assert set(FIELDS[call.__name__]) == set(inspect.signature(call).parameters)
+
+
+def test_every_call_is_declared_and_every_field_of_a_kind():
+    assert set(FIELDS) == {call.__name__ for call in CALLS}
+    assert {kind for named in FIELDS.values() for kind in named.values()} == {"identity", "design", "runtime"}
 
 
 # Fields that a file has one value of
@@ -112,6 +115,59 @@ def test_the_same_weights_in_another_place_are_the_same_study(load, path, tmp_pa
     assert again.ran == 0
 
 
+def changed_config(folder, **fields):
+    """The same weights with other settings."""
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+    return folder
+
+
+SETTINGS = {
+    "rms_norm_eps": 0.5,
+    "rope_parameters": {"rope_theta": 500.0, "rope_type": "default"},
+    "hidden_act": "gelu",
+}
+
+
+@pytest.mark.parametrize("field", SETTINGS)
+def test_the_same_weights_under_other_settings_are_another_study(backend, tmp_path, field):
+    """Weights, name and dtype are the same; what is made of them is not."""
+    plain = load_model(save_model("llama", tmp_path / "plain" / "tiny"), device="cpu", backend=backend)
+    folder = changed_config(save_model("llama", tmp_path / "other" / "tiny"), **{field: SETTINGS[field]})
+    other = load_model(folder, device="cpu", backend=backend)
+    before = Experiment(plain, completion_task(), store=tmp_path / "run.sqlite").logprob(MASKS)
+    assert not np.allclose(Experiment(other, completion_task()).logprob(MASKS), before, atol=1e-4)
+    with pytest.raises(ValueError, match=r"is of another study: settings\.\w+(\.\w+)* is .* there and .* here"):
+        Experiment(other, completion_task(), store=tmp_path / "run.sqlite")
+
+
+@pytest.mark.parametrize("architecture", ["gpt2", "llama", "gemma2"])
+def test_the_same_model_loaded_again_has_the_same_settings(backend, tmp_path, architecture):
+    """Also after it has run, and from another folder; they are JSON as they stand."""
+    folders = [save_model(architecture, tmp_path / name / "tiny") for name in ("one", "two")]
+    first, again = (load_model(folder, device="cpu", backend=backend) for folder in folders)
+    before = settings_of(first)
+    Experiment(first, completion_task())(MASKS)
+    assert settings_of(first) == settings_of(again) == before == json.loads(json.dumps(before))
+
+
+def test_a_rotary_table_that_was_changed_is_another_study(backend, tmp_path):
+    model = load_model(save_model("llama", tmp_path / "tiny"), device="cpu", backend=backend)
+    before = settings_of(model)
+    tables = [b for name, b in model.named_buffers() if name.rpartition(".")[2] in ("inv_freq", "rotary_sin")]
+    tables[0].mul_(1.1)
+    after = settings_of(model)
+    assert after.pop("buffers") != before.pop("buffers")
+    assert after == before
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_another_device_has_the_same_settings(backend, tmp_path):
+    folder = save_model("llama", tmp_path / "tiny")
+    on_cpu, on_cuda = (load_model(folder, device=device, backend=backend) for device in ("cpu", "cuda"))
+    assert settings_of(on_cuda) == settings_of(on_cpu)
+
+
 def test_an_open_store_of_another_study_is_refused(load, path):
     store = Experiment(load("llama"), completion_task(), store=path).store
     with pytest.raises(ValueError, match="ablation is 'zero' there and 'mean' here"):
@@ -168,7 +224,7 @@ def test_a_change_of_a_task_measures_what_it_changes_and_nothing_else(load, path
     np.testing.assert_allclose(measured, Experiment(load("llama"), change(choice_task())).logprob(MASKS), atol=1e-5)
     if field != "examples":
         # The order of examples is in no key, but each example by itself is.
-        assert (n_examples > 0) == (FIELDS[field] == "identity")
+        assert (n_examples > 0) == ((FIELDS["Task"] | FIELDS["Example"])[field] == "identity")
 
 
 def test_another_version_of_a_scorer_scores_anew(load, path):
@@ -179,7 +235,7 @@ def test_another_version_of_a_scorer_scores_anew(load, path):
 
 
 def test_every_field_of_tasks_and_examples_is_tried():
-    tried = {*CHANGES, "max_new_tokens", "stop"}  # these two in test_store.py, with texts
+    tried = {*CHANGES, "max_new_tokens", "stop", "chat"}  # texts in test_store.py, chat templates in test_chat.py
     assert tried == {field.name for kind in (Task, Example) for field in fields(kind)}
 
 

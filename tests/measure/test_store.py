@@ -6,9 +6,11 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 import traceback
 import warnings
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -229,6 +231,20 @@ def test_other_settings_of_generation_are_other_texts(load, path):
     assert again.ran == 16
 
 
+def test_texts_that_end_elsewhere_are_other_texts(load, path, monkeypatch):
+    """Another end token, as another ``generation_config.json`` has, is another key of texts and of their scores."""
+    model = load("llama")
+    first = Experiment(model, writing_task(), store=path)
+    first(some_masks(3)), first.logprob(some_masks(3))
+    token = model.tokenizer(" cat", add_special_tokens=False)["input_ids"][0]
+    monkeypatch.setattr(model.original_model.generation_config, "eos_token_id", [2, token])
+    again = Experiment(model, writing_task(), store=path)
+    again.logprob(some_masks(3))
+    assert again.ran == 0
+    again(some_masks(3))
+    assert again.ran == 12
+
+
 # Looking into it
 
 
@@ -243,6 +259,28 @@ def test_the_file_tells_what_is_in_it(load, path):
     assert contents.bytes >= path.stat().st_size > 0
     assert pd.Timestamp(contents.written).tzinfo is not None
     assert json.loads(json.dumps(contents.to_dict()))["results"] == 46
+
+
+def test_examples_that_tasks_share_are_booked_for_each(load, path):
+    """They are measured once, and are results of both; a result in all counts once."""
+    Experiment(load("llama"), replace(completion_task(9).take(3), name="first"), store=path)(some_masks(4))
+    second = Experiment(load("llama"), replace(completion_task(9), name="second"), store=path)
+    second(some_masks(4))
+    assert second.ran == 24
+    contents = Store.open(path).contents()
+    assert (contents.tasks, contents.results) == ({"first": 12, "second": 36}, 36)
+    frame = Store.open(path).to_frame()
+    assert frame.task.value_counts().to_dict() == {"second": 36, "first": 12}
+    shared = frame[frame.example.isin(frame.example[frame.task == "first"])]
+    assert len(shared) == 24
+
+
+def test_what_a_task_never_asked_for_is_not_booked_for_it(load, path):
+    """Under mean ablation a shared example is another result in each task."""
+    for n, name in ((3, "first"), (9, "second")):
+        task = replace(completion_task(9).take(n), name=name)
+        Experiment(load("llama"), task, ablation="mean", store=path)(some_masks(4))
+    assert Store.open(path).contents().tasks == {"first": 12, "second": 36}
 
 
 def test_frame_and_parquet_hold_every_result(load, path, tmp_path):
@@ -323,6 +361,14 @@ def test_a_place_where_no_file_can_be_is_refused(load, tmp_path):
             Experiment(load("llama"), completion_task(), store=wrong)
     with pytest.raises(ValueError, match="does not exist"):
         Store.open(tmp_path / "run.sqlite")
+
+
+@pytest.mark.parametrize("wrong", [":memory:", ""])
+def test_what_is_no_file_is_refused(load, wrong, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=f"store must be the path of a file .*, got {wrong!r}"):
+        Experiment(load("llama"), completion_task(), store=wrong)
+    assert not list(tmp_path.iterdir())
 
 
 def as_nobody(work):
@@ -461,6 +507,27 @@ for number in range(60):
     shelf.write([(mask, i, (number / 60, float(mine))) for i in range(20)], call)
     shelf.end(call)
 """
+
+
+def make_at_once(folder, barrier, failed):
+    for number in range(15):
+        barrier.wait()
+        try:
+            Store.for_study(folder / f"{number}.sqlite", {"grid": [2, 2]}).close()
+        except Exception as error:
+            failed.append(error)
+
+
+def test_many_that_make_one_store_at_the_same_moment_all_get_it(tmp_path):
+    """SQLite does not wait by itself where two change a new file to a log of its own."""
+    barrier, failed = threading.Barrier(8), []
+    makers = [threading.Thread(target=make_at_once, args=(tmp_path, barrier, failed)) for _ in range(8)]
+    for maker in makers:
+        maker.start()
+    for maker in makers:
+        maker.join(timeout=120)
+    assert not failed
+    assert all(Store.open(tmp_path / f"{number}.sqlite").grid.shape == (2, 2) for number in range(15))
 
 
 def test_processes_that_write_at_once_lose_nothing(path):

@@ -41,6 +41,63 @@ def test_a_function_becomes_a_scorer_that_its_code_tells_from_another():
     assert not isinstance(one, LogprobScorer)
 
 
+def longer_than(least):
+    def scorer(example, text):
+        return float(len(text) > least)
+
+    return scorer
+
+
+def with_defaults(least, *, most=10):
+    def scorer(example, text, least=least, *, most=most):
+        return float(least < len(text) < most)
+
+    return scorer
+
+
+LIMIT = 3
+
+
+def reads_a_global(example, text):
+    return float(len(text) > LIMIT)
+
+
+def calls_another(example, text):
+    return reads_a_global(example, text)
+
+
+def test_functions_of_one_source_that_read_other_values_differ(monkeypatch):
+    """Closures, defaults, keyword defaults and globals are part of a scorer, and so are functions it calls."""
+    identities = [
+        as_scorer(made).identity
+        for made in (longer_than(0), longer_than(10**6), with_defaults(1), with_defaults(2), with_defaults(1, most=9))
+    ]
+    assert len({*identities}) == 5
+    assert as_scorer(longer_than(0)).identity == identities[0]
+    before = [as_scorer(scorer).identity for scorer in (reads_a_global, calls_another)]
+    monkeypatch.setitem(globals(), "LIMIT", 4)
+    after = [as_scorer(scorer).identity for scorer in (reads_a_global, calls_another)]
+    assert not {*before} & {*after}
+
+
+def test_functions_on_one_line_differ():
+    one, other = (lambda example, text: 1.0), (lambda example, text: 0.0)
+    assert as_scorer(one).identity != as_scorer(other).identity
+
+
+class Judge:
+    pass
+
+
+def test_a_function_that_reads_what_cannot_be_told_is_refused():
+    judge = Judge()
+    message = r"reads 'judge', a Judge, which cannot be told from another: give an object with identity and __call__"
+    with pytest.raises(ValueError, match=message):
+        as_scorer(lambda example, text: float(judge is None))
+    with pytest.raises(ValueError, match="reads 'global Judge', a class of your own"):
+        as_scorer(lambda example, text: float(Judge is None))
+
+
 def test_a_scorer_stays_what_it_is():
     given = Least()
     assert as_scorer(given) is given
