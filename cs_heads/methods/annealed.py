@@ -7,15 +7,21 @@ those of compressed sensing (Bair et al., arXiv 2603.03335).
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from cs_heads.measure.baseline import BaselineTooLowError, chance_of, few_correct, too_low
-from cs_heads.measure.cost import Cost, check_budget
+from cs_heads.measure.baseline import BaselineTooLowError, check_k, few_correct, too_low
+from cs_heads.measure.cost import Cost, check_budget, preparation_of
 from cs_heads.measure.protocol import ExperimentLike
+from cs_heads.methods.annealing.arguments import (
+    check_shares,
+    checked_chance,
+    checked_control,
+    checked_count,
+    standardised,
+)
 from cs_heads.methods.annealing.inference import NO_HARM, ROWS_A_HEAD, Contrasts, contrasts, selection_frequency
 from cs_heads.methods.annealing.schedule import DensityControl
 from cs_heads.methods.annealing.search import Control, Purse, Search
@@ -25,8 +31,6 @@ from cs_heads.ranking import HeadRanking
 _COLLAPSE = 0.5
 # Points of score, of all examples, that a claimed head takes beyond the decoys.
 _BEYOND = 0.02
-# What a standardised prior counts beside z.
-_PRIOR_WEIGHT = 0.5
 # Where guessing is right so often (two choices), heads that merely shuffle answers mend about as many as they
 # break, and would look harmful on those alone that the intact model gets right.
 _EVEN = 0.4
@@ -81,29 +85,32 @@ def annealed(
     are finalists that take more than 2 points beyond the decoys (Holm, one-sided 5 %). ``frequency`` is the
     share of ``n_bootstraps`` resamples of the rows that rank a head among the ``k`` best.
 
-    ``budget`` is 10 × heads, 2,000 at least, and counts everything, the control too; no more is ever
+    ``budget`` is 10 × heads, 2,000 at least, and counts everything, the control and what the ablation runs before too; no more is ever
     spent. A wrong argument raises ``ValueError`` before anything is measured; an intact model with fewer
     than 20 right answers, or no better than chance, raises ``BaselineTooLowError`` after its run.
     """
     grid, size = experiment.grid, experiment.grid.size
-    k = _check_k(k, experiment, control)
-    n_finalists = max(20, k) if n_finalists is None else _count("n_finalists", n_finalists, k, f"k={k} or more")
-    n_batches = _count("n_batches", n_batches, _MIN_BATCHES)
-    n_decoys, n_bootstraps = _count("n_decoys", n_decoys, 0), _count("n_bootstraps", n_bootstraps, 0)
+    k = checked_count("k", k, None)
+    check_k(k, size)
+    control = checked_control(experiment, control)
+    n_finalists = max(20, k) if n_finalists is None else checked_count("n_finalists", n_finalists, k, f"k={k} or more")
+    n_batches = checked_count("n_batches", n_batches, _MIN_BATCHES)
+    n_decoys, n_bootstraps = checked_count("n_decoys", n_decoys, 0), checked_count("n_bootstraps", n_bootstraps, 0)
     if examples_per_mask is not None:
-        examples_per_mask = _count("examples_per_mask", examples_per_mask, 1, "1 or more, or None for all")
+        examples_per_mask = checked_count("examples_per_mask", examples_per_mask, 1, "1 or more, or None for all")
     per_row = min(examples_per_mask or experiment.n_examples, experiment.n_examples)
-    _check_shares(target=target, last_target=last_target, density=density, max_density=max_density)
-    chance = _chance("chance", chance, experiment)
-    control_chance = _chance("control_chance", control_chance, control)
-    least = experiment.n_examples + n_batches * _MIN_ROWS * per_row
+    check_shares(target=target, last_target=last_target, density=density, max_density=max_density)
+    chance = checked_chance("chance", chance, experiment)
+    control_chance = checked_chance("control_chance", control_chance, control)
+    before = preparation_of(experiment, control)
+    least = before + experiment.n_examples + n_batches * _MIN_ROWS * per_row
     least += Control.cost(control, control_chance) if control is not None else 0
-    budget = max(10 * size, 2000, least) if budget is None else _count("budget", budget, None)
+    budget = max(10 * size, 2000, least) if budget is None else checked_count("budget", budget, None)
     check_budget(budget, least, f"{n_batches} batches of {_MIN_ROWS} rows, after the intact run")
-    added = _standardised(prior, grid.shape)
+    added = standardised(prior, grid.shape)
     rng = np.random.default_rng(seed)
     purse = Purse(budget)
-    purse.pay(experiment.n_examples)
+    purse.pay(before + experiment.n_examples)
     intact = experiment(np.zeros((1, *grid.shape), dtype=bool))[0]
     right = np.flatnonzero(intact > 0.5)
     reason = too_low((intact > 0.5).astype(float), chance)
@@ -212,50 +219,3 @@ def _notes(search: Search) -> tuple[str, ...]:
             f"no intervals and no claims: the last phase has {n_rows} rows, {needed} would do (a larger budget)"
         )
     return tuple(notes)
-
-
-def _standardised(prior: Float[np.ndarray, "..."] | None, shape: tuple[int, int]) -> Float[np.ndarray, " flat"]:
-    """What a prior adds to z; nothing where there is none, or where it says the same of all heads."""
-    if prior is None:
-        return np.zeros(shape[0] * shape[1])
-    prior = np.asarray(prior, dtype=float)
-    if prior.shape != shape or not np.isfinite(prior).all():
-        raise ValueError(f"prior must be finite, one number a head [layer, head] = {shape}, got shape {prior.shape}")
-    spread = prior.std()
-    return np.asarray(_PRIOR_WEIGHT * (prior - prior.mean()).ravel() / (spread if spread > 0 else 1.0))
-
-
-def _check_k(k: Any, experiment: ExperimentLike, control: ExperimentLike | None) -> int:
-    size = experiment.grid.size
-    allowed = f"in 1..{size // 2}, half of the {size} heads of the grid"
-    k = _count("k", k, 1, allowed)
-    if k > size // 2:
-        raise ValueError(f"k must be {allowed}, got {k}")
-    if control is not None and control.grid != experiment.grid:
-        raise ValueError(f"control must have the grid of the experiment, {experiment.grid}, got {control.grid}")
-    return k
-
-
-def _chance(name: str, value: float | None, experiment: ExperimentLike | None) -> float:
-    """The score of guessing, given or that of the experiment's task."""
-    value = chance_of(experiment) if value is None else value
-    if not 0 <= value < 1:
-        raise ValueError(f"{name} must be 0 or more and below 1, got {value}")
-    return value
-
-
-def _count(name: str, value: Any, lowest: int | None, allowed: str | None = None) -> int:
-    """The value as an int, whatever kind of integer it is; anything else is refused."""
-    try:
-        count = operator.index(value)
-    except TypeError:
-        raise ValueError(f"{name} must be an integer, got {value!r}") from None
-    if lowest is not None and count < lowest:
-        raise ValueError(f"{name} must be {allowed or f'an integer of {lowest} or more'}, got {count}")
-    return count
-
-
-def _check_shares(**shares: float) -> None:
-    for name, value in shares.items():
-        if not 0 < value < 1:
-            raise ValueError(f"{name} must lie between 0 and 1, got {value}")
