@@ -23,7 +23,7 @@ from cs_heads.methods.annealing.arguments import (
     standardised,
 )
 from cs_heads.methods.annealing.inference import NO_HARM, ROWS_A_HEAD, Contrasts, contrasts, selection_frequency
-from cs_heads.methods.annealing.schedule import DensityControl
+from cs_heads.methods.annealing.schedule import DensityControl, rows_for_intervals
 from cs_heads.methods.annealing.search import Control, Purse, Search
 from cs_heads.ranking import HeadRanking
 
@@ -34,6 +34,10 @@ _BEYOND = 0.02
 # Where guessing is right so often (two choices), heads that merely shuffle answers mend about as many as they
 # break, and would look harmful on those alone that the intact model gets right.
 _EVEN = 0.4
+# Example-evaluations for masks by default, however small the grid.
+_LEAST = 8000
+# Share of a budget that the runs before the first mask may take without a word.
+_LARGE_SHARE = 0.25
 # Rows of a batch below which no regression after it means anything.
 _MIN_ROWS = 4
 # Batches below which there is none after the last phase begins.
@@ -85,8 +89,9 @@ def annealed(
     are finalists that take more than 2 points beyond the decoys (Holm, one-sided 5 %). ``frequency`` is the
     share of ``n_bootstraps`` resamples of the rows that rank a head among the ``k`` best.
 
-    ``budget`` is 10 × heads, 2,000 at least, and counts everything, the control and what the ablation runs before too; no more is ever
-    spent. A wrong argument raises ``ValueError`` before anything is measured; an intact model with fewer
+    ``budget`` counts everything: masks, the control, the intact run and what the ablation runs before; no more is ever
+    spent. By default 10 × heads, 8,000 at least, go to masks (as many as intervals need, where every mask takes all
+    examples), and what runs before the first mask comes on top: more examples never leave less for masks. A wrong argument raises ``ValueError`` before anything is measured; an intact model with fewer
     than 20 right answers, or no better than chance, raises ``BaselineTooLowError`` after its run.
     """
     grid, size = experiment.grid, experiment.grid.size
@@ -102,15 +107,18 @@ def annealed(
     check_shares(target=target, last_target=last_target, density=density, max_density=max_density)
     chance = checked_chance("chance", chance, experiment)
     control_chance = checked_chance("control_chance", control_chance, control)
-    before = preparation_of(experiment, control)
-    least = before + experiment.n_examples + n_batches * _MIN_ROWS * per_row
+    before = preparation_of(experiment, control) + experiment.n_examples
+    least = before + n_batches * _MIN_ROWS * per_row
     least += Control.cost(control, control_chance) if control is not None else 0
-    budget = max(10 * size, 2000, least) if budget is None else checked_count("budget", budget, None)
+    if budget is None:
+        rows = max(n_batches * _MIN_ROWS, rows_for_intervals(n_batches, n_finalists + n_decoys))
+        budget = least - n_batches * _MIN_ROWS * per_row + max(10 * size, _LEAST, rows * per_row)
+    budget = checked_count("budget", budget, None)
     check_budget(budget, least, f"{n_batches} batches of {_MIN_ROWS} rows, after the intact run")
     added = standardised(prior, grid.shape)
     rng = np.random.default_rng(seed)
     purse = Purse(budget)
-    purse.pay(before + experiment.n_examples)
+    purse.pay(before)
     intact = experiment(np.zeros((1, *grid.shape), dtype=bool))[0]
     right = np.flatnonzero(intact > 0.5)
     reason = too_low((intact > 0.5).astype(float), chance)
@@ -149,7 +157,7 @@ def annealed(
     return HeadRanking(
         method="annealed",
         spent=purse.spent,
-        notes=(*few_correct(len(right)), *_notes(search)),
+        notes=(*few_correct(len(right)), *_dear(before, budget), *_notes(search)),
         provenance={**origin, "design": settings, **found, **checked},
         **ranking,
     )
@@ -191,6 +199,15 @@ def _contrasts(search: Search) -> Contrasts | None:
     decoys = [head for head in search.decoys if int(head) not in search.universal]
     last = search.rows[np.flatnonzero(search.rows.last)]
     return contrasts(last, np.array(left, dtype=int), np.array(decoys, dtype=int))
+
+
+def _dear(before: int, budget: int) -> tuple[str, ...]:
+    """A note where what runs before the first mask leaves too little for masks."""
+    note = (
+        f"{before:,} of the budget of {budget:,} went before the first mask, most of it to the intact model: fewer "
+        "examples, or a larger budget, would leave more for masks"
+    )
+    return (note,) if before > _LARGE_SHARE * budget else ()
 
 
 def _notes(search: Search) -> tuple[str, ...]:
