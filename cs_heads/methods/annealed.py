@@ -24,7 +24,7 @@ from cs_heads.methods.annealing.arguments import (
 )
 from cs_heads.methods.annealing.inference import NO_HARM, ROWS_A_HEAD, Contrasts, contrasts, selection_frequency
 from cs_heads.methods.annealing.schedule import DensityControl, rows_for_intervals
-from cs_heads.methods.annealing.search import Control, Purse, Search
+from cs_heads.methods.annealing.search import Alone, Control, Purse, Search, few_examples
 from cs_heads.ranking import HeadRanking
 
 # A head that takes this share of the score above chance by itself may be universal, where no control can tell.
@@ -77,11 +77,12 @@ def annealed(
     to the intact score (``last_target``), so that what a head does there is near what it does alone.
 
     ``control`` is an experiment on another task. A clearly harmful head (z above 4) is ablated alone on 8 examples of
-    it; one that leaves at most .4 of its score above ``control_chance`` is universal, reported as such, never ranked
-    among the top, and its rows are set aside. Without a control, universal heads cannot be told from heads of the
-    task, and the notes say so. ``control_chance`` is the score of guessing, by default that of the control's task (0
-    where it has none); from .2 on, 24 examples are used. ``prior``, such as a gradient importance, is standardised
-    and half of it is added to z, in the ranking too, whose notes say so; it alone rules out no head.
+    it, and where that breaks it on 8 of the task. A head that leaves at most .4 of both scores above chance is
+    universal, reported as such, never ranked among the top, and its rows are set aside. Without a control, universal
+    heads cannot be told from heads of the task, and the notes say so. ``control_chance`` is the score of guessing, by
+    default that of the control's task (0 where it has none); from .2 on, 24 examples are used.
+    ``prior``, such as a gradient importance, is standardised and half of it is added to z, in the ranking too, whose
+    notes say so; it alone rules out no head.
 
     The ranking is by z. Importances are points of score beyond the average head; those of finalists come from
     the last phase alone, against its decoys, with 95 % intervals clustered on rows and on examples (NaN for
@@ -91,8 +92,9 @@ def annealed(
 
     ``budget`` counts everything: masks, the control, the intact run and what the ablation runs before; no more is ever
     spent. By default 10 × heads, 8,000 at least, go to masks (as many as intervals need, where every mask takes all
-    examples), and what runs before the first mask comes on top: more examples never leave less for masks. A wrong argument raises ``ValueError`` before anything is measured; an intact model with fewer
-    than 20 right answers, or no better than chance, raises ``BaselineTooLowError`` after its run.
+    examples), and what runs before the first mask comes on top: more examples never leave less for masks. A wrong
+    argument raises ``ValueError`` before anything is measured; an intact model with fewer than 20 right answers, or no
+    better than chance, raises ``BaselineTooLowError`` after its run.
     """
     grid, size = experiment.grid, experiment.grid.size
     k = checked_count("k", k, None)
@@ -125,10 +127,13 @@ def annealed(
     if reason:
         raise BaselineTooLowError(reason)
     used = np.arange(len(intact)) if chance >= _EVEN else right
+    # Of its own: what the check draws changes no other draw.
+    few = np.sort(np.random.default_rng([seed, 1]).permutation(right)[: few_examples(chance)])
+    alone = Alone(experiment, few, intact[few], chance, purse)
     search = Search(
         experiment=experiment,
         purse=purse,
-        control=None if control is None else Control(control, purse, rng, control_chance),
+        control=None if control is None else Control(control, alone, rng, control_chance),
         density=DensityControl(size, target, max_density, density * size),
         examples=used,
         level=float(intact[used].mean()),
@@ -151,9 +156,8 @@ def annealed(
     settings |= {"n_bootstraps": n_bootstraps, "prior": prior is not None, "chance": chance}
     settings |= {"control_chance": control_chance}
     found = {"n_right": len(right), "n_used": len(used), "n_rows": len(search.rows), "heads_off": search.heads_off}
-    checks = {str(grid.head(head)): left for head, left in (search.control.checked if search.control else {}).items()}
     described: dict[str, Any] = getattr(control, "provenance", dict)()
-    checked = {"control": described.get("task"), "control_left": checks, "cost": Cost(forwards=purse.spent).to_dict()}
+    checked = {"control": described.get("task"), **_checks(search), "cost": Cost(forwards=purse.spent).to_dict()}
     return HeadRanking(
         method="annealed",
         spent=purse.spent,
@@ -199,6 +203,16 @@ def _contrasts(search: Search) -> Contrasts | None:
     decoys = [head for head in search.decoys if int(head) not in search.universal]
     last = search.rows[np.flatnonzero(search.rows.last)]
     return contrasts(last, np.array(left, dtype=int), np.array(decoys, dtype=int))
+
+
+def _checks(search: Search) -> dict[str, dict[str, float]]:
+    """What heads checked for universality left of the control, and of the task, by name."""
+    grid, control = search.experiment.grid, search.control
+    known = {} if control is None else {"control_left": control.checked, "task_left": control.checked_on_task}
+    return {
+        name: {str(grid.head(head)): left for head, left in known.get(name, {}).items()}
+        for name in ("control_left", "task_left")
+    }
 
 
 def _dear(before: int, budget: int) -> tuple[str, ...]:

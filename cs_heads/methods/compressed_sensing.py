@@ -42,8 +42,8 @@ def compressed_sensing(
     examples; the response is standardised, ``alpha`` is scikit-learn's; importances are the
     coefficients, turned back into points of score lost. The provenance holds the out-of-sample R²
     of the regression (5 folds), and the notes say what makes the ranking weak. Costs
-    ``n_examples`` example-evaluations for each different mask, and what the ablation runs before. ``n_masks`` is 100, or as many as a ``budget``
-    covers, where one is given. A wrong argument, or a budget below five masks or the masks asked
+    ``n_examples`` example-evaluations for each different mask, and what the ablation runs before. ``n_masks`` is 100,
+    or as many as a ``budget`` covers. A wrong argument, or a budget below five masks or the masks asked
     for, raises ``ValueError`` before anything is measured.
     """
     before = preparation_of(experiment)

@@ -42,9 +42,9 @@ def greedy(
     *Ties* go to the head that hurts more alone (first round), then to the lower flat index.
     *Stopping*: after ``k`` heads, or before a round's best head would not lower the score; a note says so.
 
-    Costs ``n_examples`` example-evaluations a mask: the intact model, and in each round every head not yet
-    chosen; and what the ablation runs before. With a ``budget`` that does not cover ``k`` full rounds, every mask runs on the same examples,
-    drawn with ``seed``, as many as it does cover. A ``k`` outside the grid or a budget below one example a
+    Costs ``n_examples`` example-evaluations a mask: the intact model, and in each round every head not yet chosen; and
+    what the ablation runs before. With a ``budget`` that does not cover ``k`` full rounds, every mask runs on the same
+    examples, drawn with ``seed``, as many as it does cover. A ``k`` outside the grid or a budget below one example a
     mask raises ``ValueError`` before anything is measured.
     """
     grid = experiment.grid

@@ -1,4 +1,4 @@
-"""What mean and resample ablation run beforehand is part of every budget and cost, also where methods are called directly."""
+"""What mean and resample ablation run beforehand is part of every budget and cost, also in direct calls."""
 
 from functools import partial
 
