@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from cs_heads.measure.baseline import BaselineTooLowError, check_k, few_correct, too_low
+from cs_heads.measure.baseline import MAX_LEFT, BaselineTooLowError, check_k, few_correct, too_low
 from cs_heads.measure.cost import Cost, check_budget, preparation_of
-from cs_heads.measure.protocol import ExperimentLike
+from cs_heads.measure.protocol import ExperimentLike, measured
 from cs_heads.methods.annealing.arguments import (
+    PRIOR_WEIGHT,
     check_shares,
     checked_chance,
     checked_control,
@@ -23,8 +24,18 @@ from cs_heads.methods.annealing.arguments import (
     standardised,
 )
 from cs_heads.methods.annealing.inference import NO_HARM, ROWS_A_HEAD, Contrasts, contrasts, selection_frequency
-from cs_heads.methods.annealing.schedule import DensityControl, rows_for_intervals
-from cs_heads.methods.annealing.search import Alone, Control, Purse, Search, few_examples
+from cs_heads.methods.annealing.regression import N_ROUNDS, PENALTY
+from cs_heads.methods.annealing.schedule import LAST, WHOLE, DensityControl, rows_for_intervals
+from cs_heads.methods.annealing.search import (
+    CHECK_EXAMPLES,
+    GUESSED_EXAMPLES,
+    SUSPECT,
+    Alone,
+    Control,
+    Purse,
+    Search,
+    few_examples,
+)
 from cs_heads.ranking import HeadRanking
 
 # A head that takes this share of the score above chance by itself may be universal, where no control can tell.
@@ -42,6 +53,19 @@ _LARGE_SHARE = 0.25
 _MIN_ROWS = 4
 # Batches below which there is none after the last phase begins.
 _MIN_BATCHES = 4
+# Not arguments: the README gives its figures for these values alone.
+_FIXED = {
+    "penalty": PENALTY,
+    "penalty_rounds": N_ROUNDS,
+    "suspect_z": SUSPECT,
+    "max_left": MAX_LEFT,
+    "check_examples": CHECK_EXAMPLES,
+    "check_examples_guessed": GUESSED_EXAMPLES,
+    "phases": [WHOLE, LAST],
+    "claims_beyond": _BEYOND,
+    "prior_weight": PRIOR_WEIGHT,
+    "all_examples_from_chance": _EVEN,
+}
 
 
 def annealed(
@@ -118,10 +142,12 @@ def annealed(
     budget = checked_count("budget", budget, None)
     check_budget(budget, least, f"{n_batches} batches of {_MIN_ROWS} rows, after the intact run")
     added = standardised(prior, grid.shape)
+    if checked_count("seed", seed, None) < 0:
+        raise ValueError(f"seed must be 0 or more, got {seed}")
     rng = np.random.default_rng(seed)
     purse = Purse(budget)
     purse.pay(before)
-    intact = experiment(np.zeros((1, *grid.shape), dtype=bool))[0]
+    intact = measured(experiment, np.zeros((1, *grid.shape), dtype=bool), None)[0]
     right = np.flatnonzero(intact > 0.5)
     reason = too_low((intact > 0.5).astype(float), chance)
     if reason:
@@ -154,7 +180,7 @@ def annealed(
     settings |= {"n_batches": n_batches, "target": target, "last_target": last_target, "density": density}
     settings |= {"max_density": max_density, "n_finalists": search.n_finalists, "n_decoys": n_decoys}
     settings |= {"n_bootstraps": n_bootstraps, "prior": prior is not None, "chance": chance}
-    settings |= {"control_chance": control_chance}
+    settings |= {"control_chance": control_chance, "fixed": _FIXED}
     found = {"n_right": len(right), "n_used": len(used), "n_rows": len(search.rows), "heads_off": search.heads_off}
     described: dict[str, Any] = getattr(control, "provenance", dict)()
     checked = {"control": described.get("task"), **_checks(search), "cost": Cost(forwards=purse.spent).to_dict()}
@@ -245,7 +271,9 @@ def _notes(search: Search) -> tuple[str, ...]:
         notes.append(f"every row scored the same ({search.rows.scores.mean():.3f}): nothing can be ranked")
     n_rows = int(search.rows.last.sum())
     needed = ROWS_A_HEAD * sum(int(head) not in search.universal for head in (*search.finalists, *search.decoys))
-    if n_rows < needed:
+    if not len(search.decoys):
+        notes.append("no intervals and no claims: there are no decoys to hold the finalists against (n_decoys)")
+    elif n_rows < needed:
         notes.append(
             f"no intervals and no claims: the last phase has {n_rows} rows, {needed} would do (a larger budget)"
         )

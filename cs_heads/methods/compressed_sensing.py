@@ -17,7 +17,7 @@ from sklearn.model_selection import KFold, cross_val_predict
 
 from cs_heads import masks
 from cs_heads.measure.cost import Cost, check_budget, preparation_of
-from cs_heads.measure.protocol import ExperimentLike
+from cs_heads.measure.protocol import ExperimentLike, measured
 from cs_heads.ranking import HeadRanking
 
 _DESIGNS = {"stratified": masks.stratified, "bernoulli": masks.bernoulli}
@@ -55,7 +55,7 @@ def compressed_sensing(
     off = _DESIGNS[design](experiment.grid, n_masks, density, seed)
     # Each different mask once: not every experiment remembers what it was asked.
     once, place = masks.different(off)
-    response = experiment(once).mean(axis=1)[place]
+    response = measured(experiment, once, None).mean(axis=1)[place]
     ablated = off.reshape(n_masks, -1).astype(float)
     importance, r2 = _regress(ablated, response, alpha, seed)
     times_off = ablated.sum(axis=0)
@@ -94,7 +94,10 @@ def tune(
     ``provenance["tuning"]`` has one record a setting.
     """
     size = experiment.grid.size
-    if not n_masks or not densities:
+    for name, value in (("n_masks", n_masks), ("densities", densities)):
+        if not isinstance(value, Sequence | np.ndarray):
+            raise ValueError(f"{name} must be a list of values to try, got {value!r}")
+    if not len(n_masks) or not len(densities):
         raise ValueError(f"n_masks and densities must each hold one value or more, got {n_masks} and {densities}")
     if not 1 <= k <= size:
         raise ValueError(f"k must be in 1..{size}, the heads of the grid; got {k}")
@@ -122,9 +125,11 @@ def tune(
     return replace(best, spent=spent, provenance={**best.provenance, "k": k, "tuning": tried, "cost": cost})
 
 
-def _check(n_masks: int, design: str, alpha: float) -> None:
+def _check(n_masks: Any, design: str, alpha: float) -> None:
     if design not in _DESIGNS:
         raise ValueError(f"design must be one of {', '.join(_DESIGNS)}, got {design!r}")
+    if not isinstance(n_masks, int | np.integer):
+        raise ValueError(f"n_masks must be a whole number, got {n_masks!r}")
     if n_masks < 5:
         raise ValueError(f"n_masks must be 5 or more, one a fold of the regression; got {n_masks}")
     if alpha <= 0:

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from cs_heads import masks
 from cs_heads.heads import Head
 from cs_heads.measure.cost import Cost, check_budget, preparation_of
-from cs_heads.measure.protocol import ExperimentLike
+from cs_heads.measure.protocol import ExperimentLike, measured
 from cs_heads.ranking import HeadRanking
 
 # Points that the drop of a head alone adds to its importance: too few to pass any measured difference, so that
@@ -112,7 +112,7 @@ def _sweep(
     scores = []
     for start in range(0, len(groups), step):
         design = masks.explicit(experiment.grid, groups[start : start + step])
-        scores.append(experiment(design, np.tile(examples, (len(design), 1))))
+        scores.append(measured(experiment, design, np.tile(examples, (len(design), 1))))
     return np.concatenate(scores)
 
 

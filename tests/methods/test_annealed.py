@@ -246,7 +246,8 @@ def test_the_cost_is_in_the_provenance():
 def test_every_setting_is_in_the_provenance():
     known = annealed(Planted(GRID, {Head(0, 0): 0.3}), budget=3000).provenance
     settings = set(inspect.signature(annealed).parameters) - {"experiment", "control"}
-    assert set(known["design"]) == settings
+    assert set(known["design"]) == settings | {"fixed"}
+    assert known["design"]["fixed"]["suspect_z"] == 4.0
     assert "control" in known
     assert known["design"]["n_finalists"] == 20
 
@@ -366,6 +367,13 @@ def test_few_rows_in_the_last_phase_give_no_intervals_and_no_claims(budget, per_
         assert found.claims == ()
         assert not np.isfinite(found.interval).any()
         assert any(note.startswith("no intervals and no claims: the last phase has ") for note in found.notes)
+
+
+def test_without_decoys_there_are_no_intervals_and_no_claims_and_the_notes_say_so():
+    found = annealed(Planted(GRID, {Head(0, 0): 0.3}), budget=6000, n_decoys=0, n_bootstraps=0)
+    assert found.claims == ()
+    assert not np.isfinite(found.interval).any()
+    assert "no intervals and no claims: there are no decoys to hold the finalists against (n_decoys)" in found.notes
 
 
 @pytest.mark.parametrize(("beyond", "claimed"), [(0.026, False), (0.06, True)])

@@ -8,16 +8,16 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from cs_heads.measure.baseline import MAX_LEFT
-from cs_heads.measure.protocol import ExperimentLike
+from cs_heads.measure.protocol import ExperimentLike, measured
 from cs_heads.methods.annealing.regression import Fit, regress
 from cs_heads.methods.annealing.rows import BalancedDraws, Rows, in_chunks, sparse_rows
 from cs_heads.methods.annealing.schedule import LAST, DensityControl, Groups, finalists_and_decoys, pool_size
 
 # A head this clearly harmful is worth a check on the control.
-_SUSPECT = 4.0
-_CHECK_EXAMPLES = 8
+SUSPECT = 4.0
+CHECK_EXAMPLES = 8
 # A control that guessing answers so often takes more examples to tell.
-_GUESSED, _GUESSED_EXAMPLES = 0.2, 24
+_GUESSED, GUESSED_EXAMPLES = 0.2, 24
 
 
 @dataclass
@@ -52,13 +52,13 @@ class Alone:
         """The share left with this head off."""
         self.purse.pay(len(self.examples))
         grid = self.experiment.grid
-        scores = self.experiment(grid.mask([grid.head(head)])[None], self.examples[None])[0]
+        scores = measured(self.experiment, grid.mask([grid.head(head)])[None], self.examples[None])[0]
         return float((scores.mean() - self.chance) / (self.intact.mean() - self.chance))
 
 
 def few_examples(chance: float) -> int:
     """Examples on which a head is ablated alone: more where guessing is often right."""
-    return _GUESSED_EXAMPLES if chance >= _GUESSED else _CHECK_EXAMPLES
+    return GUESSED_EXAMPLES if chance >= _GUESSED else CHECK_EXAMPLES
 
 
 class Control:
@@ -71,7 +71,7 @@ class Control:
     def __init__(self, experiment: ExperimentLike, task: Alone, rng: np.random.Generator, chance: float = 0.0) -> None:
         examples = rng.permutation(experiment.n_examples)[: self.cost(experiment, chance)]
         task.purse.pay(len(examples))
-        intact = experiment(np.zeros((1, *experiment.grid.shape), dtype=bool), examples[None])[0]
+        intact = measured(experiment, np.zeros((1, *experiment.grid.shape), dtype=bool), examples[None])[0]
         right = np.flatnonzero(intact > 0.5)[: few_examples(chance)]
         self._task = task
         self._other = Alone(experiment, examples[right], intact[right], chance, task.purse)
@@ -161,7 +161,7 @@ class Search:
         """Heads harmful enough to be checked on the control that were not."""
         known = set(self.universal) | (set(self.control.checked) if self.control else set())
         order = np.argsort(-self.fit.z, kind="stable")
-        return [int(head) for head in order if self.fit.z[head] > _SUSPECT and int(head) not in known]
+        return [int(head) for head in order if self.fit.z[head] > SUSPECT and int(head) not in known]
 
     def _refit(self) -> None:
         self.rows = self.rows.without(self.universal)
@@ -194,7 +194,9 @@ class Search:
         off = sparse_rows([self._draws.draw(count) for count in counts], grid.size)
         examples = self.examples[self.rng.random((n_rows, len(self.examples))).argsort(axis=1)[:, : self.per_row]]
         self.purse.pay(examples.size)
-        scores = [self.experiment(masks.reshape(-1, *grid.shape), examples[rows]) for rows, masks in in_chunks(off)]
+        scores = [
+            measured(self.experiment, masks.reshape(-1, *grid.shape), examples[rows]) for rows, masks in in_chunks(off)
+        ]
         group = np.array([self._groups.of(count, size) for count in counts], dtype=int)
         return Rows(off, examples, np.concatenate(scores), group, np.full(n_rows, last))
 
