@@ -199,7 +199,7 @@ def certainty_table(lines: pd.DataFrame) -> str:
             f"{sums.covered / sums.intervals:.2f}" if sums.intervals else "",
             f"{sums.claims_right} of {sums.claims}" if sums.intervals or not structured else "",
             f"{sums.sure_right} of {sums.sure}" if sums.intervals or not structured else "",
-            f"{sums.universal_found} of {n_universal}{wrong}" if n_universal else wrong,
+            f"{sums.universal_found} of {n_universal}{wrong}" if n_universal else wrong.removeprefix(", "),
         ]
         text.append(f"| {' | '.join(cells)} |")
     return "\n".join(text)

@@ -11,11 +11,8 @@ from jaxtyping import Float
 
 from cs_heads import masks
 from cs_heads.heads import Head, HeadLike
-from cs_heads.measure.baseline import chance_of
+from cs_heads.measure.baseline import MAX_LEFT, chance_of
 from cs_heads.measure.protocol import ExperimentLike
-
-MAX_LEFT = 0.4
-"""What the ablation of a universal head leaves of a task's score above chance, at most."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,6 +18,9 @@ MIN_CORRECT = 20
 FEW_CORRECT = 60
 """Examples answered right below which a ranking is weak."""
 
+MAX_LEFT = 0.4
+"""What the ablation of a universal head leaves of a task's score above chance, at most."""
+
 
 class BaselineTooLowError(ValueError):
     """The intact model cannot do the task well enough for any head to be missed."""

@@ -23,7 +23,8 @@ from cs_heads.measure.engine.ablation import Ablation
 from cs_heads.measure.engine.protocol import EngineLike
 from cs_heads.measure.engine.texts import Texts
 from cs_heads.measure.identity import keys_of, scoring_of, study_of
-from cs_heads.measure.inputs import check_examples, encode_prompts, encode_task
+from cs_heads.measure.inputs import encode_prompts, encode_task
+from cs_heads.measure.protocol import check_examples
 from cs_heads.measure.results import Measurement, Results, Run
 from cs_heads.measure.shelf import SCORES, TEXTS, Shelf
 from cs_heads.measure.store import Store

@@ -6,9 +6,6 @@ import warnings
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-from jaxtyping import Int
-
 from cs_heads.lens import EncodedExample, encode_example
 from cs_heads.lens.model import context_length
 from cs_heads.lens.tokens import encode_prompt
@@ -81,19 +78,3 @@ def encode_prompts(model: Any, task: Task, prepend_bos: bool | None, max_new_tok
             f"{longest} tokens and the model's context {limit}; got {max_new_tokens}{_HINT}"
         )
     return prompts
-
-
-def check_examples(n_examples: int, n_rows: int, examples: Int[np.ndarray, "row k"] | None) -> Int[np.ndarray, "row k"]:
-    """Each row's example indices, None being all; indices outside the task raise ``ValueError``."""
-    if not n_rows:
-        raise ValueError("masks must hold at least one row")
-    if examples is None:
-        return np.tile(np.arange(n_examples), (n_rows, 1))
-    examples = np.asarray(examples)
-    if examples.ndim != 2 or len(examples) != n_rows or not np.issubdtype(examples.dtype, np.integer):
-        raise ValueError(
-            f"examples must be integers [row, k] with {n_rows} rows, got {examples.dtype} {examples.shape}"
-        )
-    if examples.size and not (examples.min() >= 0 and examples.max() < n_examples):
-        raise ValueError(f"examples must be in 0..{n_examples - 1}, got {examples.min()}..{examples.max()}")
-    return examples

@@ -9,6 +9,9 @@ from jaxtyping import Bool, Float, Int
 
 from cs_heads.heads import HeadGrid
 
+# What a mean of zeros and ones may lie outside of [0, 1].
+_ROUNDING = 1e-6
+
 
 @runtime_checkable
 class ExperimentLike(Protocol):
@@ -30,3 +33,32 @@ class ExperimentLike(Protocol):
         self, masks: Bool[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"] | None = None
     ) -> Float[np.ndarray, "row k"]:
         """Scores of each row's examples with the row's heads off."""
+
+
+def measured(
+    experiment: ExperimentLike, masks: Bool[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"] | None
+) -> Float[np.ndarray, "row k"]:
+    """What an experiment answers; anything else than a score in [0, 1] for each example of each row is refused."""
+    scores = np.asarray(experiment(masks, examples), dtype=float)
+    wanted = (len(masks), experiment.n_examples if examples is None else examples.shape[1])
+    if scores.shape != wanted:
+        raise ValueError(f"the experiment must answer with scores [row, k] = {wanted}, got shape {scores.shape}")
+    if scores.size and not (scores.min() >= -_ROUNDING and scores.max() <= 1 + _ROUNDING):
+        raise ValueError(f"the experiment must answer with scores in 0..1, got {scores.min()}..{scores.max()}")
+    return scores
+
+
+def check_examples(n_examples: int, n_rows: int, examples: Int[np.ndarray, "row k"] | None) -> Int[np.ndarray, "row k"]:
+    """Each row's example indices, None being all; indices outside the task raise ``ValueError``."""
+    if not n_rows:
+        raise ValueError("masks must hold at least one row")
+    if examples is None:
+        return np.tile(np.arange(n_examples), (n_rows, 1))
+    examples = np.asarray(examples)
+    if examples.ndim != 2 or len(examples) != n_rows or not np.issubdtype(examples.dtype, np.integer):
+        raise ValueError(
+            f"examples must be integers [row, k] with {n_rows} rows, got {examples.dtype} {examples.shape}"
+        )
+    if examples.size and not (examples.min() >= 0 and examples.max() < n_examples):
+        raise ValueError(f"examples must be in 0..{n_examples - 1}, got {examples.min()}..{examples.max()}")
+    return examples

@@ -32,6 +32,7 @@ from scipy.stats import norm
 
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.masks import check_masks
+from cs_heads.measure.protocol import check_examples
 from cs_heads.measure.scenarios import SCENARIOS, Scenario
 
 # Damage that no margin outlives, standard deviations of the intact margins being 1.
@@ -79,10 +80,9 @@ class PlantedExperiment:
     def __call__(
         self, masks: Bool[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None = None
     ) -> Float[np.ndarray, "row k"]:
-        """Scores of each row's examples (None: all of them) with the row's heads off."""
+        """Scores of each row's examples (None: all of them) with the row's heads off; others raise ``ValueError``."""
         masks = check_masks(self.grid, masks)
-        if examples is None:
-            examples = np.tile(np.arange(self.n_examples), (len(masks), 1))
+        examples = check_examples(self.n_examples, len(masks), examples)
         off = sparse.csr_array(masks.reshape(len(masks), -1), dtype=np.float32)
         margins = self.margins[examples] - np.take_along_axis(off @ self.damage, examples, axis=1)
         flat = masks.reshape(len(masks), -1)

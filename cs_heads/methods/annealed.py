@@ -7,33 +7,65 @@ those of compressed sensing (Bair et al., arXiv 2603.03335).
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from cs_heads.measure.baseline import BaselineTooLowError, chance_of, few_correct, too_low
-from cs_heads.measure.cost import Cost, check_budget
-from cs_heads.measure.protocol import ExperimentLike
+from cs_heads.measure.baseline import MAX_LEFT, BaselineTooLowError, check_k, few_correct, too_low
+from cs_heads.measure.cost import Cost, check_budget, preparation_of
+from cs_heads.measure.protocol import ExperimentLike, measured
+from cs_heads.methods.annealing.arguments import (
+    PRIOR_WEIGHT,
+    check_shares,
+    checked_chance,
+    checked_control,
+    checked_count,
+    standardised,
+)
 from cs_heads.methods.annealing.inference import NO_HARM, ROWS_A_HEAD, Contrasts, contrasts, selection_frequency
-from cs_heads.methods.annealing.schedule import DensityControl
-from cs_heads.methods.annealing.search import Control, Purse, Search
+from cs_heads.methods.annealing.regression import N_ROUNDS, PENALTY
+from cs_heads.methods.annealing.schedule import LAST, WHOLE, DensityControl, rows_for_intervals
+from cs_heads.methods.annealing.search import (
+    CHECK_EXAMPLES,
+    GUESSED_EXAMPLES,
+    SUSPECT,
+    Alone,
+    Control,
+    Purse,
+    Search,
+    few_examples,
+)
 from cs_heads.ranking import HeadRanking
 
 # A head that takes this share of the score above chance by itself may be universal, where no control can tell.
 _COLLAPSE = 0.5
 # Points of score, of all examples, that a claimed head takes beyond the decoys.
 _BEYOND = 0.02
-# What a standardised prior counts beside z.
-_PRIOR_WEIGHT = 0.5
 # Where guessing is right so often (two choices), heads that merely shuffle answers mend about as many as they
 # break, and would look harmful on those alone that the intact model gets right.
 _EVEN = 0.4
+# Example-evaluations for masks by default, however small the grid.
+_LEAST = 8000
+# Share of a budget that the runs before the first mask may take without a word.
+_LARGE_SHARE = 0.25
 # Rows of a batch below which no regression after it means anything.
 _MIN_ROWS = 4
 # Batches below which there is none after the last phase begins.
 _MIN_BATCHES = 4
+# Not arguments: the README gives its figures for these values alone.
+_FIXED = {
+    "penalty": PENALTY,
+    "penalty_rounds": N_ROUNDS,
+    "suspect_z": SUSPECT,
+    "max_left": MAX_LEFT,
+    "check_examples": CHECK_EXAMPLES,
+    "check_examples_guessed": GUESSED_EXAMPLES,
+    "phases": [WHOLE, LAST],
+    "claims_beyond": _BEYOND,
+    "prior_weight": PRIOR_WEIGHT,
+    "all_examples_from_chance": _EVEN,
+}
 
 
 def annealed(
@@ -69,11 +101,12 @@ def annealed(
     to the intact score (``last_target``), so that what a head does there is near what it does alone.
 
     ``control`` is an experiment on another task. A clearly harmful head (z above 4) is ablated alone on 8 examples of
-    it; one that leaves at most .4 of its score above ``control_chance`` is universal, reported as such, never ranked
-    among the top, and its rows are set aside. Without a control, universal heads cannot be told from heads of the
-    task, and the notes say so. ``control_chance`` is the score of guessing, by default that of the control's task (0
-    where it has none); from .2 on, 24 examples are used. ``prior``, such as a gradient importance, is standardised
-    and half of it is added to z, in the ranking too, whose notes say so; it alone rules out no head.
+    it, and where that breaks it on 8 of the task. A head that leaves at most .4 of both scores above chance is
+    universal, reported as such, never ranked among the top, and its rows are set aside. Without a control, universal
+    heads cannot be told from heads of the task, and the notes say so. ``control_chance`` is the score of guessing, by
+    default that of the control's task (0 where it has none); from .2 on, 24 examples are used.
+    ``prior``, such as a gradient importance, is standardised and half of it is added to z, in the ranking too, whose
+    notes say so; it alone rules out no head.
 
     The ranking is by z. Importances are points of score beyond the average head; those of finalists come from
     the last phase alone, against its decoys, with 95 % intervals clustered on rows and on examples (NaN for
@@ -81,39 +114,52 @@ def annealed(
     are finalists that take more than 2 points beyond the decoys (Holm, one-sided 5 %). ``frequency`` is the
     share of ``n_bootstraps`` resamples of the rows that rank a head among the ``k`` best.
 
-    ``budget`` is 10 × heads, 2,000 at least, and counts everything, the control too; no more is ever
-    spent. A wrong argument raises ``ValueError`` before anything is measured; an intact model with fewer
-    than 20 right answers, or no better than chance, raises ``BaselineTooLowError`` after its run.
+    ``budget`` counts everything: masks, the control, the intact run and what the ablation runs before; no more is ever
+    spent. By default 10 × heads, 8,000 at least, go to masks (as many as intervals need, where every mask takes all
+    examples), and what runs before the first mask comes on top: more examples never leave less for masks. A wrong
+    argument raises ``ValueError`` before anything is measured; an intact model with fewer than 20 right answers, or no
+    better than chance, raises ``BaselineTooLowError`` after its run.
     """
     grid, size = experiment.grid, experiment.grid.size
-    k = _check_k(k, experiment, control)
-    n_finalists = max(20, k) if n_finalists is None else _count("n_finalists", n_finalists, k, f"k={k} or more")
-    n_batches = _count("n_batches", n_batches, _MIN_BATCHES)
-    n_decoys, n_bootstraps = _count("n_decoys", n_decoys, 0), _count("n_bootstraps", n_bootstraps, 0)
+    k = checked_count("k", k, None)
+    check_k(k, size)
+    control = checked_control(experiment, control)
+    n_finalists = max(20, k) if n_finalists is None else checked_count("n_finalists", n_finalists, k, f"k={k} or more")
+    n_batches = checked_count("n_batches", n_batches, _MIN_BATCHES)
+    n_decoys, n_bootstraps = checked_count("n_decoys", n_decoys, 0), checked_count("n_bootstraps", n_bootstraps, 0)
     if examples_per_mask is not None:
-        examples_per_mask = _count("examples_per_mask", examples_per_mask, 1, "1 or more, or None for all")
+        examples_per_mask = checked_count("examples_per_mask", examples_per_mask, 1, "1 or more, or None for all")
     per_row = min(examples_per_mask or experiment.n_examples, experiment.n_examples)
-    _check_shares(target=target, last_target=last_target, density=density, max_density=max_density)
-    chance = _chance("chance", chance, experiment)
-    control_chance = _chance("control_chance", control_chance, control)
-    least = experiment.n_examples + n_batches * _MIN_ROWS * per_row
+    check_shares(target=target, last_target=last_target, density=density, max_density=max_density)
+    chance = checked_chance("chance", chance, experiment)
+    control_chance = checked_chance("control_chance", control_chance, control)
+    before = preparation_of(experiment, control) + experiment.n_examples
+    least = before + n_batches * _MIN_ROWS * per_row
     least += Control.cost(control, control_chance) if control is not None else 0
-    budget = max(10 * size, 2000, least) if budget is None else _count("budget", budget, None)
+    if budget is None:
+        rows = max(n_batches * _MIN_ROWS, rows_for_intervals(n_batches, n_finalists + n_decoys))
+        budget = least - n_batches * _MIN_ROWS * per_row + max(10 * size, _LEAST, rows * per_row)
+    budget = checked_count("budget", budget, None)
     check_budget(budget, least, f"{n_batches} batches of {_MIN_ROWS} rows, after the intact run")
-    added = _standardised(prior, grid.shape)
+    added = standardised(prior, grid.shape)
+    if checked_count("seed", seed, None) < 0:
+        raise ValueError(f"seed must be 0 or more, got {seed}")
     rng = np.random.default_rng(seed)
     purse = Purse(budget)
-    purse.pay(experiment.n_examples)
-    intact = experiment(np.zeros((1, *grid.shape), dtype=bool))[0]
+    purse.pay(before)
+    intact = measured(experiment, np.zeros((1, *grid.shape), dtype=bool), None)[0]
     right = np.flatnonzero(intact > 0.5)
     reason = too_low((intact > 0.5).astype(float), chance)
     if reason:
         raise BaselineTooLowError(reason)
     used = np.arange(len(intact)) if chance >= _EVEN else right
+    # Of its own: what the check draws changes no other draw.
+    few = np.sort(np.random.default_rng([seed, 1]).permutation(right)[: few_examples(chance)])
+    alone = Alone(experiment, few, intact[few], chance, purse)
     search = Search(
         experiment=experiment,
         purse=purse,
-        control=None if control is None else Control(control, purse, rng, control_chance),
+        control=None if control is None else Control(control, alone, rng, control_chance),
         density=DensityControl(size, target, max_density, density * size),
         examples=used,
         level=float(intact[used].mean()),
@@ -134,15 +180,14 @@ def annealed(
     settings |= {"n_batches": n_batches, "target": target, "last_target": last_target, "density": density}
     settings |= {"max_density": max_density, "n_finalists": search.n_finalists, "n_decoys": n_decoys}
     settings |= {"n_bootstraps": n_bootstraps, "prior": prior is not None, "chance": chance}
-    settings |= {"control_chance": control_chance}
+    settings |= {"control_chance": control_chance, "fixed": _FIXED}
     found = {"n_right": len(right), "n_used": len(used), "n_rows": len(search.rows), "heads_off": search.heads_off}
-    checks = {str(grid.head(head)): left for head, left in (search.control.checked if search.control else {}).items()}
     described: dict[str, Any] = getattr(control, "provenance", dict)()
-    checked = {"control": described.get("task"), "control_left": checks, "cost": Cost(forwards=purse.spent).to_dict()}
+    checked = {"control": described.get("task"), **_checks(search), "cost": Cost(forwards=purse.spent).to_dict()}
     return HeadRanking(
         method="annealed",
         spent=purse.spent,
-        notes=(*few_correct(len(right)), *_notes(search)),
+        notes=(*few_correct(len(right)), *_dear(before, budget), *_notes(search)),
         provenance={**origin, "design": settings, **found, **checked},
         **ranking,
     )
@@ -186,6 +231,25 @@ def _contrasts(search: Search) -> Contrasts | None:
     return contrasts(last, np.array(left, dtype=int), np.array(decoys, dtype=int))
 
 
+def _checks(search: Search) -> dict[str, dict[str, float]]:
+    """What heads checked for universality left of the control, and of the task, by name."""
+    grid, control = search.experiment.grid, search.control
+    known = {} if control is None else {"control_left": control.checked, "task_left": control.checked_on_task}
+    return {
+        name: {str(grid.head(head)): left for head, left in known.get(name, {}).items()}
+        for name in ("control_left", "task_left")
+    }
+
+
+def _dear(before: int, budget: int) -> tuple[str, ...]:
+    """A note where what runs before the first mask leaves too little for masks."""
+    note = (
+        f"{before:,} of the budget of {budget:,} went before the first mask, most of it to the intact model: fewer "
+        "examples, or a larger budget, would leave more for masks"
+    )
+    return (note,) if before > _LARGE_SHARE * budget else ()
+
+
 def _notes(search: Search) -> tuple[str, ...]:
     grid, notes = search.experiment.grid, []
     unchecked = search.unchecked()
@@ -207,55 +271,10 @@ def _notes(search: Search) -> tuple[str, ...]:
         notes.append(f"every row scored the same ({search.rows.scores.mean():.3f}): nothing can be ranked")
     n_rows = int(search.rows.last.sum())
     needed = ROWS_A_HEAD * sum(int(head) not in search.universal for head in (*search.finalists, *search.decoys))
-    if n_rows < needed:
+    if not len(search.decoys):
+        notes.append("no intervals and no claims: there are no decoys to hold the finalists against (n_decoys)")
+    elif n_rows < needed:
         notes.append(
             f"no intervals and no claims: the last phase has {n_rows} rows, {needed} would do (a larger budget)"
         )
     return tuple(notes)
-
-
-def _standardised(prior: Float[np.ndarray, "..."] | None, shape: tuple[int, int]) -> Float[np.ndarray, " flat"]:
-    """What a prior adds to z; nothing where there is none, or where it says the same of all heads."""
-    if prior is None:
-        return np.zeros(shape[0] * shape[1])
-    prior = np.asarray(prior, dtype=float)
-    if prior.shape != shape or not np.isfinite(prior).all():
-        raise ValueError(f"prior must be finite, one number a head [layer, head] = {shape}, got shape {prior.shape}")
-    spread = prior.std()
-    return np.asarray(_PRIOR_WEIGHT * (prior - prior.mean()).ravel() / (spread if spread > 0 else 1.0))
-
-
-def _check_k(k: Any, experiment: ExperimentLike, control: ExperimentLike | None) -> int:
-    size = experiment.grid.size
-    allowed = f"in 1..{size // 2}, half of the {size} heads of the grid"
-    k = _count("k", k, 1, allowed)
-    if k > size // 2:
-        raise ValueError(f"k must be {allowed}, got {k}")
-    if control is not None and control.grid != experiment.grid:
-        raise ValueError(f"control must have the grid of the experiment, {experiment.grid}, got {control.grid}")
-    return k
-
-
-def _chance(name: str, value: float | None, experiment: ExperimentLike | None) -> float:
-    """The score of guessing, given or that of the experiment's task."""
-    value = chance_of(experiment) if value is None else value
-    if not 0 <= value < 1:
-        raise ValueError(f"{name} must be 0 or more and below 1, got {value}")
-    return value
-
-
-def _count(name: str, value: Any, lowest: int | None, allowed: str | None = None) -> int:
-    """The value as an int, whatever kind of integer it is; anything else is refused."""
-    try:
-        count = operator.index(value)
-    except TypeError:
-        raise ValueError(f"{name} must be an integer, got {value!r}") from None
-    if lowest is not None and count < lowest:
-        raise ValueError(f"{name} must be {allowed or f'an integer of {lowest} or more'}, got {count}")
-    return count
-
-
-def _check_shares(**shares: float) -> None:
-    for name, value in shares.items():
-        if not 0 < value < 1:
-            raise ValueError(f"{name} must lie between 0 and 1, got {value}")

@@ -16,8 +16,8 @@ from sklearn.linear_model import Lasso
 from sklearn.model_selection import KFold, cross_val_predict
 
 from cs_heads import masks
-from cs_heads.measure.cost import Cost, check_budget
-from cs_heads.measure.protocol import ExperimentLike
+from cs_heads.measure.cost import Cost, check_budget, preparation_of
+from cs_heads.measure.protocol import ExperimentLike, measured
 from cs_heads.ranking import HeadRanking
 
 _DESIGNS = {"stratified": masks.stratified, "bernoulli": masks.bernoulli}
@@ -42,25 +42,25 @@ def compressed_sensing(
     examples; the response is standardised, ``alpha`` is scikit-learn's; importances are the
     coefficients, turned back into points of score lost. The provenance holds the out-of-sample R²
     of the regression (5 folds), and the notes say what makes the ranking weak. Costs
-    ``n_examples`` example-evaluations for each different mask. ``n_masks`` is 100, or as many as a ``budget``
-    covers, where one is given. A wrong argument, or a budget below five masks or the masks asked
+    ``n_examples`` example-evaluations for each different mask, and what the ablation runs before. ``n_masks`` is 100,
+    or as many as a ``budget`` covers. A wrong argument, or a budget below five masks or the masks asked
     for, raises ``ValueError`` before anything is measured.
     """
-    check_budget(
-        budget, (n_masks or 5) * experiment.n_examples, f"{n_masks or 5} masks on {experiment.n_examples} examples"
-    )
+    before = preparation_of(experiment)
+    least = before + (n_masks or 5) * experiment.n_examples
+    check_budget(budget, least, f"{n_masks or 5} masks on {experiment.n_examples} examples")
     if n_masks is None:
-        n_masks = 100 if budget is None else budget // experiment.n_examples
+        n_masks = 100 if budget is None else (budget - before) // experiment.n_examples
     _check(n_masks, design, alpha)
     off = _DESIGNS[design](experiment.grid, n_masks, density, seed)
     # Each different mask once: not every experiment remembers what it was asked.
     once, place = masks.different(off)
-    response = experiment(once).mean(axis=1)[place]
+    response = measured(experiment, once, None).mean(axis=1)[place]
     ablated = off.reshape(n_masks, -1).astype(float)
     importance, r2 = _regress(ablated, response, alpha, seed)
     times_off = ablated.sum(axis=0)
     origin: dict[str, Any] = getattr(experiment, "provenance", dict)()
-    cost = Cost(forwards=len(once) * experiment.n_examples)
+    cost = Cost(forwards=before + len(once) * experiment.n_examples)
     return HeadRanking(
         method={"stratified": "css", "bernoulli": "csb"}[design],
         importance=importance.reshape(experiment.grid.shape),
@@ -94,7 +94,10 @@ def tune(
     ``provenance["tuning"]`` has one record a setting.
     """
     size = experiment.grid.size
-    if not n_masks or not densities:
+    for name, value in (("n_masks", n_masks), ("densities", densities)):
+        if not isinstance(value, Sequence | np.ndarray):
+            raise ValueError(f"{name} must be a list of values to try, got {value!r}")
+    if not len(n_masks) or not len(densities):
         raise ValueError(f"n_masks and densities must each hold one value or more, got {n_masks} and {densities}")
     if not 1 <= k <= size:
         raise ValueError(f"k must be in 1..{size}, the heads of the grid; got {k}")
@@ -108,21 +111,25 @@ def tune(
         _DESIGNS[design](experiment.grid, 1, density, seed)
     settings = [(number, density) for number in sorted(n_masks) for density in used]
     intact = float(experiment(np.zeros((1, *experiment.grid.shape), dtype=bool)).mean())
-    spent, tried, rankings = experiment.n_examples, [], []
+    before = preparation_of(experiment)
+    spent, tried, rankings = before + experiment.n_examples, [], []
     for number, density in settings:
         ranking = compressed_sensing(experiment, n_masks=number, density=density, design=design, alpha=alpha, seed=seed)
         drop = intact - float(experiment(experiment.grid.mask(ranking.top(k))[None]).mean())
-        spent += ranking.spent + experiment.n_examples
-        tried.append({"n_masks": number, "density": density, "drop": drop, "spent": ranking.spent})
+        own = ranking.spent - before
+        spent += own + experiment.n_examples
+        tried.append({"n_masks": number, "density": density, "drop": drop, "spent": own})
         rankings.append(ranking)
     best = rankings[int(np.argmax([setting["drop"] for setting in tried]))]
     cost = Cost(forwards=spent).to_dict()
     return replace(best, spent=spent, provenance={**best.provenance, "k": k, "tuning": tried, "cost": cost})
 
 
-def _check(n_masks: int, design: str, alpha: float) -> None:
+def _check(n_masks: Any, design: str, alpha: float) -> None:
     if design not in _DESIGNS:
         raise ValueError(f"design must be one of {', '.join(_DESIGNS)}, got {design!r}")
+    if not isinstance(n_masks, int | np.integer):
+        raise ValueError(f"n_masks must be a whole number, got {n_masks!r}")
     if n_masks < 5:
         raise ValueError(f"n_masks must be 5 or more, one a fold of the regression; got {n_masks}")
     if alpha <= 0:

@@ -108,7 +108,6 @@ def _from_experiment(experiment: Experiment, method: Method, budget: int | None,
     checked = _BaselineFirst(experiment)
     control = given.get("control")
     intact = 0 if method.measures_intact else experiment.n_examples
-    intact += experiment.preparation + (0 if control is None else control.preparation)
     check_budget(budget, intact + 1, f"the intact model: {intact}")
     try:
         ranking = method.run(checked, budget=None if budget is None else budget - intact, **given)
@@ -134,7 +133,7 @@ class _BaselineFirst:
     def __init__(self, experiment: Experiment) -> None:
         self.experiment = experiment
         self.grid, self.n_examples, self.provenance = experiment.grid, experiment.n_examples, experiment.provenance
-        self.task = experiment.task
+        self.task, self.preparation = experiment.task, experiment.preparation
         self.notes: tuple[str, ...] = ()
         self._checked = False
 

@@ -12,8 +12,8 @@ from jaxtyping import Float, Int
 
 from cs_heads import masks
 from cs_heads.heads import Head
-from cs_heads.measure.cost import Cost, check_budget
-from cs_heads.measure.protocol import ExperimentLike
+from cs_heads.measure.cost import Cost, check_budget, preparation_of
+from cs_heads.measure.protocol import ExperimentLike, measured
 from cs_heads.ranking import HeadRanking
 
 # Points that the drop of a head alone adds to its importance: too few to pass any measured difference, so that
@@ -42,9 +42,9 @@ def greedy(
     *Ties* go to the head that hurts more alone (first round), then to the lower flat index.
     *Stopping*: after ``k`` heads, or before a round's best head would not lower the score; a note says so.
 
-    Costs ``n_examples`` example-evaluations a mask: the intact model, and in each round every head not yet
-    chosen. With a ``budget`` that does not cover ``k`` full rounds, every mask runs on the same examples,
-    drawn with ``seed``, as many as it does cover. A ``k`` outside the grid or a budget below one example a
+    Costs ``n_examples`` example-evaluations a mask: the intact model, and in each round every head not yet chosen; and
+    what the ablation runs before. With a ``budget`` that does not cover ``k`` full rounds, every mask runs on the same
+    examples, drawn with ``seed``, as many as it does cover. A ``k`` outside the grid or a budget below one example a
     mask raises ``ValueError`` before anything is measured.
     """
     grid = experiment.grid
@@ -52,8 +52,9 @@ def greedy(
         raise ValueError(f"k must be in 1..{grid.size}, the heads of the grid; got {k}")
     rounds = 1 if one_shot else k
     n_masks = 1 + sum(grid.size - done for done in range(rounds))
-    check_budget(budget, n_masks, f"one example under each of {n_masks:,} masks")
-    n = experiment.n_examples if budget is None else min(experiment.n_examples, budget // n_masks)
+    before = preparation_of(experiment)
+    check_budget(budget, before + n_masks, f"one example under each of {n_masks:,} masks")
+    n = experiment.n_examples if budget is None else min(experiment.n_examples, (budget - before) // n_masks)
     examples = np.sort(np.random.default_rng(seed).permutation(experiment.n_examples)[:n])
 
     # Drops are means of paired differences, exact for scores of 0 and 1: what ties, ties exactly.
@@ -86,7 +87,7 @@ def greedy(
         index = grid.index(head)
         importance[index] = level - levels[-1] + TIE * single[index]
     origin: dict[str, Any] = getattr(experiment, "provenance", dict)()
-    cost = Cost(forwards=measured * n)
+    cost = Cost(forwards=before + measured * n)
     return HeadRanking(
         method="one-shot" if one_shot else "greedy",
         importance=importance.reshape(grid.shape),
@@ -111,7 +112,7 @@ def _sweep(
     scores = []
     for start in range(0, len(groups), step):
         design = masks.explicit(experiment.grid, groups[start : start + step])
-        scores.append(experiment(design, np.tile(examples, (len(design), 1))))
+        scores.append(measured(experiment, design, np.tile(examples, (len(design), 1))))
     return np.concatenate(scores)
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import cs_heads as cs
 from cs_heads import masks
 from cs_heads.heads import HeadGrid
 from cs_heads.measure.protocol import ExperimentLike
@@ -150,6 +151,21 @@ def test_a_world_that_cannot_be_is_refused(wrong, message):
 def test_a_scenario_that_cannot_be_is_refused(wrong, message):
     with pytest.raises(ValueError, match=message):
         Scenario(**wrong)
+
+
+@pytest.mark.parametrize("examples", [[[-1]], [[100]], [[0], [1]]])
+def test_examples_outside_the_world_are_refused(examples):
+    task = planted_world().task
+    with pytest.raises(ValueError, match="examples must be"):
+        task(np.zeros((1, 32, 32), dtype=bool), np.array(examples))
+    assert task.spent == 0
+
+
+def test_what_a_world_of_ones_own_needs_is_exported():
+    made = cs.planted_world(cs.Scenario(drops=(0.3,), pairs=()), cs.HeadGrid(8, 8))
+    assert isinstance(made, cs.World)
+    assert isinstance(made.task, cs.PlantedExperiment)
+    assert "main" in cs.SCENARIOS
 
 
 def test_damage_of_another_shape_is_refused():

@@ -1,3 +1,5 @@
+import inspect
+
 import numpy as np
 import pytest
 from sklearn.linear_model import Lasso
@@ -217,6 +219,8 @@ def test_the_cost_of_tuning_is_that_of_every_setting():
         ({"n_masks": ()}, r"n_masks and densities must each hold one value or more, got \(\)"),
         ({"densities": (0.001,)}, r"densities must hold one of 0\.0208 or more: others ablate no head of 48"),
         ({"k": 49}, r"k must be in 1\.\.48, the heads of the grid; got 49"),
+        ({"n_masks": 100}, "n_masks must be a list of values to try, got 100"),
+        ({"n_masks": (10.5,)}, r"n_masks must be a whole number, got 10\.5"),
         ({"n_masks": (3, 100)}, "n_masks must be 5 or more"),
         ({"densities": (0.05, 1.0)}, r"density must lie between 0 and 1, got 1\.0"),
     ],
@@ -224,5 +228,5 @@ def test_the_cost_of_tuning_is_that_of_every_setting():
 def test_wrong_settings_are_refused_before_anything_is_measured(wrong, message):
     experiment = planted()
     with pytest.raises(ValueError, match=message):
-        tune(experiment, **wrong)
+        inspect.unwrap(tune)(experiment, **wrong)
     assert experiment.spent == 0

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import ceil
 
 import numpy as np
 from jaxtyping import Float, Int
+
+from cs_heads.methods.annealing.inference import ROWS_A_HEAD
 
 WHOLE = 0.4
 """Share of the budget that is spent on all heads."""
@@ -69,6 +72,16 @@ def pool_size(done: float, n_heads: int, n_finalists: int) -> int:
     """Heads in the pool when ``done`` of the budget is spent: all at first, then geometrically fewer."""
     annealed = min(max((done - WHOLE) / (LAST - WHOLE), 0.0), 1.0)
     return max(n_finalists, round(n_heads * (n_finalists / n_heads) ** annealed))
+
+
+def rows_for_intervals(n_batches: int, n_heads: int) -> int:
+    """Rows of the whole search that leave the last phase two for each of its heads, and some for universal checks.
+
+    >>> rows_for_intervals(14, 26)
+    201
+    """
+    last = sum(batch / n_batches >= LAST for batch in range(n_batches))
+    return ceil(1.1 * ROWS_A_HEAD * n_heads * n_batches / last)
 
 
 def finalists_and_decoys(

@@ -1,0 +1,63 @@
+"""What annealed sensing is given, checked before anything is measured."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from cs_heads.measure.baseline import chance_of
+from cs_heads.measure.protocol import ExperimentLike
+
+# What a standardised prior counts beside z.
+PRIOR_WEIGHT = 0.5
+
+
+def standardised(prior: Float[np.ndarray, "..."] | None, shape: tuple[int, int]) -> Float[np.ndarray, " flat"]:
+    """What a prior adds to z; nothing where there is none, or where it says the same of all heads."""
+    if prior is None:
+        return np.zeros(shape[0] * shape[1])
+    prior = np.asarray(prior, dtype=float)
+    if prior.shape != shape or not np.isfinite(prior).all():
+        raise ValueError(f"prior must be finite, one number a head [layer, head] = {shape}, got shape {prior.shape}")
+    spread = prior.std()
+    return np.asarray(PRIOR_WEIGHT * (prior - prior.mean()).ravel() / (spread if spread > 0 else 1.0))
+
+
+def checked_control(experiment: ExperimentLike, control: Any) -> ExperimentLike | None:
+    """The control, refused where it is none or has another grid."""
+    if control is None:
+        return None
+    if not isinstance(control, ExperimentLike):
+        raise ValueError(f"control must be an experiment on another task, or None, got {control!r}")
+    if control.grid != experiment.grid:
+        raise ValueError(f"control must have the grid of the experiment, {experiment.grid}, got {control.grid}")
+    return control
+
+
+def checked_chance(name: str, value: float | None, experiment: ExperimentLike | None) -> float:
+    """The score of guessing, given or that of the experiment's task."""
+    value = chance_of(experiment) if value is None else value
+    if not 0 <= value < 1:
+        raise ValueError(f"{name} must be 0 or more and below 1, got {value}")
+    return value
+
+
+def checked_count(name: str, value: Any, lowest: int | None, allowed: str | None = None) -> int:
+    """The value as an int, whatever kind of integer it is; anything else is refused."""
+    try:
+        count = operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name} must be an integer, got {value!r}") from None
+    if lowest is not None and count < lowest:
+        raise ValueError(f"{name} must be {allowed or f'an integer of {lowest} or more'}, got {count}")
+    return count
+
+
+def check_shares(**shares: float) -> None:
+    """Raise ``ValueError`` for a share outside (0, 1)."""
+    for name, value in shares.items():
+        if not 0 < value < 1:
+            raise ValueError(f"{name} must lie between 0 and 1, got {value}")
