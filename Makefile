@@ -15,7 +15,7 @@ LENS_TESTS := tests/lens tests/measure tests/methods
 
 PIP    := -m pip install --quiet --quiet --disable-pip-version-check
 # As many test processes as cores, and one thread of torch in each; a file's tests stay together.
-PYTEST := -m pytest -q -rs -n auto --dist loadfile
+PYTEST := -m pytest -q -rfEs -n auto --dist loadfile
 export OMP_NUM_THREADS ?= 1
 
 # Programs beside Python that some tests need: a browser for the report, bubblewrap for generated code.

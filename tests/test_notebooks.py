@@ -12,7 +12,7 @@ from nbclient import NotebookClient
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
-NAMES = ["01_quickstart", "02_compare_methods", "03_circuits", "04_paper", "06_your_model"]
+NAMES = ["01_quickstart", "02_compare_methods", "03_circuits", "04_paper", "05_gating", "06_your_model"]
 
 LIGHT = 400_000
 """Bytes of a notebook with its outputs, at most."""

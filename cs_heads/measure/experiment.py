@@ -177,10 +177,7 @@ class Experiment:
         if max_new_tokens is None:
             max_new_tokens = self.task.max_new_tokens or 64
         stop = self.task.stop if stop is None else stop
-        if max_new_tokens < 1:
-            raise ValueError(f"max_new_tokens must be 1 or more, got {max_new_tokens}")
-        if isinstance(stop, str) or "" in stop:
-            raise ValueError(f"stop must be a list of texts, none empty, got {stop!r}")
+        check_writing(max_new_tokens, stop)
         return self._texts_of(max_new_tokens, tuple(stop))(masks, examples)
 
     def baseline(self) -> Float[np.ndarray, " example"]:

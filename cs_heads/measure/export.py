@@ -1,10 +1,12 @@
-"""A store as a table, for pandas and for files."""
+"""What is in a store: by numbers, and as a table for pandas and for files."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +15,49 @@ from cs_heads.measure.store import Store
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a store holds: the study it is of, results and different masks, bytes on disk, when it was last written.
+
+    ``tasks`` is the number of results by task, those that tasks share counted for each; ``written`` the time in UTC
+    (None: nothing yet).
+    """
+
+    path: str
+    format: int
+    study: dict[str, Any]
+    tasks: dict[str, int]
+    masks: int
+    results: int
+    bytes: int
+    written: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return asdict(self)
+
+
+def contents_of(store: Store) -> Contents:
+    """What is in it, by numbers; counts every result, a second for some millions."""
+    tasks = store.query(
+        "SELECT task, sum(n) FROM tasks JOIN (SELECT scoring, example, count(*) AS n FROM results "
+        "GROUP BY scoring, example) USING (scoring, example) GROUP BY task ORDER BY task"
+    )
+    written = store.query("SELECT value FROM study WHERE field = 'written'")
+    ((masks, results),) = store.query("SELECT count(DISTINCT mask), count(*) FROM results")
+    beside = [store.path, store.path.with_name(store.path.name + "-wal")]
+    return Contents(
+        path=str(store.path),
+        format=store.format(),
+        study=store.study,
+        tasks=dict(tasks),
+        masks=masks,
+        results=results,
+        bytes=sum(path.stat().st_size for path in beside if path.exists()),
+        written=json.loads(written[0][0]) if written else None,
+    )
 
 
 def frame_of(store: Store) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -78,3 +79,11 @@ def encode_prompts(model: Any, task: Task, prepend_bos: bool | None, max_new_tok
             f"{longest} tokens and the model's context {limit}; got {max_new_tokens}{_HINT}"
         )
     return prompts
+
+
+def check_writing(max_new_tokens: int, stop: Sequence[str]) -> None:
+    """Raise ``ValueError`` unless texts have one token at least, and end at strings that are not empty."""
+    if max_new_tokens < 1:
+        raise ValueError(f"max_new_tokens must be 1 or more, got {max_new_tokens}")
+    if isinstance(stop, str) or "" in stop:
+        raise ValueError(f"stop must be a list of texts, none empty, got {stop!r}")

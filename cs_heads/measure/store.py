@@ -7,7 +7,6 @@ import sqlite3
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from time import monotonic, sleep
@@ -17,6 +16,8 @@ from cs_heads.heads import HeadGrid
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from cs_heads.measure.export import Contents
 
 FORMAT = 1
 """Version of the file's layout: a newer one is refused, an older one brought up to date when it is opened."""
@@ -56,28 +57,6 @@ class BrokenStoreError(ValueError):
 
 class StoreError(OSError):
     """A store that cannot be read or written: no space, no permission, a broken disk."""
-
-
-@dataclass(frozen=True)
-class Contents:
-    """What a store holds: the study it is of, results and different masks, bytes on disk, when it was last written.
-
-    ``tasks`` is the number of results by task, those that tasks share counted for each; ``written`` the time in UTC
-    (None: nothing yet).
-    """
-
-    path: str
-    format: int
-    study: dict[str, Any]
-    tasks: dict[str, int]
-    masks: int
-    results: int
-    bytes: int
-    written: str | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return asdict(self)
 
 
 class Store:
@@ -171,23 +150,9 @@ class Store:
 
     def contents(self) -> Contents:
         """What is in it, by numbers; counts every result, a second for some millions."""
-        tasks = self.query(
-            "SELECT task, sum(n) FROM tasks JOIN (SELECT scoring, example, count(*) AS n FROM results "
-            "GROUP BY scoring, example) USING (scoring, example) GROUP BY task ORDER BY task"
-        )
-        written = self.query("SELECT value FROM study WHERE field = 'written'")
-        ((masks, results),) = self.query("SELECT count(DISTINCT mask), count(*) FROM results")
-        beside = [self.path, self.path.with_name(self.path.name + "-wal")]
-        return Contents(
-            path=str(self.path),
-            format=self._format(),
-            study=self.study,
-            tasks=dict(tasks),
-            masks=masks,
-            results=results,
-            bytes=sum(path.stat().st_size for path in beside if path.exists()),
-            written=json.loads(written[0][0]) if written else None,
-        )
+        from cs_heads.measure.export import contents_of
+
+        return contents_of(self)
 
     def to_frame(self) -> pd.DataFrame:
         """Every result: task, scoring, example, prompt, the heads ablated, score, logprob and text, as far as measured.
@@ -244,7 +209,7 @@ class Store:
 
     def _is_empty(self) -> bool:
         ((tables,),) = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchall()
-        return not tables and not self._format()
+        return not tables and not self.format()
 
     def _create(self, study: Mapping[str, Any]) -> None:
         with self.transaction() as connection:
@@ -258,14 +223,15 @@ class Store:
             rows = [(field, json.dumps(value)) for field, value in study.items()]
             connection.executemany("INSERT INTO study VALUES (?, ?)", rows)
 
-    def _format(self) -> int:
+    def format(self) -> int:
+        """Version of the file's layout."""
         ((version,),) = self._connection.execute("PRAGMA user_version").fetchall()
         return int(version)
 
     def _check_format(self, upgrade: bool) -> None:
         with self._errors("read"):
             ((application,),) = self._connection.execute("PRAGMA application_id").fetchall()
-            version = self._format()
+            version = self.format()
         if application != _APPLICATION:
             raise ValueError(f"store {str(self.path)!r} is no store of cs-heads: it is another SQLite database")
         if version > FORMAT:
@@ -280,7 +246,7 @@ class Store:
         while version < FORMAT:
             with self.transaction() as connection:
                 # Another process may have been first.
-                version = self._format()
+                version = self.format()
                 if version < FORMAT:
                     for statement in _UPGRADES[version].split(";"):
                         connection.execute(statement)
