@@ -203,7 +203,7 @@ class Store:
                 self._connection.execute("PRAGMA journal_mode = WAL")
                 return
             except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or monotonic() > until:
+                if "locked" not in str(error) or monotonic() > until:
                     raise
                 sleep(0.01)
 

@@ -1,12 +1,12 @@
 """The store: what was measured is not measured again, and a call that was cut short goes on bit for bit."""
 
 import json
+import multiprocessing
 import os
 import shutil
 import sqlite3
 import subprocess
 import sys
-import threading
 import traceback
 import warnings
 from contextlib import closing, contextmanager
@@ -509,25 +509,33 @@ for number in range(60):
 """
 
 
+ROUNDS = 40
+
+
 def make_at_once(folder, barrier, failed):
-    for number in range(15):
+    for number in range(ROUNDS):
         barrier.wait()
         try:
             Store.for_study(folder / f"{number}.sqlite", {"grid": [2, 2]}).close()
         except Exception as error:
-            failed.append(error)
+            failed.put(repr(error))
 
 
-def test_many_that_make_one_store_at_the_same_moment_all_get_it(tmp_path):
+def test_processes_that_make_one_store_at_the_same_moment_all_get_it(tmp_path):
     """SQLite does not wait by itself where two change a new file to a log of its own."""
-    barrier, failed = threading.Barrier(8), []
-    makers = [threading.Thread(target=make_at_once, args=(tmp_path, barrier, failed)) for _ in range(8)]
-    for maker in makers:
-        maker.start()
+    context = multiprocessing.get_context("fork")
+    barrier, failed = context.Barrier(8), context.SimpleQueue()
+    makers = [context.Process(target=make_at_once, args=(tmp_path, barrier, failed)) for _ in range(8)]
+    with warnings.catch_warnings():
+        # The children use SQLite alone.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        for maker in makers:
+            maker.start()
     for maker in makers:
         maker.join(timeout=120)
-    assert not failed
-    assert all(Store.open(tmp_path / f"{number}.sqlite").grid.shape == (2, 2) for number in range(15))
+    assert [maker.exitcode for maker in makers] == [0] * 8
+    assert failed.empty()
+    assert all(Store.open(tmp_path / f"{number}.sqlite").grid.shape == (2, 2) for number in range(ROUNDS))
 
 
 def test_processes_that_write_at_once_lose_nothing(path):
