@@ -29,6 +29,7 @@ from cs_heads.methods.annealing.schedule import LAST, WHOLE, DensityControl, row
 from cs_heads.methods.annealing.search import (
     CHECK_EXAMPLES,
     GUESSED_EXAMPLES,
+    MAX_LEFT_OF_TASK,
     SUSPECT,
     Alone,
     Control,
@@ -59,6 +60,7 @@ _FIXED = {
     "penalty_rounds": N_ROUNDS,
     "suspect_z": SUSPECT,
     "max_left": MAX_LEFT,
+    "max_left_of_task": MAX_LEFT_OF_TASK,
     "check_examples": CHECK_EXAMPLES,
     "check_examples_guessed": GUESSED_EXAMPLES,
     "phases": [WHOLE, LAST],
@@ -101,9 +103,10 @@ def annealed(
     to the intact score (``last_target``), so that what a head does there is near what it does alone.
 
     ``control`` is an experiment on another task. A clearly harmful head (z above 4) is ablated alone on 8 examples of
-    it, and where that breaks it on 8 of the task. A head that leaves at most .4 of both scores above chance is
-    universal, reported as such, never ranked among the top, and its rows are set aside. Without a control, universal
-    heads cannot be told from heads of the task, and the notes say so. ``control_chance`` is the score of guessing, by
+    it, and where that breaks it on 8 of the task. A head that leaves at most .4 of the control's score above
+    chance, and .7 of the task's, is universal, reported as such, never ranked among the top, and its rows are set
+    aside. Without a control, universal heads cannot be told from heads of the task, and the notes say so.
+    ``control_chance`` is the score of guessing, by
     default that of the control's task (0 where it has none); from .2 on, 24 examples are used.
     ``prior``, such as a gradient importance, is standardised and half of it is added to z, in the ranking too, whose
     notes say so; it alone rules out no head.

@@ -15,6 +15,8 @@ from cs_heads.methods.annealing.schedule import LAST, DensityControl, Groups, fi
 
 # A head this clearly harmful is worth a check on the control.
 SUSPECT = 4.0
+# What it leaves of the task's, at most; more than of the control's, for z spoke against it already.
+MAX_LEFT_OF_TASK = 0.7
 CHECK_EXAMPLES = 8
 # A control that guessing answers so often takes more examples to tell.
 _GUESSED, GUESSED_EXAMPLES = 0.2, 24
@@ -95,9 +97,12 @@ class Control:
         cost = len(self._other.examples) + len(self._task.examples)
         if not self.usable or self._task.purse.left < cost:
             return None
-        for alone, known in ((self._other, self.checked), (self._task, self.checked_on_task)):
+        for alone, known, most in (
+            (self._other, self.checked, MAX_LEFT),
+            (self._task, self.checked_on_task, MAX_LEFT_OF_TASK),
+        ):
             known[head] = alone.left(head)
-            if known[head] > MAX_LEFT:
+            if known[head] > most:
                 return False
         return True
 
