@@ -46,9 +46,17 @@ def stop_at(monkeypatch):
     return stops
 
 
+def without_command(printed):
+    """The result but for the command, which names the store."""
+    result = json.loads(printed)
+    assert result.pop("command").startswith("cs-heads find ")
+    return result
+
+
 def test_ctrl_c_says_what_is_kept_and_how_to_go_on(find, stop_at, capsys):
     """The command it prints is one that goes on, and ends with what the whole command would have said."""
-    whole = main([*find[:-3], "--json"]), json.loads(capsys.readouterr().out)
+    assert main([*find[:-3], "--json"]) == 0
+    whole = without_command(capsys.readouterr().out)
     stop_at(2)
     assert main(find) == 130
     out, err = capsys.readouterr()
@@ -57,11 +65,11 @@ def test_ctrl_c_says_what_is_kept_and_how_to_go_on(find, stop_at, capsys):
     assert said == f"cs-heads: interrupted; 30 results are kept in {find[-2]}, and the same command goes on"
     calls = stop_at(0)
     assert main(["find", *shlex.split(command)]) == 0
-    assert json.loads(capsys.readouterr().out) == whole[1]
+    assert without_command(capsys.readouterr().out) == whole
     assert calls
     calls.clear()
     assert main(find) == 0
-    assert json.loads(capsys.readouterr().out) == whole[1]
+    assert without_command(capsys.readouterr().out) == whole
     assert not calls
 
 
@@ -116,3 +124,11 @@ def test_another_ablation_is_refused_by_name(find, capsys):
     assert main(find) == 0
     assert main([*find, "--ablation", "mean"]) == 2
     assert "ablation is 'zero' there and 'mean' here" in capsys.readouterr().err
+
+
+def test_a_store_is_not_exported_onto_itself(find, capsys):
+    main(find)
+    capsys.readouterr()
+    assert main(["store", find[-2], "--parquet", find[-2]]) == 2
+    assert "is the store itself" in capsys.readouterr().err
+    assert main(["store", find[-2]]) == 0

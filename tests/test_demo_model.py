@@ -179,4 +179,7 @@ def test_the_demo_runs_from_a_shell(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["baseline"] > 0.9
-    assert {path.name for path in (tmp_path / "report").iterdir()} == {"result.json", "ranking.json", "heads.png"}
+    assert {path.name for path in (tmp_path / "report").iterdir()} == {
+        *("result.json", "ranking.json", "heads.png"),
+        *("attention.json", "report.html"),
+    }

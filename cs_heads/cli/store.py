@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cs_heads.cli.options import Commands
-    from cs_heads.measure.store import Contents
+    from cs_heads.measure.export import Contents
 
 
 def add(commands: Commands) -> None:

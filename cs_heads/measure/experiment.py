@@ -23,7 +23,7 @@ from cs_heads.measure.engine.ablation import Ablation
 from cs_heads.measure.engine.protocol import EngineLike
 from cs_heads.measure.engine.texts import Texts
 from cs_heads.measure.identity import keys_of, scoring_of, study_of
-from cs_heads.measure.inputs import encode_prompts, encode_task
+from cs_heads.measure.inputs import check_writing, encode_prompts, encode_task
 from cs_heads.measure.protocol import check_examples
 from cs_heads.measure.results import Measurement, Results, Run
 from cs_heads.measure.shelf import SCORES, TEXTS, Shelf
@@ -225,11 +225,7 @@ class Experiment:
     def _opened(self, store: str | Path | Store | None) -> Store | None:
         if store is None:
             return None
-        study = study_of(self.model, self.ablation, self._prepend_bos)
-        if isinstance(store, Store):
-            store.check(study)
-            return store
-        return Store.for_study(store, study)
+        return Store.of(store, study_of(self.model, self.ablation, self._prepend_bos))
 
     def _shelf(self, what: str, **settings: Any) -> Shelf | None:
         if self.store is None:

@@ -91,10 +91,15 @@ def frame_of(store: Store) -> pd.DataFrame:
 
 
 def write_parquet(store: Store, path: Path) -> None:
-    """Every result of a store as a Parquet file; without pyarrow ``ValueError`` is raised."""
+    """Every result of a store as a Parquet file; without pyarrow, or onto the store itself, ``ValueError`` is raised."""
     if find_spec("pyarrow") is None:
         raise ValueError("Parquet files need pyarrow: pip install 'cs-heads[parquet]'")
-    frame_of(store).to_parquet(path, engine="pyarrow", index=False)
+    if path.resolve() == store.path.resolve():
+        raise ValueError(f"path {str(path)!r} is the store itself, which it would overwrite")
+    # What stood there before is replaced by a whole file, or not at all.
+    beside = path.with_name(path.name + ".part")
+    frame_of(store).to_parquet(beside, engine="pyarrow", index=False)
+    beside.replace(path)
 
 
 def _category(numbers: tuple[int, ...], texts: dict[int, str]) -> pd.Categorical:

@@ -90,7 +90,7 @@ class Store:
         try:
             store = cls(path, _connect(path, "mode=ro"))
             with store._errors("read"):
-                store._format()
+                store.format()
         except StoreError:
             # Reading makes a file beside it. Where none may be made it is read as it stands, unless that is not all.
             log = path.with_name(path.name + "-wal")
@@ -101,6 +101,16 @@ class Store:
         return store
 
     @classmethod
+    def of(cls, store: Any, study: Mapping[str, Any]) -> Store:
+        """A store as it is, if it is of this study, or that of a path (``for_study``); else ``ValueError``."""
+        if isinstance(store, Store):
+            store.check(study)
+            return store
+        if not isinstance(store, str | Path) or str(store) in ("", ":memory:"):
+            raise ValueError(f"store must be the path of a file (str or Path) or an open Store, got {store!r}")
+        return cls.for_study(store, study)
+
+    @classmethod
     def for_study(cls, path: str | Path, study: Mapping[str, Any]) -> Store:
         """The store of this study, made where there is none; to write.
 
@@ -108,8 +118,6 @@ class Store:
         raises ``ValueError`` naming the field that differs and both values, as does a file that is no store; one that
         cannot be written raises ``StoreError``.
         """
-        if not isinstance(path, str | Path) or str(path) in ("", ":memory:"):
-            raise ValueError(f"store must be the path of a file (str or Path) or an open Store, got {path!r}")
         path = Path(path)
         if path.is_dir() or not path.absolute().parent.is_dir():
             raise ValueError(f"store {str(path)!r} must be a file in a folder that exists")
