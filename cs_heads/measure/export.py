@@ -91,7 +91,7 @@ def frame_of(store: Store) -> pd.DataFrame:
 
 
 def write_parquet(store: Store, path: Path) -> None:
-    """Every result of a store as a Parquet file; without pyarrow, or onto the store itself, ``ValueError`` is raised."""
+    """Every result of a store as a Parquet file; ``ValueError`` without pyarrow, or onto the store itself."""
     if find_spec("pyarrow") is None:
         raise ValueError("Parquet files need pyarrow: pip install 'cs-heads[parquet]'")
     if path.resolve() == store.path.resolve():
