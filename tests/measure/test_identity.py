@@ -144,6 +144,8 @@ def test_the_same_weights_under_other_settings_are_another_study(backend, tmp_pa
 @pytest.mark.parametrize("architecture", ["gpt2", "llama", "gemma2"])
 def test_the_same_model_loaded_again_has_the_same_settings(backend, tmp_path, architecture):
     """Also after it has run, and from another folder; they are JSON as they stand."""
+    if (architecture, backend) == ("gemma2", "hooked"):
+        pytest.skip("HookedTransformer does not load Gemma 2 from a folder")
     folders = [save_model(architecture, tmp_path / name / "tiny") for name in ("one", "two")]
     first, again = (load_model(folder, device="cpu", backend=backend) for folder in folders)
     before = settings_of(first)
