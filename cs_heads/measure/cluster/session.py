@@ -88,7 +88,7 @@ def room_for(workers: int | None, gpus_per_worker: float | None, resources: Mapp
     worker for each GPU. ``ValueError`` is raised where the cluster has less than is asked for, and where
     nothing says how many workers there should be.
 
-    >>> room_for(None, None, {"CPU": 64, "GPU": 8}), room_for(6, None, {"CPU": 64, "GPU": 4})
+    >>> room_for(None, None, {"CPU": 64.0, "GPU": 8.0}), room_for(6, None, {"CPU": 64.0, "GPU": 4.0})
     ((8, 1.0), (6, 0.5))
     """
     gpus, cpus = int(resources.get("GPU", 0)), int(resources.get("CPU", 0))
