@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from cs_heads.measure.baseline import BaselineTooLowError, check_k, few_correct, too_low
+from cs_heads.measure.baseline import MAX_LEFT, BaselineTooLowError, check_k, few_correct, too_low
 from cs_heads.measure.cost import Cost, check_budget, preparation_of
-from cs_heads.measure.protocol import ExperimentLike
+from cs_heads.measure.protocol import ExperimentLike, measured
 from cs_heads.methods.annealing.arguments import (
+    PRIOR_WEIGHT,
     check_shares,
     checked_chance,
     checked_control,
@@ -23,8 +24,19 @@ from cs_heads.methods.annealing.arguments import (
     standardised,
 )
 from cs_heads.methods.annealing.inference import NO_HARM, ROWS_A_HEAD, Contrasts, contrasts, selection_frequency
-from cs_heads.methods.annealing.schedule import DensityControl, rows_for_intervals
-from cs_heads.methods.annealing.search import Control, Purse, Search
+from cs_heads.methods.annealing.regression import N_ROUNDS, PENALTY
+from cs_heads.methods.annealing.schedule import LAST, WHOLE, DensityControl, rows_for_intervals
+from cs_heads.methods.annealing.search import (
+    CHECK_EXAMPLES,
+    GUESSED_EXAMPLES,
+    MAX_LEFT_OF_TASK,
+    SUSPECT,
+    Alone,
+    Control,
+    Purse,
+    Search,
+    few_examples,
+)
 from cs_heads.ranking import HeadRanking
 
 # A head that takes this share of the score above chance by itself may be universal, where no control can tell.
@@ -42,6 +54,20 @@ _LARGE_SHARE = 0.25
 _MIN_ROWS = 4
 # Batches below which there is none after the last phase begins.
 _MIN_BATCHES = 4
+# Not arguments: the README gives its figures for these values alone.
+_FIXED = {
+    "penalty": PENALTY,
+    "penalty_rounds": N_ROUNDS,
+    "suspect_z": SUSPECT,
+    "max_left": MAX_LEFT,
+    "max_left_of_task": MAX_LEFT_OF_TASK,
+    "check_examples": CHECK_EXAMPLES,
+    "check_examples_guessed": GUESSED_EXAMPLES,
+    "phases": [WHOLE, LAST],
+    "claims_beyond": _BEYOND,
+    "prior_weight": PRIOR_WEIGHT,
+    "all_examples_from_chance": _EVEN,
+}
 
 
 def annealed(
@@ -77,11 +103,13 @@ def annealed(
     to the intact score (``last_target``), so that what a head does there is near what it does alone.
 
     ``control`` is an experiment on another task. A clearly harmful head (z above 4) is ablated alone on 8 examples of
-    it; one that leaves at most .4 of its score above ``control_chance`` is universal, reported as such, never ranked
-    among the top, and its rows are set aside. Without a control, universal heads cannot be told from heads of the
-    task, and the notes say so. ``control_chance`` is the score of guessing, by default that of the control's task (0
-    where it has none); from .2 on, 24 examples are used. ``prior``, such as a gradient importance, is standardised
-    and half of it is added to z, in the ranking too, whose notes say so; it alone rules out no head.
+    it, and where that breaks it on 8 of the task. A head that leaves at most .4 of the control's score above
+    chance, and .7 of the task's, is universal, reported as such, never ranked among the top, and its rows are set
+    aside. Without a control, universal heads cannot be told from heads of the task, and the notes say so.
+    ``control_chance`` is the score of guessing, by
+    default that of the control's task (0 where it has none); from .2 on, 24 examples are used.
+    ``prior``, such as a gradient importance, is standardised and half of it is added to z, in the ranking too, whose
+    notes say so; it alone rules out no head.
 
     The ranking is by z. Importances are points of score beyond the average head; those of finalists come from
     the last phase alone, against its decoys, with 95 % intervals clustered on rows and on examples (NaN for
@@ -89,11 +117,11 @@ def annealed(
     are finalists that take more than 2 points beyond the decoys (Holm, one-sided 5 %). ``frequency`` is the
     share of ``n_bootstraps`` resamples of the rows that rank a head among the ``k`` best.
 
-    ``budget`` counts everything: masks, the control, the intact run and what the ablation runs before; no more is
-    ever spent. By default 10 × heads, 8,000 at least, go to masks (as many as intervals need, where every mask
-    takes all examples), and what runs before the first mask comes on top: more examples never leave less for masks.
-    A wrong argument raises ``ValueError`` before anything is measured; an intact model with fewer than 20 right
-    answers, or no better than chance, raises ``BaselineTooLowError`` after its run.
+    ``budget`` counts everything: masks, the control, the intact run and what the ablation runs before; no more is ever
+    spent. By default 10 × heads, 8,000 at least, go to masks (as many as intervals need, where every mask takes all
+    examples), and what runs before the first mask comes on top: more examples never leave less for masks. A wrong
+    argument raises ``ValueError`` before anything is measured; an intact model with fewer than 20 right answers, or no
+    better than chance, raises ``BaselineTooLowError`` after its run.
     """
     grid, size = experiment.grid, experiment.grid.size
     k = checked_count("k", k, None)
@@ -117,19 +145,24 @@ def annealed(
     budget = checked_count("budget", budget, None)
     check_budget(budget, least, f"{n_batches} batches of {_MIN_ROWS} rows, after the intact run")
     added = standardised(prior, grid.shape)
+    if checked_count("seed", seed, None) < 0:
+        raise ValueError(f"seed must be 0 or more, got {seed}")
     rng = np.random.default_rng(seed)
     purse = Purse(budget)
     purse.pay(before)
-    intact = experiment(np.zeros((1, *grid.shape), dtype=bool))[0]
+    intact = measured(experiment, np.zeros((1, *grid.shape), dtype=bool), None)[0]
     right = np.flatnonzero(intact > 0.5)
     reason = too_low((intact > 0.5).astype(float), chance)
     if reason:
         raise BaselineTooLowError(reason)
     used = np.arange(len(intact)) if chance >= _EVEN else right
+    # Of its own: what the check draws changes no other draw.
+    few = np.sort(np.random.default_rng([seed, 1]).permutation(right)[: few_examples(chance)])
+    alone = Alone(experiment, few, intact[few], chance, purse)
     search = Search(
         experiment=experiment,
         purse=purse,
-        control=None if control is None else Control(control, purse, rng, control_chance),
+        control=None if control is None else Control(control, alone, rng, control_chance),
         density=DensityControl(size, target, max_density, density * size),
         examples=used,
         level=float(intact[used].mean()),
@@ -150,11 +183,10 @@ def annealed(
     settings |= {"n_batches": n_batches, "target": target, "last_target": last_target, "density": density}
     settings |= {"max_density": max_density, "n_finalists": search.n_finalists, "n_decoys": n_decoys}
     settings |= {"n_bootstraps": n_bootstraps, "prior": prior is not None, "chance": chance}
-    settings |= {"control_chance": control_chance}
+    settings |= {"control_chance": control_chance, "fixed": _FIXED}
     found = {"n_right": len(right), "n_used": len(used), "n_rows": len(search.rows), "heads_off": search.heads_off}
-    checks = {str(grid.head(head)): left for head, left in (search.control.checked if search.control else {}).items()}
     described: dict[str, Any] = getattr(control, "provenance", dict)()
-    checked = {"control": described.get("task"), "control_left": checks, "cost": Cost(forwards=purse.spent).to_dict()}
+    checked = {"control": described.get("task"), **_checks(search), "cost": Cost(forwards=purse.spent).to_dict()}
     return HeadRanking(
         method="annealed",
         spent=purse.spent,
@@ -202,6 +234,16 @@ def _contrasts(search: Search) -> Contrasts | None:
     return contrasts(last, np.array(left, dtype=int), np.array(decoys, dtype=int))
 
 
+def _checks(search: Search) -> dict[str, dict[str, float]]:
+    """What heads checked for universality left of the control, and of the task, by name."""
+    grid, control = search.experiment.grid, search.control
+    known = {} if control is None else {"control_left": control.checked, "task_left": control.checked_on_task}
+    return {
+        name: {str(grid.head(head)): left for head, left in known.get(name, {}).items()}
+        for name in ("control_left", "task_left")
+    }
+
+
 def _dear(before: int, budget: int) -> tuple[str, ...]:
     """A note where what runs before the first mask leaves too little for masks."""
     note = (
@@ -232,7 +274,9 @@ def _notes(search: Search) -> tuple[str, ...]:
         notes.append(f"every row scored the same ({search.rows.scores.mean():.3f}): nothing can be ranked")
     n_rows = int(search.rows.last.sum())
     needed = ROWS_A_HEAD * sum(int(head) not in search.universal for head in (*search.finalists, *search.decoys))
-    if n_rows < needed:
+    if not len(search.decoys):
+        notes.append("no intervals and no claims: there are no decoys to hold the finalists against (n_decoys)")
+    elif n_rows < needed:
         notes.append(
             f"no intervals and no claims: the last phase has {n_rows} rows, {needed} would do (a larger budget)"
         )

@@ -73,17 +73,16 @@ def test_a_study_killed_at_random_moments_ends_as_one_that_was_not(start, whole,
     measured, kills = [], 0
     for number in range(KILLS):
         running = start(tmp_path)
-        # Every other one at any moment: while it loads, opens the store, between two calls, in a batch. The others
-        # within the next batches, so that the study comes forward and is killed wherever it then is.
+        now = []
+        # Every other one at any moment before its first new batch is done: while it loads, opens the store, measures.
+        # The others within or after one of the next batches, so that the study comes forward.
         if number % 2:
-            time.sleep(rng.uniform(0, first + (end - first) / KILLS))
-            running.send_signal(signal.SIGKILL)
-            now = []
+            time.sleep(rng.uniform(0, 0.8 * first))
         else:
-            now = sizes([running.stdout.readline()])
-            time.sleep(rng.uniform(0, (end - first) / KILLS))
-            running.send_signal(signal.SIGKILL)
-        measured += now + sizes(running.communicate(timeout=300)[0].splitlines())
+            now = [running.stdout.readline() for _ in range(rng.randint(1, max(1, len(said) // KILLS)))]
+            time.sleep(rng.uniform(0, (end - first) / len(said)))
+        running.send_signal(signal.SIGKILL)
+        measured += sizes(now) + sizes(running.communicate(timeout=300)[0].splitlines())
         kills += running.returncode == -signal.SIGKILL
     # A study may end before its kill; most must not.
     assert kills > KILLS / 2

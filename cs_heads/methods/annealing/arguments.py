@@ -26,7 +26,7 @@ def standardised(prior: Float[np.ndarray, "..."] | None, shape: tuple[int, int])
     return np.asarray(PRIOR_WEIGHT * (prior - prior.mean()).ravel() / (spread if spread > 0 else 1.0))
 
 
-def checked_control(experiment: ExperimentLike, control: ExperimentLike | None) -> ExperimentLike | None:
+def checked_control(experiment: ExperimentLike, control: Any) -> ExperimentLike | None:
     """The control, refused where it is none or has another grid."""
     if control is None:
         return None

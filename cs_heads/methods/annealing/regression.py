@@ -10,8 +10,8 @@ from scipy import sparse
 from sklearn.linear_model import Lasso
 
 # A penalty of so many standard errors: what noise alone reaches in one head of twenty is left at zero.
-_PENALTY = 2.0
-_N_ROUNDS = 3
+PENALTY = 2.0
+N_ROUNDS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,9 +48,9 @@ def regress(off: sparse.csr_array, response: Float[np.ndarray, " row"], group: I
     harm = -(response - _means(response, group)[group])
     coefficients = np.zeros(len(known))
     residual = harm
-    for _ in range(_N_ROUNDS):
+    for _ in range(N_ROUNDS):
         noise = np.sqrt(np.maximum(_variances(residual, group) @ spread, 1e-12))
-        coefficients = _lasso(columns, harm, _PENALTY * noise)
+        coefficients = _lasso(columns, harm, PENALTY * noise)
         residual = harm - columns @ coefficients
         # The intercepts again, now that the heads are known better.
         shift = _means(residual, group)[group]

@@ -7,18 +7,19 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float, Int
 
-from cs_heads.measure.protocol import ExperimentLike
+from cs_heads.measure.baseline import MAX_LEFT
+from cs_heads.measure.protocol import ExperimentLike, measured
 from cs_heads.methods.annealing.regression import Fit, regress
 from cs_heads.methods.annealing.rows import BalancedDraws, Rows, in_chunks, sparse_rows
 from cs_heads.methods.annealing.schedule import LAST, DensityControl, Groups, finalists_and_decoys, pool_size
 
 # A head this clearly harmful is worth a check on the control.
-_SUSPECT = 4.0
-# What a universal head leaves of the control's score above chance, at most.
-_BROKEN = 0.4
-_CHECK_EXAMPLES = 8
+SUSPECT = 4.0
+# What it leaves of the task's, at most; more than of the control's, for z spoke against it already.
+MAX_LEFT_OF_TASK = 0.7
+CHECK_EXAMPLES = 8
 # A control that guessing answers so often takes more examples to tell.
-_GUESSED, _GUESSED_EXAMPLES = 0.2, 24
+_GUESSED, GUESSED_EXAMPLES = 0.2, 24
 
 
 @dataclass
@@ -39,44 +40,71 @@ class Purse:
         self.spent += cost
 
 
-class Control:
-    """Tells universal heads from heads of the task: it ablates a head alone on examples of another task."""
+@dataclass
+class Alone:
+    """What a task keeps of its score above chance with one head off, on examples that the intact model gets right."""
 
-    def __init__(self, experiment: ExperimentLike, purse: Purse, rng: np.random.Generator, chance: float = 0.0) -> None:
-        self._experiment = experiment
-        self._purse = purse
-        self._chance = chance
-        n = self.cost(experiment, chance)
-        examples = rng.permutation(experiment.n_examples)[:n]
-        purse.pay(n)
-        intact = experiment(np.zeros((1, *experiment.grid.shape), dtype=bool), examples[None])[0]
-        right = np.flatnonzero(intact > 0.5)[: self._wanted(chance)]
-        self._examples, self._intact = examples[right], intact[right]
+    experiment: ExperimentLike
+    examples: Int[np.ndarray, " few"]
+    intact: Float[np.ndarray, " few"]
+    chance: float
+    purse: Purse
+
+    def left(self, head: int) -> float:
+        """The share left with this head off."""
+        self.purse.pay(len(self.examples))
+        grid = self.experiment.grid
+        scores = measured(self.experiment, grid.mask([grid.head(head)])[None], self.examples[None])[0]
+        return float((scores.mean() - self.chance) / (self.intact.mean() - self.chance))
+
+
+def few_examples(chance: float) -> int:
+    """Examples on which a head is ablated alone: more where guessing is often right."""
+    return GUESSED_EXAMPLES if chance >= _GUESSED else CHECK_EXAMPLES
+
+
+class Control:
+    """Tells universal heads from heads of the task: it ablates a head alone on examples of another task.
+
+    A head that breaks it is ablated on a few examples of the task too (``task``), and universal where it breaks both:
+    that it looked harmful among others does not say that the task needs it.
+    """
+
+    def __init__(self, experiment: ExperimentLike, task: Alone, rng: np.random.Generator, chance: float = 0.0) -> None:
+        examples = rng.permutation(experiment.n_examples)[: self.cost(experiment, chance)]
+        task.purse.pay(len(examples))
+        intact = measured(experiment, np.zeros((1, *experiment.grid.shape), dtype=bool), examples[None])[0]
+        right = np.flatnonzero(intact > 0.5)[: few_examples(chance)]
+        self._task = task
+        self._other = Alone(experiment, examples[right], intact[right], chance, task.purse)
         self.checked: dict[int, float] = {}
+        self.checked_on_task: dict[int, float] = {}
 
     @staticmethod
-    def _wanted(chance: float) -> int:
-        return _GUESSED_EXAMPLES if chance >= _GUESSED else _CHECK_EXAMPLES
-
-    @classmethod
-    def cost(cls, experiment: ExperimentLike, chance: float = 0.0) -> int:
+    def cost(experiment: ExperimentLike, chance: float = 0.0) -> int:
         """Example-evaluations of the intact run, in which examples that the model gets right are found."""
-        return min(2 * cls._wanted(chance), experiment.n_examples)
+        return min(2 * few_examples(chance), experiment.n_examples)
 
     @property
     def usable(self) -> bool:
         """Whether the intact model gets enough of the control right for a head to be missed."""
-        return len(self._examples) >= self._wanted(self._chance) // 2 and bool(self._intact.mean() > self._chance)
+        other = self._other
+        enough = len(other.examples) >= few_examples(other.chance) // 2
+        return enough and bool(other.intact.mean() > other.chance)
 
     def breaks(self, head: int) -> bool | None:
-        """Whether the control goes with the head; None where that cannot be paid, or the control cannot tell."""
-        if not self.usable or self._purse.left < len(self._examples):
+        """Whether the control and the task go with the head; None where that cannot be paid or the control not tell."""
+        cost = len(self._other.examples) + len(self._task.examples)
+        if not self.usable or self._task.purse.left < cost:
             return None
-        self._purse.pay(len(self._examples))
-        grid = self._experiment.grid
-        scores = self._experiment(grid.mask([grid.head(head)])[None], self._examples[None])[0]
-        self.checked[head] = float((scores.mean() - self._chance) / (self._intact.mean() - self._chance))
-        return self.checked[head] <= _BROKEN
+        for alone, known, most in (
+            (self._other, self.checked, MAX_LEFT),
+            (self._task, self.checked_on_task, MAX_LEFT_OF_TASK),
+        ):
+            known[head] = alone.left(head)
+            if known[head] > most:
+                return False
+        return True
 
 
 @dataclass
@@ -138,7 +166,7 @@ class Search:
         """Heads harmful enough to be checked on the control that were not."""
         known = set(self.universal) | (set(self.control.checked) if self.control else set())
         order = np.argsort(-self.fit.z, kind="stable")
-        return [int(head) for head in order if self.fit.z[head] > _SUSPECT and int(head) not in known]
+        return [int(head) for head in order if self.fit.z[head] > SUSPECT and int(head) not in known]
 
     def _refit(self) -> None:
         self.rows = self.rows.without(self.universal)
@@ -171,7 +199,9 @@ class Search:
         off = sparse_rows([self._draws.draw(count) for count in counts], grid.size)
         examples = self.examples[self.rng.random((n_rows, len(self.examples))).argsort(axis=1)[:, : self.per_row]]
         self.purse.pay(examples.size)
-        scores = [self.experiment(masks.reshape(-1, *grid.shape), examples[rows]) for rows, masks in in_chunks(off)]
+        scores = [
+            measured(self.experiment, masks.reshape(-1, *grid.shape), examples[rows]) for rows, masks in in_chunks(off)
+        ]
         group = np.array([self._groups.of(count, size) for count in counts], dtype=int)
         return Rows(off, examples, np.concatenate(scores), group, np.full(n_rows, last))
 
