@@ -12,11 +12,11 @@ from cs_heads.ranking import HeadRanking
 from cs_heads.views.marks import head_handle, mark_heads, points_a_square, write_on
 from cs_heads.views.style import (
     COLUMN,
-    IMPORTANCE_MAP,
     key_below,
     new_axes,
     offscreen,
     save_picture,
+    signed_map,
     styled,
     written,
 )
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.image import AxesImage
 
 CLEARLY = 0.2
-"""Share of the scale from which a head that interferes carries a minus: purple and orange print alike in grey."""
+"""Share of the scale from which a head that interferes carries a minus, also read in grey."""
 
 
 @styled
@@ -40,7 +40,7 @@ def plot_heads(
 ) -> Axes:
     """Draw the importance of every head, layers down and heads across, its top ``k`` marked and numbered.
 
-    Orange heads facilitate the task, purple ones interfere (those that do so clearly carry a minus), white ones do
+    Blue heads facilitate the task, orange ones interfere (those that do so clearly carry a minus), white ones do
     not matter; the scale is symmetric about zero. Each of the top heads has the marker that it has in every picture,
     and the key below names it, with its importance and interval; a tick says that the head is claimed, a hollow marker
     that it is not, where the method claims heads. Universal heads are marked U and do not set the scale. Fewer than
@@ -60,7 +60,7 @@ def plot_heads(
     _check_groups(grid, key_value_heads)
     ax = new_axes(*_size(grid, k)) if ax is None else ax
     limit = _limit(ranking)
-    image = ax.imshow(ranking.importance, cmap=IMPORTANCE_MAP, vmin=-limit, vmax=limit, aspect="equal")
+    image = ax.imshow(ranking.importance, cmap=signed_map(), vmin=-limit, vmax=limit, aspect="equal")
     bar = ax.figure.colorbar(image, ax=ax, label=f"importance ({ranking.unit})", shrink=0.8, pad=0.03, aspect=25)
     bar.outline.set_linewidth(0.4)
     ax.set_xticks(_ticks(grid.n_heads, 12))
@@ -97,10 +97,10 @@ def describe_heads(ranking: HeadRanking, k: int = 5) -> str:
     """The caption of ``plot_heads``: what its colours and marks mean, as far as they are there.
 
     >>> describe_heads(HeadRanking("css", np.array([[0.0, 0.4], [0.1, 0.0]]), spent=800))
-    'Importance of every head: orange facilitates the task, purple interferes. Marked and numbered: the first heads.'
+    'Importance of every head: blue facilitates the task, orange interferes. Marked and numbered: the first heads.'
     """
     opposed = bool((ranking.importance < -CLEARLY * _limit(ranking)).any())
-    text = "Importance of every head: orange facilitates the task, purple interferes"
+    text = "Importance of every head: blue facilitates the task, orange interferes"
     text += " (a minus where clearly so)." if opposed else "."
     top = _shown(ranking, k)
     marks = ["Marked and numbered: the first heads"] if top else []

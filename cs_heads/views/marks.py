@@ -119,7 +119,7 @@ def _marker(head: Head, hollow: bool, size: float = _MARKER, *, halo: bool = Fal
     drawn: dict[str, Any] = {
         "linestyle": "none",
         "marker": look.marker,
-        "markersize": size - hollow,
+        "markersize": (size - hollow) * (1.4 if look.marker == "*" else 1),  # its rays take little room
         "color": look.colour,
         "markerfacecolor": "white" if hollow else look.colour,
         "markeredgecolor": look.colour if hollow else "white",

@@ -1,12 +1,14 @@
 import numpy as np
 import pytest
 from matplotlib import pyplot as plt
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from cs_heads.heads import Head
 from cs_heads.ranking import HeadRanking
 from cs_heads.views.head_map import describe_heads, plot_heads, save_head_map
+from cs_heads.views.style import ROLES
 from tests.views.looking import clipped, overlapping, smallest
 
 IMPORTANCE = np.array([[0.0, 0.4, -0.6, 0.1], [0.3, 0.0, 0.05, 0.0], [0.0, 0.2, 0.0, -0.1]])
@@ -56,12 +58,12 @@ def test_every_head_is_drawn_at_its_layer_and_number(ax):
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("head", "layer")
 
 
-def test_the_colours_are_symmetric_about_zero_and_red_is_important(ax):
+def test_the_colours_are_symmetric_about_zero_and_blue_is_important(ax):
     plot_heads(RANKING, ax=ax)
     image = ax.images[0]
     assert image.get_clim() == (-0.6, 0.6)
-    red, _, blue, _ = image.to_rgba(0.6)
-    assert red > blue
+    assert image.to_rgba(0.6)[:3] == pytest.approx(to_rgb(ROLES["facilitation"][0]))
+    assert image.to_rgba(-0.6)[:3] == pytest.approx(to_rgb(ROLES["interference"][0]))
     assert image.to_rgba(0.0)[:3] == pytest.approx((1, 1, 1), abs=0.05)
 
 
@@ -116,7 +118,7 @@ def test_claimed_heads_are_filled_and_others_hollow(ax, shape):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_caption_says_what_is_drawn(ax, shape):
     assert describe_heads(large(*shape)) == (
-        "Importance of every head: orange facilitates the task, purple interferes (a minus where clearly so). "
+        "Importance of every head: blue facilitates the task, orange interferes (a minus where clearly so). "
         "Marked and numbered: the first heads; ✓ claimed; hollow not claimed; U needed by the control as well."
     )
     assert "hollow" not in describe_heads(RANKING)
