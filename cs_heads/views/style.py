@@ -170,6 +170,14 @@ def offscreen() -> Iterator[None]:
         _OFFSCREEN.reset(token)
 
 
+def column_or_page(needed: float) -> float:
+    """The width of a picture that needs so many inches: one column if that is enough, else a page.
+
+    Set in print at that width, its letters keep their size.
+    """
+    return COLUMN if needed <= COLUMN else PAGE
+
+
 @styled
 def new_axes(width: float = COLUMN, height: float = 2.2, projection: str | None = None) -> Axes:
     """Axes of a new pyplot figure, its labels inside; sizes in inches."""

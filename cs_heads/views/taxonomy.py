@@ -12,7 +12,7 @@ from cs_heads.analysis.gating import score_distribution
 from cs_heads.analysis.taxonomy import Taxonomy, ToggleCurve
 from cs_heads.methods.gating.result import SCORES, HeadGates
 from cs_heads.views.legend import legend_above
-from cs_heads.views.style import COLOURS, COLUMN, LINES, PAGE, ROLES, new_axes, styled, written
+from cs_heads.views.style import COLOURS, COLUMN, LINES, ROLES, column_or_page, new_axes, styled, written
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def plot_taxonomy(found: Taxonomy, ax: Axes | None = None) -> Axes:
     """Draw the share of heads of each kind by fit: a bar from ``always`` to ``any``, a mark at the mean over seeds."""
     names = list(found.shares)
-    ax = new_axes(min(PAGE, max(COLUMN, 0.9 + 0.7 * len(names))), 2.4) if ax is None else ax
+    ax = new_axes(column_or_page(0.6 + 0.3 * len(names)), 2.4) if ax is None else ax
     for number, score in enumerate(SCORES):
         colour, marker = ROLES[score]
         places = np.arange(len(names)) + 0.22 * (number - 1)
@@ -49,7 +49,7 @@ def plot_score_ecdf(gates: HeadGates, ax: Axes | None = None) -> Axes:
     ax.set_ylim(0, 1.02)
     ax.set_xlabel("score")
     ax.set_ylabel("share of heads at most so high")
-    ax.legend(loc="lower right")
+    legend_above(ax)
     return ax
 
 
@@ -85,7 +85,7 @@ def plot_contrasts(contrasts: HeldOutContrasts, ax: Axes | None = None) -> Axes:
     """
     groups = list(dict.fromkeys((s.held_out, s.retained) for s in contrasts.scores))
     formats = list(dict.fromkeys(s.measured for s in contrasts.scores))
-    ax = new_axes(min(PAGE, max(COLUMN, 0.9 + 0.55 * len(groups))), 2.6) if ax is None else ax
+    ax = new_axes(column_or_page(0.7 + 0.42 * len(groups)), 2.6) if ax is None else ax
     for number, measured in enumerate(formats):
         chosen = {(s.held_out, s.retained): s for s in contrasts.scores if s.measured == measured}
         row = [chosen[group] for group in groups]
@@ -101,11 +101,14 @@ def plot_contrasts(contrasts: HeldOutContrasts, ax: Axes | None = None) -> Axes:
             edgecolor="white",
             linewidth=0.5,
             error_kw={"elinewidth": 0.8, "capsize": 1.5},
-            label=written(f"measured: {measured}"),
         )
         for bar, score in zip(bars, row, strict=True):
             bar.set_hatch("" if score.measured == score.retained else "////")
         ax.hlines([s.baseline for s in row], places - 0.17, places + 0.17, color="black", linewidth=1)
+        # Bars that draw nothing: in the key a format is plain.
+        ax.bar([np.nan], [np.nan], color=COLOURS[number], label=written(f"measured: {measured}"))
+    ax.bar([np.nan], [np.nan], color="0.6", edgecolor="white", hatch="////", label="the format forgotten")
+    ax.plot([], [], color="black", linewidth=1, label="intact")
     ax.set_xticks(
         range(len(groups)),
         [f"{written(held)}\nretains {written(retained)}" for held, retained in groups],
