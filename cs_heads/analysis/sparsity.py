@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from cs_heads.analysis.drops import Column, Found, Role, TaskDrop, heads_of, measure_drops
+from cs_heads.analysis.drops import Column, Found, Role, heads_of, measure_drops
 from cs_heads.analysis.proof import _random_sets
+from cs_heads.analysis.task_drop import TaskDrop
 from cs_heads.analysis.unseen import others_of, settings_of, suites_of, unseen_columns
 from cs_heads.heads import Head, HeadLike
 from cs_heads.masks import different, explicit
@@ -45,7 +46,8 @@ class SparsityCurve:
     def heads_for(self, share: float = 0.5, task: str | None = None) -> int | None:
         """The least number of heads that takes this share of what ``task`` (None: the own) has above chance.
 
-        None where the curve ends before. A share outside (0, 1] raises ``ValueError``.
+        None where the curve ends before, or the baseline is too low to tell. A share outside (0, 1] raises
+        ``ValueError``.
         """
         if not 0 < share <= 1:
             raise ValueError(f"share must lie in (0, 1], got {share}")
@@ -79,7 +81,7 @@ class SparsityCurve:
         random = record["random_drops"]
         return cls(
             heads=tuple(map(Head.parse, record["heads"])),
-            drops={name: tuple(map(_read_drop, curve)) for name, curve in record["drops"].items()},
+            drops={name: tuple(map(TaskDrop.from_dict, curve)) for name, curve in record["drops"].items()},
             roles=dict(record["roles"]),
             spent=int(record["spent"]),
             provenance=dict(record["provenance"]),
@@ -99,6 +101,8 @@ def measure_sparsity(
     ``n_random`` sets of random heads, each growing head by head through the layers of the found ones, are measured on
     the own task.
     """
+    if not columns:
+        raise ValueError("columns must hold the heads' own task, got none")
     grid = columns[0].parts[0].grid
     named = heads_of(grid, heads, len(heads))
     nested = {str(k): named[:k] for k in range(len(named) + 1)}
@@ -135,19 +139,6 @@ def _like(heads: Sequence[Head], random: Sequence[Head], rng: np.random.Generato
         order.append(next((other for other in left if other.layer == head.layer), left[0]))
         left.remove(order[-1])
     return order
-
-
-def _read_drop(record: Mapping[str, Any]) -> TaskDrop:
-    def bounds(low: str, high: str) -> tuple[float, float]:
-        first, second = (float("nan") if record[side] is None else float(record[side]) for side in (low, high))
-        return first, second
-
-    names = ("task", "n_examples", "chance", "baseline", "score", "too_low")
-    return TaskDrop(
-        **{name: record[name] for name in names},
-        interval=bounds("low", "high"),
-        relative_interval=bounds("relative_low", "relative_high"),
-    )
 
 
 def sparsity_curve(

@@ -1,11 +1,14 @@
 """Heads of a model ablated on their own unseen examples, on siblings, controls and suites."""
 
 import json
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from cs_heads.analysis.drops import Column
+from cs_heads.analysis.formats import format_heads
 from cs_heads.analysis.sparsity import SparsityCurve, measure_sparsity, sparsity_curve
 from cs_heads.analysis.specificity import cross_drops, generalisation, specificity
 from cs_heads.heads import Head, HeadGrid
@@ -135,6 +138,18 @@ def test_heads_for_half_are_counted_above_chance():
         curve.heads_for(0.0)
 
 
+def test_a_baseline_at_chance_has_no_heads_for_half():
+    """.27 where guessing gives .25: one head that takes two points of it takes all there is."""
+    task = Planted(HeadGrid(4, 4), {Head(0, 0): 0.02}, baseline=0.27)
+    task.task = SimpleNamespace(chance=0.25)
+    assert measure_sparsity([Column("own", "own", (task,))], ["L0H0"]).heads_for(0.5) is None
+
+
+def test_a_curve_without_a_task_is_refused():
+    with pytest.raises(ValueError, match="columns must hold the heads' own task, got none"):
+        measure_sparsity([], ["L0H0"])
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -163,7 +178,25 @@ def test_wrong_arguments_are_refused_before_the_model_runs(model, tasks, call, m
 
 def test_a_control_with_examples_that_found_the_heads_is_refused(model, tasks):
     leaking = Task("leaking", "completion", (*tasks[0].examples, *tasks[1].examples))
-    with pytest.raises(
-        ValueError, match=r"task 'leaking' shares .* examples with those that heads of 'own' were found with"
-    ):
+    with pytest.raises(ValueError, match=r"task 'leaking' shares .* examples with the finding side of 'own'"):
         specificity(model, tasks[0], WORKING, controls=[leaking], n=50)
+
+
+def test_two_splits_of_the_same_questions_are_refused_wherever_one_is_judged(model):
+    """What one split finds heads with, the other would judge them with."""
+    whole = Task.from_records(own_answers(model, 90), "once")
+    once, again = whole.split(45, seed=1)[0], replace(whole, name="again").split(45, seed=2)[0]
+    for call in (
+        lambda: cross_drops(model, [once, again], {"once": WORKING}),
+        lambda: specificity(model, again, WORKING, siblings=[once]),
+        lambda: format_heads(model, [once], [again], [IDLE[0]]),
+    ):
+        with rows_run(model) as rows, pytest.raises(ValueError, match=r"shares .* examples with the finding side of"):
+            call()
+        assert rows == []
+
+
+def test_siblings_controls_and_suites_go_together(model, tasks):
+    own, other, first, second = tasks
+    found = specificity(model, own, IDLE, siblings=[other], controls=[first], suites={"suite": [second]}, n=20)
+    assert found.roles == {"own": "own", "other": "sibling", "first": "control", "suite": "suite"}
