@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isclose
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from cs_heads.views.confirmation import plot_confirmation
 from cs_heads.views.head_map import describe_heads, plot_heads
 from cs_heads.views.report.findings import Findings
 from cs_heads.views.report.pictures import Picture, drops_frame, picture_of, plot_importance
+from cs_heads.views.sparsity import plot_sparsity
 from cs_heads.views.style import head_look, offscreen
 
 _MEANING = {
@@ -62,11 +64,12 @@ def _contents(study: Findings) -> dict[str, Any]:
         "broke": [] if study.proof is None else drops_frame(study.proof, study.task).to_dict("records"),
         "notes": [*study.notes, *(() if ranking is None else ranking.notes)],
         "maps": _maps(study),
+        "curve": _curve(study),
         "comparison": _comparison(study),
         "attention": _attention(study),
         "sections": [_section(section) for section in study.sections],
         "cost": _cost(study),
-        "provenance": _flat(study.provenance),
+        "provenance": _provenance(study),
         "command": study.command,
     }
 
@@ -100,15 +103,39 @@ def _maps(study: Findings) -> list[Picture]:
     ]
     if study.proof is not None:
         drops = drops_frame(study.proof, study.task)
-        told = "; ".join(f"{row['task']}: {row['drop']:+.2f}" for row in drops.to_dict("records"))
+        told = "; ".join(
+            f"{row['task']}: {row['drop'] / row['baseline']:+.2f}"
+            for row in drops.to_dict("records")
+            if row["baseline"]
+        )
         pictures.append(
             picture_of(
                 plot_confirmation(drops, random=study.proof["random_drop"]),
-                f"Points of score lost with the heads off: {told}.",
-                "What breaks with the heads off, on unseen examples, and what stays. Lines: 95 % intervals.",
+                f"Share of the score lost with the heads off: {told}.",
+                "What breaks with the heads off, on unseen examples, and what stays: score lost as a share of the "
+                "intact score. Lines: 95 % intervals.",
             )
         )
     return pictures
+
+
+def _curve(study: Findings) -> dict[str, Any] | None:
+    """The score by number of heads off, and how many heads take half of what lies above chance."""
+    curve = study.curve
+    if curve is None:
+        return None
+    own = curve.drops[curve.own]
+    told = ", ".join(f"{drop.score:.2f}" for drop in own)
+    random = "" if curve.random_drops is None else " Grey: random heads of the same layers."
+    return {
+        "picture": picture_of(
+            plot_sparsity(curve),
+            f"Score with 0 to {len(own) - 1} heads off: {told}.",
+            f"Score on unseen examples with the first k heads off. Band: 95 % interval of the drop.{random}",
+        ),
+        "half": curve.heads_for(0.5),
+        "most": len(own) - 1,
+    }
 
 
 def _comparison(study: Findings) -> dict[str, Any] | None:
@@ -126,7 +153,6 @@ def _comparison(study: Findings) -> dict[str, Any] | None:
         }
         for name, one in compared.methods.items()
     ]
-    best = max(rows, key=lambda row: row["drop"])
     pictures = [
         picture_of(
             plot_drops(compared),
@@ -144,15 +170,22 @@ def _comparison(study: Findings) -> dict[str, Any] | None:
     ]
     return {
         "rows": rows,
-        "best": best,
+        "best": _best(rows),
         "k": compared.k,
         "baseline": compared.baseline,
+        "n": compared.provenance.get("task", {}).get("n_examples"),
         "random": float(compared.random_drop[compared.k - 1]),
         "controls": sorted({task for row in rows for task in row["controls"]}),
         "refused": compared.refused,
         "pictures": pictures,
         "maps": maps,
     }
+
+
+def _best(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The methods whose heads take the most, all of them where several take the same."""
+    most = max(row["drop"] for row in rows)
+    return [row for row in rows if isclose(row["drop"], most, abs_tol=1e-9)]
 
 
 def _attention(study: Findings) -> dict[str, Any] | None:
@@ -180,13 +213,17 @@ def _section(section: Any) -> dict[str, Any]:
 
 def _cost(study: Findings) -> list[tuple[str, str]]:
     lines = []
+    took = {name: f", {value:.1f} s" for name, value in study.seconds.items()}
     if study.ranking is not None:
-        lines.append((f"to find ({study.ranking.method})", f"{study.ranking.spent:,} example-evaluations"))
+        spent = f"{study.ranking.spent:,} example-evaluations{took.get('find', '')}"
+        lines.append((f"to find ({study.ranking.method})", spent))
         passes = study.ranking.provenance.get("cost", {})
         if passes.get("backwards"):
             lines.append(("of these backward passes", f"{passes['backwards']:,}"))
     if study.proof is not None:
-        lines.append(("to confirm", f"{study.proof['spent']:,} example-evaluations"))
+        lines.append(("to confirm", f"{study.proof['spent']:,} example-evaluations{took.get('confirm', '')}"))
+    if study.curve is not None:
+        lines.append(("curve of 0, 1, ... heads off", f"{study.curve.spent:,} example-evaluations"))
     if study.comparison is not None:
         for name, one in study.comparison.methods.items():
             lines.append((f"to find ({name})", f"{one.ranking.spent:,} example-evaluations, {one.seconds:.1f} s"))
@@ -195,6 +232,16 @@ def _cost(study: Findings) -> list[tuple[str, str]]:
         runs = 2 if study.attention.off else 1
         lines.append(("attention patterns", f"{runs * len(study.attention.prompts)} forward passes of one prompt"))
     return lines
+
+
+def _provenance(study: Findings) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Of each part that says where it is from, under its name."""
+    parts = {
+        "the ranking": None if study.ranking is None else study.ranking.provenance,
+        "the proof": None if study.proof is None else study.proof.get("provenance"),
+        "the comparison": None if study.comparison is None else study.comparison.provenance,
+    }
+    return [(name, _flat(record)) for name, record in parts.items() if record]
 
 
 def _flat(record: dict[str, Any], before: str = "") -> list[tuple[str, str]]:
