@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from cs_heads.analysis.drops import Column, Found, Role, TaskDrop, heads_of, measure_drops
+from cs_heads.analysis.drops import Column, Found, Role, heads_of, measure_drops
+from cs_heads.analysis.task_drop import TaskDrop
 from cs_heads.analysis.unseen import others_of, settings_of, suites_of, unseen_columns
 from cs_heads.heads import Head, HeadLike
 from cs_heads.measure.baseline import check_k
@@ -38,7 +39,8 @@ class SparsityCurve:
     def heads_for(self, share: float = 0.5, task: str | None = None) -> int | None:
         """The least number of heads that takes this share of what ``task`` (None: the own) has above chance.
 
-        None where the curve ends before. A share outside (0, 1] raises ``ValueError``.
+        None where the curve ends before, or the baseline is too low to tell. A share outside (0, 1] raises
+        ``ValueError``.
         """
         if not 0 < share <= 1:
             raise ValueError(f"share must lie in (0, 1], got {share}")
@@ -72,6 +74,8 @@ class SparsityCurve:
 
 def measure_sparsity(columns: Sequence[Column], heads: Sequence[HeadLike], seed: int = 0) -> SparsityCurve:
     """The curve on any experiments; the first column is the heads' own task. It refuses what ``measure_drops`` does."""
+    if not columns:
+        raise ValueError("columns must hold the heads' own task, got none")
     grid = columns[0].parts[0].grid
     named = heads_of(grid, heads, len(heads))
     nested = {str(k): named[:k] for k in range(len(named) + 1)}

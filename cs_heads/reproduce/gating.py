@@ -165,7 +165,7 @@ def _mediating(study: Study) -> list[Output]:
             frame = study.gates[name].to_frame()
             frame["mediates"] = frame["head"].isin(list(map(str, heads)))
             label = study.label(name)
-            picture = drawing(titled(label, plot_group), study.gates[name], heads)
+            picture = drawing(titled(label, plot_group), test)
             file = f"figure-4-{name.rpartition('/')[2]}"
             outputs.append(Output(file, f"{label}: {about}", frame, picture))
         else:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cs_heads.analysis.drops import TaskDrop, TaskDrops
+from cs_heads.analysis.drops import TaskDrops
+from cs_heads.analysis.task_drop import TaskDrop
 from cs_heads.views.legend import legend_above
 from cs_heads.views.matrix import draw_matrix, matrix_axes
 from cs_heads.views.style import COLOURS, COLUMN, PAGE, RANDOM, new_axes, styled, written

@@ -1,5 +1,7 @@
 """Heads of a model ablated on their own unseen examples, on siblings, controls and suites."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -99,6 +101,18 @@ def test_heads_for_half_are_counted_above_chance():
     assert (curve.heads_for(0.5), curve.heads_for(0.2), curve.heads_for(0.9)) == (3, 1, None)
     with pytest.raises(ValueError, match=r"share must lie in \(0, 1\], got 0"):
         curve.heads_for(0.0)
+
+
+def test_a_baseline_at_chance_has_no_heads_for_half():
+    """.27 where guessing gives .25: one head that takes two points of it takes all there is."""
+    task = Planted(HeadGrid(4, 4), {Head(0, 0): 0.02}, baseline=0.27)
+    task.task = SimpleNamespace(chance=0.25)
+    assert measure_sparsity([Column("own", "own", (task,))], ["L0H0"]).heads_for(0.5) is None
+
+
+def test_a_curve_without_a_task_is_refused():
+    with pytest.raises(ValueError, match="columns must hold the heads' own task, got none"):
+        measure_sparsity([], ["L0H0"])
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from cs_heads.analysis.compare import Compared, Comparison
-from cs_heads.analysis.gating import AblationCurve
+from cs_heads.analysis.gating import AblationCurve, score_of_heads
 from cs_heads.heads import Head
 from cs_heads.ranking import HeadRanking
 from cs_heads.views.comparison import plot_agreement, plot_comparison, plot_cost, plot_drops, save_comparison
@@ -124,11 +124,15 @@ def test_an_ablation_curve_starts_at_the_intact_model(ax):
     assert ax.get_lines()[0].get_label() == "by facilitation"
 
 
-def test_a_group_is_drawn_beside_all_others_with_its_test(ax):
-    plot_group(made_gates(), WORKING, ax=ax)
-    assert [len(points.get_offsets()) for points in ax.collections if len(points.get_offsets()) > 1] == [2, 10]
-    assert ax.get_title().startswith("t = ")
+@pytest.mark.parametrize("over", ["mean", "any"])
+def test_a_group_is_drawn_beside_all_others_as_it_was_tested(ax, over):
+    test = score_of_heads(made_gates(), WORKING, over=over)
+    plot_group(test, ax)
+    drawn = [points.get_offsets()[:, 1].tolist() for points in ax.collections if len(points.get_offsets()) > 1]
+    assert drawn == [test.within.tolist(), test.without.tolist()]
+    assert ax.get_title() == f"t = {test.t:.2f}, p = {test.p:.2g}"
     assert [label.get_text() for label in ax.get_xticklabels()] == ["2 heads", "other 10"]
+    assert ax.get_ylabel() == f"facilitation ({'largest' if over == 'any' else 'mean'} over seeds)"
 
 
 @pytest.mark.parametrize("plot", [plot_trajectories, plot_score_distribution])

@@ -9,7 +9,7 @@ from cs_heads.ranking import HeadRanking
 from cs_heads.views.attention import load_script, plot_last_token, show_attention
 from cs_heads.views.comparison import plot_agreement, plot_drops
 from cs_heads.views.confirmation import plot_confirmation
-from cs_heads.views.head_map import plot_heads
+from cs_heads.views.head_map import describe_heads, plot_heads
 from cs_heads.views.report.findings import Findings
 from cs_heads.views.report.pictures import Picture, drops_frame, picture_of, plot_importance
 from cs_heads.views.style import head_look, offscreen
@@ -90,8 +90,7 @@ def _maps(study: Findings) -> list[Picture]:
         picture_of(
             plot_heads(ranking, study.k, verdict=verdict),
             f"Importance of each of the {layers} × {heads} heads; the first are {names}.",
-            "Importance of every head. Orange facilitates the task, purple interferes (a minus where clearly so). "
-            "Framed and numbered: the first heads; ✓ claimed, dashed not; U needed by the control as well.",
+            describe_heads(ranking, study.k),
         ),
         picture_of(
             plot_importance(ranking, study.k),
