@@ -122,6 +122,8 @@ def plot_drop_matrix(drops: TaskDrops, ax: Axes | None = None, value: str = "rel
         ax = matrix_axes(len(rows), len(columns), [*rows, *columns])
     draw_matrix(ax, table.to_numpy(dtype=float), rows, columns, label=value.replace("_", " "))
     for place, name in enumerate(rows):
+        if name not in drops.own:
+            continue
         column = columns.index(drops.own[name])
         ax.add_patch(
             Rectangle((column - 0.48, place - 0.46), 0.96, 0.92, fill=False, edgecolor=COLOURS[1], linewidth=1.4)

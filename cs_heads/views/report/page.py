@@ -12,6 +12,7 @@ from cs_heads.views.confirmation import plot_confirmation
 from cs_heads.views.head_map import describe_heads, plot_heads
 from cs_heads.views.report.findings import Findings
 from cs_heads.views.report.pictures import Picture, drops_frame, picture_of, plot_importance
+from cs_heads.views.sparsity import plot_sparsity
 from cs_heads.views.style import head_look, offscreen
 
 _MEANING = {
@@ -62,11 +63,12 @@ def _contents(study: Findings) -> dict[str, Any]:
         "broke": [] if study.proof is None else drops_frame(study.proof, study.task).to_dict("records"),
         "notes": [*study.notes, *(() if ranking is None else ranking.notes)],
         "maps": _maps(study),
+        "curve": _curve(study),
         "comparison": _comparison(study),
         "attention": _attention(study),
         "sections": [_section(section) for section in study.sections],
         "cost": _cost(study),
-        "provenance": _flat(study.provenance),
+        "provenance": _provenance(study),
         "command": study.command,
     }
 
@@ -109,6 +111,25 @@ def _maps(study: Findings) -> list[Picture]:
             )
         )
     return pictures
+
+
+def _curve(study: Findings) -> dict[str, Any] | None:
+    """The score by number of heads off, and how many heads take half of what lies above chance."""
+    curve = study.curve
+    if curve is None:
+        return None
+    own = curve.drops[curve.own]
+    told = ", ".join(f"{drop.score:.2f}" for drop in own)
+    random = "" if curve.random_drops is None else " Grey: random heads of the same layers."
+    return {
+        "picture": picture_of(
+            plot_sparsity(curve),
+            f"Score with 0 to {len(own) - 1} heads off: {told}.",
+            f"Score on unseen examples with the first k heads off. Band: 95 % interval of the drop.{random}",
+        ),
+        "half": curve.heads_for(0.5),
+        "most": len(own) - 1,
+    }
 
 
 def _comparison(study: Findings) -> dict[str, Any] | None:
@@ -180,13 +201,17 @@ def _section(section: Any) -> dict[str, Any]:
 
 def _cost(study: Findings) -> list[tuple[str, str]]:
     lines = []
+    took = {name: f", {value:.1f} s" for name, value in study.seconds.items()}
     if study.ranking is not None:
-        lines.append((f"to find ({study.ranking.method})", f"{study.ranking.spent:,} example-evaluations"))
+        spent = f"{study.ranking.spent:,} example-evaluations{took.get('find', '')}"
+        lines.append((f"to find ({study.ranking.method})", spent))
         passes = study.ranking.provenance.get("cost", {})
         if passes.get("backwards"):
             lines.append(("of these backward passes", f"{passes['backwards']:,}"))
     if study.proof is not None:
-        lines.append(("to confirm", f"{study.proof['spent']:,} example-evaluations"))
+        lines.append(("to confirm", f"{study.proof['spent']:,} example-evaluations{took.get('confirm', '')}"))
+    if study.curve is not None:
+        lines.append(("curve of 0, 1, ... heads off", f"{study.curve.spent:,} example-evaluations"))
     if study.comparison is not None:
         for name, one in study.comparison.methods.items():
             lines.append((f"to find ({name})", f"{one.ranking.spent:,} example-evaluations, {one.seconds:.1f} s"))
@@ -195,6 +220,16 @@ def _cost(study: Findings) -> list[tuple[str, str]]:
         runs = 2 if study.attention.off else 1
         lines.append(("attention patterns", f"{runs * len(study.attention.prompts)} forward passes of one prompt"))
     return lines
+
+
+def _provenance(study: Findings) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Of each part that says where it is from, under its name."""
+    parts = {
+        "the ranking": None if study.ranking is None else study.ranking.provenance,
+        "the proof": None if study.proof is None else study.proof.get("provenance"),
+        "the comparison": None if study.comparison is None else study.comparison.provenance,
+    }
+    return [(name, _flat(record)) for name, record in parts.items() if record]
 
 
 def _flat(record: dict[str, Any], before: str = "") -> list[tuple[str, str]]:
