@@ -39,7 +39,7 @@ def universal_cost(study: Study) -> dict[str, int]:
     asked = {name: len(study.tasks[name]) for name in study.controls}
     names = study.finding.values()
     n = {name: min(study.settings.n_universal, len(study.tasks[name])) for name in (*names, *study.controls)}
-    tried = {name: (1 + n_candidates(study)) * n[name] for name in names}
+    tried = {name: n_candidates(study) * n[name] + len(study.tasks[name]) for name in names}
     control = {study.controls[0]: n_candidates(study) * max(n[name] for name in study.controls)}
     return added(asked, tried, control)
 

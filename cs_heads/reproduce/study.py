@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from cs_heads.analysis.drops import Column, Role
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.lens import load_model
-from cs_heads.measure.baseline import BaselineTooLowError, chance_of, check_baseline, check_k
+from cs_heads.measure.baseline import BaselineTooLowError, check_baseline, check_k
 from cs_heads.measure.experiment import Experiment
 from cs_heads.methods.compressed_sensing import tune
 from cs_heads.ranking import HeadRanking
@@ -174,16 +174,7 @@ class Study:
         control = self.control
         if len(self.searched) < 2 or control is None:
             return None
-        # The examples it is tried on have to show a drop: all that are drawn, not only all that there are.
-        experiments = {}
-        for heads in self.searched:
-            experiment = self._tried(self.finding[heads])
-            if _above_chance(experiment):
-                experiments[heads] = experiment
-            else:
-                self.left_out[f"{heads} in universal"] = "the examples drawn are answered no better than by chance"
-        if len(experiments) < 2:
-            return None
+        experiments = {heads: self.experiment(finding_side(self.tasks[self.finding[heads]])) for heads in self.searched}
         candidates = {
             head
             for ranking in self.searched.values()
@@ -195,14 +186,10 @@ class Study:
         return universal_heads(
             experiments,
             candidates,
-            self._tried(control),
+            self.experiment(finding_side(self.tasks[control])),
             n_examples=self.settings.n_universal,
             seed=self.seed,
         )
-
-    def _tried(self, name: str) -> Experiment:
-        """The examples on which heads are tried for universal ones."""
-        return self.experiment(finding_side(self.tasks[name]).take(self.settings.n_universal))
 
     @property
     def controls(self) -> list[str]:
@@ -218,8 +205,7 @@ class Study:
                 check_baseline(self.experiment(finding_side(self.tasks[name])))
             except BaselineTooLowError:
                 continue
-            if _above_chance(self._tried(name)):
-                return name
+            return name
         return None
 
     @cached_property
@@ -261,10 +247,6 @@ class Study:
     def top(self, heads: str) -> list[Head]:
         """The first ``k`` heads of a name."""
         return self.rankings[heads].top(self.settings.k)
-
-
-def _above_chance(experiment: Experiment) -> bool:
-    return float(experiment.baseline().mean()) > chance_of(experiment)
 
 
 def evaluations(study: Study, names: Iterable[str], masks: int) -> dict[str, int]:
