@@ -8,11 +8,9 @@ import numpy as np
 
 from cs_heads.analysis.failures import FailureModes
 from cs_heads.analysis.formats import FormatHeads
-from cs_heads.views.legend import legend_above
 from cs_heads.views.marks import name_heads
 from cs_heads.views.matrix import draw_matrix, matrix_axes
-from cs_heads.views.style import COLOURS, column_or_page, new_axes, styled, written
-from cs_heads.views.task_drops import HATCHES
+from cs_heads.views.style import COLOURS, HATCHES, column_or_page, key_below, new_axes, styled, written
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,7 +43,7 @@ def plot_failures(failures: FailureModes, ax: Axes | None = None) -> Axes:
     ax.set_xticks(range(len(kinds)), kinds)
     ax.set_ylim(0, 1.03)
     ax.set_ylabel("share of unseen examples")
-    legend_above(ax)
+    key_below(ax)
     return ax
 
 

@@ -9,14 +9,11 @@ import numpy as np
 
 from cs_heads.analysis.drops import TaskDrops
 from cs_heads.analysis.task_drop import TaskDrop
-from cs_heads.views.legend import legend_above
 from cs_heads.views.matrix import draw_matrix, matrix_axes
-from cs_heads.views.style import COLOURS, COLUMN, RANDOM, column_or_page, key_below, new_axes, styled, written
+from cs_heads.views.style import COLOURS, COLUMN, HATCHES, RANDOM, column_or_page, key_below, new_axes, styled, written
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++++")
 
 
 @styled
@@ -29,7 +26,7 @@ def plot_specificity(drops: TaskDrops, ax: Axes | None = None) -> Axes:
     names = list(drops.roles)
     found = list(drops.drops)
     if ax is None:
-        ax = new_axes(column_or_page(0.6 + 0.1 * len(names) * (len(found) + 2)), 2.3 + 0.14 * (len(found) + 1))
+        ax = new_axes(column_or_page(0.6 + 0.1 * len(names) * (len(found) + 2)), 2.9 + 0.14 * (len(found) + 1))
     width = 0.84 / (len(found) + 1)
     places = np.arange(len(names))
     first = drops.drops[found[0]]
@@ -57,7 +54,7 @@ def plot_specificity(drops: TaskDrops, ax: Axes | None = None) -> Axes:
     ax.set_xticks(places, labels, rotation=35, ha="right", rotation_mode="anchor")
     ax.set_ylim(0, 1.03)
     ax.set_ylabel("score on unseen examples")
-    legend_above(ax)
+    key_below(ax)
     return ax
 
 
