@@ -14,7 +14,8 @@ from cs_heads.analysis.sparsity import measure_sparsity
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.views.report import Findings, Section, write_report
 from cs_heads.views.report.findings import check_folder
-from cs_heads.views.style import new_axes
+from cs_heads.views.report.page import _SIGNS
+from cs_heads.views.style import MARKERS, head_look, new_axes
 from tests.methods.planted import Planted
 from tests.views.studies import HOSTILE, made_attention, made_comparison, made_proof, made_ranking, made_study
 
@@ -180,6 +181,14 @@ def test_further_sections_carry_a_text_a_picture_and_a_table(report):
     assert "Sparsity k heads off k drop 1 0.123" in page.words
     assert len(page.all("img")) == 3
     plt.close(ax.figure)
+
+
+def test_heads_carry_the_marker_they_have_in_the_pictures(full):
+    shown = re.findall(r'<span class="mark" style="color: ([^"]*)" aria-hidden="true">(.)</span>', full.html)
+    looks = [head_look(head) for head in made_ranking().top(2)]
+    assert [look.marker for look in looks] == ["s", "^"]
+    assert shown == 2 * [(looks[0].colour, "■"), (looks[1].colour, "▲")]
+    assert set(_SIGNS) == set(MARKERS)
 
 
 def test_headings_go_down_one_step_at_a_time_and_the_language_is_told(full):

@@ -16,6 +16,9 @@ from cs_heads.views.report.pictures import Picture, drops_frame, picture_of, plo
 from cs_heads.views.sparsity import plot_sparsity
 from cs_heads.views.style import head_look, offscreen
 
+_SIGNS = {"o": "●", "s": "■", "D": "◆", "^": "▲", "v": "▼", "P": "✚", "*": "★", "X": "✖", "<": "◀", ">": "▶"}
+"""The markers of pictures as letters."""
+
 _MEANING = {
     "localized": "On unseen examples these heads do more harm than random heads of the same layers: the task rests on "
     "them.",
@@ -77,7 +80,12 @@ def _contents(study: Findings) -> dict[str, Any]:
 def _heads(ranking: HeadRanking, k: int) -> list[dict[str, Any]]:
     shown: list[Any] = ranking.to_frame().head(k).to_dict("records")
     return [
-        {**row, "colour": head_look(head).colour, "claimed": head in ranking.claims}
+        {
+            **row,
+            "colour": head_look(head).colour,
+            "mark": _SIGNS[head_look(head).marker],
+            "claimed": head in ranking.claims,
+        }
         for row, head in zip(shown, ranking.order, strict=False)
     ]
 
