@@ -13,6 +13,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from cs_heads.analysis.agreement import overlap, rank_biased_overlap, spearman
+from cs_heads.analysis.random_heads import random_orders
+from cs_heads.analysis.task_drop import TaskDrop, task_drop
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.measure.baseline import BaselineTooLowError, check_k, check_size
 from cs_heads.measure.cluster import placed
@@ -25,6 +27,8 @@ from cs_heads.tasks import Task, confirming_side, control_side, finding_side
 if TYPE_CHECKING:
     import pandas as pd
 
+    from cs_heads.measure.experiment import Experiment
+
 METHODS = ("annealed", "css", "csb", "one-shot", "greedy", "chg", "gradient")
 
 
@@ -32,13 +36,23 @@ METHODS = ("annealed", "css", "csb", "one-shot", "greedy", "chg", "gradient")
 class Compared:
     """One method: its ranking, how long it took, and what its heads do to unseen examples.
 
-    ``drops[i]`` is drop@k with k = i + 1, in points; ``controls`` the drop of each control with the top heads off.
+    ``curve[i]`` is what its first i + 1 heads take; ``control_drops`` what the top heads take from each control.
     """
 
     ranking: HeadRanking
     seconds: float
-    drops: Float[np.ndarray, " k"]
-    controls: dict[str, float]
+    curve: tuple[TaskDrop, ...]
+    control_drops: dict[str, TaskDrop]
+
+    @property
+    def drops(self) -> Float[np.ndarray, " k"]:
+        """drop@k for k = 1, 2, ..., in points."""
+        return np.array([drop.drop for drop in self.curve])
+
+    @property
+    def controls(self) -> dict[str, float]:
+        """The drop of each control with the top heads off, in points."""
+        return {name: drop.drop for name, drop in self.control_drops.items()}
 
     @property
     def cost(self) -> dict[str, int | float]:
@@ -50,7 +64,8 @@ class Compared:
 class Comparison:
     """What several methods say of one task, by the name of the method.
 
-    ``random_drops`` are the drops of random heads, ``[set, k]``: each set grows from one head to the most.
+    ``random_drops`` are the drops of random heads, ``[set, k]``: each set grows from one head to the most, through the
+    layers of the heads of one method, in turn, and has none of its heads.
     ``k`` is the number of heads that controls and agreement are told of; ``baseline`` and all drops are
     those of unseen examples; ``spent`` counts the example-evaluations of this judgement alone; ``refused``
     has the methods that did not run, and why.
@@ -69,8 +84,23 @@ class Comparison:
         """Mean drop of random heads: the line a method must beat."""
         return self.random_drops.mean(axis=0)
 
+    def leading(self, k: int | None = None) -> tuple[str, ...]:
+        """The methods whose first ``k`` heads (None: as many as the comparison is of) take the most, as far as told.
+
+        The one with the largest drop first, then all whose drop lies within its 95 % interval. ``k`` beyond the curve
+        raises ``ValueError``.
+        """
+        most = self.random_drops.shape[1]
+        k = self.k if k is None else k
+        if not 1 <= k <= most:
+            raise ValueError(f"k must be in 1..{most}, the heads of the drop curve; got {k}")
+        drops = {name: one.curve[k - 1] for name, one in self.methods.items()}
+        order = sorted(drops, key=lambda name: -drops[name].drop)
+        low = drops[order[0]].interval[0]
+        return tuple(name for name in order if name == order[0] or drops[name].drop >= low)
+
     def to_frame(self) -> pd.DataFrame:
-        """One row a method: its top heads, cost, drop@1, @k and at the end of the curve, and the controls' drops."""
+        """One row a method: its top heads, cost, drop@1, @k (with its interval) and at the end, the controls' drops."""
         import pandas as pd
 
         most = self.random_drops.shape[1]
@@ -81,19 +111,24 @@ class Comparison:
                 "heads": " ".join(map(str, one.ranking.top(self.k))),
                 **one.cost,
                 **{f"drop@{k}": one.drops[k - 1] for k in at},
+                "low": one.curve[self.k - 1].interval[0],
+                "high": one.curve[self.k - 1].interval[1],
                 **{f"control {task}": drop for task, drop in one.controls.items()},
             }
             for name, one in self.methods.items()
         )
 
     def curves(self) -> pd.DataFrame:
-        """Drop by number of heads off: one row a (method, k), and the random heads' mean, least and most."""
+        """Drop by number of heads off: one row a (method, k) with its interval, and random heads' mean, least and most.
+
+        ``low`` and ``high`` are bounds of the 95 % interval of a method's drop, and the range of the random sets.
+        """
         import pandas as pd
 
         rows = [
-            {"method": name, "k": k, "drop": drop, "low": None, "high": None}
+            {"method": name, "k": k, "drop": drop.drop, "low": drop.interval[0], "high": drop.interval[1]}
             for name, one in self.methods.items()
-            for k, drop in enumerate(one.drops, start=1)
+            for k, drop in enumerate(one.curve, start=1)
         ]
         rows += [
             {"method": "random", "k": k, "drop": sets.mean(), "low": sets.min(), "high": sets.max()}
@@ -135,6 +170,8 @@ class Comparison:
                     **one.cost,
                     "drops": one.drops.tolist(),
                     "controls": one.controls,
+                    "curve": [drop.to_dict() for drop in one.curve],
+                    "control_drops": {task: drop.to_dict() for task, drop in one.control_drops.items()},
                     "notes": list(one.ranking.notes),
                 }
                 for name, one in self.methods.items()
@@ -177,7 +214,8 @@ def compare(
     Every method runs by ``find_heads``, as if it were alone, with the same ``budget`` (None: what each takes by
     default) and ``seed``; ``options`` has more of a method's own, by its name, as in
     ``{"chg": {"n_seeds": 4}}``. Each ranking's first 1, 2, ..., ``most`` heads are ablated, and as many of
-    ``n_random`` random orders of all heads; methods whose search depends on the number wanted are told
+    ``n_random`` random orders, each through the layers of one method's heads and with none of these, as ``confirm``
+    draws them, the methods taking turns; methods whose search depends on the number wanted are told
     ``most``. ``controls`` are other tasks, measured with the top ``k`` off; the first also serves the search of
     methods that take a control, by examples it is not measured with. A mask that several methods ask for is measured
     once where there is a ``store``, and counted for each. ``model`` may be a ``Cluster``, and ``workers`` or
@@ -221,15 +259,19 @@ def compare(
                 rankings[name] = found, perf_counter() - start
         if not rankings:
             raise next(iter(refused.values()))
-        rng = np.random.default_rng(seed)
-        random = [[grid.head(int(i)) for i in rng.permutation(grid.size)[:most]] for _ in range(n_random)]
-        baseline = float(judged.baseline().mean())
+        tops = [ranking.top(most) for ranking, _ in rankings.values()]
+        random = _random(grid, tops, n_random, seed)
+        intact = judged.baseline()
+        baseline = float(intact.mean())
         compared = {
             name: Compared(
                 ranking=ranking,
                 seconds=seconds,
-                drops=baseline - judged(_growing(grid, ranking.top(most))).mean(axis=1),
-                controls={other.task.name: _drop(other, ranking.top(k)) for other in others},
+                curve=tuple(
+                    task_drop(judged.task.name, judged.task.chance, [(intact, scores)], seed)
+                    for scores in judged(_growing(grid, ranking.top(most)))
+                ),
+                control_drops={other.task.name: _drop(other, ranking.top(k), seed) for other in others},
             )
             for name, (ranking, seconds) in rankings.items()
         }
@@ -272,5 +314,15 @@ def _growing(grid: HeadGrid, heads: Sequence[Head]) -> Bool[np.ndarray, "row lay
     return np.stack([grid.mask(heads[: i + 1]) for i in range(len(heads))])
 
 
-def _drop(experiment: Any, heads: Sequence[Head]) -> float:
-    return float(experiment.baseline().mean() - experiment(experiment.grid.mask(heads)[None]).mean())
+def _random(grid: HeadGrid, tops: Sequence[Sequence[Head]], n_random: int, seed: int) -> list[list[Head]]:
+    """Random orders like the heads of each method, in turn."""
+    rng = np.random.default_rng(seed)
+    by_method = [
+        random_orders(grid, top, len(range(place, n_random, len(tops))), rng) for place, top in enumerate(tops)
+    ]
+    return [by_method[number % len(tops)][number // len(tops)] for number in range(n_random)]
+
+
+def _drop(experiment: Experiment, heads: Sequence[Head], seed: int) -> TaskDrop:
+    ablated = experiment(experiment.grid.mask(heads)[None])[0]
+    return task_drop(experiment.task.name, experiment.task.chance, [(experiment.baseline(), ablated)], seed)
