@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cs_heads.analysis.compare import Comparison
+from cs_heads.analysis.comparison import Comparison
 from cs_heads.views.style import (
     COLUMN,
     PAGE,

@@ -3,7 +3,8 @@ import json
 import numpy as np
 import pytest
 
-from cs_heads.analysis.compare import Compared, Comparison, _random, compare
+from cs_heads.analysis.compare import _random, compare
+from cs_heads.analysis.comparison import Compared, Comparison
 from cs_heads.analysis.task_drop import task_drop
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.measure.baseline import BaselineTooLowError

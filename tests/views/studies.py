@@ -3,7 +3,7 @@
 import numpy as np
 
 from cs_heads.analysis.attention import HeadAttention, PromptAttention
-from cs_heads.analysis.compare import Compared, Comparison
+from cs_heads.analysis.comparison import Compared, Comparison
 from cs_heads.analysis.task_drop import TaskDrop
 from cs_heads.heads import Head
 from cs_heads.ranking import HeadRanking

@@ -3,7 +3,7 @@ import pytest
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from cs_heads.analysis.compare import Compared, Comparison
+from cs_heads.analysis.comparison import Compared, Comparison
 from cs_heads.analysis.gating import AblationCurve, score_of_heads
 from cs_heads.heads import Head
 from cs_heads.ranking import HeadRanking

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cs_heads.analysis.attention import HeadAttention
-from cs_heads.analysis.compare import Compared, Comparison
+from cs_heads.analysis.comparison import Compared, Comparison
 from cs_heads.analysis.sparsity import SparsityCurve
 from cs_heads.analysis.task_drop import TaskDrop
 from cs_heads.ranking import HeadRanking
