@@ -157,6 +157,21 @@ def test_a_comparison_alone_is_led_by_the_method_whose_heads_take_the_most(repor
     assert "greedy L0H1 L1H2 63,100 1.5 +0.600 +0.010" in page.words
 
 
+def test_methods_whose_heads_take_the_same_are_all_named(report):
+    made = made_comparison()
+    css = replace(made.methods["css"], drops=made.methods["greedy"].drops)
+    page = report(Findings(comparison=replace(made, methods={**made.methods, "css": css})))
+    assert "The top 2 heads of css, greedy take the same, and no method's take more: 0.600 points" in page.words
+    assert "take the most" not in page.words
+
+
+def test_the_picture_of_drops_is_told_in_the_shares_it_shows(full):
+    assert any(
+        "Share of the score lost with the heads off: capitals: +0.96; code: +0.07" in at["alt"]
+        for at in full.all("img")
+    )
+
+
 def test_further_sections_carry_a_text_a_picture_and_a_table(report):
     ax = new_axes()
     ax.plot([0, 1], [0, 1])

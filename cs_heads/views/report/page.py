@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isclose
 from pathlib import Path
 from typing import Any
 
@@ -102,12 +103,17 @@ def _maps(study: Findings) -> list[Picture]:
     ]
     if study.proof is not None:
         drops = drops_frame(study.proof, study.task)
-        told = "; ".join(f"{row['task']}: {row['drop']:+.2f}" for row in drops.to_dict("records"))
+        told = "; ".join(
+            f"{row['task']}: {row['drop'] / row['baseline']:+.2f}"
+            for row in drops.to_dict("records")
+            if row["baseline"]
+        )
         pictures.append(
             picture_of(
                 plot_confirmation(drops, random=study.proof["random_drop"]),
-                f"Points of score lost with the heads off: {told}.",
-                "What breaks with the heads off, on unseen examples, and what stays. Lines: 95 % intervals.",
+                f"Share of the score lost with the heads off: {told}.",
+                "What breaks with the heads off, on unseen examples, and what stays: score lost as a share of the "
+                "intact score. Lines: 95 % intervals.",
             )
         )
     return pictures
@@ -147,7 +153,6 @@ def _comparison(study: Findings) -> dict[str, Any] | None:
         }
         for name, one in compared.methods.items()
     ]
-    best = max(rows, key=lambda row: row["drop"])
     pictures = [
         picture_of(
             plot_drops(compared),
@@ -165,15 +170,22 @@ def _comparison(study: Findings) -> dict[str, Any] | None:
     ]
     return {
         "rows": rows,
-        "best": best,
+        "best": _best(rows),
         "k": compared.k,
         "baseline": compared.baseline,
+        "n": compared.provenance.get("task", {}).get("n_examples"),
         "random": float(compared.random_drop[compared.k - 1]),
         "controls": sorted({task for row in rows for task in row["controls"]}),
         "refused": compared.refused,
         "pictures": pictures,
         "maps": maps,
     }
+
+
+def _best(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The methods whose heads take the most, all of them where several take the same."""
+    most = max(row["drop"] for row in rows)
+    return [row for row in rows if isclose(row["drop"], most, abs_tol=1e-9)]
 
 
 def _attention(study: Findings) -> dict[str, Any] | None:
