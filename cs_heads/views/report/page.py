@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import isclose
 from pathlib import Path
 from typing import Any
 
@@ -178,7 +177,7 @@ def _comparison(study: Findings) -> dict[str, Any] | None:
     ]
     return {
         "rows": rows,
-        "best": _best(rows),
+        "best": [row for name in compared.leading() for row in rows if row["method"] == name],
         "k": compared.k,
         "baseline": compared.baseline,
         "n": compared.provenance.get("task", {}).get("n_examples"),
@@ -188,12 +187,6 @@ def _comparison(study: Findings) -> dict[str, Any] | None:
         "pictures": pictures,
         "maps": maps,
     }
-
-
-def _best(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The methods whose heads take the most, all of them where several take the same."""
-    most = max(row["drop"] for row in rows)
-    return [row for row in rows if isclose(row["drop"], most, abs_tol=1e-9)]
 
 
 def _attention(study: Findings) -> dict[str, Any] | None:
