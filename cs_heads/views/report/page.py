@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import isclose
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,9 @@ from cs_heads.views.report.findings import Findings
 from cs_heads.views.report.pictures import Picture, drops_frame, picture_of, plot_importance
 from cs_heads.views.sparsity import plot_sparsity
 from cs_heads.views.style import head_look, offscreen
+
+_SIGNS = {"o": "●", "s": "■", "D": "◆", "^": "▲", "v": "▼", "P": "✚", "*": "★", "X": "✖", "<": "◀", ">": "▶"}
+"""The markers of pictures as letters."""
 
 _MEANING = {
     "localized": "On unseen examples these heads do more harm than random heads of the same layers: the task rests on "
@@ -77,7 +79,12 @@ def _contents(study: Findings) -> dict[str, Any]:
 def _heads(ranking: HeadRanking, k: int) -> list[dict[str, Any]]:
     shown: list[Any] = ranking.to_frame().head(k).to_dict("records")
     return [
-        {**row, "colour": head_look(head).colour, "claimed": head in ranking.claims}
+        {
+            **row,
+            "colour": head_look(head).colour,
+            "mark": _SIGNS[head_look(head).marker],
+            "claimed": head in ranking.claims,
+        }
         for row, head in zip(shown, ranking.order, strict=False)
     ]
 
@@ -170,7 +177,7 @@ def _comparison(study: Findings) -> dict[str, Any] | None:
     ]
     return {
         "rows": rows,
-        "best": _best(rows),
+        "best": [row for name in compared.leading() for row in rows if row["method"] == name],
         "k": compared.k,
         "baseline": compared.baseline,
         "n": compared.provenance.get("task", {}).get("n_examples"),
@@ -180,12 +187,6 @@ def _comparison(study: Findings) -> dict[str, Any] | None:
         "pictures": pictures,
         "maps": maps,
     }
-
-
-def _best(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The methods whose heads take the most, all of them where several take the same."""
-    most = max(row["drop"] for row in rows)
-    return [row for row in rows if isclose(row["drop"], most, abs_tol=1e-9)]
 
 
 def _attention(study: Findings) -> dict[str, Any] | None:
