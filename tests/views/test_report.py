@@ -17,7 +17,15 @@ from cs_heads.views.report.findings import check_folder
 from cs_heads.views.report.page import _SIGNS
 from cs_heads.views.style import MARKERS, head_look, new_axes
 from tests.methods.planted import Planted
-from tests.views.studies import HOSTILE, made_attention, made_comparison, made_proof, made_ranking, made_study
+from tests.views.studies import (
+    HOSTILE,
+    made_attention,
+    made_comparison,
+    made_drops,
+    made_proof,
+    made_ranking,
+    made_study,
+)
 
 
 class Page(HTMLParser):
@@ -153,17 +161,18 @@ def test_a_ranking_alone_is_no_proof(report):
 def test_a_comparison_alone_is_led_by_the_method_whose_heads_take_the_most(report):
     page = report(Findings(comparison=made_comparison()))
     assert "greedy: L0H1 L1H2" in page.words
-    assert "0.600 points of a baseline of 0.900 on unseen examples; random heads take 0.050" in page.words
+    assert "Of 2 methods the top 2 heads of greedy take the most: 0.600 points (0.520 to 0.680)" in page.words
+    assert "of a baseline of 0.900 on unseen examples; random heads take 0.050" in page.words
     assert "chg did not run: budget must be more" in page.words
-    assert "greedy L0H1 L1H2 63,100 1.5 +0.600 +0.010" in page.words
+    assert "greedy L0H1 L1H2 63,100 1.5 +0.600 +0.520 to +0.680 +0.010" in page.words
 
 
-def test_methods_whose_heads_take_the_same_are_all_named(report):
+def test_methods_that_cannot_be_told_apart_lead_together(report):
     made = made_comparison()
-    css = replace(made.methods["css"], drops=made.methods["greedy"].drops)
+    css = replace(made.methods["css"], curve=made_drops([0.3, 0.55, 0.6]))
     page = report(Findings(comparison=replace(made, methods={**made.methods, "css": css})))
-    assert "The top 2 heads of css, greedy take the same, and no method's take more: 0.600 points" in page.words
-    assert "take the most" not in page.words
+    assert "greedy: L0H1 L1H2 css: L0H1 L1H2" in page.words
+    assert "heads of greedy, css take the most, and which of them most cannot be told: those of greedy" in page.words
 
 
 def test_the_picture_of_drops_is_told_in_the_shares_it_shows(full):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import isclose
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +156,7 @@ def _comparison(study: Findings) -> dict[str, Any] | None:
             "spent": one.ranking.spent,
             "seconds": one.seconds,
             "drop": float(one.drops[compared.k - 1]),
+            "interval": one.curve[compared.k - 1].interval,
             "controls": one.controls,
         }
         for name, one in compared.methods.items()
@@ -178,22 +178,15 @@ def _comparison(study: Findings) -> dict[str, Any] | None:
     ]
     return {
         "rows": rows,
-        "best": _best(rows),
+        "best": [next(row for row in rows if row["method"] == name) for name in compared.leading()],
         "k": compared.k,
         "baseline": compared.baseline,
-        "n": compared.provenance.get("task", {}).get("n_examples"),
         "random": float(compared.random_drop[compared.k - 1]),
         "controls": sorted({task for row in rows for task in row["controls"]}),
         "refused": compared.refused,
         "pictures": pictures,
         "maps": maps,
     }
-
-
-def _best(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The methods whose heads take the most, all of them where several take the same."""
-    most = max(row["drop"] for row in rows)
-    return [row for row in rows if isclose(row["drop"], most, abs_tol=1e-9)]
 
 
 def _attention(study: Findings) -> dict[str, Any] | None:
