@@ -167,12 +167,13 @@ def test_a_comparison_alone_is_led_by_the_method_whose_heads_take_the_most(repor
     assert "greedy L0H1 L1H2 63,100 1.5 +0.600 +0.520 to +0.680 +0.010" in page.words
 
 
-def test_methods_that_cannot_be_told_apart_lead_together(report):
+@pytest.mark.parametrize(("drop", "leading"), [(0.6, "css, greedy"), (0.55, "greedy, css")])
+def test_methods_that_the_interval_does_not_tell_apart_are_all_named(report, drop, leading):
     made = made_comparison()
-    css = replace(made.methods["css"], curve=made_drops([0.3, 0.55, 0.6]))
+    css = replace(made.methods["css"], curve=made_drops([0.3, drop, drop]))
     page = report(Findings(comparison=replace(made, methods={**made.methods, "css": css})))
-    assert "greedy: L0H1 L1H2 css: L0H1 L1H2" in page.words
-    assert "heads of greedy, css take the most, and which of them most cannot be told: those of greedy" in page.words
+    assert f"The top 2 heads of {leading} take the most, and these examples cannot tell them apart" in page.words
+    assert f"0.600 points by {leading.split(',')[0]} (0.520 to 0.680) of a baseline of 0.900" in page.words
 
 
 def test_the_picture_of_drops_is_told_in_the_shares_it_shows(full):

@@ -178,7 +178,7 @@ def _comparison(study: Findings) -> dict[str, Any] | None:
     ]
     return {
         "rows": rows,
-        "best": [next(row for row in rows if row["method"] == name) for name in compared.leading()],
+        "best": [row for name in compared.leading() for row in rows if row["method"] == name],
         "k": compared.k,
         "baseline": compared.baseline,
         "random": float(compared.random_drop[compared.k - 1]),
