@@ -41,15 +41,37 @@ def own_answers(model: Any, n: int, seed: int = 0) -> list[dict]:
 
 
 def _said_next(model: Any, prompts: list[str]) -> Iterator[tuple[str, str]]:
-    """Each prompt and the word the model says next; in one forward, for what comes after a token does not change it."""
+    """Each prompt and the word the model says next."""
+    for prompt, logits in zip(prompts, _next_logits(model, prompts), strict=True):
+        yield prompt, model.tokenizer.convert_ids_to_tokens(int(logits.argmax()))
+
+
+def _next_logits(model: Any, prompts: list[str]) -> torch.Tensor:
+    """What comes after each prompt; in one forward, for what comes after a token does not change it."""
     rows = [[model.tokenizer.bos_token_id, *model.tokenizer(p, add_special_tokens=False)["input_ids"]] for p in prompts]
     tokens = torch.zeros(len(rows), max(map(len, rows)), dtype=torch.long)
     for place, row in enumerate(rows):
         tokens[place, : len(row)] = torch.tensor(row)
     with torch.no_grad():
         logits = model(tokens)
-    for place, (prompt, row) in enumerate(zip(prompts, rows, strict=True)):
-        yield prompt, model.tokenizer.convert_ids_to_tokens(int(logits[place, len(row) - 1].argmax()))
+    return torch.stack([logits[place, len(row) - 1] for place, row in enumerate(rows)])
+
+
+def word_records(model: Any, n: int, instruction: str, seed: int = 0) -> list[dict]:
+    """``n`` choice records by worked examples, whose answer the intact model prefers there and when instructed."""
+    rng = np.random.default_rng(seed)
+    records: dict[str, dict] = {}
+    while len(records) < n:
+        asked = [sentence(rng, 1, 6) for _ in range(64)]
+        pairs = [list(map(str, rng.choice(WORDS, size=2, replace=False))) for _ in asked]
+        ids = torch.tensor([model.tokenizer.convert_tokens_to_ids(pair) for pair in pairs])
+        shots = [f"Q: {sentence(rng, 1, 3)}\nA: {rng.choice(WORDS)}\n\nQ: {words}\nA:" for words in asked]
+        instructed = [f"{instruction}\nWord: {words}\nAnswer:" for words in asked]
+        first, second = (_next_logits(model, form).gather(1, ids).argmax(1).tolist() for form in (shots, instructed))
+        for prompt, pair, one, other in zip(shots, pairs, first, second, strict=True):
+            if one == other:
+                records[prompt] = {"prompt": prompt, "choices": [f" {word}" for word in pair], "answer": one}
+    return list(records.values())[:n]
 
 
 def hopeless_records(n: int, seed: int = 0) -> list[dict]:

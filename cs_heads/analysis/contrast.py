@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from jaxtyping import Float
 from scipy.stats import binomtest
 
 from cs_heads.measure.baseline import check_size
+from cs_heads.measure.store import Store
 from cs_heads.tasks import Task, confirming_side, finding_side
 
 if TYPE_CHECKING:
@@ -81,6 +83,7 @@ def held_out_contrasts(
     progress: bool | None = None,
     batch_tokens: int | None = None,
     prepend_bos: bool | None = None,
+    store: str | Path | Store | None = None,
 ) -> HeldOutContrasts:
     """Fit gates that retain one format and forget the other on all tasks but one, and measure that one in both.
 
@@ -88,7 +91,7 @@ def held_out_contrasts(
     (the same problem at the same place); for in-context learning against instructions, say. Every task of
     ``held_out`` (None: all) is left out in turn, in both directions; its unseen examples are scored under the soft
     gates. Costs two contrastive fits a held-out task (see ``methods.contrastive_gating``) and ``n``
-    example-evaluations for each of its six scores.
+    example-evaluations for each of its six scores. A ``store`` keeps every fit, and the same call goes on from there.
 
     Raises ``ValueError`` before the model runs unless there are two formats of the same two tasks or more, of one kind,
     split into as many finding examples as their pairs.
@@ -108,7 +111,7 @@ def held_out_contrasts(
     for name in left_out:
         unseen = {}
         for kind in formats:
-            unseen[kind] = Experiment(model, confirming_side(formats[kind][name]).take(n), **settings)
+            unseen[kind] = Experiment(model, confirming_side(formats[kind][name]).take(n), store=store, **settings)
             model = unseen[kind].model
         for retained, forgotten in ((first, second), (second, first)):
             ranking = contrastive_gating(
@@ -118,6 +121,7 @@ def held_out_contrasts(
                 steps=steps,
                 batch_size=batch_size,
                 seed=seed,
+                store=store,
                 **settings,
             )
             fitted = gates[name, retained] = ranking.importance  # one seed: the mean gate is the gate

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from cs_heads import masks
 from cs_heads.measure.experiment import Experiment
-from cs_heads.reproduce.study import Step, Study
+from cs_heads.reproduce import gating, needs
+from cs_heads.reproduce.run import parts_made
+from cs_heads.reproduce.study import Part, Step, Study, added
 
 if TYPE_CHECKING:
     import pandas as pd
 
+_PARTS: dict[Part, Callable[[Study], dict[str, int]]] = {
+    "searched": needs.find_cost,
+    "universal": needs.universal_cost,
+    "gates": gating.fit_cost,
+}
 _EXAMPLES = 8
 _MASKS = 8
 
@@ -22,7 +29,8 @@ _MASKS = 8
 class Estimate:
     """The most example-evaluations of each step, by task, and the seconds that one took on this machine.
 
-    What a store holds already is counted as if it were to be measured. ``missing`` has the steps that cannot be made
+    What a step itself measures is counted as if the store held none of it.
+    ``missing`` has the steps that cannot be made
     and what they need. Half of the evaluations of gates are backward passes, taken to last as long as forward ones.
     """
 
@@ -57,14 +65,21 @@ class Estimate:
 
 
 def estimate(study: Study, steps: Iterable[Step]) -> Estimate:
-    """Count what steps may cost, and time a few evaluations of each task: 128 of each at most, none of them kept."""
+    """Count what steps may cost, and time a few evaluations of each task: 128 of each at most, none of them kept.
+
+    What a step starts from (the search, the trial for universal heads, the gates) is counted with the first step
+    that needs it, unless a step that used it is done.
+    """
     evaluations, missing = {}, {}
+    paid = parts_made(study)
     for step in steps:
         lacks = step.needs(study)
-        if lacks is None:
-            evaluations[step.name] = step.cost(study)
-        else:
+        if lacks is not None:
             missing[step.name] = lacks
+            continue
+        parts = [_PARTS[part](study) for part in step.uses if part not in paid]
+        paid |= set(step.uses)
+        evaluations[step.name] = added(*parts, step.cost(study))
     used = dict.fromkeys(task for by_task in evaluations.values() for task in by_task)
     return Estimate(evaluations, {task: _seconds_each(study, task) for task in used}, missing)
 

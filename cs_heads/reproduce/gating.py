@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cs_heads.heads import Head
 from cs_heads.reproduce import published
-from cs_heads.reproduce.study import Output, Step, Study, free
+from cs_heads.reproduce.outputs import Output, measured, titled
+from cs_heads.reproduce.study import Part, Step, Study, free
 from cs_heads.tasks import Example, Task, finding_side
 from cs_heads.views.drawing import drawing
 
@@ -32,29 +35,52 @@ def _kinds(study: Study) -> list[Output]:
 
     outputs = []
     for name, gates in _capabilities(study).items():
-        label = name.replace(" ", "-")
-        frame = gates.to_frame()
+        frame, title = gates.to_frame(), _title(study, name)
+        heads = _first_heads(gates)
         outputs += [
-            Output(f"table-1-{label}", f"{name}: facilitation, irrelevance and interference of every head", frame),
-            Output(f"figure-3b-{label}", f"{name}: the same as a map", frame, drawing(plot_roles, gates)),
-            Output(
-                f"figure-1b-{label}",
-                f"{name}: paths of the gates of three heads, the first by each score",
-                _paths(gates),
-                drawing(plot_trajectories, gates),
+            _output(study, name, "table-1", "facilitation, irrelevance and interference of every head", frame),
+            _output(study, name, "figure-3b", "the same as a map", frame, drawing(titled(title, plot_roles), gates)),
+            _output(
+                study,
+                name,
+                "figure-1b",
+                "paths of the gates of three heads, the first by each score",
+                _paths(gates, heads),
+                drawing(titled(title, plot_trajectories), gates, heads=list(heads.values())),
             ),
         ]
     return outputs
 
 
-def _paths(gates: HeadGates) -> pd.DataFrame:
+def _title(study: Study, name: str) -> str:
+    """The heads' name, and what they were found on."""
+    return f"{name}: {study.label(study.finding[name])}"
+
+
+def _output(study: Study, name: str, number: str, about: str, *shown: Any) -> Output:
+    """A table or figure of one task: the table, and what draws it."""
+    return Output(f"{number}-{name.replace(' ', '-')}", f"{_title(study, name)}: {about}", *shown)
+
+
+def _first_heads(gates: HeadGates) -> dict[str, Head]:
+    """The first head by each score that is not the first by one before it."""
+    from cs_heads.methods.gating.result import SCORES
+
+    chosen: dict[str, Head] = {}
+    for score in SCORES:
+        order = np.argsort(-gates.score(score).mean(axis=0).ravel(), kind="stable")
+        heads = (gates.ranking().grid.head(int(index)) for index in order)
+        chosen[score] = next(head for head in heads if head not in chosen.values())
+    return chosen
+
+
+def _paths(gates: HeadGates, heads: Mapping[str, Head]) -> pd.DataFrame:
     import pandas as pd
 
-    from cs_heads.methods.gating.result import PHASES, SCORES
+    from cs_heads.methods.gating.result import PHASES
 
     rows = []
-    for score in SCORES:
-        head = gates.ranking().grid.head(int(gates.score(score).mean(axis=0).argmax()))
+    for score, head in heads.items():
         for phase, name in enumerate(PHASES):
             path = gates.trajectory[phase, 0, :, head.layer, head.head]
             pairs = zip(gates.at.tolist(), path.tolist(), strict=True)
@@ -81,26 +107,32 @@ def _toggles(study: Study) -> list[Output]:
     from cs_heads.analysis.taxonomy import toggle_curves
     from cs_heads.views.taxonomy import plot_toggle_curves
 
-    rows, pictures = [], []
+    about = "log-probability with the first heads shut less that with them open, all others at G+"
+    outputs = []
     for name, gates in _capabilities(study).items():
         curves = toggle_curves(study.experiment(study.unseen(study.finding[name])), gates)
-        rows += [curve.to_frame().assign(task=name) for curve in curves]
-        pictures.append(drawing(plot_toggle_curves, curves))
-    about = "log-probability with the first heads shut less that with them open, all others at G+"
-    return [Output("figure-2", about, pd.concat(rows, ignore_index=True), pictures[0])]
+        frame = pd.concat([curve.to_frame() for curve in curves], ignore_index=True)
+        plot = titled(_title(study, name), plot_toggle_curves)
+        outputs.append(_output(study, name, "figure-2", about, frame, drawing(plot, curves)))
+    return outputs
 
 
 def _distribution(study: Study) -> list[Output]:
-    import pandas as pd
-
     from cs_heads.analysis.gating import score_distribution
     from cs_heads.views.taxonomy import plot_score_ecdf
 
-    gates = _capabilities(study)
-    frames = [score_distribution(g, cumulative=True).reset_index().assign(task=n) for n, g in gates.items()]
     about = "share of heads whose score is so large or less"
-    picture = drawing(plot_score_ecdf, next(iter(gates.values())))
-    return [Output("figure-3a", about, pd.concat(frames, ignore_index=True), picture)]
+    return [
+        _output(
+            study,
+            name,
+            "figure-3a",
+            about,
+            score_distribution(gates, cumulative=True).reset_index(),
+            drawing(titled(_title(study, name), plot_score_ecdf), gates),
+        )
+        for name, gates in _capabilities(study).items()
+    ]
 
 
 def _agreement(study: Study) -> list[Output]:
@@ -118,20 +150,32 @@ def _mediating(study: Study) -> list[Output]:
     from cs_heads.analysis.gating import score_of_heads
     from cs_heads.views.gating import plot_group
 
-    rows, picture = [], None
+    about = "facilitation of heads that mediate against that of all others (largest over seeds; Welch, one-sided)"
+    outputs, rows = [], []
     for name in study.controls:
         if name not in study.gates:
             continue
         found = _mediation(study, name)
         heads = found.heads()
-        row = {"task": name, "pairs": len(found.effects), "mediating": len(heads)}
+        row: dict[str, Any] = {"task": name, "pairs": len(found.effects), "mediating": len(heads)}
+        row |= {"inside": None, "outside": None, "t": None, "p": None}
         if 2 <= len(heads) <= study.grid.size - 2:
             test = score_of_heads(study.gates[name], heads, over="any")
             row |= {"inside": test.inside, "outside": test.outside, "t": test.t, "p": test.p}
-            picture = picture or drawing(plot_group, test)
+            frame = study.gates[name].to_frame()
+            frame["mediates"] = frame["head"].isin(list(map(str, heads)))
+            label = study.label(name)
+            picture = drawing(titled(label, plot_group), test)
+            file = f"figure-4-{name.rpartition('/')[2]}"
+            outputs.append(Output(file, f"{label}: {about}", frame, picture))
+        else:
+            study.left_out[f"figure-4 of {name}"] = (
+                f"{len(heads)} of {study.grid.size} heads mediate, and a test needs two or more on either side"
+            )
         rows.append(row)
-    about = "facilitation of heads that mediate against that of all others (largest over seeds; Welch, one-sided)"
-    return [Output("figure-4", about, pd.DataFrame(rows), picture)] if rows else []
+    if not rows:
+        return []
+    return [Output("figure-4", about, measured(study, pd.DataFrame(rows))), *outputs]
 
 
 def _mediation(study: Study, name: str) -> Mediation:
@@ -140,7 +184,7 @@ def _mediation(study: Study, name: str) -> Mediation:
     from cs_heads.tasks.pairs import counterparts
 
     task, n = finding_side(study.tasks[name]), study.settings.n_pairs
-    if task.name.startswith(_WORDS):
+    if task.name == name and name.startswith(_WORDS):
         pairs = function_vectors.pairs(task.name.removeprefix(_WORDS), n, study.seed)
         return function_vector_effects(study.model, pairs, progress=study.progress)
     return indirect_effects(study.model, counterparts(task, n, study.seed), progress=study.progress)
@@ -151,39 +195,46 @@ def _contrasts(study: Study) -> list[Output]:
     from cs_heads.views.taxonomy import plot_contrasts
 
     settings = study.settings
-    shots = {name: study.tasks[name] for name in _word_tasks(study)}
+    shots = {name.removeprefix(_WORDS): study.tasks[name] for name in _word_tasks(study)}
     found = held_out_contrasts(
         study.model,
-        {"shots": shots, "instruction": {name: _instructed(task) for name, task in shots.items()}},
-        n=min(len(study.unseen(name)) for name in shots),
+        {"shots": shots, "instruction": {name: instructed(task, name) for name, task in shots.items()}},
+        n=min(len(study.unseen(name)) for name in _word_tasks(study)),
         steps=settings.steps,
         batch_size=settings.batch_size,
         seed=study.seed,
         progress=study.progress,
+        store=study.store,
     )
     about = "a word task that gates were not fitted to, in the format they retain and in the other"
     return [Output("figure-5", about, found.to_frame(), drawing(plot_contrasts, found))]
 
 
 def _word_tasks(study: Study) -> list[str]:
-    return [name for name, task in study.tasks.items() if task.name.startswith(_WORDS)]
+    """The paper's word tasks, as far as they are asked by worked examples: from those the other format is made."""
+    return [name for name, task in study.tasks.items() if name.startswith(_WORDS) and _in_shots(task)]
 
 
-def _instructed(task: Task) -> Task:
+def _in_shots(task: Task) -> bool:
+    return all("Q: " in example.prompt and example.prompt.endswith("\nA:") for example in task.examples)
+
+
+def instructed(task: Task, name: str) -> Task:
     """The same words asked for by an instruction in place of worked examples."""
     from cs_heads.tasks.function_vectors import INSTRUCTIONS
 
-    instruction = INSTRUCTIONS[task.name.removeprefix(_WORDS)]
+    instruction = INSTRUCTIONS[name]
 
     def changed(example: Example) -> Example:
         word = example.prompt.rpartition("Q: ")[2].removesuffix("\nA:")
         return replace(example, prompt=f"{instruction}\nWord: {word}\nAnswer:")
 
-    held_out = None if task.held_out is None else _instructed(task.held_out)
+    held_out = None if task.held_out is None else instructed(task.held_out, name)
     return replace(task, examples=tuple(map(changed, task.examples)), held_out=held_out)
 
 
-def _fit_cost(study: Study) -> dict[str, int]:
+def fit_cost(study: Study) -> dict[str, int]:
+    """The gates of every task, and the intact runs before them."""
     settings = study.settings
     each = 6 * settings.n_seeds * settings.steps * settings.batch_size
     return {name: each + len(study.tasks[name]) for name in (*study.finding.values(), *study.controls)}
@@ -210,20 +261,22 @@ def _seeds(study: Study) -> str | None:
 
 
 def _two_words(study: Study) -> str | None:
-    return None if len(_word_tasks(study)) > 1 else "two word-to-word tasks or more, in two formats"
+    return None if len(_word_tasks(study)) > 1 else "two word-to-word tasks or more, by worked examples"
 
 
 def _has_words(study: Study) -> str | None:
     return None if study.controls else "a word-to-word task"
 
 
+_GATES: tuple[Part, ...] = ("gates",)
+
 STEPS: tuple[Step, ...] = (
-    Step("kinds", "gates of every head: facilitating, irrelevant or interfering", _kinds, _fit_cost),
-    Step("shares", "how many heads are of each kind", _shares, free),
-    Step("toggles", "heads shut and opened in the order of each score", _toggles, _toggle_cost),
-    Step("distribution", "how the scores are spread", _distribution, free),
-    Step("seeds", "how alike the seeds are", _agreement, free, _seeds),
-    Step("mediating", "heads that mediate, and their facilitation", _mediating, _mediating_cost, _has_words),
+    Step("kinds", "gates of every head: facilitating, irrelevant or interfering", _kinds, free, uses=_GATES),
+    Step("shares", "how many heads are of each kind", _shares, free, uses=_GATES),
+    Step("toggles", "heads shut and opened in the order of each score", _toggles, _toggle_cost, uses=_GATES),
+    Step("distribution", "how the scores are spread", _distribution, free, uses=_GATES),
+    Step("seeds", "how alike the seeds are", _agreement, free, _seeds, _GATES),
+    Step("mediating", "heads that mediate, and their facilitation", _mediating, _mediating_cost, _has_words, _GATES),
     Step(
         "contrasts", "one format kept, the other forgotten, on tasks held out", _contrasts, _contrasts_cost, _two_words
     ),

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from cs_heads.reproduce.study import Study, added, evaluations
+from cs_heads.tasks import confirming_side
 
 METHODS = ("css", "csb", "greedy")
 """The methods that the paper holds against each other."""
+
+
+N_FAILURES = 50
+"""Examples on which it is seen how a task fails."""
+N_FAILING = 3
+"""The most universal heads that this is seen for."""
 
 
 def siblings(study: Study, heads: str) -> list[str]:
@@ -26,11 +33,31 @@ def find_cost(study: Study) -> dict[str, int]:
 
 
 def universal_cost(study: Study) -> dict[str, int]:
-    """Each candidate alone on each task and the control, and texts of one task."""
-    names = [*study.finding.values(), *study.controls[:1]]
-    tried = {n: (1 + n_candidates(study)) * min(study.settings.n_universal, len(study.tasks[n])) for n in names}
-    failing = next(iter(study.finding.values()))
-    return added(tried, {failing: 50 * 5})
+    """Each candidate alone on each task and on one control: the first that the model can do, so each is asked."""
+    if has_universal(study) is not None:
+        return {}
+    asked = {name: len(study.tasks[name]) for name in study.controls}
+    names = study.finding.values()
+    n = {name: min(study.settings.n_universal, len(study.tasks[name])) for name in (*names, *study.controls)}
+    tried = {name: n_candidates(study) * n[name] + len(study.tasks[name]) for name in names}
+    control = {study.controls[0]: n_candidates(study) * max(n[name] for name in study.controls)}
+    return added(asked, tried, control)
+
+
+def failures_cost(study: Study) -> dict[str, int]:
+    """Texts or choices of one task, intact, with its heads off and with each of the heads shown."""
+    return dict.fromkeys(list(study.finding.values())[:1], _n_choices(study) * N_FAILURES * (2 + N_FAILING))
+
+
+def _n_choices(study: Study) -> int:
+    """The most choices of an example of the tasks that heads are found on; 1 where there are none."""
+    tasks = [confirming_side(study.tasks[name]) for name in study.finding.values()]
+    return max(len(example.continuations) or 1 for task in tasks for example in task.examples)
+
+
+def drops_cost(study: Study) -> dict[str, int]:
+    """Every set of heads, and none, on every task."""
+    return evaluations(study, study.tasks, 1 + len(study.finding))
 
 
 def sparsity_cost(study: Study) -> dict[str, int]:

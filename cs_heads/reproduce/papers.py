@@ -67,13 +67,22 @@ class Settings:
         unknown = values.keys() - known
         if unknown:
             raise ValueError(f"settings are {', '.join(sorted(known))}; got {', '.join(sorted(unknown))}")
-        return replace(self, **{name: value for name, value in values.items() if value is not None})
+        given = {name: value for name, value in values.items() if value is not None}
+        # More heads than the curve has make it longer.
+        return replace(self, **{"most": max(self.most, given.get("k", self.k)), **given})
 
 
 QUICK = Settings(
-    n_masks=(100,), densities=(0.05,), n_unseen=100, budget=10_000, n_seeds=2, steps=40, batch_size=16, n_pairs=20
+    n_masks=(100, 200),
+    densities=(0.02, 0.05),
+    n_unseen=100,
+    budget=10_000,
+    n_seeds=2,
+    steps=40,
+    batch_size=16,
+    n_pairs=20,
 )
-"""Minutes on the demo model: one design instead of twelve, 100 unseen examples, short fits of two seeds."""
+"""Minutes on the demo model: four designs instead of twelve, 100 unseen examples, short fits of two seeds."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +118,7 @@ CS = Paper(
         PaperTask("mmlu", suite="General", form="letters", demo="demo/multiple_choice"),
         PaperTask("swearing", heads="swear", demo="demo/swearing"),
         PaperTask("rhyming", heads="rhyme", demo="demo/rhyme"),
-        PaperTask("wmdp_bio", heads="bio", form="letters"),
+        PaperTask("wmdp_bio", heads="bio", form="letters", demo="demo/multiple_choice"),
         PaperTask("wmdp_chem", heads="chem", form="letters"),
         PaperTask("wmdp_cyber", heads="cyber", form="letters"),
     ),

@@ -63,6 +63,9 @@ KNOWLEDGE: Mapping[tuple[str, str], Mapping[str, float]] = {
 }
 """Score on questions answered by a letter, by model and heads ablated; General is that of HellaSwag, BoolQ and ARC."""
 
+KNOWLEDGE_MODEL = "Llama 3.1 8B"
+"""The model whose sets of heads are known there."""
+
 GATED_MODELS = ("Llama 3.2 1B", "Llama 3.2 3B", "Llama 3.2 3B Instruct", "Llama 3.1 8B")
 GATED: Mapping[tuple[str, str], tuple[float, ...]] = {
     ("syntax", "always"): (0.012, 0.015, 0.007, 0.014),

@@ -6,38 +6,26 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from cs_heads.analysis.drops import Column
+from cs_heads.analysis.drops import Column, Role
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.lens import load_model
-from cs_heads.measure.baseline import BaselineTooLowError, check_baseline
+from cs_heads.measure.baseline import BaselineTooLowError, check_baseline, check_k
 from cs_heads.measure.experiment import Experiment
 from cs_heads.methods.compressed_sensing import tune
 from cs_heads.ranking import HeadRanking
+from cs_heads.reproduce.outputs import Output
 from cs_heads.reproduce.papers import Paper, Settings
 from cs_heads.tasks import Task, confirming_side, finding_side
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from cs_heads.analysis.universal import UniversalHeads
     from cs_heads.methods.gating.result import HeadGates
 
 STORE = "store.sqlite"
-
-
-@dataclass(frozen=True, eq=False)
-class Output:
-    """A table or figure: file name without ending, one line on what it shows, the table, and what draws it.
-
-    ``picture`` writes the figure to a path without ending (None: a table alone).
-    """
-
-    name: str
-    about: str
-    frame: pd.DataFrame
-    picture: Callable[[Path], object] | None = None
+Part = Literal["searched", "universal", "gates"]
+"""What a study makes once for all steps."""
 
 
 def _nothing(_: Study) -> None:
@@ -53,8 +41,8 @@ def free(_: Study) -> dict[str, int]:
 class Step:
     """A part of a protocol: its outputs from a study, and the most example-evaluations it takes, by task.
 
-    ``needs`` says in words what a study lacks for it (None: nothing). ``keeps`` is False for a step that is made anew
-    every time.
+    ``needs`` says in words what a study lacks for it (None: nothing). ``uses`` are the parts of a study it starts from,
+    which the first step that uses them pays for. ``keeps`` is False for a step that is made anew every time.
     """
 
     name: str
@@ -62,6 +50,7 @@ class Step:
     run: Callable[[Study], list[Output]]
     cost: Callable[[Study], dict[str, int]]
     needs: Callable[[Study], str | None] = _nothing
+    uses: tuple[Part, ...] = ()
     keeps: bool = True
 
 
@@ -85,6 +74,11 @@ class Study:
 
     def __post_init__(self) -> None:
         self.model = load_model(self.model)
+        if self.name in self.beside:
+            raise ValueError(f"beside must name other models than {self.name!r}, the one that is studied")
+        # The curve goes to half of the heads at most, so that a small model has one.
+        check_k(self.settings.k, self.grid.size)
+        self.settings = replace(self.settings, most=min(self.settings.most, self.grid.size // 2))
 
     @property
     def store(self) -> Path:
@@ -115,20 +109,36 @@ class Study:
         """An experiment on one side of a task whose results are kept."""
         return Experiment(self.model, task, store=self.store, progress=self.progress)
 
-    def column(self, name: str, own: bool = False) -> Column:
-        """A task's unseen examples to ablate heads on."""
-        return Column(name, "own" if own else "control", (self.experiment(self.unseen(name)),))
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return str(self.model.cfg.model_name)
+
+    def label(self, name: str) -> str:
+        """What a task is called in pictures: what is measured, with the paper's name where two are the same."""
+        task = self.tasks[name].name
+        shared = sum(other.name == task for other in self.tasks.values()) > 1
+        return f"{task} ({name})" if shared and task != name else task
+
+    def column(self, name: str, role: Role = "control") -> Column:
+        """A task's unseen examples to ablate heads on, by its label."""
+        return Column(self.label(name), role, (self.experiment(self.unseen(name)),))
+
+    def members(self, suite: str) -> list[str]:
+        """The tasks of one of the paper's means that are here."""
+        return [name for name in self.tasks if self.paper.task(name).suite == suite]
+
+    def is_whole(self, suite: str) -> bool:
+        """Whether all of them are here."""
+        return len(self.members(suite)) == sum(task.suite == suite for task in self.paper.tasks) > 0
 
     def suites(self) -> list[Column]:
         """The paper's means of several tasks, of those that are here."""
-        members: dict[str, list[str]] = {}
-        for name in self.tasks:
-            suite = self.paper.task(name).suite
-            if suite is not None:
-                members.setdefault(suite, []).append(name)
+        names = dict.fromkeys(self.paper.task(name).suite for name in self.tasks)
         return [
-            Column(suite, "suite", tuple(self.experiment(self.unseen(name)) for name in names))
-            for suite, names in members.items()
+            Column(suite, "suite", tuple(self.experiment(self.unseen(name)) for name in self.members(suite)))
+            for suite in names
+            if suite is not None
         ]
 
     def in_form(self, form: str) -> list[str]:

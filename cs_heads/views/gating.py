@@ -2,38 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cs_heads.analysis.gating import AblationCurve, GroupTest, score_distribution
+from cs_heads.analysis.gating import AblationCurve, GroupTest
+from cs_heads.heads import Head, HeadLike
 from cs_heads.methods.gating.result import PHASES, HeadGates
-from cs_heads.views.style import COLUMN, PAGE, RANDOM, ROLES, key_below, new_axes, styled
+from cs_heads.views.style import COLUMN, PAGE, RANDOM, ROLES, SMALL, key_below, new_axes, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLOURS = {name: colour for name, (colour, _) in ROLES.items()}
 LINES = {"facilitation": "-", "irrelevance": ":", "interference": "--"}
-HATCHES = {"facilitation": "", "irrelevance": "...", "interference": "///"}
 TITLES = {"free": "no penalty", "plus": "pushed open (G⁺)", "minus": "pushed shut (G⁻)"}
 
 
 @styled
-def plot_trajectories(gates: HeadGates, seed: int = 0, axes: Sequence[Axes] | None = None) -> Sequence[Axes]:
-    """Draw every gate of one seed over the steps of each phase, coloured by the head's kind; returns three axes."""
+def plot_trajectories(
+    gates: HeadGates, seed: int = 0, heads: Iterable[HeadLike] | None = None, axes: Sequence[Axes] | None = None
+) -> Sequence[Axes]:
+    """Draw the gates of one seed over the steps of each phase, coloured by the head's kind; returns three axes.
+
+    ``heads`` are those drawn, each with its name at the end of its last path; None: all.
+    """
     if axes is None:
         from matplotlib import pyplot as plt
 
         axes = plt.subplots(1, 3, figsize=(PAGE, 2.3), sharey=True, layout="constrained")[1]
     kinds = gates.kind
+    shown = None if heads is None else gates.ranking().grid.mask(heads)
     for phase, ax in enumerate(axes):
+        ends: list[float] = []
         for index in np.ndindex(kinds.shape):
+            if shown is not None and not shown[index]:
+                continue
             kind = str(kinds[index])
-            width = 0.5 if kind == "irrelevance" else 1.3
+            width = 0.5 if kind == "irrelevance" and shown is None else 1.3
             path = gates.trajectory[phase, seed, :, index[0], index[1]]
             ax.plot(gates.at, path, color=COLOURS[kind], linestyle=LINES[kind], linewidth=width, zorder=1 + (width > 1))
+            if shown is not None:
+                # Gates that end alike are named one beside the other.
+                place = (float(path[-1]), 4 + 28 * sum(abs(at - path[-1]) < 0.08 for at in ends))
+                ends.append(float(path[-1]))
+                ax.annotate(
+                    str(Head(*index)),
+                    (float(gates.at[-1]), place[0]),
+                    (place[1], 0),
+                    textcoords="offset points",
+                    va="center",
+                    fontsize=SMALL,
+                )
         ax.set_title(TITLES[PHASES[phase]])
         ax.set_xlabel("step")
     axes[0].set_ylabel("gate")
@@ -42,32 +63,6 @@ def plot_trajectories(gates: HeadGates, seed: int = 0, axes: Sequence[Axes] | No
         axes[1].plot([], [], color=colour, linestyle=LINES[name], label=name)
     key_below(axes[1], ncols=3)
     return axes
-
-
-@styled
-def plot_score_distribution(gates: HeadGates, bins: int = 10, ax: Axes | None = None) -> Axes:
-    """Draw the share of heads by value of each score, on a logarithmic scale: most heads lie at the ends."""
-    if ax is None:
-        ax = new_axes(COLUMN, 2.5)
-    shares = score_distribution(gates, bins)
-    width = 0.8 / bins / len(shares.columns)
-    for number, name in enumerate(shares.columns):
-        places = shares.index.to_numpy() + (number - 1) * width
-        ax.bar(
-            places,
-            shares[name].to_numpy(),
-            width=width,
-            color=COLOURS[name],
-            hatch=HATCHES[name],
-            edgecolor="white",
-            linewidth=0,
-            label=name,
-        )
-    ax.set_yscale("log")
-    ax.set_xlabel("score")
-    ax.set_ylabel("share of heads")
-    key_below(ax)
-    return ax
 
 
 @styled

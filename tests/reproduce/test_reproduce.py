@@ -9,9 +9,11 @@ import pytest
 from cs_heads.cli import main
 from cs_heads.measure.engine import Engine
 from cs_heads.reproduce import PAPERS, Settings, Study, estimate, load_tasks, published, reproduce
+from cs_heads.reproduce.gating import instructed
 from cs_heads.reproduce.papers import QUICK
 from cs_heads.reproduce.run import STEPS, steps_of
-from tests.known_heads import WORKING, hopeless_records, own_answers
+from cs_heads.tasks.function_vectors import INSTRUCTIONS
+from tests.known_heads import WORKING, hopeless_records, own_answers, word_records
 
 TINY = Settings(
     n=40,
@@ -28,6 +30,7 @@ TINY = Settings(
     n_pairs=4,
 )
 CS_TASKS = ("gsm8k", "arithmetic", "swearing", "boolq")
+WORDS = ("function_vectors/antonym", "function_vectors/present-past")
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +40,9 @@ def data(load_known, tmp_path_factory):
     for seed, name in enumerate((*CS_TASKS, "commonsense_qa", "openmathinstruct2")):
         write(folder / f"{name}.jsonl", own_answers(load_known(), 70, seed))
     write(folder / "mbpp.jsonl", hopeless_records(70))
+    (folder / "function_vectors").mkdir()
+    for name in WORDS:
+        write(folder / f"{name}.jsonl", word_records(load_known(), 70, INSTRUCTIONS[name.rpartition("/")[2]]))
     return folder
 
 
@@ -142,11 +148,51 @@ def test_every_step_of_the_first_protocol_runs(study):
 def test_every_step_of_gating_that_its_tasks_allow_runs(study):
     one = study("chg", ["commonsense_qa", "openmathinstruct2"])
     assert set(reproduce(one)) == {"mediating", "contrasts"}
+    assert (one.out / "figure-2-common-sense.png").is_file()
     shares = table(one, "table-2").set_index(["fit", "heads"])
     known = published.GATED["math", "any"][0]
     assert shares.loc[("math", "any"), f"facilitation, published {published.GATED_MODELS[0]}"] == known
-    for name in ("table-1-math", "figure-1b-math", "figure-2", "figure-3a", "seeds"):
+    for name in ("table-1-math", "figure-1b-math", "figure-2-math", "figure-3a-math", "seeds"):
         assert len(table(one, name))
+
+
+def test_heads_that_mediate_and_contrasts_are_made_of_two_word_tasks(study, rows):
+    one = study("chg", ["openmathinstruct2", *WORDS])
+    said = estimate(one, steps_of("chg", ["mediating", "contrasts"]))
+    left_out = reproduce(one, ["mediating", "contrasts"])
+    figure = table(one, "figure-4").set_index("task")
+    assert set(figure.index) == set(WORDS)
+    assert (figure["pairs"] == TINY.n_pairs).all()
+    for name in WORDS:
+        drawn = (one.out / f"figure-4-{name.rpartition('/')[2]}.png").is_file()
+        assert drawn == figure["t"].notna()[name]
+        # Else it is said why there is no test.
+        assert drawn != (f"figure-4 of {name}" in left_out)
+    held_out = table(one, "figure-5")
+    assert set(held_out["held_out"]) == {"antonym", "present-past"}
+    assert set(held_out["measured"]) == {"shots", "instruction"}
+    # The model prefers the answer in both formats, so only the gates break it.
+    assert (held_out["baseline"] == 1.0).all()
+    assert 0 < sum(rows) <= said.total
+
+
+def test_contrasts_cut_short_go_on_from_the_fits_there_are(study, rows):
+    one = study("chg", ["openmathinstruct2", *WORDS])
+    reproduce(one, ["contrasts"])
+    whole = sum(rows)
+    (one.out / "figure-5.csv").unlink()
+    rows.clear()
+    reproduce(study("chg", ["openmathinstruct2", *WORDS]), ["contrasts"])
+    assert sum(rows) < whole / 10
+
+
+def test_the_instruction_asks_for_the_same_word_as_the_examples(study):
+    one = study("chg", ["openmathinstruct2", *WORDS])
+    task = one.tasks[WORDS[1]]
+    changed = instructed(task, "present-past").examples[0]
+    asked = task.examples[0].prompt.rpartition("Q: ")[2].removesuffix("\nA:")
+    assert changed.prompt == f"{INSTRUCTIONS['present-past']}\nWord: {asked}\nAnswer:"
+    assert changed.target == task.examples[0].target
 
 
 # Going on
