@@ -1,86 +1,16 @@
 """The protocols on a tiny model whose working heads are known."""
 
-import json
 from dataclasses import replace
 
 import pandas as pd
 import pytest
 
-from cs_heads.cli import main
-from cs_heads.measure.engine import Engine
-from cs_heads.reproduce import PAPERS, Settings, Study, estimate, load_tasks, published, reproduce
-from cs_heads.reproduce.gating import instructed
+from cs_heads.reproduce import PAPERS, Settings, load_tasks, published, reproduce
+from cs_heads.reproduce.outputs import measured
 from cs_heads.reproduce.papers import QUICK
 from cs_heads.reproduce.run import STEPS, steps_of
-from cs_heads.tasks.function_vectors import INSTRUCTIONS
-from tests.known_heads import WORKING, hopeless_records, own_answers, word_records
-
-TINY = Settings(
-    n=40,
-    n_masks=(24,),
-    densities=(0.17,),
-    k=2,
-    most=3,
-    n_unseen=20,
-    n_universal=20,
-    budget=1500,
-    n_seeds=2,
-    steps=20,
-    batch_size=4,
-    n_pairs=4,
-)
-CS_TASKS = ("gsm8k", "arithmetic", "swearing", "boolq")
-WORDS = ("function_vectors/antonym", "function_vectors/present-past")
-
-
-@pytest.fixture(scope="module")
-def data(load_known, tmp_path_factory):
-    """Files named as tasks of the papers, with what the tiny model itself says; one that it cannot do."""
-    folder = tmp_path_factory.mktemp("data")
-    for seed, name in enumerate((*CS_TASKS, "commonsense_qa", "openmathinstruct2")):
-        write(folder / f"{name}.jsonl", own_answers(load_known(), 70, seed))
-    write(folder / "mbpp.jsonl", hopeless_records(70))
-    (folder / "function_vectors").mkdir()
-    for name in WORDS:
-        write(folder / f"{name}.jsonl", word_records(load_known(), 70, INSTRUCTIONS[name.rpartition("/")[2]]))
-    return folder
-
-
-def write(path, records):
-    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-
-
-@pytest.fixture
-def study(load_known, data, tmp_path):
-    def made(paper="cs", names=CS_TASKS, **changed):
-        tasks = load_tasks(PAPERS[paper], "tiny", list(names), data=data, n=40)
-        return Study(load_known(), PAPERS[paper], tasks, replace(TINY, **changed), tmp_path / "out", progress=False)
-
-    return made
-
-
-@pytest.fixture
-def rows(monkeypatch):
-    """How many (mask, example) pairs every engine is asked for; Ctrl-C beyond ``limit`` of its calls."""
-
-    class Rows(list):
-        limit = 10**9
-
-    asked, run = Rows(), Engine.run
-
-    def counted(self, masks, examples, *arguments, **options):
-        asked.append(len(examples))
-        if len(asked) > asked.limit:
-            raise KeyboardInterrupt
-        return run(self, masks, examples, *arguments, **options)
-
-    monkeypatch.setattr(Engine, "run", counted)
-    return asked
-
-
-def table(study, name):
-    return pd.read_csv(study.out / f"{name}.csv")
-
+from tests.known_heads import WORKING
+from tests.reproduce.conftest import table
 
 # What is written
 
@@ -108,6 +38,7 @@ def test_published_numbers_stand_beside_the_same_task_and_heads_and_are_blank_el
     drops = table(one, "drops").set_index(["heads", "task"])
     assert drops.loc[("math", "boolq"), "published score"] == published.OFF["math"]["boolq"]
     assert drops.loc[("math", "boolq"), "published baseline"] == published.INTACT["boolq"]
+    assert set(drops["measured with"]) == {"gsm8k", "boolq"}
     curve = table(one, "sparsity").set_index(["task", "k"])
     assert curve.loc[("gsm8k", 3), "published score"] == published.CURVE["gsm8k"][3]
     markdown = (one.out / "sparsity.md").read_text(encoding="utf-8")
@@ -137,62 +68,53 @@ def test_what_needs_tasks_that_are_not_there_is_left_out(study):
 def test_every_step_of_the_first_protocol_runs(study):
     one = study()
     assert set(reproduce(one)) == {"formats"}
-    for name in ("search", "universal", "proof", "scale", "depth", "sparsity", "generalisation", "overlap", "methods"):
+    for name in (
+        "search",
+        "universal",
+        "proof",
+        "scale",
+        "depth",
+        "sparsity",
+        "generalisation-math",
+        "overlap",
+        "methods",
+    ):
         assert len(table(one, name))
     # The same heads serve all these tasks, so they are universal, and come last.
     assert not set(map(str, WORKING)) & set(table(one, "heads").groupby("heads").head(2)["head"])
     assert set(map(str, WORKING)) <= set(table(one, "universal").query("universal")["head"])
 
 
-@pytest.mark.slow
-def test_every_step_of_gating_that_its_tasks_allow_runs(study):
-    one = study("chg", ["commonsense_qa", "openmathinstruct2"])
-    assert set(reproduce(one)) == {"mediating", "contrasts"}
-    assert (one.out / "figure-2-common-sense.png").is_file()
-    shares = table(one, "table-2").set_index(["fit", "heads"])
-    known = published.GATED["math", "any"][0]
-    assert shares.loc[("math", "any"), f"facilitation, published {published.GATED_MODELS[0]}"] == known
-    for name in ("table-1-math", "figure-1b-math", "figure-2-math", "figure-3a-math", "seeds"):
-        assert len(table(one, name))
+# What pictures and tables call a task
 
 
-def test_heads_that_mediate_and_contrasts_are_made_of_two_word_tasks(study, rows):
-    one = study("chg", ["openmathinstruct2", *WORDS])
-    said = estimate(one, steps_of("chg", ["mediating", "contrasts"]))
-    left_out = reproduce(one, ["mediating", "contrasts"])
-    figure = table(one, "figure-4").set_index("task")
-    assert set(figure.index) == set(WORDS)
-    assert (figure["pairs"] == TINY.n_pairs).all()
-    for name in WORDS:
-        drawn = (one.out / f"figure-4-{name.rpartition('/')[2]}.png").is_file()
-        assert drawn == figure["t"].notna()[name]
-        # Else it is said why there is no test.
-        assert drawn != (f"figure-4 of {name}" in left_out)
-    held_out = table(one, "figure-5")
-    assert set(held_out["held_out"]) == {"antonym", "present-past"}
-    assert set(held_out["measured"]) == {"shots", "instruction"}
-    # The model prefers the answer in both formats, so only the gates break it.
-    assert (held_out["baseline"] == 1.0).all()
-    assert 0 < sum(rows) <= said.total
+def test_what_was_measured_is_named_where_it_is_not_the_papers_task(study, load_known):
+    one = study(names=["gsm8k", "arithmetic", "boolq"])
+    other = replace(one.tasks["boolq"], name="mine")
+    one = replace(one, tasks=one.tasks | {"boolq": other, "arithmetic": replace(one.tasks["arithmetic"], name="mine")})
+    assert [one.label(name) for name in one.tasks] == ["gsm8k", "mine (arithmetic)", "mine (boolq)"]
+    assert [column.name for column in one.suites()] == ["General"]
+    frame = measured(one, pd.DataFrame({"task": ["mine (boolq)", "gsm8k", "General"], "k": 0}))
+    assert frame["task"].tolist() == ["boolq", "gsm8k", "General"]
+    assert frame["measured with"].tolist() == ["mine", "gsm8k", "mine"]
 
 
-def test_contrasts_cut_short_go_on_from_the_fits_there_are(study, rows):
-    one = study("chg", ["openmathinstruct2", *WORDS])
-    reproduce(one, ["contrasts"])
-    whole = sum(rows)
-    (one.out / "figure-5.csv").unlink()
-    rows.clear()
-    reproduce(study("chg", ["openmathinstruct2", *WORDS]), ["contrasts"])
-    assert sum(rows) < whole / 10
+def test_a_published_mean_stands_beside_a_whole_suite_alone(study):
+    one = study(names=["gsm8k", "boolq"])
+    reproduce(one, ["sparsity"])
+    frame = table(one, "sparsity").set_index("task")
+    assert frame.loc["gsm8k", "published score"].notna().all()
+    assert frame.loc["General", "published score"].isna().all()
+    assert set(frame.loc["General", "measured with"]) == {"boolq"}
 
 
-def test_the_instruction_asks_for_the_same_word_as_the_examples(study):
-    one = study("chg", ["openmathinstruct2", *WORDS])
-    task = one.tasks[WORDS[1]]
-    changed = instructed(task, "present-past").examples[0]
-    asked = task.examples[0].prompt.rpartition("Q: ")[2].removesuffix("\nA:")
-    assert changed.prompt == f"{INSTRUCTIONS['present-past']}\nWord: {asked}\nAnswer:"
-    assert changed.target == task.examples[0].target
+def test_how_a_task_fails_is_seen_with_the_head_nearest_to_a_universal_one_too(study, monkeypatch):
+    one = study(names=["gsm8k", "swearing", "boolq"])
+    assert one.universal is not None
+    monkeypatch.setitem(vars(one), "universal", replace(one.universal, heads=()))
+    reproduce(one, ["universal"])
+    nearest = one.universal.candidates[one.universal.left[:, -1].argmin()]
+    assert set(table(one, "failures")["found"]) == {"intact", "math", str(nearest)}
 
 
 # Going on
@@ -229,32 +151,6 @@ def test_what_is_done_is_not_made_again_and_what_changed_is(study, rows):
     assert sum(rows) < 31 * 40
 
 
-# What it costs
-
-
-@pytest.mark.parametrize("step", ["find", "drops", "proof", "sparsity", "generalisation", "methods"])
-def test_a_step_costs_no_more_than_was_said(study, rows, step):
-    one = study(names=["gsm8k", "arithmetic", "boolq"])
-    said = estimate(one, steps_of("cs", [step]))
-    assert said.total_seconds > 0
-    assert set(said.to_frame()["step"]) == {step}
-    if step != "find":
-        reproduce(one, ["find"])
-    rows.clear()
-    reproduce(one, [step])
-    assert 0 < sum(rows) <= said.total
-
-
-def test_a_dry_run_says_the_cost_and_writes_nothing(known_folder, data, tmp_path, capsys):
-    given = ["--paper", "cs", "--model", str(known_folder), "--data", str(data), "--out", str(tmp_path / "out")]
-    assert main(["reproduce", *given, "--n", "40", "--tasks", "gsm8k,boolq", "--dry-run", "--device", "cpu"]) == 0
-    said = capsys.readouterr().out
-    assert "find " in said
-    assert "example-evaluations" in said
-    assert "generalisation cannot be made: it needs a second task of one capability" in said
-    assert not (tmp_path / "out").exists()
-
-
 # What is refused
 
 
@@ -285,7 +181,16 @@ def test_an_unknown_step_and_a_wrong_setting_are_refused():
         Settings(most=3)
     with pytest.raises(ValueError, match="got depth"):
         Settings().changed(depth=3)
+    with pytest.raises(ValueError, match="got none"):
+        steps_of("cs", [])
     assert QUICK.changed(n_unseen=None, k=3).k == 3
+    assert QUICK.changed(k=11).most == 11
+
+
+def test_the_curve_of_a_small_model_ends_at_half_of_its_heads(study):
+    assert study(most=10).settings.most == 6
+    with pytest.raises(ValueError, match=r"k must be in 1\.\.6"):
+        study(k=7, most=10)
 
 
 def test_the_demo_model_has_a_task_for_heads_of_every_paper():

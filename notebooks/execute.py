@@ -1,0 +1,64 @@
+"""Run every notebook from top to bottom and keep what it shows, in place; says the seconds of each.
+
+    python notebooks/execute.py [NAME ...]
+
+Files that a notebook writes go to a folder of their own that is removed. What names the run alone (times, messages of
+libraries, pages too heavy to keep) is taken out.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+
+import nbformat
+from nbclient import NotebookClient
+from nbformat.notebooknode import NotebookNode
+
+FOLDER = Path(__file__).parent
+HEAVY = "heavy-output"
+"""The tag of a cell whose page is shown when it runs, and not kept."""
+
+
+def execute(notebook: NotebookNode) -> None:
+    """Run all cells in a fresh kernel; the first that fails raises ``nbclient.exceptions.CellExecutionError``."""
+    os.environ.pop("MPLBACKEND", None)  # Jupyter chooses its own, as for a user
+    for cell in code_cells(notebook):
+        cell.outputs, cell.execution_count = [], None
+    with TemporaryDirectory() as folder:
+        NotebookClient(notebook, timeout=900, kernel_name="python3", resources={"metadata": {"path": folder}}).execute()
+
+
+def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
+    """The cells that run."""
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def strip(notebook: NotebookNode) -> None:
+    """Take out what names this run alone."""
+    for cell in code_cells(notebook):
+        cell.metadata.pop("execution", None)
+        cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+        if HEAVY in cell.metadata.get("tags", []):
+            for output in cell.outputs:
+                if "data" in output:
+                    output.data = {"text/plain": output.data["text/plain"]}
+
+
+def main(names: list[str]) -> None:
+    """Run the notebooks of these names, or all."""
+    chosen = [path for path in sorted(FOLDER.glob("*.ipynb")) if not names or path.stem in names]
+    for path in chosen:
+        notebook, start = nbformat.read(path, as_version=4), perf_counter()
+        execute(notebook)
+        seconds = perf_counter() - start
+        strip(notebook)
+        nbformat.write(notebook, path)
+        print(f"{path.stem:24}{seconds:6.0f} s  {path.stat().st_size / 1000:6.0f} kB", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

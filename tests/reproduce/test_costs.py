@@ -1,0 +1,40 @@
+"""What a protocol costs is said before it starts, and is no less than it takes."""
+
+import pytest
+
+from cs_heads.cli import main
+from cs_heads.reproduce import estimate, reproduce
+from cs_heads.reproduce.run import steps_of
+
+
+@pytest.mark.parametrize("steps", [["find"], ["drops"], ["scale"], ["overlap", "generalisation"]])
+def test_steps_cost_no_more_than_was_said_with_what_they_start_from(study, rows, steps):
+    one = study(names=["gsm8k", "arithmetic", "swearing", "boolq"])
+    said = estimate(one, steps_of("cs", steps))
+    assert said.total_seconds > 0
+    rows.clear()
+    reproduce(one, steps)
+    assert 0 < sum(rows) <= said.total
+    # What the steps started from is there now: no step pays for it again.
+    again = estimate(one, steps_of("cs", ["overlap"]))
+    assert again.total == 0
+
+
+@pytest.mark.parametrize("step", ["universal", "proof", "sparsity", "methods"])
+def test_a_step_after_the_search_costs_no_more_than_was_said(study, rows, step):
+    one = study(names=["gsm8k", "arithmetic", "swearing", "boolq"])
+    reproduce(one, ["find"])
+    said = estimate(one, steps_of("cs", [step]))
+    rows.clear()
+    reproduce(one, [step])
+    assert 0 < sum(rows) <= said.total
+
+
+def test_a_dry_run_says_the_cost_and_writes_nothing(known_folder, data, tmp_path, capsys):
+    given = ["--paper", "cs", "--model", str(known_folder), "--data", str(data), "--out", str(tmp_path / "out")]
+    assert main(["reproduce", *given, "--n", "40", "--tasks", "gsm8k,boolq", "--dry-run", "--device", "cpu"]) == 0
+    said = capsys.readouterr().out
+    assert "find " in said
+    assert "example-evaluations" in said
+    assert "generalisation cannot be made: it needs a second task of one capability" in said
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,69 @@
+"""Causal head gating on a tiny model, and two word tasks in two formats."""
+
+import pytest
+
+from cs_heads.reproduce import estimate, published, reproduce
+from cs_heads.reproduce.gating import instructed
+from cs_heads.reproduce.run import steps_of
+from cs_heads.tasks.function_vectors import INSTRUCTIONS
+from tests.reproduce.conftest import TINY, WORDS, table
+
+
+@pytest.mark.slow
+def test_every_step_of_gating_that_its_tasks_allow_runs(study):
+    one = study("chg", ["commonsense_qa", "openmathinstruct2"])
+    assert set(reproduce(one)) == {"mediating", "contrasts"}
+    assert (one.out / "figure-2-common-sense.png").is_file()
+    shares = table(one, "table-2").set_index(["fit", "heads"])
+    known = published.GATED["math", "any"][0]
+    assert shares.loc[("math", "any"), f"facilitation, published {published.GATED_MODELS[0]}"] == known
+    for name in ("table-1-math", "figure-1b-math", "figure-2-math", "figure-3a-math", "seeds"):
+        assert len(table(one, name))
+
+
+def test_heads_that_mediate_and_contrasts_are_made_of_two_word_tasks(study, rows):
+    one = study("chg", ["openmathinstruct2", *WORDS])
+    said = estimate(one, steps_of("chg", ["mediating", "contrasts"]))
+    left_out = reproduce(one, ["mediating", "contrasts"])
+    figure = table(one, "figure-4").set_index("task")
+    assert set(figure.index) == set(WORDS)
+    assert (figure["pairs"] == TINY.n_pairs).all()
+    for name in WORDS:
+        drawn = (one.out / f"figure-4-{name.rpartition('/')[2]}.png").is_file()
+        assert drawn == figure["t"].notna()[name]
+        # Else it is said why there is no test.
+        assert drawn != (f"figure-4 of {name}" in left_out)
+    held_out = table(one, "figure-5")
+    assert set(held_out["held_out"]) == {"antonym", "present-past"}
+    assert set(held_out["measured"]) == {"shots", "instruction"}
+    # The model prefers the answer in both formats, so only the gates break it.
+    assert (held_out["baseline"] == 1.0).all()
+    assert 0 < sum(rows) <= said.total
+
+
+def test_contrasts_cut_short_go_on_from_the_fits_there_are(study, rows):
+    one = study("chg", ["openmathinstruct2", *WORDS])
+    reproduce(one, ["contrasts"])
+    whole = sum(rows)
+    (one.out / "figure-5.csv").unlink()
+    rows.clear()
+    reproduce(study("chg", ["openmathinstruct2", *WORDS]), ["contrasts"])
+    assert sum(rows) < whole / 10
+
+
+def test_the_instruction_asks_for_the_same_word_as_the_examples(study):
+    one = study("chg", ["openmathinstruct2", *WORDS])
+    task = one.tasks[WORDS[1]]
+    changed = instructed(task, "present-past").examples[0]
+    asked = task.examples[0].prompt.rpartition("Q: ")[2].removesuffix("\nA:")
+    assert changed.prompt == f"{INSTRUCTIONS['present-past']}\nWord: {asked}\nAnswer:"
+    assert changed.target == task.examples[0].target
+
+
+def test_gates_are_counted_with_the_step_that_needs_them(study):
+    one = study("chg", ["commonsense_qa", "openmathinstruct2"])
+    alone = estimate(one, steps_of("chg", ["shares"]))
+    both = estimate(one, steps_of("chg", ["kinds", "shares"]))
+    fitted = 6 * TINY.n_seeds * TINY.steps * TINY.batch_size + 40
+    assert alone.evaluations["shares"] == dict.fromkeys(one.tasks, fitted)
+    assert both.evaluations == {"kinds": alone.evaluations["shares"], "shares": {}}
