@@ -45,6 +45,7 @@ from .tasks import Example as Example
 from .tasks import Task as Task
 from .tasks import load_task as load_task
 from .views.attention import plot_attention as plot_attention
+from .views.attention import plot_habits as plot_habits
 from .views.attention import plot_last_token as plot_last_token
 from .views.attention import show_attention as show_attention
 from .views.comparison import plot_agreement as plot_agreement

@@ -17,10 +17,13 @@ import numpy as np
 from jaxtyping import Float
 
 from cs_heads.analysis.attention import HeadAttention, PromptAttention
+from cs_heads.heads import Head
 from cs_heads.views.marks import name_heads
+from cs_heads.views.matrix import draw_matrix, matrix_axes
 from cs_heads.views.style import column_or_page, new_axes, styled, written
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
 
 _NUMBERS = count()
@@ -168,6 +171,23 @@ def plot_last_token(attention: HeadAttention, prompt: int = 0, ax: Axes | None =
     names.tick_params(length=0, pad=8)
     name_heads(ax, attention.heads, "x", each)
     ax.set_ylabel("token looked at")
+    return ax
+
+
+@styled
+def plot_habits(habits: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Draw the habits of heads as ``habits`` gives them, a row a head: the mean share of attention of each habit.
+
+    ``habits`` without a row, or without the column ``head``, raises ``ValueError``.
+    """
+    if "head" not in habits or not len(habits):
+        raise ValueError("habits must have a row a head and a column head, as cs_heads.habits gives them")
+    names = [str(name) for name in habits.columns if name != "head"]
+    heads = [Head.parse(str(head)) for head in habits["head"]]
+    rows = [str(head) for head in heads]
+    ax = matrix_axes(len(rows), len(names), [*rows, *names]) if ax is None else ax
+    draw_matrix(ax, habits[names].to_numpy(dtype=float), rows, names, label="share of attention")
+    name_heads(ax, heads)
     return ax
 
 

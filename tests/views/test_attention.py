@@ -4,12 +4,13 @@ import json
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
 
-from cs_heads.analysis.attention import HeadAttention, PromptAttention
+from cs_heads.analysis.attention import HABITS, HeadAttention, PromptAttention
 from cs_heads.heads import Head
-from cs_heads.views.attention import load_script, plot_attention, plot_last_token, show_attention
+from cs_heads.views.attention import load_script, plot_attention, plot_habits, plot_last_token, show_attention
 from cs_heads.views.style import COLUMN, PAGE, head_look
 from tests.views.looking import clipped, overlapping, smallest
 
@@ -111,6 +112,23 @@ def test_patterns_are_legible_at_the_width_of_a_column_or_a_page(n_heads, n_toke
     assert height <= 9
     assert (clipped(figure), overlapping(figure)) == ([], [])
     plt.close(figure)
+
+
+def test_habits_are_a_row_a_head():
+    shares = np.random.default_rng(0).random((3, 4))
+    ax = plot_habits(pd.DataFrame({"head": [str(head) for head in HEADS], **dict(zip(HABITS, shares.T, strict=True))}))
+    np.testing.assert_array_equal(ax.images[0].get_array(), shares)
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["L2H6", "L6H0", "L3H4"]
+    assert [label.get_text() for label in ax.get_xticklabels()] == list(HABITS)
+    assert [line.get_marker() for line in ax.get_lines()] == [head_look(head).marker for head in HEADS]
+    assert ax.figure.get_size_inches()[0] == pytest.approx(COLUMN)
+    assert clipped(ax.figure) == []
+    plt.close(ax.figure)
+
+
+def test_habits_of_no_head_are_refused():
+    with pytest.raises(ValueError, match="habits must have a row a head"):
+        plot_habits(pd.DataFrame({"head": []}))
 
 
 def test_the_last_token_is_drawn_head_by_head_intact_beside_off():
