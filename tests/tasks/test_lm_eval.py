@@ -71,30 +71,41 @@ class Answering(LM):
         raise NotImplementedError
 
 
-def own_run(name, files, tmp_path, model, *, simple=False, num_fewshot=0, **settings):
-    """lm-eval's own evaluation of a task on files in the hub's columns: what it logs of each example, in order.
+def own_run(name, files, tmp_path, model, **settings):
+    """lm-eval's own evaluation of a task on files in the hub's columns: what it logs of each example, in order."""
+    return own_runs({name: files}, tmp_path, model, **settings)[name]
+
+
+def own_runs(files, tmp_path, model, *, simple=False, num_fewshot=0, **settings):
+    """lm-eval's own evaluation of tasks, each on its files by split: what it logs of each task's examples, in order.
 
     ``simple`` runs its ``simple_evaluate``, which looks around the machine for seconds; else its ``evaluate``.
     """
     unread = {f"{split}_split": None for split in ("training", "validation", "test")}
-    data = {"dataset_path": "json", "dataset_name": None}
-    data["dataset_kwargs"] = {
-        "data_files": {split: str(path) for split, path in files.items()},
-        "cache_dir": str(tmp_path / "cache"),
-    }
-    manager = harness.index_for(name)
-    spec = {"group": "own", "task": [{"task": name, **data, **unread, **settings}]}
+    members = []
+    for name, splits in files.items():
+        read = {
+            "data_files": {split: str(path) for split, path in splits.items()},
+            "cache_dir": str(tmp_path / "cache"),
+        }
+        data = {"dataset_path": "json", "dataset_name": None, "dataset_kwargs": read}
+        members.append({"task": name, **data, **unread, **settings})
+    # A name that lies in no folder of lm-eval's own makes it read all of its tasks, which takes long.
+    manager = harness.index_for(next(iter(files)))
+    spec = {"group": "own", "task": members}
     if simple:
         found = lm_eval.simple_evaluate(
             model, tasks=[spec], task_manager=manager, num_fewshot=num_fewshot, bootstrap_iters=0
         )
     else:
         loaded = manager.load([spec])
-        task = loaded["tasks"][name]
-        task.set_config("num_fewshot", num_fewshot)
-        task.set_fewshot_seed(1234)
+        for task in loaded["tasks"].values():
+            task.set_config("num_fewshot", num_fewshot)
+            task.set_fewshot_seed(1234)
         found = lm_eval.evaluate(model, loaded, bootstrap_iters=0)
-    return sorted(found["samples"][name], key=lambda sample: (sample["filter"], sample["doc_id"]))
+    return {
+        name: sorted(found["samples"][name], key=lambda sample: (sample["filter"], sample["doc_id"])) for name in files
+    }
 
 
 def scored(samples, metric, chosen="none"):
