@@ -42,16 +42,6 @@ MBPP = [
 ]
 
 
-@pytest.fixture(scope="module")
-def sandbox() -> Sandbox:
-    """A sandbox; tests that use it are skipped where there is none."""
-    try:
-        Sandbox().check()
-    except SandboxError as error:
-        pytest.skip(str(error))
-    return Sandbox()
-
-
 @pytest.fixture
 def write(tmp_path):
     """Writes records as JSONL, or as JSON, and gives the path."""

@@ -1,7 +1,7 @@
 """The papers' benchmarks by their own names: protocol, suites, and the sets that lm-eval does not have."""
 
 import json
-import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -148,8 +148,7 @@ def test_problems_and_grammar_are_read_from_the_hub(hub, problems):
     assert "Q:" not in task.examples[0].prompt
 
 
-@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed: generated code cannot run")
-def test_programs_are_read_from_the_hub(hub):
+def test_programs_are_read_from_the_hub(hub, sandbox):
     laid, asked = hub
     row = {"canonical_solution": "    return 1\n", "test": "def check(f):\n    assert f() == 1\n"}
     rows = [{**row, "task_id": str(i), "prompt": f"def f{i}():\n", "entry_point": f"f{i}"} for i in range(6)]
@@ -159,18 +158,15 @@ def test_programs_are_read_from_the_hub(hub):
     assert (len(task), len(task.held_out)) == (2, 4)
 
 
-@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed: generated code cannot run")
-def test_programs_have_the_options_of_the_code_tasks(tmp_path):
-    from cs_heads.tasks.sandbox import Sandbox
-
+def test_programs_have_the_options_of_the_code_tasks(tmp_path, sandbox):
     rows = [
         {"task_id": i, "text": f"Add {i}.", "code": "def f(a): return a", "test_list": ["assert f(0) == 0"] * 3}
         for i in range(11, 19)
     ]
     (tmp_path / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     given = {"n": 2, "data_files": tmp_path / "own.jsonl", "allow_code": True, "few_shot": 0}
-    narrow = load_task("mbpp", sandbox=Sandbox(seconds=2), **given)
-    assert narrow.identity == load_task("code/mbpp", sandbox=Sandbox(seconds=2), **given).identity
+    narrow = load_task("mbpp", sandbox=replace(sandbox, seconds=2), **given)
+    assert narrow.identity == load_task("code/mbpp", sandbox=replace(sandbox, seconds=2), **given).identity
     assert narrow.identity != load_task("mbpp", **given).identity
     assert entry_of("humaneval_instruct").options == entry_of("code/humaneval_instruct").options
 
