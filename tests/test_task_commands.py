@@ -4,11 +4,12 @@ import json
 
 import pytest
 
-from cs_heads import Experiment, load_task
+from cs_heads import Experiment, Task, load_task
 from cs_heads.cli import main
 from cs_heads.cli.options import Parser, add_common, loaded
 from cs_heads.lens import load_model
 from cs_heads.tasks import builtin_tasks
+from tests.tiny import save_byte_model
 
 
 def read(*arguments):
@@ -86,6 +87,76 @@ def test_prompts_are_shown_in_the_chat_template_where_asked():
 )
 def test_what_a_task_has_not_is_refused_in_one_line(capsys, arguments, fault):
     assert main(["find", "--model", "demo", "--device", "cpu", *arguments]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert fault in printed.err
+    assert printed.err.count("\n") == 1
+
+
+# Options of controls
+
+PASSAGES = [{"question": f"is it {i}", "passage": f"It is {i}.", "answer": i % 2 == 0} for i in range(60)]
+GRAMMAR = [{"sentence_good": f"The {i} cats sleep.", "sentence_bad": f"The {i} cats sleeps."} for i in range(60)]
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory):
+    """The folder of a model that reads any text, a byte a token."""
+    return save_byte_model(tmp_path_factory.mktemp("bytes"))
+
+
+def test_options_of_controls_are_passed_on_to_those_that_have_them(reader):
+    task = ("--model", str(reader), "--task", "induction", "--n", "5", "--control", "ioi", "--control", "induction")
+    _, controls = read(*task, "--control-option", "order=ABBA", "--control-option", "induction:length=6")
+    assert controls == [load_task("ioi", order="ABBA"), load_task("induction", length=6)]
+
+
+@pytest.mark.parametrize("command", ["find", "compare"])
+def test_controls_read_local_files(reader, capsys, tmp_path, command):
+    pytest.importorskip("lm_eval", reason="lm-eval is an extra")
+    # What this model would choose is right, so that heads of it can be looked for.
+    records = [{"prompt": f"{i} is", "choices": [" odd", " even"], "answer": 0} for i in range(60)]
+    chosen = Experiment(load_model(reader, device="cpu"), Task.from_records(records), progress=False).baseline()
+    for record, right in zip(records, chosen, strict=True):
+        record["answer"] = int(not right)
+    asked = write(tmp_path / "asked.jsonl", records)
+    boolq, pairs = write(tmp_path / "boolq.jsonl", PASSAGES), write(tmp_path / "pairs.jsonl", GRAMMAR)
+    model = ("--model", str(reader), "--device", "cpu", "--task", str(asked), "--k", "1", "--json")
+    controls = ("--control", "boolq", "--control", "blimp_adjunct_island")
+    files = (
+        *("--control-option", f"boolq:data_files={boolq}"),
+        *("--control-option", f"blimp_adjunct_island:data_files={pairs}"),
+    )
+    methods = ("--methods", "one-shot", "--most", "1") if command == "compare" else ("--method", "one-shot")
+    assert main([command, *model, *controls, *files, *methods]) == 0
+    found = json.loads(capsys.readouterr().out)
+    if command == "find":
+        assert [one["task"] for one in found["confirm"]["controls"]] == ["boolq", "blimp_adjunct_island"]
+    else:
+        assert list(found["methods"]["one-shot"]["controls"]) == ["boolq", "blimp_adjunct_island"]
+
+
+@pytest.mark.parametrize(
+    ("option", "fault"),
+    [
+        ("order", "--control-option must be NAME=VALUE, got 'order'"),
+        ("shots=3", "no --control has an option 'shots' (demo/capitals has generate; ioi has order, data_files)"),
+        ("ioi:shots=3", "no --control has an option 'shots' (ioi has order, data_files)"),
+        ("ioi:n=3", "no --control has an option 'n'"),
+        ("boolq:order=ABBA", "no built-in --control is 'boolq'"),
+        ("ioi:chat=on", "--control-option ioi:chat=...: use --chat"),
+        ("order=CC", "order must be"),
+        ("data_files=gone.json", "'gone.json' does not exist"),
+    ],
+)
+def test_what_a_control_has_not_is_refused_in_one_line(capsys, option, fault):
+    controls = ["--control", "demo/capitals", "--control", "ioi", "--control-option", option]
+    assert main(["find", "--model", "demo", "--device", "cpu", "--task", "demo/code", *controls]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     assert fault in printed.err
