@@ -388,10 +388,24 @@ def test_a_right_choice_that_is_none_of_the_choices_is_refused(file):
         whole("boolq", data_files=file([{"passage": "p", "question": "q", "label": label} for label in (0, 1, 2)]))
 
 
-def test_a_folder_without_the_file_of_a_member_names_what_is_looked_for(file, tmp_path):
+def test_a_group_is_made_of_the_members_that_a_folder_has_files_for(file, tmp_path):
     file(PAIRS, "anaphor_gender_agreement.jsonl")
-    with pytest.raises(ValueError, match=r"'blimp_adjunct_island': .* has no file for split 'train'; looked for"):
+    file(PAIRS[:10], "adjunct_island.jsonl")
+    with pytest.warns(UserWarning, match=r"have files for 2 of its 67 tasks.*; left out: (blimp_\w+, ){64}blimp_\w+$"):
+        task = whole("blimp", data_files=tmp_path)
+    names = [json.loads(example.reference)["task"] for example in task.examples]
+    assert names == ["blimp_adjunct_island"] * 10 + ["blimp_anaphor_gender_agreement"] * 40
+
+
+def test_a_folder_without_a_file_names_what_is_looked_for(file, tmp_path):
+    file(PAIRS, "something_else.jsonl")
+    with pytest.raises(
+        ValueError, match=r"'blimp_adjunct_island': .* has no file for split 'train'; looked for"
+    ) as got:
         whole("blimp", data_files=tmp_path)
+    assert str(got.value).endswith("(and so for all 67 tasks of 'blimp')")
+    with pytest.raises(ValueError, match=r"'blimp_adjunct_island': .* has no file for split 'train'; looked for"):
+        whole("blimp_adjunct_island", data_files=tmp_path)
 
 
 @pytest.mark.slow

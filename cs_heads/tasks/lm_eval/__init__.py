@@ -5,6 +5,7 @@ The one door to lm-eval, which is imported when a task is loaded and not before.
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,7 @@ from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.lm_eval import harness
 from cs_heads.tasks.lm_eval.chat import template_of
 from cs_heads.tasks.lm_eval.files import DataFiles
+from cs_heads.tasks.lm_eval.local import NoFileError
 from cs_heads.tasks.lm_eval.requests import FEW_SHOT_SEED, Options, Read, read
 from cs_heads.tasks.lm_eval.scoring import HarnessLogprobScorer, HarnessScorer
 from cs_heads.tasks.task import Task
@@ -75,11 +77,12 @@ def whole(
     ``data_files`` is a file, a folder or zip archive, several files, or these by split (None: the hub's data);
     ``metric`` and ``filter`` are lm-eval's names (None: the first that scores each example); ``few_shot`` worked
     examples (None: as the task says) are drawn with ``few_shot_seed``; a text is ``max_new_tokens`` long at most
-    (None: as the task says); ``chat_template`` is a tokenizer that has one. What cannot be had or measured raises
+    (None: as the task says); ``chat_template`` is a tokenizer that has one. A group is made of those of its tasks that
+    a folder or archive has files for, with a warning that names the others. What cannot be had or measured raises
     ``ValueError``. Each example's ``reference`` names the task of a group that it is from.
     """
     options = Options(data_files, metric, filter, few_shot, few_shot_seed, max_new_tokens, template_of(chat_template))
-    parts = [read(member, options) for member in harness.members(name)]
+    parts = _parts(name, options)
     for other in parts[1:]:
         _check_alike(name, parts[0], other)
     first, rules = parts[0], tuple(part.rule for part in parts)
@@ -93,6 +96,31 @@ def whole(
         max_new_tokens=first.max_new_tokens,
         stop=first.stop,
     )
+
+
+def _parts(name: str, options: Options) -> list[Read]:
+    """The tasks of a group, or the one task; of a folder of files those that it has files for."""
+    members = harness.members(name)
+    parts: list[Read] = []
+    lacking: list[NoFileError] = []
+    for member in members:
+        try:
+            parts.append(read(member, options))
+        except NoFileError as error:
+            lacking.append(error)
+    if not parts:
+        raise ValueError(
+            f"{lacking[0]}" + (f" (and so for all {len(members)} tasks of {name!r})" if lacking[1:] else "")
+        )
+    if lacking:
+        have = {part.rule.task for part in parts}
+        left_out = [member.name for member in members if member.name not in have]
+        warnings.warn(
+            f"lm-eval group {name!r}: data_files have files for {len(parts)} of its {len(members)} tasks, of which it "
+            f"is made; left out: {', '.join(left_out)}",
+            stacklevel=4,
+        )
+    return parts
 
 
 def _check_alike(name: str, first: Read, other: Read) -> None:

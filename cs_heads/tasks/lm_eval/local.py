@@ -19,6 +19,10 @@ SPLIT_NAMES: dict[str, tuple[str, ...]] = {
 """What the file of a split may be called, beside the split's own name."""
 
 
+class NoFileError(ValueError):
+    """A folder or archive that has no file for a task."""
+
+
 @dataclass(frozen=True)
 class Wanted:
     """What a task reads: its judged split, that of its worked examples (None: it shows none), and its data set.
@@ -49,7 +53,8 @@ def read_splits(wanted: Wanted, data_files: DataFiles) -> dict[str, list[Row]]:
 
     ``data_files`` is a file (all splits come from it), several, a folder or zip archive with files named after
     the task and its splits, or any of these by split (one that the task does not read is left alone). Where a file
-    is missing or malformed, ``ValueError`` names it and says what is looked for.
+    is missing or malformed, ``ValueError`` names it and says what is looked for: ``NoFileError`` where a folder or
+    archive has none.
     """
     if isinstance(data_files, Mapping):
         if any(split not in data_files for split in wanted.splits):
@@ -86,7 +91,7 @@ def _named(wanted: Wanted, split: str, folder: str | Path) -> list[File]:
         found = [file for file in files if any(_begins(file, stem) for stem in map(_plain, stems))]
         if found:
             return found
-    raise ValueError(
+    raise NoFileError(
         f"data_files for task {wanted.task!r}: {str(folder)!r} has no file for split {split!r}; looked for "
         f"{', '.join(f'{name}_{split}' for name in wanted.names[:3])}, {' or '.join((*wanted.names[:3], split))}, "
         f"ending in {', '.join(FORMATS)}"
