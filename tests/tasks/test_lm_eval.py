@@ -370,7 +370,7 @@ def test_choices_that_need_prompts_of_their_own_are_refused(file):
         {"sentence": f"Ann gave Bob {i} cats since _ was kind.", "option1": "Ann", "option2": "Bob", "answer": "1"}
         for i in range(5)
     ]
-    with pytest.raises(ValueError, match="'winogrande' puts each choice into a prompt of its own"):
+    with pytest.raises(ValueError, match="'winogrande', example 0: it puts each choice into a prompt of its own"):
         whole("winogrande", data_files=file(rows))
 
 
@@ -384,7 +384,7 @@ def test_columns_that_a_task_does_not_read_are_named_with_those_it_lacks(file):
 
 
 def test_a_right_choice_that_is_none_of_the_choices_is_refused(file):
-    with pytest.raises(ValueError, match="without a right choice"):
+    with pytest.raises(ValueError, match="lm-eval task 'boolq', example 2: is without a right choice: 2 of "):
         whole("boolq", data_files=file([{"passage": "p", "question": "q", "label": label} for label in (0, 1, 2)]))
 
 

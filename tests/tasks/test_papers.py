@@ -404,6 +404,14 @@ def test_an_answer_may_be_written_in_any_usual_way(said, answer, score):
     assert BoxedAnswer()([Example("?", reference=answer)], [f"\\boxed{{{said}}}"]) == [score]
 
 
+def test_an_answer_that_is_a_number_is_its_text(problems, tmp_path):
+    rows = [json.loads(line) for line in problems.read_text(encoding="utf-8").splitlines()]
+    numbers = write(
+        tmp_path / "numbers.jsonl", [{**row, "expected_answer": int(row["expected_answer"])} for row in rows]
+    )
+    assert load_task("openmathinstruct2", data_files=numbers) == load_task("openmathinstruct2", data_files=problems)
+
+
 def test_a_row_without_a_solution_is_named(tmp_path):
     rows = [{"problem": "?", "expected_answer": "1"}]
     with pytest.raises(ValueError, match="openmathinstruct2, record 0: must have the texts problem, gen"):

@@ -120,7 +120,7 @@ def _converted(wanted: Wanted, file: File) -> list[Row]:
     rows = rows_of(file, wanted.form.columns)
     try:
         return wanted.form.convert(rows)
-    except (KeyError, TypeError, IndexError) as error:
+    except LookupError as error:
         raise ValueError(
             f"data file {file.name!r} has not the columns of task {wanted.task!r}: {error}; its first row has "
             f"{', '.join(map(str, rows[0]))}"
@@ -143,6 +143,17 @@ def _check_alike(name: str, rows: list[Row], first: Row) -> None:
                 f"data file {name!r}, record {number}: column {empty[0]!r} holds null; fill it, or leave it out of "
                 "every record where the task does not read it"
             )
+        for column, value in row.items():
+            if _sort(value) is not _sort(first[column]):
+                raise ValueError(
+                    f"data file {name!r}, record {number}: column {column!r} holds {value!r:.60}, and in the first "
+                    f"record {first[column]!r:.60}; every record must hold the same kind of value"
+                )
+
+
+def _sort(value: Any) -> type:
+    """The type that a column of such values has; whole numbers and others go together."""
+    return float if type(value) is int else type(value)
 
 
 def _holds_null(value: Any) -> bool:
