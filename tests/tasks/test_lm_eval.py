@@ -340,6 +340,12 @@ def test_the_identity_names_task_version_metric_filter_and_lm_eval(file):
     [
         ("wikitext", {}, "'wikitext' asks for loglikelihood_rolling, the probability of whole documents"),
         ("squadv2", {}, "'squadv2' is written in Python inside lm-eval"),
+        (
+            "humaneval_plus",
+            {},
+            "'humaneval_plus' runs generated code outside a sandbox; mbpp, humaneval and humaneval_i",
+        ),
+        ("mbpp_plus", {}, "'mbpp_plus' runs generated code outside a sandbox"),
         ("humaneval_64", {}, "'humaneval_64' runs generated code outside a sandbox"),
         ("gsm8k", {"metric": "f1"}, "with metric 'f1': its metrics for one example are exact_match"),
         ("lambada_openai", {"metric": "perplexity"}, "'perplexity': its metrics for one example are acc"),
@@ -365,13 +371,32 @@ def test_a_data_set_that_cannot_be_reached_is_named_with_what_to_do():
         whole("gsm8k")
 
 
-def test_choices_that_need_prompts_of_their_own_are_refused(file):
-    rows = [
-        {"sentence": f"Ann gave Bob {i} cats since _ was kind.", "option1": "Ann", "option2": "Bob", "answer": "1"}
-        for i in range(5)
-    ]
-    with pytest.raises(ValueError, match="'winogrande', example 0: it puts each choice into a prompt of its own"):
-        whole("winogrande", data_files=file(rows))
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        (
+            "winogrande",
+            {"sentence": "Ann gave Bob a cat since _ was kind.", "option1": "Ann", "option2": "Bob", "answer": "1"},
+        ),
+        (
+            "wsc273",
+            {
+                "text": "Ann gave Bob a cat since she was kind.",
+                "pronoun": "she",
+                "pronoun_loc": 25,
+                "quote": "she was kind",
+                "quote_loc": 25,
+                "options": ["Ann", "Bob"],
+                "label": 0,
+                "source": "own",
+            },
+        ),
+    ],
+)
+def test_choices_that_need_prompts_of_their_own_are_refused(file, name, row):
+    with pytest.raises(ValueError, match=rf"'{name}', example 0: it puts each choice into a prompt of its own") as got:
+        whole(name, data_files=file([row] * 5))
+    assert "\n" not in str(got.value)
 
 
 def test_columns_that_a_task_does_not_read_are_named_with_those_it_lacks(file):
