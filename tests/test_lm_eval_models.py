@@ -17,6 +17,7 @@ from transformers import AutoConfig, AutoTokenizer, LlamaForCausalLM
 pytest.importorskip("lm_eval", reason="lm-eval is an extra")
 
 from cs_heads.analysis.confirm import confirm
+from cs_heads.cli import main
 from cs_heads.lens import load_model
 from cs_heads.measure.experiment import Experiment
 from cs_heads.methods.find import find_heads
@@ -265,8 +266,23 @@ def guessers(folder, tmp_path_factory):
     ],
 )
 def test_random_weights_are_at_chance(guessers, real, name, files):
+    check_chance(guessers, load_task(name, n=480, data_files=real / "data" / files))
+
+
+@pytest.mark.slow
+def test_random_weights_are_at_chance_on_hazards(guessers, real, tmp_path):
+    """Questions of MMLU on life, in the columns of WMDP, whose own may not be passed on."""
+    rows = []
+    with zipfile.ZipFile(real / "data" / "mmlu" / "mmlu.zip") as archive:
+        for subject in ("high_school_biology", "college_biology", "virology", "medical_genetics", "anatomy"):
+            text = archive.read(f"data/test/{subject}_test.csv").decode()
+            found = csv.reader(io.StringIO(text))
+            rows += [{"question": r[0], "choices": r[1:5], "answer": "ABCD".index(r[5])} for r in found]
+    check_chance(guessers, load_task("wmdp_bio", n=480, data_files=write(tmp_path / "wmdp.jsonl", rows)))
+
+
+def check_chance(guessers, task):
     """Six models on 80 questions each; a model's answers hang together, so that the interval is over models."""
-    task = load_task(name, n=480, data_files=real / "data" / files)
     rates = []
     for i, guesser in enumerate(guessers):
         asked = replace(task, examples=task.examples[80 * i : 80 * (i + 1)])
@@ -287,6 +303,17 @@ def test_heads_are_found_on_a_blimp_set_of_lm_eval(model, real):
     found = find_heads(model, task, method="css", n_masks=20, density=0.1, seed=0, progress=False)
     assert len(found.top(3)) == 3
     assert found.provenance["task"]["scorer"].startswith("lm-eval ")
+
+
+def test_the_shell_finds_heads_on_a_blimp_set_of_lm_eval(folder, real, capsys):
+    arguments = ["find", "--model", str(folder), "--device", "cpu", "--task", f"lm-eval/{AGREEMENT}", "--n", "60"]
+    method = ["--method", "css", "--n-masks", "20", "--density", "0.1", "--k", "3", "--json"]
+    assert main([*arguments, "--task-option", f"data_files={real / 'data' / 'blimp'}", *method]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["task"] == f"lm-eval/{AGREEMENT}"
+    assert len(found["heads"]) == 3
+    assert 0.6 < found["baseline"] < 0.9
+    assert found["confirm"]["verdict"] in {"localized", "not localized"}
 
 
 @pytest.mark.slow

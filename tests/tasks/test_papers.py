@@ -260,13 +260,15 @@ def test_the_suite_of_programs_loads_from_files(loaded, tmp_path, sandbox):
     }
 
 
-def test_the_suite_of_language_takes_the_sets_of_blimp_that_there_are(loaded, real):
-    data = real / "data"
-    files = {"blimp": data / "blimp", "swearing": data / "profanity" / "profanity_en.csv"}
+def test_the_suite_of_language_takes_the_sets_of_blimp_that_there_are(loaded, real, tmp_path):
+    for source in (real / "data" / "blimp").glob("*.jsonl"):
+        head = source.read_text(encoding="utf-8").splitlines()[:40]
+        (tmp_path / source.name).write_text("\n".join(head), encoding="utf-8")
+    files = {"blimp": tmp_path, "swearing": real / "data" / "profanity" / "profanity_en.csv"}
     with pytest.warns(UserWarning, match="'blimp': data_files have files for 8 of its 67 tasks, of which it is made"):
         found = loaded(suites.language, data_files=files)
     assert list(found) == list(suites.language)
-    assert found["blimp"] == ("choice", 8000)
+    assert found["blimp"] == ("choice", 8 * 40)
 
 
 def test_the_suite_of_hazards_loads_from_files(loaded, tmp_path):
