@@ -29,6 +29,7 @@ from cs_heads.measure.cost import Cost, check_budget
 from cs_heads.measure.experiment import Experiment
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task
+from cs_heads.tasks.option_types import check_integer
 from cs_heads.tasks.pairs import STAGES, PromptPair, Stage, counterparts, identity_rules
 
 if TYPE_CHECKING:
@@ -114,6 +115,7 @@ def mediation(
     as many pairs as it covers, at least two. A budget or ``n_pairs`` below that raises ``ValueError``, as
     does a baseline that is too low.
     """
+    check_integer("seed", seed, 0)
     if n_pairs < 2:
         raise ValueError(f"n_pairs must be 2 or more, got {n_pairs}")
     experiment = Experiment(model, task, progress=progress, batch_tokens=batch_tokens, prepend_bos=prepend_bos)
@@ -190,6 +192,7 @@ def screen_identity_rules(
     Symbol abstraction, symbolic induction, retrieval: see ``identity_rules``. ``heads()`` of each result
     are the heads of that stage; each has a third of ``budget``. ``settings`` are the others of ``indirect_effects``.
     """
+    check_integer("seed", seed, 0)
     pairs = {stage: identity_rules(words, stage, n, n_shots=n_shots, seed=seed, after=after) for stage in STAGES}
     each = None if budget is None else budget // len(STAGES)
     return {stage: indirect_effects(model, of_stage, budget=each, **settings) for stage, of_stage in pairs.items()}
