@@ -20,7 +20,7 @@ from tqdm.auto import tqdm
 
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.lens import check_model, describe
-from cs_heads.lens.patch import patched_effects, record_z
+from cs_heads.lens.patch import patched_effects, record_z, room_for
 from cs_heads.lens.points import PatchPoint, encode_answers
 from cs_heads.measure.answers import points_of
 from cs_heads.measure.baseline import check_baseline
@@ -218,7 +218,9 @@ def _indirect_effects(
     if average_source:
         source = source.mean(dim=0, keepdim=True).expand_as(source)
     none = torch.zeros(n, *grid.shape)
-    without = patched_effects(model, corrupted, source, np.arange(n), none, batch_tokens=batch_tokens)
+    # Of all layers: what does not fit into memory is found out once.
+    room = room_for(model, batch_tokens)
+    without = patched_effects(model, corrupted, source, np.arange(n), none, batch_tokens=room)
     effects = np.empty((n, grid.size))
     # A layer at a time: all other layers go without a hook.
     with tqdm(total=n * grid.size, unit="eval", disable=None if progress is None else not progress) as bar:
@@ -227,9 +229,7 @@ def _indirect_effects(
             strength = torch.zeros(len(rows), *grid.shape)
             heads = np.tile(np.arange(grid.n_heads), n)
             strength[np.arange(len(rows)), layer, heads] = 1.0
-            found = patched_effects(
-                model, corrupted, source, rows, strength, batch_tokens=batch_tokens, progress=bar.update
-            )
+            found = patched_effects(model, corrupted, source, rows, strength, batch_tokens=room, progress=bar.update)
             first = layer * grid.n_heads
             effects[:, first : first + grid.n_heads] = found.reshape(n, grid.n_heads) - without[:, None]
     return Mediation(
