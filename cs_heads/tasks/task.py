@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from cs_heads.tasks.checks import check_task
 from cs_heads.tasks.example import Example, hash_of
+from cs_heads.tasks.option_types import check_integer
 from cs_heads.tasks.records import Kind, read_records
 from cs_heads.tasks.scorer import AnyScorer, ExactMatch, LogprobScorer, RelativeScorer, Scorer, as_scorer
 
@@ -237,6 +238,7 @@ class Task:
         the same prompt and continuations stay on one side, so the finding side may miss ``n`` by some.
         A task that was split before, or an ``n`` that leaves nothing to confirm, raises ``ValueError``.
         """
+        check_integer("seed", seed, 0)
         if self.role != "whole":
             raise ValueError(f"task {self.name!r} is the {self.role} side of a split; split the whole task")
         groups: dict[str, list[Example]] = {}
