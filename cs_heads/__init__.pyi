@@ -4,8 +4,8 @@ from . import suites as suites
 from .analysis.attention import HeadAttention as HeadAttention
 from .analysis.attention import attention as attention
 from .analysis.attention import habits as habits
-from .analysis.compare import Comparison as Comparison
 from .analysis.compare import compare as compare
+from .analysis.comparison import Comparison as Comparison
 from .analysis.confirm import confirm as confirm
 from .analysis.contrast import held_out_contrasts as held_out_contrasts
 from .analysis.failures import choice_failures as choice_failures

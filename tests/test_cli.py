@@ -300,6 +300,12 @@ def test_compare_prints_a_row_a_method_with_cost_and_drops(compare):
     assert "rank-biased overlap" in out
 
 
+def test_one_method_alone_has_no_table_of_agreement(compare):
+    status, out, _ = compare(methods="one-shot")
+    assert status == 0
+    assert "Empty DataFrame" not in out
+
+
 def test_compare_gives_one_json_object(compare, load_known, tmp_path):
     others = write(tmp_path / "others.jsonl", own_answers(load_known(), 40, seed=8))
     status, out, err = compare("--json", "--control", others)

@@ -122,11 +122,8 @@ def measure_formats(
     """``format_heads`` on any experiments; refuses what ``measure_drops`` does, and a missing form."""
     if not letters or not full:
         raise ValueError(f"letters and full must hold one set of questions or more, got {len(letters)} and {len(full)}")
-    columns = [
-        replace(column, role=form)
-        for form, each in (("letters", letters), ("full", full), ("control", controls))
-        for column in each
-    ]
+    forms: tuple[tuple[Role, Sequence[Column]], ...] = (("letters", letters), ("full", full), ("control", controls))
+    columns = [replace(column, role=form) for form, each in forms for column in each]
     return FormatHeads(measure_drops(columns, heads, {}, seed))
 
 

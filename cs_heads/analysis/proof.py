@@ -8,12 +8,13 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from scipy.stats import permutation_test
 
 from cs_heads.analysis.drops import Column, check_columns, measure_drops
+from cs_heads.analysis.random_heads import random_sets
 from cs_heads.analysis.task_drop import TaskDrop, task_drop
-from cs_heads.heads import Head, HeadGrid, HeadLike
+from cs_heads.heads import Head, HeadLike
 from cs_heads.masks import different
 from cs_heads.measure.baseline import check_k
 from cs_heads.measure.protocol import ExperimentLike
@@ -110,6 +111,7 @@ def prove(
     Heads outside the grid, named twice, or too many to leave as many others, and controls of one name raise
     ``ValueError`` before anything is measured.
 
+    >>> from cs_heads.heads import HeadGrid
     >>> from cs_heads.measure.simulate import planted_world
     >>> made = planted_world("main", HeadGrid(16, 16), seed=0)
     >>> prove(made.unseen, made.planted).verdict
@@ -123,7 +125,7 @@ def prove(
         raise ValueError(f"heads must differ from each other, got {', '.join(map(str, heads))}")
     check_k(len(heads), grid.size)
     intact = np.zeros(grid.shape, dtype=bool)
-    masks = np.stack([intact, found, *_random_sets(grid, found, n_random, np.random.default_rng(seed))])
+    masks = np.stack([intact, found, *random_sets(grid, found, n_random, np.random.default_rng(seed))])
     others = [Column(name, "control", (control,), (chance,)) for name, chance, control in controls]
     if others:
         check_columns(others)
@@ -147,38 +149,6 @@ def prove(
         spent=len(once) * len(baseline) + (0 if controlled is None else controlled.spent),
         provenance={**origin, "n_random": n_random, "seed": seed},
     )
-
-
-def _random_sets(
-    grid: HeadGrid, found: Bool[np.ndarray, "layer head"], n_sets: int, rng: np.random.Generator
-) -> list[Bool[np.ndarray, "layer head"]]:
-    """Sets of random heads like ``found``, different from each other while the grid has others to offer."""
-    sets: list[Bool[np.ndarray, "layer head"]] = []
-    for _ in range(n_sets):
-        for _ in range(20):
-            mask = _same_layers(grid, found, rng)
-            if not any((mask == other).all() for other in sets):
-                break
-        sets.append(mask)
-    return sets
-
-
-def _same_layers(
-    grid: HeadGrid, found: Bool[np.ndarray, "layer head"], rng: np.random.Generator
-) -> Bool[np.ndarray, "layer head"]:
-    """As many random heads in each layer as ``found`` has, none of them found.
-
-    Where most of a layer was found, the rest of its share comes from other layers.
-    """
-    mask = np.zeros(grid.shape, dtype=bool)
-    for layer, row in enumerate(found):
-        free = np.flatnonzero(~row)
-        mask[layer, rng.choice(free, size=min(int(row.sum()), len(free)), replace=False)] = True
-    short = int(found.sum() - mask.sum())
-    if short:
-        free = np.flatnonzero(~(found | mask).ravel())
-        mask.ravel()[rng.choice(free, size=short, replace=False)] = True
-    return mask
 
 
 def _paired_p(difference: Float[np.ndarray, " example"], seed: int) -> float:

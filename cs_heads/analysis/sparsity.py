@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from cs_heads.analysis.drops import Column, Found, Role, heads_of, measure_drops
-from cs_heads.analysis.proof import _random_sets
+from cs_heads.analysis.random_heads import random_orders
 from cs_heads.analysis.task_drop import TaskDrop
 from cs_heads.analysis.unseen import others_of, settings_of, suites_of, unseen_columns
 from cs_heads.heads import Head, HeadLike
@@ -121,24 +121,12 @@ def measure_sparsity(
 def _random(column: Column, heads: Sequence[Head], n_random: int, seed: int) -> tuple[Float[np.ndarray, "set k"], int]:
     """Drops of random heads in the layers of ``heads``, one more with each k, and the example-evaluations they take."""
     grid = column.parts[0].grid
-    rng = np.random.default_rng(seed)
-    sets = _random_sets(grid, grid.mask(heads), n_random, rng)
-    orders = [_like(heads, [grid.head(int(i)) for i in np.flatnonzero(mask)], rng) for mask in sets]
+    orders = random_orders(grid, heads, n_random, np.random.default_rng(seed))
     once, place = different(explicit(grid, [order[:k] for order in orders for k in range(len(heads) + 1)]))
     scores = np.mean([part(once).mean(axis=1) for part in column.parts], axis=0)[place].reshape(n_random, -1)
     # The intact run is that of the curve.
     spent = (len(once) - 1) * sum(part.n_examples for part in column.parts)
     return scores[:, :1] - scores, spent
-
-
-def _like(heads: Sequence[Head], random: Sequence[Head], rng: np.random.Generator) -> list[Head]:
-    """Random heads in an order in which each, where there is one, is of the layer of the head it stands for."""
-    left = [random[i] for i in rng.permutation(len(random))]
-    order = []
-    for head in heads:
-        order.append(next((other for other in left if other.layer == head.layer), left[0]))
-        left.remove(order[-1])
-    return order
 
 
 def sparsity_curve(

@@ -56,12 +56,14 @@ class UniversalHeads:
     def to_dict(self) -> dict[str, Any]:
         """The whole result, JSON-ready; what is not known is None."""
         numbers = np.concatenate([self.left[..., None], self.interval], axis=-1)
-        known = np.where(np.isnan(numbers), None, numbers)
         return {
             "heads": [str(head) for head in self.heads],
             "left": {
                 str(head): {
-                    task: dict(zip(("left", "low", "high"), known[row, column].tolist(), strict=True))
+                    task: {
+                        name: None if np.isnan(number) else float(number)
+                        for name, number in zip(("left", "low", "high"), numbers[row, column], strict=True)
+                    }
                     for column, task in enumerate(self.tasks)
                 }
                 for row, head in enumerate(self.candidates)

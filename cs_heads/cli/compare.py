@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cs_heads.cli.options import Help, add_common, forgotten, loaded, unseen_of
 
 if TYPE_CHECKING:
-    from cs_heads.analysis.compare import Comparison
+    from cs_heads.analysis.comparison import Comparison
     from cs_heads.cli.options import Commands
 
 
@@ -94,7 +94,8 @@ def _print_comparison(options: argparse.Namespace, result: Comparison) -> None:
         cost = f"{one.ranking.spent:>12,}{one.cost['backwards']:>10,}{one.seconds:>9.1f}"
         print(f"{name:<12}{cost}{drops}  {heads}")
     print(f"{'random':<43}{''.join(f'{result.random_drop[k - 1]:>+9.3f}' for k in at)}\n")
-    print(result.agreement().to_string(index=False, float_format="{:.2f}".format))
+    if len(result.methods) > 1:
+        print(result.agreement().to_string(index=False, float_format="{:.2f}".format))
     for name, one in result.methods.items():
         for task, drop in one.controls.items():
             print(f"control {task}: {drop:+.3f} with the top {options.k} of {name} off")

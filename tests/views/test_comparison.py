@@ -3,7 +3,7 @@ import pytest
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from cs_heads.analysis.compare import Compared, Comparison
+from cs_heads.analysis.comparison import Compared, Comparison
 from cs_heads.analysis.gating import AblationCurve, score_of_heads
 from cs_heads.heads import Head
 from cs_heads.ranking import HeadRanking
@@ -12,7 +12,7 @@ from cs_heads.views.gating import plot_ablation_curves, plot_group, plot_score_d
 from tests.analysis.test_gating import made_gates
 from tests.known_heads import WORKING
 from tests.views.looking import clipped, overlapping, smallest
-from tests.views.studies import made_comparison
+from tests.views.studies import made_comparison, made_drops
 
 
 def compared(order, drops) -> Compared:
@@ -20,7 +20,7 @@ def compared(order, drops) -> Compared:
     importance[order] = np.arange(len(order), 0, -1)
     cost = {"forwards": 100, "backwards": 0}
     ranking = HeadRanking("css", importance.reshape(2, 4), spent=100, provenance={"cost": cost})
-    return Compared(ranking, 1.0, np.array(drops), {})
+    return Compared(ranking, 1.0, made_drops(drops), {})
 
 
 @pytest.fixture
@@ -46,8 +46,8 @@ def test_every_method_is_a_line_of_its_drops_and_random_heads_another(comparison
     lines = {line.get_label(): line.get_ydata().tolist() for line in ax.get_lines()}
     assert lines == {
         "random heads (2 sets)": pytest.approx([0.0, 0.05, 0.15]),
-        "css (100)": [0.3, 0.5, 0.6],
-        "greedy (100)": [0.3, 0.6, 0.7],
+        "css (100)": pytest.approx([0.3, 0.5, 0.6]),
+        "greedy (100)": pytest.approx([0.3, 0.6, 0.7]),
     }
     assert ax.get_title() == "capitals: drop on unseen examples"
     assert {line.get_marker() for line in ax.get_lines()[1:]} == {"o", "s"}
@@ -70,7 +70,9 @@ def test_both_pictures_are_saved_and_no_figure_is_left_open(comparison, tmp_path
 def test_cost_is_drawn_against_what_the_heads_take(comparison, ax):
     plot_cost(comparison, ax)
     points = {line.get_label(): line.get_xydata().tolist() for line in ax.get_lines()[:2]}
-    assert points == {"css": [[100, 0.5]], "greedy": [[100, 0.6]]}
+    assert points == {"css": [[100, pytest.approx(0.5)]], "greedy": [[100, pytest.approx(0.6)]]}
+    ends = [lines.get_segments()[0][:, 1].tolist() for lines in ax.collections]
+    assert ends == [pytest.approx([0.42, 0.58]), pytest.approx([0.52, 0.68])]
     assert {line.get_marker() for line in ax.get_lines()[:2]} == {"o", "s"}
 
 

@@ -14,9 +14,18 @@ from cs_heads.analysis.sparsity import measure_sparsity
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.views.report import Findings, Section, write_report
 from cs_heads.views.report.findings import check_folder
-from cs_heads.views.style import new_axes
+from cs_heads.views.report.page import _SIGNS
+from cs_heads.views.style import MARKERS, head_look, new_axes
 from tests.methods.planted import Planted
-from tests.views.studies import HOSTILE, made_attention, made_comparison, made_proof, made_ranking, made_study
+from tests.views.studies import (
+    HOSTILE,
+    made_attention,
+    made_comparison,
+    made_drops,
+    made_proof,
+    made_ranking,
+    made_study,
+)
 
 
 class Page(HTMLParser):
@@ -157,6 +166,22 @@ def test_a_comparison_alone_is_led_by_the_method_whose_heads_take_the_most(repor
     assert "greedy L0H1 L1H2 63,100 1.5 +0.600 +0.010" in page.words
 
 
+@pytest.mark.parametrize(("drop", "leading"), [(0.6, "css, greedy"), (0.55, "greedy, css")])
+def test_methods_that_the_interval_does_not_tell_apart_are_all_named(report, drop, leading):
+    made = made_comparison()
+    css = replace(made.methods["css"], curve=made_drops([0.3, drop, drop]))
+    page = report(Findings(comparison=replace(made, methods={**made.methods, "css": css})))
+    assert f"The top 2 heads of {leading} take the most, and these examples cannot tell them apart" in page.words
+    assert f"0.600 points by {leading.split(',')[0]}, whose 95 % interval holds the others" in page.words
+
+
+def test_the_picture_of_drops_is_told_in_the_shares_it_shows(full):
+    assert any(
+        "Share of the score lost with the heads off: capitals: +0.96; code: +0.07" in at["alt"]
+        for at in full.all("img")
+    )
+
+
 def test_further_sections_carry_a_text_a_picture_and_a_table(report):
     ax = new_axes()
     ax.plot([0, 1], [0, 1])
@@ -165,6 +190,14 @@ def test_further_sections_carry_a_text_a_picture_and_a_table(report):
     assert "Sparsity k heads off k drop 1 0.123" in page.words
     assert len(page.all("img")) == 3
     plt.close(ax.figure)
+
+
+def test_heads_carry_the_marker_they_have_in_the_pictures(full):
+    shown = re.findall(r'<span class="mark" style="color: ([^"]*)" aria-hidden="true">(.)</span>', full.html)
+    looks = [head_look(head) for head in made_ranking().top(2)]
+    assert [look.marker for look in looks] == ["s", "^"]
+    assert shown == 2 * [(looks[0].colour, "■"), (looks[1].colour, "▲")]
+    assert set(_SIGNS) == set(MARKERS)
 
 
 def test_headings_go_down_one_step_at_a_time_and_the_language_is_told(full):

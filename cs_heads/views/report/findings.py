@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cs_heads.analysis.attention import HeadAttention
-from cs_heads.analysis.compare import Compared, Comparison
+from cs_heads.analysis.comparison import Compared, Comparison
 from cs_heads.analysis.sparsity import SparsityCurve
+from cs_heads.analysis.task_drop import TaskDrop
 from cs_heads.ranking import HeadRanking
 
 if TYPE_CHECKING:
@@ -185,8 +186,8 @@ def _comparison(folder: Path, record: dict[str, Any]) -> Comparison:
             name: Compared(
                 ranking=HeadRanking.load(folder / f"ranking-{name}.json"),
                 seconds=float(one["seconds"]),
-                drops=np.array(one["drops"], dtype=float),
-                controls=dict(one["controls"]),
+                curve=tuple(map(TaskDrop.from_dict, one["curve"])),
+                control_drops={task: TaskDrop.from_dict(drop) for task, drop in one["control_drops"].items()},
             )
             for name, one in record["methods"].items()
         },

@@ -15,6 +15,9 @@ from cs_heads.views.report.pictures import Picture, drops_frame, picture_of, plo
 from cs_heads.views.sparsity import plot_sparsity
 from cs_heads.views.style import head_look, offscreen
 
+_SIGNS = {"o": "●", "s": "■", "D": "◆", "^": "▲", "v": "▼", "P": "✚", "*": "★", "X": "✖", "<": "◀", ">": "▶"}
+"""The markers of pictures as letters."""
+
 _MEANING = {
     "localized": "On unseen examples these heads do more harm than random heads of the same layers: the task rests on "
     "them.",
@@ -76,7 +79,12 @@ def _contents(study: Findings) -> dict[str, Any]:
 def _heads(ranking: HeadRanking, k: int) -> list[dict[str, Any]]:
     shown: list[Any] = ranking.to_frame().head(k).to_dict("records")
     return [
-        {**row, "colour": head_look(head).colour, "claimed": head in ranking.claims}
+        {
+            **row,
+            "colour": head_look(head).colour,
+            "mark": _SIGNS[head_look(head).marker],
+            "claimed": head in ranking.claims,
+        }
         for row, head in zip(shown, ranking.order, strict=False)
     ]
 
@@ -102,12 +110,17 @@ def _maps(study: Findings) -> list[Picture]:
     ]
     if study.proof is not None:
         drops = drops_frame(study.proof, study.task)
-        told = "; ".join(f"{row['task']}: {row['drop']:+.2f}" for row in drops.to_dict("records"))
+        told = "; ".join(
+            f"{row['task']}: {row['drop'] / row['baseline']:+.2f}"
+            for row in drops.to_dict("records")
+            if row["baseline"]
+        )
         pictures.append(
             picture_of(
                 plot_confirmation(drops, random=study.proof["random_drop"]),
-                f"Points of score lost with the heads off: {told}.",
-                "What breaks with the heads off, on unseen examples, and what stays. Lines: 95 % intervals.",
+                f"Share of the score lost with the heads off: {told}.",
+                "What breaks with the heads off, on unseen examples, and what stays: score lost as a share of the "
+                "intact score. Lines: 95 % intervals.",
             )
         )
     return pictures
@@ -147,7 +160,6 @@ def _comparison(study: Findings) -> dict[str, Any] | None:
         }
         for name, one in compared.methods.items()
     ]
-    best = max(rows, key=lambda row: row["drop"])
     pictures = [
         picture_of(
             plot_drops(compared),
@@ -165,9 +177,10 @@ def _comparison(study: Findings) -> dict[str, Any] | None:
     ]
     return {
         "rows": rows,
-        "best": best,
+        "best": [row for name in compared.leading() for row in rows if row["method"] == name],
         "k": compared.k,
         "baseline": compared.baseline,
+        "n": compared.provenance.get("task", {}).get("n_examples"),
         "random": float(compared.random_drop[compared.k - 1]),
         "controls": sorted({task for row in rows for task in row["controls"]}),
         "refused": compared.refused,
