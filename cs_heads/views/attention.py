@@ -17,12 +17,17 @@ import numpy as np
 from jaxtyping import Float
 
 from cs_heads.analysis.attention import HeadAttention, PromptAttention
-from cs_heads.views.style import COLUMN, PAGE, new_axes, styled, written
+from cs_heads.views.marks import name_heads
+from cs_heads.views.style import column_or_page, new_axes, styled, written
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _NUMBERS = count()
+_ACROSS = 5
+"""Patterns side by side, at most."""
+_LABELS = 0.8
+"""Inches beside the first pattern, for its tokens."""
 # CircuitsVis gives each small map a twelfth of the width, less than its name needs.
 _ROOM = (
     '<style>.cs-attention div[style*="8.33333%"] { flex-basis: 4.6rem !important; width: 4.6rem !important;'
@@ -99,24 +104,38 @@ def load_script() -> str:
 def plot_attention(attention: HeadAttention, prompt: int = 0) -> Any:
     """Draw every head's pattern on one prompt: queries down, keys across; above intact, below with the heads off.
 
-    Black is all of a query's attention, white none. Returns the array of axes ``[run, head]``.
+    Black is all of a query's attention, white none. As wide as a column or a page, at most five heads side by side and
+    others below; where a prompt is too long to name every token, every second, third, ... is named. Returns the array
+    of axes ``[run, head]``.
     """
     from matplotlib import pyplot as plt
 
     one = _prompt(attention, prompt)
     runs = [patterns for patterns in (one.intact, one.ablated) if patterns is not None]
     labels = [written(_visible(token), 16) for token in one.tokens]
-    width = PAGE if len(attention.heads) > 2 else COLUMN
-    side = max((width - 0.8) / len(attention.heads), 0.11 * len(labels))
-    size = (0.8 + side * len(attention.heads), 0.9 + (side + 0.2) * len(runs))
-    figure, axes = plt.subplots(len(runs), len(attention.heads), figsize=size, layout="constrained", squeeze=False)
-    for row, patterns in enumerate(runs):
-        for column, (head, pattern) in enumerate(zip(attention.heads, patterns, strict=True)):
-            ax = axes[row, column]
-            ax.imshow(pattern, cmap="Greys", vmin=0, vmax=1)
-            ax.set_xticks(range(len(labels)), labels if row == len(runs) - 1 else [], rotation=90)
-            ax.set_yticks(range(len(labels)), labels if column == 0 else [])
-            ax.set_title(str(head) if row == 0 else f"{head}, heads off")
+    n_heads = len(attention.heads)
+    down = -(-n_heads // _ACROSS)
+    across = -(-n_heads // down)
+    needed = min(2.5, max(1.15, 0.11 * len(labels)))  # inches for the titles, and for a line a token
+    width = column_or_page(_LABELS + needed * across)
+    side = (width - _LABELS) / across
+    every = -(-len(labels) * 0.11 // side)
+    size = (width, 0.4 + (0.7 + (side + 0.2) * len(runs)) * down)
+    figure, grid = plt.subplots(down * len(runs), across, figsize=size, layout="constrained", squeeze=False)
+    axes = np.empty((len(runs), n_heads), dtype=object)
+    for (row, column), ax in np.ndenumerate(grid):
+        run, number = row % len(runs), row // len(runs) * across + column
+        if number >= n_heads:
+            ax.remove()
+            continue
+        axes[run, number] = ax
+        ax.imshow(runs[run][number], cmap="Greys", vmin=0, vmax=1)
+        shown = range(0, len(labels), int(every))
+        ax.set_xticks(shown, [labels[at] for at in shown] if run == len(runs) - 1 else [], rotation=90)
+        ax.set_yticks(shown, [labels[at] for at in shown] if column == 0 else [])
+        head = attention.heads[number]
+        ax.set_title(f"{head}, off" if run else str(head))
+        name_heads(ax, [head], "title")
     figure.supxlabel("key", fontsize=8)
     figure.supylabel("query", fontsize=8)
     return axes
@@ -132,7 +151,7 @@ def plot_last_token(attention: HeadAttention, prompt: int = 0, ax: Axes | None =
     one = _prompt(attention, prompt)
     shares, columns = _last_rows(attention, one)
     if ax is None:
-        ax = new_axes(max(COLUMN, 1.3 + 0.36 * len(columns)), 1.1 + 0.15 * len(one.tokens))
+        ax = new_axes(column_or_page(1.0 + 0.22 * len(columns)), 1.1 + 0.15 * len(one.tokens))
     ax.imshow(shares, cmap="Greys", vmin=0, vmax=1, aspect="auto")
     for (row, column), share in np.ndenumerate(shares):
         if share >= 0.1:
@@ -146,7 +165,8 @@ def plot_last_token(attention: HeadAttention, prompt: int = 0, ax: Axes | None =
     names = ax.secondary_xaxis("top")
     names.set_xticks([(number + 0.5) * each - 0.5 for number in range(len(attention.heads))])
     names.set_xticklabels([str(head) for head in attention.heads])
-    names.tick_params(length=0)
+    names.tick_params(length=0, pad=8)
+    name_heads(ax, attention.heads, "x", each)
     ax.set_ylabel("token looked at")
     return ax
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cs_heads.analysis.comparison import Comparison
+from cs_heads.views.matrix import draw_matrix, matrix_axes
 from cs_heads.views.style import (
     COLUMN,
     PAGE,
@@ -58,22 +59,15 @@ def plot_drops(comparison: Comparison, ax: Axes | None = None, *, key: bool = Tr
 @styled
 def plot_agreement(comparison: Comparison, ax: Axes | None = None) -> Axes:
     """Draw the share of their top k heads that each two methods have in common, as a table of squares."""
-    if ax is None:
-        side = min(PAGE, max(COLUMN, 1.4 + 0.34 * len(comparison.methods)))
-        ax = new_axes(side, side - 0.5)
     names = list(comparison.methods)
+    if ax is None:
+        ax = matrix_axes(len(names), len(names), names)
     column = f"overlap@{comparison.k}"
     share = np.eye(len(names))
     for row in comparison.agreement().to_dict("records"):
         first, second = names.index(row["first"]), names.index(row["second"])
         share[first, second] = share[second, first] = row[column]
-    image = ax.imshow(share, cmap="Greys", vmin=0, vmax=1)
-    ax.figure.colorbar(image, ax=ax, label=f"share of the top {comparison.k} in common", shrink=0.8)
-    for (row_index, column_index), value in np.ndenumerate(share):
-        colour = "white" if value > 0.6 else "black"
-        ax.text(column_index, row_index, f"{value:.2f}", ha="center", va="center", color=colour, fontsize=7)
-    ax.set_xticks(range(len(names)), [plain(name) for name in names], rotation=45, ha="right")
-    ax.set_yticks(range(len(names)), [plain(name) for name in names])
+    draw_matrix(ax, share, names, names, label=f"share of top {comparison.k}")
     return ax
 
 

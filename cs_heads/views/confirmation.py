@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from cs_heads.views.style import COLUMN, key_below, line_look, new_axes, styled, written
+from cs_heads.views.style import COLUMN, HATCHES, key_below, line_look, new_axes, styled, written
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-HATCHES = ("", "///", "...", "xxx", "\\\\\\", "+++")
 Numbers = Float[np.ndarray, "_"]
 
 

@@ -8,10 +8,9 @@ import numpy as np
 
 from cs_heads.analysis.failures import FailureModes
 from cs_heads.analysis.formats import FormatHeads
-from cs_heads.views.legend import legend_above
+from cs_heads.views.marks import name_heads
 from cs_heads.views.matrix import draw_matrix, matrix_axes
-from cs_heads.views.style import COLOURS, COLUMN, PAGE, new_axes, styled, written
-from cs_heads.views.task_drops import HATCHES
+from cs_heads.views.style import COLOURS, HATCHES, column_or_page, key_below, new_axes, styled, written
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +22,7 @@ def plot_failures(failures: FailureModes, ax: Axes | None = None) -> Axes:
     found = list(failures.modes)
     kinds = list(failures.modes[found[0]])
     if ax is None:
-        ax = new_axes(min(PAGE, max(COLUMN, 0.8 + 0.2 * len(kinds) * (len(found) + 1))), 2.4)
+        ax = new_axes(column_or_page(0.5 + 0.13 * len(kinds) * (len(found) + 1.5)), 2.4)
     width = 0.84 / len(found)
     for number, name in enumerate(found):
         shares = [failures.modes[name][kind] for kind in kinds]
@@ -44,7 +43,7 @@ def plot_failures(failures: FailureModes, ax: Axes | None = None) -> Axes:
     ax.set_xticks(range(len(kinds)), kinds)
     ax.set_ylim(0, 1.03)
     ax.set_ylabel("share of unseen examples")
-    legend_above(ax)
+    key_below(ax)
     return ax
 
 
@@ -60,6 +59,8 @@ def plot_format_heads(formats: FormatHeads, ax: Axes | None = None) -> Axes:
     if ax is None:
         ax = matrix_axes(len(rows), len(columns), [*rows, *columns])
     draw_matrix(ax, table.to_numpy(dtype=float), rows, columns, label="share of the score lost")
+    sets = [formats.drops.heads[name] for name in map(str, table.index)]
+    name_heads(ax, [heads[0] if len(heads) == 1 else None for heads in sets])
     kinds = [formats.forms[name] for name in columns]
     for place in range(1, len(kinds)):
         if kinds[place] != kinds[place - 1]:

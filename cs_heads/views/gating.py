@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cs_heads.analysis.gating import AblationCurve, GroupTest, score_distribution
+from cs_heads.analysis.gating import AblationCurve, GroupTest
 from cs_heads.heads import Head, HeadLike
 from cs_heads.methods.gating.result import PHASES, HeadGates
-from cs_heads.views.style import COLUMN, PAGE, RANDOM, ROLES, key_below, new_axes, styled
+from cs_heads.views.style import COLUMN, PAGE, RANDOM, ROLES, SMALL, key_below, new_axes, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLOURS = {name: colour for name, (colour, _) in ROLES.items()}
 LINES = {"facilitation": "-", "irrelevance": ":", "interference": "--"}
-HATCHES = {"facilitation": "", "irrelevance": "...", "interference": "///"}
 TITLES = {"free": "no penalty", "plus": "pushed open (G⁺)", "minus": "pushed shut (G⁻)"}
 
 
@@ -54,7 +53,7 @@ def plot_trajectories(
                     (place[1], 0),
                     textcoords="offset points",
                     va="center",
-                    fontsize="small",
+                    fontsize=SMALL,
                 )
         ax.set_title(TITLES[PHASES[phase]])
         ax.set_xlabel("step")
@@ -64,32 +63,6 @@ def plot_trajectories(
         axes[1].plot([], [], color=colour, linestyle=LINES[name], label=name)
     key_below(axes[1], ncols=3)
     return axes
-
-
-@styled
-def plot_score_distribution(gates: HeadGates, bins: int = 10, ax: Axes | None = None) -> Axes:
-    """Draw the share of heads by value of each score, on a logarithmic scale: most heads lie at the ends."""
-    if ax is None:
-        ax = new_axes(COLUMN, 2.5)
-    shares = score_distribution(gates, bins)
-    width = 0.8 / bins / len(shares.columns)
-    for number, name in enumerate(shares.columns):
-        places = shares.index.to_numpy() + (number - 1) * width
-        ax.bar(
-            places,
-            shares[name].to_numpy(),
-            width=width,
-            color=COLOURS[name],
-            hatch=HATCHES[name],
-            edgecolor="white",
-            linewidth=0,
-            label=name,
-        )
-    ax.set_yscale("log")
-    ax.set_xlabel("score")
-    ax.set_ylabel("share of heads")
-    key_below(ax)
-    return ax
 
 
 @styled

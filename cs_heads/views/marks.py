@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -82,27 +82,28 @@ def head_handle(head: Head, label: str, *, hollow: bool = False) -> Line2D:
     return Line2D([], [], label=label, **_marker(head, hollow))
 
 
-def name_heads(ax: Axes, heads: Sequence[Head | None], axis: str = "y") -> None:
-    """Put the marker of each head between the axes and the name of its row, or of its column at the top.
+def name_heads(ax: Axes, heads: Sequence[Head | None], where: Literal["y", "x", "title"] = "y", width: int = 1) -> None:
+    """Put the marker of each head beside its name: before its row, above its column, or before the title of its axes.
 
-    Rows and columns are at 0, 1, ...; None has no marker. Names of rows are moved aside to make room.
+    Rows and columns are ``width`` across, the first at 0; None has no marker. Names of rows are moved aside for it.
     """
     from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 
     figure: Any = ax.get_figure(root=True)
     away = (_MARKER / 2 + 2.5) / 72
-    if axis == "y":
-        moved = ax.transAxes + ScaledTranslation(-away, 0, figure.dpi_scale_trans)
-        where = blended_transform_factory(moved, ax.transData)
+    shift = {"y": (-away, 0), "x": (0, away), "title": (away, 1.5 * away)}[where]
+    beside = ax.transAxes + ScaledTranslation(*shift, figure.dpi_scale_trans)
+    if where == "y":
+        beside = blended_transform_factory(beside, ax.transData)
         ax.tick_params(axis="y", pad=_MARKER + 4.5, length=0)
-    else:
-        moved = ax.transAxes + ScaledTranslation(0, away, figure.dpi_scale_trans)
-        where = blended_transform_factory(ax.transData, moved)
+    elif where == "x":
+        beside = blended_transform_factory(ax.transData, beside)
     limits = ax.get_xlim(), ax.get_ylim()
-    for row, head in enumerate(heads):
+    for number, head in enumerate(heads):
         if head is not None:
-            at = (0, row) if axis == "y" else (row, 1)
-            ax.plot(*at, transform=where, clip_on=False, **_marker(head, False))
+            middle = (number + 0.5) * width - 0.5
+            at = {"y": (0, middle), "x": (middle, 1), "title": (0, 1)}[where]
+            ax.plot(*at, transform=beside, clip_on=False, **_marker(head, False))
     ax.set_xlim(limits[0])
     ax.set_ylim(limits[1])
 

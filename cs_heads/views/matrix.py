@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
 
-from cs_heads.views.style import COLUMN, SMALL, new_axes, written
+from cs_heads.views.style import COLUMN, SMALL, column_or_page, new_axes, written
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,10 +18,15 @@ SHARES = "Blues"
 """The map of shares: white is none, dark is much, for any kind of colour vision and in grey."""
 
 
-def matrix_axes(n_rows: int, n_columns: int, labels: Sequence[str], side: float = 0.36) -> Axes:
-    """New axes that have room for so many squares and for labels as long as these; one column wide at least."""
-    letters = 0.058 * max((len(label) for label in labels), default=0)
-    return new_axes(max(COLUMN, 1.1 + letters + side * n_columns), max(1.6, 0.5 + 0.75 * letters + side * n_rows))
+_LETTERS = 20
+"""Letters of a name that a picture of one column has room for."""
+
+
+def matrix_axes(n_rows: int, n_columns: int, labels: Sequence[str], side: float = 0.27) -> Axes:
+    """New axes with room for so many squares and for labels as long as these: a column wide, or a page."""
+    letters = 0.058 * min(_LETTERS, max((len(label) for label in labels), default=0))
+    width = column_or_page(0.9 + letters + side * n_columns)
+    return new_axes(width, 0.6 + 0.75 * letters + max(1.1, side * n_rows))
 
 
 def draw_matrix(
@@ -47,10 +52,11 @@ def draw_matrix(
         # Rounded first: what is nought to the last digit shown has no sign.
         text = form.format(round(float(value), 6)).replace("-0.00", "0.00")
         ax.text(column, row, text, ha="center", va="center", color="white" if dark else "black", fontsize=SMALL)
-    ax.set_xticks(
-        range(len(columns)), [written(name) for name in columns], rotation=45, ha="right", rotation_mode="anchor"
-    )
-    ax.set_yticks(range(len(rows)), [written(name) for name in rows])
+    figure: Any = ax.get_figure(root=True)
+    most = _LETTERS if figure.get_size_inches()[0] <= COLUMN else 2 * _LETTERS
+    across, down = ([written(name, most) for name in names] for names in (columns, rows))
+    ax.set_xticks(range(len(columns)), across, rotation=45, ha="right", rotation_mode="anchor")
+    ax.set_yticks(range(len(rows)), down)
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
     return image

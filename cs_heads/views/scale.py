@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cs_heads.analysis.scale import ScaleStudy
-from cs_heads.views.legend import legend_above
-from cs_heads.views.style import COLOURS, COLUMN, line_look, new_axes, styled, written
+from cs_heads.views.style import COLOURS, COLUMN, key_below, line_look, new_axes, styled, written
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,5 +49,5 @@ def plot_depth_profiles(scale: ScaleStudy, ax: Axes | None = None, bins: int = 8
     ax.set_ylim(bottom=0)
     ax.set_xlabel("depth (0 first layer, 1 last)")
     ax.set_ylabel("share of importance")
-    legend_above(ax)
+    key_below(ax)
     return ax

@@ -8,6 +8,7 @@ import numpy as np
 
 from cs_heads.analysis.overlap import Overlap
 from cs_heads.analysis.universal import UniversalHeads
+from cs_heads.views.marks import name_heads
 from cs_heads.views.matrix import draw_matrix, matrix_axes
 from cs_heads.views.style import styled
 
@@ -42,6 +43,7 @@ def plot_overlap(overlap: Overlap, ax: Axes | None = None, value: str = "heads")
         column, row = (round(at) for at in text.get_position())
         if q[row, column] < MAX_Q:
             text.set_text(f"{text.get_text()}*")
+            ax.set_xlabel(f"* more than luck explains (q < {MAX_Q:g})")
     return ax
 
 
@@ -52,5 +54,6 @@ def plot_universal(universal: UniversalHeads, ax: Axes | None = None) -> Axes:
     if ax is None:
         ax = matrix_axes(len(rows), len(universal.tasks), [*universal.tasks])
     draw_matrix(ax, universal.left, rows, universal.tasks, label="share of the score left", colours="Blues_r")
+    name_heads(ax, universal.candidates)
     ax.set_ylabel("head ablated")
     return ax

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cs_heads.analysis.sparsity import SparsityCurve
-from cs_heads.views.legend import legend_above
-from cs_heads.views.style import COLUMN, RANDOM, line_look, new_axes, styled, written
+from cs_heads.views.style import COLUMN, RANDOM, key_below, line_look, new_axes, styled, written
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,5 +37,5 @@ def plot_sparsity(curve: SparsityCurve, ax: Axes | None = None) -> Axes:
     ax.set_ylim(-0.02, 1.05)
     ax.set_xlabel(written(f"heads of {curve.own} ablated"))
     ax.set_ylabel("score on unseen examples")
-    legend_above(ax)
+    key_below(ax)
     return ax

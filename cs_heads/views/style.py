@@ -32,6 +32,7 @@ FORMATS = ("png", "svg", "pdf")
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 MARKERS = "osD^vP*X<>"
 LINES = ("-", "--", "-.", ":")
+HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++++")
 RANDOM = "0.45"
 """The grey of random heads, in every picture."""
 ROLES = {"facilitation": ("#0072B2", "P"), "interference": ("#E69F00", "X"), "irrelevance": ("0.55", ".")}
@@ -170,6 +171,14 @@ def offscreen() -> Iterator[None]:
         _OFFSCREEN.reset(token)
 
 
+def column_or_page(needed: float) -> float:
+    """The width of a picture that needs so many inches: one column if that is enough, else a page.
+
+    Set in print at that width, its letters keep their size.
+    """
+    return COLUMN if needed <= COLUMN else PAGE
+
+
 @styled
 def new_axes(width: float = COLUMN, height: float = 2.2, projection: str | None = None) -> Axes:
     """Axes of a new pyplot figure, its labels inside; sizes in inches."""
@@ -190,11 +199,21 @@ def new_figure(width: float = COLUMN, height: float = 2.2) -> Figure:
 
 
 def key_below(ax: Axes, **options: Any) -> None:
-    """The key under the axes: outside them where they have the figure to themselves, else close below."""
+    """The key under the axes: outside them where they have the figure to themselves, else close below.
+
+    In as many columns as fit, so that no label is cut off; ``options`` are those of matplotlib's ``legend``.
+    """
     from matplotlib.transforms import ScaledTranslation
 
     figure: Any = ax.get_figure(root=True)
     alone = [each for each in figure.axes if each.get_label() != "<colorbar>"] == [ax]
+    labels = options.get("labels", ax.get_legend_handles_labels()[1])
+    if not labels:
+        return
+    inches = figure.get_size_inches()[0] * (0.95 if alone else ax.get_position().width)
+    # A letter is about .55 of its height wide; a handle takes five, with the gap before it.
+    fit = int(72 * inches // ((max(map(len, labels)) + 5) * SMALL * 0.55))
+    options = {"ncols": max(1, min(len(labels), fit)), "columnspacing": 1.0, **options}
     if alone and figure.get_layout_engine() is not None:
         handles, labels = ax.get_legend_handles_labels()
         figure.legend(**{"handles": handles, "labels": labels, **options}, loc="outside lower center")

@@ -9,14 +9,11 @@ import numpy as np
 
 from cs_heads.analysis.drops import TaskDrops
 from cs_heads.analysis.task_drop import TaskDrop
-from cs_heads.views.legend import legend_above
 from cs_heads.views.matrix import draw_matrix, matrix_axes
-from cs_heads.views.style import COLOURS, COLUMN, PAGE, RANDOM, new_axes, styled, written
+from cs_heads.views.style import COLOURS, COLUMN, HATCHES, RANDOM, column_or_page, key_below, new_axes, styled, written
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++++")
 
 
 @styled
@@ -29,7 +26,7 @@ def plot_specificity(drops: TaskDrops, ax: Axes | None = None) -> Axes:
     names = list(drops.roles)
     found = list(drops.drops)
     if ax is None:
-        ax = new_axes(min(PAGE, max(COLUMN, 1.0 + 0.16 * len(names) * (len(found) + 2))), 2.4)
+        ax = new_axes(column_or_page(0.6 + 0.1 * len(names) * (len(found) + 2)), 2.9 + 0.14 * (len(found) + 1))
     width = 0.84 / (len(found) + 1)
     places = np.arange(len(names))
     first = drops.drops[found[0]]
@@ -53,11 +50,11 @@ def plot_specificity(drops: TaskDrops, ax: Axes | None = None) -> Axes:
         if first[task].chance > 0:
             ax.hlines(first[task].chance, place - 0.46, place + 0.46, color="black", linewidth=0.8, linestyle=":")
     own = set(drops.own.values())
-    labels = [written(f"{name} *" if name in own else name) for name in names]
+    labels = [written(f"{name} (own)" if name in own else name) for name in names]
     ax.set_xticks(places, labels, rotation=35, ha="right", rotation_mode="anchor")
     ax.set_ylim(0, 1.03)
     ax.set_ylabel("score on unseen examples")
-    legend_above(ax)
+    key_below(ax)
     return ax
 
 
@@ -71,7 +68,7 @@ def plot_radar(drops: TaskDrops, ax: Axes | None = None) -> Axes:
     names = list(drops.roles)
     if len(names) < 3:
         raise ValueError(f"drops must be of three tasks or more to be drawn around a circle, got {len(names)}")
-    polar: Any = new_axes(PAGE * 0.75, COLUMN, projection="polar") if ax is None else ax
+    polar: Any = new_axes(COLUMN, 2.5 + 0.14 * (len(drops.drops) + 1), projection="polar") if ax is None else ax
     if polar.name != "polar":
         raise ValueError(f"ax must be polar axes, got {polar.name}")
     angles = np.linspace(0, 2 * np.pi, len(names), endpoint=False)
@@ -92,7 +89,7 @@ def plot_radar(drops: TaskDrops, ax: Axes | None = None) -> Axes:
         polar.fill(closed, [*values, values[0]], color=look["color"], alpha=0.08)
     own = set(drops.own.values())
     polar.set_xticks(
-        angles, [fill(written(f"{name} *" if name in own else name), 18, break_long_words=False) for name in names]
+        angles, [fill(written(f"{name} (own)" if name in own else name), 12, break_long_words=False) for name in names]
     )
     for label, angle in zip(polar.get_xticklabels(), angles, strict=True):
         across = np.sin(angle)
@@ -103,7 +100,7 @@ def plot_radar(drops: TaskDrops, ax: Axes | None = None) -> Axes:
     polar.set_rlabel_position(float(np.degrees(angles[1]) / 2))
     polar.grid(color="0.85", linewidth=0.5)
     polar.spines["polar"].set_visible(False)
-    polar.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2)
+    key_below(polar)
     axes: Axes = polar
     return axes
 

@@ -11,8 +11,7 @@ from cs_heads.analysis.contrast import HeldOutContrasts
 from cs_heads.analysis.gating import score_distribution
 from cs_heads.analysis.taxonomy import Taxonomy, ToggleCurve
 from cs_heads.methods.gating.result import SCORES, HeadGates
-from cs_heads.views.legend import legend_above
-from cs_heads.views.style import COLOURS, COLUMN, LINES, PAGE, ROLES, new_axes, styled, written
+from cs_heads.views.style import COLOURS, COLUMN, LINES, ROLES, column_or_page, key_below, new_axes, styled, written
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 def plot_taxonomy(found: Taxonomy, ax: Axes | None = None) -> Axes:
     """Draw the share of heads of each kind by fit: a bar from ``always`` to ``any``, a mark at the mean over seeds."""
     names = list(found.shares)
-    ax = new_axes(min(PAGE, max(COLUMN, 0.9 + 0.7 * len(names))), 2.4) if ax is None else ax
+    ax = new_axes(column_or_page(0.6 + 0.3 * len(names)), 2.4) if ax is None else ax
     for number, score in enumerate(SCORES):
         colour, marker = ROLES[score]
         places = np.arange(len(names)) + 0.22 * (number - 1)
@@ -33,30 +32,30 @@ def plot_taxonomy(found: Taxonomy, ax: Axes | None = None) -> Axes:
         ax.plot(places, mean, linestyle="", marker=marker, color=colour, label=score)
     ax.set_xticks(range(len(names)), [written(name) for name in names], rotation=35, ha="right", rotation_mode="anchor")
     ax.set_ylim(-0.02, 1.02)
-    ax.set_ylabel("share of heads (always to any seed)")
-    legend_above(ax)
+    ax.set_ylabel("share of heads\n(always to any seed)")
+    key_below(ax)
     return ax
 
 
 @styled
 def plot_score_ecdf(gates: HeadGates, ax: Axes | None = None) -> Axes:
     """Draw the empirical distribution of each score over all heads and seeds (figure 3a of Nam et al.)."""
-    ax = new_axes(COLUMN, 2.2) if ax is None else ax
+    ax = new_axes(COLUMN, 2.4) if ax is None else ax
     reached = score_distribution(gates, bins=200, cumulative=True)
     for number, score in enumerate(SCORES):
         ax.plot(reached.index, reached[score], color=ROLES[score][0], linestyle=LINES[number], label=score)
     ax.set_xlim(0, 1)
     ax.set_ylim(0, 1.02)
     ax.set_xlabel("score")
-    ax.set_ylabel("share of heads at most so high")
-    ax.legend(loc="lower right")
+    ax.set_ylabel("share of heads\nat most so high")
+    key_below(ax)
     return ax
 
 
 @styled
 def plot_toggle_curves(curves: Sequence[ToggleCurve], ax: Axes | None = None) -> Axes:
     """Draw what shutting heads does against opening them, in the order of each score; bands are over seeds."""
-    ax = new_axes(COLUMN, 2.4) if ax is None else ax
+    ax = new_axes(COLUMN, 2.6) if ax is None else ax
     ax.axhline(0, color="0.6", linewidth=0.8, linestyle=":")
     for number, curve in enumerate(curves):
         colour, marker = ROLES[curve.by]
@@ -70,9 +69,10 @@ def plot_toggle_curves(curves: Sequence[ToggleCurve], ax: Axes | None = None) ->
             linestyle=LINES[number],
             label=f"by {curve.by}",
         )
+    ax.locator_params(axis="y", nbins=5)  # as many at any height: their width moves the label
     ax.set_xlabel("heads shut or open, the rest at G⁺")
     ax.set_ylabel("difference of log-probability\n(nats per token)")
-    legend_above(ax)
+    key_below(ax)
     return ax
 
 
@@ -85,7 +85,7 @@ def plot_contrasts(contrasts: HeldOutContrasts, ax: Axes | None = None) -> Axes:
     """
     groups = list(dict.fromkeys((s.held_out, s.retained) for s in contrasts.scores))
     formats = list(dict.fromkeys(s.measured for s in contrasts.scores))
-    ax = new_axes(min(PAGE, max(COLUMN, 0.9 + 0.55 * len(groups))), 2.6) if ax is None else ax
+    ax = new_axes(column_or_page(0.7 + 0.42 * len(groups)), 3.0) if ax is None else ax
     for number, measured in enumerate(formats):
         chosen = {(s.held_out, s.retained): s for s in contrasts.scores if s.measured == measured}
         row = [chosen[group] for group in groups]
@@ -101,11 +101,14 @@ def plot_contrasts(contrasts: HeldOutContrasts, ax: Axes | None = None) -> Axes:
             edgecolor="white",
             linewidth=0.5,
             error_kw={"elinewidth": 0.8, "capsize": 1.5},
-            label=written(f"measured: {measured}"),
         )
         for bar, score in zip(bars, row, strict=True):
             bar.set_hatch("" if score.measured == score.retained else "////")
         ax.hlines([s.baseline for s in row], places - 0.17, places + 0.17, color="black", linewidth=1)
+        # Bars that draw nothing: in the key a format is plain.
+        ax.bar([np.nan], [np.nan], color=COLOURS[number], label=written(f"measured: {measured}"))
+    ax.bar([np.nan], [np.nan], color="0.6", edgecolor="white", hatch="////", label="the format forgotten")
+    ax.plot([], [], color="black", linewidth=1, label="intact")
     ax.set_xticks(
         range(len(groups)),
         [f"{written(held)}\nretains {written(retained)}" for held, retained in groups],
@@ -115,5 +118,5 @@ def plot_contrasts(contrasts: HeldOutContrasts, ax: Axes | None = None) -> Axes:
     )
     ax.set_ylim(0, 1.03)
     ax.set_ylabel("score of the held-out task")
-    legend_above(ax)
+    key_below(ax)
     return ax

@@ -23,6 +23,7 @@ from cs_heads.views.failures import plot_failures, plot_format_heads
 from cs_heads.views.scale import plot_depth_profiles, plot_scale
 from cs_heads.views.shared_heads import plot_overlap, plot_universal
 from cs_heads.views.sparsity import plot_sparsity
+from cs_heads.views.style import COLUMN, PAGE, head_look
 from cs_heads.views.task_drops import plot_drop_matrix, plot_radar, plot_specificity
 from cs_heads.views.taxonomy import plot_contrasts, plot_score_ecdf, plot_taxonomy, plot_toggle_curves
 from tests.analysis.test_taxonomy import known_gates
@@ -108,6 +109,28 @@ def universal():
     return universal_heads(tasks, [A, B], Planted(GRID, {A: 0.8}))
 
 
+TEN = ["arithmetic", "code", "rhyme", "capitals", "swearing", "copying", "few shots", "translation", "MMLU", "WMDP"]
+
+
+@pytest.fixture(scope="module")
+def ten_tasks():
+    columns = [
+        Column(name, "own" if n < 2 else "control", (Planted(GRID, {GRID.head(n): 0.5}),)) for n, name in enumerate(TEN)
+    ]
+    sets = {name: [GRID.head(n), GRID.head(n + 1)] for n, name in enumerate(TEN[:2])}
+    return measure_drops(columns, sets, {name: name for name in sets})
+
+
+@pytest.fixture(scope="module")
+def ten_rankings():
+    return head_overlap({name: [GRID.head(n), GRID.head(n + 1)] for n, name in enumerate(TEN)}, grid=GRID)
+
+
+@pytest.fixture(scope="module")
+def ten_universal():
+    return universal_heads({name: Planted(GRID, {A: 0.8}) for name in TEN}, [A, B], Planted(GRID, {A: 0.8}))
+
+
 @pytest.fixture
 def picture(request):
     """The axes that one drawing makes for itself."""
@@ -135,21 +158,40 @@ ALL = [
 ]
 
 
-@pytest.mark.parametrize("picture", ALL, indirect=True, ids=lambda one: one[0].__name__)
-def test_everything_written_can_be_read(picture):
-    from matplotlib import pyplot as plt
-
-    figure = picture.figure
-    try:
-        assert clipped(figure) == []
-        assert without_letters(figure) == []
-        assert smallest(figure) >= 7
-        turned = {text.get_text() for text in figure.findobj(Text) if text.get_rotation() % 90}
+def unread(figure: Figure) -> dict[str, list]:
+    """What a reader would stumble over, by kind."""
+    turned = {text.get_text() for text in figure.findobj(Text) if text.get_rotation() % 90}
+    found = {
+        "clipped": clipped(figure),
+        "without letters": without_letters(figure),
         # The boxes of labels that are turned overlap where the letters do not.
-        assert [pair for pair in overlapping(figure) if not {*pair} <= turned] == []
-        assert figure.get_size_inches()[0] <= 6.91
-    finally:
-        plt.close(figure)
+        "overlapping": [pair for pair in overlapping(figure) if not {*pair} <= turned],
+        "small": [smallest(figure)] if smallest(figure) < 7 else [],
+    }
+    return {kind: texts for kind, texts in found.items() if texts}
+
+
+@pytest.mark.parametrize("picture", ALL, indirect=True, ids=lambda one: one[0].__name__)
+def test_everything_written_can_be_read_at_the_width_of_a_column(picture):
+    figure = picture.figure
+    assert unread(figure) == {}
+    assert figure.get_size_inches()[0] == pytest.approx(COLUMN)
+
+
+LARGE = [
+    (plot_radar, "ten_tasks", COLUMN),
+    (plot_specificity, "ten_tasks", PAGE),
+    (plot_drop_matrix, "ten_tasks", PAGE),
+    (plot_overlap, "ten_rankings", PAGE),
+    (plot_universal, "ten_universal", PAGE),
+]
+
+
+@pytest.mark.parametrize(("draw", "name", "width"), LARGE, ids=lambda one: getattr(one, "__name__", None))
+def test_ten_tasks_can_be_read_at_the_width_of_a_column_or_a_page(request, draw, name, width):
+    figure = draw(request.getfixturevalue(name)).figure
+    assert unread(figure) == {}
+    assert figure.get_size_inches()[0] == pytest.approx(width)
 
 
 def test_bars_are_as_high_as_the_scores(drops):
@@ -158,7 +200,7 @@ def test_bars_are_as_high_as_the_scores(drops):
     rows = [drops.drops[name] for name in drops.drops]
     expected = [d.baseline for d in rows[0].values()] + [d.score for row in rows for d in row.values()]
     assert heights == pytest.approx(expected)
-    assert ax.get_xticklabels()[0].get_text() == "sums *"
+    assert ax.get_xticklabels()[0].get_text() == "sums (own)"
 
 
 def test_rings_go_through_the_scores(drops):
@@ -186,11 +228,23 @@ def test_what_luck_does_not_explain_carries_an_asterisk():
     found = head_overlap({"a": same, "b": same, "c": [grid.head(9)]}, grid=grid)
     ax = plot_overlap(found, Figure().subplots())
     assert [text.get_text() for text in ax.texts] == ["4", "4*", "0", "4*", "4", "0", "0", "0", "1"]
+    assert ax.get_xlabel() == "* more than luck explains (q < 0.05)"
 
 
 def test_universal_heads_are_marked(universal):
     ax = plot_universal(universal, Figure().subplots())
     assert [label.get_text() for label in ax.get_yticklabels()] == ["L0H1 U", "L2H2"]
+
+
+@pytest.mark.parametrize(("draw", "name"), [(plot_universal, "universal"), (plot_format_heads, "formats")])
+def test_heads_in_rows_look_as_in_the_head_map(request, draw, name):
+    ax = draw(request.getfixturevalue(name), Figure().subplots())
+    markers = {
+        (line.get_ydata()[0], line.get_marker(), line.get_color())
+        for line in ax.get_lines()
+        if line.get_marker() != "None"
+    }
+    assert markers == {(row, head_look(head).marker, head_look(head).colour) for row, head in enumerate((A, B))}
 
 
 def test_kinds_stand_beside_the_heads(formats):

@@ -10,6 +10,7 @@ from matplotlib import pyplot as plt
 from cs_heads.analysis.attention import HeadAttention, PromptAttention
 from cs_heads.heads import Head
 from cs_heads.views.attention import load_script, plot_attention, plot_last_token, show_attention
+from cs_heads.views.style import COLUMN, PAGE, head_look
 from tests.views.looking import clipped, overlapping, smallest
 
 HEADS = (Head(2, 6), Head(6, 0), Head(3, 4))
@@ -88,9 +89,28 @@ def test_every_pattern_is_drawn_above_intact_below_with_the_heads_off():
         for ax, pattern in zip(axes[row], expected, strict=True):
             np.testing.assert_array_equal(ax.images[0].get_array(), pattern)
     assert [ax.get_title() for ax in axes[0]] == ["L2H6", "L6H0", "L3H4"]
+    assert [ax.get_title() for ax in axes[1]] == ["L2H6, off", "L6H0, off", "L3H4, off"]
+    markers = [(line.get_marker(), line.get_color()) for ax in axes[0] for line in ax.get_lines()]
+    assert markers == [(head_look(head).marker, head_look(head).colour) for head in HEADS]
     assert clipped(axes[0, 0].figure) == []
     assert smallest(axes[0, 0].figure) >= 7
     plt.close(axes[0, 0].figure)
+
+
+@pytest.mark.parametrize(("n_heads", "n_tokens"), [(1, 5), (2, 5), (5, 13), (5, 40), (8, 10), (1, 60)])
+def test_patterns_are_legible_at_the_width_of_a_column_or_a_page(n_heads, n_tokens):
+    heads = tuple(Head(number, number) for number in range(n_heads))
+    tokens = tuple(f" word{number}" for number in range(n_tokens))
+    one = PromptAttention("", tokens, tuple(range(n_tokens)), *(patterns(n_heads, n_tokens, seed) for seed in (0, 1)))
+    axes = plot_attention(HeadAttention(heads, heads, (one,)))
+    figure = axes[0, 0].figure
+    assert axes.shape == (2, n_heads)
+    assert [ax.get_title() for ax in axes[0]] == [str(head) for head in heads]
+    width, height = figure.get_size_inches()
+    assert width == pytest.approx(COLUMN if n_heads < 3 else PAGE)
+    assert height <= 9
+    assert (clipped(figure), overlapping(figure)) == ([], [])
+    plt.close(figure)
 
 
 def test_the_last_token_is_drawn_head_by_head_intact_beside_off():

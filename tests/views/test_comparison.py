@@ -8,7 +8,7 @@ from cs_heads.analysis.gating import AblationCurve, score_of_heads
 from cs_heads.heads import Head
 from cs_heads.ranking import HeadRanking
 from cs_heads.views.comparison import plot_agreement, plot_comparison, plot_cost, plot_drops, save_comparison
-from cs_heads.views.gating import plot_ablation_curves, plot_group, plot_score_distribution, plot_trajectories
+from cs_heads.views.gating import plot_ablation_curves, plot_group, plot_trajectories
 from tests.analysis.test_gating import made_gates
 from tests.known_heads import WORKING
 from tests.views.looking import clipped, overlapping, smallest
@@ -113,12 +113,6 @@ def test_every_gate_is_a_line_in_each_phase():
     assert [ax.get_title() for ax in axes] == ["no penalty", "pushed open (G⁺)", "pushed shut (G⁻)"]
 
 
-def test_the_distribution_has_a_bar_a_bin_and_score(ax):
-    plot_score_distribution(made_gates(), bins=5, ax=ax)
-    assert len(ax.patches) == 15
-    assert ax.get_yscale() == "log"
-
-
 def test_an_ablation_curve_starts_at_the_intact_model(ax):
     curve = AblationCurve("facilitation", (Head(0, 0),), np.array([1.0, 0.5]), np.array([-0.1, -2.0]))
     plot_ablation_curves([curve], ax)
@@ -137,8 +131,7 @@ def test_a_group_is_drawn_beside_all_others_as_it_was_tested(ax, over):
     assert ax.get_ylabel() == f"facilitation ({'largest' if over == 'any' else 'mean'} over seeds)"
 
 
-@pytest.mark.parametrize("plot", [plot_trajectories, plot_score_distribution])
-def test_gates_without_axes_make_a_new_figure(plot):
-    plot(made_gates())
+def test_gates_without_axes_make_a_new_figure():
+    plot_trajectories(made_gates())
     assert len(plt.get_fignums()) == 1
     plt.close("all")

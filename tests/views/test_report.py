@@ -161,9 +161,10 @@ def test_a_ranking_alone_is_no_proof(report):
 def test_a_comparison_alone_is_led_by_the_method_whose_heads_take_the_most(report):
     page = report(Findings(comparison=made_comparison()))
     assert "greedy: L0H1 L1H2" in page.words
-    assert "0.600 points of a baseline of 0.900 on unseen examples; random heads take 0.050" in page.words
+    assert "Of 2 methods the top 2 heads of greedy take the most: 0.600 points (0.520 to 0.680)" in page.words
+    assert "of a baseline of 0.900 on unseen examples; random heads take 0.050" in page.words
     assert "chg did not run: budget must be more" in page.words
-    assert "greedy L0H1 L1H2 63,100 1.5 +0.600 +0.010" in page.words
+    assert "greedy L0H1 L1H2 63,100 1.5 +0.600 +0.520 to +0.680 +0.010" in page.words
 
 
 @pytest.mark.parametrize(("drop", "leading"), [(0.6, "css, greedy"), (0.55, "greedy, css")])
@@ -172,7 +173,7 @@ def test_methods_that_the_interval_does_not_tell_apart_are_all_named(report, dro
     css = replace(made.methods["css"], curve=made_drops([0.3, drop, drop]))
     page = report(Findings(comparison=replace(made, methods={**made.methods, "css": css})))
     assert f"The top 2 heads of {leading} take the most, and these examples cannot tell them apart" in page.words
-    assert f"0.600 points by {leading.split(',')[0]}, whose 95 % interval holds the others" in page.words
+    assert f"0.600 points by {leading.split(',')[0]} (0.520 to 0.680) of a baseline of 0.900" in page.words
 
 
 def test_the_picture_of_drops_is_told_in_the_shares_it_shows(full):

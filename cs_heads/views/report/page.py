@@ -156,6 +156,7 @@ def _comparison(study: Findings) -> dict[str, Any] | None:
             "spent": one.ranking.spent,
             "seconds": one.seconds,
             "drop": float(one.drops[compared.k - 1]),
+            "interval": one.curve[compared.k - 1].interval,
             "controls": one.controls,
         }
         for name, one in compared.methods.items()
@@ -180,7 +181,6 @@ def _comparison(study: Findings) -> dict[str, Any] | None:
         "best": [row for name in compared.leading() for row in rows if row["method"] == name],
         "k": compared.k,
         "baseline": compared.baseline,
-        "n": compared.provenance.get("task", {}).get("n_examples"),
         "random": float(compared.random_drop[compared.k - 1]),
         "controls": sorted({task for row in rows for task in row["controls"]}),
         "refused": compared.refused,
