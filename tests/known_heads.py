@@ -91,6 +91,23 @@ def rows_run(model: Any) -> Iterator[list[int]]:
         handle.remove()
 
 
+@contextmanager
+def little_memory(model: Any, rows: int) -> Iterator[list[int]]:
+    """The number of rows of each forward that did not fit inside the block: more than ``rows``."""
+    refused: list[int] = []
+
+    def check(module: Any, arguments: Any) -> None:
+        if len(arguments[0]) > rows:
+            refused.append(len(arguments[0]))
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    handle = model.register_forward_pre_hook(check)
+    try:
+        yield refused
+    finally:
+        handle.remove()
+
+
 def choice_of_own_answers(model: Any, n: int, name: str, seed: int = 0) -> Any:
     """A choice task of whole prompts: what the intact model says next, and another word."""
     from cs_heads.tasks import Task

@@ -21,6 +21,7 @@ from cs_heads.methods.find import find_heads
 from cs_heads.methods.registry import method_named
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task, confirming_side, control_side, finding_side
+from cs_heads.tasks.option_types import check_integer
 
 if TYPE_CHECKING:
     from cs_heads.measure.experiment import Experiment
@@ -67,6 +68,7 @@ def compare(
     """
     from cs_heads.measure.experiment import Experiment
 
+    check_integer("seed", seed, 0)
     options = dict(options or {})
     _check(methods, options, n_random, k, most)
     _check_controls(controls)

@@ -14,6 +14,7 @@ from cs_heads.measure.baseline import MIN_CORRECT, check_size
 from cs_heads.measure.cluster import placed
 from cs_heads.measure.store import Store
 from cs_heads.tasks import Task, confirming_side, control_side
+from cs_heads.tasks.option_types import check_integer
 
 
 def confirm(
@@ -51,6 +52,7 @@ def confirm(
     """
     from cs_heads.measure.experiment import Experiment
 
+    check_integer("seed", seed, 0)
     for name, value, least in (("n", n, MIN_CORRECT), ("n_random", n_random, 1)):
         if value < least:
             raise ValueError(f"{name} must be {least} or more, got {value}")

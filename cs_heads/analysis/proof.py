@@ -18,6 +18,7 @@ from cs_heads.heads import Head, HeadLike
 from cs_heads.masks import different
 from cs_heads.measure.baseline import check_k
 from cs_heads.measure.protocol import ExperimentLike
+from cs_heads.tasks.option_types import check_integer
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -117,6 +118,7 @@ def prove(
     >>> prove(made.unseen, made.planted).verdict
     'localized'
     """
+    check_integer("seed", seed, 0)
     if n_random < 1:
         raise ValueError(f"n_random must be 1 or more, got {n_random}")
     grid = experiment.grid

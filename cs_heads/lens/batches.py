@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from jaxtyping import Int
 
 
-def run_in_batches(lengths: Sequence[int], batch_tokens: int, run: Callable[[Int[np.ndarray, " n"]], None]) -> None:
+@dataclass
+class Room:
+    """Padded tokens of one forward at most; what did not fit into memory is not tried again.
+
+    >>> Room(4096).tokens
+    4096
+    """
+
+    tokens: int
+
+
+def run_in_batches(
+    lengths: Sequence[int], batch_tokens: int | Room, run: Callable[[Int[np.ndarray, " n"]], None]
+) -> None:
     """Call ``run`` with row numbers until every row had its turn, at most ``batch_tokens`` padded tokens at a time.
 
-    Rows go longest first, so that rows of like length share a batch. A batch that does not fit into
-    memory is halved and run again; a single row that does not fit raises ``MemoryError``.
+    Rows go longest first, so that rows of like length share a batch. A batch that does not fit into memory is halved
+    and run again, and a ``Room`` made smaller for the calls that share it; a single row that does not fit raises
+    ``MemoryError``.
     """
+    room = batch_tokens if isinstance(batch_tokens, Room) else Room(batch_tokens)
     width = np.asarray(lengths)
     order = np.argsort(-width, kind="stable")
     done = 0
     while done < len(order):
-        batch = order[done : done + max(1, batch_tokens // int(width[order[done]]))]
+        batch = order[done : done + max(1, room.tokens // int(width[order[done]]))]
         try:
             run(batch)
         except (RuntimeError, MemoryError) as error:
@@ -27,7 +43,7 @@ def run_in_batches(lengths: Sequence[int], batch_tokens: int, run: Callable[[Int
                 raise
             if len(batch) == 1:
                 raise MemoryError(f"a row of {width[batch[0]]} tokens does not fit into memory by itself") from error
-            batch_tokens = len(batch) * int(width[batch[0]]) // 2
+            room.tokens = len(batch) * int(width[batch[0]]) // 2
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
             continue

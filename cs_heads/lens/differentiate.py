@@ -12,7 +12,7 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from cs_heads.lens.batches import run_in_batches
+from cs_heads.lens.batches import Room, run_in_batches
 from cs_heads.lens.forward import logits_at
 from cs_heads.lens.gates import hooked
 from cs_heads.lens.model import device_of, evaluating, hook_names
@@ -41,13 +41,13 @@ def gate_gradients(
     prompts: Sequence[Tokens],
     targets: Sequence[Tokens],
     gates: Float[Tensor, "batch layer head"],
-    batch_tokens: int | None = None,
+    batch_tokens: int | Room | None = None,
 ) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch layer head"]]:
     """Per row: the mean negative log-probability of the target (nats per token), and its gradient in the row's gates.
 
     Gates may be float32 where the weights are bfloat16: z is then multiplied in float32. Rows are independent,
-    so one backward pass gives every row its own gradient. Both results lie where ``gates`` lie. An
-    empty prompt or target raises ``ValueError``.
+    so one backward pass gives every row its own gradient. Both results lie where ``gates`` lie. Calls that share a
+    ``Room`` (``room_for``) find out once what fits into memory. An empty prompt or target raises ``ValueError``.
     """
     for name, rows in (("prompts", prompts), ("targets", targets)):
         if len(rows) != len(gates) or not all(map(len, rows)):
@@ -55,6 +55,7 @@ def gate_gradients(
     nll = gates.new_zeros(len(gates))
     gradient = torch.zeros_like(gates)
     device = device_of(model)
+    room = batch_tokens if isinstance(batch_tokens, Room) else room_for(model, batch_tokens)
 
     def run(batch: Int[np.ndarray, " n"]) -> None:
         leaf = gates[batch].detach().to(device).requires_grad_()
@@ -65,8 +66,13 @@ def gate_gradients(
 
     lengths = [len(prompt) + len(target) - 1 for prompt, target in zip(prompts, targets, strict=True)]
     with differentiable(model):
-        run_in_batches(lengths, batch_tokens or GRADIENT_TOKENS.get(device.type, 4096), run)
+        run_in_batches(lengths, room, run)
     return nll, gradient
+
+
+def room_for(model: Any, batch_tokens: int | None = None) -> Room:
+    """What gradients begin with: the tokens given, else those of the model's device."""
+    return Room(batch_tokens or GRADIENT_TOKENS.get(device_of(model).type, 4096))
 
 
 def gate_hooks(model: Any, gates: Float[Tensor, "batch layer head"]) -> dict[str, Callable[..., Tensor]]:

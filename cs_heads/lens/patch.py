@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from cs_heads.heads import HeadGrid
-from cs_heads.lens.batches import run_in_batches
+from cs_heads.lens.batches import Room, run_in_batches
 from cs_heads.lens.differentiate import differentiable
 from cs_heads.lens.forward import logits_at
 from cs_heads.lens.gates import hooked
@@ -48,7 +48,7 @@ def record_z(
             found[place] = z
 
     with evaluating(model):
-        run_in_batches([len(point.prompt) for point in points], _limit(model, batch_tokens), run)
+        run_in_batches([len(point.prompt) for point in points], room_for(model, batch_tokens), run)
     return torch.stack([z for z in found if z is not None])
 
 
@@ -59,14 +59,15 @@ def patched_effects(
     pair: Int[np.ndarray, " row"],
     strength: Float[Tensor, "row layer head"],
     *,
-    batch_tokens: int | None = None,
+    batch_tokens: int | Room | None = None,
     progress: Callable[[int], Any] = lambda _: None,
 ) -> Float[np.ndarray, " row"]:
     """The measure of each row's answers (see ``PatchPoint``) with z moved towards ``source`` in some heads.
 
     Row r runs the prompt of ``points[pair[r]]``; at its positions each head's z becomes
     ``z + strength * (source - z)``: strength 1 patches the head, 0 leaves it. One forward a row;
-    ``progress`` is told of the rows done.
+    ``progress`` is told of the rows done. Calls that share a ``Room`` (``room_for``) find out once what fits into
+    memory.
     """
     measured = np.empty(len(pair))
 
@@ -77,7 +78,8 @@ def patched_effects(
         progress(len(batch))
 
     with evaluating(model):
-        run_in_batches([len(points[i].prompt) for i in pair], _limit(model, batch_tokens), run)
+        room = batch_tokens if isinstance(batch_tokens, Room) else room_for(model, batch_tokens)
+        run_in_batches([len(points[i].prompt) for i in pair], room, run)
     return measured
 
 
@@ -101,7 +103,7 @@ def patch_gradients(
         gradient[batch] = torch.autograd.grad(total, strength)[0].to(gradient)
 
     with differentiable(model):
-        run_in_batches([len(point.prompt) for point in points], _limit(model, batch_tokens) // 4, run)
+        run_in_batches([len(point.prompt) for point in points], room_for(model, batch_tokens).tokens // 4, run)
     return gradient
 
 
@@ -152,5 +154,6 @@ def _last_logits(model: Any, prompts: Sequence[Tokens]) -> Float[Tensor, "batch 
     )
 
 
-def _limit(model: Any, batch_tokens: int | None) -> int:
-    return batch_tokens or PATCH_TOKENS.get(device_of(model).type, 16_384)
+def room_for(model: Any, batch_tokens: int | None = None) -> Room:
+    """What patched runs begin with: the tokens given, else those of the model's device."""
+    return Room(batch_tokens or PATCH_TOKENS.get(device_of(model).type, 16_384))

@@ -44,6 +44,7 @@ from cs_heads.methods.annealing.search import (
     few_examples,
 )
 from cs_heads.ranking import HeadRanking
+from cs_heads.tasks.option_types import check_integer
 
 # A head that takes this share of the score above chance by itself may be universal, where no control can tell.
 _COLLAPSE = 0.5
@@ -92,7 +93,7 @@ def annealed(
     n_finalists: int | None = None,
     n_decoys: int = 6,
     n_bootstraps: int = 40,
-    prior: Float[np.ndarray, "layer head"] | None = None,
+    prior: HeadRanking | Float[np.ndarray, "layer head"] | None = None,
     chance: float | None = None,
     control_chance: float | None = None,
 ) -> HeadRanking:
@@ -112,10 +113,10 @@ def annealed(
     it, and where that breaks it on 8 of the task. A head that leaves at most .4 of the control's score above
     chance, and .7 of the task's, is universal, reported as such, never ranked among the top, and its rows are set
     aside. Without a control, universal heads cannot be told from heads of the task, and the notes say so.
-    ``control_chance`` is the score of guessing, by
-    default that of the control's task (0 where it has none); from .2 on, 24 examples are used.
-    ``prior``, such as a gradient importance, is standardised and half of it is added to z, in the ranking too, whose
-    notes say so; it alone rules out no head.
+    ``control_chance`` is the score of guessing, by default that of the control's task (0 where it has none); from .2
+    on, 24 examples are used. ``prior``, another ranking (its importances) or one number a head, such as a gradient
+    importance, is standardised and half of it is added to z, in the ranking too, whose notes say so; it alone rules out
+    no head.
 
     The ranking is by z. Importances are points of score beyond the average head; those of finalists come from
     the last phase alone, against its decoys, with 95 % intervals clustered on rows and on examples (NaN for
@@ -151,8 +152,7 @@ def annealed(
     budget = checked_count("budget", budget, None)
     check_budget(budget, least, f"{n_batches} batches of {_MIN_ROWS} rows, after the intact run")
     added = standardised(prior, grid.shape)
-    if checked_count("seed", seed, None) < 0:
-        raise ValueError(f"seed must be 0 or more, got {seed}")
+    check_integer("seed", seed, 0)
     rng = np.random.default_rng(seed)
     purse = Purse(budget)
     purse.pay(before)

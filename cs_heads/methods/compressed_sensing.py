@@ -19,6 +19,7 @@ from cs_heads import masks
 from cs_heads.measure.cost import Cost, check_budget, preparation_of
 from cs_heads.measure.protocol import ExperimentLike, measured
 from cs_heads.ranking import HeadRanking
+from cs_heads.tasks.option_types import check_integer
 
 _DESIGNS = {"stratified": masks.stratified, "bernoulli": masks.bernoulli}
 
@@ -46,6 +47,7 @@ def compressed_sensing(
     or as many as a ``budget`` covers. A wrong argument, or a budget below five masks or the masks asked
     for, raises ``ValueError`` before anything is measured.
     """
+    check_integer("seed", seed, 0)
     before = preparation_of(experiment)
     least = before + (n_masks or 5) * experiment.n_examples
     check_budget(budget, least, f"{n_masks or 5} masks on {experiment.n_examples} examples")
@@ -93,6 +95,7 @@ def tune(
     settings the cheaper one is kept. ``spent`` is the cost of the whole search, and
     ``provenance["tuning"]`` has one record a setting.
     """
+    check_integer("seed", seed, 0)
     size = experiment.grid.size
     for name, value in (("n_masks", n_masks), ("densities", densities)):
         if not isinstance(value, Sequence | np.ndarray):

@@ -17,6 +17,7 @@ from cs_heads.measure.store import Store
 from cs_heads.methods.registry import Method, method_named
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task, finding_side, search_control
+from cs_heads.tasks.option_types import check_integer
 
 if TYPE_CHECKING:
     from cs_heads.measure.experiment import Experiment
@@ -66,6 +67,7 @@ def find_heads(
     """
     from cs_heads.measure.experiment import Experiment
 
+    check_integer("seed", seed, 0)
     chosen = method_named(method)
     chosen.check(method, options)
     if control is not None and not chosen.takes_control:

@@ -18,6 +18,7 @@ from cs_heads.measure.cost import Cost, check_budget
 from cs_heads.measure.experiment import Experiment
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task
+from cs_heads.tasks.option_types import check_integer
 from cs_heads.tasks.pairs import PromptPair
 
 
@@ -44,6 +45,7 @@ def gradient_importance(
     examples takes as many as it does, drawn with ``seed``; one below the intact run and one example raises
     ``ValueError``, as does a baseline that is too low.
     """
+    check_integer("seed", seed, 0)
     experiment = Experiment(model, task, progress=progress, batch_tokens=batch_tokens, prepend_bos=prepend_bos)
     intact = experiment.n_examples
     check_budget(budget, intact + 2, f"the intact model: {intact}; one example forward and back: 2")

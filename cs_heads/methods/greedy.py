@@ -15,6 +15,7 @@ from cs_heads.heads import Head
 from cs_heads.measure.cost import Cost, check_budget, preparation_of
 from cs_heads.measure.protocol import ExperimentLike, measured
 from cs_heads.ranking import HeadRanking
+from cs_heads.tasks.option_types import check_integer
 
 # Points that the drop of a head alone adds to its importance: too few to pass any measured difference, so that
 # they order ties and nothing else.
@@ -47,6 +48,7 @@ def greedy(
     examples, drawn with ``seed``, as many as it does cover. A ``k`` outside the grid or a budget below one example a
     mask raises ``ValueError`` before anything is measured.
     """
+    check_integer("seed", seed, 0)
     grid = experiment.grid
     if not 1 <= k <= grid.size:
         raise ValueError(f"k must be in 1..{grid.size}, the heads of the grid; got {k}")

@@ -20,7 +20,7 @@ from tqdm.auto import tqdm
 
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.lens import check_model, describe
-from cs_heads.lens.patch import patched_effects, record_z
+from cs_heads.lens.patch import patched_effects, record_z, room_for
 from cs_heads.lens.points import PatchPoint, encode_answers
 from cs_heads.measure.answers import points_of
 from cs_heads.measure.baseline import check_baseline
@@ -29,6 +29,7 @@ from cs_heads.measure.cost import Cost, check_budget
 from cs_heads.measure.experiment import Experiment
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task
+from cs_heads.tasks.option_types import check_integer
 from cs_heads.tasks.pairs import STAGES, PromptPair, Stage, counterparts, identity_rules
 
 if TYPE_CHECKING:
@@ -114,6 +115,7 @@ def mediation(
     as many pairs as it covers, at least two. A budget or ``n_pairs`` below that raises ``ValueError``, as
     does a baseline that is too low.
     """
+    check_integer("seed", seed, 0)
     if n_pairs < 2:
         raise ValueError(f"n_pairs must be 2 or more, got {n_pairs}")
     experiment = Experiment(model, task, progress=progress, batch_tokens=batch_tokens, prepend_bos=prepend_bos)
@@ -190,6 +192,7 @@ def screen_identity_rules(
     Symbol abstraction, symbolic induction, retrieval: see ``identity_rules``. ``heads()`` of each result
     are the heads of that stage; each has a third of ``budget``. ``settings`` are the others of ``indirect_effects``.
     """
+    check_integer("seed", seed, 0)
     pairs = {stage: identity_rules(words, stage, n, n_shots=n_shots, seed=seed, after=after) for stage in STAGES}
     each = None if budget is None else budget // len(STAGES)
     return {stage: indirect_effects(model, of_stage, budget=each, **settings) for stage, of_stage in pairs.items()}
@@ -215,7 +218,9 @@ def _indirect_effects(
     if average_source:
         source = source.mean(dim=0, keepdim=True).expand_as(source)
     none = torch.zeros(n, *grid.shape)
-    without = patched_effects(model, corrupted, source, np.arange(n), none, batch_tokens=batch_tokens)
+    # Of all layers: what does not fit into memory is found out once.
+    room = room_for(model, batch_tokens)
+    without = patched_effects(model, corrupted, source, np.arange(n), none, batch_tokens=room)
     effects = np.empty((n, grid.size))
     # A layer at a time: all other layers go without a hook.
     with tqdm(total=n * grid.size, unit="eval", disable=None if progress is None else not progress) as bar:
@@ -224,9 +229,7 @@ def _indirect_effects(
             strength = torch.zeros(len(rows), *grid.shape)
             heads = np.tile(np.arange(grid.n_heads), n)
             strength[np.arange(len(rows)), layer, heads] = 1.0
-            found = patched_effects(
-                model, corrupted, source, rows, strength, batch_tokens=batch_tokens, progress=bar.update
-            )
+            found = patched_effects(model, corrupted, source, rows, strength, batch_tokens=room, progress=bar.update)
             first = layer * grid.n_heads
             effects[:, first : first + grid.n_heads] = found.reshape(n, grid.n_heads) - without[:, None]
     return Mediation(

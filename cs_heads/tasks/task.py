@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from cs_heads.tasks.checks import check_task
 from cs_heads.tasks.example import Example, hash_of
+from cs_heads.tasks.option_types import check_integer
 from cs_heads.tasks.records import Kind, read_records
 from cs_heads.tasks.scorer import AnyScorer, ExactMatch, LogprobScorer, RelativeScorer, Scorer, as_scorer
 
@@ -222,7 +223,11 @@ class Task:
         return replace(self, chat=chat, held_out=unseen)
 
     def shortening(self, too_long: str = "truncate") -> Task:
-        """The task with prompts that do not fit cut at the left, or refused; its held-out examples go with it."""
+        """The task with prompts that do not fit cut at the left, or refused; its held-out examples go with it.
+
+        A prompt is cut once, to what the longest of its choices leaves: all choices follow the same. lm-eval's HFLM
+        cuts anew for each choice: one of fewer tokens is shown more of the prompt there, and may score otherwise.
+        """
         unseen = None if self.held_out is None else self.held_out.shortening(too_long)
         return replace(self, too_long=too_long, held_out=unseen)
 
@@ -233,6 +238,7 @@ class Task:
         the same prompt and continuations stay on one side, so the finding side may miss ``n`` by some.
         A task that was split before, or an ``n`` that leaves nothing to confirm, raises ``ValueError``.
         """
+        check_integer("seed", seed, 0)
         if self.role != "whole":
             raise ValueError(f"task {self.name!r} is the {self.role} side of a split; split the whole task")
         groups: dict[str, list[Example]] = {}

@@ -4,7 +4,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from cs_heads.lens import encode_example
-from cs_heads.lens.batches import run_in_batches
+from cs_heads.lens.batches import Room, run_in_batches
 from cs_heads.lens.differentiate import differentiable, gate_gradients
 from tests.plain_gates import gated_nll
 from tests.tiny import ARCHITECTURES, completion_records
@@ -110,6 +110,20 @@ def test_a_batch_that_does_not_fit_is_halved():
 
     run_in_batches([4] * 7, 1000, run)
     assert sorted(done) == list(range(7))
+
+
+def test_what_does_not_fit_is_not_tried_again_by_calls_that_share_a_room():
+    tried: list[int] = []
+
+    def run(batch) -> None:
+        tried.append(len(batch))
+        if len(batch) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    room = Room(32)
+    for _ in range(2):
+        run_in_batches([4] * 8, room, run)
+    assert tried == [8, 4, 2, 2, 2, 2, 2, 2, 2, 2]
 
 
 def test_a_row_that_does_not_fit_by_itself_ends_the_run():

@@ -509,7 +509,7 @@ for number in range(60):
 """
 
 
-ROUNDS = 40
+ROUNDS = 10
 
 
 def make_at_once(folder, barrier, failed):
@@ -521,8 +521,31 @@ def make_at_once(folder, barrier, failed):
             failed.put(repr(error))
 
 
+def test_a_store_that_another_is_making_is_waited_for(path, monkeypatch):
+    """SQLite does not wait by itself where a new file is to have a log while another writes to it."""
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    waited = []
+
+    def wait(seconds):
+        waited.append(seconds)
+        other.execute("ROLLBACK")
+
+    monkeypatch.setattr(store_module, "sleep", wait)
+    assert Store.for_study(path, {"grid": [2, 2]}).grid.shape == (2, 2)
+    assert len(waited) == 1
+    other.close()
+
+
+def test_a_lock_that_is_never_given_back_is_not_waited_for_without_end(path, monkeypatch):
+    monkeypatch.setattr(store_module, "_PATIENCE", 0.05)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError, match="cannot be written: database is locked; what it holds is kept"):
+            Store.for_study(path, {"grid": [2, 2]})
+
+
 def test_processes_that_make_one_store_at_the_same_moment_all_get_it(tmp_path):
-    """SQLite does not wait by itself where two change a new file to a log of its own."""
     context = multiprocessing.get_context("fork")
     barrier, failed = context.Barrier(8), context.SimpleQueue()
     makers = [context.Process(target=make_at_once, args=(tmp_path, barrier, failed)) for _ in range(8)]

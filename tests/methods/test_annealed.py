@@ -18,6 +18,7 @@ from cs_heads.measure.simulate import PlantedExperiment, planted_world
 from cs_heads.methods.annealed import annealed
 from cs_heads.methods.annealing.inference import Contrasts
 from cs_heads.methods.annealing.search import Alone, Control, Purse
+from cs_heads.ranking import HeadRanking
 from tests.methods.planted import Planted
 
 GRID = HeadGrid(16, 16)
@@ -134,6 +135,8 @@ def test_a_prior_breaks_what_is_open_and_rules_nothing_out():
     said = "z, and with it the order, holds half of the standardised prior"
     assert said in told.notes
     assert said not in plain.notes
+    ranked = annealed(task, budget=3000, prior=HeadRanking("gradient", prior, spent=0))
+    assert ranked.z.tobytes() == told.z.tobytes()
 
 
 @pytest.mark.parametrize("grid", [HeadGrid(2, 6), HeadGrid(5, 8), HeadGrid(1, 30)])
@@ -434,6 +437,8 @@ def test_a_control_that_the_model_fails_is_noted():
         ({"chance": -0.1}, r"chance must be 0 or more and below 1, got -0\.1"),
         ({"control_chance": 1.0}, r"control_chance must be 0 or more and below 1, got 1\.0"),
         ({"prior": np.zeros((2, 2))}, r"prior must be finite, .* \(16, 16\), got shape \(2, 2\)"),
+        ({"prior": HeadRanking("gradient", np.zeros((2, 2)), spent=0)}, r"\(16, 16\), got shape \(2, 2\)"),
+        ({"seed": -1}, "seed must be an integer of 0 or more, got -1"),
         ({"control": Planted(HeadGrid(2, 2), {})}, "control must have the grid of the experiment"),
     ],
 )

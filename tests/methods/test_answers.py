@@ -51,7 +51,7 @@ def test_lists_and_booleans_are_scores_too(method):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"seed": -1}, "seed must be 0 or more, got -1"),
+        ({"seed": -1}, "seed must be an integer of 0 or more, got -1"),
         ({"control": "x"}, "control must be an experiment on .* got 'x'"),
     ],
 )

@@ -8,7 +8,7 @@ from cs_heads.lens import encode_example, load_model
 from cs_heads.measure.baseline import BaselineTooLowError
 from cs_heads.methods.gating import HeadGates, causal_head_gating, contrastive_gating, fit_gates
 from cs_heads.tasks import Task
-from tests.known_heads import WORKING, hopeless_records, own_answers, rows_run
+from tests.known_heads import WORKING, hopeless_records, little_memory, own_answers, rows_run
 from tests.plain_gates import gated_nll
 from tests.tiny import make_tokenizer
 
@@ -263,6 +263,16 @@ def test_a_budget_below_twenty_steps_is_refused_before_the_model_runs(model, tas
 
 
 @pytest.mark.usefixtures("no_short_cuts")
+def test_steps_that_do_not_fit_into_memory_are_found_out_once(model, task):
+    plain = fit_gates(model, task, steps=STEPS, batch_size=BATCH, n_seeds=2)
+    with little_memory(model, 4) as refused:
+        small = fit_gates(model, task, steps=STEPS, batch_size=BATCH, n_seeds=2)
+    # The intact run finds it out, then the first step; the two signs would be more rows still.
+    assert 2 * BATCH in refused
+    assert len(refused) < STEPS
+    np.testing.assert_allclose(small.free, plain.free, atol=1e-3)
+
+
 def test_contrastive_gating_counts_both_variants(model, task, other):
     with rows_run(model) as rows:
         found = contrastive_gating(model, task, forget=other, steps=STEPS, batch_size=BATCH, n_seeds=2)

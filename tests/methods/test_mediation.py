@@ -15,7 +15,7 @@ from cs_heads.methods.mediation import (
 )
 from cs_heads.tasks import Task
 from cs_heads.tasks.pairs import STAGES, PromptPair, counterparts, identity_rules, shuffled_labels
-from tests.known_heads import WORKING, own_answers, rows_run
+from tests.known_heads import WORKING, little_memory, own_answers, rows_run
 from tests.plain_gates import last_logprobs, z_changed
 from tests.tiny import WORDS
 
@@ -91,6 +91,15 @@ def test_the_cost_is_two_runs_a_pair_and_one_a_head(model):
     with rows_run(model) as rows:
         found = indirect_effects(model, PAIRS)
     assert sum(rows) == found.cost.spent == found.ranking().spent == 3 * (12 + 2)
+
+
+def test_runs_that_do_not_fit_into_memory_are_found_out_once(model):
+    plain = indirect_effects(model, PAIRS)
+    with little_memory(model, 2) as refused:
+        small = indirect_effects(model, PAIRS)
+    # All prompts to record, to run unpatched, and the heads of the first layer of three.
+    assert len(refused) <= 4
+    np.testing.assert_allclose(small.effects, plain.effects, atol=1e-5)
 
 
 def test_a_budget_takes_the_pairs_that_it_covers(model):

@@ -10,16 +10,19 @@ from jaxtyping import Float
 
 from cs_heads.measure.baseline import chance_of
 from cs_heads.measure.protocol import ExperimentLike
+from cs_heads.ranking import HeadRanking
 
 # What a standardised prior counts beside z.
 PRIOR_WEIGHT = 0.5
 
 
-def standardised(prior: Float[np.ndarray, "..."] | None, shape: tuple[int, int]) -> Float[np.ndarray, " flat"]:
+def standardised(
+    prior: HeadRanking | Float[np.ndarray, "..."] | None, shape: tuple[int, int]
+) -> Float[np.ndarray, " flat"]:
     """What a prior adds to z; nothing where there is none, or where it says the same of all heads."""
     if prior is None:
         return np.zeros(shape[0] * shape[1])
-    prior = np.asarray(prior, dtype=float)
+    prior = np.asarray(prior.importance if isinstance(prior, HeadRanking) else prior, dtype=float)
     if prior.shape != shape or not np.isfinite(prior).all():
         raise ValueError(f"prior must be finite, one number a head [layer, head] = {shape}, got shape {prior.shape}")
     spread = prior.std()

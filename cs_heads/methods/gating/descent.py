@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from cs_heads.lens.differentiate import gate_gradients
+from cs_heads.lens.differentiate import gate_gradients, room_for
 from cs_heads.lens.model import device_of, dtype_of
 from cs_heads.measure.answers import Answers
 from cs_heads.measure.cost import Cost, check_budget
@@ -227,6 +227,8 @@ def _each_loss(
     [Gates, Int[np.ndarray, "fit row"]], tuple[Float[Tensor, "fit row"], Float[Tensor, "fit row layer head"]]
 ]:
     answers = Answers.of(experiment)
+    # Of all steps: what does not fit into memory is found out once.
+    room = room_for(experiment.model, batch_tokens)
 
     def each(
         gates: Gates, examples: Int[np.ndarray, "fit row"]
@@ -234,7 +236,7 @@ def _each_loss(
         n = examples.shape[1]
         drawn = answers.take(examples.ravel())
         rows = gates.repeat_interleave(n, dim=0)
-        nll, gradient = gate_gradients(experiment.model, drawn.prompts, drawn.targets, rows, batch_tokens)
+        nll, gradient = gate_gradients(experiment.model, drawn.prompts, drawn.targets, rows, room)
         return rearrange(nll, "(fit row) -> fit row", row=n), rearrange(gradient, "(fit row) l h -> fit row l h", row=n)
 
     return each

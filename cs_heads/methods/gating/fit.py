@@ -17,6 +17,7 @@ from cs_heads.methods.gating.descent import FREE_RATES, SIGNED_RATES, Descent, P
 from cs_heads.methods.gating.result import HeadGates
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task
+from cs_heads.tasks.option_types import check_integer
 
 
 def fit_gates(
@@ -48,6 +49,7 @@ def fit_gates(
     and the same call goes on from there. A wrong number, a budget below that, or a baseline that is too low raises
     ``ValueError``.
     """
+    check_integer("seed", seed, 0)
     plan = Plan(n_seeds, steps, batch_size, strength)
     settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
     experiment = Experiment(model, task, store=store, **settings)
@@ -107,6 +109,7 @@ def contrastive_gating(
     Otherwise as ``fit_gates``; costs the intact run and
     ``4 * n_seeds * steps * batch_size`` forward and as many backward passes.
     """
+    check_integer("seed", seed, 0)
     plan = Plan(n_seeds, steps, batch_size, strength)
     settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
     experiment = Experiment(model, task, store=store, **settings)

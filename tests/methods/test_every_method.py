@@ -1,0 +1,175 @@
+"""What every method of the registry promises, whichever joins it."""
+
+import inspect
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cs_heads.analysis.compare import compare
+from cs_heads.analysis.confirm import confirm
+from cs_heads.analysis.proof import prove
+from cs_heads.heads import Head, HeadGrid
+from cs_heads.measure.cost import BudgetTooSmallError
+from cs_heads.methods.compressed_sensing import tune
+from cs_heads.methods.find import find_heads
+from cs_heads.methods.mediation import screen_identity_rules
+from cs_heads.methods.registry import METHODS
+from cs_heads.ranking import HeadRanking
+from cs_heads.tasks import Task
+from tests.known_heads import own_answers, rows_run
+from tests.methods.planted import Planted
+from tests.tiny import WORDS
+
+ON_EXPERIMENTS = [name for name, method in METHODS.items() if method.starts_from == "experiment"]
+# Short fits, so that a budget and not the default decides.
+SHORT = {"chg": {"steps": 40, "batch_size": 4}, "contrastive": {"steps": 40, "batch_size": 2}}
+
+
+class Prepared(Planted):
+    """A planted experiment that runs so many example-evaluations before its first mask."""
+
+    def __init__(self, drops, n_examples=60, preparation=0):
+        super().__init__(HeadGrid(4, 6), drops, n_examples=n_examples)
+        self.preparation = preparation
+
+    @property
+    def run(self):
+        """All that was run: a method may not ask for a mask, and then nothing is prepared."""
+        return self.spent + (self.preparation if self.spent else 0)
+
+
+@pytest.fixture(scope="module")
+def tasks(load_known):
+    records = own_answers(load_known(), 100)
+    return Task.from_records(records[:50], "one").split(25)[0], Task.from_records(records[50:], "other").split(25)[0]
+
+
+def options_of(name, task):
+    if name != "contrastive":
+        return SHORT.get(name, {})
+    words = [f" {word}" for word in WORDS if word.isalpha()]
+    by_lot = [{"prompt": e.prompt, "target": words[i % len(words)]} for i, e in enumerate(task.examples)]
+    return SHORT[name] | {"forget": Task.from_records(by_lot)}
+
+
+def found_or_least(search):
+    """What a search finds, or, where it refuses its budget, the least that it asks for."""
+    try:
+        return search()
+    except BudgetTooSmallError as refused:
+        return refused.least
+
+
+# The budget is a promise
+
+
+@pytest.mark.parametrize("name", ON_EXPERIMENTS)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    budget=st.one_of(st.integers(0, 700), st.integers(700, 4000)),
+    seed=st.integers(0, 1000),
+    n_examples=st.integers(25, 120),
+    preparation=st.sampled_from([0, 1, 60]),
+    with_control=st.booleans(),
+)
+def test_no_method_asks_an_experiment_for_more_than_its_budget(
+    name, budget, seed, n_examples, preparation, with_control
+):
+    """Whatever it runs, what is prepared and a control included; a budget too small is refused before anything is."""
+    method = METHODS[name]
+    experiment = Prepared({Head(1, 1): 0.4, Head(3, 5): 0.3}, n_examples, preparation)
+    control = Prepared({Head(1, 1): 0.8}, n_examples, preparation)
+    given = {"k": 2} if method.takes_k else {}
+    given |= {"control": control} if with_control and method.takes_control else {}
+    found = found_or_least(lambda: method.run(experiment, budget=budget, seed=seed, **given))
+    if isinstance(found, HeadRanking):
+        assert experiment.run + control.run <= found.spent <= budget
+    else:
+        assert found > budget
+        assert experiment.spent == control.spent == 0
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.usefixtures("no_short_cuts")
+@settings(max_examples=5, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@given(
+    more=st.integers(1, 400),
+    seed=st.integers(0, 1000),
+    ablation=st.sampled_from(["zero", "resample"]),
+    with_control=st.booleans(),
+)
+def test_no_method_runs_a_model_more_often_than_its_budget(load_known, tasks, name, more, seed, ablation, with_control):
+    """The least that it says it needs is enough, and is kept, as is more; rows are counted where the model runs."""
+    method, model, (task, other) = METHODS[name], load_known(), tasks
+    given = {"k": 2, "method": name, "seed": seed, **options_of(name, task)}
+    given |= {"ablation": ablation} if method.starts_from == "experiment" else {}
+    given |= {"control": other} if with_control and method.takes_control else {}
+    budget, kept = 1, []
+    while len(kept) < 2:
+        with rows_run(model) as rows:
+            found = found_or_least(lambda budget=budget: find_heads(model, task, budget=budget, **given))
+        if isinstance(found, HeadRanking):
+            assert sum(rows) + found.provenance["cost"]["backwards"] <= found.spent <= budget
+            kept.append(budget)
+            budget += more
+        else:
+            # Below the intact run and one mask more that is what is asked for first.
+            assert not kept
+            assert rows == []
+            assert found > budget
+            budget = found
+
+
+# Seeds
+
+
+def refuses(seed):
+    return pytest.raises(ValueError, match=f"seed must be an integer of 0 or more, got {seed}")
+
+
+@pytest.mark.parametrize("seed", [-1, 0.5])
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_refuses_a_seed_that_is_none_before_anything_is_measured(load_known, tasks, name, seed):
+    model, options = load_known(), options_of(name, tasks[0])
+    run = METHODS[name].run
+    keywords = getattr(run, "keywords", {})
+    unchecked = inspect.unwrap(getattr(run, "func", run))
+    with rows_run(model) as rows:
+        if name in ON_EXPERIMENTS:
+            experiment = Prepared({})
+            with refuses(seed):
+                unchecked(experiment, seed=seed, **keywords)
+            assert experiment.spent == 0
+        else:
+            with refuses(seed):
+                unchecked(model, tasks[0], seed=seed, **keywords, **options)
+        with refuses(seed):
+            inspect.unwrap(find_heads)(model, tasks[0], method=name, k=2, seed=seed, **options)
+    assert rows == []
+
+
+@pytest.mark.parametrize("seed", [-1, 0.5])
+def test_whatever_splits_proves_or_compares_refuses_a_seed_that_is_none(load_known, tasks, seed):
+    model, experiment = load_known(), Prepared({})
+    whole = Task.from_records([{"prompt": f"{i} is", "target": f" {i}"} for i in range(50)])
+    with rows_run(model) as rows:
+        for call, *arguments in (
+            (Task.split, whole, 20),
+            (tune, experiment),
+            (prove, experiment, [Head(0, 0)]),
+            (confirm, model, tasks[0], [Head(0, 0)]),
+            (compare, model, tasks[0]),
+            (screen_identity_rules, model, WORDS),
+        ):
+            with refuses(seed):
+                inspect.unwrap(call)(*arguments, seed=seed)
+    assert rows == []
+    assert experiment.spent == 0
+
+
+def test_a_seed_may_be_any_kind_of_integer():
+    experiment = Prepared({Head(1, 1): 0.4})
+    one, other = (inspect.unwrap(METHODS["greedy"].run.func)(experiment, k=2, seed=kind(3)) for kind in (int, np.int64))
+    assert one.importance.tobytes() == other.importance.tobytes()
