@@ -25,13 +25,20 @@ NO_SYSTEM := cannot be installed here, so the tests that need it are skipped: ap
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test lint format doctest test-fast test-slow test-hooked venv venv-hooked system clean
+.PHONY: help demo notebook notebooks test lint format doctest test-fast test-slow test-hooked venv venv-hooked system clean
 
 help: ## show these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 demo: venv ## find the heads of one demo task; report in demo-report
 	$(DEMO)
+
+notebook: venv ## open the notebooks in JupyterLab
+	$(VENV)/bin/python $(PIP) -c constraints.txt -e '.[notebooks]'
+	$(VENV)/bin/jupyter lab notebooks
+
+notebooks: venv ## run all notebooks and keep their outputs in place; NAMES="01_quickstart ..." for some
+	$(VENV)/bin/python notebooks/execute.py $(NAMES)
 
 test: lint doctest test-fast test-slow test-hooked ## everything: style, types, doctests, tests, tests on TransformerLens 3.9
 
