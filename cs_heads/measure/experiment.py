@@ -23,7 +23,7 @@ from cs_heads.measure.engine.ablation import Ablation
 from cs_heads.measure.engine.protocol import EngineLike
 from cs_heads.measure.engine.texts import Texts
 from cs_heads.measure.identity import keys_of, scoring_of, study_of
-from cs_heads.measure.inputs import check_writing, encode_prompts, encode_task
+from cs_heads.measure.inputs import check_writing, encode_prompts, encode_task, text_length
 from cs_heads.measure.protocol import check_examples
 from cs_heads.measure.results import Measurement, Results, Run
 from cs_heads.measure.shelf import SCORES, TEXTS, Shelf
@@ -168,14 +168,14 @@ class Experiment:
 
         Greedy decoding, in float32 token for token that of each mask and example by itself, up to an end token,
         to the first of the strings ``stop`` (left out), or to ``max_new_tokens``; by default those of a generation
-        task, else no string and 64 tokens. ``masks`` and ``examples`` are as for scores; a text counts one
-        example-evaluation in ``spent``. ``ValueError`` is raised where a prompt with so many more tokens does not
-        fit into the model's context.
+        task, else no string and 64 tokens, or as many as the context leaves. ``masks`` and ``examples`` are as for
+        scores; a text counts one example-evaluation in ``spent``. ``ValueError`` is raised where a prompt with so many
+        more tokens does not fit into the model's context.
         """
         masks = check_masks(self.grid, masks)
         examples = check_examples(self.n_examples, len(masks), examples)
         if max_new_tokens is None:
-            max_new_tokens = self.task.max_new_tokens or 64
+            max_new_tokens = self.task.max_new_tokens or text_length(self.model, self.task, self._prepend_bos)
         stop = self.task.stop if stop is None else stop
         check_writing(max_new_tokens, stop)
         return self._texts_of(max_new_tokens, tuple(stop))(masks, examples)

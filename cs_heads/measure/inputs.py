@@ -67,6 +67,19 @@ def _encode(tokenizer: Any, example: Example, prepend_bos: bool | None) -> Encod
     return encode_example(tokenizer, example.prompt, example.continuations, prepend_bos)
 
 
+# Tokens of a text where nobody says how many.
+_TEXT = 64
+
+
+def text_length(model: Any, task: Task, prepend_bos: bool | None) -> int:
+    """Tokens to write where a task says nothing: 64, or as many as the context leaves after the longest prompt."""
+    limit = context_length(model)
+    if limit is None or task.too_long == "truncate":
+        return _TEXT if limit is None else max(1, min(_TEXT, limit - 1))
+    longest = max(len(encode_prompt(model.tokenizer, e.prompt, prepend_bos)) for e in as_shown(model, task).examples)
+    return max(1, min(_TEXT, limit - longest))
+
+
 def encode_prompts(model: Any, task: Task, prepend_bos: bool | None, max_new_tokens: int) -> list[tuple[int, ...]]:
     """The prompts of a task, to generate after; without room for ``max_new_tokens`` more, ``ValueError`` is raised."""
     prompts = [encode_prompt(model.tokenizer, e.prompt, prepend_bos) for e in as_shown(model, task).examples]

@@ -100,6 +100,13 @@ def test_native_bridges_generate_without_a_cache(load):
     assert said.all()
 
 
+def test_by_default_a_text_is_as_long_as_the_context_leaves_room_for(load):
+    """The longest prompt has 4 tokens, the context 64."""
+    experiment = Experiment(load("llama"), task())
+    masks = off(experiment)[:1]
+    assert (experiment.generate(masks) == experiment.generate(masks, max_new_tokens=60)).all()
+
+
 def test_wrong_arguments_are_refused_before_the_model_runs(load):
     experiment = Experiment(load("llama"), task())
     with pytest.raises(ValueError, match="max_new_tokens must be 1 or more, got 0"):
