@@ -1,6 +1,10 @@
 """lm-eval tasks on models: against lm-eval's own run of the same model, at chance, and the main job."""
 
+import csv
+import io
 import json
+import re
+import zipfile
 from dataclasses import replace
 from functools import partial
 
@@ -13,15 +17,18 @@ from transformers import AutoConfig, AutoTokenizer, LlamaForCausalLM
 pytest.importorskip("lm_eval", reason="lm-eval is an extra")
 
 from cs_heads.analysis.confirm import confirm
+from cs_heads.cli import main
 from cs_heads.lens import load_model
 from cs_heads.measure.experiment import Experiment
 from cs_heads.methods.find import find_heads
 from cs_heads.tasks import Task, load_task
-from cs_heads.tasks.lm_eval import whole
+from cs_heads.tasks.lm_eval import harness, whole
 from tests.tasks.test_lm_eval import own_run as own_run_of
-from tests.tasks.test_lm_eval import scored, write
+from tests.tasks.test_lm_eval import own_runs, scored, write
 
 own_run = partial(own_run_of, simple=True)
+
+NOTHING = np.zeros((1, 5, 8), dtype=bool)
 
 AGREEMENT = "blimp_determiner_noun_agreement_1"
 
@@ -118,36 +125,109 @@ def test_last_words_of_stories_score_as_in_lm_evals_own_run(model, lm_evals_own,
     assert 20 < sum(own) < len(own) - 20
 
 
-@pytest.mark.slow
-def test_arithmetic_scores_as_in_lm_evals_own_run(model, lm_evals_own, real, tmp_path):
-    file = real / "data" / "arithmetic" / "two_digit_addition.jsonl"
-    head = write(tmp_path / "sums.jsonl", [json.loads(line) for line in file.read_text().splitlines()[:200]])
-    own = own_run("arithmetic_2da", {"validation": head}, tmp_path, lm_evals_own, validation_split="validation")
-    assert Experiment(model, whole("arithmetic_2da", data_files=head)).baseline().tolist() == scored(own, "acc")
+@pytest.fixture(scope="module")
+def writer(folder, tmp_path_factory):
+    """A model of random weights that likes digits, as a solver of sums does: ours, and lm-eval's own."""
+    from lm_eval.models.huggingface import HFLM
+
+    config = AutoConfig.from_pretrained(folder)
+    config.update({"tie_word_embeddings": False, "max_position_embeddings": 2048})
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    torch.manual_seed(3)
+    random_model = LlamaForCausalLM(config)
+    digits = [tokenizer.convert_tokens_to_ids(digit) for digit in "0123456789"]
+    with torch.no_grad():
+        for parameter in random_model.parameters():
+            parameter.normal_(std=0.6)
+        random_model.lm_head.weight[digits] *= 1.5
+    path = tmp_path_factory.mktemp("writer")
+    random_model.save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    theirs = HFLM(pretrained=str(path), device="cpu", batch_size=8, dtype="float32")
+    return load_model(path, device="cpu"), theirs
 
 
-@pytest.mark.slow
-def test_texts_and_scores_of_gsm8k_are_those_of_lm_evals_own_run(model, lm_evals_own, real, tmp_path):
-    stories = (real / "data" / "text" / "tinystories_1000.txt").read_text(encoding="utf-8").splitlines()
-    begun = [story.split(". ")[0] for story in stories]
-    asked = [sentence for sentence in begun if 20 < len(sentence) < 60][:40]
-    rows = [{"question": sentence, "answer": f"#### {i}"} for i, sentence in enumerate(asked)]
-    files = {"test": write(tmp_path / "test.jsonl", rows), "train": write(tmp_path / "train.jsonl", rows[:20])}
+def test_arithmetic_scores_as_in_lm_evals_own_run(writer, read, tmp_path):
+    """The real questions; half of them with what the model writes for the answer, since its own sums are all wrong."""
+    model, theirs = writer
+    rows = read("arithmetic/two_digit_addition.jsonl", 40)
+    asked = whole("arithmetic_2da", data_files=write(tmp_path / "asked.jsonl", rows))
+    said = Experiment(model, asked, progress=False).generate(NOTHING, max_new_tokens=2)[0]
+    made = [{**row, "completion": text} if i % 2 else row for i, (row, text) in enumerate(zip(rows, said, strict=True))]
+    file = write(tmp_path / "sums.jsonl", made)
+    samples = own_run_of("arithmetic_2da", {"validation": file}, tmp_path, theirs, validation_split="validation")
+    own = scored(samples, "acc")
+    assert Experiment(model, whole("arithmetic_2da", data_files=file), progress=False).baseline().tolist() == own
+    assert 0 < sum(own) < len(own) == 40
+
+
+def test_commonsense_qa_scores_as_in_lm_evals_own_run(model, lm_evals_own, read, tmp_path):
+    rows = read("commonsenseqa/commonsense_qa.jsonl", 30)
+    hub = [
+        {
+            "question": row["question"],
+            "choices": {"label": list("ABCDE"), "text": row["choices"]},
+            "answerKey": "ABCDE"[row["answer"]],
+        }
+        for row in rows
+    ]
+    files = {"validation": write(tmp_path / "hub.jsonl", hub)}
+    samples = own_run_of("commonsense_qa", files, tmp_path, lm_evals_own, validation_split="validation")
+    own = scored(samples, "acc")
+    task = whole("commonsense_qa", data_files=write(tmp_path / "commonsense_qa.jsonl", rows))
+    assert Experiment(model, task, progress=False).baseline().tolist() == own
+    assert 0 < sum(own) < len(own) == 30
+
+
+def test_a_group_of_mmlu_scores_as_in_lm_evals_own_run(model, lm_evals_own, real, tmp_path):
+    """Five short questions of each of the twelve social sciences."""
+    subjects = {member.name.removeprefix("mmlu_"): member.name for member in harness.members("mmlu_social_sciences")}
+    files, folder = {}, tmp_path / "csv"
+    folder.mkdir()
+    for subject, member in subjects.items():
+        with zipfile.ZipFile(real / "data" / "mmlu" / "mmlu.zip") as archive:
+            text = archive.read(f"data/test/{subject}_test.csv").decode()
+        rows = [row for row in csv.reader(io.StringIO(text)) if len("".join(row)) < 200][:5]
+        with (folder / f"{subject}_test.csv").open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows(rows)
+        hub = [{"question": row[0], "choices": row[1:5], "answer": "ABCD".index(row[5])} for row in rows]
+        files[member] = {"test": write(tmp_path / f"{subject}.jsonl", hub)}
+    runs = own_runs(files, tmp_path, lm_evals_own, test_split="test", fewshot_split=None)
+    own = [score for member in files for score in scored(runs[member], "acc")]
+    task = whole("mmlu_social_sciences", data_files=folder)
+    assert [json.loads(example.reference)["task"] for example in task.examples[::5]] == list(files)
+    assert Experiment(model, task, progress=False).baseline().tolist() == own
+    assert 0 < sum(own) < len(own) == 60
+
+
+def test_texts_and_scores_of_gsm8k_are_those_of_lm_evals_own_run(writer, read, tmp_path):
+    """The real questions, a third with the number that the model writes, a third with what no number counts as."""
+    model, theirs = writer
+    short = sorted(read("gsm8k/test.jsonl"), key=lambda row: len(row["question"]))[:24]
+    shown = write(tmp_path / "train.jsonl", [{"question": f"{i} + 1?", "answer": f"#### {i + 1}"} for i in range(9)])
+    given = {"few_shot": 2, "max_new_tokens": 12}
+    asked = whole("gsm8k", data_files={"test": write(tmp_path / "asked.jsonl", short), "train": shown}, **given)
+    said = Experiment(model, asked, progress=False).generate(NOTHING)[0]
+    rows = []
+    for i, (row, text) in enumerate(zip(short, said, strict=True)):
+        numbers = re.findall(r"-?[$0-9.,]{2,}|-?[0-9]+", text)
+        answers = (numbers[-1] if numbers else "7", "[invalid]", "12345")
+        rows.append({"question": row["question"], "answer": f"So it is.\n#### {answers[i % 3]}"})
+    files = {"test": write(tmp_path / "test.jsonl", rows), "train": shown}
     settings = {
         "test_split": "test",
         "training_split": "train",
         "num_fewshot": 2,
-        "generation_kwargs": {"until": ["Question:", "</s>", "<|im_end|>"], "max_gen_toks": 24, "do_sample": False},
+        "generation_kwargs": {"until": ["Question:", "</s>", "<|im_end|>"], "max_gen_toks": 12, "do_sample": False},
     }
-    own = own_run("gsm8k", files, tmp_path, lm_evals_own, **settings)
+    samples = own_run_of("gsm8k", files, tmp_path, theirs, **settings)
+    assert said.tolist() == [sample["resps"][0][0] for sample in samples if sample["filter"] == "strict-match"]
+    assert len(set(said)) > 10
     for chosen in ("strict-match", "flexible-extract"):
-        task = whole("gsm8k", data_files=files, few_shot=2, filter=chosen, max_new_tokens=24)
-        experiment = Experiment(model, task)
-        samples = [sample for sample in own if sample["filter"] == chosen]
-        texts = experiment.generate(np.zeros((1, 5, 8), dtype=bool))[0]
-        assert texts.tolist() == [sample["resps"][0][0] for sample in samples]
-        assert len(set(texts)) > 10
-        assert experiment.baseline().tolist() == scored(own, "exact_match", chosen)
+        own = scored(samples, "exact_match", chosen)
+        task = whole("gsm8k", data_files=files, filter=chosen, **given)
+        assert Experiment(model, task, progress=False).baseline().tolist() == own
+        assert 0 < sum(own) < len(own) == 24
 
 
 # Random weights are at chance
@@ -186,8 +266,23 @@ def guessers(folder, tmp_path_factory):
     ],
 )
 def test_random_weights_are_at_chance(guessers, real, name, files):
+    check_chance(guessers, load_task(name, n=480, data_files=real / "data" / files))
+
+
+@pytest.mark.slow
+def test_random_weights_are_at_chance_on_hazards(guessers, real, tmp_path):
+    """Questions of MMLU on life, in the columns of WMDP, whose own may not be passed on."""
+    rows = []
+    with zipfile.ZipFile(real / "data" / "mmlu" / "mmlu.zip") as archive:
+        for subject in ("high_school_biology", "college_biology", "virology", "medical_genetics", "anatomy"):
+            text = archive.read(f"data/test/{subject}_test.csv").decode()
+            found = csv.reader(io.StringIO(text))
+            rows += [{"question": r[0], "choices": r[1:5], "answer": "ABCD".index(r[5])} for r in found]
+    check_chance(guessers, load_task("wmdp_bio", n=480, data_files=write(tmp_path / "wmdp.jsonl", rows)))
+
+
+def check_chance(guessers, task):
     """Six models on 80 questions each; a model's answers hang together, so that the interval is over models."""
-    task = load_task(name, n=480, data_files=real / "data" / files)
     rates = []
     for i, guesser in enumerate(guessers):
         asked = replace(task, examples=task.examples[80 * i : 80 * (i + 1)])
@@ -208,6 +303,17 @@ def test_heads_are_found_on_a_blimp_set_of_lm_eval(model, real):
     found = find_heads(model, task, method="css", n_masks=20, density=0.1, seed=0, progress=False)
     assert len(found.top(3)) == 3
     assert found.provenance["task"]["scorer"].startswith("lm-eval ")
+
+
+def test_the_shell_finds_heads_on_a_blimp_set_of_lm_eval(folder, real, capsys):
+    arguments = ["find", "--model", str(folder), "--device", "cpu", "--task", f"lm-eval/{AGREEMENT}", "--n", "60"]
+    method = ["--method", "css", "--n-masks", "20", "--density", "0.1", "--k", "3", "--json"]
+    assert main([*arguments, "--task-option", f"data_files={real / 'data' / 'blimp'}", *method]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["task"] == f"lm-eval/{AGREEMENT}"
+    assert len(found["heads"]) == 3
+    assert 0.6 < found["baseline"] < 0.9
+    assert found["confirm"]["verdict"] in {"localized", "not localized"}
 
 
 @pytest.mark.slow

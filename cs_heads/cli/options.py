@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     Commands = argparse._SubParsersAction["Parser"]
 
 
-# Arguments of `load_task` that have a flag of their own.
-_FLAGS = ("n", "seed", "chat", "too_long", "length_normalised", "allow_code", "unsafe_code")
+# Arguments of `load_task` that have a flag of their own: for the task and its controls, and for the task alone.
+_FLAGS = ("seed", "chat", "too_long", "allow_code", "unsafe_code")
+_TASK_FLAGS = ("n", "length_normalised", *_FLAGS)
 
 
 class Parser(argparse.ArgumentParser):
@@ -39,6 +40,13 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="TASK",
         help="another task, for specificity; may be repeated; the first tells annealed which heads are universal",
+    )
+    add(
+        "--control-option",
+        action="append",
+        default=[],
+        metavar="[TASK:]NAME=VALUE",
+        help="an option of the controls that have it, or of one, as boolq:data_files=dev.jsonl; may be repeated",
     )
     add("--n", type=int, default=None, help="examples to find heads with (None: 100, or half of a small task)")
     add("--length-normalised", action="store_true", help="score the choices of --task per character (acc_norm)")
@@ -102,8 +110,9 @@ def loaded(options: argparse.Namespace) -> Iterator[tuple[Any, Task, list[Task]]
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
     task = _task(options)
+    given = control_options(options)
     controls = [
-        cs.load_task(name, seed=options.seed, **permissions(name, options)) if entry_of(name) else whole_task(name)
+        cs.load_task(name, seed=options.seed, **given[name]) if entry_of(name) else whole_task(name)
         for name in options.control
     ]
     if options.chat is not None:
@@ -116,6 +125,28 @@ def loaded(options: argparse.Namespace) -> Iterator[tuple[Any, Task, list[Task]]
         for control in controls:
             cs.Experiment(model, control_side(control, n=100, seed=options.seed))
         yield model, task, controls
+
+
+def control_options(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """The options of each control by its name; one that no control has raises ``ValueError``."""
+    from cs_heads.tasks import entry_of
+
+    given = {name: permissions(name, options) for name in options.control}
+    built_in = {name: entry.options for name in given if (entry := entry_of(name))}
+    for text in options.control_option:
+        named, value = _option("--control-option", text, _FLAGS)
+        # The name of a task file may hold a colon, that of an option none.
+        task, _, name = named.rpartition(":")
+        asked = [task] if task else list(built_in)
+        having = [one for one in asked if name in built_in.get(one, ())]
+        if task and task not in built_in:
+            raise ValueError(f"--control-option {text}: no built-in --control is {task!r}")
+        if not having:
+            has = "; ".join(f"{one} has {', '.join(built_in[one]) or 'none'}" for one in asked)
+            raise ValueError(f"--control-option {text}: no --control has an option {name!r}{has and f' ({has})'}")
+        for one in having:
+            given[one][name] = value
+    return given
 
 
 def permissions(task: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -131,7 +162,8 @@ def _task(options: argparse.Namespace) -> Task:
     import cs_heads as cs
     from cs_heads.tasks import entry_of
 
-    given = {**dict(map(_option, options.task_option)), **permissions(options.task, options)}
+    named = dict(_option("--task-option", text, _TASK_FLAGS) for text in options.task_option)
+    given = {**named, **permissions(options.task, options)}
     entry = entry_of(options.task)
     if options.generate == 0:
         if entry is None or "generate" not in entry.options:
@@ -144,13 +176,14 @@ def _task(options: argparse.Namespace) -> Task:
     return task.generated(options.generate, options.stop) if options.generate else task
 
 
-def _option(text: str) -> tuple[str, Any]:
+def _option(flag: str, text: str, flags: Sequence[str]) -> tuple[str, Any]:
     """Name and value; a value that is JSON is what it says, any other a text."""
     name, equals, value = text.partition("=")
     if not name or not equals:
-        raise ValueError(f"--task-option must be NAME=VALUE, got {text!r}")
-    if name in _FLAGS:
-        raise ValueError(f"--task-option {name}=...: use --{name.replace('_', '-')}")
+        raise ValueError(f"{flag} must be NAME=VALUE, got {text!r}")
+    own = name.rpartition(":")[2]
+    if own in flags:
+        raise ValueError(f"{flag} {name}=...: use --{own.replace('_', '-')}")
     try:
         return name, json.loads(value)
     except json.JSONDecodeError:

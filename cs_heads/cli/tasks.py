@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 from itertools import groupby
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cs_heads.cli.options import Commands
+
+WIDTH = 120
 
 
 def add(commands: Commands) -> None:
@@ -26,13 +29,19 @@ def _tasks(options: argparse.Namespace) -> None:
         print(
             json.dumps(
                 {
-                    name: {"about": entry.about, "needs": entry.needs, "options": entry.options}
+                    name: {
+                        "about": entry.about,
+                        "needs": entry.needs,
+                        "leaves_out": entry.leaves_out,
+                        "options": entry.options,
+                    }
                     for name, entry in listed.items()
                 }
             )
         )
         return
     width = max(map(len, listed))
+    margin = " " * (width + 2)
     for number, (_, names) in enumerate(groupby(listed, key=lambda name: name.partition("/")[0])):
         if number:
             print()
@@ -41,3 +50,5 @@ def _tasks(options: argparse.Namespace) -> None:
             print(f"{name:<{width}}  {entry.about}")
             if entry.needs:
                 print(f"{'':<{width}}  needs {entry.needs}")
+            if entry.leaves_out:
+                print(fill(f"leaves out {entry.leaves_out}", WIDTH, initial_indent=margin, subsequent_indent=margin))

@@ -16,12 +16,14 @@ class Entry:
     """A built-in task: one line ``about`` it, what it ``needs`` (an extra, files; "" for nothing), and its loader.
 
     ``load(n, seed, **options)`` gives the finding side, its other examples held out; ``n`` None is the loader's
-    default. Its keywords beyond ``n`` and ``seed`` are the options that ``load_task`` passes on.
+    default. Its keywords beyond ``n`` and ``seed`` are the options that ``load_task`` passes on. ``leaves_out`` says
+    what an entry that stands for many tasks refuses.
     """
 
     about: str
     load: Callable[..., Task]
     needs: str = ""
+    leaves_out: str = ""
 
     @property
     def options(self) -> tuple[str, ...]:

@@ -1,8 +1,9 @@
 """Tasks whose answer is a program: HumanEval and MBPP, scored by their tests in the sandbox.
 
 Prompts, few-shot examples, stop strings and the part of the text that counts are those of lm-eval's ``humaneval``,
-``humaneval_instruct`` and ``mbpp``. HumanEval: Chen et al., *Evaluating Large Language Models Trained on Code*
-(arXiv 2107.03374). MBPP: Austin et al., *Program Synthesis with Large Language Models* (arXiv 2108.07732).
+``humaneval_instruct`` and ``mbpp``; lm-eval itself, which runs programs unprotected, never judges them.
+HumanEval: Chen et al., *Evaluating Large Language Models Trained on Code* (arXiv 2107.03374).
+MBPP: Austin et al., *Program Synthesis with Large Language Models* (arXiv 2108.07732).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.example import Example
 from cs_heads.tasks.files import numbered_records
+from cs_heads.tasks.hub import hub_rows
 from cs_heads.tasks.option_types import check_type
 from cs_heads.tasks.sandbox import Sandbox
 from cs_heads.tasks.task import Task
@@ -33,9 +35,13 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Form:
-    """What one set of programs is made of: its fields, its prompt, its target, and the program a text makes."""
+    """What one set of programs is made of: its fields, its prompt, its target, and the program a text makes.
+
+    ``dataset`` is the hub's name of it, its part, and the splits that are read.
+    """
 
     about: str
+    dataset: tuple[str, str | None, tuple[str, ...]]
     fields: Mapping[str, type]
     max_new_tokens: int
     stop: tuple[str, ...]
@@ -74,11 +80,13 @@ def _mbpp(record: Record, text: str) -> tuple[str, str]:
     return text.partition(DONE)[0], "\n".join([*before, *record["test_list"]])
 
 
+_HUMANEVAL_DATASET = ("openai/openai_humaneval", None, ("test",))
 _HUMANEVAL_FIELDS = {"task_id": str, "prompt": str, "entry_point": str, "canonical_solution": str, "test": str}
 
 FORMS: dict[str, Form] = {
     "humaneval": Form(
         about="HumanEval: complete a function from its docstring",
+        dataset=_HUMANEVAL_DATASET,
         fields=_HUMANEVAL_FIELDS,
         max_new_tokens=1024,
         stop=HUMANEVAL_STOP,
@@ -88,6 +96,7 @@ FORMS: dict[str, Form] = {
     ),
     "humaneval_instruct": Form(
         about="HumanEval, asked for in words",
+        dataset=_HUMANEVAL_DATASET,
         fields=_HUMANEVAL_FIELDS,
         max_new_tokens=1024,
         stop=HUMANEVAL_STOP,
@@ -97,6 +106,7 @@ FORMS: dict[str, Form] = {
     ),
     "mbpp": Form(
         about="MBPP: write a function from one sentence and three tests",
+        dataset=("google-research-datasets/mbpp", "full", ("prompt", "test")),
         fields={"task_id": int, "code": str, "test_list": list},
         max_new_tokens=256,
         stop=(DONE,),
@@ -148,7 +158,7 @@ class PassesTests:
 
 def catalogue() -> dict[str, Entry]:
     """The code tasks by name."""
-    needs = "data_files=, the extra code, bubblewrap, and --allow-code"
+    needs = "the extra code, bubblewrap, and --allow-code; data_files=, or the hub"
     return {
         name: Entry(form.about, partial(load_mbpp if name == "mbpp" else load_humaneval, name), needs)
         for name, form in FORMS.items()
@@ -165,10 +175,11 @@ def load_humaneval(
     unsafe_code: bool = False,
     sandbox: Sandbox | None = None,
 ) -> Task:
-    """``n`` finding examples of HumanEval (its JSONL file), the others held out.
+    """``n`` finding examples of HumanEval (its JSONL file, or the hub's), the others held out.
 
     ``allow_code`` says that generated programs may run, ``unsafe_code`` that they may also where there is no
-    sandbox; ``sandbox`` sets other limits. A file that is missing or malformed raises ``ValueError``.
+    sandbox; ``sandbox`` sets other limits. A file that is missing or malformed raises ``ValueError``; without leave
+    to run programs, or without a sandbox, none are read or fetched.
     """
     scorer = _scorer(form, allow_code, unsafe_code, sandbox)
     return _task(form, [_example(form, record) for record in _records(form, data_files)], scorer).split(n, seed)[0]
@@ -185,7 +196,7 @@ def load_mbpp(
     sandbox: Sandbox | None = None,
     few_shot: int = 3,
 ) -> Task:
-    """``n`` finding examples of MBPP's test split (tasks 11 to 510 of its JSONL or sanitized JSON file).
+    """``n`` finding examples of MBPP's test split (tasks 11 to 510 of its JSONL or sanitized JSON file, or the hub's).
 
     The first ``few_shot`` of tasks 2, 3 and 4 of the file stand before each prompt. A record's ``test_setup_code``
     and ``test_imports`` stand before its tests, which lm-eval leaves out: of the test split that is task 367 alone in
@@ -238,11 +249,11 @@ def _example(form: str, record: Record, shots: str = "") -> Example:
 
 
 def _records(form: str, data_files: str | Path | Sequence[str | Path] | None) -> list[Record]:
-    """Every record of JSONL or JSON files, checked."""
+    """Every record of JSONL or JSON files, or of the hub, checked."""
     if data_files is None:
-        raise ValueError(
-            f"task 'code/{form}' is read from local files: give data_files=PATH (or load 'lm-eval/{form}' from the hub)"
-        )
+        dataset, part, splits = FORMS[form].dataset
+        rows = enumerate(hub_rows(dataset, part, splits))
+        return [_checked(form, f"data set {dataset!r}, record {number}", row) for number, row in rows]
     paths = [data_files] if isinstance(data_files, str | Path) else data_files
     records = [
         _checked(form, f"data file {str(path)!r}, {place}", record)

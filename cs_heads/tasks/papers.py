@@ -7,13 +7,11 @@ a text of GSM8K is judged by its last number (filter ``flexible-extract``), Hell
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
-from cs_heads.tasks import lm_eval, openmath, programs
+from cs_heads.tasks import code, lm_eval, openmath
 from cs_heads.tasks.catalogue import Entry
-from cs_heads.tasks.lm_eval.files import DataFiles
-from cs_heads.tasks.lm_eval.requests import FEW_SHOT_SEED
 from cs_heads.tasks.task import Task
 
 PROTOCOL: dict[str, tuple[str, dict[str, str]]] = {
@@ -31,6 +29,9 @@ PROTOCOL: dict[str, tuple[str, dict[str, str]]] = {
 }
 """Names → one line about them, and what the papers set otherwise than lm-eval."""
 
+PROGRAMS = ("humaneval_instruct", "mbpp")
+"""The sets of programs that the paper takes."""
+
 _BLIMP, _ONE_SET = "blimp_", "grammar: one set of minimal pairs"
 
 
@@ -40,7 +41,7 @@ def catalogue() -> dict[str, Entry]:
     return {
         **listed,
         f"{_BLIMP}<set>": _entry(f"{_BLIMP}<set>", _ONE_SET),
-        **programs.catalogue(),
+        **{name: entry for name, entry in code.catalogue().items() if name in PROGRAMS},
         **openmath.catalogue(),
     }
 
@@ -56,29 +57,9 @@ def _entry(name: str, about: str) -> Entry:
     return Entry(about, partial(load, name), lm_eval.NEEDS)
 
 
-def load(
-    name: str,
-    n: int | None = None,
-    seed: int = 0,
-    *,
-    data_files: DataFiles | None = None,
-    metric: str | None = None,
-    filter: str | None = None,
-    few_shot: int | None = None,
-    few_shot_seed: int = FEW_SHOT_SEED,
-    max_new_tokens: int | None = None,
-    chat_template: Any = None,
-) -> Task:
-    """``n`` finding examples of a benchmark, its others held out; options as for lm-eval's tasks, None: the paper's."""
-    settings = PROTOCOL[name][1] if name in PROTOCOL else {}
-    task = lm_eval.whole(
-        name,
-        data_files=data_files,
-        metric=metric or settings.get("metric"),
-        filter=filter or settings.get("filter"),
-        few_shot=few_shot,
-        few_shot_seed=few_shot_seed,
-        max_new_tokens=max_new_tokens,
-        chat_template=chat_template,
-    )
+@wraps(lm_eval.whole, assigned=("__annotations__",))
+def load(name: str, n: int | None = None, seed: int = 0, **options: Any) -> Task:
+    """``n`` finding examples of a benchmark, its others held out; options of ``lm_eval.whole``, None: the paper's."""
+    given = {option: value for option, value in options.items() if value is not None}
+    task = lm_eval.whole(name, **{**PROTOCOL.get(name, ("", {}))[1], **given})
     return replace(task, name=name).split(n, seed)[0]

@@ -223,7 +223,11 @@ class Task:
         return replace(self, chat=chat, held_out=unseen)
 
     def shortening(self, too_long: str = "truncate") -> Task:
-        """The task with prompts that do not fit cut at the left, or refused; its held-out examples go with it."""
+        """The task with prompts that do not fit cut at the left, or refused; its held-out examples go with it.
+
+        A prompt is cut once, to what the longest of its choices leaves: all choices follow the same. lm-eval's HFLM
+        cuts anew for each choice: one of fewer tokens is shown more of the prompt there, and may score otherwise.
+        """
         unseen = None if self.held_out is None else self.held_out.shortening(too_long)
         return replace(self, too_long=too_long, held_out=unseen)
 

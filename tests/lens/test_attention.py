@@ -8,7 +8,7 @@ from transformers import AutoModelForCausalLM
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.lens.attention import attention_patterns, token_texts
 from tests.plain import heads_zeroed
-from tests.tiny import ARCHITECTURES, N_HEADS, N_LAYERS
+from tests.tiny import ARCHITECTURES, N_HEADS, N_LAYERS, skip_unless_loaded
 
 GRID = HeadGrid(N_LAYERS, N_HEADS)
 TOKENS = (1, 5, 9, 7, 5, 12, 3)
@@ -24,8 +24,7 @@ def plain_patterns(folder, tokens, off=()):
 @pytest.mark.parametrize("architecture", [*ARCHITECTURES, "neo", "gemma2"])
 @pytest.mark.parametrize("off", [(), (Head(0, 1), Head(1, 3))], ids=["intact", "heads off"])
 def test_patterns_are_those_of_plain_hugging_face(load, folders, backend, architecture, off):
-    if (architecture, backend) == ("gemma2", "hooked"):
-        pytest.skip("HookedTransformer loads no Gemma 2 from a folder")
+    skip_unless_loaded(architecture, backend)
     expected = plain_patterns(folders(architecture), TOKENS, off)
     heads = list(GRID)
     patterns = attention_patterns(load(architecture, backend), TOKENS, heads, GRID.mask(off) if off else None)

@@ -10,14 +10,14 @@ from cs_heads.lens.abilities import Abilities
 from cs_heads.measure.engine import Engine
 from tests.conftest import BACKENDS
 from tests.plain import plain_score
-from tests.tiny import N_HEADS, N_LAYERS, WORDS, make_hf_model
+from tests.tiny import N_HEADS, N_LAYERS, WORDS, loads, make_hf_model
 
 SHAPE = (N_LAYERS, N_HEADS)
 MODELS = [
     (architecture, backend)
     for backend in BACKENDS
     for architecture in ("gpt2", "llama", "qwen2", "neo", "gemma2")
-    if (architecture, backend) != ("gemma2", "hooked")
+    if loads(architecture, backend)
 ]
 
 

@@ -12,7 +12,7 @@ from cs_heads import Cluster, Example, Experiment, Task, compare, confirm, find_
 from cs_heads.lens import settings_of
 from cs_heads.measure.identity import FIELDS
 from tests.conftest import BACKENDS
-from tests.tiny import N_HEADS, N_LAYERS, choice_records, completion_records, save_model
+from tests.tiny import N_HEADS, N_LAYERS, choice_records, completion_records, save_model, skip_unless_loaded
 
 MASKS = np.random.default_rng(0).random((3, N_LAYERS, N_HEADS)) < 0.3
 
@@ -144,8 +144,7 @@ def test_the_same_weights_under_other_settings_are_another_study(backend, tmp_pa
 @pytest.mark.parametrize("architecture", ["gpt2", "llama", "gemma2"])
 def test_the_same_model_loaded_again_has_the_same_settings(backend, tmp_path, architecture):
     """Also after it has run, and from another folder; they are JSON as they stand."""
-    if (architecture, backend) == ("gemma2", "hooked"):
-        pytest.skip("HookedTransformer does not load Gemma 2 from a folder")
+    skip_unless_loaded(architecture, backend)
     folders = [save_model(architecture, tmp_path / name / "tiny") for name in ("one", "two")]
     first, again = (load_model(folder, device="cpu", backend=backend) for folder in folders)
     before = settings_of(first)

@@ -17,7 +17,7 @@ from cs_heads.measure.engine import Engine, plan
 from cs_heads.measure.engine.ablation import Ablation
 from cs_heads.measure.engine.ends import Ends
 from cs_heads.measure.inputs import encode_prompts, encode_task
-from tests.tiny import ARCHITECTURES, N_HEADS, N_LAYERS, choice_records
+from tests.tiny import ARCHITECTURES, N_HEADS, N_LAYERS, choice_records, skip_unless_loaded
 
 SHAPE = (N_LAYERS, N_HEADS)
 GATES = torch.tensor([[[0.5, 1, 0, 1], [1, 1, 1, 0], [0, 1, 1, 1]]])
@@ -45,8 +45,7 @@ def home(monkeypatch):
 
 @pytest.mark.parametrize("architecture", [*ARCHITECTURES, "gemma2", "neo"])
 def test_a_model_arrives_as_it_was_sent_though_it_ran_before(folders, load, backend, architecture):
-    if (architecture, backend) == ("gemma2", "hooked"):
-        pytest.skip("HookedTransformer has no Gemma 2 of this form")
+    skip_unless_loaded(architecture, backend)
     model = load(architecture, backend)
     before = logprob(model)
     copy = unpacked(packed(model), "cpu")

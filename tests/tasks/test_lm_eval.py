@@ -71,30 +71,41 @@ class Answering(LM):
         raise NotImplementedError
 
 
-def own_run(name, files, tmp_path, model, *, simple=False, num_fewshot=0, **settings):
-    """lm-eval's own evaluation of a task on files in the hub's columns: what it logs of each example, in order.
+def own_run(name, files, tmp_path, model, **settings):
+    """lm-eval's own evaluation of a task on files in the hub's columns: what it logs of each example, in order."""
+    return own_runs({name: files}, tmp_path, model, **settings)[name]
+
+
+def own_runs(files, tmp_path, model, *, simple=False, num_fewshot=0, **settings):
+    """lm-eval's own evaluation of tasks, each on its files by split: what it logs of each task's examples, in order.
 
     ``simple`` runs its ``simple_evaluate``, which looks around the machine for seconds; else its ``evaluate``.
     """
     unread = {f"{split}_split": None for split in ("training", "validation", "test")}
-    data = {"dataset_path": "json", "dataset_name": None}
-    data["dataset_kwargs"] = {
-        "data_files": {split: str(path) for split, path in files.items()},
-        "cache_dir": str(tmp_path / "cache"),
-    }
-    manager = harness.index_for(name)
-    spec = {"group": "own", "task": [{"task": name, **data, **unread, **settings}]}
+    members = []
+    for name, splits in files.items():
+        read = {
+            "data_files": {split: str(path) for split, path in splits.items()},
+            "cache_dir": str(tmp_path / "cache"),
+        }
+        data = {"dataset_path": "json", "dataset_name": None, "dataset_kwargs": read}
+        members.append({"task": name, **data, **unread, **settings})
+    # A name that lies in no folder of lm-eval's own makes it read all of its tasks, which takes long.
+    manager = harness.index_for(next(iter(files)))
+    spec = {"group": "own", "task": members}
     if simple:
         found = lm_eval.simple_evaluate(
             model, tasks=[spec], task_manager=manager, num_fewshot=num_fewshot, bootstrap_iters=0
         )
     else:
         loaded = manager.load([spec])
-        task = loaded["tasks"][name]
-        task.set_config("num_fewshot", num_fewshot)
-        task.set_fewshot_seed(1234)
+        for task in loaded["tasks"].values():
+            task.set_config("num_fewshot", num_fewshot)
+            task.set_fewshot_seed(1234)
         found = lm_eval.evaluate(model, loaded, bootstrap_iters=0)
-    return sorted(found["samples"][name], key=lambda sample: (sample["filter"], sample["doc_id"]))
+    return {
+        name: sorted(found["samples"][name], key=lambda sample: (sample["filter"], sample["doc_id"])) for name in files
+    }
 
 
 def scored(samples, metric, chosen="none"):
@@ -288,6 +299,16 @@ def test_a_group_is_scored_by_the_rule_of_each_member(subjects):
         assert subjects.score(i, -logprobs, [False] * 4) == 0
 
 
+def test_a_group_that_mixes_kinds_of_request_is_refused(file, monkeypatch):
+    mixed = [*harness.members("arc_challenge"), *harness.members("lambada_openai")]
+    monkeypatch.setattr(harness, "members", lambda name: mixed)
+    rows = [{**question, **story} for question, story in zip(SCHOOL, STORIES, strict=True)]
+    with pytest.raises(
+        ValueError, match="'both' are not measured alike: 'arc_challenge' has kind 'choice', 'lambada_openai' 'comp"
+    ):
+        whole("both", data_files=file(rows))
+
+
 # Workers, and what a number depends on
 
 
@@ -329,6 +350,12 @@ def test_the_identity_names_task_version_metric_filter_and_lm_eval(file):
     [
         ("wikitext", {}, "'wikitext' asks for loglikelihood_rolling, the probability of whole documents"),
         ("squadv2", {}, "'squadv2' is written in Python inside lm-eval"),
+        (
+            "humaneval_plus",
+            {},
+            "'humaneval_plus' runs generated code outside a sandbox; mbpp, humaneval and humaneval_i",
+        ),
+        ("mbpp_plus", {}, "'mbpp_plus' runs generated code outside a sandbox"),
         ("humaneval_64", {}, "'humaneval_64' runs generated code outside a sandbox"),
         ("gsm8k", {"metric": "f1"}, "with metric 'f1': its metrics for one example are exact_match"),
         ("lambada_openai", {"metric": "perplexity"}, "'perplexity': its metrics for one example are acc"),
@@ -354,13 +381,32 @@ def test_a_data_set_that_cannot_be_reached_is_named_with_what_to_do():
         whole("gsm8k")
 
 
-def test_choices_that_need_prompts_of_their_own_are_refused(file):
-    rows = [
-        {"sentence": f"Ann gave Bob {i} cats since _ was kind.", "option1": "Ann", "option2": "Bob", "answer": "1"}
-        for i in range(5)
-    ]
-    with pytest.raises(ValueError, match="'winogrande' puts each choice into a prompt of its own"):
-        whole("winogrande", data_files=file(rows))
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        (
+            "winogrande",
+            {"sentence": "Ann gave Bob a cat since _ was kind.", "option1": "Ann", "option2": "Bob", "answer": "1"},
+        ),
+        (
+            "wsc273",
+            {
+                "text": "Ann gave Bob a cat since she was kind.",
+                "pronoun": "she",
+                "pronoun_loc": 25,
+                "quote": "she was kind",
+                "quote_loc": 25,
+                "options": ["Ann", "Bob"],
+                "label": 0,
+                "source": "own",
+            },
+        ),
+    ],
+)
+def test_choices_that_need_prompts_of_their_own_are_refused(file, name, row):
+    with pytest.raises(ValueError, match=rf"'{name}', example 0: it puts each choice into a prompt of its own") as got:
+        whole(name, data_files=file([row] * 5))
+    assert "\n" not in str(got.value)
 
 
 def test_columns_that_a_task_does_not_read_are_named_with_those_it_lacks(file):
@@ -373,14 +419,28 @@ def test_columns_that_a_task_does_not_read_are_named_with_those_it_lacks(file):
 
 
 def test_a_right_choice_that_is_none_of_the_choices_is_refused(file):
-    with pytest.raises(ValueError, match="without a right choice"):
+    with pytest.raises(ValueError, match="lm-eval task 'boolq', example 2: is without a right choice: 2 of "):
         whole("boolq", data_files=file([{"passage": "p", "question": "q", "label": label} for label in (0, 1, 2)]))
 
 
-def test_a_folder_without_the_file_of_a_member_names_what_is_looked_for(file, tmp_path):
+def test_a_group_is_made_of_the_members_that_a_folder_has_files_for(file, tmp_path):
     file(PAIRS, "anaphor_gender_agreement.jsonl")
-    with pytest.raises(ValueError, match=r"'blimp_adjunct_island': .* has no file for split 'train'; looked for"):
+    file(PAIRS[:10], "adjunct_island.jsonl")
+    with pytest.warns(UserWarning, match=r"have files for 2 of its 67 tasks.*; left out: (blimp_\w+, ){64}blimp_\w+$"):
+        task = whole("blimp", data_files=tmp_path)
+    names = [json.loads(example.reference)["task"] for example in task.examples]
+    assert names == ["blimp_adjunct_island"] * 10 + ["blimp_anaphor_gender_agreement"] * 40
+
+
+def test_a_folder_without_a_file_names_what_is_looked_for(file, tmp_path):
+    file(PAIRS, "something_else.jsonl")
+    with pytest.raises(
+        ValueError, match=r"'blimp_adjunct_island': .* has no file for split 'train'; looked for"
+    ) as got:
         whole("blimp", data_files=tmp_path)
+    assert str(got.value).endswith("(and so for all 67 tasks of 'blimp')")
+    with pytest.raises(ValueError, match=r"'blimp_adjunct_island': .* has no file for split 'train'; looked for"):
+        whole("blimp_adjunct_island", data_files=tmp_path)
 
 
 @pytest.mark.slow

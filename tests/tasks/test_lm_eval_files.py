@@ -8,7 +8,7 @@ import zipfile
 import pytest
 
 from cs_heads.tasks.lm_eval.files import files_in, rows_of
-from cs_heads.tasks.lm_eval.forms import arc, bigbench, boolq, commonsense_qa, hellaswag
+from cs_heads.tasks.lm_eval.forms import arc, bigbench, boolq, commonsense_qa, hellaswag, lettered, openmath
 from cs_heads.tasks.lm_eval.local import Wanted, read_splits
 
 ROWS = [{"question": f"Wo ist Nummer {i}, ünd warum?", "answer": i} for i in range(3)]
@@ -184,6 +184,38 @@ def test_big_bench_answers_are_targets_or_the_best_choices():
         bigbench([{"input": "a"}])
 
 
+QUESTION = {"question": "Why?", "choices": ["so", "no", "if", "as"], "answer": 3}
+
+
+@pytest.mark.parametrize("answer", [4, -1, "B", True, 1.0, None])
+@pytest.mark.parametrize("convert", [commonsense_qa, lettered])
+def test_a_right_choice_that_is_none_is_named_with_its_record(convert, answer):
+    with pytest.raises(ValueError, match=rf"^record 1: the right choice must be one of 0, 1, 2, 3, got {answer!r}$"):
+        convert([QUESTION, {**QUESTION, "answer": answer}])
+
+
+@pytest.mark.parametrize("choices", [["so", "no", "if"], ["so", "no", "if", "as", "or"], "abcd"])
+def test_four_choices_are_four(choices):
+    with pytest.raises(ValueError, match=r'^record 1: "choices" must be a list of four texts, got '):
+        lettered([QUESTION, {**QUESTION, "choices": choices}])
+
+
+def test_the_letter_of_a_right_choice_is_that_of_a_choice():
+    hub = {"question": "Why?", "choices": {"label": ["A", "B"], "text": ["so", "no"]}, "answerKey": "C"}
+    own = {"question": {"stem": "Why?", "choices": [{"text": "so", "label": "A"}]}, "answerKey": "B"}
+    for row, known in ((hub, "A, B, got 'C'"), (own, "A, got 'B'")):
+        for convert in (arc, commonsense_qa):
+            with pytest.raises(ValueError, match=f"^record 0: the right choice must be one of {known}$"):
+                convert([row])
+    with pytest.raises(LookupError, match="record 0: 'answerKey'"):
+        arc([{key: value for key, value in own.items() if key != "answerKey"}])
+
+
+def test_an_answer_of_openmath_may_be_a_number():
+    rows = [{"problem": "?", "expected_answer": answer} for answer in (42, 1.5, "x", True)]
+    assert [row["expected_answer"] for row in openmath(rows)] == ["42", "1.5", "x", True]
+
+
 # Malformed files
 
 
@@ -213,7 +245,7 @@ def test_a_malformed_file_is_named_with_its_line(tmp_path, name, content, messag
 def test_columns_that_are_missing_are_named_with_those_there_are(tmp_path):
     (tmp_path / "quiz.jsonl").write_text('{"question": "q", "answer": true}\n', encoding="utf-8")
     with pytest.raises(
-        ValueError, match=r"has not the columns of task 'quiz': 'passage'; its first row has question, a"
+        ValueError, match=r"has not the columns of task 'quiz': record 0: 'passage'; its first row has question, a"
     ):
         read_splits(wanted(dataset="aps/super_glue", part="boolq"), tmp_path / "quiz.jsonl")
 
@@ -225,6 +257,8 @@ def test_columns_that_are_missing_are_named_with_those_there_are(tmp_path):
         ('{"question": "q", "answer": 1, "more": 2}', "record 1: has the columns question, answer, more"),
         ('{"question": "q", "answer": null}', "record 1: column 'answer' holds null"),
         ('{"question": ["q", null], "answer": 1}', "record 1: column 'question' holds null"),
+        ('{"question": "q", "answer": "1"}', "record 1: column 'answer' holds '1', and in the first record 1; every"),
+        ('{"question": "q", "answer": true}', "record 1: column 'answer' holds True, and in the first record 1; every"),
     ],
 )
 def test_an_answer_that_is_missing_is_not_the_answer_none(tmp_path, line, message):

@@ -1,7 +1,7 @@
 """The papers' benchmarks by their own names: protocol, suites, and the sets that lm-eval does not have."""
 
 import json
-import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ from cs_heads import suites
 from cs_heads.tasks import Example, builtin_tasks, entry_of, load_task
 from cs_heads.tasks.openmath import BoxedAnswer, boxed
 from cs_heads.tasks.papers import PROTOCOL
+from tests.tasks.test_code import HUMANEVAL, MBPP
 
 
 def write(path, rows):
@@ -148,8 +149,7 @@ def test_problems_and_grammar_are_read_from_the_hub(hub, problems):
     assert "Q:" not in task.examples[0].prompt
 
 
-@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed: generated code cannot run")
-def test_programs_are_read_from_the_hub(hub):
+def test_programs_are_read_from_the_hub(hub, sandbox):
     laid, asked = hub
     row = {"canonical_solution": "    return 1\n", "test": "def check(f):\n    assert f() == 1\n"}
     rows = [{**row, "task_id": str(i), "prompt": f"def f{i}():\n", "entry_point": f"f{i}"} for i in range(6)]
@@ -159,18 +159,15 @@ def test_programs_are_read_from_the_hub(hub):
     assert (len(task), len(task.held_out)) == (2, 4)
 
 
-@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed: generated code cannot run")
-def test_programs_have_the_options_of_the_code_tasks(tmp_path):
-    from cs_heads.tasks.sandbox import Sandbox
-
+def test_programs_have_the_options_of_the_code_tasks(tmp_path, sandbox):
     rows = [
         {"task_id": i, "text": f"Add {i}.", "code": "def f(a): return a", "test_list": ["assert f(0) == 0"] * 3}
         for i in range(11, 19)
     ]
     (tmp_path / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     given = {"n": 2, "data_files": tmp_path / "own.jsonl", "allow_code": True, "few_shot": 0}
-    narrow = load_task("mbpp", sandbox=Sandbox(seconds=2), **given)
-    assert narrow.identity == load_task("code/mbpp", sandbox=Sandbox(seconds=2), **given).identity
+    narrow = load_task("mbpp", sandbox=replace(sandbox, seconds=2), **given)
+    assert narrow.identity == load_task("code/mbpp", sandbox=replace(sandbox, seconds=2), **given).identity
     assert narrow.identity != load_task("mbpp", **given).identity
     assert entry_of("humaneval_instruct").options == entry_of("code/humaneval_instruct").options
 
@@ -202,6 +199,88 @@ def test_a_suite_loads_its_tasks_in_order(tmp_path):
     tasks = suites.wmdp.load(n=12, seed=3, data_files=dict.fromkeys(suites.wmdp, file))
     assert [(task.name, len(task), task.role) for task in tasks] == [(name, 12, "finding") for name in suites.wmdp]
     assert tasks[0] == load_task("wmdp_bio", n=12, seed=3, data_files=file)
+
+
+@pytest.fixture
+def loaded():
+    """Kind and size of the tasks of a suite, by name."""
+    pytest.importorskip("lm_eval", reason="lm-eval is an extra")
+
+    def tasks(suite, n=10, **options):
+        found = {task.name: task for task in suite.load(n, **options)}
+        assert all((task.role, 0 < len(task) <= n) == ("finding", True) for task in found.values())
+        return {name: (task.kind, len(task) + len(task.held_out)) for name, task in found.items()}
+
+    return tasks
+
+
+def test_the_general_suite_loads_from_files_of_the_authors_forms(loaded, tmp_path):
+    hellaswag = "".join(f"Diving: They {i} dive. the men\n{i % 4}\na.\nb.\nc.\nd.\n" for i in range(30))
+    (tmp_path / "hellaswag_val.txt").write_text(hellaswag, encoding="utf-8")
+    boolq = [{"question": f"is it {i}", "passage": "It is.", "answer": i % 2 == 0} for i in range(30)]
+    choices = [{"text": text, "label": label} for text, label in zip(("so", "no", "if"), "ABC", strict=True)]
+    arc = [{"question": {"stem": f"Why {i}?", "choices": choices}, "answerKey": "ABC"[i % 3]} for i in range(30)]
+    mmlu = tmp_path / "mmlu"
+    mmlu.mkdir()
+    for subject in ("anatomy", "virology"):
+        lines = "".join(f"What {i}?,a,b,c,d,{'ABCD'[i % 4]}\n" for i in range(15))
+        (mmlu / f"{subject}_test.csv").write_text(lines, encoding="utf-8")
+    files = {
+        "hellaswag": tmp_path / "hellaswag_val.txt",
+        "boolq": write(tmp_path / "boolq.jsonl", boolq),
+        "arc_challenge": write(tmp_path / "arc.jsonl", arc),
+        "mmlu": mmlu,
+    }
+    with pytest.warns(UserWarning, match="'mmlu': data_files have files for 2 of its 57 tasks, of which it is made"):
+        found = loaded(suites.general, data_files=files)
+    assert found == dict.fromkeys(suites.general, ("choice", 30))
+
+
+def test_the_suite_of_numbers_loads_from_folders(loaded, tmp_path):
+    gsm8k, arithmetic = tmp_path / "gsm8k", tmp_path / "arithmetic"
+    for folder in (gsm8k, arithmetic):
+        folder.mkdir()
+    for split in ("train_first20", "test"):
+        write(gsm8k / f"{split}.jsonl", [{"question": f"{split} {i}?", "answer": f"#### {i}"} for i in range(20)])
+    numbers = ("two", "three", "four", "five")
+    names = [f"{number}_digit_{sign}" for number in numbers for sign in ("addition", "subtraction")]
+    for name in (*names, "two_digit_multiplication", "single_digit_three_ops"):
+        rows = [{"context": f"Q: {name} {i}?\n\nA:", "completion": f" {i}"} for i in range(3)]
+        write(arithmetic / f"{name}.jsonl", rows)
+    found = loaded(suites.math, data_files={"gsm8k": gsm8k, "arithmetic": arithmetic})
+    assert found == {"gsm8k": ("generation", 20), "arithmetic": ("completion", 30)}
+
+
+def test_the_suite_of_programs_loads_from_files(loaded, tmp_path, sandbox):
+    humaneval, mbpp = write(tmp_path / "humaneval.jsonl", HUMANEVAL), write(tmp_path / "mbpp.jsonl", MBPP)
+    files = {"humaneval_instruct": humaneval, "mbpp": mbpp}
+    assert loaded(suites.code, n=4, data_files=files, allow_code=True) == {
+        "code/humaneval_instruct": ("generation", 6),
+        "code/mbpp": ("generation", 10),
+    }
+
+
+def test_the_suite_of_language_takes_the_sets_of_blimp_that_there_are(loaded, real, tmp_path):
+    for source in (real / "data" / "blimp").glob("*.jsonl"):
+        head = source.read_text(encoding="utf-8").splitlines()[:40]
+        (tmp_path / source.name).write_text("\n".join(head), encoding="utf-8")
+    files = {"blimp": tmp_path, "swearing": real / "data" / "profanity" / "profanity_en.csv"}
+    with pytest.warns(UserWarning, match="'blimp': data_files have files for 8 of its 67 tasks, of which it is made"):
+        found = loaded(suites.language, data_files=files)
+    assert list(found) == list(suites.language)
+    assert found["blimp"] == ("choice", 8 * 40)
+
+
+def test_the_suite_of_hazards_loads_from_files(loaded, tmp_path):
+    rows = [{"question": f"Is it {i}?", "choices": ["a", "b", "c", "d"], "answer": i % 4} for i in range(40)]
+    files = dict.fromkeys(suites.wmdp, write(tmp_path / "rows.jsonl", rows))
+    assert loaded(suites.wmdp, data_files=files) == dict.fromkeys(suites.wmdp, ("choice", 40))
+
+
+def test_a_folder_without_a_set_of_blimp_is_refused(tmp_path):
+    pytest.importorskip("lm_eval", reason="lm-eval is an extra")
+    with pytest.raises(ValueError, match=r"has no file for split 'train'; .* \(and so for all 67 tasks of 'blimp'\)"):
+        load_task("blimp", data_files=tmp_path)
 
 
 def test_a_suite_refuses_names_and_options_that_no_task_of_it_has():
@@ -325,6 +404,14 @@ def test_the_last_closed_box_counts(text, held):
 )
 def test_an_answer_may_be_written_in_any_usual_way(said, answer, score):
     assert BoxedAnswer()([Example("?", reference=answer)], [f"\\boxed{{{said}}}"]) == [score]
+
+
+def test_an_answer_that_is_a_number_is_its_text(problems, tmp_path):
+    rows = [json.loads(line) for line in problems.read_text(encoding="utf-8").splitlines()]
+    numbers = write(
+        tmp_path / "numbers.jsonl", [{**row, "expected_answer": int(row["expected_answer"])} for row in rows]
+    )
+    assert load_task("openmathinstruct2", data_files=numbers) == load_task("openmathinstruct2", data_files=problems)
 
 
 def test_a_row_without_a_solution_is_named(tmp_path):

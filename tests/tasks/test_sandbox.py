@@ -12,6 +12,7 @@ import pytest
 from cs_heads.tasks.sandbox import Outcome, Sandbox, SandboxError, bubblewrap, run, self_check
 from cs_heads.tasks.sandbox.attempts import attempts, cheats, excess, fakes, files, kernel, network, processes
 from cs_heads.tasks.sandbox.check import NARROW, TESTS, Tried, try_attempt
+from tests.tasks.conftest import working_sandbox
 
 # Attempts that are harmless on this machine and need no right that a user lacks: outside the sandbox they succeed.
 OUTSIDE = [
@@ -45,12 +46,8 @@ NAMES = {"ids": lambda attempt: attempt.__name__}
 
 
 @pytest.fixture(scope="module")
-def sandbox() -> Sandbox:
-    """A sandbox with narrow limits; tests that use it are skipped where there is none."""
-    try:
-        Sandbox().check()
-    except SandboxError as error:
-        pytest.skip(str(error))
+def sandbox(sandbox) -> Sandbox:
+    """The sandbox with narrow limits."""
     return NARROW
 
 
@@ -304,6 +301,18 @@ def test_a_bubblewrap_that_cannot_start_is_told_with_its_own_words(monkeypatch, 
         Sandbox().run("")
     monkeypatch.undo()
     assert Sandbox().run("").passed
+
+
+def test_a_sandbox_that_does_not_work_is_a_failure_and_one_that_is_not_installed_a_test_left_out(monkeypatch, sandbox):
+    def broken():
+        raise SandboxError("broken")
+
+    monkeypatch.setattr(run, "_works", broken)
+    with pytest.raises(SandboxError, match="broken"):
+        working_sandbox()
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(pytest.skip.Exception, match="bubblewrap is not installed"):
+        working_sandbox()
 
 
 # Limits

@@ -1,62 +1,45 @@
 """Any task or group of lm-eval as ``lm-eval/<name>``: its prompts, filters and metrics, run by this engine under masks.
 
-The one door to lm-eval, which is imported when a task is loaded and not before.
+lm-eval is imported when a task is loaded and not before.
 """
 
 from __future__ import annotations
 
-from functools import partial
+import warnings
+from functools import partial, wraps
 from typing import Any
 
-from cs_heads.tasks import programs
+from cs_heads.tasks import code
 from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.lm_eval import harness
 from cs_heads.tasks.lm_eval.chat import template_of
 from cs_heads.tasks.lm_eval.files import DataFiles
+from cs_heads.tasks.lm_eval.local import NoFileError
 from cs_heads.tasks.lm_eval.requests import FEW_SHOT_SEED, Options, Read, read
 from cs_heads.tasks.lm_eval.scoring import HarnessLogprobScorer, HarnessScorer
 from cs_heads.tasks.task import Task
 
 NEEDS = "the extra lm-eval; data_files=, or the hub"
 
+LEAVES_OUT = (
+    "what is not one score an example by greedy decoding or log-probability after one prompt: rolling probabilities of "
+    "whole documents (wikitext), metrics over all examples (F1, perplexity), sampled or repeated texts, images, sound, "
+    "tasks written in Python (squadv2), a prompt for each choice (winogrande, wsc273), programs but HumanEval and MBPP "
+    "(not humaneval_plus, mbpp_plus), groups that mix kinds of request"
+)
+"""What is refused of lm-eval's tasks, each by one line when it is loaded."""
+
 
 def catalogue() -> dict[str, Entry]:
     """What stands for lm-eval's thousands of tasks in a list."""
-    return {"<task>": Entry("any task or group of lm-eval", partial(load, "<task>"), NEEDS)}
+    return {"<task>": Entry("any task or group of lm-eval", partial(load, "<task>"), NEEDS, LEAVES_OUT)}
 
 
 def entry(name: str) -> Entry:
     """The lm-eval task or group of this name, whether it exists or not: loading says. Programs go to the sandbox."""
-    if name in programs.DATASETS:
-        return programs.entry(name)
+    if name in code.FORMS:
+        return code.catalogue()[name]
     return Entry(f"lm-eval's {name}", partial(load, name), NEEDS)
-
-
-def load(
-    name: str,
-    n: int | None = None,
-    seed: int = 0,
-    *,
-    data_files: DataFiles | None = None,
-    metric: str | None = None,
-    filter: str | None = None,
-    few_shot: int | None = None,
-    few_shot_seed: int = FEW_SHOT_SEED,
-    max_new_tokens: int | None = None,
-    chat_template: Any = None,
-) -> Task:
-    """``n`` finding examples of an lm-eval task or group, its others held out; see ``whole`` for the options."""
-    task = whole(
-        name,
-        data_files=data_files,
-        metric=metric,
-        filter=filter,
-        few_shot=few_shot,
-        few_shot_seed=few_shot_seed,
-        max_new_tokens=max_new_tokens,
-        chat_template=chat_template,
-    )
-    return task.split(n, seed)[0]
 
 
 def whole(
@@ -70,16 +53,17 @@ def whole(
     max_new_tokens: int | None = None,
     chat_template: Any = None,
 ) -> Task:
-    """Every example of an lm-eval task or group, unsplit, in lm-eval's order.
+    """Every example of an lm-eval task or group, unsplit, in lm-eval's order; ``LEAVES_OUT`` says which are refused.
 
     ``data_files`` is a file, a folder or zip archive, several files, or these by split (None: the hub's data);
     ``metric`` and ``filter`` are lm-eval's names (None: the first that scores each example); ``few_shot`` worked
     examples (None: as the task says) are drawn with ``few_shot_seed``; a text is ``max_new_tokens`` long at most
-    (None: as the task says); ``chat_template`` is a tokenizer that has one. What cannot be had or measured raises
+    (None: as the task says); ``chat_template`` is a tokenizer that has one. A group is made of those of its tasks that
+    a folder or archive has files for, with a warning that names the others. What cannot be had or measured raises
     ``ValueError``. Each example's ``reference`` names the task of a group that it is from.
     """
     options = Options(data_files, metric, filter, few_shot, few_shot_seed, max_new_tokens, template_of(chat_template))
-    parts = [read(member, options) for member in harness.members(name)]
+    parts = _parts(name, options)
     for other in parts[1:]:
         _check_alike(name, parts[0], other)
     first, rules = parts[0], tuple(part.rule for part in parts)
@@ -93,6 +77,37 @@ def whole(
         max_new_tokens=first.max_new_tokens,
         stop=first.stop,
     )
+
+
+@wraps(whole, assigned=("__annotations__",))
+def load(name: str, n: int | None = None, seed: int = 0, **options: Any) -> Task:
+    """``n`` finding examples of an lm-eval task or group, its others held out; options are those of ``whole``."""
+    return whole(name, **options).split(n, seed)[0]
+
+
+def _parts(name: str, options: Options) -> list[Read]:
+    """The tasks of a group, or the one task; of a folder of files those that it has files for."""
+    members = harness.members(name)
+    parts: list[Read] = []
+    lacking: list[NoFileError] = []
+    for member in members:
+        try:
+            parts.append(read(member, options))
+        except NoFileError as error:
+            lacking.append(error)
+    if not parts:
+        raise ValueError(
+            f"{lacking[0]}" + (f" (and so for all {len(members)} tasks of {name!r})" if lacking[1:] else "")
+        )
+    if lacking:
+        have = {part.rule.task for part in parts}
+        left_out = [member.name for member in members if member.name not in have]
+        warnings.warn(
+            f"lm-eval group {name!r}: data_files have files for {len(parts)} of its {len(members)} tasks, of which it "
+            f"is made; left out: {', '.join(left_out)}",
+            stacklevel=4,
+        )
+    return parts
 
 
 def _check_alike(name: str, first: Read, other: Read) -> None:

@@ -59,58 +59,73 @@ def _unfinished(context: str) -> tuple[str, str]:
 
 def arc(rows: list[Row]) -> list[Row]:
     """``{"question": {"stem", "choices": [{"text", "label"}]}, "answerKey"}``, as AI2 publishes it."""
-    if not isinstance(rows[0].get("question"), dict):
-        return rows
-    return [
-        {
-            "id": row.get("id", ""),
-            "question": row["question"]["stem"],
-            "choices": _columns(row["question"]["choices"]),
-            "answerKey": row["answerKey"],
-        }
-        for row in rows
-    ]
+    return _each(rows, _arc_row)
+
+
+def _arc_row(row: Row) -> Row:
+    if isinstance(row.get("question"), dict):
+        asked = row["question"]
+        choices = {key: [choice[key] for choice in asked["choices"]] for key in ("label", "text")}
+        row = {"id": row.get("id", ""), "question": asked["stem"], "choices": choices, "answerKey": row["answerKey"]}
+    if isinstance(row.get("choices"), dict):
+        _check_right(row["answerKey"], row["choices"]["label"])
+    return row
 
 
 def commonsense_qa(rows: list[Row]) -> list[Row]:
     """The authors' form, which is ARC's, or ``{"question", "choices": [text, ...], "answer": number}``."""
-    if isinstance(rows[0].get("choices"), list) and "answer" in rows[0]:
-        return [
-            {
-                "question": row["question"],
-                "choices": {"label": list(LETTERS[: len(row["choices"])]), "text": row["choices"]},
-                "answerKey": LETTERS[int(row["answer"])],
-            }
-            for row in rows
-        ]
-    return arc(rows)
+    return _each(rows, _commonsense_row)
+
+
+def _commonsense_row(row: Row) -> Row:
+    if not isinstance(row.get("choices"), list) or "answer" not in row:
+        return _arc_row(row)
+    letters = list(LETTERS[: len(row["choices"])])
+    _check_right(row["answer"], range(len(letters)))
+    choices = {"label": letters, "text": row["choices"]}
+    return {"question": row["question"], "choices": choices, "answerKey": letters[row["answer"]]}
 
 
 def boolq(rows: list[Row]) -> list[Row]:
     """``{"question", "passage", "answer": true}``, as its authors publish it; ``label`` is 1 for yes."""
     if "label" in rows[0] or "answer" not in rows[0]:
         return rows
-    wrong = [i for i, row in enumerate(rows) if not isinstance(row["answer"], bool)]
-    if wrong:
-        raise ValueError(f'record {wrong[0]}: "answer" must be true or false, got {rows[wrong[0]]["answer"]!r:.60}')
-    return [
-        {"question": row["question"], "passage": row["passage"], "label": int(row["answer"]), "idx": i}
-        for i, row in enumerate(rows)
-    ]
+    return [{**row, "idx": i} for i, row in enumerate(_each(rows, _boolq_row))]
+
+
+def _boolq_row(row: Row) -> Row:
+    if not isinstance(row["answer"], bool):
+        raise ValueError(f'"answer" must be true or false, got {row["answer"]!r:.60}')
+    return {"question": row["question"], "passage": row["passage"], "label": int(row["answer"])}
 
 
 def lettered(rows: list[Row]) -> list[Row]:
-    """A row of a CSV without heading: question, four choices, letter of the right one (MMLU)."""
-    if "A" not in rows[0]:
-        return rows
-    return [
-        {
-            "question": row["question"],
-            "choices": [row[letter] for letter in "ABCD"],
-            "answer": _letter(row["letter"], "ABCD", i),
-        }
-        for i, row in enumerate(rows)
-    ]
+    """A row of a CSV without heading: question, four choices, letter of the right one (MMLU); or the hub's columns."""
+    return _each(rows, _lettered_row)
+
+
+def _lettered_row(row: Row) -> Row:
+    if "A" in row:
+        _check_right(row["letter"], tuple("ABCD"))
+        choices = [row[letter] for letter in "ABCD"]
+        return {"question": row["question"], "choices": choices, "answer": "ABCD".index(row["letter"])}
+    if "choices" in row:
+        # More would be cut to four without a word.
+        if not isinstance(row["choices"], list) or len(row["choices"]) != 4:
+            raise ValueError(f'"choices" must be a list of four texts, got {row["choices"]!r:.80}')
+        _check_right(row["answer"], range(4))
+    return row
+
+
+def openmath(rows: list[Row]) -> list[Row]:
+    """The hub's columns; an expected answer that is a number is its text."""
+    return _each(rows, _openmath_row)
+
+
+def _openmath_row(row: Row) -> Row:
+    answer = row.get("expected_answer")
+    number = isinstance(answer, int | float) and not isinstance(answer, bool)
+    return {**row, "expected_answer": str(answer)} if number else row
 
 
 def bigbench(rows: list[Row]) -> list[Row]:
@@ -142,14 +157,23 @@ def _bigbench_row(row: Row, number: int) -> Row:
     }
 
 
-def _letter(letter: Any, letters: str, number: int) -> int:
-    if letter not in set(letters):
-        raise ValueError(f"record {number}: the right choice must be one of {', '.join(letters)}, got {letter!r}")
-    return letters.index(letter)
+def _each(rows: list[Row], convert: Callable[[Row], Row]) -> list[Row]:
+    """Rows one by one: what is wrong with one is said with its number."""
+    converted = []
+    for number, row in enumerate(rows):
+        try:
+            converted.append(convert(row))
+        except (KeyError, TypeError, IndexError) as error:
+            raise LookupError(f"record {number}: {error}") from error
+        except ValueError as error:
+            raise ValueError(f"record {number}: {error}") from error
+    return converted
 
 
-def _columns(choices: Sequence[Row]) -> dict[str, list[Any]]:
-    return {key: [choice[key] for choice in choices] for key in ("label", "text")}
+def _check_right(answer: Any, known: Sequence[Any]) -> None:
+    """Raise ``ValueError`` unless the right choice is one of those there are; true is not the number 1."""
+    if isinstance(answer, bool | float) or answer not in known:
+        raise ValueError(f"the right choice must be one of {', '.join(map(str, known))}, got {answer!r:.60}")
 
 
 _LETTERED = Form(lettered, ("question", "A", "B", "C", "D", "letter"))
@@ -164,6 +188,8 @@ FORMS: dict[str, Form] = {
     "super_glue/boolq": Form(boolq),
     "cais/mmlu": _LETTERED,
     "hails/mmlu_no_train": _LETTERED,
+    "cais/wmdp": Form(lettered),
+    "nvidia/OpenMathInstruct-2": Form(openmath),
     "hails/bigbench": Form(bigbench),
 }
 """By the hub's name of a data set, with that of its part where parts differ."""

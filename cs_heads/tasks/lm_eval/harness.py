@@ -1,4 +1,4 @@
-"""The one door to lm-eval: its index of tasks, their configurations, and tasks built on given rows or the hub."""
+"""lm-eval's index of tasks, their configurations, and its own tasks built on given rows or the hub."""
 
 from __future__ import annotations
 

@@ -19,6 +19,10 @@ SPLIT_NAMES: dict[str, tuple[str, ...]] = {
 """What the file of a split may be called, beside the split's own name."""
 
 
+class NoFileError(ValueError):
+    """A folder or archive that has no file for a task."""
+
+
 @dataclass(frozen=True)
 class Wanted:
     """What a task reads: its judged split, that of its worked examples (None: it shows none), and its data set.
@@ -49,7 +53,8 @@ def read_splits(wanted: Wanted, data_files: DataFiles) -> dict[str, list[Row]]:
 
     ``data_files`` is a file (all splits come from it), several, a folder or zip archive with files named after
     the task and its splits, or any of these by split (one that the task does not read is left alone). Where a file
-    is missing or malformed, ``ValueError`` names it and says what is looked for.
+    is missing or malformed, ``ValueError`` names it and says what is looked for: ``NoFileError`` where a folder or
+    archive has none.
     """
     if isinstance(data_files, Mapping):
         if any(split not in data_files for split in wanted.splits):
@@ -86,7 +91,7 @@ def _named(wanted: Wanted, split: str, folder: str | Path) -> list[File]:
         found = [file for file in files if any(_begins(file, stem) for stem in map(_plain, stems))]
         if found:
             return found
-    raise ValueError(
+    raise NoFileError(
         f"data_files for task {wanted.task!r}: {str(folder)!r} has no file for split {split!r}; looked for "
         f"{', '.join(f'{name}_{split}' for name in wanted.names[:3])}, {' or '.join((*wanted.names[:3], split))}, "
         f"ending in {', '.join(FORMATS)}"
@@ -115,7 +120,7 @@ def _converted(wanted: Wanted, file: File) -> list[Row]:
     rows = rows_of(file, wanted.form.columns)
     try:
         return wanted.form.convert(rows)
-    except (KeyError, TypeError, IndexError) as error:
+    except LookupError as error:
         raise ValueError(
             f"data file {file.name!r} has not the columns of task {wanted.task!r}: {error}; its first row has "
             f"{', '.join(map(str, rows[0]))}"
@@ -138,6 +143,17 @@ def _check_alike(name: str, rows: list[Row], first: Row) -> None:
                 f"data file {name!r}, record {number}: column {empty[0]!r} holds null; fill it, or leave it out of "
                 "every record where the task does not read it"
             )
+        for column, value in row.items():
+            if _sort(value) is not _sort(first[column]):
+                raise ValueError(
+                    f"data file {name!r}, record {number}: column {column!r} holds {value!r:.60}, and in the first "
+                    f"record {first[column]!r:.60}; every record must hold the same kind of value"
+                )
+
+
+def _sort(value: Any) -> type:
+    """The type that a column of such values has; whole numbers and others go together."""
+    return float if type(value) is int else type(value)
 
 
 def _holds_null(value: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -60,13 +60,8 @@ def read(member: harness.Member, options: Options) -> Read:
     task.set_config("num_fewshot", n_shots)
     task.set_fewshot_seed(options.few_shot_seed)
     kind = rules.KINDS[task.config.output_type]
-    try:
-        with harness.quietly():
-            examples = tuple(_example(task, kind, doc, n_shots, options) for doc in task.task_docs)
-    except ValueError:
-        raise
-    except Exception as error:
-        raise ValueError(harness.why_not_read(member.name, rows, error)) from error
+    with harness.quietly():
+        examples = tuple(_examples(task, kind, rows, n_shots, options))
     if not examples:
         raise ValueError(f"lm-eval task {member.name!r} has no examples in its data")
     rule = Rule(
@@ -82,6 +77,18 @@ def read(member: harness.Member, options: Options) -> Read:
     return Read(kind, examples, rule, *rules.generation_of(task.config, options.max_new_tokens))
 
 
+def _examples(task: Any, kind: Kind, rows: Any, n_shots: int, options: Options) -> Iterator[Example]:
+    """The examples in lm-eval's order; what is wrong with one is said with its number, from 0."""
+    for number, doc in enumerate(task.task_docs):
+        try:
+            yield _example(task, kind, doc, n_shots, options)
+        except ValueError as error:
+            raise ValueError(f"lm-eval task {task.task_name!r}, example {number}: {error}") from error
+        except Exception as error:
+            reason = harness.why_not_read(task.task_name, rows, error)
+            raise ValueError(f"example {number}: {reason}") from error
+
+
 def _example(task: Any, kind: Kind, doc: Row, n_shots: int, options: Options) -> Example:
     name = task.task_name
     chat = {"apply_chat_template": options.chat_template is not None, "chat_template": options.chat_template}
@@ -94,8 +101,8 @@ def _example(task: Any, kind: Kind, doc: Row, n_shots: int, options: Options) ->
     )
     if not isinstance(context, str):
         raise ValueError(
-            f"lm-eval task {name!r} puts each choice into a prompt of its own, and the choices of an example share "
-            "one prompt here"
+            "it puts each choice into a prompt of its own, and here the choices of an example follow one prompt; such "
+            "tasks (winogrande, wsc273, ...) cannot be measured"
         )
     reference = json.dumps({"task": name, "doc": doc}, ensure_ascii=False)
     if kind == "generation":
@@ -104,9 +111,9 @@ def _example(task: Any, kind: Kind, doc: Row, n_shots: int, options: Options) ->
     requests = made if isinstance(made, list) else [made]
     different = {request.args[0] for request in requests} - {context}
     if different:
-        raise ValueError(f"lm-eval task {name!r} asks for more than its choices after one prompt")
+        raise ValueError("it asks for more than its choices after one prompt, which cannot be measured")
     continuations = tuple(str(request.args[1]) for request in requests)
-    return Example(context, continuations, _right(task, name, doc) if kind == "choice" else 0, reference)
+    return Example(context, continuations, _right(task, doc) if kind == "choice" else 0, reference)
 
 
 def _target(task: Any, doc: Row) -> tuple[str, ...]:
@@ -118,15 +125,13 @@ def _target(task: Any, doc: Row) -> tuple[str, ...]:
     return (f"{task.config.target_delimiter}{target}",) if isinstance(target, str) and target.strip() else ()
 
 
-def _right(task: Any, name: str, doc: Row) -> int:
+def _right(task: Any, doc: Row) -> int:
     """The index of the right choice, the first where there are several."""
     target, choices = task.doc_to_target(doc), task.doc_to_choice(doc)
     target = target[0] if isinstance(target, list) and target else target
     index = choices.index(target) if isinstance(target, str) and target in choices else target
     if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(choices):
-        raise ValueError(
-            f"lm-eval task {name!r} has an example without a right choice: {target!r} of {choices!r}"[:300]
-        )
+        raise ValueError(f"is without a right choice: {target!r} of {choices!r}"[:300])
     return index
 
 

@@ -27,7 +27,7 @@ def check(member: Member) -> None:
     if member["class"] is not None:
         reason = "is written in Python inside lm-eval and has no configuration to read"
     elif member["unsafe_code"]:
-        reason = "runs generated code outside a sandbox; mbpp and humaneval_instruct run in one here"
+        reason = "runs generated code outside a sandbox; mbpp, humaneval and humaneval_instruct run in one here"
     elif member["doc_to_image"] is not None or member["doc_to_audio"] is not None:
         reason = "shows images or plays sound, and models here read text"
     elif kind not in KINDS:

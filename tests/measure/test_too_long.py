@@ -1,0 +1,73 @@
+"""Prompts longer than the context: refused, or cut at the left, as plain Hugging Face scores what is left."""
+
+import numpy as np
+import pytest
+import torch
+
+from cs_heads import Experiment, Task
+from tests.plain import plain_score
+from tests.tiny import N_HEADS, N_LAYERS, WORDS, make_hf_model, make_tokenizer
+
+CONTEXT = 64
+MASKS = np.random.default_rng(1).random((3, N_LAYERS, N_HEADS)) < 0.3
+
+
+def prompt_of(n_words):
+    return " ".join(np.random.default_rng(n_words).choice(WORDS[:18], size=n_words))
+
+
+def ids(text):
+    return make_tokenizer()(text, add_special_tokens=False)["input_ids"]
+
+
+def logprobs(model, prompt, choices):
+    """Log-probability of each choice under each mask, the others beside it."""
+    tasks = [
+        Task.from_records([{"prompt": prompt, "choices": choices, "answer": i}]).shortening()
+        for i in range(len(choices))
+    ]
+    means = np.concatenate([Experiment(model, task, progress=False).logprob(MASKS) for task in tasks], axis=1)
+    return means * [len(ids(choice)) for choice in choices]
+
+
+def plain(inputs, choices):
+    hf = make_hf_model("llama")
+    return [[plain_score(hf, inputs, ids(choice), mask)[0] for choice in choices] for mask in MASKS]
+
+
+def test_choices_of_one_length_are_cut_as_lm_evals_hflm_cuts_each(load):
+    """HFLM keeps the last ``context + 1`` tokens of prompt and choice, the last of which is no input."""
+    choices, prompt = [" runs one", " sees cat"], prompt_of(90)
+    kept = (ids(prompt) + ids(choices[0]))[-(CONTEXT + 1) :][: -len(ids(choices[0]))]
+    np.testing.assert_allclose(logprobs(load("llama"), prompt, choices), plain(kept, choices), atol=1e-4)
+
+
+def test_choices_of_several_lengths_follow_what_the_longest_leaves_of_the_prompt(load):
+    """HFLM would show a shorter choice more of the prompt; here all choices follow the same."""
+    choices, prompt = [" runs", " sees a big red cat"], prompt_of(90)
+    longest = len(ids(choices[1]))
+    kept = ids(prompt)[-(CONTEXT + 1 - longest) :]
+    ours = logprobs(load("llama"), prompt, choices)
+    np.testing.assert_allclose(ours, plain(kept, choices), atol=1e-4)
+    by_itself = plain(ids(prompt)[-CONTEXT:], choices[:1])
+    assert np.abs(ours[:, :1] - by_itself).max() > 1e-3
+
+
+def test_a_prompt_that_fits_is_whole_and_one_that_does_not_is_refused_unless_asked(load):
+    choices, short = [" runs", " sees a"], prompt_of(40)
+    np.testing.assert_allclose(logprobs(load("llama"), short, choices), plain([1, *ids(short)], choices), atol=1e-4)
+    task = Task.from_records([{"prompt": prompt_of(90), "choices": choices, "answer": 0}])
+    with pytest.raises(ValueError, match=r"do not fit into the model's context of 64; load_task\(\.\.\., too_long="):
+        Experiment(load("llama"), task)
+
+
+def test_before_a_text_the_prompt_leaves_room_for_it(load):
+    task = Task.from_records([{"prompt": prompt_of(90), "target": " cat"}], max_new_tokens=4).shortening()
+    experiment = Experiment(load("llama"), task, progress=False)
+    (text,) = experiment.generate(np.zeros((1, N_LAYERS, N_HEADS), dtype=bool))[0]
+    hf, kept, written = make_hf_model("llama"), ids(prompt_of(90))[-(CONTEXT - 4) :], []
+    end = make_tokenizer().eos_token_id
+    while len(written) < 4 and end not in written:
+        with torch.no_grad():
+            written.append(int(hf(torch.tensor([kept + written])).logits[0, -1].argmax()))
+    assert text.split() == make_tokenizer().decode([token for token in written if token != end]).split() != []
