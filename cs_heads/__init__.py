@@ -7,6 +7,20 @@
     found = cs.find_heads(model, task)
     cs.confirm(model, task, found.top(5))
 
+A **head** is one query head before W_O, named by layer and place; a **mask** says which heads are off (True =
+ablated) in one run, and its **density** is their share:
+
+>>> import cs_heads as cs
+>>> grid = cs.HeadGrid(n_layers=3, n_heads=4)
+>>> mask = grid.mask(["L0H1", cs.Head(2, 3)])
+>>> mask.shape, int(mask.sum()), round(float(mask.mean()), 3)
+((3, 4), 2, 0.167)
+
+Each package explains its part: ``help(cs_heads.tasks)``, what a capability is, and which examples are unseen;
+``cs_heads.lens``, models and kinds of ablation; ``cs_heads.measure``, masks in, scores out, and what that costs;
+``cs_heads.methods``, ways to a ranking, and universal heads; ``cs_heads.analysis``, the verdict, and what breaks;
+``cs_heads.views``, pictures and the report.
+
 What is exported stands in ``__init__.pyi``; each name is imported when it is first used.
 """
 

@@ -4,13 +4,15 @@ from . import suites as suites
 from .analysis.attention import HeadAttention as HeadAttention
 from .analysis.attention import attention as attention
 from .analysis.attention import habits as habits
-from .analysis.compare import Comparison as Comparison
 from .analysis.compare import compare as compare
+from .analysis.comparison import Comparison as Comparison
 from .analysis.confirm import confirm as confirm
 from .analysis.contrast import held_out_contrasts as held_out_contrasts
 from .analysis.failures import choice_failures as choice_failures
 from .analysis.failures import text_failures as text_failures
 from .analysis.formats import format_heads as format_heads
+from .analysis.gating import ablation_curves as ablation_curves
+from .analysis.gating import score_of_heads as score_of_heads
 from .analysis.overlap import head_overlap as head_overlap
 from .analysis.proof import Confirmation as Confirmation
 from .analysis.proof import prove as prove
@@ -52,6 +54,9 @@ from .views.comparison import plot_drops as plot_drops
 from .views.confirmation import plot_confirmation as plot_confirmation
 from .views.failures import plot_failures as plot_failures
 from .views.failures import plot_format_heads as plot_format_heads
+from .views.gating import plot_ablation_curves as plot_ablation_curves
+from .views.gating import plot_group as plot_group
+from .views.gating import plot_trajectories as plot_trajectories
 from .views.head_map import plot_heads as plot_heads
 from .views.recall import plot_recall as plot_recall
 from .views.recall import plot_recalls as plot_recalls

@@ -1,6 +1,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from html import escape
@@ -13,7 +14,8 @@ import pytest
 from cs_heads import HeadGrid, masks
 from cs_heads.analysis.attention import HeadAttention
 from cs_heads.analysis.compare import METHODS
-from cs_heads.cli import main
+from cs_heads.analysis.sparsity import SparsityCurve
+from cs_heads.cli import _parser, main
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task, search_control
 from tests.known_heads import WORKING, hopeless_records, own_answers
@@ -97,10 +99,16 @@ def test_out_keeps_result_ranking_map_attention_and_report(find, tmp_path):
     status, out, err = find(out=tmp_path / "new" / "folder")
     assert (status, err) == (0, "")
     folder = tmp_path / "new" / "folder"
-    written = {"result.json", "ranking.json", "heads.png", "attention.json", "report.html"}
+    written = {"result.json", "ranking.json", "heads.png", "curve.json", "attention.json", "report.html"}
     assert {path.name for path in folder.iterdir()} == written
     found = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     assert found["command"].startswith("cs-heads find --model ")
+    assert found["half"] == 1
+    curve = SparsityCurve.from_dict(json.loads((folder / "curve.json").read_text(encoding="utf-8")))
+    assert [str(head) for head in curve.heads[:2]] == found["confirm"]["heads"]
+    assert (len(curve.heads), curve.random_drops.shape) == (6, (3, 7))
+    assert curve.drops["own"][2].drop == found["confirm"]["drop"]
+    assert found["curve_spent"] == curve.spent
     attention = HeadAttention.load(folder / "attention.json")
     assert [str(head) for head in attention.heads] == found["confirm"]["heads"]
     assert len(attention.prompts) == 3
@@ -110,6 +118,24 @@ def test_out_keeps_result_ranking_map_attention_and_report(find, tmp_path):
     assert set(HeadRanking.load(folder / "ranking.json").top(2)) == set(WORKING)
     assert (folder / "heads.png").read_bytes().startswith(PNG)
     assert str(folder / "ranking.json") in out
+
+
+def test_a_curve_is_left_out_when_asked_and_no_earlier_one_stays(find, tmp_path):
+    (tmp_path / "curve.json").write_text("{}")
+    assert find("--no-curve", out=tmp_path)[0] == 0
+    assert not (tmp_path / "curve.json").exists()
+    assert "half" not in json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))
+
+
+def test_find_and_compare_share_a_folder_for_one_task_and_no_other(find, compare, load_known, tmp_path):
+    study, other = tmp_path / "study", write(tmp_path / "other.jsonl", own_answers(load_known(), 130, seed=3))
+    assert find("--no-curve", out=study, n="40")[0] == 0
+    refused(compare(out=study, methods="one-shot", task=other), "has a result.json already", "different tasks")
+    assert compare(out=study, methods="one-shot")[0] == 0
+    page = (study / "report.html").read_text(encoding="utf-8")
+    assert "Of the ranking" in page
+    assert "Of the comparison" in page
+    refused(find(out=study, task=other), "has a comparison.json already", "different tasks")
 
 
 def test_a_model_that_does_not_show_attention_is_reported_without(find, tmp_path, monkeypatch):
@@ -185,6 +211,7 @@ def test_n_is_the_number_of_examples_heads_are_found_with(find):
 
 def test_a_seed_gives_one_answer_and_another_seed_other_examples(find):
     first, second, other = (json.loads(find("--json", seed=seed)[1]) for seed in ("3", "3", "4"))
+    assert all(result.pop("seconds").keys() == {"find", "confirm"} for result in (first, second))
     assert first == second
     assert first["confirm"]["provenance"]["task"] != other["confirm"]["provenance"]["task"]
 
@@ -214,6 +241,32 @@ def test_help_is_no_error(find, capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["find", "--help"])
     assert "--density" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["", "find", "compare", "report", "reproduce", "store", "tasks"])
+def test_help_says_what_is_done_and_fits_a_screen(command, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main([command, "--help"] if command else ["--help"])
+    told = capsys.readouterr().out
+    about = told.split("\n\n")[1]
+    assert len(about) > 60
+    assert not about.startswith(("options:", "positional arguments:"))
+    assert "(None" not in told
+    assert "(default: None)" not in told
+    assert max(map(len, told.splitlines())) <= 118
+
+
+def test_help_shows_the_usual_way_by_commands_that_are_understood(capsys):
+    for command in ([], ["compare"], ["reproduce"], ["find"]):
+        with pytest.raises(SystemExit, match="0"):
+            main([*command, "--help"])
+        told = capsys.readouterr().out
+        examples = re.findall(r"^  (cs-heads \S.*?)(?:  +.*)?$", told, flags=re.MULTILINE)
+        assert len(examples) >= 3
+        for example in examples:
+            assert callable(_parser().parse_args(shlex.split(example)[1:]).run)
+    assert "the masks and the tests (default: 0)" in " ".join(told.split())
+    assert "(default: True)" not in told
 
 
 # Methods side by side
@@ -247,6 +300,12 @@ def test_compare_prints_a_row_a_method_with_cost_and_drops(compare):
     assert "rank-biased overlap" in out
 
 
+def test_one_method_alone_has_no_table_of_agreement(compare):
+    status, out, _ = compare(methods="one-shot")
+    assert status == 0
+    assert "Empty DataFrame" not in out
+
+
 def test_compare_gives_one_json_object(compare, load_known, tmp_path):
     others = write(tmp_path / "others.jsonl", own_answers(load_known(), 40, seed=8))
     status, out, err = compare("--json", "--control", others)
@@ -272,6 +331,23 @@ def test_compare_says_which_method_refused_its_budget(compare):
     status, out, _ = compare(budget="80")
     assert status == 0
     assert "greedy did not run: budget must be " in out
+
+
+@pytest.mark.slow
+def test_contrastive_gates_take_the_task_to_forget(compare, load_known, task, tmp_path):
+    other = write(tmp_path / "other.jsonl", own_answers(load_known(), 130, seed=3))
+    budget = {"budget": str(40 + 4 * 20 * 64 * 2)}
+    status, out, err = compare("--json", methods="one-shot,contrastive", forget=other, **budget)
+    assert (status, err) == (0, "")
+    result = json.loads(out)
+    assert result["refused"] == {}
+    assert set(result["methods"]) == {"one-shot", "contrastive"}
+
+
+def test_the_task_to_forget_goes_with_contrastive_gates_alone(find, compare, task):
+    refused(compare(methods="one-shot,contrastive"), "method 'contrastive' needs --forget TASK")
+    refused(find(method="contrastive", n_masks=None, density=None), "method 'contrastive' needs --forget TASK")
+    refused(compare(methods="one-shot", forget=task), "--forget goes with the method contrastive")
 
 
 def test_any_method_can_be_asked_for(find):
@@ -416,7 +492,7 @@ def test_the_examples_of_a_control_file_that_are_searched_with_do_not_confirm(fi
 def test_the_help_of_compare_names_its_methods(capsys):
     with pytest.raises(SystemExit):
         main(["compare", "--help"])
-    assert f"(None:{','.join(METHODS)})" in "".join(capsys.readouterr().out.split())
+    assert f"(default:{','.join(METHODS)})" in "".join(capsys.readouterr().out.split())
 
 
 def test_choices_can_be_scored_per_character(find, tmp_path, monkeypatch):

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import combinations
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 
-from cs_heads.analysis.agreement import overlap, rank_biased_overlap, spearman
+from cs_heads.analysis.comparison import Compared, Comparison
+from cs_heads.analysis.random_heads import random_orders
+from cs_heads.analysis.task_drop import TaskDrop, task_drop
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.measure.baseline import BaselineTooLowError, check_k, check_size
 from cs_heads.measure.cluster import placed
@@ -24,133 +24,9 @@ from cs_heads.tasks import Task, confirming_side, control_side, finding_side
 from cs_heads.tasks.option_types import check_integer
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from cs_heads.measure.experiment import Experiment
 
 METHODS = ("annealed", "css", "csb", "one-shot", "greedy", "chg", "gradient")
-
-
-@dataclass(frozen=True, eq=False)
-class Compared:
-    """One method: its ranking, how long it took, and what its heads do to unseen examples.
-
-    ``drops[i]`` is drop@k with k = i + 1, in points; ``controls`` the drop of each control with the top heads off.
-    """
-
-    ranking: HeadRanking
-    seconds: float
-    drops: Float[np.ndarray, " k"]
-    controls: dict[str, float]
-
-    @property
-    def cost(self) -> dict[str, int | float]:
-        """Example-evaluations, the forward and backward passes of one example among them, and seconds."""
-        return {"spent": self.ranking.spent, **self.ranking.provenance["cost"], "seconds": self.seconds}
-
-
-@dataclass(frozen=True, eq=False)
-class Comparison:
-    """What several methods say of one task, by the name of the method.
-
-    ``random_drops`` are the drops of random heads, ``[set, k]``: each set grows from one head to the most.
-    ``k`` is the number of heads that controls and agreement are told of; ``baseline`` and all drops are
-    those of unseen examples; ``spent`` counts the example-evaluations of this judgement alone; ``refused``
-    has the methods that did not run, and why.
-    """
-
-    methods: dict[str, Compared]
-    random_drops: Float[np.ndarray, "set k"]
-    k: int
-    baseline: float
-    spent: int
-    refused: dict[str, str]
-    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
-
-    @property
-    def random_drop(self) -> Float[np.ndarray, " k"]:
-        """Mean drop of random heads: the line a method must beat."""
-        return self.random_drops.mean(axis=0)
-
-    def to_frame(self) -> pd.DataFrame:
-        """One row a method: its top heads, cost, drop@1, @k and at the end of the curve, and the controls' drops."""
-        import pandas as pd
-
-        most = self.random_drops.shape[1]
-        at = sorted({1, min(self.k, most), most})
-        return pd.DataFrame(
-            {
-                "method": name,
-                "heads": " ".join(map(str, one.ranking.top(self.k))),
-                **one.cost,
-                **{f"drop@{k}": one.drops[k - 1] for k in at},
-                **{f"control {task}": drop for task, drop in one.controls.items()},
-            }
-            for name, one in self.methods.items()
-        )
-
-    def curves(self) -> pd.DataFrame:
-        """Drop by number of heads off: one row a (method, k), and the random heads' mean, least and most."""
-        import pandas as pd
-
-        rows = [
-            {"method": name, "k": k, "drop": drop, "low": None, "high": None}
-            for name, one in self.methods.items()
-            for k, drop in enumerate(one.drops, start=1)
-        ]
-        rows += [
-            {"method": "random", "k": k, "drop": sets.mean(), "low": sets.min(), "high": sets.max()}
-            for k, sets in enumerate(self.random_drops.T, start=1)
-        ]
-        return pd.DataFrame(rows).astype({"low": float, "high": float})
-
-    def agreement(self) -> pd.DataFrame:
-        """One row a pair of methods: overlap of the top k, rank-biased overlap of the curve's heads, Spearman.
-
-        Spearman is over heads with an importance other than zero in both; NaN where there is no order to compare.
-        """
-        import pandas as pd
-
-        most = self.random_drops.shape[1]
-        rows = []
-        for (first, a), (second, b) in combinations(self.methods.items(), 2):
-            rows.append(
-                {
-                    "first": first,
-                    "second": second,
-                    f"overlap@{self.k}": overlap(a.ranking, b.ranking, self.k),
-                    "rank-biased overlap": rank_biased_overlap(a.ranking.top(most), b.ranking.top(most)),
-                    "spearman": spearman(a.ranking, b.ranking),
-                }
-            )
-        columns = ["first", "second", f"overlap@{self.k}", "rank-biased overlap", "spearman"]
-        return pd.DataFrame(rows, columns=columns).astype({"spearman": float})
-
-    def to_dict(self) -> dict[str, Any]:
-        """The whole comparison but for the rankings' importances, JSON-ready."""
-        return {
-            "k": self.k,
-            "baseline": self.baseline,
-            "random_drops": self.random_drops.tolist(),
-            "methods": {
-                name: {
-                    "heads": [str(head) for head in one.ranking.top(self.random_drops.shape[1])],
-                    **one.cost,
-                    "drops": one.drops.tolist(),
-                    "controls": one.controls,
-                    "notes": list(one.ranking.notes),
-                }
-                for name, one in self.methods.items()
-            },
-            "agreement": [
-                {**row, "spearman": None if np.isnan(row["spearman"]) else row["spearman"]}  # NaN is no JSON
-                for row in self.agreement().to_dict("records")
-            ],
-            "spent": self.spent,
-            "refused": self.refused,
-            "provenance": self.provenance,
-        }
-
-    def _repr_html_(self) -> str:
-        return self.to_frame().to_html(index=False, float_format="{:.3f}".format, border=0)
 
 
 def compare(
@@ -178,7 +54,8 @@ def compare(
     Every method runs by ``find_heads``, as if it were alone, with the same ``budget`` (None: what each takes by
     default) and ``seed``; ``options`` has more of a method's own, by its name, as in
     ``{"chg": {"n_seeds": 4}}``. Each ranking's first 1, 2, ..., ``most`` heads are ablated, and as many of
-    ``n_random`` random orders of all heads; methods whose search depends on the number wanted are told
+    ``n_random`` random orders, each through the layers of one method's heads and with none of these, as ``confirm``
+    draws them, the methods taking turns; methods whose search depends on the number wanted are told
     ``most``. ``controls`` are other tasks, measured with the top ``k`` off; the first also serves the search of
     methods that take a control, by examples it is not measured with. A mask that several methods ask for is measured
     once where there is a ``store``, and counted for each. ``model`` may be a ``Cluster``, and ``workers`` or
@@ -223,15 +100,19 @@ def compare(
                 rankings[name] = found, perf_counter() - start
         if not rankings:
             raise next(iter(refused.values()))
-        rng = np.random.default_rng(seed)
-        random = [[grid.head(int(i)) for i in rng.permutation(grid.size)[:most]] for _ in range(n_random)]
-        baseline = float(judged.baseline().mean())
+        tops = [ranking.top(most) for ranking, _ in rankings.values()]
+        random = _random(grid, tops, n_random, seed)
+        intact = judged.baseline()
+        baseline = float(intact.mean())
         compared = {
             name: Compared(
                 ranking=ranking,
                 seconds=seconds,
-                drops=baseline - judged(_growing(grid, ranking.top(most))).mean(axis=1),
-                controls={other.task.name: _drop(other, ranking.top(k)) for other in others},
+                curve=tuple(
+                    task_drop(judged.task.name, judged.task.chance, [(intact, scores)], seed)
+                    for scores in judged(_growing(grid, ranking.top(most)))
+                ),
+                control_drops={other.task.name: _drop(other, ranking.top(k), seed) for other in others},
             )
             for name, (ranking, seconds) in rankings.items()
         }
@@ -274,5 +155,15 @@ def _growing(grid: HeadGrid, heads: Sequence[Head]) -> Bool[np.ndarray, "row lay
     return np.stack([grid.mask(heads[: i + 1]) for i in range(len(heads))])
 
 
-def _drop(experiment: Any, heads: Sequence[Head]) -> float:
-    return float(experiment.baseline().mean() - experiment(experiment.grid.mask(heads)[None]).mean())
+def _random(grid: HeadGrid, tops: Sequence[Sequence[Head]], n_random: int, seed: int) -> list[list[Head]]:
+    """Random orders like the heads of each method, in turn."""
+    rng = np.random.default_rng(seed)
+    by_method = [
+        random_orders(grid, top, len(range(place, n_random, len(tops))), rng) for place, top in enumerate(tops)
+    ]
+    return [by_method[number % len(tops)][number // len(tops)] for number in range(n_random)]
+
+
+def _drop(experiment: Experiment, heads: Sequence[Head], seed: int) -> TaskDrop:
+    ablated = experiment(experiment.grid.mask(heads)[None])[0]
+    return task_drop(experiment.task.name, experiment.task.chance, [(experiment.baseline(), ablated)], seed)

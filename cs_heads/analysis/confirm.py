@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cs_heads.analysis.proof import Confirmation, prove
+from cs_heads.analysis.unseen import settings_of
 from cs_heads.heads import Head, HeadLike
 from cs_heads.measure.baseline import MIN_CORRECT, check_size
 from cs_heads.measure.cluster import placed
@@ -62,12 +63,7 @@ def confirm(
     unseen = confirming_side(task)
     check_size(unseen)
     sides = [unseen.take(n), *(control_side(control, n, seed) for control in controls)]
-    settings: dict[str, Any] = {
-        "ablation": ablation,
-        "progress": progress,
-        "batch_tokens": batch_tokens,
-        "prepend_bos": prepend_bos,
-    }
+    settings = settings_of(ablation, progress, batch_tokens, prepend_bos)
     with placed(model, workers, address) as place:
         experiment = Experiment(place, sides[0], store=store, **settings)
         # Read before anything runs, so that a control that cannot be measured is refused at once.

@@ -7,133 +7,52 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from jaxtyping import Float
-from scipy.stats import bootstrap
 
+from cs_heads.analysis.task_drop import TaskDrop, task_drop
 from cs_heads.heads import Head, HeadGrid, HeadLike
 from cs_heads.masks import different, explicit
-from cs_heads.measure.baseline import chance_of, too_low
+from cs_heads.measure.baseline import chance_of
 from cs_heads.measure.protocol import ExperimentLike
 from cs_heads.ranking import HeadRanking
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Role = Literal["own", "sibling", "control", "suite"]
+Role = Literal["own", "sibling", "control", "suite", "letters", "full"]
 Found = HeadRanking | Sequence[HeadLike]
 """Heads to ablate: a list of them, or a ranking whose top heads are meant."""
-Scores = Float[np.ndarray, "_"]
-
-
-@dataclass(frozen=True)
-class TaskDrop:
-    """What ablating the heads does to one task; ``interval`` is the 95 % bootstrap interval of ``drop``.
-
-    ``relative_interval`` is that of ``relative_drop``. Both have no width where no example changes, whatever the
-    number of examples. ``too_low`` says why the task cannot show a drop, where its baseline does not allow one.
-    """
-
-    task: str
-    n_examples: int
-    chance: float
-    baseline: float
-    score: float
-    interval: tuple[float, float]
-    too_low: str | None = None
-    relative_interval: tuple[float, float] = (float("nan"), float("nan"))
-
-    @property
-    def drop(self) -> float:
-        """Baseline minus score, in points."""
-        return self.baseline - self.score
-
-    @property
-    def relative_drop(self) -> float:
-        """Drop as a share of the baseline; 0 where the baseline is 0."""
-        return self.drop / self.baseline if self.baseline else 0.0
-
-    @property
-    def share_lost(self) -> float:
-        """Drop as a share of what the baseline has above chance; 0 where it has nothing."""
-        return self.drop / (self.baseline - self.chance) if self.baseline > self.chance else 0.0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Every number of it, JSON-ready; an unknown bound is None."""
-        low, high = (None if np.isnan(bound) else bound for bound in self.relative_interval)
-        return {
-            "task": self.task,
-            "n_examples": self.n_examples,
-            "chance": self.chance,
-            "baseline": self.baseline,
-            "score": self.score,
-            "drop": self.drop,
-            "low": self.interval[0],
-            "high": self.interval[1],
-            "relative_drop": self.relative_drop,
-            "relative_low": low,
-            "relative_high": high,
-            "share_lost": self.share_lost,
-            "too_low": self.too_low,
-        }
-
-
-def task_drop(name: str, chance: float, parts: Sequence[tuple[Scores, Scores]], seed: int = 0) -> TaskDrop:
-    """The drop of a task, or of a suite: the mean of its parts, which weigh the same however many examples they have.
-
-    Each part holds the scores of its examples with no head off and with the heads off, in the same order.
-    Intervals are percentile bootstraps over the examples of each part (2,000 resamples drawn with ``seed``).
-
-    >>> task_drop("t", 0.0, [(np.array([1.0, 1.0, 1.0, 0.0]), np.array([1.0, 0.0, 0.0, 0.0]))]).relative_drop
-    0.6666666666666666
-    """
-
-    def drops(*chosen: np.ndarray, axis: int = -1) -> np.ndarray:
-        pairs = [(intact[i].mean(axis), off[i].mean(axis)) for (intact, off), i in zip(parts, chosen, strict=True)]
-        intact, off = np.mean(pairs, axis=0)
-        return np.stack([intact - off, np.divide(intact - off, intact, out=np.zeros_like(intact), where=intact > 0)])
-
-    baseline, score = (float(np.mean([pair[side].mean() for pair in parts])) for side in (0, 1))
-    if any(len(intact) < 2 for intact, _ in parts):
-        relative = (baseline - score) / baseline if baseline else 0.0
-        low, high = np.array([baseline - score, relative]), np.array([baseline - score, relative])
-    else:
-        places = tuple(np.arange(len(intact)) for intact, _ in parts)
-        drawn = bootstrap(
-            places, drops, method="percentile", n_resamples=2000, vectorized=True, rng=np.random.default_rng(seed)
-        ).confidence_interval
-        low, high = drawn.low, drawn.high
-    return TaskDrop(
-        task=name,
-        n_examples=sum(len(intact) for intact, _ in parts),
-        chance=chance,
-        baseline=baseline,
-        score=score,
-        interval=(float(low[0]), float(high[0])),
-        too_low=too_low(np.concatenate([intact for intact, _ in parts]), chance),
-        relative_interval=(float(low[1]), float(high[1])),
-    )
 
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """One task to ablate heads on, or a suite of several; ``role`` is what it is to the heads."""
+    """One task to ablate heads on, or a suite of several; ``role`` is what it is to the heads.
+
+    ``chances`` are the scores of guessing on each part (None: those of the parts' tasks).
+    """
 
     name: str
     role: Role
     parts: tuple[ExperimentLike, ...]
+    chances: tuple[float, ...] | None = None
 
     @property
     def chance(self) -> float:
         """The score of guessing, its mean over the parts."""
-        return float(np.mean([chance_of(part) for part in self.parts]))
+        return float(np.mean(self.each_chance))
+
+    @property
+    def each_chance(self) -> tuple[float, ...]:
+        """The score of guessing on each part."""
+        return tuple(map(chance_of, self.parts)) if self.chances is None else self.chances
 
 
 @dataclass(frozen=True, eq=False)
 class TaskDrops:
     """What each of several sets of heads takes from each of several tasks, on unseen examples.
 
-    ``drops[heads set][task]``; ``roles`` say what a task is: ``own``, ``sibling``, ``control`` or ``suite``;
-    ``own`` names the task each set belongs to, so that in a matrix of sets and tasks it is the diagonal.
+    ``drops[heads set][task]``; ``roles`` say what a task is: ``own``, ``sibling``, ``control`` or ``suite``, and to
+    ``format_heads`` ``letters`` or ``full``; ``own`` names the task each set belongs to, so that in a matrix of sets
+    and tasks it is the diagonal. It is empty where heads belong to none.
     """
 
     heads: dict[str, tuple[Head, ...]]
@@ -178,16 +97,21 @@ class TaskDrops:
         """One row a heads set: what its own task loses, siblings on average, and which other task loses most.
 
         Relative drops. ``specificity`` is the own drop less the worst drop among controls and suites;
-        ``transfer`` the mean drop of the siblings as a share of the own one. NaN where there is nothing to compare.
+        ``transfer`` the mean drop of the siblings as a share of the own one. A task whose baseline is too low to show a
+        drop is no part of them. NaN where there is nothing to compare; ``ValueError`` where heads belong to no task.
         """
         import pandas as pd
 
+        homeless = [found for found in self.drops if self.own.get(found) not in self.roles]
+        if homeless:
+            raise ValueError(f"own must name the task of every set of heads; none for {', '.join(homeless)}")
         rows = []
         for found, row in self.drops.items():
             own = row[self.own[found]].relative_drop
             by_role: dict[Role, dict[str, float]] = {}
             for name, drop in row.items():
-                by_role.setdefault(self.role_beside(found, name), {})[name] = drop.relative_drop
+                if not np.isnan(drop.relative_drop):
+                    by_role.setdefault(self.role_beside(found, name), {})[name] = drop.relative_drop
             siblings = list(by_role.get("sibling", {}).values())
             others = {**by_role.get("control", {}), **by_role.get("suite", {})}
             worst = max(others, key=lambda name: others[name], default=None)
@@ -233,6 +157,19 @@ def heads_of(grid: HeadGrid, found: Found, k: int, name: str = "heads") -> tuple
     return heads
 
 
+def check_columns(columns: Sequence[Column]) -> None:
+    """Raise ``ValueError`` unless there are columns, of different names, each of one task or more, on one grid."""
+    names = [column.name for column in columns]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"tasks must have different names, got two or more of {', '.join(map(repr, twice))}")
+    empty = [column.name for column in columns if not column.parts]
+    if not columns or empty:
+        raise ValueError(f"suites must hold one task or more, got none in {', '.join(map(repr, empty)) or 'any'}")
+    if len({part.grid for column in columns for part in column.parts}) > 1:
+        raise ValueError("tasks must all be measured on one grid")
+
+
 def measure_drops(
     columns: Sequence[Column], heads: Mapping[str, Sequence[HeadLike]], own: Mapping[str, str], seed: int = 0
 ) -> TaskDrops:
@@ -242,16 +179,8 @@ def measure_drops(
     (the intact one among them) on every example, with what ``mean`` or ``resample`` ablation runs beforehand. Columns
     of one name, or of different grids, raise ``ValueError`` before anything is measured.
     """
-    names = [column.name for column in columns]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ValueError(f"tasks must have different names, got two or more of {', '.join(map(repr, twice))}")
-    empty = [column.name for column in columns if not column.parts]
-    if not columns or empty:
-        raise ValueError(f"suites must hold one task or more, got none in {', '.join(map(repr, empty)) or 'any'}")
+    check_columns(columns)
     grid = columns[0].parts[0].grid
-    if any(part.grid != grid for column in columns for part in column.parts):
-        raise ValueError("tasks must all be measured on one grid")
     once, place = different(explicit(grid, [[], *heads.values()]))
     drops: dict[str, dict[str, TaskDrop]] = {found: {} for found in heads}
     spent = 0
@@ -260,7 +189,7 @@ def measure_drops(
         spent += sum(len(once) * part.n_examples + getattr(part, "preparation", 0) for part in column.parts)
         for row, found in enumerate(heads, start=1):
             parts = [(each[0], each[row]) for each in scores]
-            drops[found][column.name] = task_drop(column.name, column.chance, parts, seed)
+            drops[found][column.name] = task_drop(column.name, column.each_chance, parts, seed)
     origin = _provenance(columns[0].parts[0])
     return TaskDrops(
         heads={found: tuple(grid.resolve(head) for head in named) for found, named in heads.items()},

@@ -12,11 +12,10 @@ from scipy.stats import binomtest, entropy
 
 from cs_heads.analysis import texts as judge
 from cs_heads.analysis.drops import Found, heads_of
-from cs_heads.analysis.unseen import settings_of
+from cs_heads.analysis.unseen import settings_of, unseen_side
 from cs_heads.heads import Head
 from cs_heads.masks import explicit
-from cs_heads.measure.baseline import MIN_CORRECT
-from cs_heads.tasks import Example, Task, confirming_side
+from cs_heads.tasks import Example, Task
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -230,9 +229,7 @@ def _start(
     """The experiment on the unseen examples, and the heads of each set."""
     from cs_heads.measure.experiment import Experiment
 
-    if n < MIN_CORRECT:
-        raise ValueError(f"n must be {MIN_CORRECT} or more, got {n}")
-    experiment = Experiment(model, confirming_side(task).take(n), **settings)
+    experiment = Experiment(model, unseen_side(task, n), **settings)
     found = heads if isinstance(heads, Mapping) else {task.name: heads}
     if INTACT in found:
         raise ValueError(f"heads must not be named {INTACT!r}: that is the model with no head off")

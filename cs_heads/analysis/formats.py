@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
-from cs_heads.analysis.drops import Column, Found, TaskDrop, TaskDrops, heads_of, measure_drops
+from cs_heads.analysis.drops import Column, Found, Role, TaskDrops, heads_of, measure_drops
+from cs_heads.analysis.task_drop import TaskDrop
 from cs_heads.analysis.unseen import Others, settings_of, unseen_columns
 from cs_heads.heads import HeadLike
+from cs_heads.measure.baseline import is_universal
 from cs_heads.tasks import Task
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Kind = Literal["format", "knowledge", "full form", "some letters", "universal", "none"]
+Kind = Literal["format", "knowledge", "full form", "some letters", "universal", "control", "none", "unclear"]
 
 MIN_LOST = 0.25
 """Share of a score above chance that must be lost for a set to count as broken; its drop's interval must exclude 0."""
@@ -25,33 +28,63 @@ class FormatHeads:
     """What each candidate takes from questions answered by a letter, and from questions answered in full.
 
     ``forms`` say in which form a column of ``drops`` is: ``letters``, ``full`` or ``control``. A set of questions is
-    broken where a candidate takes ``MIN_LOST`` of its score above chance or more, for certain.
+    broken where a candidate takes ``MIN_LOST`` of its score above chance or more and some for certain, and spared where
+    the interval of the share lost ends below that; else, or where its baseline is too low, it is undecided.
     """
 
     drops: TaskDrops
-    forms: dict[str, Literal["letters", "full", "control"]]
+
+    @property
+    def forms(self) -> dict[str, Role]:
+        """The form of each set of questions."""
+        return self.drops.roles
 
     def broken(self, found: str, form: str) -> tuple[str, ...]:
         """The sets of one form that a candidate breaks."""
+        return tuple(name for name, drop in self._of(found, form) if _is_broken(drop))
+
+    def undecided(self, found: str) -> tuple[str, ...]:
+        """The sets that a candidate neither breaks nor spares for certain."""
         row = self.drops.drops[found]
-        return tuple(name for name, drop in row.items() if self.forms[name] == form and _is_broken(drop))
+        return tuple(name for name, drop in row.items() if not _is_broken(drop) and not _is_spared(drop))
 
     def kind(self, found: str) -> Kind:
         """What a candidate serves.
 
-        ``format``: all sets in letters and none in full; ``knowledge``: sets in both forms; ``full form``: sets in
-        full alone; ``some letters``: a part of the sets in letters alone; ``universal``: both forms and a control;
-        else ``none``.
+        A control that is broken decides first: ``universal`` where most sets are broken too, by the rule of
+        ``measure.baseline.is_universal``, else ``control``. Then ``format``: all sets in letters and none in full;
+        ``knowledge``: sets in both forms; ``full form``: sets in full alone; ``some letters``: a part of the sets in
+        letters alone; ``none``: no set. ``unclear`` where undecided sets leave more than one of these open, as they
+        do where both forms are broken and there is no control. With one set in letters ``format`` says no more
+        than that set does: that letters as such are meant takes two.
         """
-        letters, full, control = (self.broken(found, form) for form in ("letters", "full", "control"))
-        if letters and full:
-            return "universal" if control else "knowledge"
-        if full:
-            return "full form"
-        if letters:
-            every = [name for name, form in self.forms.items() if form == "letters"]
-            return "format" if len(letters) == len(every) else "some letters"
-        return "none"
+        kinds = set()
+        for letters, full in product(self._states(found, "letters"), self._states(found, "full")):
+            controls = self._states(found, "control")
+            if "control" not in self.forms.values():
+                # The form that is spared stands in for a control.
+                controls = {"none"} if "none" in (letters, full) else {"none", "some"}
+            kinds |= {self._kind(found, letters, full, control) for control in controls}
+        return kinds.pop() if len(kinds) == 1 else "unclear"
+
+    def _kind(self, found: str, letters: str, full: str, control: str) -> Kind:
+        if control != "none":
+            left = {form: [1 - drop.share_lost for _, drop in self._of(found, form)] for form in {*self.forms.values()}}
+            tasks = [*left.get("letters", ()), *left.get("full", ())]
+            return "universal" if any(is_universal(share, tasks) for share in left.get("control", ())) else "control"
+        if full != "none":
+            return "full form" if letters == "none" else "knowledge"
+        return "format" if letters == "all" else "some letters" if letters == "some" else "none"
+
+    def _states(self, found: str, form: str) -> set[str]:
+        """How many of the sets of one form may be broken: none, some, all."""
+        drops = [drop for _, drop in self._of(found, form)]
+        least = sum(map(_is_broken, drops))
+        most = sum(not _is_spared(drop) or _is_broken(drop) for drop in drops)
+        return {"none" if n == 0 else "all" if n == len(drops) else "some" for n in range(least, most + 1)}
+
+    def _of(self, found: str, form: str) -> Iterator[tuple[str, TaskDrop]]:
+        return ((name, drop) for name, drop in self.drops.drops[found].items() if self.forms[name] == form)
 
     @property
     def spent(self) -> int:
@@ -89,13 +122,9 @@ def measure_formats(
     """``format_heads`` on any experiments; refuses what ``measure_drops`` does, and a missing form."""
     if not letters or not full:
         raise ValueError(f"letters and full must hold one set of questions or more, got {len(letters)} and {len(full)}")
-    columns = [*letters, *full, *controls]
-    forms: dict[str, Literal["letters", "full", "control"]] = {
-        **{c.name: "letters" for c in letters},
-        **{c.name: "full" for c in full},
-        **{c.name: "control" for c in controls},
-    }
-    return FormatHeads(measure_drops(columns, heads, dict.fromkeys(heads, letters[0].name), seed), forms)
+    forms: tuple[tuple[Role, Sequence[Column]], ...] = (("letters", letters), ("full", full), ("control", controls))
+    columns = [replace(column, role=form) for form, each in forms for column in each]
+    return FormatHeads(measure_drops(columns, heads, {}, seed))
 
 
 def format_heads(
@@ -142,4 +171,8 @@ def format_heads(
 
 
 def _is_broken(drop: TaskDrop) -> bool:
-    return drop.too_low is None and drop.share_lost >= MIN_LOST and drop.interval[0] > 0
+    return drop.share_lost >= MIN_LOST and drop.interval[0] > 0
+
+
+def _is_spared(drop: TaskDrop) -> bool:
+    return not _is_broken(drop) and drop.share_interval[1] < MIN_LOST

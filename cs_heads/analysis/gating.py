@@ -6,8 +6,8 @@ The checks of Nam et al. (arXiv 2505.13737): figures 2, 3a and 4.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -34,6 +34,20 @@ class AblationCurve:
     heads: tuple[Head, ...]
     score: Float[np.ndarray, " n_off"]
     logprob: Float[np.ndarray, " n_off"]
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a number of heads off: the head that joined last, the score and the log-probability left."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            {
+                "by": self.by,
+                "n_off": range(len(self.score)),
+                "head": ["", *map(str, self.heads)],
+                "score": self.score,
+                "logprob": self.logprob,
+            }
+        )
 
 
 def ablation_curves(experiment: Experiment, gates: HeadGates, n_heads: int | None = None) -> tuple[AblationCurve, ...]:
@@ -77,17 +91,65 @@ def score_distribution(gates: HeadGates, bins: int = 10, cumulative: bool = Fals
     return pd.DataFrame(shares, index=pd.Index((edges[:-1] + edges[1:]) / 2, name="score"))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GroupTest:
-    """Whether some heads have a higher score than all others: means, Welch's t and its one-sided p."""
+    """Whether some heads have a higher score than all others: the score of each head, Welch's t and its one-sided p.
+
+    ``heads`` are those asked about, with the scores ``within``; ``without`` are the scores of all others; both in the
+    order of the grid. ``over`` says how the score was taken over the seeds.
+    """
 
     by: str
-    n_inside: int
-    n_outside: int
-    inside: float
-    outside: float
+    over: Literal["mean", "any"]
+    heads: tuple[Head, ...]
+    within: Float[np.ndarray, " inside"]
+    without: Float[np.ndarray, " outside"]
     t: float
     p: float
+    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def n_inside(self) -> int:
+        """How many heads were asked about."""
+        return len(self.within)
+
+    @property
+    def n_outside(self) -> int:
+        """How many heads are the others."""
+        return len(self.without)
+
+    @property
+    def inside(self) -> float:
+        """The mean score of the heads asked about."""
+        return float(self.within.mean())
+
+    @property
+    def outside(self) -> float:
+        """The mean score of all others."""
+        return float(self.without.mean())
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row: how many heads on either side, their mean scores, t and p."""
+        import pandas as pd
+
+        return pd.DataFrame([self._row()])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole result, JSON-ready."""
+        return {
+            **self._row(),
+            "heads": [str(head) for head in self.heads],
+            "within": self.within.tolist(),
+            "without": self.without.tolist(),
+            "provenance": self.provenance,
+        }
+
+    def _row(self) -> dict[str, Any]:
+        names = ("by", "over", "n_inside", "n_outside", "inside", "outside", "t", "p")
+        return {name: getattr(self, name) for name in names}
+
+    def _repr_html_(self) -> str:
+        return self.to_frame().to_html(index=False, float_format="{:.3g}".format, border=0)
 
     def __str__(self) -> str:
         return (
@@ -110,13 +172,15 @@ def score_of_heads(
     if not 2 <= inside.sum() <= grid.size - 2:
         raise ValueError(f"heads must be 2..{grid.size - 2} of the {grid.size} of the grid, got {inside.sum()}")
     score = gates.any(by) if over == "any" else gates.score(by).mean(axis=0)
+    chosen = tuple(grid.head(int(index)) for index in np.flatnonzero(inside))
     test = ttest_ind(score[inside], score[~inside], equal_var=False, alternative="greater")
     return GroupTest(
         by=by,
-        n_inside=int(inside.sum()),
-        n_outside=int((~inside).sum()),
-        inside=float(score[inside].mean()),
-        outside=float(score[~inside].mean()),
+        over=over,
+        heads=chosen,
+        within=score[inside],
+        without=score[~inside],
         t=float(test.statistic),
         p=float(test.pvalue),
+        provenance=gates.provenance,
     )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from jaxtyping import Bool
@@ -53,6 +53,7 @@ class Overlap:
     pairs: tuple[PairOverlap, ...]
     null: Null
     n_groups: int | None = None
+    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def to_frame(self) -> pd.DataFrame:
         """One row a pair: shared heads and groups, what luck gives, p and q."""
@@ -72,6 +73,19 @@ class Overlap:
             found = getattr(pair, value)
             table.loc[pair.first, pair.second] = table.loc[pair.second, pair.first] = np.nan if found is None else found
         return table
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole result, JSON-ready."""
+        return {
+            "heads": {name: [str(head) for head in heads] for name, heads in self.heads.items()},
+            "pairs": [dict(vars(pair)) for pair in self.pairs],
+            "null": self.null,
+            "n_groups": self.n_groups,
+            "provenance": self.provenance,
+        }
+
+    def _repr_html_(self) -> str:
+        return self.to_frame().to_html(index=False, float_format="{:.3f}".format, border=0)
 
     def shared(self, at_least: int = 2) -> dict[Head, list[str]]:
         """Heads that ``at_least`` of the rankings name, and which; those named most often first."""
@@ -97,9 +111,10 @@ def head_overlap(
 
     ``found`` are rankings (their top ``k``) or lists of heads, which need the ``grid``. With ``n_key_value_heads``
     (by default what the rankings know of their model) groups of heads that share keys and values are counted too:
-    head h is in group ``h // (n_heads / n_key_value_heads)`` of its layer. Luck puts the second set elsewhere, in the
+    head h is in group ``h // (n_heads / n_key_value_heads)`` of its layer. Luck puts both sets elsewhere, in the
     same layers or anywhere (``null``); the number of heads in common is then a sum of hypergeometric draws, whose
-    probabilities are exact, and that of groups is taken from ``n_permutations`` random sets.
+    probabilities are exact, and that of groups is taken from ``n_permutations`` pairs of random sets. Which ranking
+    is named first changes neither.
 
     Fewer than two sets, sets of different grids, or key-value heads that do not divide the heads raise ``ValueError``.
 
@@ -140,10 +155,19 @@ def head_overlap(
             p_heads=min(1.0, float(chances[shared:].sum())),
         )
         if size is not None:
-            drawn = _strata(other, null, n_permutations, rng)
-            pair = _with_groups(pair, _groups(one[None], size), _groups(other[None], size), _groups(drawn, size))
+            pair = _with_groups(
+                pair, one, other, [_strata(side, null, n_permutations, rng) for side in (one, other)], size
+            )
         pairs.append(pair)
-    return Overlap(heads=heads, pairs=_adjusted(pairs), null=null, n_groups=size and grid.size // size)
+    origin = {name: each.provenance for name, each in found.items() if isinstance(each, HeadRanking)}
+    settings = {"n_key_value_heads": n_key_value_heads, "n_permutations": n_permutations, "seed": seed}
+    return Overlap(
+        heads=heads,
+        pairs=_adjusted(pairs),
+        null=null,
+        n_groups=size and grid.size // size,
+        provenance={"grid": list(grid.shape), **settings, "found": origin},
+    )
 
 
 def _group_size(grid: HeadGrid, n_key_value_heads: int | None) -> int:
@@ -181,12 +205,17 @@ def _groups(masks: Bool[np.ndarray, "draw layer head"], size: int) -> Bool[np.nd
 
 def _with_groups(
     pair: PairOverlap,
-    mine: Bool[np.ndarray, "1 layer group"],
-    other: Bool[np.ndarray, "1 layer group"],
-    drawn: Bool[np.ndarray, "draw layer group"],
+    one: Bool[np.ndarray, "layer head"],
+    other: Bool[np.ndarray, "layer head"],
+    drawn: Sequence[Bool[np.ndarray, "draw layer head"]],
+    size: int,
 ) -> PairOverlap:
-    """The pair with its groups; the set as it is counts as one of the draws."""
-    shared, lucky = int((mine & other).sum()), (mine & drawn).sum(axis=(1, 2))
+    """The pair with its groups; the sets as they are count as one of the draws.
+
+    Both are drawn: how many groups a set holds depends on where its heads lie, and neither comes first.
+    """
+    shared = int((_groups(one[None], size) & _groups(other[None], size)).sum())
+    lucky = (_groups(drawn[0], size) & _groups(drawn[1], size)).sum(axis=(1, 2))
     p = (1 + int((lucky >= shared).sum())) / (1 + len(lucky))
     return replace(pair, groups=shared, expected_groups=float(lucky.mean()), p_groups=p)
 

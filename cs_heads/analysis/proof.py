@@ -8,11 +8,13 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from scipy.stats import permutation_test
 
-from cs_heads.analysis.drops import TaskDrop, task_drop
-from cs_heads.heads import Head, HeadGrid, HeadLike
+from cs_heads.analysis.drops import Column, check_columns, measure_drops
+from cs_heads.analysis.random_heads import random_sets
+from cs_heads.analysis.task_drop import TaskDrop, task_drop
+from cs_heads.heads import Head, HeadLike
 from cs_heads.masks import different
 from cs_heads.measure.baseline import check_k
 from cs_heads.measure.protocol import ExperimentLike
@@ -60,50 +62,23 @@ class Confirmation:
         """The whole result, JSON-ready."""
         return {
             "heads": [str(head) for head in self.heads],
-            "baseline": self.result.baseline,
-            "score": self.result.score,
-            "drop": self.drop,
-            "interval": list(self.result.interval),
+            **_row(self.result),
             "random_drop": self.random_drop,
             "random_drops": list(self.random_drops),
             "p": self.p,
             "verdict": self.verdict,
             "reasons": list(self.reasons),
-            "controls": [
-                {
-                    "task": c.task,
-                    "baseline": c.baseline,
-                    "score": c.score,
-                    "drop": c.drop,
-                    "interval": list(c.interval),
-                    "too_low": c.too_low,
-                }
-                for c in self.controls
-            ],
+            "controls": [_row(control) for control in self.controls],
             "spent": self.spent,
             "provenance": self.provenance,
         }
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a task, the confirmed one first: baseline, score, drop, its interval and the relative drop."""
+        """One row a task, the confirmed one first: baseline, score, drop and relative drop with their intervals."""
         import pandas as pd
 
         rows = [("task", self.result), *(("control", control) for control in self.controls)]
-        return pd.DataFrame(
-            {
-                "role": role,
-                "task": r.task,
-                "n_examples": r.n_examples,
-                "chance": r.chance,
-                "baseline": r.baseline,
-                "score": r.score,
-                "drop": r.drop,
-                "low": r.interval[0],
-                "high": r.interval[1],
-                "relative_drop": r.relative_drop,
-            }
-            for role, r in rows
-        )
+        return pd.DataFrame({"role": role, **drop.to_dict()} for role, drop in rows)
 
     def __str__(self) -> str:
         return f"{self.verdict}: {'; '.join(self.reasons)}"
@@ -111,6 +86,13 @@ class Confirmation:
     def _repr_html_(self) -> str:
         table = self.to_frame().to_html(index=False, float_format="{:.3f}".format, border=0)
         return f"<div><b>{escape(', '.join(map(str, self.heads)))}: {escape(str(self))}</b>{table}</div>"
+
+
+def _row(drop: TaskDrop) -> dict[str, Any]:
+    """A task's numbers, and its intervals as pairs too."""
+    row = drop.to_dict()
+    pairs = {f"{name}interval": [row[f"{name}low"], row[f"{name}high"]] for name in ("", "relative_", "share_")}
+    return {**row, **pairs}
 
 
 def prove(
@@ -127,9 +109,10 @@ def prove(
 
     This is ``confirm`` for experiments of any kind; the examples must be others than those the heads were
     found with, which nobody can check here. ``controls`` are ``(name, chance, experiment)`` of other tasks.
-    Heads outside the grid, named twice, or too many to leave as many others raise ``ValueError`` before
-    anything is measured.
+    Heads outside the grid, named twice, or too many to leave as many others, and controls of one name raise
+    ``ValueError`` before anything is measured.
 
+    >>> from cs_heads.heads import HeadGrid
     >>> from cs_heads.measure.simulate import planted_world
     >>> made = planted_world("main", HeadGrid(16, 16), seed=0)
     >>> prove(made.unseen, made.planted).verdict
@@ -144,61 +127,30 @@ def prove(
         raise ValueError(f"heads must differ from each other, got {', '.join(map(str, heads))}")
     check_k(len(heads), grid.size)
     intact = np.zeros(grid.shape, dtype=bool)
-    masks = np.stack([intact, found, *_random_sets(grid, found, n_random, np.random.default_rng(seed))])
+    masks = np.stack([intact, found, *random_sets(grid, found, n_random, np.random.default_rng(seed))])
+    others = [Column(name, "control", (control,), (chance,)) for name, chance, control in controls]
+    if others:
+        check_columns(others)
     # Random sets may repeat on a small grid, and each different mask is asked once.
     once, place = different(masks)
     baseline, ablated, *random = experiment(once)[place]
-    drops = [task_drop(name, chance, [(baseline, ablated)], seed)]
-    for control_name, control_chance, control in controls:
-        intact_scores, ablated_scores = control(np.stack([intact, found]))
-        drops.append(task_drop(control_name, control_chance, [(intact_scores, ablated_scores)], seed))
+    result = task_drop(name, chance, [(baseline, ablated)], seed)
+    controlled = measure_drops(others, {"heads": heads}, {}, seed) if others else None
     p = _paired_p(np.mean(random, axis=0) - ablated, seed)
     random_drops = tuple(float(baseline.mean() - scores.mean()) for scores in random)
-    verdict, reasons = _verdict(drops[0], float(np.mean(random_drops)), p)
+    verdict, reasons = _verdict(result, float(np.mean(random_drops)), p)
     origin: dict[str, Any] = getattr(experiment, "provenance", dict)()
     return Confirmation(
         heads=tuple(grid.resolve(head) for head in heads),
-        result=drops[0],
+        result=result,
         random_drops=random_drops,
         p=p,
         verdict=verdict,
         reasons=reasons,
-        controls=tuple(drops[1:]),
-        spent=len(once) * len(baseline) + sum(2 * drop.n_examples for drop in drops[1:]),
+        controls=() if controlled is None else tuple(controlled.drops["heads"].values()),
+        spent=len(once) * len(baseline) + (0 if controlled is None else controlled.spent),
         provenance={**origin, "n_random": n_random, "seed": seed},
     )
-
-
-def _random_sets(
-    grid: HeadGrid, found: Bool[np.ndarray, "layer head"], n_sets: int, rng: np.random.Generator
-) -> list[Bool[np.ndarray, "layer head"]]:
-    """Sets of random heads like ``found``, different from each other while the grid has others to offer."""
-    sets: list[Bool[np.ndarray, "layer head"]] = []
-    for _ in range(n_sets):
-        for _ in range(20):
-            mask = _same_layers(grid, found, rng)
-            if not any((mask == other).all() for other in sets):
-                break
-        sets.append(mask)
-    return sets
-
-
-def _same_layers(
-    grid: HeadGrid, found: Bool[np.ndarray, "layer head"], rng: np.random.Generator
-) -> Bool[np.ndarray, "layer head"]:
-    """As many random heads in each layer as ``found`` has, none of them found.
-
-    Where most of a layer was found, the rest of its share comes from other layers.
-    """
-    mask = np.zeros(grid.shape, dtype=bool)
-    for layer, row in enumerate(found):
-        free = np.flatnonzero(~row)
-        mask[layer, rng.choice(free, size=min(int(row.sum()), len(free)), replace=False)] = True
-    short = int(found.sum() - mask.sum())
-    if short:
-        free = np.flatnonzero(~(found | mask).ravel())
-        mask.ravel()[rng.choice(free, size=short, replace=False)] = True
-    return mask
 
 
 def _paired_p(difference: Float[np.ndarray, " example"], seed: int) -> float:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
+from scipy.stats import t as student
 
 from cs_heads.analysis.proof import Confirmation
 from cs_heads.analysis.sparsity import SparsityCurve
@@ -41,11 +42,13 @@ class Study:
 class ModelScale:
     """One model: where its heads lie, and how much rests on them.
 
-    ``localisation`` is the relative drop with the top heads off beyond that of random heads of the same layers, 1
-    where everything rests on them and 0 where they are like any others; ``interval`` is that of the drop, moved by
-    the random heads, which it takes as known. ``half`` is the number of heads that take half of the score above
-    chance. ``effective`` is the number of heads that would share the positive importance evenly: (Σ importance)² / Σ
-    importance². ``profile`` is the share of that importance in each layer.
+    ``localisation`` is the share of the score above chance that is lost with the top heads off, less what random heads
+    of the same layers take of it: 1 where everything rests on the top heads and 0 where they are like any others.
+    ``interval`` is its 95 % interval, over the examples (``TaskDrop.share_interval``) and over the random sets
+    (Student's, for their mean; squared and added). Both are None where the baseline is too low. ``half`` is the number
+    of heads that take half of the score above chance. ``effective`` is the number of heads that would share the
+    positive importance evenly: (Σ importance)² / Σ importance². ``profile`` is the share of that importance in each
+    layer.
     """
 
     name: str
@@ -92,6 +95,11 @@ class ScaleStudy:
     models: tuple[ModelScale, ...]
     k: int | None = None
 
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """What each model's ranking says of its origin, by the model's name."""
+        return {m.name: m.ranking.provenance for m in self.models}
+
     def to_frame(self) -> pd.DataFrame:
         """One row a model: its grid, the localisation index with its interval, heads for half of the score, depth."""
         import pandas as pd
@@ -131,7 +139,11 @@ class ScaleStudy:
 
     def to_dict(self) -> dict[str, Any]:
         """The whole result, JSON-ready."""
-        return {"k": self.k, "models": [{**row, "profile": m.profile.tolist()} for row, m in self._rows()]}
+        return {
+            "k": self.k,
+            "models": [{**row, "profile": m.profile.tolist()} for row, m in self._rows()],
+            "provenance": self.provenance,
+        }
 
     def _rows(self) -> list[tuple[dict[str, Any], ModelScale]]:
         rows = json.loads(self.to_frame().to_json(orient="records"))
@@ -145,9 +157,10 @@ def scale_study(studies: Mapping[str, Study | HeadRanking | str | Path], *, k: i
     """Put studies of several models side by side: localisation index, and profile over depth.
 
     A study is a ``Study``, a ranking alone, or the folder that ``cs-heads find --out`` wrote (``ranking.json``,
-    ``result.json``). ``k`` restricts profile and effective heads to the top heads of each ranking, where the rest is
-    noise; universal heads never count. Nothing is measured. No study at all, a folder without a ranking, or a ranking
-    without a head of positive importance raises ``ValueError``.
+    ``result.json``; one without ``share_lost``, as older versions wrote it, has no localisation index). ``k`` restricts
+    profile and effective heads to the top heads of each ranking, where the rest is noise; universal heads never count.
+    Nothing is measured. No study at all, a folder without a ranking, or a ranking without a head of positive importance
+    raises ``ValueError``.
     """
     if not studies:
         raise ValueError("studies must hold one study or more")
@@ -164,7 +177,8 @@ def _read(study: Study | HeadRanking | str | Path) -> tuple[HeadRanking, dict[st
         raise ValueError(f"folder {str(folder)!r} holds no ranking.json, which cs-heads find --out writes")
     record: dict[str, Any] = {}
     if (folder / "result.json").is_file():
-        record = json.loads((folder / "result.json").read_text(encoding="utf-8")).get("confirm") or {}
+        result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+        record = {**(result.get("confirm") or {}), "half": result.get("half")}
     return HeadRanking.load(folder / "ranking.json"), record
 
 
@@ -176,17 +190,12 @@ def _model(name: str, ranking: HeadRanking, record: dict[str, Any], k: int | Non
         weights = np.where(ranking.grid.mask(ranking.top(k)), weights, 0.0)
     if not weights.any():
         raise ValueError(f"study {name!r} has no head of positive importance that is not universal")
-    baseline = record.get("baseline")
-    localisation = interval = None
-    if baseline:
-        random = record["random_drop"]
-        localisation = (record["drop"] - random) / baseline
-        interval = tuple((bound - random) / baseline for bound in record["interval"])
+    localisation, interval = _localisation(record)
     return ModelScale(
         name=name,
         ranking=ranking,
         n_ablated=len(record["heads"]) if "heads" in record else None,
-        baseline=baseline,
+        baseline=record.get("baseline"),
         localisation=localisation,
         interval=interval,
         verdict=record.get("verdict"),
@@ -194,3 +203,18 @@ def _model(name: str, ranking: HeadRanking, record: dict[str, Any], k: int | Non
         effective=float(weights.sum() ** 2 / (weights**2).sum()),
         profile=weights.sum(axis=1) / weights.sum(),
     )
+
+
+def _localisation(record: dict[str, Any]) -> tuple[float | None, tuple[float, float] | None]:
+    """The index and its interval; None where the record has no share lost, or no interval of it."""
+    lost = record.get("share_lost")
+    if lost is None:
+        return None, None
+    above = record["baseline"] - record["chance"]
+    sets = np.array(record["random_drops"], dtype=float) / above
+    index = float(lost - sets.mean())
+    if record["share_low"] is None or record["share_high"] is None:
+        return index, None
+    apart = float(student.ppf(0.975, len(sets) - 1) * sets.std(ddof=1) / np.sqrt(len(sets))) if len(sets) > 1 else 0.0
+    below, beyond = (float(np.hypot(lost - record[bound], apart)) for bound in ("share_low", "share_high"))
+    return index, (index - below, index + beyond)

@@ -6,9 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from cs_heads.analysis.drops import Column, Found, Role, TaskDrop, heads_of, measure_drops
+import numpy as np
+from jaxtyping import Float
+
+from cs_heads.analysis.drops import Column, Found, Role, heads_of, measure_drops
+from cs_heads.analysis.random_heads import random_orders
+from cs_heads.analysis.task_drop import TaskDrop
 from cs_heads.analysis.unseen import others_of, settings_of, suites_of, unseen_columns
 from cs_heads.heads import Head, HeadLike
+from cs_heads.masks import different, explicit
 from cs_heads.measure.baseline import check_k
 from cs_heads.tasks import Task
 
@@ -21,7 +27,8 @@ class SparsityCurve:
     """Scores with the first 0, 1, ..., most heads off, on unseen examples of every task.
 
     ``drops[task][k]`` has the first k of ``heads`` off; ``roles`` are those of ``TaskDrops``, and the first task is the
-    heads' own.
+    heads' own. ``random_drops[set, k]`` are the drops of the own task with 0, 1, ..., most random heads off, none of
+    the found ones, the first of each set from the layer of the first head, and so on (None: not measured).
     """
 
     heads: tuple[Head, ...]
@@ -29,6 +36,7 @@ class SparsityCurve:
     roles: dict[str, Role]
     spent: int
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
+    random_drops: Float[np.ndarray, "set k"] | None = None
 
     @property
     def own(self) -> str:
@@ -38,7 +46,8 @@ class SparsityCurve:
     def heads_for(self, share: float = 0.5, task: str | None = None) -> int | None:
         """The least number of heads that takes this share of what ``task`` (None: the own) has above chance.
 
-        None where the curve ends before. A share outside (0, 1] raises ``ValueError``.
+        None where the curve ends before, or the baseline is too low to tell. A share outside (0, 1] raises
+        ``ValueError``.
         """
         if not 0 < share <= 1:
             raise ValueError(f"share must lie in (0, 1], got {share}")
@@ -63,26 +72,61 @@ class SparsityCurve:
             "roles": dict(self.roles),
             "spent": self.spent,
             "provenance": self.provenance,
+            "random_drops": None if self.random_drops is None else self.random_drops.tolist(),
         }
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> SparsityCurve:
+        """What ``to_dict`` gave."""
+        random = record["random_drops"]
+        return cls(
+            heads=tuple(map(Head.parse, record["heads"])),
+            drops={name: tuple(map(TaskDrop.from_dict, curve)) for name, curve in record["drops"].items()},
+            roles=dict(record["roles"]),
+            spent=int(record["spent"]),
+            provenance=dict(record["provenance"]),
+            random_drops=None if random is None else np.array(random, dtype=float),
+        )
 
     def _repr_html_(self) -> str:
         scores = self.to_frame().pivot_table(index="k", columns="task", values="score", sort=False)
         return scores.to_html(float_format="{:.3f}".format, border=0)
 
 
-def measure_sparsity(columns: Sequence[Column], heads: Sequence[HeadLike], seed: int = 0) -> SparsityCurve:
-    """The curve on any experiments; the first column is the heads' own task. It refuses what ``measure_drops`` does."""
+def measure_sparsity(
+    columns: Sequence[Column], heads: Sequence[HeadLike], seed: int = 0, n_random: int = 0
+) -> SparsityCurve:
+    """The curve on any experiments; the first column is the heads' own task. It refuses what ``measure_drops`` does.
+
+    ``n_random`` sets of random heads, each growing head by head through the layers of the found ones, are measured on
+    the own task.
+    """
+    if not columns:
+        raise ValueError("columns must hold the heads' own task, got none")
     grid = columns[0].parts[0].grid
     named = heads_of(grid, heads, len(heads))
     nested = {str(k): named[:k] for k in range(len(named) + 1)}
     measured = measure_drops(columns, nested, dict.fromkeys(nested, columns[0].name), seed)
+    random, spent = _random(columns[0], named, n_random, seed) if n_random else (None, 0)
     return SparsityCurve(
         heads=named,
         drops={c.name: tuple(measured.drops[k][c.name] for k in nested) for c in columns},
         roles=measured.roles,
-        spent=measured.spent,
-        provenance=measured.provenance,
+        spent=measured.spent + spent,
+        provenance={**measured.provenance, "n_random": n_random},
+        random_drops=random,
     )
+
+
+def _random(column: Column, heads: Sequence[Head], n_random: int, seed: int) -> tuple[Float[np.ndarray, "set k"], int]:
+    """Drops of random heads in the layers of ``heads``, one more with each k, and the example-evaluations they take."""
+    grid = column.parts[0].grid
+    orders = random_orders(grid, heads, n_random, np.random.default_rng(seed))
+    once, place = different(explicit(grid, [order[:k] for order in orders for k in range(len(heads) + 1)]))
+    scores = np.mean([part(once).mean(axis=1) for part in column.parts], axis=0)[place].reshape(n_random, -1)
+    # The intact run is that of the curve.
+    spent = (len(once) - 1) * sum(part.n_examples for part in column.parts)
+    return scores[:, :1] - scores, spent
 
 
 def sparsity_curve(
@@ -95,6 +139,7 @@ def sparsity_curve(
     suites: Mapping[str, Sequence[Task]] | None = None,
     most: int = 10,
     n: int = 100,
+    n_random: int = 0,
     seed: int = 0,
     ablation: str = "zero",
     progress: bool | None = None,
@@ -105,11 +150,12 @@ def sparsity_curve(
 
     All the nested sets of a task share the engine's batches; each task costs ``n × (most + 1)`` example-evaluations at
     most. Siblings, controls and suites are those of ``generalisation`` and ``specificity``, and so are the refusals;
-    ``most`` must be at most half of the grid. Bair et al. (arXiv 2603.03335) draw this for 0 to 10 heads.
+    ``most`` must be at most half of the grid. ``n_random`` sets of random heads of the same layers, for comparison on
+    the own task, cost up to ``n × most`` each. Bair et al. (arXiv 2603.03335) draw this for 0 to 10 heads.
     """
     others = others_of("sibling", siblings) + others_of("control", controls) + suites_of(suites)
     settings = settings_of(ablation, progress, batch_tokens, prepend_bos)
     columns = unseen_columns(model, {task.name: task}, others, n=n, seed=seed, settings=settings)
     grid = columns[0].parts[0].grid
     check_k(most, grid.size, "most")
-    return measure_sparsity(columns, heads_of(grid, heads, most)[:most], seed)
+    return measure_sparsity(columns, heads_of(grid, heads, most)[:most], seed, n_random)

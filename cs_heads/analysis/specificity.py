@@ -17,6 +17,7 @@ def specificity(
     heads: Found | Mapping[str, Found],
     *,
     controls: Sequence[Task] = (),
+    siblings: Sequence[Task] = (),
     suites: Mapping[str, Sequence[Task]] | None = None,
     k: int = 5,
     n: int = 100,
@@ -26,18 +27,19 @@ def specificity(
     batch_tokens: int | None = None,
     prepend_bos: bool | None = None,
 ) -> TaskDrops:
-    """Ablate heads of ``task`` on its unseen examples, on each control, and on suites of tasks.
+    """Ablate heads of ``task`` on its unseen examples, on siblings and controls, and on suites of tasks.
 
     ``heads`` are a ranking (its top ``k``), a list, or several of either by name, as those of several methods.
+    ``siblings`` are other sets of examples of the same capability, ``controls`` of others.
     A suite is a name for several tasks; its score is their mean, as the general score of Bair et al. (arXiv 2603.03335)
     is the mean of several benchmarks. Up to ``n`` examples of every task are used: those held out, or of a whole task
     those of the half that ``find_heads`` with the same ``seed`` does not search with. Costs ``n × (1 + sets of heads)``
     example-evaluations a task at most. The rest is as in ``confirm``.
 
     Raises ``ValueError`` before the model runs where a task has no unseen examples, fewer than 20, shares a question
-    with the finding side of ``task``, or has the name of another; and where heads are outside the grid or named twice.
+    with the finding side of another, or has the name of another; and where heads are outside the grid or named twice.
     """
-    others = others_of("control", controls) + suites_of(suites)
+    others = others_of("sibling", siblings) + others_of("control", controls) + suites_of(suites)
     found = heads if isinstance(heads, Mapping) else {task.name: heads}
     settings = settings_of(ablation, progress, batch_tokens, prepend_bos)
     return _measure(
@@ -71,23 +73,23 @@ def generalisation(
     """Ablate heads found on ``task`` on ``siblings``: other sets of examples of the same capability.
 
     ``TaskDrops.summary()`` gives ``transfer``, the mean relative drop of the siblings as a share of the own one.
-    Arguments and refusals are those of ``specificity``; no sibling at all raises ``ValueError``.
+    This is ``specificity`` with siblings; no sibling at all raises ``ValueError``.
     """
     if isinstance(siblings, Task) or not siblings:
         raise ValueError("siblings must be a list of one task or more of the same capability")
-    others = others_of("sibling", siblings) + others_of("control", controls)
-    found = heads if isinstance(heads, Mapping) else {task.name: heads}
-    settings = settings_of(ablation, progress, batch_tokens, prepend_bos)
-    return _measure(
+    return specificity(
         model,
-        {task.name: task},
-        dict.fromkeys(found, task.name),
-        others=others,
-        found=found,
+        task,
+        heads,
+        siblings=siblings,
+        controls=controls,
         k=k,
         n=n,
         seed=seed,
-        settings=settings,
+        ablation=ablation,
+        progress=progress,
+        batch_tokens=batch_tokens,
+        prepend_bos=prepend_bos,
     )
 
 

@@ -5,10 +5,11 @@ Table 2, figure 2 and the consistency figures of section 4.2 of Nam et al. (arXi
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -38,6 +39,12 @@ class Taxonomy:
     models: dict[str, str | None]
     n_seeds: dict[str, int]
     active: dict[str, float]
+    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole result, JSON-ready."""
+        rows = json.loads(self.to_frame().to_json(orient="records"))
+        return {"shares": rows, "provenance": self.provenance}
 
     def to_frame(self) -> pd.DataFrame:
         """One row a fit and kind of count: its model, seeds, and the share of heads of each score (their table 2)."""
@@ -90,6 +97,7 @@ def taxonomy(fits: Mapping[str, HeadGates], threshold: float = THRESHOLD) -> Tax
             )
             for name, gates in fits.items()
         },
+        provenance={"threshold": threshold, "fits": {name: gates.provenance for name, gates in fits.items()}},
     )
 
 

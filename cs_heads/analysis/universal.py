@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from jaxtyping import Float
 
 from cs_heads import masks
+from cs_heads.analysis.intervals import paired_intervals
 from cs_heads.heads import Head, HeadLike
-from cs_heads.measure.baseline import MAX_LEFT, chance_of
+from cs_heads.measure.baseline import chance_of, is_universal, too_low
 from cs_heads.measure.protocol import ExperimentLike
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, eq=False)
 class UniversalHeads:
     """The candidates that break most tasks and the control, and what each leaves of every score.
 
-    ``left`` is the score with the head off as a share of the intact score, both above the task's chance; the
-    control's is in the last column.
+    ``left`` is the score with the head off as a share of the intact score, both above the task's chance, and
+    ``interval`` its 95 % interval (NaN where it is not known); the control's is in the last column.
     """
 
     heads: tuple[Head, ...]
@@ -28,13 +32,48 @@ class UniversalHeads:
     tasks: tuple[str, ...]
     left: Float[np.ndarray, "head task"]
     spent: int
+    interval: Float[np.ndarray, "head task 2"]
+    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a candidate: its name, whether it is universal, and the share left of each task."""
-        frame = pd.DataFrame(self.left, columns=list(self.tasks))
-        frame.insert(0, "head", [str(head) for head in self.candidates])
-        frame.insert(1, "universal", [head in self.heads for head in self.candidates])
-        return frame
+        """One row a candidate: its name, whether it is universal, the share left of each task, and the intervals."""
+        import pandas as pd
+
+        bounds = {
+            f"{task} {bound}": self.interval[:, column, side]
+            for column, task in enumerate(self.tasks)
+            for side, bound in enumerate(("low", "high"))
+        }
+        return pd.DataFrame(
+            {
+                "head": [str(head) for head in self.candidates],
+                "universal": [head in self.heads for head in self.candidates],
+                **dict(zip(self.tasks, self.left.T, strict=True)),
+                **bounds,
+            }
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole result, JSON-ready; what is not known is None."""
+        numbers = np.concatenate([self.left[..., None], self.interval], axis=-1)
+        return {
+            "heads": [str(head) for head in self.heads],
+            "left": {
+                str(head): {
+                    task: {
+                        name: None if np.isnan(number) else float(number)
+                        for name, number in zip(("left", "low", "high"), numbers[row, column], strict=True)
+                    }
+                    for column, task in enumerate(self.tasks)
+                }
+                for row, head in enumerate(self.candidates)
+            },
+            "spent": self.spent,
+            "provenance": self.provenance,
+        }
+
+    def _repr_html_(self) -> str:
+        return self.to_frame().to_html(index=False, float_format="{:.3f}".format, border=0)
 
 
 def universal_heads(
@@ -47,10 +86,13 @@ def universal_heads(
 ) -> UniversalHeads:
     """Ablate each candidate alone on several tasks and a control; universal breaks the control and most tasks.
 
-    A task is broken when at most .4 of its intact score above chance is left. Candidates are usually the top heads
-    and the ``universal`` ones of each task's ranking (Bair et al., arXiv 2603.03335, section 6.1). Costs ``n_examples
-    × (1 + candidates)`` example-evaluations for each task and the control, on examples drawn with ``seed``. Fewer
-    than two tasks, no candidate, different grids, or a task whose intact score is at chance raise ``ValueError``.
+    The control is broken when at most .4 of its intact score above chance is left, a task when at most .7 is
+    (``measure.baseline.is_universal``, the rule of annealed sensing too). Candidates are usually the top heads and the
+    ``universal`` ones of each task's ranking (Bair et al., arXiv 2603.03335, section 6.1). The experiments are those
+    of the finding sides: which heads are put aside is part of finding them, and the unseen examples are kept for the
+    proof. Costs the intact run of every task and the control, and ``n_examples × candidates`` example-evaluations for
+    each, on examples drawn with ``seed``. Fewer than two tasks, no candidate, different grids, or a task or control
+    whose baseline is too low for a head to be missed raise ``ValueError``.
     """
     if len(experiments) < 2:
         raise ValueError(f"experiments must be two tasks or more beside the control, got {len(experiments)}")
@@ -62,24 +104,40 @@ def universal_heads(
     heads = tuple(sorted({grid.resolve(head) for head in candidates}))
     if not heads:
         raise ValueError("candidates must name one head or more")
-    off = masks.explicit(grid, [[], *([head] for head in heads)])
-    left, spent = np.zeros((len(heads), len(experiments) + 1)), 0
-    for column, (name, experiment) in enumerate((*experiments.items(), ("control", control))):
+    every = {**experiments, "control": control}
+    if len(every) == len(experiments):
+        raise ValueError("experiments must not be named 'control', as the control is")
+    intact = {name: experiment(masks.explicit(grid, [[]]))[0] for name, experiment in every.items()}
+    for name, scores in intact.items():
+        reason = too_low(scores, chance_of(every[name]))
+        if reason:
+            raise ValueError(f"task {name!r} can miss no head: {reason}")
+    off = masks.explicit(grid, [[head] for head in heads])
+    left, interval = np.full((len(heads), len(every)), np.nan), np.full((len(heads), len(every), 2), np.nan)
+    spent = sum(len(scores) for scores in intact.values())
+    for column, (name, experiment) in enumerate(every.items()):
         drawn = np.random.default_rng([seed, column]).permutation(experiment.n_examples)[:n_examples]
-        scores = experiment(off, np.tile(drawn, (len(off), 1))).mean(axis=1)
-        spent += len(off) * len(drawn)
-        chance = chance_of(experiment)
-        if scores[0] <= chance:
-            raise ValueError(
-                f"task {name!r} has an intact score of {scores[0]:.3g}, chance or less: no head can break it"
-            )
-        left[:, column] = (scores[1:] - chance) / (scores[0] - chance)
-    broken = left <= MAX_LEFT
-    universal = broken[:, -1] & (broken[:, :-1].mean(axis=1) > 0.5)
+        ablated, before, chance = (
+            experiment(off, np.tile(drawn, (len(off), 1))),
+            intact[name][drawn],
+            chance_of(experiment),
+        )
+        spent += ablated.size
+        if before.mean() > chance:
+            left[:, column] = (ablated.mean(axis=1) - chance) / (before.mean() - chance)
+        for row, scores in enumerate(ablated):
+            low, high = paired_intervals([(before, scores)], chance, seed)[2]
+            interval[row, column] = 1 - high, 1 - low
     return UniversalHeads(
-        heads=tuple(head for head, is_universal in zip(heads, universal, strict=True) if is_universal),
+        heads=tuple(head for head, share in zip(heads, left, strict=True) if is_universal(share[-1], share[:-1])),
         candidates=heads,
-        tasks=(*experiments, "control"),
+        tasks=tuple(every),
         left=left,
         spent=spent,
+        interval=interval,
+        provenance={
+            "tasks": {name: getattr(experiment, "provenance", dict)() for name, experiment in every.items()},
+            "n_examples": n_examples,
+            "seed": seed,
+        },
     )

@@ -13,29 +13,40 @@ Others = list[tuple[str, Role, Sequence[Task]]]
 """Name, role and tasks of what heads are ablated on beside their own task."""
 
 
+def unseen_side(task: Task, n: int) -> Task:
+    """Up to ``n`` examples that heads were not found with; ``ValueError`` where they are too few, or ``n`` is."""
+    if n < MIN_CORRECT:
+        raise ValueError(f"n must be {MIN_CORRECT} or more, got {n}")
+    unseen = confirming_side(task)
+    check_size(unseen)
+    return unseen.take(n)
+
+
 def unseen_columns(
     model: Any, own: Mapping[str, Task], others: Others, *, n: int, seed: int, settings: dict[str, Any]
 ) -> list[Column]:
-    """Experiments on the unseen examples of all tasks, checked before the model runs; refusals of ``specificity``."""
+    """Experiments on the unseen examples of all tasks, checked before the model runs; refusals of ``specificity``.
+
+    No side that is judged may share a question with the finding side of another task.
+    """
     from cs_heads.measure.experiment import Experiment
 
     if n < MIN_CORRECT:
         raise ValueError(f"n must be {MIN_CORRECT} or more, got {n}")
-    sides: list[tuple[str, Role, list[Task]]] = []
-    for name, task in own.items():
-        check_size(confirming_side(task))
-        sides.append((name, "own", [confirming_side(task).take(n)]))
-    for name, role, tasks in others:
-        judged = [control_side(task, n, seed) for task in tasks]
-        for side in judged:
-            check_size(side)
-            for task in own.values():
+    sides: list[tuple[str, Role, list[Task]]] = [(name, "own", [unseen_side(task, n)]) for name, task in own.items()]
+    sides += [(name, role, [control_side(task, n, seed) for task in tasks]) for name, role, tasks in others]
+    given = [*own.values(), *(task for _, _, tasks in others for task in tasks)]
+    judged = [side for _, _, each in sides for side in each]
+    for side in judged:
+        check_size(side)
+    for place, task in enumerate(given):
+        for other, side in enumerate(judged):
+            if other != place:
                 _check_unseen(task, side)
-        sides.append((name, role, judged))
     columns = []
-    for name, role, judged in sides:
+    for name, role, each in sides:
         parts = []
-        for side in judged:
+        for side in each:
             parts.append(Experiment(model, side, **settings))
             model = parts[-1].model  # a name is loaded once
         columns.append(Column(name, role, tuple(parts)))
@@ -65,11 +76,12 @@ def settings_of(
 
 
 def _check_unseen(task: Task, side: Task) -> None:
-    """Raise ``ValueError`` where a task to judge with holds a question that heads were found with."""
+    """Raise ``ValueError`` where a side to judge with holds a question of the finding side of another task."""
     if task.role != "finding":
         return
     shared = {e.question for e in task.examples} & {e.question for e in side.examples}
     if shared:
         raise ValueError(
-            f"task {side.name!r} shares {len(shared)} examples with those that heads of {task.name!r} were found with"
+            f"task {side.name!r} shares {len(shared)} examples with the finding side of {task.name!r}: heads are "
+            "judged on examples that none were found with"
         )

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cs_heads.cli import compare, find, report, reproduce, store, tasks
-from cs_heads.cli.options import Parser
+from cs_heads.cli.options import Help, Parser
 
 _COMMANDS = (find, compare, report, reproduce, store, tasks)
 
@@ -35,8 +35,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+_ABOUT = """\
+Find the attention heads that a capability of a language model rests on, and prove it.
+
+A capability is a task: examples with a prompt and how the answer is scored. Heads are set
+to zero, some at a time, and the score is measured; a head whose absence costs score is
+important. What is found on some examples is proved on others, against random heads: believe
+the verdict, not the ranking."""
+
+_EXAMPLES = """\
+the usual way:
+  cs-heads tasks                                                     what there is to measure
+  cs-heads find --model demo --task demo/capitals --control demo/code --out found
+                                                                     the heads, the verdict, found/report.html
+  cs-heads compare --model demo --task demo/capitals --out compared  the same by several methods
+  cs-heads report found -o page.html                                 the page once more; nothing is measured
+  cs-heads reproduce --paper cs --model demo --quick --out cs-demo   a paper's tables and figures
+
+A file of your own is a task, too: --task my_task.jsonl. With --store FILE everything
+measured is kept, and the same command goes on where it was cut short. Each command has its
+own --help; cost is said in example-evaluations: one mask, one example."""
+
+
 def _parser() -> Parser:
-    parser = Parser(prog="cs-heads", description="Find the attention heads that a capability rests on.")
+    parser = Parser(prog="cs-heads", description=_ABOUT, epilog=_EXAMPLES, formatter_class=Help)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for command in _COMMANDS:
         command.add(commands)

@@ -7,11 +7,27 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cs_heads.cli.options import add_common, loaded
+from cs_heads.cli.options import Help, add_common, forgotten, loaded, unseen_of
 
 if TYPE_CHECKING:
-    from cs_heads.analysis.compare import Comparison
+    from cs_heads.analysis.comparison import Comparison
     from cs_heads.cli.options import Commands
+
+
+_ABOUT = """\
+Rank heads by several methods on the same finding examples, and judge all rankings on the
+same unseen ones.
+
+Printed are cost, the drop of the score with the first 1, --k and --most heads of each
+method off, beside random heads, what each control loses, and how far the methods agree. No
+method runs beyond --budget, in example-evaluations (one mask on one example; a backward
+pass counts as another); one that needs more is left out, and says how much it needs."""
+
+_EXAMPLES = """\
+examples:
+  cs-heads compare --model demo --task demo/capitals --control demo/code --out compared
+  cs-heads compare --model gpt2 --task my_task.jsonl --methods annealed,css,one-shot --budget 20000
+  cs-heads compare --model gpt2 --task with_examples.jsonl --methods contrastive,chg --forget with_instruction.jsonl"""
 
 
 def add(commands: Commands) -> None:
@@ -19,14 +35,16 @@ def add(commands: Commands) -> None:
     parser = commands.add_parser(
         "compare",
         help="rank heads by several methods, and judge them on unseen examples",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        description=_ABOUT,
+        epilog=_EXAMPLES,
+        formatter_class=Help,
     )
     add_common(parser)
     add = parser.add_argument
     add(
         "--methods",
         default=None,
-        help="names, commas between (None: annealed,css,csb,one-shot,greedy,chg,gradient)",
+        help="names, commas between (default: annealed,css,csb,one-shot,greedy,chg,gradient)",
     )
     add("--most", type=int, default=10, help="heads to ablate at the end of the drop curve")
     add("--out", type=Path, default=None, metavar="DIR", help="write report.html, results and pictures there")
@@ -37,11 +55,14 @@ def _compare(options: argparse.Namespace) -> None:
     import cs_heads as cs
     from cs_heads.analysis.compare import METHODS
     from cs_heads.methods.registry import method_named
+    from cs_heads.views.report.findings import RESULT
 
     names = METHODS if options.methods is None else tuple(name.strip() for name in options.methods.split(","))
+    given = {"contrastive": more} if (more := forgotten(options, names)) else {}
     for name in names:
-        method_named(name).check(name, {})
+        method_named(name).check(name, given.get(name, {}))
     with loaded(options) as (model, task, controls):
+        unseen = unseen_of(options, model, task, RESULT)
         result = cs.compare(
             model,
             task,
@@ -50,8 +71,9 @@ def _compare(options: argparse.Namespace) -> None:
             k=options.k,
             most=options.most,
             controls=controls,
+            options=given,
             seed=options.seed,
-            store=options.store,
+            store=options.store if unseen is None else unseen.store,
         )
     if options.json:
         print(json.dumps(result.to_dict()))
@@ -72,7 +94,8 @@ def _print_comparison(options: argparse.Namespace, result: Comparison) -> None:
         cost = f"{one.ranking.spent:>12,}{one.cost['backwards']:>10,}{one.seconds:>9.1f}"
         print(f"{name:<12}{cost}{drops}  {heads}")
     print(f"{'random':<43}{''.join(f'{result.random_drop[k - 1]:>+9.3f}' for k in at)}\n")
-    print(result.agreement().to_string(index=False, float_format="{:.2f}".format))
+    if len(result.methods) > 1:
+        print(result.agreement().to_string(index=False, float_format="{:.2f}".format))
     for name, one in result.methods.items():
         for task, drop in one.controls.items():
             print(f"control {task}: {drop:+.3f} with the top {options.k} of {name} off")

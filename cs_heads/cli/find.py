@@ -8,19 +8,52 @@ import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from cs_heads.cli.options import add_common, loaded
+from cs_heads.cli.options import Help, add_common, forgotten, loaded, unseen_of
 
 if TYPE_CHECKING:
     from cs_heads.analysis.proof import Confirmation
     from cs_heads.cli.options import Commands
     from cs_heads.heads import Head
+    from cs_heads.measure.experiment import Experiment
     from cs_heads.ranking import HeadRanking
     from cs_heads.tasks import Task
 
+_ABOUT = """\
+Rank the heads of a model by how much a task rests on them, and prove the first on examples
+the search has not seen.
+
+The task's examples are split: --n of them find the heads, others judge. The search zeroes
+groups of heads and measures the score; the proof zeroes the top --k on up to 100 unseen
+examples, beside random heads of the same layers. The verdict:
+
+  localized         the heads do more harm than random ones (p < .01), by a tenth of the score or more
+  not localized     they do not: the ranking is no evidence that the task rests on them
+  baseline too low  the intact model does not do the task well enough to tell
+
+Give a --control, a task of another kind: heads that both need as much are set aside as
+universal, and the proof shows what the control loses. Cost, counted in example-evaluations
+(one mask on one example, a forward pass): by default 10 for each head of the model, 8,000
+at least, to find; 1,000 to prove and 200 for each control; with --out a curve of up to
+4,100."""
+
+_EXAMPLES = """\
+examples:
+  cs-heads find --model demo --task demo/capitals --control demo/code --out found
+  cs-heads find --model gpt2 --task my_task.jsonl --control another.jsonl --store run.sqlite --out found
+  cs-heads find --model FOLDER --task boolq --task-option data_files=boolq/ --method css --n-masks 200
+
+A line of my_task.jsonl: {"prompt": "The cats", "choices": [" sleep", " sleeps"], "answer": 0}
+or {"prompt": "The capital of France is", "target": " Paris"}.
+With --store an interrupted command goes on where it was."""
+
 PROMPTS = 3
 """How many unseen prompts a report shows attention on."""
+
+MOST, N_RANDOM = 10, 3
+"""How many heads the curve of a report goes up to, and how many sets of random heads stand beside it."""
 
 
 def add(commands: Commands) -> None:
@@ -28,15 +61,24 @@ def add(commands: Commands) -> None:
     parser = commands.add_parser(
         "find",
         help="rank heads for a task and prove the best on unseen examples",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        description=_ABOUT,
+        epilog=_EXAMPLES,
+        formatter_class=Help,
     )
     add_common(parser)
     add = parser.add_argument
     add("--method", default="annealed", help="name of the method; an unknown one lists them all")
     add("--ablation", default="zero", help="what an ablated head becomes: zero, mean (over the task) or resample")
-    add("--n-masks", type=int, default=None, help="masks to measure, for css and csb (None: 100)")
-    add("--density", type=float, default=None, help="share of heads ablated in a mask, for css and csb (None: 0.05)")
+    add("--n-masks", type=int, default=None, help="masks to measure, for css and csb (default: 100)")
+    add("--density", type=float, default=None, help="share of heads ablated in a mask, for css and csb (default: 0.05)")
     add("--out", type=Path, default=None, metavar="DIR", help="write report.html, results and pictures there")
+    add(
+        "--no-curve",
+        dest="curve",
+        action="store_false",
+        help="with --out: leave out the score with 0 to 10 heads off, beside random heads "
+        f"({(1 + N_RANDOM) * 10 + 1} example-evaluations an unseen example at most)",
+    )
     parser.set_defaults(run=_find)
 
 
@@ -45,17 +87,24 @@ def _find(options: argparse.Namespace) -> None:
     from cs_heads.measure.cluster import here
     from cs_heads.methods.registry import method_named
     from cs_heads.views.report import write_report
+    from cs_heads.views.report.findings import COMPARISON
 
     # What needs no model to be refused is refused before one is loaded.
     design = {"n_masks": options.n_masks, "density": options.density}
     more: dict[str, Any] = {name: value for name, value in design.items() if value is not None}
     method = method_named(options.method)
+    more |= forgotten(options, [options.method])
     method.check(options.method, more)
     more |= {"seed": options.seed, "ablation": options.ablation, "store": options.store}
     with loaded(options) as (model, task, controls):
+        unseen = unseen_of(options, model, task, COMPARISON)
+        if unseen is not None:
+            more["store"] = unseen.store
         if controls and method.takes_control:
             more["control"] = controls[0]
+        start = perf_counter()
         found = cs.find_heads(model, task, k=options.k, method=options.method, budget=options.budget, **more)
+        between = perf_counter()
         proof = cs.confirm(
             model,
             task,
@@ -63,23 +112,30 @@ def _find(options: argparse.Namespace) -> None:
             controls=controls,
             seed=options.seed,
             ablation=options.ablation,
-            store=options.store,
+            store=more["store"],
         )
-    result = _result(options, found, proof)
-    if options.json:
-        print(json.dumps(result))
-    else:
-        _print_result(result, found, proof)
-    if options.out is not None:
+        seconds = {"find": between - start, "confirm": perf_counter() - between}
+        result = _result(options, found, proof, seconds)
+        if unseen is None:
+            _print_result(options, result, found, proof)
+            return
+        # Results are told and lie on disk before the model runs once more, for what is looked at.
         written = _write(options.out, options.k, result, found)
-        # Results lie on disk before the model runs once more, for what is only looked at.
+        if not options.json:
+            _print_result(options, result, found, proof)
+        if options.curve and not proof.result.too_low:
+            written += _measure_curve(options.out, unseen, found, result, options.seed)
         written += _attend(options.out, here(model), task, found.top(options.k))
         written.append(write_report(options.out, options.out / "report.html"))
-        if not options.json:
-            print(f"written: {', '.join(map(str, written))}")
+    if options.json:
+        _print_result(options, result, found, proof)
+    else:
+        print(f"written: {', '.join(map(str, written))}")
 
 
-def _result(options: argparse.Namespace, found: HeadRanking, proof: Confirmation) -> dict[str, Any]:
+def _result(
+    options: argparse.Namespace, found: HeadRanking, proof: Confirmation, seconds: dict[str, float]
+) -> dict[str, Any]:
     return {
         "model": options.model,
         "task": options.task,
@@ -88,6 +144,7 @@ def _result(options: argparse.Namespace, found: HeadRanking, proof: Confirmation
         "heads": [_row(found, head) for head in found.top(options.k)],
         "universal": [str(head) for head in found.universal],
         "spent": found.spent,
+        "seconds": {name: round(value, 3) for name, value in seconds.items()},
         "confirm": proof.to_dict(),
         "notes": list(found.notes),
         "command": options.command,
@@ -104,7 +161,10 @@ def _row(found: HeadRanking, head: Head) -> dict[str, Any]:
     return row
 
 
-def _print_result(result: dict[str, Any], found: HeadRanking, proof: Confirmation) -> None:
+def _print_result(options: argparse.Namespace, result: dict[str, Any], found: HeadRanking, proof: Confirmation) -> None:
+    if options.json:
+        print(json.dumps(result))
+        return
     print(f"model {result['model']}, task {result['task']}, method {result['method']}")
     print(f"baseline {result['baseline']:.3f}\n")
     print(f"{'head':<8}{'importance':>10}")
@@ -128,11 +188,36 @@ def _print_result(result: dict[str, Any], found: HeadRanking, proof: Confirmatio
 
 def _write(folder: Path, k: int, result: dict[str, Any], found: HeadRanking) -> list[Path]:
     from cs_heads.views.head_map import save_head_map
+    from cs_heads.views.report.findings import CURVE
 
+    # Parts of an earlier run do not stay beside this one's.
+    (folder / CURVE).unlink(missing_ok=True)
     written = [folder / "result.json", folder / "ranking.json"]
-    written[0].write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    _write_json(written[0], result)
     found.save(written[1])
     return [*written, *save_head_map(found, folder / "heads.png", k, result["confirm"]["verdict"])]
+
+
+def _measure_curve(
+    folder: Path, unseen: Experiment, found: HeadRanking, result: dict[str, Any], seed: int
+) -> list[Path]:
+    """The score on unseen examples with 0, 1, ..., 10 heads off; how many take half goes into the result."""
+    from cs_heads.analysis.drops import Column
+    from cs_heads.analysis.sparsity import measure_sparsity
+    from cs_heads.views.report.findings import CURVE
+
+    heads = found.top(min(MOST, found.grid.size // 2))
+    spent = unseen.spent
+    curve = measure_sparsity([Column(unseen.task.name, "own", (unseen,))], heads, seed, N_RANDOM)
+    _write_json(folder / CURVE, curve.to_dict())
+    result["half"] = curve.heads_for(0.5)
+    result["curve_spent"] = unseen.spent - spent
+    _write_json(folder / "result.json", result)
+    return [folder / CURVE]
+
+
+def _write_json(path: Path, record: dict[str, Any]) -> None:
+    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 def _attend(folder: Path, model: Any, task: Task, heads: Sequence[Head]) -> list[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
+    from cs_heads.measure.experiment import Experiment
     from cs_heads.tasks import Task
 
     Commands = argparse._SubParsersAction["Parser"]
@@ -29,10 +31,24 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
 
 
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Texts as they are laid out, and each default that says something."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        says_nothing = action.default in (None, argparse.SUPPRESS) or isinstance(action.default, bool | list)
+        if says_nothing or "default:" in (action.help or ""):
+            return action.help
+        return f"{action.help} (default: %(default)s)"
+
+
 def add_common(parser: argparse.ArgumentParser) -> None:
     """Arguments of every command that runs a model."""
     add = parser.add_argument
-    add("--model", required=True, help="Hugging Face name or local folder")
+    add(
+        "--model",
+        required=True,
+        help="Hugging Face name or local folder, or demo: the model that comes with the library",
+    )
     add("--task", required=True, help="built-in task, or a .jsonl or .csv file")
     add(
         "--control",
@@ -48,11 +64,21 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         metavar="[TASK:]NAME=VALUE",
         help="an option of the controls that have it, or of one, as boolq:data_files=dev.jsonl; may be repeated",
     )
-    add("--n", type=int, default=None, help="examples to find heads with (None: 100, or half of a small task)")
+    add(
+        "--forget",
+        default=None,
+        metavar="TASK",
+        help="for the method contrastive: the task to forget, whose examples pair up with those of --task",
+    )
+    add("--n", type=int, default=None, help="examples to find heads with (default: 100, or half of a small task)")
     add("--length-normalised", action="store_true", help="score the choices of --task per character (acc_norm)")
     add("--allow-code", action="store_true", help="tasks whose answer is a program may run it, in a sandbox")
     add("--unsafe-code", action="store_true", help="... and, where this machine has no sandbox, without any protection")
-    add("--chat", default=None, help="show prompts in the model's chat template: on, off, auto (None: as a task says)")
+    add(
+        "--chat",
+        default=None,
+        help="show prompts in the model's chat template: on, off, auto (default: as a task says)",
+    )
     add(
         "--too-long",
         default=None,
@@ -82,14 +108,16 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="an option of --task, as data_files=lists.json or choices=4; may be repeated",
     )
-    add("--budget", type=int, default=None, help="example-evaluations a method may spend (None: what it takes)")
+    add("--budget", type=int, default=None, help="example-evaluations a method may spend (default: what it takes)")
     add("--k", type=int, default=5, help="heads to report and confirm")
     add("--seed", type=int, default=0, help="seed of the split, the masks and the tests")
-    add("--device", default=None, help="cpu, cuda, ... (None: cuda where there is one)")
-    add("--dtype", default=None, help="float32, bfloat16 or float16 (None: float32)")
+    add("--device", default=None, help="cpu, cuda, ... (default: cuda where there is one)")
+    add("--dtype", default=None, help="float32, bfloat16 or float16 (default: float32)")
     add("--backend", default="auto", help="auto, bridge or hooked")
     add("--workers", type=int, default=None, help="measure on so many Ray workers, each with its own copy of the model")
-    add("--ray-address", default=None, help="a running Ray cluster: auto, host:6379 or ray://host:10001 (None: here)")
+    add(
+        "--ray-address", default=None, help="a running Ray cluster: auto, host:6379 or ray://host:10001 (default: here)"
+    )
     add("--json", action="store_true", help="print one JSON object")
     add(
         "--store",
@@ -147,6 +175,49 @@ def control_options(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
         for one in having:
             given[one][name] = value
     return given
+
+
+def unseen_of(options: argparse.Namespace, model: Any, task: Task, beside: str) -> Experiment | None:
+    """The unseen examples to judge with, where ``--out`` names a folder; None where it does not.
+
+    A folder whose file ``beside``, which another command wrote, is of another model or task raises ``ValueError``.
+    """
+    import cs_heads as cs
+    from cs_heads.tasks import confirming_side
+    from cs_heads.views.report.findings import check_folder
+
+    if options.out is None:
+        return None
+    with warnings.catch_warnings():
+        # The same examples are measured later, and what is to be said of them is said then.
+        warnings.simplefilter("ignore")
+        ablation = getattr(options, "ablation", "zero")
+        unseen = cs.Experiment(model, confirming_side(task).take(100), ablation=ablation, store=options.store)
+    check_folder(options.out, beside, unseen.provenance())
+    return unseen
+
+
+def forgotten(options: argparse.Namespace, methods: Sequence[str]) -> dict[str, Any]:
+    """The option of contrastive gating that ``--forget`` gives, where one of the methods is contrastive.
+
+    Its examples pair up with those of ``--task``: split alike, the finding side is taken. Contrastive gating without
+    ``--forget``, or ``--forget`` without it, raises ``ValueError``.
+    """
+    import cs_heads as cs
+    from cs_heads.tasks import finding_side
+
+    if ("contrastive" in methods) != (options.forget is not None):
+        raise ValueError(
+            "--forget goes with the method contrastive"
+            if options.forget is not None
+            else "method 'contrastive' needs --forget TASK: the task to forget, whose examples pair up with --task's"
+        )
+    if options.forget is None:
+        return {}
+    put = {"chat": options.chat, "too_long": options.too_long}
+    given = permissions(options.forget, options)
+    task = cs.load_task(options.forget, options.n, options.seed, options.length_normalised, **put, **given)
+    return {"forget": finding_side(task)}
 
 
 def permissions(task: str, options: argparse.Namespace) -> dict[str, Any]:

@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 def add(commands: Commands) -> None:
     """The sub-command ``store``."""
-    parser = commands.add_parser("store", help="say what is in a file made with --store, or export it")
+    parser = commands.add_parser(
+        "store",
+        help="say what is in a file made with --store, or export it",
+        description="Say what a file made with --store holds: the model, the tasks and how many results of each. "
+        "Nothing is measured. The command that wrote it goes on from there when it is given once more.",
+    )
     add = parser.add_argument
     add("file", type=Path, metavar="FILE", help="a file made with --store")
     add("--json", action="store_true", help="print one JSON object")

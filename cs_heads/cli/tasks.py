@@ -16,7 +16,12 @@ WIDTH = 120
 
 def add(commands: Commands) -> None:
     """The sub-command ``tasks``."""
-    parser = commands.add_parser("tasks", help="list the built-in tasks, what each is and what it needs")
+    parser = commands.add_parser(
+        "tasks",
+        help="list the built-in tasks, what each is and what it needs",
+        description="List the tasks that --task and --control know by name, what each is and what it needs: an extra "
+        "to install, or files (--task-option data_files=PATH). A .jsonl or .csv file of your own needs no name.",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object, with each task's options")
     parser.set_defaults(run=_tasks)
 

@@ -1,4 +1,15 @@
-"""The only door to TransformerLens: load, gate ``hook_z`` per row, score tokens."""
+"""The only door to TransformerLens: load, gate ``hook_z`` per row, score tokens.
+
+**Ablation** acts on ``blocks.{layer}.attn.hook_z``, the output of each head before W_O, on every token: after W_O
+the heads are summed, and a slice of the sum is no head. What is put in a head's place is ``zero``; its ``mean``
+over all tokens of the task's examples, run intact beforehand; or what it is on another example drawn by lot
+(``resample``). Bair et al. use zero; mean and resample keep the later layers closer to what they are used
+to.
+
+Rows of one forward pass may each have a mask of their own, and a **gate** between 0 and 1 in place of a mask
+weighs a head instead of removing it. All hooks are gone after each call, and hooks of others stay. A model whose
+value biases are folded into the output bias is refused: zeroing a head there leaves a part of it standing.
+"""
 
 from cs_heads.lens.fingerprint import fingerprint as fingerprint
 from cs_heads.lens.gates import gated as gated

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +20,9 @@ FEW_CORRECT = 60
 """Examples answered right below which a ranking is weak."""
 
 MAX_LEFT = 0.4
-"""What the ablation of a universal head leaves of a task's score above chance, at most."""
+"""What the ablation of a universal head leaves of the control's score above chance, at most."""
+MAX_LEFT_OF_TASK = 0.7
+"""What it leaves of a task's, at most; more than of the control's, for it is held against tasks it is known to harm."""
 
 
 class BaselineTooLowError(ValueError):
@@ -57,6 +60,16 @@ def few_correct(n_correct: int) -> tuple[str, ...]:
     """A note where few examples are answered right, else none."""
     note = f"the intact model answers only {n_correct} examples right: {FEW_CORRECT} or more rank heads better"
     return (note,) if n_correct < FEW_CORRECT else ()
+
+
+def is_universal(control_left: float, tasks_left: Iterable[float]) -> bool:
+    """Whether a head serves everything: it breaks the control, and most of the tasks.
+
+    Each number is the share of a score above chance that is left with the head off, alone; NaN, where a task can show
+    nothing, counts as a task that is not broken.
+    """
+    broken = [left <= MAX_LEFT_OF_TASK for left in tasks_left]
+    return bool(control_left <= MAX_LEFT and 2 * sum(broken) > len(broken))
 
 
 def chance_of(experiment: object) -> float:

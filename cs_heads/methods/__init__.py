@@ -1,4 +1,21 @@
-"""Ways to a ranking of heads."""
+"""Ways to a ranking of heads.
+
+A method takes an experiment, or a model and a task, and returns a ``HeadRanking``: the **importance** of every
+head, in points of score lost with it off unless ``unit`` says otherwise, positive where the head facilitates the
+task. Methods that know how sure they are add **intervals**, **claims** (heads that take more than 2 points beyond
+random ones), and how often a head is selected. ``METHODS`` has them by name, as ``find_heads(method=)`` and the
+command line take them.
+
+Sensing (``annealed``, ``css``, ``csb``) measures random groups of heads and solves a sparse regression: few heads
+matter, so far fewer masks than heads suffice. Greedy search ablates each head; gating, gradients and mediation use
+the model itself.
+
+**Universal** heads are those that every task needs: without them the model writes nothing sensible, and they rank
+high for any task. A ``control``, another task, tells them apart (``annealed``), or the table of
+``cs.universal_heads`` does; they are reported, and never among the top.
+
+A ranking is no proof: some head always comes first. ``cs.confirm`` gives the verdict.
+"""
 
 import lazy_loader
 

@@ -12,7 +12,14 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from cs_heads.measure.baseline import MAX_LEFT, BaselineTooLowError, check_k, few_correct, too_low
+from cs_heads.measure.baseline import (
+    MAX_LEFT,
+    MAX_LEFT_OF_TASK,
+    BaselineTooLowError,
+    check_k,
+    few_correct,
+    too_low,
+)
 from cs_heads.measure.cost import Cost, check_budget, preparation_of
 from cs_heads.measure.protocol import ExperimentLike, measured
 from cs_heads.methods.annealing.arguments import (
@@ -29,7 +36,6 @@ from cs_heads.methods.annealing.schedule import LAST, WHOLE, DensityControl, row
 from cs_heads.methods.annealing.search import (
     CHECK_EXAMPLES,
     GUESSED_EXAMPLES,
-    MAX_LEFT_OF_TASK,
     SUSPECT,
     Alone,
     Control,

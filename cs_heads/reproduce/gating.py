@@ -128,7 +128,7 @@ def _mediating(study: Study) -> list[Output]:
         if 2 <= len(heads) <= study.grid.size - 2:
             test = score_of_heads(study.gates[name], heads, over="any")
             row |= {"inside": test.inside, "outside": test.outside, "t": test.t, "p": test.p}
-            picture = picture or drawing(plot_group, study.gates[name], heads)
+            picture = picture or drawing(plot_group, test)
         rows.append(row)
     about = "facilitation of heads that mediate against that of all others (largest over seeds; Welch, one-sided)"
     return [Output("figure-4", about, pd.DataFrame(rows), picture)] if rows else []

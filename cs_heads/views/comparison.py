@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cs_heads.analysis.compare import Comparison
+from cs_heads.analysis.comparison import Comparison
 from cs_heads.views.style import (
     COLUMN,
     PAGE,
@@ -79,11 +79,13 @@ def plot_agreement(comparison: Comparison, ax: Axes | None = None) -> Axes:
 
 @styled
 def plot_cost(comparison: Comparison, ax: Axes | None = None, *, key: bool = True) -> Axes:
-    """Draw drop@k against the example-evaluations a method spent, each method with the marker of its line."""
+    """Draw drop@k with its 95 % interval against the example-evaluations spent, each method with its line's marker."""
     ax = new_axes(COLUMN, 2.0 + 0.16 * (len(comparison.methods) + 1)) if ax is None else ax
     for number, (name, one) in enumerate(comparison.methods.items()):
         look = {**line_look(number), "linestyle": "none", "markersize": 7.0, "label": plain(name)}
-        ax.plot(one.ranking.spent, one.drops[comparison.k - 1], **look)
+        drop = one.curve[comparison.k - 1]
+        ax.vlines(one.ranking.spent, *drop.interval, color=look["color"], linewidth=0.8)
+        ax.plot(one.ranking.spent, drop.drop, **look)
     ax.axhline(comparison.random_drop[comparison.k - 1], color=RANDOM, linestyle="--", label="random heads")
     round_ticks(ax, [one.ranking.spent for one in comparison.methods.values()])
     ax.set_xlabel("example-evaluations to find")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cs_heads.analysis.gating import AblationCurve, score_distribution, score_of_heads
-from cs_heads.heads import HeadLike
+from cs_heads.analysis.gating import AblationCurve, GroupTest, score_distribution
 from cs_heads.methods.gating.result import PHASES, HeadGates
-from cs_heads.views.style import COLUMN, PAGE, ROLES, key_below, new_axes, styled
+from cs_heads.views.style import COLUMN, PAGE, RANDOM, ROLES, key_below, new_axes, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -91,25 +90,20 @@ def plot_ablation_curves(curves: Sequence[AblationCurve], ax: Axes | None = None
 
 
 @styled
-def plot_group(gates: HeadGates, heads: Iterable[HeadLike], by: str = "facilitation", ax: Axes | None = None) -> Axes:
-    """Draw a score of some heads beside that of all others, each head a point, with the t-test as the title."""
-    if ax is None:
-        ax = new_axes(COLUMN, 2.6)
-    chosen = list(heads)
-    inside = gates.ranking().grid.mask(chosen)
-    score = gates.score(by).mean(axis=0)
+def plot_group(test: GroupTest, ax: Axes | None = None) -> Axes:
+    """Draw the score of some heads beside that of all others, as ``score_of_heads`` held one against the other.
+
+    Each head is a point, the line is the mean, and the t-test is the title (figure 4 of Nam et al.).
+    """
+    ax = new_axes(COLUMN, 2.6) if ax is None else ax
     rng = np.random.default_rng(0)
-    for place, values in enumerate((score[inside], score[~inside])):
-        ax.scatter(
-            place + rng.uniform(-0.15, 0.15, len(values)),
-            values,
-            s=12,
-            alpha=0.6,
-            color=(COLOURS["facilitation"], "0.4")[place],
-        )
+    colour = COLOURS[test.by]
+    for place, values in enumerate((test.within, test.without)):
+        across = place + rng.uniform(-0.15, 0.15, len(values))
+        ax.scatter(across, values, s=12, alpha=0.6, color=(colour, RANDOM)[place], linewidths=0)
         ax.hlines(values.mean(), place - 0.25, place + 0.25, color="black")
-    test = score_of_heads(gates, chosen, by)
     ax.set_xticks([0, 1], [f"{test.n_inside} heads", f"other {test.n_outside}"])
-    ax.set_ylabel(by)
+    ax.set_xlim(-0.5, 1.5)
+    ax.set_ylabel(f"{test.by} ({'largest' if test.over == 'any' else 'mean'} over seeds)")
     ax.set_title(f"t = {test.t:.2f}, p = {test.p:.2g}")
     return ax

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def plot_scale(scale: ScaleStudy, ax: Axes | None = None) -> Axes:
     """Draw the localisation index of each model with its interval, in the order of the study; hollow = not localized.
 
-    The index is the relative drop beyond that of random heads.
+    The index is the share of the score above chance that is lost, less that of random heads.
     Models without a proof are left out; none with one raises ``ValueError``.
     """
     proven = [model for model in scale.models if model.localisation is not None and model.interval is not None]

@@ -14,6 +14,7 @@ from cs_heads.heads import Head
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
 P = ParamSpec("P")
@@ -33,10 +34,8 @@ MARKERS = "osD^vP*X<>"
 LINES = ("-", "--", "-.", ":")
 RANDOM = "0.45"
 """The grey of random heads, in every picture."""
-IMPORTANCE_MAP = "PuOr_r"
-"""Orange facilitates, purple interferes, white does nothing: unlike red and green, seen by everyone."""
-ROLES = {"facilitation": ("#009E73", "P"), "interference": ("#D55E00", "X"), "irrelevance": ("0.55", ".")}
-"""Colour and marker of each role of causal head gating: green and red as in the paper, unlike in lightness too."""
+ROLES = {"facilitation": ("#0072B2", "P"), "interference": ("#E69F00", "X"), "irrelevance": ("0.55", ".")}
+"""Colour and marker of what heads do: blue facilitates, orange interferes, in every picture; also read in grey."""
 
 STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same letters on every machine
@@ -84,6 +83,15 @@ def head_look(head: Head) -> HeadLook:
     """
     colour, marker = 2 * head.layer + 3 * head.head, head.layer + head.head
     return HeadLook(str(head), COLOURS[colour % len(COLOURS)], MARKERS[marker % len(MARKERS)])
+
+
+@cache
+def signed_map() -> Colormap:
+    """The colours of importance and of roles: blue facilitates, orange interferes, white does neither."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    ends = [ROLES["interference"][0], "white", ROLES["facilitation"][0]]
+    return LinearSegmentedColormap.from_list("cs-heads", ends)
 
 
 def round_ticks(ax: Axes, values: Iterable[float | int]) -> None:

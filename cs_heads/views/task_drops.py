@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cs_heads.analysis.drops import TaskDrop, TaskDrops
+from cs_heads.analysis.drops import TaskDrops
+from cs_heads.analysis.task_drop import TaskDrop
 from cs_heads.views.legend import legend_above
 from cs_heads.views.matrix import draw_matrix, matrix_axes
 from cs_heads.views.style import COLOURS, COLUMN, PAGE, RANDOM, new_axes, styled, written
@@ -121,6 +122,8 @@ def plot_drop_matrix(drops: TaskDrops, ax: Axes | None = None, value: str = "rel
         ax = matrix_axes(len(rows), len(columns), [*rows, *columns])
     draw_matrix(ax, table.to_numpy(dtype=float), rows, columns, label=value.replace("_", " "))
     for place, name in enumerate(rows):
+        if name not in drops.own:
+            continue
         column = columns.index(drops.own[name])
         ax.add_patch(
             Rectangle((column - 0.48, place - 0.46), 0.96, 0.92, fill=False, edgecolor=COLOURS[1], linewidth=1.4)

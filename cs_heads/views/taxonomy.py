@@ -108,7 +108,7 @@ def plot_contrasts(contrasts: HeldOutContrasts, ax: Axes | None = None) -> Axes:
         ax.hlines([s.baseline for s in row], places - 0.17, places + 0.17, color="black", linewidth=1)
     ax.set_xticks(
         range(len(groups)),
-        [written(f"{held}\nretains {retained}") for held, retained in groups],
+        [f"{written(held)}\nretains {written(retained)}" for held, retained in groups],
         rotation=35,
         ha="right",
         rotation_mode="anchor",

@@ -1,14 +1,19 @@
 import json
 
+import numpy as np
 import pytest
 
-from cs_heads.analysis.compare import compare
-from cs_heads.heads import HeadGrid
+from cs_heads.analysis.compare import _random, compare
+from cs_heads.analysis.comparison import Compared, Comparison
+from cs_heads.analysis.task_drop import task_drop
+from cs_heads.heads import Head, HeadGrid
 from cs_heads.measure.baseline import BaselineTooLowError
 from cs_heads.measure.experiment import Experiment
 from cs_heads.methods.find import find_heads
+from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task, control_side, search_control
 from tests.known_heads import WORKING, hopeless_records, own_answers, rows_run
+from tests.views.studies import made_drops
 
 METHODS = ("css", "one-shot", "greedy", "gradient")
 OPTIONS = {"css": {"n_masks": 24, "density": 0.17}}
@@ -59,6 +64,52 @@ def test_random_heads_are_a_line_of_their_own(compared):
     assert compared.random_drops.shape == (3, 4)
     assert compared.random_drop == pytest.approx(compared.random_drops.mean(axis=0))
     assert compared.random_drop[0] < 0.8
+
+
+def test_random_heads_are_drawn_like_those_of_each_method_in_turn():
+    grid = HeadGrid(4, 6)
+    tops = [[Head(0, 1), Head(2, 2), Head(2, 3)], [Head(3, 0), Head(1, 1), Head(3, 5)]]
+    orders = _random(grid, tops, 5, seed=3)
+    assert len(orders) == 5
+    for number, order in enumerate(orders):
+        top = tops[number % 2]
+        assert [head.layer for head in order] == [head.layer for head in top]
+        assert not {*order} & {*top}
+    assert len({tuple(sorted(order)) for order in orders}) == 5
+
+
+def test_drops_come_with_their_intervals(compared, model, task):
+    unseen = Experiment(model, task.held_out)
+    for one in compared.methods.values():
+        expected = task_drop(
+            "own answers", 0.0, [(unseen.baseline(), unseen(HeadGrid(3, 4).mask(one.ranking.top(1))[None])[0])]
+        )
+        assert one.curve[0] == expected
+        assert one.control_drops["others"].interval[0] < one.controls["others"]
+    frame = compared.to_frame()
+    assert (frame["low"] <= frame["drop@2"]).all()
+    curves = compared.curves()
+    assert (curves["low"] <= curves["drop"]).all()
+
+
+def test_methods_that_cannot_be_told_apart_lead_together():
+    even, last = made_drops([0.3, 0.6]), made_drops([0.3, 0.2])
+    methods = {"a": even, "b": made_drops([0.3, 0.55]), "c": last}
+    made = Comparison(
+        {
+            name: Compared(HeadRanking(name, np.ones((2, 2)), spent=0), 1.0, curve, {})
+            for name, curve in methods.items()
+        },
+        np.zeros((1, 2)),
+        k=2,
+        baseline=0.9,
+        spent=0,
+        refused={},
+    )
+    assert made.leading() == ("a", "b")
+    assert made.leading(1) == ("a", "b", "c")
+    with pytest.raises(ValueError, match=r"k must be in 1\.\.2, the heads of the drop curve; got 3"):
+        made.leading(3)
 
 
 def test_controls_are_measured_with_the_top_heads_off(compared, model, control):

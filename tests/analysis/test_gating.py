@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pytest
 from scipy.stats import t as student
@@ -41,6 +43,9 @@ def test_heads_are_ablated_one_after_another_in_the_order_of_each_score(experime
             mask = GRID.mask(curve.heads[:n])[None]
             assert curve.score[n] == experiment(mask).mean()
             assert curve.logprob[n] == pytest.approx(experiment.logprob(mask).mean())
+    frame = facilitation.to_frame()
+    assert frame["score"].tolist() == facilitation.score.tolist()
+    assert frame["head"].tolist() == ["", *map(str, facilitation.heads)]
     assert facilitation.logprob[2] < facilitation.logprob[0] - 1
     assert irrelevance.logprob == pytest.approx(np.full(5, irrelevance.logprob[0]))
 
@@ -77,6 +82,11 @@ def test_the_test_of_a_group_is_welchs():
     assert (found.n_inside, found.n_outside) == (2, 10)
     assert found.p < 0.05
     assert str(found).startswith("facilitation 0.925 in 2 heads, 0.0")
+    assert found.heads == WORKING
+    assert (found.within.tolist(), found.without.tolist()) == (a.tolist(), b.tolist())
+    [row] = found.to_frame().to_dict("records")
+    assert (row["t"], row["inside"], row["over"]) == (found.t, found.inside, "mean")
+    assert json.loads(json.dumps(found.to_dict()))["heads"] == ["L0H1", "L2H3"]
 
 
 def test_another_score_can_be_held_against_the_heads():

@@ -1,5 +1,6 @@
 """Heads in common, held against luck: exact probabilities against enumeration and simulation."""
 
+import json
 from itertools import combinations, product
 
 import numpy as np
@@ -13,16 +14,20 @@ from cs_heads.ranking import HeadRanking
 GRID = HeadGrid(2, 4)
 
 
+def placings(heads, per_layer: bool) -> list[list[Head]]:
+    """Every place that the heads could have."""
+    heads = [GRID.resolve(head) for head in heads]
+    if not per_layer:
+        return [list(chosen) for chosen in combinations(GRID, len(heads))]
+    rows = [list(combinations(range(4), sum(h.layer == layer for h in heads))) for layer in range(2)]
+    return [[Head(0, a) for a in top] + [Head(1, b) for b in low] for top, low in product(*rows)]
+
+
 def by_enumeration(first, second, statistic, per_layer: bool) -> tuple[float, float]:
-    """Mean and chance of as much, over every place the second set could have."""
-    second = [GRID.resolve(head) for head in second]
-    if per_layer:
-        rows = [list(combinations(range(4), sum(h.layer == layer for h in second))) for layer in range(2)]
-        sets = [[Head(0, a) for a in top] + [Head(1, b) for b in low] for top, low in product(*rows)]
-    else:
-        sets = [list(chosen) for chosen in combinations(GRID, len(second))]
-    values = np.array([statistic(first, chosen) for chosen in sets])
-    return values.mean(), (values >= statistic(first, second)).mean()
+    """Mean and chance of as much, over every place the two sets could have."""
+    sets = product(placings(first, per_layer), placings(second, per_layer))
+    values = np.array([statistic(one, other) for one, other in sets])
+    return values.mean(), (values >= statistic(first, [GRID.resolve(head) for head in second])).mean()
 
 
 def heads_shared(first, second):
@@ -54,6 +59,31 @@ def test_probabilities_are_those_of_every_place_the_heads_could_have(first, seco
     assert found.expected_groups == pytest.approx(mean, abs=0.05)
     # Three standard errors of a share of 4,000 draws.
     assert found.p_groups == pytest.approx(p, abs=3 * np.sqrt(0.25 / 4000))
+
+
+@pytest.mark.parametrize("null", ["layers", "grid"])
+def test_which_ranking_is_named_first_is_all_the_same(null):
+    """Two heads of one group are held against two heads of two groups."""
+    grid = HeadGrid(4, 8)
+    sets = {"a": ["L0H0", "L0H1", "L2H4"], "b": ["L0H1", "L0H6", "L2H5"]}
+    there = head_overlap(sets, grid=grid, n_key_value_heads=4, null=null, seed=1).pairs[0]
+    back = head_overlap(dict(reversed(sets.items())), grid=grid, n_key_value_heads=4, null=null, seed=2).pairs[0]
+    assert there.p_heads == pytest.approx(back.p_heads)
+    # Four standard errors of a difference of two shares of 9,999 draws.
+    assert there.p_groups == pytest.approx(back.p_groups, abs=4 * np.sqrt(2 * 0.25 / 9999))
+    assert there.expected_groups == pytest.approx(back.expected_groups, abs=0.05)
+
+
+def test_the_result_is_json_and_says_where_it_is_from():
+    importance = np.zeros((2, 4))
+    importance[0, 1], importance[1, 3] = 2, 1
+    one = HeadRanking("css", importance, spent=0, provenance={"model": {"name": "tiny"}})
+    record = json.loads(json.dumps(head_overlap({"a": one, "b": ["L0H1"]}, k=2, seed=4).to_dict()))
+    assert record["heads"] == {"a": ["L0H1", "L1H3"], "b": ["L0H1"]}
+    assert record["pairs"][0]["heads"] == 1
+    assert record["pairs"][0]["p_groups"] is None
+    assert record["provenance"]["found"] == {"a": {"model": {"name": "tiny"}}}
+    assert record["provenance"]["seed"] == 4
 
 
 def test_anywhere_in_the_grid_luck_is_hypergeometric():

@@ -1,5 +1,7 @@
 """The proof on planted truths: the same statistics as `confirm`, on any experiment."""
 
+import json
+
 import pytest
 
 from cs_heads.analysis.proof import prove
@@ -45,12 +47,31 @@ def test_random_sets_that_repeat_are_asked_once():
     assert len(proof.random_drops) == 8
 
 
+def test_the_record_has_every_interval_of_the_task_and_of_each_control():
+    made = planted_world("main", GRID, seed=0)
+    proof = prove(made.unseen, made.planted, chance=0.1, controls=[("code", 0.0, made.control)])
+    record = json.loads(json.dumps(proof.to_dict()))
+    assert record["chance"] == 0.1
+    for row, drop in zip((record, *record["controls"]), (proof.result, *proof.controls), strict=True):
+        assert tuple(row["interval"]) == drop.interval
+        assert tuple(row["relative_interval"]) == drop.relative_interval
+        assert tuple(row["share_interval"]) == drop.share_interval
+        assert row.items() >= drop.to_dict().items()
+    frame = proof.to_frame().set_index("role")
+    assert (frame.loc["task", "relative_low"], frame.loc["task", "relative_high"]) == proof.result.relative_interval
+
+
 @pytest.mark.parametrize(
     ("heads", "more", "message"),
     [
         ([Head(16, 0)], {}, "head L16H0 is not in the grid"),
         (["L0H0", (0, 0)], {}, "heads must differ from each other"),
         ([], {}, r"k must be in 1\.\.128, .* got 0"),
+        (
+            ["L0H0"],
+            {"controls": [("other", 0.0, Planted(GRID, {}))] * 2},
+            "tasks must have different names, got two or more of 'other'",
+        ),
         (["L0H0"], {"n_random": 0}, "n_random must be 1 or more, got 0"),
     ],
 )

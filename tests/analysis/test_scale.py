@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from cs_heads.analysis.drops import Column
-from cs_heads.analysis.proof import prove
+from cs_heads.analysis.proof import Confirmation, prove
 from cs_heads.analysis.scale import Study, scale_study
 from cs_heads.analysis.sparsity import measure_sparsity
+from cs_heads.analysis.task_drop import task_drop
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.ranking import HeadRanking
 from tests.methods.planted import Planted
@@ -25,7 +26,7 @@ def ranking(drops=DROPS, **more):
     return HeadRanking("css", importance, spent=10, **more)
 
 
-def test_the_index_is_the_relative_drop_beyond_random_heads():
+def test_the_index_is_the_share_lost_beyond_random_heads():
     experiment = Planted(GRID, DROPS)
     proof = prove(experiment, list(DROPS))
     curve = measure_sparsity([Column("own", "own", (experiment,))], list(DROPS))
@@ -33,6 +34,42 @@ def test_the_index_is_the_relative_drop_beyond_random_heads():
     assert model.localisation == pytest.approx((proof.drop - proof.random_drop) / proof.result.baseline)
     assert model.interval[0] < model.localisation < model.interval[1]
     assert (model.half, model.n_ablated, model.verdict) == (2, 2, "localized")
+
+
+def proof_of(right: int, left: int, *, n: int = 100, chance: float = 0.25, random=(0.0, 0.0)) -> Confirmation:
+    """A proof on n examples, of which so many are right without and with the heads off."""
+    intact, off = (np.arange(n) < count for count in (right, left))
+    drop = task_drop("choice", chance, [(intact.astype(float), off.astype(float))])
+    return Confirmation((Head(1, 0),), drop, random, 0.001, "localized", (), (), 0)
+
+
+def index_of(proof):
+    (model,) = scale_study({"m": Study(ranking(), proof)}).models
+    return model.localisation, model.interval
+
+
+def test_all_that_a_choice_task_can_lose_is_an_index_of_one():
+    assert index_of(proof_of(90, 25))[0] == pytest.approx(1)
+    assert index_of(proof_of(90, 90))[0] == pytest.approx(0)
+
+
+def test_random_heads_count_by_the_same_measure():
+    assert index_of(proof_of(90, 25, random=(0.1, 0.16)))[0] == pytest.approx(1 - 0.13 / 0.65)
+
+
+def test_the_interval_of_the_index_knows_that_baseline_and_random_heads_are_samples():
+    proof = proof_of(90, 40)
+    index, (low, high) = index_of(proof)
+    assert (low, high) == pytest.approx(proof.result.share_interval)
+    _, (wider_low, wider_high) = index_of(proof_of(90, 40, random=(-0.02, 0.02)))
+    # By hand: Student's half-width for two sets is 12.706 standard errors of their mean.
+    apart = 12.7062 * 0.02 / 0.65
+    assert index - wider_low == pytest.approx(np.hypot(index - low, apart), rel=1e-4)
+    assert wider_high - index == pytest.approx(np.hypot(high - index, apart), rel=1e-4)
+
+
+def test_a_baseline_too_low_to_show_a_drop_has_no_index():
+    assert index_of(proof_of(28, 25)) == (None, None)
 
 
 def test_depth_is_weighted_by_importance():
@@ -73,17 +110,30 @@ def test_only_the_top_heads_count_where_asked():
 
 
 def test_a_folder_is_read_as_the_command_line_writes_it(tmp_path):
-    proof = prove(Planted(GRID, DROPS), list(DROPS))
+    experiment = Planted(GRID, DROPS)
+    proof = prove(experiment, list(DROPS))
+    curve = measure_sparsity([Column("own", "own", (experiment,))], list(DROPS))
     found = ranking(provenance={"task": {"name": "sums"}})
     found.save(tmp_path / "ranking.json")
-    (tmp_path / "result.json").write_text(json.dumps({"confirm": proof.to_dict()}))
-    by_folder, by_hand = (scale_study({"m": study}).to_frame() for study in (tmp_path, Study(found, proof)))
-    assert by_folder.drop(columns=["heads for half"]).equals(by_hand.drop(columns=["heads for half"]))
+    record = {"confirm": proof.to_dict(), "half": curve.heads_for(0.5)}
+    (tmp_path / "result.json").write_text(json.dumps(record))
+    by_folder, by_hand = (scale_study({"m": study}).to_frame() for study in (tmp_path, Study(found, proof, curve)))
+    assert by_folder.equals(by_hand)
     assert by_folder["task"].item() == "sums"
+    assert by_folder["heads for half"].item() == 2
+
+
+def test_a_folder_of_an_older_version_has_a_profile_and_no_index(tmp_path):
+    ranking().save(tmp_path / "ranking.json")
+    record = {"confirm": {"heads": ["L1H0"], "baseline": 0.9, "drop": 0.5, "interval": [0.4, 0.6], "random_drop": 0.0}}
+    (tmp_path / "result.json").write_text(json.dumps(record))
+    (model,) = scale_study({"m": tmp_path}).models
+    assert (model.localisation, model.half, model.n_ablated) == (None, None, 1)
 
 
 def test_the_result_is_json_with_one_row_a_model_and_part():
-    found = scale_study({"a": ranking(), "b": ranking()})
+    found = scale_study({"a": ranking(provenance={"seed": 3}), "b": ranking()})
+    assert found.to_dict()["provenance"] == {"a": {"seed": 3}, "b": {}}
     assert len(json.loads(json.dumps(found.to_dict()))["models"]) == 2
     assert len(found.profiles()) == 16
     assert found.profiles(4).groupby("model")["share"].sum().tolist() == pytest.approx([1, 1])

@@ -1,5 +1,7 @@
 """Gates taken together: counts by hand, gates against plain Hugging Face, contrasts on what was held out."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -54,6 +56,9 @@ def test_heads_are_counted_in_every_seed_in_any_and_on_average():
     assert [shares[kind, "irrelevance"] for kind in ("always", "mean", "any")] == [0.25, 0.5, 0.75]
     assert found.active["task"] == 0.75
     assert found.n_seeds["task"] == 2
+    record = json.loads(json.dumps(found.to_dict()))
+    assert record["provenance"] == {"threshold": 0.5, "fits": {"task": {}}}
+    assert record["shares"][0]["facilitation"] == 0.375
     frame = found.to_frame()
     assert frame["heads"].tolist() == ["mean", "always", "any"]
     assert frame["facilitation"].tolist() == [0.375, 0.25, 0.5]

@@ -1,3 +1,4 @@
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -48,7 +49,41 @@ def test_what_guessing_leaves_of_a_task_does_not_count():
 def test_the_cost_is_what_was_asked():
     tasks, control = worlds()
     found = universal_heads(tasks, [ALL, MOST], control, n_examples=20)
-    assert found.spent == control.spent + sum(task.spent for task in tasks.values()) == 5 * 3 * 20
+    assert found.spent == control.spent + sum(task.spent for task in tasks.values()) == 5 * (100 + 2 * 20)
+
+
+def test_a_head_that_harms_most_tasks_and_breaks_the_control_is_universal_by_the_rule_of_annealed_sensing():
+    """A third of each task, .33 of .9, is lost, and the control with all its score."""
+    tasks = {name: Planted(GRID, {MOST: 0.33, HALF: 0.2}) for name in "ab"}
+    assert universal_heads(tasks, [MOST, HALF], Planted(GRID, {MOST: 0.9, HALF: 0.9})).heads == (MOST,)
+
+
+def test_the_share_left_has_an_interval_as_wide_as_its_examples_are_few():
+    tasks, control = worlds()
+    few, many = (universal_heads(tasks, [ALL, HALF], control, n_examples=n) for n in (25, 100))
+    for found in (few, many):
+        assert (found.interval[..., 0] <= found.left).all()
+        assert (found.left <= found.interval[..., 1]).all()
+    assert (np.diff(few.interval)[..., 0] > np.diff(many.interval)[..., 0]).all()
+    frame = many.to_frame().set_index("head")
+    assert frame.loc["L0H1", "control low"] == many.interval[0, -1, 0]
+
+
+def test_the_result_is_json_and_says_where_it_is_from():
+    tasks, control = worlds()
+    record = json.loads(json.dumps(universal_heads(tasks, [ALL], control, n_examples=30, seed=2).to_dict()))
+    assert record["heads"] == ["L0H1"]
+    assert record["left"]["L0H1"]["control"]["low"] < record["left"]["L0H1"]["control"]["left"] < 0.4
+    assert record["provenance"] == {"tasks": {name: {} for name in [*"abcd", "control"]}, "n_examples": 30, "seed": 2}
+
+
+def test_a_task_at_chance_can_miss_no_head():
+    """At .28 where guessing gives .25 a head that takes three points would leave nothing."""
+    tasks = {name: Planted(GRID, {ALL: 0.03}, baseline=0.28) for name in "ab"}
+    for task in tasks.values():
+        task.task = SimpleNamespace(chance=0.25)
+    with pytest.raises(ValueError, match=r"task 'a' can miss no head: .* no better than chance"):
+        universal_heads(tasks, [ALL], Planted(GRID, {ALL: 0.9}))
 
 
 def test_the_same_seed_draws_the_same_examples():
@@ -69,8 +104,9 @@ def test_the_same_seed_draws_the_same_examples():
             {"a": Planted(GRID, {}), "b": Planted(GRID, {}, baseline=0.0)},
             [ALL],
             {},
-            "task 'b' has an intact score of 0",
+            "task 'b' can miss no head: the intact model answers 0 of 100",
         ),
+        ({"a": Planted(GRID, {}), "b": Planted(GRID, {}), "control": Planted(GRID, {})}, [ALL], {}, "named 'control'"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(tasks, candidates, more, message):

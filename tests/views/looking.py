@@ -35,6 +35,11 @@ def clipped(figure: Figure) -> list[str]:
     ]
 
 
+def without_letters(figure: Figure) -> list[str]:
+    """Texts in which a sign stands for a letter that the font lacks."""
+    return [name for name, _ in shown_texts(figure) if "\N{REPLACEMENT CHARACTER}" in name]
+
+
 def smallest(figure: Figure) -> float:
     """Points of the smallest letters."""
     return min(text.get_fontsize() for _, text in shown_texts(figure))

@@ -3,7 +3,8 @@
 import numpy as np
 
 from cs_heads.analysis.attention import HeadAttention, PromptAttention
-from cs_heads.analysis.compare import Compared, Comparison
+from cs_heads.analysis.comparison import Compared, Comparison
+from cs_heads.analysis.task_drop import TaskDrop
 from cs_heads.heads import Head
 from cs_heads.ranking import HeadRanking
 from cs_heads.views.report import Findings
@@ -58,6 +59,11 @@ def made_proof(verdict="localized", control="code") -> dict:
     }
 
 
+def made_drops(drops) -> tuple[TaskDrop, ...]:
+    """A curve with so many points lost, of a baseline of .9."""
+    return tuple(TaskDrop("capitals", 100, 0.0, 0.9, 0.9 - drop, (drop - 0.08, drop + 0.08)) for drop in drops)
+
+
 def made_comparison() -> Comparison:
     def one(name: str, spent: int, drops: list[float]) -> Compared:
         ranking = HeadRanking(
@@ -66,7 +72,7 @@ def made_comparison() -> Comparison:
             spent=spent,
             provenance={"cost": {"forwards": spent, "backwards": 0}},
         )
-        return Compared(ranking, 1.5, np.array(drops), {"code": 0.01})
+        return Compared(ranking, 1.5, made_drops(drops), {"code": TaskDrop("code", 100, 0.0, 0.9, 0.89, (-0.01, 0.03))})
 
     return Comparison(
         methods={"css": one("css", 10_100, [0.3, 0.5, 0.6]), "greedy": one("greedy", 63_100, [0.3, 0.6, 0.7])},

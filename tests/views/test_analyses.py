@@ -27,7 +27,7 @@ from cs_heads.views.task_drops import plot_drop_matrix, plot_radar, plot_specifi
 from cs_heads.views.taxonomy import plot_contrasts, plot_score_ecdf, plot_taxonomy, plot_toggle_curves
 from tests.analysis.test_taxonomy import known_gates
 from tests.methods.planted import Planted
-from tests.views.looking import clipped, overlapping, smallest
+from tests.views.looking import clipped, overlapping, smallest, without_letters
 
 GRID = HeadGrid(4, 4)
 A, B = Head(0, 1), Head(2, 2)
@@ -142,6 +142,7 @@ def test_everything_written_can_be_read(picture):
     figure = picture.figure
     try:
         assert clipped(figure) == []
+        assert without_letters(figure) == []
         assert smallest(figure) >= 7
         turned = {text.get_text() for text in figure.findobj(Text) if text.get_rotation() % 90}
         # The boxes of labels that are turned overlap where the letters do not.

@@ -3,8 +3,8 @@ import pytest
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from cs_heads.analysis.compare import Compared, Comparison
-from cs_heads.analysis.gating import AblationCurve
+from cs_heads.analysis.comparison import Compared, Comparison
+from cs_heads.analysis.gating import AblationCurve, score_of_heads
 from cs_heads.heads import Head
 from cs_heads.ranking import HeadRanking
 from cs_heads.views.comparison import plot_agreement, plot_comparison, plot_cost, plot_drops, save_comparison
@@ -12,7 +12,7 @@ from cs_heads.views.gating import plot_ablation_curves, plot_group, plot_score_d
 from tests.analysis.test_gating import made_gates
 from tests.known_heads import WORKING
 from tests.views.looking import clipped, overlapping, smallest
-from tests.views.studies import made_comparison
+from tests.views.studies import made_comparison, made_drops
 
 
 def compared(order, drops) -> Compared:
@@ -20,7 +20,7 @@ def compared(order, drops) -> Compared:
     importance[order] = np.arange(len(order), 0, -1)
     cost = {"forwards": 100, "backwards": 0}
     ranking = HeadRanking("css", importance.reshape(2, 4), spent=100, provenance={"cost": cost})
-    return Compared(ranking, 1.0, np.array(drops), {})
+    return Compared(ranking, 1.0, made_drops(drops), {})
 
 
 @pytest.fixture
@@ -46,8 +46,8 @@ def test_every_method_is_a_line_of_its_drops_and_random_heads_another(comparison
     lines = {line.get_label(): line.get_ydata().tolist() for line in ax.get_lines()}
     assert lines == {
         "random heads (2 sets)": pytest.approx([0.0, 0.05, 0.15]),
-        "css (100)": [0.3, 0.5, 0.6],
-        "greedy (100)": [0.3, 0.6, 0.7],
+        "css (100)": pytest.approx([0.3, 0.5, 0.6]),
+        "greedy (100)": pytest.approx([0.3, 0.6, 0.7]),
     }
     assert ax.get_title() == "capitals: drop on unseen examples"
     assert {line.get_marker() for line in ax.get_lines()[1:]} == {"o", "s"}
@@ -70,7 +70,9 @@ def test_both_pictures_are_saved_and_no_figure_is_left_open(comparison, tmp_path
 def test_cost_is_drawn_against_what_the_heads_take(comparison, ax):
     plot_cost(comparison, ax)
     points = {line.get_label(): line.get_xydata().tolist() for line in ax.get_lines()[:2]}
-    assert points == {"css": [[100, 0.5]], "greedy": [[100, 0.6]]}
+    assert points == {"css": [[100, pytest.approx(0.5)]], "greedy": [[100, pytest.approx(0.6)]]}
+    ends = [lines.get_segments()[0][:, 1].tolist() for lines in ax.collections]
+    assert ends == [pytest.approx([0.42, 0.58]), pytest.approx([0.52, 0.68])]
     assert {line.get_marker() for line in ax.get_lines()[:2]} == {"o", "s"}
 
 
@@ -124,11 +126,15 @@ def test_an_ablation_curve_starts_at_the_intact_model(ax):
     assert ax.get_lines()[0].get_label() == "by facilitation"
 
 
-def test_a_group_is_drawn_beside_all_others_with_its_test(ax):
-    plot_group(made_gates(), WORKING, ax=ax)
-    assert [len(points.get_offsets()) for points in ax.collections if len(points.get_offsets()) > 1] == [2, 10]
-    assert ax.get_title().startswith("t = ")
+@pytest.mark.parametrize("over", ["mean", "any"])
+def test_a_group_is_drawn_beside_all_others_as_it_was_tested(ax, over):
+    test = score_of_heads(made_gates(), WORKING, over=over)
+    plot_group(test, ax)
+    drawn = [points.get_offsets()[:, 1].tolist() for points in ax.collections if len(points.get_offsets()) > 1]
+    assert drawn == [test.within.tolist(), test.without.tolist()]
+    assert ax.get_title() == f"t = {test.t:.2f}, p = {test.p:.2g}"
     assert [label.get_text() for label in ax.get_xticklabels()] == ["2 heads", "other 10"]
+    assert ax.get_ylabel() == f"facilitation ({'largest' if over == 'any' else 'mean'} over seeds)"
 
 
 @pytest.mark.parametrize("plot", [plot_trajectories, plot_score_distribution])

@@ -15,7 +15,9 @@ TASKS = ["capitals", "arithmetic", "code", "multiple choice"]
 def drops(broken: int) -> pd.DataFrame:
     baseline, drop = np.array([1.0, 0.8, 0.5, 0.9]), np.array([0.02, -0.01, 0.0, 0.05])
     drop[broken] = 0.4
-    return pd.DataFrame({"task": TASKS, "baseline": baseline, "drop": drop, "low": drop - 0.1, "high": drop + 0.05})
+    frame = pd.DataFrame({"task": TASKS, "baseline": baseline, "drop": drop, "low": drop - 0.1, "high": drop + 0.05})
+    # Wider than the interval of the drop: the baseline is not known either.
+    return frame.assign(relative_low=drop / baseline - 0.2, relative_high=drop / baseline + 0.1)
 
 
 def lengths(ax) -> list[float]:
@@ -34,10 +36,39 @@ def test_drops_are_drawn_in_points_on_request():
     assert [line.get_xdata()[0] for line in ax.get_lines() if line.get_label() == "random heads"] == [0.03]
 
 
-def test_intervals_are_drawn_about_each_bar():
-    ax = plot_confirmation(drops(1), Figure().subplots())
-    ends = [segment[:, 0].tolist() for segment in ax.collections[0].get_segments()]
-    assert ends[1] == pytest.approx([0.3 / 0.8, 0.45 / 0.8])
+@pytest.mark.parametrize(("relative", "ends"), [(True, [0.5 - 0.2, 0.5 + 0.1]), (False, [0.3, 0.45])])
+def test_intervals_are_drawn_about_each_bar(relative, ends):
+    ax = plot_confirmation(drops(1), Figure().subplots(), relative=relative)
+    drawn = [segment[:, 0].tolist() for segment in ax.collections[0].get_segments()]
+    assert drawn[1] == pytest.approx(ends)
+
+
+def test_a_share_whose_interval_is_not_known_is_drawn_without():
+    """The points over the baseline would pass for one that knows of the baseline's uncertainty."""
+    ax = plot_confirmation(drops(1).drop(columns=["relative_low", "relative_high"]), Figure().subplots())
+    assert lengths(ax)[1] == pytest.approx(0.5)
+    assert all(np.ptp(segment[:, 0]) == 0 for segment in ax.collections[0].get_segments())
+
+
+def test_a_task_that_can_show_nothing_says_so_in_place_of_a_bar():
+    frame = drops(1).assign(too_low=[None, None, "the intact model answers 2 of 60 examples right", None])
+    ax = plot_confirmation(frame, Figure().subplots())
+    assert np.isnan(lengths(ax)).tolist() == [False, False, True, False]
+    assert [(text.get_text(), text.get_position()[1]) for text in ax.texts] == [("baseline too low", 2)]
+
+
+def test_the_sets_of_heads_of_one_result_stand_beside_each_other():
+    both = pd.concat([drops(0).assign(found="first"), drops(2).assign(found="second")])
+    ax = plot_confirmation(both, Figure().subplots())
+    places = [round(bar.get_y() + bar.get_height() / 2, 3) for bar in ax.patches]
+    assert len(set(places)) == len(places) == 8
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["first", "second"]
+
+
+def test_random_heads_are_marked_at_the_task_they_were_measured_on():
+    ax = plot_confirmation(drops(1), Figure().subplots(), random=0.03)
+    (line,) = [line for line in ax.get_lines() if line.get_label() == "random heads"]
+    assert max(line.get_ydata()) < 0.5
 
 
 def test_a_confirmation_is_drawn_as_it_is():

@@ -1,12 +1,14 @@
 import numpy as np
 import pytest
 from matplotlib import pyplot as plt
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
+from matplotlib.text import Text
 
 from cs_heads.heads import Head
 from cs_heads.ranking import HeadRanking
-from cs_heads.views.head_map import plot_heads, save_head_map
+from cs_heads.views.head_map import describe_heads, plot_heads, save_head_map
+from cs_heads.views.style import ROLES
 from tests.views.looking import clipped, overlapping, smallest
 
 IMPORTANCE = np.array([[0.0, 0.4, -0.6, 0.1], [0.3, 0.0, 0.05, 0.0], [0.0, 0.2, 0.0, -0.1]])
@@ -18,31 +20,35 @@ def ax():
     return Figure().subplots()
 
 
-def framed(ax) -> list[Head]:
-    """The heads whose square is framed, in the order they were framed."""
-    frames = [patch for patch in ax.patches if isinstance(patch, Rectangle)]
-    assert all((frame.get_width(), frame.get_height()) == (1, 1) for frame in frames)
-    return [Head(round(frame.get_y() + 0.5), round(frame.get_x() + 0.5)) for frame in frames]
+def marked(ax) -> list[Head]:
+    """The heads that carry a marker, in the order they were marked."""
+    points = [line for line in ax.get_lines() if line.get_linestyle() == "None"]
+    assert all(len(line.get_xdata()) == 1 for line in points)
+    return [Head(int(line.get_ydata()[0]), int(line.get_xdata()[0])) for line in points]
+
+
+def numbers(ax) -> dict[str, tuple[int, int]]:
+    """Where the head lies that each number belongs to."""
+    return {text.get_text(): text.xy for text in ax.texts if text.get_text().isdigit()}
 
 
 @pytest.mark.parametrize("k", [1, 3])
-def test_the_top_heads_are_framed_and_numbered(ax, k):
+def test_the_top_heads_are_marked_and_numbered(ax, k):
     plot_heads(RANKING, k, ax)
-    assert framed(ax) == RANKING.top(k)
-    numbers = {text.get_text(): text.get_position() for text in ax.texts}
-    assert numbers == {str(i + 1): (head.head, head.layer) for i, head in enumerate(RANKING.top(k))}
+    assert marked(ax) == RANKING.top(k)
+    assert numbers(ax) == {str(i + 1): (head.head, head.layer) for i, head in enumerate(RANKING.top(k))}
 
 
-def test_heads_without_importance_are_not_framed(ax):
+def test_heads_without_importance_are_not_marked(ax):
     plot_heads(RANKING, 12, ax)
-    assert framed(ax) == RANKING.top(5)
+    assert marked(ax) == RANKING.top(5)
 
 
 def test_universal_heads_are_marked_and_do_not_set_the_scale(ax):
     plot_heads(HeadRanking("annealed", IMPORTANCE, spent=800, universal=(Head(0, 2),)), 2, ax)
     assert ax.images[0].get_clim() == (-0.4, 0.4)
-    assert {text.get_text(): text.get_position() for text in ax.texts}["U"] == (2, 0)
-    assert framed(ax) == [Head(0, 1), Head(1, 0)]
+    assert [text.xy for text in ax.texts if text.get_text() == "U"] == [(2, 0)]
+    assert marked(ax) == [Head(0, 1), Head(1, 0)]
 
 
 def test_every_head_is_drawn_at_its_layer_and_number(ax):
@@ -52,19 +58,19 @@ def test_every_head_is_drawn_at_its_layer_and_number(ax):
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("head", "layer")
 
 
-def test_the_colours_are_symmetric_about_zero_and_red_is_important(ax):
+def test_the_colours_are_symmetric_about_zero_and_blue_is_important(ax):
     plot_heads(RANKING, ax=ax)
     image = ax.images[0]
     assert image.get_clim() == (-0.6, 0.6)
-    red, _, blue, _ = image.to_rgba(0.6)
-    assert red > blue
+    assert image.to_rgba(0.6)[:3] == pytest.approx(to_rgb(ROLES["facilitation"][0]))
+    assert image.to_rgba(-0.6)[:3] == pytest.approx(to_rgb(ROLES["interference"][0]))
     assert image.to_rgba(0.0)[:3] == pytest.approx((1, 1, 1), abs=0.05)
 
 
 def test_a_ranking_of_zeros_is_drawn_white(ax):
     plot_heads(HeadRanking("css", np.zeros((2, 3)), spent=0), ax=ax)
     assert ax.images[0].get_clim() == (-1, 1)
-    assert framed(ax) == []
+    assert marked(ax) == []
 
 
 def test_the_title_names_task_and_method(ax):
@@ -95,12 +101,63 @@ def large(n_layers, n_heads, key_value_heads=None) -> HeadRanking:
     )
 
 
-def test_claimed_heads_have_a_whole_frame_and_others_a_dashed_one(ax):
-    ranking = large(3, 4)
+SHAPES = [(3, 4, 2), (8, 16, 8), (12, 12, None), (26, 8, 4), (32, 32, 8), (80, 64, 8)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_claimed_heads_are_filled_and_others_hollow(ax, shape):
+    ranking = large(*shape)
     plot_heads(ranking, 5, ax)
-    lines = [patch.get_linestyle() for patch in ax.patches]
-    assert lines == ["--" if head not in ranking.claims else "-" for head in framed(ax)]
-    assert set(lines) == {"-", "--"}
+    points = [line for line in ax.get_lines() if line.get_linestyle() == "None"]
+    hollow = [line.get_markerfacecolor() == "white" for line in points]
+    assert hollow == [head not in ranking.claims for head in marked(ax)] == [False] * 3 + [True] * 2
+    handles = ax.get_legend().legend_handles
+    assert [handle.get_markerfacecolor() == "white" for handle in handles] == hollow
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_caption_says_what_is_drawn(ax, shape):
+    assert describe_heads(large(*shape)) == (
+        "Importance of every head: blue facilitates the task, orange interferes (a minus where clearly so). "
+        "Marked and numbered: the first heads; ✓ claimed; hollow not claimed; U needed by the control as well."
+    )
+    assert "hollow" not in describe_heads(RANKING)
+    assert describe_heads(RANKING, 1).endswith("Marked and numbered: the first heads.")
+
+
+def with_heads(shape, heads) -> HeadRanking:
+    importance = np.zeros(shape)
+    for rank, head in enumerate(heads):
+        importance[head.layer, head.head] = 1 / (rank + 2)
+    return HeadRanking("css", importance, spent=0, provenance={"model": {"key_value_heads": 8}})
+
+
+CROWDS = [
+    [Head(0, 30), Head(0, 31), Head(1, 31), Head(1, 30)],
+    [Head(5, 5), Head(5, 6), Head(5, 7), Head(6, 6), Head(4, 6)],
+    [Head(31, 0), Head(31, 1), Head(31, 31), Head(0, 0), Head(0, 1)],
+]
+
+
+@pytest.mark.parametrize("heads", CROWDS, ids=str)
+def test_every_number_stands_closest_to_its_own_head_or_is_joined_to_it(heads):
+    ax = plot_heads(with_heads((32, 32), heads))
+    figure = ax.figure
+    figure.draw_without_rendering()
+    places = ax.transData.transform([(head.head, head.layer) for head in heads])
+    boxes = [Text.get_window_extent(text) for text in ax.texts]  # of the number, without its line
+    for number, box in enumerate(boxes):
+        middle = np.array([(box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2])
+        closest = np.linalg.norm(places - middle, axis=1).argmin() == number
+        assert closest or ax.texts[number].arrow_patch is not None
+        assert not any(box.contains(*place) for place in places)
+    assert overlapping(figure) == []
+    plt.close(figure)
+
+
+def test_markers_at_the_border_are_whole(ax):
+    plot_heads(with_heads((32, 32), CROWDS[2]), ax=ax)
+    assert not any(line.get_clip_on() for line in ax.get_lines() if line.get_linestyle() == "None")
 
 
 def test_the_key_names_the_top_heads_with_their_intervals(ax):
@@ -129,7 +186,7 @@ def test_heads_that_share_keys_and_values_stand_between_lines(ax):
 @pytest.mark.parametrize("key_value_heads", [None, 4, 1])
 def test_without_groups_no_lines_are_drawn(ax, key_value_heads):
     plot_heads(large(3, 4), ax=ax, key_value_heads=key_value_heads)
-    assert not ax.get_lines()
+    assert not [line for line in ax.get_lines() if line.get_linestyle() == "-"]
     assert not ax.child_axes
 
 
@@ -139,7 +196,7 @@ def test_groups_that_do_not_divide_the_heads_are_refused(ax, key_value_heads):
         plot_heads(RANKING, ax=ax, key_value_heads=key_value_heads)
 
 
-@pytest.mark.parametrize("shape", [(3, 4, 2), (8, 16, 8), (12, 12, None), (26, 8, 4), (32, 32, 8), (80, 64, 8)])
+@pytest.mark.parametrize("shape", SHAPES)
 def test_a_map_is_legible_at_the_width_of_a_column(shape):
     figure = plot_heads(large(*shape), verdict="localized").figure
     assert figure.get_size_inches()[0] == pytest.approx(3.3)

@@ -1,5 +1,6 @@
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 
@@ -8,9 +9,23 @@ import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
 
+from cs_heads.analysis.drops import Column
+from cs_heads.analysis.sparsity import measure_sparsity
+from cs_heads.heads import Head, HeadGrid
 from cs_heads.views.report import Findings, Section, write_report
-from cs_heads.views.style import new_axes
-from tests.views.studies import HOSTILE, made_attention, made_comparison, made_proof, made_ranking, made_study
+from cs_heads.views.report.findings import check_folder
+from cs_heads.views.report.page import _SIGNS
+from cs_heads.views.style import MARKERS, head_look, new_axes
+from tests.methods.planted import Planted
+from tests.views.studies import (
+    HOSTILE,
+    made_attention,
+    made_comparison,
+    made_drops,
+    made_proof,
+    made_ranking,
+    made_study,
+)
 
 
 class Page(HTMLParser):
@@ -151,6 +166,22 @@ def test_a_comparison_alone_is_led_by_the_method_whose_heads_take_the_most(repor
     assert "greedy L0H1 L1H2 63,100 1.5 +0.600 +0.010" in page.words
 
 
+@pytest.mark.parametrize(("drop", "leading"), [(0.6, "css, greedy"), (0.55, "greedy, css")])
+def test_methods_that_the_interval_does_not_tell_apart_are_all_named(report, drop, leading):
+    made = made_comparison()
+    css = replace(made.methods["css"], curve=made_drops([0.3, drop, drop]))
+    page = report(Findings(comparison=replace(made, methods={**made.methods, "css": css})))
+    assert f"The top 2 heads of {leading} take the most, and these examples cannot tell them apart" in page.words
+    assert f"0.600 points by {leading.split(',')[0]}, whose 95 % interval holds the others" in page.words
+
+
+def test_the_picture_of_drops_is_told_in_the_shares_it_shows(full):
+    assert any(
+        "Share of the score lost with the heads off: capitals: +0.96; code: +0.07" in at["alt"]
+        for at in full.all("img")
+    )
+
+
 def test_further_sections_carry_a_text_a_picture_and_a_table(report):
     ax = new_axes()
     ax.plot([0, 1], [0, 1])
@@ -159,6 +190,14 @@ def test_further_sections_carry_a_text_a_picture_and_a_table(report):
     assert "Sparsity k heads off k drop 1 0.123" in page.words
     assert len(page.all("img")) == 3
     plt.close(ax.figure)
+
+
+def test_heads_carry_the_marker_they_have_in_the_pictures(full):
+    shown = re.findall(r'<span class="mark" style="color: ([^"]*)" aria-hidden="true">(.)</span>', full.html)
+    looks = [head_look(head) for head in made_ranking().top(2)]
+    assert [look.marker for look in looks] == ["s", "^"]
+    assert shown == 2 * [(looks[0].colour, "■"), (looks[1].colour, "▲")]
+    assert set(_SIGNS) == set(MARKERS)
 
 
 def test_headings_go_down_one_step_at_a_time_and_the_language_is_told(full):
@@ -218,7 +257,7 @@ def test_an_older_folder_without_attention_and_command_is_read(folder):
         ("ranking.json", None, "is broken"),
         ("result.json", "{", "is no JSON"),
         ("result.json", "[]", "holds no result"),
-        ("result.json", "{}", "is broken: .*heads"),
+        ("result.json", "{}", "is broken: .*confirm"),
         ("attention.json", "{}", "holds no saved attention"),
     ],
 )
@@ -233,3 +272,86 @@ def test_a_folder_without_readable_results_is_refused(folder, name, text, messag
 def test_a_study_of_nothing_is_refused():
     with pytest.raises(ValueError, match="ranking or comparison must be given"):
         Findings(proof=made_proof())
+
+
+# Several results in one folder, and folders of other commands
+
+
+def test_results_of_different_models_or_tasks_do_not_go_into_one_report():
+    for change in ({"task": "sums"}, {"model": "another"}):
+        with pytest.raises(ValueError, match=r"results of different (models|tasks) do not go into one report: name '"):
+            made_study(ranking=made_ranking(**change))
+    # Where a model lies is no part of what it is.
+    assert made_study(ranking=made_ranking(model="/somewhere/tiny/")).model == "/somewhere/tiny/"
+
+
+def test_as_many_examples_of_one_side_must_be_the_same():
+    def proof(**task):
+        return made_proof() | {
+            "provenance": {"task": {"name": "capitals", "role": "confirming", "n_examples": 100, **task}}
+        }
+
+    judged = {"task": {"name": "capitals", "role": "confirming", "n_examples": 100, "identity": "b"}}
+    compared = replace(made_comparison(), provenance=judged)
+    assert made_study(proof=proof(identity="b"), comparison=compared).proof["score"] == 0.04
+    assert made_study(proof=proof(identity="c", n_examples=50), comparison=compared).proof["score"] == 0.04
+    with pytest.raises(ValueError, match=r"results of different tasks .*: identity 'c' and 'b'"):
+        made_study(proof=proof(identity="c"), comparison=compared)
+
+
+def test_both_commands_and_the_origin_of_each_part_are_told(folder, report):
+    compared = made_comparison()
+    (folder / "comparison.json").write_text(json.dumps({**compared.to_dict(), "command": "cs-heads compare"}))
+    for name, one in compared.methods.items():
+        one.ranking.save(folder / f"ranking-{name}.json")
+    study = Findings.load(folder)
+    assert study.command == "cs-heads find\ncs-heads compare"
+    page = report(study)
+    assert [part in page.words for part in ("Of the ranking", "Of the comparison")] == [True, True]
+    assert "The same commands with the same versions give the same heads: cs-heads find cs-heads compare" in page.words
+
+
+def test_a_folder_with_results_of_another_task_is_refused_before_anything_is_written_there(folder):
+    origin = {"task": {"name": "sums", "role": "confirming"}, "model": {"name": "tiny"}}
+    record = json.loads((folder / "result.json").read_text())
+    record["confirm"]["provenance"] = {"task": {"name": "capitals", "role": "confirming"}, "model": {"name": "tiny"}}
+    (folder / "result.json").write_text(json.dumps(record))
+    with pytest.raises(ValueError, match=r"out .* has a result\.json already: results of different tasks"):
+        check_folder(folder, "result.json", origin)
+    check_folder(folder, "comparison.json", origin)
+    check_folder(folder, "result.json", record["confirm"]["provenance"])
+
+
+def test_a_folder_of_reproduce_is_told_apart_and_its_studies_are_named(tmp_path, folder):
+    whole = tmp_path / "reproduced"
+    (whole / "study").mkdir(parents=True)
+    (whole / "index.md").write_text("# The paper")
+    with pytest.raises(ValueError, match=r"is the folder of cs-heads reproduce, whose page is .*index\.md$"):
+        Findings.load(whole)
+    one = whole / "study" / "math"
+    one.mkdir()
+    made_ranking().save(one / "ranking.json")
+    # As reproduce writes it: the task and the proof alone.
+    (one / "result.json").write_text(json.dumps({"task": "gsm8k", "confirm": made_proof()}))
+    with pytest.raises(ValueError, match=r"index\.md; a report is of one set of heads: .*math$"):
+        Findings.load(whole)
+    assert Findings.load(one).k == 2
+
+
+# The curve
+
+
+def test_the_curve_stands_after_the_maps_and_says_how_many_heads_take_half(report, folder):
+    grid = HeadGrid(3, 4)
+    task = Planted(grid, {Head(0, 1): 0.3, Head(1, 2): 0.3}, baseline=0.9)
+    curve = measure_sparsity([Column("capitals", "own", (task,))], [Head(0, 1), Head(1, 2), Head(2, 3)], n_random=2)
+    (folder / "curve.json").write_text(json.dumps(curve.to_dict()))
+    study = replace(Findings.load(folder), seconds={"find": 3.25, "confirm": 1.0})
+    page = report(study)
+    assert "2 heads take half of what the score has above chance" in page.words
+    assert page.words.index("Maps") < page.words.index("how few heads it takes") < page.words.index("look at")
+    assert "0.90, 0.60, 0.30, 0.30" in [at["alt"] for at in page.all("img")][3]
+    assert f"curve of 0, 1, ... heads off {curve.spent:,} example-evaluations" in page.words
+    assert "1,992 example-evaluations, 3.2 s" in page.words
+    short = replace(study, curve=measure_sparsity([Column("capitals", "own", (task,))], [Head(0, 1)]))
+    assert "The first 1 heads take less than half" in report(short).words

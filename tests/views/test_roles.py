@@ -1,11 +1,17 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from matplotlib import pyplot as plt
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
+from cs_heads.heads import Head
 from cs_heads.measure.cost import Cost
 from cs_heads.methods.gating.result import HeadGates
+from cs_heads.views.head_map import plot_heads
 from cs_heads.views.roles import plot_roles
+from cs_heads.views.style import ROLES, head_look
 from tests.views.looking import clipped, overlapping, smallest
 
 
@@ -32,28 +38,58 @@ def ax():
     return plot_roles(GATES, Figure().subplots())
 
 
-def test_green_facilitates_red_interferes_and_white_does_neither(ax):
-    (green, red), (white, pale) = ax.images[0].get_array()
-    assert green[1] > green[0]
-    assert green[1] > green[2]
-    assert red[0] > red[1]
-    assert red[0] > red[2]
-    assert white.tolist() == [1, 1, 1]
-    assert green[0] < pale[0] < 1
+def signs_of(ax) -> dict:
+    """Where each sign stands."""
+    lines = [line for line in ax.get_lines() if not line.get_label().startswith("_")]
+    return {line.get_label(): line.get_xydata().tolist() for line in lines}
 
 
-def test_clear_roles_carry_signs_so_that_nobody_needs_the_colours(ax):
-    signs = {line.get_marker(): line.get_xydata().tolist() for line in ax.get_lines()}
-    assert signs == {"P": [[0, 0]], "X": [[1, 0]]}
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == [
-        "facilitation of 0.5 or more",
-        "interference of 0.5 or more",
-    ]
+def test_blue_facilitates_orange_interferes_and_white_does_neither(ax):
+    image = ax.images[0]
+    (blue, orange), (white, pale) = image.to_rgba(image.get_array())[..., :3]
+    assert blue == pytest.approx(to_rgb(ROLES["facilitation"][0]))
+    assert orange == pytest.approx(to_rgb(ROLES["interference"][0]))
+    assert white == pytest.approx((1, 1, 1), abs=0.01)
+    assert blue[0] < pale[0] < 1
+
+
+def test_roles_have_the_colours_of_the_head_map(ax):
+    ranking = GATES.ranking()
+    other = plot_heads(ranking, ax=Figure().subplots()).images[0]
+    values = ranking.importance
+    assert np.allclose(other.to_rgba(values), ax.images[0].to_rgba(values), atol=0.01)
+
+
+def test_the_bar_counts_up_on_both_sides(ax):
+    bar = ax.images[0].colorbar
+    assert [label.get_text() for label in bar.ax.get_yticklabels()] == ["1", "0.5", "0", "0.5", "1"]
+    assert bar.ax.get_ylabel() == "interferes ← score → facilitates"
+
+
+def test_clear_roles_carry_signs_so_that_nobody_needs_the_colours():
+    ax = plot_roles(GATES, Figure().subplots(), k=0)
+    assert signs_of(ax) == {"facilitation of 0.5 or more": [[0, 0]], "interference of 0.5 or more": [[1, 0]]}
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == list(signs_of(ax))
+
+
+def test_a_head_that_does_one_in_some_seed_and_the_other_in_another_has_both_signs():
+    plus, minus = np.ones((2, 2, 2)), np.zeros((2, 2, 2))
+    minus[0, 1, 0], plus[1, 1, 0] = 1, 0
+    losses, trajectory = np.ones((3, 2, 2)), np.ones((3, 2, 2, 2, 2))
+    both = replace(GATES, free=plus, plus=plus, minus=minus, losses=losses, trajectory=trajectory)
+    assert signs_of(plot_roles(both, Figure().subplots(), k=0)) == {"each in some seed": [[0, 1]]}
+
+
+def test_the_first_heads_look_as_in_the_head_map(ax):
+    looks = [(line.get_marker(), line.get_color()) for line in ax.get_lines() if line.get_label().startswith("_")]
+    expected = [head_look(head) for head in (Head(0, 0), Head(1, 1))]
+    assert looks == [(look.marker, look.colour) for look in expected]
+    assert [text.get_text() for text in ax.get_legend().get_texts()][:2] == ["1  L0H0  1.00", "2  L1H1  0.30"]
 
 
 def test_the_threshold_of_signs_can_be_moved():
-    ax = plot_roles(GATES, Figure().subplots(), marked=0.25)
-    assert ax.get_lines()[0].get_xydata().tolist() == [[0, 0], [1, 1]]
+    ax = plot_roles(GATES, Figure().subplots(), marked=0.25, k=0)
+    assert signs_of(ax)["facilitation of 0.25 or more"] == [[0, 0], [1, 1]]
 
 
 @pytest.mark.parametrize("shape", [(2, 2), (8, 16), (32, 32), (80, 64)])

@@ -4,7 +4,17 @@ from matplotlib import pyplot as plt
 from matplotlib.colors import to_rgb
 
 from cs_heads.heads import Head, HeadGrid
-from cs_heads.views.style import COLOURS, MARKERS, head_look, line_look, new_axes, new_figure, save_picture, styled
+from cs_heads.views.style import (
+    COLOURS,
+    MARKERS,
+    ROLES,
+    head_look,
+    line_look,
+    new_axes,
+    new_figure,
+    save_picture,
+    styled,
+)
 
 # How the cones of the two common kinds of colour-blind people see linear RGB (Viénot, Brettel and Mollon, 1999).
 SEEN_BY = {
@@ -35,11 +45,18 @@ def test_the_looks_of_lines_differ_without_colours():
 
 
 @pytest.mark.parametrize("kind", SEEN_BY)
-def test_colours_are_told_apart_by_the_colour_blind(kind):
-    linear = np.array([to_rgb(colour) for colour in COLOURS]) ** 2.2
+@pytest.mark.parametrize("colours", [COLOURS, [colour for colour, _ in ROLES.values()]], ids=["lines", "roles"])
+def test_colours_are_told_apart_by_the_colour_blind(colours, kind):
+    linear = np.array([to_rgb(colour) for colour in colours]) ** 2.2
     seen = np.clip(linear @ np.array(SEEN_BY[kind]).T, 0, 1) ** (1 / 2.2)
     apart = np.linalg.norm(seen[:, None] - seen[None], axis=-1)
-    assert apart[~np.eye(len(COLOURS), dtype=bool)].min() > 0.1
+    assert apart[~np.eye(len(colours), dtype=bool)].min() > 0.1
+
+
+def test_roles_are_told_apart_in_grey():
+    luminance = np.array([to_rgb(colour) for colour, _ in ROLES.values()]) ** 2.2 @ [0.2126, 0.7152, 0.0722]
+    lightness = np.sort(116 * luminance ** (1 / 3) - 16)  # CIE 1976 L*
+    assert np.diff(lightness).min() > 10
 
 
 def test_the_settings_of_the_caller_stay():

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float, Int
 
-from cs_heads.measure.baseline import MAX_LEFT
+from cs_heads.measure.baseline import MAX_LEFT, is_universal
 from cs_heads.measure.protocol import ExperimentLike, measured
 from cs_heads.methods.annealing.regression import Fit, regress
 from cs_heads.methods.annealing.rows import BalancedDraws, Rows, in_chunks, sparse_rows
@@ -15,8 +15,6 @@ from cs_heads.methods.annealing.schedule import LAST, DensityControl, Groups, fi
 
 # A head this clearly harmful is worth a check on the control.
 SUSPECT = 4.0
-# What it leaves of the task's, at most; more than of the control's, for z spoke against it already.
-MAX_LEFT_OF_TASK = 0.7
 CHECK_EXAMPLES = 8
 # A control that guessing answers so often takes more examples to tell.
 _GUESSED, GUESSED_EXAMPLES = 0.2, 24
@@ -97,14 +95,11 @@ class Control:
         cost = len(self._other.examples) + len(self._task.examples)
         if not self.usable or self._task.purse.left < cost:
             return None
-        for alone, known, most in (
-            (self._other, self.checked, MAX_LEFT),
-            (self._task, self.checked_on_task, MAX_LEFT_OF_TASK),
-        ):
-            known[head] = alone.left(head)
-            if known[head] > most:
-                return False
-        return True
+        self.checked[head] = self._other.left(head)
+        if self.checked[head] > MAX_LEFT:
+            return False  # the task is not asked for nothing
+        self.checked_on_task[head] = self._task.left(head)
+        return is_universal(self.checked[head], [self.checked_on_task[head]])
 
 
 @dataclass

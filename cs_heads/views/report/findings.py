@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cs_heads.analysis.attention import HeadAttention
-from cs_heads.analysis.compare import Compared, Comparison
+from cs_heads.analysis.comparison import Compared, Comparison
+from cs_heads.analysis.sparsity import SparsityCurve
+from cs_heads.analysis.task_drop import TaskDrop
 from cs_heads.ranking import HeadRanking
 
 if TYPE_CHECKING:
@@ -19,6 +23,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ATTENTION = "attention.json"
+RESULT = "result.json"
+COMPARISON = "comparison.json"
+CURVE = "curve.json"
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,13 +42,17 @@ class Section:
 class Findings:
     """Everything that was found out about one task of one model: at least a ranking or a comparison.
 
-    ``proof`` is ``Confirmation.to_dict()``; ``command`` the shell line that made it, ``k`` the number of heads shown.
+    ``proof`` is ``Confirmation.to_dict()``; ``command`` the shell line that made it, or several, each on a line; ``k``
+    the number of heads shown; ``curve`` the score by number of heads off; ``seconds`` what finding (``find``) and
+    proving (``confirm``) took. Parts that are of different models or tasks, as far as they say, raise ``ValueError``.
     """
 
     ranking: HeadRanking | None = None
     proof: dict[str, Any] | None = None
     comparison: Comparison | None = None
     attention: HeadAttention | None = None
+    curve: SparsityCurve | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)
     sections: tuple[Section, ...] = ()
     command: str = ""
     k: int = 5
@@ -50,6 +61,9 @@ class Findings:
     def __post_init__(self) -> None:
         if self.ranking is None and self.comparison is None:
             raise ValueError("ranking or comparison must be given: a report needs one of them")
+        parts = [None if self.ranking is None else self.ranking.provenance, (self.proof or {}).get("provenance")]
+        parts += [None if part is None else part.provenance for part in (self.curve, self.comparison)]
+        check_same(*(part for part in parts if part))
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -72,17 +86,19 @@ class Findings:
     def load(cls, folder: str | Path) -> Findings:
         """Read a folder that ``cs-heads find --out`` or ``compare --out`` wrote; another one raises ``ValueError``."""
         folder = Path(folder)
-        found, compared = folder / "result.json", folder / "comparison.json"
+        found, compared = folder / RESULT, folder / COMPARISON
         if not found.is_file() and not compared.is_file():
-            raise ValueError(
-                f"study {str(folder)!r} is no folder with result.json or comparison.json: give the folder that "
-                "cs-heads find --out or compare --out wrote"
-            )
+            raise ValueError(_no_study(folder))
         try:
             result = _read(found) if found.is_file() else {}
             comparison = _comparison(folder, _read(compared)) if compared.is_file() else None
             ranking = HeadRanking.load(folder / "ranking.json") if found.is_file() else None
-            k = len(result["heads"]) if comparison is None else comparison.k
+            k = (
+                len((result if "heads" in result else result["confirm"])["heads"])
+                if comparison is None
+                else comparison.k
+            )
+            curve = SparsityCurve.from_dict(_read(folder / CURVE)) if (folder / CURVE).is_file() else None
         except (KeyError, TypeError, OSError) as error:
             raise ValueError(f"study {str(folder)!r} is broken: {error!r}") from error
         attention = folder / ATTENTION
@@ -92,9 +108,66 @@ class Findings:
             proof=result.get("confirm"),
             comparison=comparison,
             attention=HeadAttention.load(attention) if attention.is_file() else None,
-            command=result.get("command") or record.get("command") or "",
+            curve=curve,
+            seconds=result.get("seconds") or {},
+            command="\n".join(each["command"] for each in (result, record) if each.get("command")),
             k=k,
         )
+
+
+def check_same(*origins: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` where results' provenances are of different models or tasks, as far as they say.
+
+    A model is told by its name without the folder it lies in, revision, dtype and grid; as many examples of one side of
+    a split by their identity, others by the task's name alone.
+    """
+    for first, second in pairwise(origins):
+        models = [_unplaced(origin.get("model") or {}) for origin in (first, second)]
+        _check_alike("model", ("name", "revision", "dtype", "grid"), *models)
+        one, other = (origin.get("task") or {} for origin in (first, second))
+        same_side = all(one.get(name) == other.get(name) for name in ("role", "n_examples"))
+        _check_alike("task", ("name", "identity") if same_side else ("name",), one, other)
+
+
+def _check_alike(what: str, names: Sequence[str], one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
+    for name in names:
+        if None not in (one.get(name), other.get(name)) and one[name] != other[name]:
+            raise ValueError(
+                f"results of different {what}s do not go into one report: {name} {one[name]!r} and {other[name]!r}; "
+                "give each a folder of its own"
+            )
+
+
+def _unplaced(model: Mapping[str, Any]) -> dict[str, Any]:
+    name = model.get("name")
+    return {**model, "name": None if name is None else str(name).rstrip("/").rsplit("/", 1)[-1]}
+
+
+def check_folder(folder: Path, name: str, origin: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` where the file ``name`` in a folder has results of another model or task than ``origin``."""
+    path = folder / name
+    if not path.is_file():
+        return
+    record = _read(path)
+    try:
+        check_same((record.get("confirm") or record).get("provenance") or {}, origin)
+    except ValueError as error:
+        raise ValueError(f"out {str(folder)!r} has a {name} already: {error}") from error
+
+
+def _no_study(folder: Path) -> str:
+    studies = sorted(path.parent for path in folder.glob(f"study/*/{RESULT}"))
+    if studies:
+        return (
+            f"study {str(folder)!r} is the folder of cs-heads reproduce, whose page is {folder / 'index.md'}; a report "
+            f"is of one set of heads: {', '.join(map(str, studies))}"
+        )
+    if (folder / "index.md").is_file():
+        return f"study {str(folder)!r} is the folder of cs-heads reproduce, whose page is {folder / 'index.md'}"
+    return (
+        f"study {str(folder)!r} is no folder with {RESULT} or {COMPARISON}: give the folder that cs-heads find --out "
+        "or compare --out wrote"
+    )
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -113,8 +186,8 @@ def _comparison(folder: Path, record: dict[str, Any]) -> Comparison:
             name: Compared(
                 ranking=HeadRanking.load(folder / f"ranking-{name}.json"),
                 seconds=float(one["seconds"]),
-                drops=np.array(one["drops"], dtype=float),
-                controls=dict(one["controls"]),
+                curve=tuple(map(TaskDrop.from_dict, one["curve"])),
+                control_drops={task: TaskDrop.from_dict(drop) for task, drop in one["control_drops"].items()},
             )
             for name, one in record["methods"].items()
         },

@@ -9,10 +9,14 @@ from cs_heads.ranking import HeadRanking
 from cs_heads.views.attention import load_script, plot_last_token, show_attention
 from cs_heads.views.comparison import plot_agreement, plot_drops
 from cs_heads.views.confirmation import plot_confirmation
-from cs_heads.views.head_map import plot_heads
+from cs_heads.views.head_map import describe_heads, plot_heads
 from cs_heads.views.report.findings import Findings
 from cs_heads.views.report.pictures import Picture, drops_frame, picture_of, plot_importance
+from cs_heads.views.sparsity import plot_sparsity
 from cs_heads.views.style import head_look, offscreen
+
+_SIGNS = {"o": "●", "s": "■", "D": "◆", "^": "▲", "v": "▼", "P": "✚", "*": "★", "X": "✖", "<": "◀", ">": "▶"}
+"""The markers of pictures as letters."""
 
 _MEANING = {
     "localized": "On unseen examples these heads do more harm than random heads of the same layers: the task rests on "
@@ -62,11 +66,12 @@ def _contents(study: Findings) -> dict[str, Any]:
         "broke": [] if study.proof is None else drops_frame(study.proof, study.task).to_dict("records"),
         "notes": [*study.notes, *(() if ranking is None else ranking.notes)],
         "maps": _maps(study),
+        "curve": _curve(study),
         "comparison": _comparison(study),
         "attention": _attention(study),
         "sections": [_section(section) for section in study.sections],
         "cost": _cost(study),
-        "provenance": _flat(study.provenance),
+        "provenance": _provenance(study),
         "command": study.command,
     }
 
@@ -74,7 +79,12 @@ def _contents(study: Findings) -> dict[str, Any]:
 def _heads(ranking: HeadRanking, k: int) -> list[dict[str, Any]]:
     shown: list[Any] = ranking.to_frame().head(k).to_dict("records")
     return [
-        {**row, "colour": head_look(head).colour, "claimed": head in ranking.claims}
+        {
+            **row,
+            "colour": head_look(head).colour,
+            "mark": _SIGNS[head_look(head).marker],
+            "claimed": head in ranking.claims,
+        }
         for row, head in zip(shown, ranking.order, strict=False)
     ]
 
@@ -90,8 +100,7 @@ def _maps(study: Findings) -> list[Picture]:
         picture_of(
             plot_heads(ranking, study.k, verdict=verdict),
             f"Importance of each of the {layers} × {heads} heads; the first are {names}.",
-            "Importance of every head. Orange facilitates the task, purple interferes (a minus where clearly so). "
-            "Framed and numbered: the first heads; ✓ claimed, dashed not; U needed by the control as well.",
+            describe_heads(ranking, study.k),
         ),
         picture_of(
             plot_importance(ranking, study.k),
@@ -101,15 +110,39 @@ def _maps(study: Findings) -> list[Picture]:
     ]
     if study.proof is not None:
         drops = drops_frame(study.proof, study.task)
-        told = "; ".join(f"{row['task']}: {row['drop']:+.2f}" for row in drops.to_dict("records"))
+        told = "; ".join(
+            f"{row['task']}: {row['drop'] / row['baseline']:+.2f}"
+            for row in drops.to_dict("records")
+            if row["baseline"]
+        )
         pictures.append(
             picture_of(
                 plot_confirmation(drops, random=study.proof["random_drop"]),
-                f"Points of score lost with the heads off: {told}.",
-                "What breaks with the heads off, on unseen examples, and what stays. Lines: 95 % intervals.",
+                f"Share of the score lost with the heads off: {told}.",
+                "What breaks with the heads off, on unseen examples, and what stays: score lost as a share of the "
+                "intact score. Lines: 95 % intervals.",
             )
         )
     return pictures
+
+
+def _curve(study: Findings) -> dict[str, Any] | None:
+    """The score by number of heads off, and how many heads take half of what lies above chance."""
+    curve = study.curve
+    if curve is None:
+        return None
+    own = curve.drops[curve.own]
+    told = ", ".join(f"{drop.score:.2f}" for drop in own)
+    random = "" if curve.random_drops is None else " Grey: random heads of the same layers."
+    return {
+        "picture": picture_of(
+            plot_sparsity(curve),
+            f"Score with 0 to {len(own) - 1} heads off: {told}.",
+            f"Score on unseen examples with the first k heads off. Band: 95 % interval of the drop.{random}",
+        ),
+        "half": curve.heads_for(0.5),
+        "most": len(own) - 1,
+    }
 
 
 def _comparison(study: Findings) -> dict[str, Any] | None:
@@ -127,7 +160,6 @@ def _comparison(study: Findings) -> dict[str, Any] | None:
         }
         for name, one in compared.methods.items()
     ]
-    best = max(rows, key=lambda row: row["drop"])
     pictures = [
         picture_of(
             plot_drops(compared),
@@ -145,9 +177,10 @@ def _comparison(study: Findings) -> dict[str, Any] | None:
     ]
     return {
         "rows": rows,
-        "best": best,
+        "best": [row for name in compared.leading() for row in rows if row["method"] == name],
         "k": compared.k,
         "baseline": compared.baseline,
+        "n": compared.provenance.get("task", {}).get("n_examples"),
         "random": float(compared.random_drop[compared.k - 1]),
         "controls": sorted({task for row in rows for task in row["controls"]}),
         "refused": compared.refused,
@@ -181,13 +214,17 @@ def _section(section: Any) -> dict[str, Any]:
 
 def _cost(study: Findings) -> list[tuple[str, str]]:
     lines = []
+    took = {name: f", {value:.1f} s" for name, value in study.seconds.items()}
     if study.ranking is not None:
-        lines.append((f"to find ({study.ranking.method})", f"{study.ranking.spent:,} example-evaluations"))
+        spent = f"{study.ranking.spent:,} example-evaluations{took.get('find', '')}"
+        lines.append((f"to find ({study.ranking.method})", spent))
         passes = study.ranking.provenance.get("cost", {})
         if passes.get("backwards"):
             lines.append(("of these backward passes", f"{passes['backwards']:,}"))
     if study.proof is not None:
-        lines.append(("to confirm", f"{study.proof['spent']:,} example-evaluations"))
+        lines.append(("to confirm", f"{study.proof['spent']:,} example-evaluations{took.get('confirm', '')}"))
+    if study.curve is not None:
+        lines.append(("curve of 0, 1, ... heads off", f"{study.curve.spent:,} example-evaluations"))
     if study.comparison is not None:
         for name, one in study.comparison.methods.items():
             lines.append((f"to find ({name})", f"{one.ranking.spent:,} example-evaluations, {one.seconds:.1f} s"))
@@ -196,6 +233,16 @@ def _cost(study: Findings) -> list[tuple[str, str]]:
         runs = 2 if study.attention.off else 1
         lines.append(("attention patterns", f"{runs * len(study.attention.prompts)} forward passes of one prompt"))
     return lines
+
+
+def _provenance(study: Findings) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Of each part that says where it is from, under its name."""
+    parts = {
+        "the ranking": None if study.ranking is None else study.ranking.provenance,
+        "the proof": None if study.proof is None else study.proof.get("provenance"),
+        "the comparison": None if study.comparison is None else study.comparison.provenance,
+    }
+    return [(name, _flat(record)) for name, record in parts.items() if record]
 
 
 def _flat(record: dict[str, Any], before: str = "") -> list[tuple[str, str]]:

@@ -58,7 +58,7 @@ def plot_importance(ranking: HeadRanking, k: int) -> Axes:
 
 
 def drops_frame(proof: dict[str, Any], task: str) -> pd.DataFrame:
-    """The tasks of a proof, the one it is about first, as ``plot_task_drops`` takes them."""
+    """The tasks of a proof, the one it is about first, as ``plot_confirmation`` takes them."""
     import pandas as pd
 
     rows = [{"task": task, **proof}, *proof.get("controls", [])]
@@ -70,6 +70,9 @@ def drops_frame(proof: dict[str, Any], task: str) -> pd.DataFrame:
             "drop": row["drop"],
             "low": row["interval"][0],
             "high": row["interval"][1],
+            "relative_low": row.get("relative_low"),
+            "relative_high": row.get("relative_high"),
+            "too_low": row.get("too_low"),
         }
         for row in rows
     )

@@ -1,0 +1,114 @@
+"""Intervals of drops: against published figures, against scipy's bootstrap, and how often they hold the truth."""
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest, bootstrap
+
+from cs_heads.analysis.intervals import paired_intervals
+
+
+def table(both, lost, gained, neither):
+    """Answers with no head off and with heads off, by how many are right."""
+    return np.repeat([1.0, 1.0, 0.0, 0.0], [both, lost, gained, neither]), np.repeat(
+        [1.0, 0.0, 1.0, 0.0], [both, lost, gained, neither]
+    )
+
+
+def test_the_interval_of_a_drop_is_that_of_a_published_table():
+    """Airway hyper-responsiveness in 21 children: Fagerland, Lydersen and Laake (2014) give -.507 to -.026."""
+    assert paired_intervals([table(1, 1, 7, 12)], 0.0)[0] == pytest.approx((-0.507, -0.026), abs=5e-4)
+
+
+@pytest.mark.parametrize("counts", [(20, 0, 0, 0), (10, 0, 0, 10), (0, 20, 0, 0), (0, 60, 0, 40)])
+def test_certainty_is_never_complete(counts):
+    """Nothing changed, or all was lost: the interval has a width, and the estimate in it."""
+    pair = table(*counts)
+    drop = float(np.mean(pair[0] - pair[1]))
+    for estimate, (low, high) in zip((drop, drop / pair[0].mean()), paired_intervals([pair], 0.0)[:2], strict=True):
+        assert low <= estimate <= high
+        assert high - low > 0.05
+
+
+def test_nothing_of_20_changed_is_as_wide_as_20_of_20():
+    low, high = paired_intervals([(np.ones(20), np.ones(20))], 0.0)[0]
+    assert high == -low == pytest.approx(1 - binomtest(20, 20).proportion_ci(method="wilson").low)
+
+
+@pytest.mark.parametrize(
+    ("right", "kept", "gained", "n", "chance"),
+    [(0.9, 0.7, 0.1, 30, 0.0), (0.6, 0.5, 0.3, 60, 0.25), (0.95, 0.1, 0.0, 40, 0.25), (0.8, 0.97, 0.05, 100, 0.5)],
+)
+def test_intervals_hold_the_truth_as_often_as_they_say(right, kept, gained, n, chance):
+    rng = np.random.default_rng(0)
+    lost = right - (right * kept + (1 - right) * gained)
+    truth = lost, lost / right, lost / (right - chance)
+    held = np.zeros(3)
+    for _ in range(150):
+        intact = rng.random(n) < right
+        off = np.where(intact, rng.random(n) < kept, rng.random(n) < gained)
+        bounds = paired_intervals([(intact.astype(float), off.astype(float))], chance)
+        held += [low <= value <= high for value, (low, high) in zip(truth, bounds, strict=True)]
+    # At 95 % fewer than 134 of 150 are seen once in 500 runs.
+    assert (held >= 134).all()
+
+
+def test_intervals_of_a_suite_hold_the_truth_as_often_as_they_say():
+    rng = np.random.default_rng(1)
+    truth = (0.9 * 0.4 + 0.8 * 0.1) / 2
+    held = np.zeros(3)
+    for _ in range(150):
+        parts = []
+        for right, kept, n in ((0.9, 0.6, 40), (0.8, 0.9, 80)):
+            intact = rng.random(n) < right
+            parts.append((intact.astype(float), (intact & (rng.random(n) < kept)).astype(float)))
+        bounds = paired_intervals(parts, 0.25)
+        held += [a <= v <= b for v, (a, b) in zip((truth, truth / 0.85, truth / 0.6), bounds, strict=True)]
+    assert (held >= 134).all()
+
+
+def test_with_many_examples_the_bootstrap_agrees():
+    rng = np.random.default_rng(2)
+    intact = (rng.random(2000) < 0.8).astype(float)
+    off = np.where(rng.random(2000) < 0.6, intact, 1 - intact)
+    by_score = paired_intervals([(intact, off)], 0.25)
+    # A score that is no answer right or wrong is what the bootstrap is for.
+    intact[0] = 0.5
+    assert np.array(by_score) == pytest.approx(np.array(paired_intervals([(intact, off)], 0.25)), abs=0.012)
+
+
+def test_scores_between_right_and_wrong_have_the_percentile_bootstrap():
+    rng = np.random.default_rng(5)
+    intact, off = rng.random(60), rng.random(60) / 2
+    by_scipy = bootstrap(
+        (intact - off,), np.mean, method="percentile", n_resamples=2000, rng=np.random.default_rng(3)
+    ).confidence_interval
+    assert paired_intervals([(intact, off)], 0.0, 3)[0] == pytest.approx((by_scipy.low, by_scipy.high))
+
+
+def test_the_bootstrap_of_many_examples_holds_few_of_them_at_once(monkeypatch):
+    seen = []
+
+    class Counting(np.random.Generator):
+        @classmethod
+        def made(cls, seed):
+            return seed if isinstance(seed, cls) else cls(np.random.PCG64(seed))
+
+        def integers(self, *args, **more):
+            drawn = super().integers(*args, **more)
+            seen.append(np.size(drawn))
+            return drawn
+
+    monkeypatch.setattr("cs_heads.analysis.intervals.np.random.default_rng", Counting.made)
+    scores = np.linspace(0, 1, 14_000)
+    paired_intervals([(scores, scores / 2)], 0.0)
+    assert sum(seen) == 2000 * 14_000
+    assert max(seen) <= 1_000_000
+
+
+def test_what_cannot_be_told_is_no_number():
+    one = np.array([0.5])
+    assert np.isnan(paired_intervals([(one, one)], 0.0)).all()
+    # The baseline may be at chance: its share has no bounds.
+    drop, _, share = paired_intervals([table(20, 10, 0, 40)], 0.4)
+    assert not np.isnan(drop).any()
+    assert np.isnan(share).all()
