@@ -6,7 +6,8 @@ Each cell is a scenario, a number of heads, a method and its cost, on ``--seeds`
 measured is a line of the file; a run goes on where the last one stopped. Compressed sensing and greedy search
 are told the universal heads and need not look at them; annealed sensing finds them by itself, with a control
 task, within its budget. Where answers can be guessed it is told how often. The drop is that of the five heads on
-1,000 unseen examples.
+1,000 unseen examples. The arithmetic of a search is its processor time outside of the worlds, which
+stand for the model.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import argparse
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +30,7 @@ from cs_heads.measure.simulate import World, planted_world
 
 K = 5
 SHAPES = {512: (16, 32), 1024: (32, 32), 16_384: (128, 128)}
+DEFAULT = 1640
 NO_STRUCTURE = ("no_structure", "no_structure_fragile")
 OTHERS = tuple(name for name in SCENARIOS if name not in ("main", *NO_STRUCTURE))
 
@@ -40,6 +42,21 @@ class Cell(NamedTuple):
     n_heads: int
     method: str
     size: int
+
+
+class Timed:
+    """An experiment that counts the processor seconds it takes itself."""
+
+    def __init__(self, experiment: ExperimentLike) -> None:
+        self._experiment = experiment
+        self.grid, self.n_examples, self.seconds = experiment.grid, experiment.n_examples, 0.0
+
+    def __call__(self, masks: np.ndarray, examples: np.ndarray | None = None) -> np.ndarray:
+        """Scores of the experiment."""
+        start = process_time()
+        scores = self._experiment(masks, examples)
+        self.seconds += process_time() - start
+        return scores
 
 
 class Without:
@@ -89,10 +106,12 @@ def greedy(one_shot: bool) -> Callable[[Without, int, int], list[cs.Head]]:
 def annealed(made: World, size: int, seed: int) -> dict[str, Any]:
     """Annealed sensing in so many evaluations; with all that it says of its certainty."""
     chance = made.scenario.chance
+    task, control = Timed(made.task), Timed(made.control)
+    start = process_time()
     try:
         found = cs.methods.annealed(
-            made.task,
-            control=made.control,
+            task,
+            control=control,
             budget=100 * size,
             k=K,
             seed=seed,
@@ -101,6 +120,7 @@ def annealed(made: World, size: int, seed: int) -> dict[str, Any]:
         )
     except cs.BaselineTooLowError:
         return {"heads": [], "spent": made.task.spent, "verdict": "baseline too low"}
+    arithmetic = process_time() - start - task.seconds - control.seconds
     truth = made.grid.mask(made.planted)
     singles = cs.masks.explicit(made.grid, [[], *([head] for head in made.planted)])
     # Their true single drops, on many examples at the size where intervals are judged.
@@ -114,6 +134,7 @@ def annealed(made: World, size: int, seed: int) -> dict[str, Any]:
     return {
         "heads": found.top(K),
         "spent": found.spent,
+        "arithmetic": arithmetic,
         "universal_found": len({*found.universal} & {*made.universal}),
         "universal_wrong": len({*found.universal} - {*made.universal}),
         "intervals": int(known.sum()),
@@ -139,14 +160,17 @@ def cells(sizes: list[int]) -> Iterator[Cell]:
     """All cells."""
     for n_heads in sizes:
         rivals = [*itertools.product(("csb", "css"), (100, 200, 400)), ("one-shot", 1), ("greedy", K)]
-        budgets = (100, 200, 400) if n_heads >= 16_384 else (50, 60, 80, 100)
+        # The last of a large grid is the default: ten a head, and the intact run.
+        budgets = (100, 200, 400, DEFAULT) if n_heads >= 16_384 else (50, 60, 80, 100)
         yield from (Cell("main", n_heads, *rival) for rival in (*rivals, *(("annealed", size) for size in budgets)))
     if 1024 in sizes:
         yield from (Cell(scenario, 1024, "annealed", 100) for scenario in (*NO_STRUCTURE, *OTHERS))
 
 
 def n_worlds(cell: Cell, seeds: int) -> int:
-    """A hundred where nothing is to be found; half of ``seeds`` for the scenarios beside the main one."""
+    """A hundred where nothing is to be found; half of ``seeds`` beside the main scenario, few at the largest cost."""
+    if cell.size == DEFAULT:
+        return min(seeds, 5)
     return max(seeds, 100) if cell.scenario in NO_STRUCTURE else seeds if cell.scenario == "main" else -(-seeds // 2)
 
 
@@ -165,14 +189,18 @@ def measure(cell: Cell, seed: int) -> dict[str, Any]:
 def recovery_table(lines: pd.DataFrame) -> str:
     """Recall, and drop as a share of greedy's on the same worlds, by heads and method."""
     main = lines[lines.scenario == "main"]
-    text = ["| heads | method | evaluations | worlds | recall@5 | drop / greedy's |", "|---|---|---|---|---|---|"]
+    text = ["| heads | method | evaluations | worlds | recall@5 | drop / greedy's | arithmetic, CPU s |"]
+    text.append("|---|---|---|---|---|---|---|")
     for (n_heads, method, _), part in main.groupby(["n_heads", "method", "size"], sort=False):
         best = main[(main.n_heads == n_heads) & (main.method == "greedy") & main.seed.isin(part.seed)]
         ratio = f"{part['drop'].mean() / best['drop'].mean():.2f}" if len(best) == len(part) else ""
         error = part.recall.std() / np.sqrt(len(part))
+        # Not in files of before.
+        known = part.arithmetic.dropna() if "arithmetic" in part else []
+        seconds = f"{np.median(known):.1f}" if len(known) else ""
         text.append(
             f"| {n_heads:,} | {method} | {part.spent.mean() / 100:,.0f} | {len(part)} "
-            f"| {part.recall.mean():.2f} ± {error:.2f} | {ratio} |"
+            f"| {part.recall.mean():.2f} ± {error:.2f} | {ratio} | {seconds} |"
         )
     return "\n".join(text)
 
