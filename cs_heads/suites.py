@@ -40,7 +40,8 @@ class Suite:
         """The finding side of each task, as ``load_task`` gives it, in order.
 
         ``data_files`` has for each name what the task's ``data_files=`` takes (names left out are read from the
-        hub); ``options`` go to the tasks that have them. A name or an option that no task of the suite has raises
+        hub; of a group, as ``blimp``, a folder may hold files for some of its tasks, with a warning that names the
+        others); ``options`` go to the tasks that have them. A name or an option that no task of the suite has raises
         ``ValueError`` before any is loaded.
         """
         if data_files is not None and not isinstance(data_files, Mapping):

@@ -58,17 +58,17 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         help="another task, for specificity; may be repeated; the first tells annealed which heads are universal",
     )
     add(
-        "--forget",
-        default=None,
-        metavar="TASK",
-        help="for the method contrastive: the task to forget, whose examples pair up with those of --task",
-    )
-    add(
         "--control-option",
         action="append",
         default=[],
         metavar="[TASK:]NAME=VALUE",
         help="an option of the controls that have it, or of one, as boolq:data_files=dev.jsonl; may be repeated",
+    )
+    add(
+        "--forget",
+        default=None,
+        metavar="TASK",
+        help="for the method contrastive: the task to forget, whose examples pair up with those of --task",
     )
     add("--n", type=int, default=None, help="examples to find heads with (default: 100, or half of a small task)")
     add("--length-normalised", action="store_true", help="score the choices of --task per character (acc_norm)")
@@ -155,6 +155,28 @@ def loaded(options: argparse.Namespace) -> Iterator[tuple[Any, Task, list[Task]]
         yield model, task, controls
 
 
+def control_options(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """The options of each control by its name; one that no control has raises ``ValueError``."""
+    from cs_heads.tasks import entry_of
+
+    given = {name: permissions(name, options) for name in options.control}
+    built_in = {name: entry.options for name in given if (entry := entry_of(name))}
+    for text in options.control_option:
+        named, value = _option("--control-option", text, _FLAGS)
+        # The name of a task file may hold a colon, that of an option none.
+        task, _, name = named.rpartition(":")
+        asked = [task] if task else list(built_in)
+        having = [one for one in asked if name in built_in.get(one, ())]
+        if task and task not in built_in:
+            raise ValueError(f"--control-option {text}: no built-in --control is {task!r}")
+        if not having:
+            has = "; ".join(f"{one} has {', '.join(built_in[one]) or 'none'}" for one in asked)
+            raise ValueError(f"--control-option {text}: no --control has an option {name!r}{has and f' ({has})'}")
+        for one in having:
+            given[one][name] = value
+    return given
+
+
 def unseen_of(options: argparse.Namespace, model: Any, task: Task, beside: str) -> Experiment | None:
     """The unseen examples to judge with, where ``--out`` names a folder; None where it does not.
 
@@ -196,28 +218,6 @@ def forgotten(options: argparse.Namespace, methods: Sequence[str]) -> dict[str, 
     given = permissions(options.forget, options)
     task = cs.load_task(options.forget, options.n, options.seed, options.length_normalised, **put, **given)
     return {"forget": finding_side(task)}
-
-
-def control_options(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """The options of each control by its name; one that no control has raises ``ValueError``."""
-    from cs_heads.tasks import entry_of
-
-    given = {name: permissions(name, options) for name in options.control}
-    built_in = {name: entry.options for name in given if (entry := entry_of(name))}
-    for text in options.control_option:
-        named, value = _option("--control-option", text, _FLAGS)
-        # The name of a task file may hold a colon, that of an option none.
-        task, _, name = named.rpartition(":")
-        asked = [task] if task else list(built_in)
-        having = [one for one in asked if name in built_in.get(one, ())]
-        if task and task not in built_in:
-            raise ValueError(f"--control-option {text}: no built-in --control is {task!r}")
-        if not having:
-            has = "; ".join(f"{one} has {', '.join(built_in[one]) or 'none'}" for one in asked)
-            raise ValueError(f"--control-option {text}: no --control has an option {name!r}{has and f' ({has})'}")
-        for one in having:
-            given[one][name] = value
-    return given
 
 
 def permissions(task: str, options: argparse.Namespace) -> dict[str, Any]:

@@ -299,6 +299,16 @@ def test_a_group_is_scored_by_the_rule_of_each_member(subjects):
         assert subjects.score(i, -logprobs, [False] * 4) == 0
 
 
+def test_a_group_that_mixes_kinds_of_request_is_refused(file, monkeypatch):
+    mixed = [*harness.members("arc_challenge"), *harness.members("lambada_openai")]
+    monkeypatch.setattr(harness, "members", lambda name: mixed)
+    rows = [{**question, **story} for question, story in zip(SCHOOL, STORIES, strict=True)]
+    with pytest.raises(
+        ValueError, match="'both' are not measured alike: 'arc_challenge' has kind 'choice', 'lambada_openai' 'comp"
+    ):
+        whole("both", data_files=file(rows))
+
+
 # Workers, and what a number depends on
 
 
