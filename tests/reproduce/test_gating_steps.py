@@ -21,6 +21,7 @@ def test_every_step_of_gating_that_its_tasks_allow_runs(study):
         assert len(table(one, name))
 
 
+@pytest.mark.slow
 def test_heads_that_mediate_and_contrasts_are_made_of_two_word_tasks(study, rows):
     one = study("chg", ["openmathinstruct2", *WORDS])
     said = estimate(one, steps_of("chg", ["mediating", "contrasts"]))
@@ -41,6 +42,7 @@ def test_heads_that_mediate_and_contrasts_are_made_of_two_word_tasks(study, rows
     assert 0 < sum(rows) <= said.total
 
 
+@pytest.mark.slow
 def test_contrasts_cut_short_go_on_from_the_fits_there_are(study, rows):
     one = study("chg", ["openmathinstruct2", *WORDS])
     reproduce(one, ["contrasts"])

@@ -93,6 +93,7 @@ def test_what_was_measured_is_named_where_it_is_not_the_papers_task(study, load_
     other = replace(one.tasks["boolq"], name="mine")
     one = replace(one, tasks=one.tasks | {"boolq": other, "arithmetic": replace(one.tasks["arithmetic"], name="mine")})
     assert [one.label(name) for name in one.tasks] == ["gsm8k", "mine (arithmetic)", "mine (boolq)"]
+    one.out.mkdir()
     assert [column.name for column in one.suites()] == ["General"]
     frame = measured(one, pd.DataFrame({"task": ["mine (boolq)", "gsm8k", "General"], "k": 0}))
     assert frame["task"].tolist() == ["boolq", "gsm8k", "General"]
@@ -110,6 +111,7 @@ def test_a_published_mean_stands_beside_a_whole_suite_alone(study):
 
 def test_how_a_task_fails_is_seen_with_the_head_nearest_to_a_universal_one_too(study, monkeypatch):
     one = study(names=["gsm8k", "swearing", "boolq"])
+    one.out.mkdir()
     assert one.universal is not None
     monkeypatch.setitem(vars(one), "universal", replace(one.universal, heads=()))
     reproduce(one, ["universal"])
