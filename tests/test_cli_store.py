@@ -47,8 +47,9 @@ def stop_at(monkeypatch):
 
 
 def without_command(printed):
-    """The result but for the command, which names the store."""
+    """The result but for the command, which names the store, and the time it took."""
     result = json.loads(printed)
+    assert set(result.pop("seconds")) == {"find", "confirm"}
     assert result.pop("command").startswith("cs-heads find ")
     return result
 

@@ -273,6 +273,7 @@ def test_steps_that_do_not_fit_into_memory_are_found_out_once(model, task):
     np.testing.assert_allclose(small.free, plain.free, atol=1e-3)
 
 
+@pytest.mark.usefixtures("no_short_cuts")
 def test_contrastive_gating_counts_both_variants(model, task, other):
     with rows_run(model) as rows:
         found = contrastive_gating(model, task, forget=other, steps=STEPS, batch_size=BATCH, n_seeds=2)
