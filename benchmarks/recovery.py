@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
+from recovery_tables import NO_STRUCTURE, certainty_table, draw, recovery_table
 
 import cs_heads as cs
 from cs_heads.measure.protocol import ExperimentLike
@@ -31,7 +32,6 @@ from cs_heads.measure.simulate import World, planted_world
 K = 5
 SHAPES = {512: (16, 32), 1024: (32, 32), 16_384: (128, 128)}
 DEFAULT = 1640
-NO_STRUCTURE = ("no_structure", "no_structure_fragile")
 OTHERS = tuple(name for name in SCENARIOS if name not in ("main", *NO_STRUCTURE))
 
 
@@ -186,90 +186,6 @@ def measure(cell: Cell, seed: int) -> dict[str, Any]:
     return {**cell._asdict(), "seed": seed, "recall": recall, "drop": intact - off, **line, "seconds": seconds}
 
 
-def recovery_table(lines: pd.DataFrame) -> str:
-    """Recall, and drop as a share of greedy's on the same worlds, by heads and method."""
-    main = lines[lines.scenario == "main"]
-    text = ["| heads | method | evaluations | worlds | recall@5 | drop / greedy's | arithmetic, CPU s |"]
-    text.append("|---|---|---|---|---|---|---|")
-    for (n_heads, method, _), part in main.groupby(["n_heads", "method", "size"], sort=False):
-        best = main[(main.n_heads == n_heads) & (main.method == "greedy") & main.seed.isin(part.seed)]
-        ratio = f"{part['drop'].mean() / best['drop'].mean():.2f}" if len(best) == len(part) else ""
-        error = part.recall.std() / np.sqrt(len(part))
-        # Not in files of before.
-        known = part.arithmetic.dropna() if "arithmetic" in part else []
-        seconds = f"{np.median(known):.1f}" if len(known) else ""
-        text.append(
-            f"| {n_heads:,} | {method} | {part.spent.mean() / 100:,.0f} | {len(part)} "
-            f"| {part.recall.mean():.2f} ± {error:.2f} | {ratio} | {seconds} |"
-        )
-    return "\n".join(text)
-
-
-def certainty_table(lines: pd.DataFrame) -> str:
-    """What annealed sensing at 100 evaluations says of its certainty on 1,024 heads, by scenario."""
-    part = lines[(lines.method == "annealed") & (lines.n_heads == 1024) & (lines["size"] == 100)]
-    text = [
-        "| scenario | worlds | recall@5 | localized | intervals that cover | claims planted | frequency ≥ .9 planted "
-        "| universal found |"
-    ]
-    text.append("|---|---|---|---|---|---|---|---|")
-    for scenario, group in part.groupby("scenario", sort=False):
-        structured = scenario not in NO_STRUCTURE
-        counts = ["covered", "intervals", "claims_right", "claims", "sure_right", "sure", "universal_found"]
-        sums = group[[*counts, "universal_wrong"]].sum().astype(int)
-        n_universal = SCENARIOS[scenario].universal * int(group.universal_found.notna().sum())
-        wrong = f", {sums.universal_wrong} wrong" if sums.universal_wrong else ""
-        cells = [
-            str(scenario),
-            str(len(group)),
-            "" if group.recall.isna().all() else f"{group.recall.mean():.2f}",
-            verdicts(group.verdict),
-            f"{sums.covered / sums.intervals:.2f}" if sums.intervals else "",
-            f"{sums.claims_right} of {sums.claims}" if sums.intervals or not structured else "",
-            f"{sums.sure_right} of {sums.sure}" if sums.intervals or not structured else "",
-            f"{sums.universal_found} of {n_universal}{wrong}" if n_universal else wrong.removeprefix(", "),
-        ]
-        text.append(f"| {' | '.join(cells)} |")
-    return "\n".join(text)
-
-
-def verdicts(said: pd.Series) -> str:
-    """How often a world is called localized, and how often it is refused."""
-    refused = int((said == "baseline too low").sum())
-    return f"{int((said == 'localized').sum())}{f', {refused} refused' if refused else ''}"
-
-
-def draw(lines: pd.DataFrame, path: Path) -> None:
-    """Recall against evaluations, one panel a number of heads."""
-    from matplotlib.figure import Figure
-
-    main = lines[lines.scenario == "main"]
-    sizes = sorted(main.n_heads.unique())
-    figure = Figure(figsize=(3.6 * len(sizes), 3.2), layout="constrained")
-    for axes, n_heads in zip(np.atleast_1d(figure.subplots(1, len(sizes), sharey=True)), sizes, strict=True):
-        for method, marker in zip(METHODS, "sov^D", strict=True):
-            part = main[(main.n_heads == n_heads) & (main.method == method)]
-            points = part.groupby("size").agg(
-                cost=("spent", lambda spent: spent.mean() / 100),
-                recall=("recall", "mean"),
-                error=("recall", lambda recall: recall.std() / np.sqrt(len(recall))),
-            )
-            style = {"linewidth": 2.2, "zorder": 3} if method == "annealed" else {"linewidth": 1.0}
-            axes.errorbar(points.cost, points.recall, points.error, marker=marker, label=method, **style)
-        axes.set_xscale("log")
-        ticks = [50, 100, 200, 500, 1000, 5000, 16_000, 80_000]
-        axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks], fontsize=8, rotation=45)
-        axes.set_xticks([], minor=True)
-        axes.set_xlim(40, 110_000)
-        axes.set_title(f"{n_heads:,} heads", fontsize=10)
-        axes.set_xlabel("evaluations (100 examples each)")
-        axes.set_ylim(0, 1.03)
-        axes.grid(alpha=0.3)
-    figure.axes[0].set_ylabel("recall of 5 planted heads")
-    figure.axes[-1].legend(fontsize=8, loc="lower right")
-    figure.savefig(path, dpi=110)
-
-
 def main() -> None:
     """Measure what is missing, then print the tables and draw the figure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -300,7 +216,7 @@ def main() -> None:
         lines.to_csv(options.out, index=False)
     print(recovery_table(lines), certainty_table(lines), sep="\n\n")
     if options.figure is not None:
-        draw(lines, options.figure)
+        draw(lines, list(METHODS), options.figure)
 
 
 if __name__ == "__main__":

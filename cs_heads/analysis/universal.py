@@ -13,6 +13,7 @@ from cs_heads import masks
 from cs_heads.analysis.intervals import paired_intervals
 from cs_heads.heads import Head, HeadLike
 from cs_heads.measure.baseline import chance_of, is_universal, too_low
+from cs_heads.measure.cost import preparation_of
 from cs_heads.measure.protocol import ExperimentLike
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def universal_heads(
             raise ValueError(f"task {name!r} can miss no head: {reason}")
     off = masks.explicit(grid, [[head] for head in heads])
     left, interval = np.full((len(heads), len(every)), np.nan), np.full((len(heads), len(every), 2), np.nan)
-    spent = sum(len(scores) for scores in intact.values())
+    spent = preparation_of(*every.values()) + sum(len(scores) for scores in intact.values())
     for column, (name, experiment) in enumerate(every.items()):
         drawn = np.random.default_rng([seed, column]).permutation(experiment.n_examples)[:n_examples]
         ablated, before, chance = (

@@ -96,6 +96,7 @@ def tune(
     ``provenance["tuning"]`` has one record a setting.
     """
     check_integer("seed", seed, 0)
+    check_integer("k", k, 1)
     size = experiment.grid.size
     for name, value in (("n_masks", n_masks), ("densities", densities)):
         if not isinstance(value, Sequence | np.ndarray):

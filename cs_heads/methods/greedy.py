@@ -68,7 +68,7 @@ def greedy(
     others = list(grid)
     levels = [float(current.mean())]
     gains = single
-    measured = 1 + grid.size
+    n_measured = 1 + grid.size
     while not one_shot:
         best = int(np.argmax(gains + TIE * single))
         if gains[best] <= 0:
@@ -82,14 +82,14 @@ def greedy(
         swept = _sweep(experiment, [[*chosen, head] for head in others], examples)
         gains = np.full(grid.size, -np.inf)
         gains[[grid.index(head) for head in others]] = (current - swept).mean(axis=1)
-        measured += len(others)
+        n_measured += len(others)
 
     importance = single if one_shot else gains + TIE * single
     for head, level in zip(chosen, levels, strict=False):
         index = grid.index(head)
         importance[index] = level - levels[-1] + TIE * single[index]
     origin: dict[str, Any] = getattr(experiment, "provenance", dict)()
-    cost = Cost(forwards=before + measured * n)
+    cost = Cost(forwards=before + n_measured * n)
     return HeadRanking(
         method="one-shot" if one_shot else "greedy",
         importance=importance.reshape(grid.shape),

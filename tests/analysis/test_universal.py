@@ -50,6 +50,8 @@ def test_the_cost_is_what_was_asked():
     tasks, control = worlds()
     found = universal_heads(tasks, [ALL, MOST], control, n_examples=20)
     assert found.spent == control.spent + sum(task.spent for task in tasks.values()) == 5 * (100 + 2 * 20)
+    control.preparation = 60
+    assert universal_heads(tasks, [ALL, MOST], control, n_examples=20).spent == 60 + 5 * (100 + 2 * 20)
 
 
 def test_a_head_that_harms_most_tasks_and_breaks_the_control_is_universal_by_the_rule_of_annealed_sensing():
