@@ -83,6 +83,12 @@ def dtype_of(model: Any) -> torch.dtype:
     return next(p.dtype for p in model.parameters() if p.is_floating_point())
 
 
+def hooked_points(model: Any) -> tuple[str, ...]:
+    """Names of the hook points on which hooks stand now; none for a model that is not in this process."""
+    points = getattr(model, "hook_dict", {})
+    return tuple(name for name, point in points.items() if point.fwd_hooks)
+
+
 def context_length(model: Any) -> int | None:
     """The most tokens the model takes, where it says so."""
     return getattr(model.cfg, "n_ctx", None)

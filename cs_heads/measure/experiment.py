@@ -22,7 +22,7 @@ from cs_heads.measure.engine import Engine
 from cs_heads.measure.engine.ablation import Ablation
 from cs_heads.measure.engine.protocol import EngineLike
 from cs_heads.measure.engine.texts import Texts
-from cs_heads.measure.identity import keys_of, scoring_of, study_of
+from cs_heads.measure.identity import keys_of, refuse_hooks, scoring_of, study_of
 from cs_heads.measure.inputs import check_writing, encode_prompts, encode_task, text_length
 from cs_heads.measure.protocol import check_examples
 from cs_heads.measure.results import Measurement, Results, Run
@@ -178,6 +178,7 @@ class Experiment:
             max_new_tokens = self.task.max_new_tokens or text_length(self.model, self.task, self._prepend_bos)
         stop = self.task.stop if stop is None else stop
         check_writing(max_new_tokens, stop)
+        refuse_hooks(self.model, self.store)
         return self._texts_of(max_new_tokens, tuple(stop))(masks, examples)
 
     def baseline(self) -> Float[np.ndarray, " example"]:
@@ -249,6 +250,7 @@ class Experiment:
     ) -> Float[np.ndarray, "row k 2"]:
         masks = check_masks(self.grid, masks)
         examples = check_examples(self.n_examples, len(masks), examples)
+        refuse_hooks(self.model, self.store)
         measured = measurement(masks, examples, run)
         if measurement is not self._logprobs and self.task.max_new_tokens is not None:
             # Scores that the store had stand for texts.

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from cs_heads.heads import HeadGrid
 from cs_heads.lens import EncodedExample, describe, fingerprint, settings_of
+from cs_heads.lens.model import hooked_points
 from cs_heads.tasks import Task
 
 MEASURE = 1
@@ -100,11 +101,22 @@ other way is no design. *runtime*: the number is the same whatever its value, to
 """
 
 
+def refuse_hooks(model: Any, store: object) -> None:
+    """Raise ``ValueError`` where there is a store, and hooks stand on the model: no key holds what they do."""
+    hooked = hooked_points(model) if store is not None else ()
+    if hooked:
+        raise ValueError(
+            f"store must be None while hooks stand on the model ({', '.join(hooked[:3])}): results under them are of "
+            "another ablation; remove them, or measure without a store"
+        )
+
+
 def study_of(model: Any, ablation: str, prepend_bos: bool | None) -> dict[str, Any]:
     """What all results of one store have in common, JSON-ready; the model's part without its folder's place.
 
     In the order in which differences are told: a model of another dtype has other weights, too.
     """
+    refuse_hooks(model, "store")
     described = describe(model)
     return {
         # A folder may lie elsewhere on another machine; the weights say whether it is the same model.

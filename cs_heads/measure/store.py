@@ -65,7 +65,7 @@ class Store:
     ``Experiment``, ``find_heads``, ``confirm`` and ``compare`` take its path as ``store=``: every batch is committed as
     it is measured, what is in the file is not measured again, and a call that was cut short goes on where it stopped.
     Tasks, methods and calls share a file. Another model, dtype or ablation is refused; it needs a file of its own.
-    Hooks of your own on the model are not seen: give what is measured under them another file.
+    While hooks of your own stand on the model nothing is read or written: ``ValueError``.
 
     ``Store.open`` reads a file: ``to_frame``, ``to_parquet``, ``contents``. A file may be used by several
     processes of one machine at once; write-ahead logging is not safe on a network file system (NFS, SMB), so

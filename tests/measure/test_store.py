@@ -11,6 +11,7 @@ import traceback
 import warnings
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -94,6 +95,26 @@ def test_the_same_call_again_runs_nothing_and_gives_the_same_numbers(load, path)
     assert (first.spent, first.ran) == (36, 36)
     assert (again.spent, again.ran) == (36, 0)
     pd.testing.assert_frame_equal(again.to_frame(), first.to_frame())
+
+
+def test_nothing_is_read_or_written_while_hooks_of_others_stand_on_the_model(load, path):
+    """Under them a mask is another ablation."""
+    model = load("llama")
+    off = some_masks(3)
+    experiment = Experiment(model, completion_task(), store=path)
+    known = experiment.logprob(off)
+    message = r"store must be None while hooks stand on the model \(blocks\.1\..*\)"
+    model.hook_dict["blocks.1.hook_mlp_out"].add_hook(lambda value, hook: 0 * value)
+    try:
+        for measures in (experiment, experiment.logprob, partial(experiment.generate, max_new_tokens=3)):
+            with pytest.raises(ValueError, match=message):
+                measures(off)
+        with pytest.raises(ValueError, match=message):
+            Experiment(model, completion_task(), store=path)
+        assert not (Experiment(model, completion_task()).logprob(off) == known).any()
+    finally:
+        model.reset_hooks()
+    assert (experiment.logprob(off) == known).all()
 
 
 def test_more_masks_and_more_examples_measure_only_what_is_new(load, path):

@@ -182,8 +182,8 @@ def test_more_than_there_is_is_refused(asked, resources, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"workers": 0}, r"workers must be 1 or more, got 0"),
-        ({"workers": 2, "threads": 0}, r"threads must be 1 or more, got 0"),
+        ({"workers": 0}, r"workers must be an integer of 1 or more, got 0"),
+        ({"workers": 2, "threads": 0}, r"threads must be an integer of 1 or more, got 0"),
         (
             {"workers": 2, "gpus_per_worker": 1.5},
             r"gpus_per_worker must be a share of one GPU or a whole number, got 1.5",

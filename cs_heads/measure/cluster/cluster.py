@@ -19,6 +19,7 @@ from cs_heads.measure.cluster.pool import Pool
 from cs_heads.measure.cluster.session import Session, join, leave, ray_module, room_for
 from cs_heads.measure.cluster.worker import Home, Report, Source, versions
 from cs_heads.measure.engine.ablation import Ablation
+from cs_heads.tasks.option_types import check_integer
 
 # Copies of a model may differ by so much, as a share of the largest logit: other machines, other kernels.
 _TOLERANCE = {"float64": 1e-5, "float32": 1e-4}
@@ -60,8 +61,8 @@ class Cluster:
         threads: int = 1,
     ) -> None:
         for name, value, least in (("workers", workers, 1), ("threads", threads, 1)):
-            if value is not None and (isinstance(value, bool) or value < least):
-                raise ValueError(f"{name} must be {least} or more, got {value!r}")
+            if value is not None:
+                check_integer(name, value, least)
         if gpus_per_worker is not None and (
             gpus_per_worker < 0 or (gpus_per_worker > 1 and not float(gpus_per_worker).is_integer())
         ):
