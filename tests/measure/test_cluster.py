@@ -172,6 +172,10 @@ def test_the_command_line_takes_workers(ray, known_folder, load_known, tmp_path,
     assert main([*command, "--workers", "2", "--out", str(tmp_path / "study")]) == 0
     many = json.loads(capsys.readouterr().out)
     assert alone.pop("command") in many.pop("command")
+    assert set(alone.pop("seconds")) == set(many.pop("seconds"))
+    # A folder keeps the curve besides.
+    assert many.pop("half") <= 2
+    assert many.pop("curve_spent")
     assert many == alone
     # What is looked at, and not measured, is looked at here.
     assert (tmp_path / "study" / "attention.json").exists()
