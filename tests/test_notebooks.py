@@ -7,10 +7,8 @@ from types import SimpleNamespace
 
 import nbformat
 import pytest
-from matplotlib import pyplot as plt
 
 from cs_heads.reproduce import PAPERS
-from tests.known_heads import choice_of_own_answers, own_answers
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
@@ -141,31 +139,3 @@ def test_nothing_after_the_first_cell_of_the_paper_names_a_task_or_head_of_the_d
     for cell in code_cells(notebook)[1:]:
         assert "demo/" not in cell.source
         assert not re.search(r"L\d+H\d+|n_key_value_heads=\d", cell.source), cell.source
-
-
-@pytest.mark.slow
-def test_every_cell_of_the_paper_runs_on_another_model_and_the_papers_tasks(monkeypatch, load_known):
-    """On the tiny model, with records under the names that the lines for Llama load."""
-    import cs_heads as cs
-
-    tasks = {}
-
-    def load_task(name, n, seed, **options):
-        model, drawn = load_known(), len(tasks) + 1
-        if name in {"boolq", "mmlu"}:
-            made = choice_of_own_answers(model, 200, name, drawn)
-        else:
-            made = cs.Task.from_records(own_answers(model, 200, drawn), name)
-        tasks[name] = made.split(n, seed)[0]
-        return tasks[name]
-
-    monkeypatch.setattr(cs, "load_model", lambda *given, **options: load_known())
-    monkeypatch.setattr(cs, "load_task", load_task)
-    around = {}
-    _, setup = setup_of_the_paper()
-    cells = code_cells(nbformat.read(FOLDER / "04_paper.ipynb", as_version=4))
-    for source in (setup, *(cell.source for cell in cells[1:])):
-        exec(compile(source, "04_paper", "exec"), around)
-        plt.close("all")
-    assert "gsm8k" in tasks
-    assert around["groups"] == 2
