@@ -236,8 +236,27 @@ def test_worked_examples_come_from_their_own_file_or_are_none(file):
     )
 
 
-def test_from_one_file_no_question_is_its_own_worked_example(file):
-    for example in whole("gsm8k", data_files=file(SUMS), few_shot=4).examples:
+@pytest.mark.parametrize("spelling", [str, lambda folder: f"~/{folder.name}", lambda folder: [folder]])
+def test_worked_examples_come_from_their_own_file_of_a_folder(file, tmp_path, monkeypatch, spelling):
+    folder = tmp_path / "school"
+    folder.mkdir()
+    file(SUMS, "school/test.jsonl")
+    file(SHOWN, "school/train.jsonl")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for example in whole("gsm8k", data_files=spelling(folder)).examples:
+        assert (example.prompt.count("minus"), example.prompt.count("plus")) == (5, 1)
+
+
+def test_a_list_of_files_and_folders_leaves_no_doubt_what_is_asked(file, tmp_path):
+    (tmp_path / "school").mkdir()
+    file(SUMS, "school/test.jsonl")
+    with pytest.raises(ValueError, match="lists files beside folders or archives, .* name them by split"):
+        whole("gsm8k", data_files=[tmp_path / "school", file(SHOWN)])
+
+
+@pytest.mark.parametrize("spelling", [lambda file: file, lambda file: file.parent])
+def test_from_one_file_no_question_is_its_own_worked_example(file, spelling):
+    for example in whole("gsm8k", data_files=spelling(file(SUMS, "gsm8k.jsonl")), few_shot=4).examples:
         asked = re.findall(r"What is (\d+) plus", example.prompt)
         assert len(set(asked)) == 5
 

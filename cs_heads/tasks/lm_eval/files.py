@@ -47,7 +47,7 @@ class File:
 
 def is_collection(path: str | Path) -> bool:
     """Whether a path is a folder or a zip archive, in which files are looked for by name."""
-    path = Path(path)
+    path = Path(path).expanduser()
     return path.is_dir() or path.suffix.lower() == ".zip"
 
 

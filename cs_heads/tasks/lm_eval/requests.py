@@ -52,10 +52,12 @@ def read(member: harness.Member, options: Options) -> Read:
         wanted = _wanted(member, n_shots)
         overrides |= _splits_alone(member, wanted, n_shots)
         if wanted.shots is not None and not _by_split(options.data_files):
+            wanted = replace(wanted, shots=wanted.split)
+        rows = local.read_splits(wanted, options.data_files)
+        if wanted.shots is not None and rows[wanted.shots] == rows[wanted.split]:
             # Worked examples from the file that is judged: lm-eval leaves out the one in question.
             overrides |= {"test_split": wanted.split, "fewshot_split": wanted.split}
-            wanted = replace(wanted, shots=None)
-        rows = local.read_splits(wanted, options.data_files)
+            rows = {wanted.split: rows[wanted.split]}
     task = harness.build(member.name, overrides, rows)
     task.set_config("num_fewshot", n_shots)
     task.set_fewshot_seed(options.few_shot_seed)
@@ -136,7 +138,17 @@ def _right(task: Any, doc: Row) -> int:
 
 
 def _by_split(data_files: DataFiles) -> bool:
-    return isinstance(data_files, Mapping) or (isinstance(data_files, str | Path) and is_collection(data_files))
+    """Whether each split has files of its own; a list that leaves it open raises ``ValueError``."""
+    if isinstance(data_files, Mapping):
+        return True
+    paths = [data_files] if isinstance(data_files, str | Path) else data_files
+    found = {is_collection(path) for path in paths}
+    if len(found) > 1:
+        raise ValueError(
+            "data_files lists files beside folders or archives, so that worked examples could be what is asked; "
+            'name them by split, {"test": [...], "train": [...]}'
+        )
+    return True in found
 
 
 def _wanted(member: harness.Member, n_shots: int) -> local.Wanted:
