@@ -393,6 +393,13 @@ def test_what_cannot_be_measured_is_said_before_anything_is_read(name, options, 
     assert "\n" not in str(caught.value)
 
 
+def test_a_package_that_a_task_lacks_is_told_in_lm_evals_own_words(file, monkeypatch):
+    monkeypatch.setitem(sys.modules, "evaluate", None)
+    with pytest.raises(ValueError, match="'meqsum' needs the Python package that is missing: Please install ") as got:
+        whole("meqsum", data_files=file(SUMS))
+    assert "\n" not in str(got.value)
+
+
 def test_a_data_set_that_cannot_be_reached_is_named_with_what_to_do():
     with pytest.raises(
         ValueError, match=r"data set 'openai/gsm8k/main' .* could not be had from the hub .*data_files="

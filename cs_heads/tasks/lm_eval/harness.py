@@ -108,7 +108,9 @@ def build(name: str, overrides: Config, rows: Mapping[str, list[Row]] | None) ->
             # Through a group: the only public way to load a task of the index with overrides.
             loaded = manager.load({"group": "cs-heads", "task": [{"task": name, **overrides}]})
     except ModuleNotFoundError as error:
-        raise ValueError(f"lm-eval task {name!r} needs the Python package {error.name!r}: pip install it") from error
+        # lm-eval's own refusals name no package beside their text.
+        package = f"{error.name!r}: pip install it" if error.name else f"that is missing: {' '.join(str(error).split())}"
+        raise ValueError(f"lm-eval task {name!r} needs the Python package {package}") from error
     except Exception as error:
         raise ValueError(why_not_read(name, rows, error)) from error
     (task,) = loaded["tasks"].values()
