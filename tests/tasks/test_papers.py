@@ -394,6 +394,18 @@ def test_the_last_closed_box_counts(text, held):
         ("\\dfrac{1}{2}", "\\frac{1}{2}", 1),
         ("1,000", "1000", 1),
         ("3.0", "3", 1),
+        ("\\frac{1}{2}", "1/2", 1),
+        ("-\\frac12", "-0.5", 1),
+        ("\\frac{-2}{4}", "-\\frac1{2}", 1),
+        ("+\\frac{3}{1}", "3", 1),
+        ("x = 5", "5", 1),
+        ("5", "x=5", 1),
+        ("y=5", "x=5", 0),
+        ("x=a", "a", 0),
+        ("2\\frac12", "21/2", 0),
+        ("\\frac{1}{0}", "0", 0),
+        ("1/3", "0.333", 0),
+        ("1e999999999", "5", 0),
         ("\\$5", "5", 1),
         ("(1, 2)", "(1,2)", 1),
         ("\\text{Monday}", "Monday", 1),
@@ -412,6 +424,13 @@ def test_an_answer_that_is_a_number_is_its_text(problems, tmp_path):
         tmp_path / "numbers.jsonl", [{**row, "expected_answer": int(row["expected_answer"])} for row in rows]
     )
     assert load_task("openmathinstruct2", data_files=numbers) == load_task("openmathinstruct2", data_files=problems)
+
+
+def test_of_a_problem_that_comes_again_solution_and_answer_are_the_first(problems, tmp_path):
+    rows = [json.loads(line) for line in problems.read_text(encoding="utf-8").splitlines()]
+    again = [{**row, "generated_solution": "no", "expected_answer": "no"} for row in rows]
+    twice = write(tmp_path / "twice.jsonl", [*rows, *again])
+    assert load_task("openmathinstruct2", data_files=twice) == load_task("openmathinstruct2", data_files=problems)
 
 
 def test_a_row_without_a_solution_is_named(tmp_path):
