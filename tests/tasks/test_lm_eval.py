@@ -250,7 +250,7 @@ def test_worked_examples_come_from_their_own_file_of_a_folder(file, tmp_path, mo
 def test_a_list_of_files_and_folders_leaves_no_doubt_what_is_asked(file, tmp_path):
     (tmp_path / "school").mkdir()
     file(SUMS, "school/test.jsonl")
-    with pytest.raises(ValueError, match="lists files beside folders or archives, .* name them by split"):
+    with pytest.raises(ValueError, match=r"lists files beside folders or archives, .* name them by split"):
         whole("gsm8k", data_files=[tmp_path / "school", file(SHOWN)])
 
 

@@ -1,6 +1,9 @@
 """The papers' benchmarks by their own names: protocol, suites, and the sets that lm-eval does not have."""
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -99,6 +102,26 @@ def test_data_that_cannot_be_reached_are_named(name, data_set):
     pytest.importorskip("lm_eval", reason="lm-eval is an extra")
     with pytest.raises(ValueError, match=rf"data set '{data_set}.* could not be had from the hub .*data_files="):
         load_task(name)
+
+
+@pytest.mark.parametrize("name", ["gsm8k", "bigbench/tense"])
+def test_a_hub_that_does_not_answer_is_told_in_one_line(name, tmp_path):
+    """In an interpreter of its own, which may ask: on a port that nobody listens to, and without waiting between."""
+    pytest.importorskip("lm_eval", reason="lm-eval is an extra")
+    script = (
+        "import sys, time; time.sleep = lambda seconds: None\n"
+        "from cs_heads.tasks import load_task\n"
+        "try:\n    load_task(sys.argv[1])\n"
+        "except ValueError as error:\n    sys.exit(str(error))"
+    )
+    environment = {key: value for key, value in os.environ.items() if key != "HF_HUB_OFFLINE"}
+    environment |= {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", script, name], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("data set '")
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.fixture
