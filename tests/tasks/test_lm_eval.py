@@ -458,6 +458,14 @@ def test_a_group_is_made_of_the_members_that_a_folder_has_files_for(file, tmp_pa
     assert names == ["blimp_adjunct_island"] * 10 + ["blimp_anaphor_gender_agreement"] * 40
 
 
+def test_one_file_is_not_taken_for_every_task_of_a_group(file):
+    rows = [{"question": f"{i}?", "choices": list("wxyz"), "answer": i % 4} for i in range(20)]
+    with pytest.raises(
+        ValueError, match=r"'mmlu' have the same rows, .* a file for each of the 57 tasks by data_files=, or load one "
+    ):
+        load_task("mmlu", n=10, data_files=file(rows), few_shot=0)
+
+
 def test_a_folder_without_a_file_names_what_is_looked_for(file, tmp_path):
     file(PAIRS, "something_else.jsonl")
     with pytest.raises(

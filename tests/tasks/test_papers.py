@@ -246,7 +246,7 @@ def test_the_general_suite_loads_from_files_of_the_authors_forms(loaded, tmp_pat
     mmlu = tmp_path / "mmlu"
     mmlu.mkdir()
     for subject in ("anatomy", "virology"):
-        lines = "".join(f"What {i}?,a,b,c,d,{'ABCD'[i % 4]}\n" for i in range(15))
+        lines = "".join(f"What {subject} {i}?,a,b,c,d,{'ABCD'[i % 4]}\n" for i in range(15))
         (mmlu / f"{subject}_test.csv").write_text(lines, encoding="utf-8")
     files = {
         "hellaswag": tmp_path / "hellaswag_val.txt",
