@@ -129,7 +129,8 @@ def load(
     else:
         wanted = Wanted("openmathinstruct2", "train", None, DATASET, None, ("openmathinstruct2", SPLIT))
         rows = read_splits(wanted, data_files)["train"]
-    questions, answers = [], {}
+    questions: list[Question] = []
+    answers: dict[str, str] = {}
     for number, row in enumerate(rows):
         problem, solution, answer = _checked(row, number)
         if answer.strip():
