@@ -16,7 +16,7 @@ pytest.importorskip("lm_eval", reason="lm-eval is an extra")
 import lm_eval
 from lm_eval.api.model import LM
 
-from cs_heads.tasks import load_task
+from cs_heads.tasks import letter_form, load_task
 from cs_heads.tasks.lm_eval import harness, whole
 
 SUMS = [
@@ -456,6 +456,26 @@ def test_a_group_is_made_of_the_members_that_a_folder_has_files_for(file, tmp_pa
         task = whole("blimp", data_files=tmp_path)
     names = [json.loads(example.reference)["task"] for example in task.examples]
     assert names == ["blimp_adjunct_island"] * 10 + ["blimp_anaphor_gender_agreement"] * 40
+
+
+def test_a_question_of_two_subjects_stays_on_one_side(tmp_path):
+    """Whatever the heading, the worked examples and the order of the choices."""
+    for subject, choices in (("anatomy", "u,v,w,x"), ("virology", "x,w,v,u")):
+        lines = "".join(f"What {subject} {i}?,a,b,c,d,A\n" for i in range(10))
+        shared = "".join(f"What of {i}?,{choices},A\n" for i in range(10))
+        (tmp_path / f"{subject}_test.csv").write_text(lines + shared, encoding="utf-8")
+        (tmp_path / f"{subject}_dev.csv").write_text(lines, encoding="utf-8")
+    for few_shot in (0, 2):
+        with pytest.warns(UserWarning, match="files for 2 of its 57 tasks"):
+            task = load_task("mmlu", n=20, data_files=tmp_path, few_shot=few_shot)
+        here, there = (
+            {json.loads(example.reference)["doc"]["question"] for example in side.examples}
+            for side in (task, task.held_out)
+        )
+        assert here.isdisjoint(there)
+        assert len(here | there) == 30
+        letter = letter_form(task)
+        assert letter.holding_out(letter.held_out) == letter
 
 
 def test_one_file_is_not_taken_for_every_task_of_a_group(file):

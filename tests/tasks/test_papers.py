@@ -345,6 +345,21 @@ def test_choices_are_asked_for_by_their_letters(tmp_path):
         assert right.startswith("sleep ")
 
 
+def test_a_row_that_comes_again_is_asked_once_whatever_the_letters_of_its_choices(tmp_path):
+    examples = [{"input": f"The {i} cats", "target_scores": {f"sleep {i}": 1, f"sleeps {i}": 0}} for i in range(60)]
+    file = tmp_path / "task.json"
+    file.write_text(json.dumps({"examples": examples * 2}), encoding="utf-8")
+    task = load_task("bigbench/subject_verb_agreement", n=20, data_files=file)
+    assert len(task) + len(task.held_out) == 50
+    asked = [
+        example.prompt.rsplit("Question: ", 1)[1].split("\n")[0]
+        for example in (*task.examples, *task.held_out.examples)
+    ]
+    assert len(set(asked)) == 50
+    shown = "".join(example.prompt.split("Question: ")[1].split("\n")[0] + "\n" for example in task.examples)
+    assert not set(asked) & set(shown.splitlines())
+
+
 def test_the_parts_of_linguistic_mappings_are_read_from_a_folder(tmp_path):
     for part in ("plurals", "past_tense"):
         folder = tmp_path / part

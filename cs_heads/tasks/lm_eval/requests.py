@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -107,15 +108,21 @@ def _example(task: Any, kind: Kind, doc: Row, n_shots: int, options: Options) ->
             "tasks (winogrande, wsc273, ...) cannot be measured"
         )
     reference = json.dumps({"task": name, "doc": doc}, ensure_ascii=False)
+    asked = _bare(task.doc_to_text(doc))
     if kind == "generation":
-        return Example(context, _target(task, doc), 0, reference)
+        return Example(context, _target(task, doc), 0, reference, asked)
     made = task.construct_requests(doc=doc, ctx=context, metadata=(name, 0, 1), **chat)
     requests = made if isinstance(made, list) else [made]
     different = {request.args[0] for request in requests} - {context}
     if different:
         raise ValueError("it asks for more than its choices after one prompt, which cannot be measured")
     continuations = tuple(str(request.args[1]) for request in requests)
-    return Example(context, continuations, _right(task, doc) if kind == "choice" else 0, reference)
+    return Example(context, continuations, _right(task, doc) if kind == "choice" else 0, reference, asked)
+
+
+def _bare(text: Any) -> str:
+    """A question without what differs where a group has it twice: the order and the letters of choices it lists."""
+    return "\n".join(sorted(re.sub(r"^\(?[A-Z][.):] ", "", line.strip()) for line in str(text).strip().splitlines()))
 
 
 def _target(task: Any, doc: Row) -> tuple[str, ...]:
