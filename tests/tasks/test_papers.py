@@ -298,6 +298,8 @@ def test_the_suite_of_hazards_loads_from_files(loaded, tmp_path):
     rows = [{"question": f"Is it {i}?", "choices": ["a", "b", "c", "d"], "answer": i % 4} for i in range(40)]
     files = dict.fromkeys(suites.wmdp, write(tmp_path / "rows.jsonl", rows))
     assert loaded(suites.wmdp, data_files=files) == dict.fromkeys(suites.wmdp, ("choice", 40))
+    tasks = suites.wmdp.load(10, data_files=files, chat="auto", too_long="truncate")
+    assert {(task.chat, task.too_long, task.held_out.too_long) for task in tasks} == {("auto", "truncate", "truncate")}
 
 
 def test_a_folder_without_a_set_of_blimp_is_refused(tmp_path):
