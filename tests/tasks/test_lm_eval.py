@@ -261,6 +261,15 @@ def test_from_one_file_no_question_is_its_own_worked_example(file, spelling):
         assert len(set(asked)) == 5
 
 
+def test_more_worked_examples_than_there_are_rows_are_refused(file):
+    apart = {"test": file(SUMS), "train": file(SHOWN, "shown.jsonl")}
+    for files, most in ((file(SUMS), 39), (apart, 20)):
+        assert whole("gsm8k", data_files=files, few_shot=most).examples[0].prompt.count("Question:") == most + 1
+        message = f"'gsm8k', example 0: few_shot={most + 1} worked examples are more than its data have"
+        with pytest.raises(ValueError, match=message):
+            whole("gsm8k", data_files=files, few_shot=most + 1)
+
+
 def test_the_seed_draws_the_worked_examples(file):
     first, again, other = (
         whole("gsm8k", data_files=file(SUMS), few_shot=2, few_shot_seed=seed).identity for seed in (3, 3, 4)

@@ -86,7 +86,10 @@ def _examples(task: Any, kind: Kind, rows: Any, n_shots: int, options: Options) 
         try:
             yield _example(task, kind, doc, n_shots, options)
         except ValueError as error:
-            raise ValueError(f"lm-eval task {task.task_name!r}, example {number}: {error}") from error
+            # Python's own words, where lm-eval draws them.
+            few = "Sample larger than population" in str(error)
+            reason = f"few_shot={n_shots} worked examples are more than its data have" if few else error
+            raise ValueError(f"lm-eval task {task.task_name!r}, example {number}: {reason}") from error
         except Exception as error:
             reason = harness.why_not_read(task.task_name, rows, error)
             raise ValueError(f"example {number}: {reason}") from error
