@@ -48,8 +48,8 @@ class Suite:
 
         ``data_files`` has for each name what the task's ``data_files=`` takes (names left out are read from the
         hub; of a group, as ``blimp``, a folder may hold files for some of its tasks, with a warning that names the
-        others); ``chat`` and ``too_long`` go to all tasks, ``options`` to those that have them. A name or an option that no task of the suite has raises
-        ``ValueError`` before any is loaded.
+        others); ``chat`` and ``too_long`` go to all tasks, ``options`` to those that have them. A name or an option
+        that no task of the suite has raises ``ValueError`` before any is loaded.
         """
         if data_files is not None and not isinstance(data_files, Mapping):
             raise ValueError(f"data_files of a suite must be a mapping, task to its files, got {data_files!r:.80}")
