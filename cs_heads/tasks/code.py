@@ -158,7 +158,7 @@ class PassesTests:
 
 def catalogue() -> dict[str, Entry]:
     """The code tasks by name."""
-    needs = "the extra code, bubblewrap, and --allow-code; data_files=, or the hub and the extra datasets"
+    needs = "bubblewrap, --allow-code, extra code; data_files=, or the hub (extra datasets)"
     return {
         name: Entry(form.about, partial(load_mbpp if name == "mbpp" else load_humaneval, name), needs)
         for name, form in FORMS.items()

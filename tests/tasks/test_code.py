@@ -206,7 +206,10 @@ def test_a_file_that_is_no_json_is_refused_with_its_line(tmp_path, sandbox):
 
 def test_the_catalogue_says_what_the_tasks_need():
     assert {name for name in builtin_tasks() if name.startswith("code/")} == {f"code/{form}" for form in FORMS}
-    assert all("bubblewrap" in builtin_tasks()[f"code/{form}"].needs for form in FORMS)
+    for form in FORMS:
+        assert all(
+            word in builtin_tasks()[f"code/{form}"].needs for word in ("bubblewrap", "extra code", "extra datasets")
+        )
 
 
 def test_the_command_line_says_how_to_allow_it(capsys, known_folder, sandbox):
