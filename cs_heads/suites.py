@@ -35,14 +35,21 @@ class Suite:
         return name in self.names
 
     def load(
-        self, n: int | None = None, seed: int = 0, data_files: Mapping[str, Any] | None = None, **options: Any
+        self,
+        n: int | None = None,
+        seed: int = 0,
+        data_files: Mapping[str, Any] | None = None,
+        *,
+        chat: str | None = None,
+        too_long: str | None = None,
+        **options: Any,
     ) -> list[Task]:
         """The finding side of each task, as ``load_task`` gives it, in order.
 
         ``data_files`` has for each name what the task's ``data_files=`` takes (names left out are read from the
         hub; of a group, as ``blimp``, a folder may hold files for some of its tasks, with a warning that names the
-        others); ``options`` go to the tasks that have them. A name or an option that no task of the suite has raises
-        ``ValueError`` before any is loaded.
+        others); ``chat`` and ``too_long`` go to all tasks, ``options`` to those that have them. A name or an option
+        that no task of the suite has raises ``ValueError`` before any is loaded.
         """
         if data_files is not None and not isinstance(data_files, Mapping):
             raise ValueError(f"data_files of a suite must be a mapping, task to its files, got {data_files!r:.80}")
@@ -65,6 +72,8 @@ class Suite:
                 name,
                 n,
                 seed,
+                chat=chat,
+                too_long=too_long,
                 **({"data_files": given[name]} if name in given else {}),
                 **{option: value for option, value in options.items() if option in known[name]},
             )

@@ -158,7 +158,7 @@ class PassesTests:
 
 def catalogue() -> dict[str, Entry]:
     """The code tasks by name."""
-    needs = "the extra code, bubblewrap, and --allow-code; data_files=, or the hub"
+    needs = "bubblewrap, --allow-code, extra code; data_files=, or the hub (extra datasets)"
     return {
         name: Entry(form.about, partial(load_mbpp if name == "mbpp" else load_humaneval, name), needs)
         for name, form in FORMS.items()
@@ -171,7 +171,7 @@ def load_humaneval(
     seed: int = 0,
     *,
     data_files: str | Path | Sequence[str | Path] | None = None,
-    allow_code: bool = False,
+    allow_code: bool | None = None,
     unsafe_code: bool = False,
     sandbox: Sandbox | None = None,
 ) -> Task:
@@ -191,7 +191,7 @@ def load_mbpp(
     seed: int = 0,
     *,
     data_files: str | Path | Sequence[str | Path] | None = None,
-    allow_code: bool = False,
+    allow_code: bool | None = None,
     unsafe_code: bool = False,
     sandbox: Sandbox | None = None,
     few_shot: int = 3,
@@ -222,13 +222,16 @@ def load_mbpp(
     return _task(form, [_example(form, record, shots) for record in tested], scorer).split(n, seed)[0]
 
 
-def _scorer(form: str, allow_code: bool, unsafe_code: bool, sandbox: Sandbox | None) -> PassesTests:
+def _scorer(form: str, allow_code: bool | None, unsafe_code: bool, sandbox: Sandbox | None) -> PassesTests:
     # A text such as "False" would count as yes.
-    check_type("allow_code", allow_code, bool)
+    if allow_code is not None:
+        check_type("allow_code", allow_code, bool)
     check_type("unsafe_code", unsafe_code, bool)
+    if unsafe_code and allow_code is False:
+        raise ValueError("unsafe_code=True runs generated code, and allow_code=False forbids it; leave one of them out")
     sandbox = Sandbox() if sandbox is None else sandbox
     # To run code unprotected is to run it.
-    return PassesTests(form, allow_code or unsafe_code, replace(sandbox, unsafe=sandbox.unsafe or unsafe_code))
+    return PassesTests(form, bool(allow_code) or unsafe_code, replace(sandbox, unsafe=sandbox.unsafe or unsafe_code))
 
 
 def _task(form: str, examples: list[Example], scorer: PassesTests) -> Task:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -14,13 +14,15 @@ class Example:
     A choice example has two continuations or more and ``answer`` is the index of the right one; a
     completion example has its target alone; a generation example its target or none, and in ``reference`` what
     the scorer holds the text against. Prompt and continuation are joined as they stand: a
-    continuation that starts a new word begins with a space.
+    continuation that starts a new word begins with a space. ``asked`` is the bare question, where more than it stands
+    in the prompt (worked examples, a heading); it changes no score and is no part of what an example is.
     """
 
     prompt: str
     continuations: tuple[str, ...] = ()
     answer: int = 0
     reference: str = ""
+    asked: str | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.answer < max(1, len(self.continuations)):
@@ -42,8 +44,11 @@ class Example:
 
     @property
     def question(self) -> str:
-        """A hash of prompt and continuations whatever their order: what must not stand on both sides of a split."""
-        return hash_of([self.prompt, sorted(self.continuations)])
+        """A hash of what is asked (by default the prompt) and of the continuations whatever their order.
+
+        It must not stand on both sides of a split.
+        """
+        return hash_of([self.prompt if self.asked is None else self.asked, sorted(self.continuations)])
 
 
 def hash_of(content: object) -> str:

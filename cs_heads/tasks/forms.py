@@ -43,7 +43,10 @@ def letter_form(
             for letter, choice in zip(letters, example.continuations, strict=False)
         )
         named = tuple(f" {letter}" for letter in letters[: len(example.continuations)])
-        return replace(example, prompt=template.format(prompt=example.prompt, options=options), continuations=named)
+        prompt = template.format(prompt=example.prompt, options=options)
+        # Letters no longer tell one question's choices from another's.
+        asked = None if example.asked is None else example.question
+        return replace(example, prompt=prompt, continuations=named, asked=asked)
 
     return _changed(task, "letters", changed, length_normalised=False)
 

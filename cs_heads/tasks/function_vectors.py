@@ -48,9 +48,9 @@ def load(
     """``n`` words to be turned into others, the remaining ones held out.
 
     ``format="few_shot"`` shows ``few_shot`` worked examples, drawn for each prompt from pairs that are never asked;
-    ``"instruction"`` says what to do. Completions, or with ``choices=4`` the right word against others of the
-    task. ``data_files`` is a JSON list of ``{"input", "output"}``, or a folder that holds it as ``<name>.json``. Too
-    few pairs, or malformed ones, raise ``ValueError``.
+    ``"instruction"`` says what to do, in the model's chat template where it has one. Completions, or with
+    ``choices=4`` the right word against others of the task. ``data_files`` is a JSON list of ``{"input", "output"}``,
+    or a folder that holds it as ``<name>.json``. Too few pairs, or malformed ones, raise ``ValueError``.
     """
     one_of("format", format, FORMATS)
     in_range("few_shot", few_shot, 1)
@@ -69,7 +69,8 @@ def load(
         else:
             prompt = f"{INSTRUCTIONS[name]}\nWord: {word}\nAnswer:"
         records.append(with_distractors(rng, prompt, output, outputs, choices))
-    return Task.from_records(records, f"function_vectors/{name}").split(n, seed)[0]
+    task = Task.from_records(records, f"function_vectors/{name}").split(n, seed)[0]
+    return task.chatting("auto") if format == "instruction" else task
 
 
 def pairs(

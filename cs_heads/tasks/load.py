@@ -51,7 +51,9 @@ def builtin_tasks() -> dict[str, Entry]:
 
 
 def entry_of(name: str) -> Entry | None:
-    """The built-in task of this name, or None."""
+    """The built-in task of this name, or None; what ends as a task file does is a file."""
+    if Path(name).suffix.lower() in FORMATS:
+        return None
     family, slash, rest = name.partition("/")
     if not slash and family not in FAMILIES:
         family, rest = "", name

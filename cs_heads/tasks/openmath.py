@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 
 from cs_heads.tasks.catalogue import Entry
@@ -33,16 +34,19 @@ _INSTRUCTION = (
 
 @dataclass(frozen=True)
 class BoxedAnswer:
-    r"""1 where the last ``\boxed{...}`` of a text holds the example's reference, written in any usual way.
+    r"""1 where the last ``\boxed{...}`` of a text holds the example's reference.
 
-    >>> BoxedAnswer()([Example("?", reference="1/2")], ["so it is $\\boxed{ 1/2 }$."])
-    [1.0]
+    Two numbers are the same as fractions or decimals, with a letter's ``x=`` before one of them or not; all else is
+    the same text, whatever its spacing, dollar signs and size of brackets.
+
+    >>> BoxedAnswer()([Example("?", reference="1/2")] * 2, ["so it is $\\boxed{ 0.5 }$.", r"\boxed{x = \frac12}"])
+    [1.0, 1.0]
     """
 
     @property
     def identity(self) -> str:
         """Name and version."""
-        return "boxed_answer/1"
+        return "boxed_answer/2"
 
     def __call__(self, examples: Sequence[Example], texts: Sequence[str]) -> list[float]:
         """1 or 0 for each text; a text without a box scores 0."""
@@ -64,10 +68,30 @@ def _same(found: str | None, wanted: str) -> bool:
     if found is None:
         return False
     here, there = _plain(found), _plain(wanted)
+    if here == there:
+        return True
+    named, value = _number(here)
+    other, right = _number(there)
+    return value is not None and value == right and (named == other or not named or not other)
+
+
+_DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)")
+_FRACTION = re.compile(r"([+-]?)(?:\\frac({[+-]?\d+}|\d)({[+-]?\d+}|\d)|(\d+)/(\d+))")
+
+
+def _number(answer: str) -> tuple[str, Fraction | float | None]:
+    """The letter that stands before ``=`` ("" without one), and the number that a plain answer is, or None."""
+    letter = answer[0] if re.match("[A-Za-z]=", answer) else ""
+    said = answer[2:] if letter else answer
     try:
-        return here == there or float(here) == float(there)
-    except ValueError:
-        return False
+        if parts := _FRACTION.fullmatch(said):
+            sign, *terms = filter(None, (parts[1] or "+", *parts.groups()[1:]))
+            above, below = (int(term.strip("{}")) for term in terms)
+            return letter, Fraction(int(f"{sign}1") * above, below)
+        # Not all that Fraction reads: of 1e999999999 it makes a number of as many digits.
+        return letter, Fraction(said) if _DECIMAL.fullmatch(said) else float(said)
+    except (ValueError, ZeroDivisionError):
+        return letter, None
 
 
 def _plain(answer: str) -> str:
@@ -105,13 +129,14 @@ def load(
     else:
         wanted = Wanted("openmathinstruct2", "train", None, DATASET, None, ("openmathinstruct2", SPLIT))
         rows = read_splits(wanted, data_files)["train"]
-    questions, answers = [], {}
+    questions: list[Question] = []
+    answers: dict[str, str] = {}
     for number, row in enumerate(rows):
         problem, solution, answer = _checked(row, number)
         if answer.strip():
             questions.append(Question(problem, solution))
-            answers[problem] = answer
-    # The first solution of a problem stands for it.
+            answers.setdefault(problem, answer)
+    # The first solution of a problem stands for it, with its answer.
     questions = list({question.text: question for question in reversed(questions)}.values())[::-1]
     examples = tuple(
         Example(prompt, (f" {question.answer.strip()}",), 0, answers[question.text])

@@ -235,7 +235,7 @@ class Task:
         """Disjoint finding and confirming tasks: ``n`` examples to find heads with, all others to confirm.
 
         ``n`` is 100 by default, or half of the task where it has fewer than 200 examples. Examples with
-        the same prompt and continuations stay on one side, so the finding side may miss ``n`` by some.
+        the same question and continuations stay on one side, so the finding side may miss ``n`` by some.
         A task that was split before, or an ``n`` that leaves nothing to confirm, raises ``ValueError``.
         """
         check_integer("seed", seed, 0)

@@ -36,7 +36,11 @@ def with_worked_examples(
 
     Questions that come again are left out. Without enough of them for a pool and two more, ``ValueError`` is raised.
     """
-    different = list(dict.fromkeys(questions))
+    known: dict[tuple[str, tuple[str, ...]], Question] = {}
+    for question in questions:
+        # Where choices are lettered, another order of them has another letter for the same answer.
+        known.setdefault((question.text, tuple(sorted(question.choices)) or (question.answer,)), question)
+    different = list(known.values())
     pool = pool if n_shots else 0
     if n_shots < 0 or n_shots > pool or len(different) < pool + 2:
         raise ValueError(

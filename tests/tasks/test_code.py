@@ -177,7 +177,8 @@ def test_without_a_sandbox_the_task_is_refused_before_any_model_runs(write, monk
         ("mbpp", MBPP, {"few_shot": 4}, "few_shot must be 0 to 3, got 4"),
         ("mbpp", MBPP, {"few_shot": "two"}, "few_shot must be an integer, got 'two'"),
         ("mbpp", MBPP, {"unsafe_code": "False"}, "unsafe_code must be true or false, got 'False'"),
-        ("humaneval", HUMANEVAL, {"allow_code": "False"}, "allow_code must be true or false, got 'False'"),
+        ("humaneval", HUMANEVAL, {"allow_code": "False"}, "allow_code must be true or false or None, got 'False'"),
+        ("humaneval", HUMANEVAL, {"allow_code": False, "unsafe_code": True}, "allow_code=False forbids it; leave one"),
         ("humaneval", HUMANEVAL, {"sandbox": "no"}, "sandbox must be a Sandbox or None, got 'no'"),
         ("mbpp", MBPP, {"shots": 4}, "task 'code/mbpp' has no option shots; it has data_files, allow_code"),
     ],
@@ -205,7 +206,10 @@ def test_a_file_that_is_no_json_is_refused_with_its_line(tmp_path, sandbox):
 
 def test_the_catalogue_says_what_the_tasks_need():
     assert {name for name in builtin_tasks() if name.startswith("code/")} == {f"code/{form}" for form in FORMS}
-    assert all("bubblewrap" in builtin_tasks()[f"code/{form}"].needs for form in FORMS)
+    for form in FORMS:
+        assert all(
+            word in builtin_tasks()[f"code/{form}"].needs for word in ("bubblewrap", "extra code", "extra datasets")
+        )
 
 
 def test_the_command_line_says_how_to_allow_it(capsys, known_folder, sandbox):

@@ -48,6 +48,8 @@ def test_an_instruction_says_what_to_do():
         "Write the capital city of the country.\nWord: France\nAnswer:",
         " Paris",
     )
+    assert task.chat == task.held_out.chat == "auto"
+    assert load_task("function_vectors/country-capital", n=20).chat == "off"
 
 
 @pytest.mark.parametrize("format", ["few_shot", "instruction"])

@@ -16,7 +16,7 @@ pytest.importorskip("lm_eval", reason="lm-eval is an extra")
 import lm_eval
 from lm_eval.api.model import LM
 
-from cs_heads.tasks import load_task
+from cs_heads.tasks import letter_form, load_task
 from cs_heads.tasks.lm_eval import harness, whole
 
 SUMS = [
@@ -236,10 +236,38 @@ def test_worked_examples_come_from_their_own_file_or_are_none(file):
     )
 
 
-def test_from_one_file_no_question_is_its_own_worked_example(file):
-    for example in whole("gsm8k", data_files=file(SUMS), few_shot=4).examples:
+@pytest.mark.parametrize("spelling", [str, lambda folder: f"~/{folder.name}", lambda folder: [folder]])
+def test_worked_examples_come_from_their_own_file_of_a_folder(file, tmp_path, monkeypatch, spelling):
+    folder = tmp_path / "school"
+    folder.mkdir()
+    file(SUMS, "school/test.jsonl")
+    file(SHOWN, "school/train.jsonl")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for example in whole("gsm8k", data_files=spelling(folder)).examples:
+        assert (example.prompt.count("minus"), example.prompt.count("plus")) == (5, 1)
+
+
+def test_a_list_of_files_and_folders_leaves_no_doubt_what_is_asked(file, tmp_path):
+    (tmp_path / "school").mkdir()
+    file(SUMS, "school/test.jsonl")
+    with pytest.raises(ValueError, match=r"lists files beside folders or archives, .* name them by split"):
+        whole("gsm8k", data_files=[tmp_path / "school", file(SHOWN)])
+
+
+@pytest.mark.parametrize("spelling", [lambda file: file, lambda file: file.parent])
+def test_from_one_file_no_question_is_its_own_worked_example(file, spelling):
+    for example in whole("gsm8k", data_files=spelling(file(SUMS, "gsm8k.jsonl")), few_shot=4).examples:
         asked = re.findall(r"What is (\d+) plus", example.prompt)
         assert len(set(asked)) == 5
+
+
+def test_more_worked_examples_than_there_are_rows_are_refused(file):
+    apart = {"test": file(SUMS), "train": file(SHOWN, "shown.jsonl")}
+    for files, most in ((file(SUMS), 39), (apart, 20)):
+        assert whole("gsm8k", data_files=files, few_shot=most).examples[0].prompt.count("Question:") == most + 1
+        message = f"'gsm8k', example 0: few_shot={most + 1} worked examples are more than its data have"
+        with pytest.raises(ValueError, match=message):
+            whole("gsm8k", data_files=files, few_shot=most + 1)
 
 
 def test_the_seed_draws_the_worked_examples(file):
@@ -374,6 +402,13 @@ def test_what_cannot_be_measured_is_said_before_anything_is_read(name, options, 
     assert "\n" not in str(caught.value)
 
 
+def test_a_package_that_a_task_lacks_is_told_in_lm_evals_own_words(file, monkeypatch):
+    monkeypatch.setitem(sys.modules, "evaluate", None)
+    with pytest.raises(ValueError, match="'meqsum' needs the Python package that is missing: Please install ") as got:
+        whole("meqsum", data_files=file(SUMS))
+    assert "\n" not in str(got.value)
+
+
 def test_a_data_set_that_cannot_be_reached_is_named_with_what_to_do():
     with pytest.raises(
         ValueError, match=r"data set 'openai/gsm8k/main' .* could not be had from the hub .*data_files="
@@ -430,6 +465,34 @@ def test_a_group_is_made_of_the_members_that_a_folder_has_files_for(file, tmp_pa
         task = whole("blimp", data_files=tmp_path)
     names = [json.loads(example.reference)["task"] for example in task.examples]
     assert names == ["blimp_adjunct_island"] * 10 + ["blimp_anaphor_gender_agreement"] * 40
+
+
+def test_a_question_of_two_subjects_stays_on_one_side(tmp_path):
+    """Whatever the heading, the worked examples and the order of the choices."""
+    for subject, choices in (("anatomy", "u,v,w,x"), ("virology", "x,w,v,u")):
+        lines = "".join(f"What {subject} {i}?,a,b,c,d,A\n" for i in range(10))
+        shared = "".join(f"What of {i}?,{choices},A\n" for i in range(10))
+        (tmp_path / f"{subject}_test.csv").write_text(lines + shared, encoding="utf-8")
+        (tmp_path / f"{subject}_dev.csv").write_text(lines, encoding="utf-8")
+    for few_shot in (0, 2):
+        with pytest.warns(UserWarning, match="files for 2 of its 57 tasks"):
+            task = load_task("mmlu", n=20, data_files=tmp_path, few_shot=few_shot)
+        here, there = (
+            {json.loads(example.reference)["doc"]["question"] for example in side.examples}
+            for side in (task, task.held_out)
+        )
+        assert here.isdisjoint(there)
+        assert len(here | there) == 30
+        letter = letter_form(task)
+        assert letter.holding_out(letter.held_out) == letter
+
+
+def test_one_file_is_not_taken_for_every_task_of_a_group(file):
+    rows = [{"question": f"{i}?", "choices": list("wxyz"), "answer": i % 4} for i in range(20)]
+    with pytest.raises(
+        ValueError, match=r"'mmlu' have the same rows, .* a file for each of the 57 tasks by data_files=, or load one "
+    ):
+        load_task("mmlu", n=10, data_files=file(rows), few_shot=0)
 
 
 def test_a_folder_without_a_file_names_what_is_looked_for(file, tmp_path):

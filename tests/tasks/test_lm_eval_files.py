@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import io
 import json
 import zipfile
 
@@ -219,6 +220,22 @@ def test_an_answer_of_openmath_may_be_a_number():
 # Malformed files
 
 
+def spoilt(content: bytes, place: int) -> bytes:
+    """Content with eight bytes of it turned."""
+    return content[:place] + bytes(255 - byte for byte in content[place : place + 8]) + content[place + 8 :]
+
+
+def zipped(flags: int = 0) -> bytes:
+    """An archive of one file, ``flags`` set in both of its headings."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.jsonl", JSONL * 50)
+    content = bytearray(made.getvalue())
+    content[6] |= flags
+    content[content.rindex(b"PK\1\2") + 8] |= flags
+    return bytes(content)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -232,6 +249,9 @@ def test_an_answer_of_openmath_may_be_a_number():
         ("a.xml", b"<a/>", r"must end in \.jsonl, \.json, \.csv, \.parquet, \.txt, or in these and \.bz2 or \.gz"),
         ("a.jsonl.gz", b"no gzip", "cannot be read: Not a gzipped file"),
         ("a.jsonl.bz2", b"no bzip2", "cannot be read: Invalid data stream"),
+        ("a.jsonl.gz", spoilt(gzip.compress(JSONL.encode() * 50), 20), "'.*a.jsonl.gz' cannot be read: "),
+        ("a.zip", spoilt(zipped(), 45), "'a.jsonl' cannot be read: "),
+        ("a.zip", zipped(flags=1), "'a.jsonl' cannot be read: .* is encrypted, password required"),
         ("a.zip", b"no zip", "is no zip archive that can be read"),
         ("a.parquet", b"no parquet", "is no Parquet file that can be read"),
     ],

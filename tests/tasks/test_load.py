@@ -197,6 +197,14 @@ def test_a_file_of_two_forms_is_refused_with_both_lines(tmp_path):
         load_task(path)
 
 
+@pytest.mark.parametrize("name", ["blimp_mine.jsonl", "lm-eval/mine.csv"])
+def test_a_file_is_a_file_whatever_its_name_begins_with(tmp_path, monkeypatch, name):
+    (tmp_path / "lm-eval").mkdir()
+    monkeypatch.chdir(tmp_path)
+    (write_csv if name.endswith(".csv") else write_jsonl)(Path(name), COMPLETIONS)
+    assert load_task(name, n=3).name == Path(name).stem
+
+
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"^task file '.*gone\.jsonl' does not exist"):
         load_task(tmp_path / "gone.jsonl")

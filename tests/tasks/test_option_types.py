@@ -63,7 +63,7 @@ def test_a_value_of_another_type_does_not(value, hint):
         ("openmathinstruct2", "n_records", 2.5, "an integer"),
         ("code/mbpp", "few_shot", "two", "an integer"),
         ("code/humaneval", "data_files", 3, "a path or a list of paths or None"),
-        ("code/humaneval", "allow_code", "False", "true or false"),
+        ("code/humaneval", "allow_code", "False", "true or false or None"),
         ("mbpp", "unsafe_code", "False", "true or false"),
         ("function_vectors/antonym", "data_files", ["a.json"], "a path or None"),
         ("swearing", "data_files", ["a.txt"], "a path or None"),

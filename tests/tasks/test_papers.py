@@ -1,6 +1,9 @@
 """The papers' benchmarks by their own names: protocol, suites, and the sets that lm-eval does not have."""
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -99,6 +102,26 @@ def test_data_that_cannot_be_reached_are_named(name, data_set):
     pytest.importorskip("lm_eval", reason="lm-eval is an extra")
     with pytest.raises(ValueError, match=rf"data set '{data_set}.* could not be had from the hub .*data_files="):
         load_task(name)
+
+
+@pytest.mark.parametrize("name", ["gsm8k", "bigbench/tense"])
+def test_a_hub_that_does_not_answer_is_told_in_one_line(name, tmp_path):
+    """In an interpreter of its own, which may ask: on a port that nobody listens to, and without waiting between."""
+    pytest.importorskip("lm_eval", reason="lm-eval is an extra")
+    script = (
+        "import sys, time; time.sleep = lambda seconds: None\n"
+        "from cs_heads.tasks import load_task\n"
+        "try:\n    load_task(sys.argv[1])\n"
+        "except ValueError as error:\n    sys.exit(str(error))"
+    )
+    environment = {key: value for key, value in os.environ.items() if key != "HF_HUB_OFFLINE"}
+    environment |= {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", script, name], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("data set '")
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.fixture
@@ -223,7 +246,7 @@ def test_the_general_suite_loads_from_files_of_the_authors_forms(loaded, tmp_pat
     mmlu = tmp_path / "mmlu"
     mmlu.mkdir()
     for subject in ("anatomy", "virology"):
-        lines = "".join(f"What {i}?,a,b,c,d,{'ABCD'[i % 4]}\n" for i in range(15))
+        lines = "".join(f"What {subject} {i}?,a,b,c,d,{'ABCD'[i % 4]}\n" for i in range(15))
         (mmlu / f"{subject}_test.csv").write_text(lines, encoding="utf-8")
     files = {
         "hellaswag": tmp_path / "hellaswag_val.txt",
@@ -275,6 +298,8 @@ def test_the_suite_of_hazards_loads_from_files(loaded, tmp_path):
     rows = [{"question": f"Is it {i}?", "choices": ["a", "b", "c", "d"], "answer": i % 4} for i in range(40)]
     files = dict.fromkeys(suites.wmdp, write(tmp_path / "rows.jsonl", rows))
     assert loaded(suites.wmdp, data_files=files) == dict.fromkeys(suites.wmdp, ("choice", 40))
+    tasks = suites.wmdp.load(10, data_files=files, chat="auto", too_long="truncate")
+    assert {(task.chat, task.too_long, task.held_out.too_long) for task in tasks} == {("auto", "truncate", "truncate")}
 
 
 def test_a_folder_without_a_set_of_blimp_is_refused(tmp_path):
@@ -320,6 +345,21 @@ def test_choices_are_asked_for_by_their_letters(tmp_path):
     for example in task.examples:
         right = example.prompt.split(f"\n{example.target.strip()}. ")[1].split("\n")[0]
         assert right.startswith("sleep ")
+
+
+def test_a_row_that_comes_again_is_asked_once_whatever_the_letters_of_its_choices(tmp_path):
+    examples = [{"input": f"The {i} cats", "target_scores": {f"sleep {i}": 1, f"sleeps {i}": 0}} for i in range(60)]
+    file = tmp_path / "task.json"
+    file.write_text(json.dumps({"examples": examples * 2}), encoding="utf-8")
+    task = load_task("bigbench/subject_verb_agreement", n=20, data_files=file)
+    assert len(task) + len(task.held_out) == 50
+    asked = [
+        example.prompt.rsplit("Question: ", 1)[1].split("\n")[0]
+        for example in (*task.examples, *task.held_out.examples)
+    ]
+    assert len(set(asked)) == 50
+    shown = "".join(example.prompt.split("Question: ")[1].split("\n")[0] + "\n" for example in task.examples)
+    assert not set(asked) & set(shown.splitlines())
 
 
 def test_the_parts_of_linguistic_mappings_are_read_from_a_folder(tmp_path):
@@ -394,6 +434,18 @@ def test_the_last_closed_box_counts(text, held):
         ("\\dfrac{1}{2}", "\\frac{1}{2}", 1),
         ("1,000", "1000", 1),
         ("3.0", "3", 1),
+        ("\\frac{1}{2}", "1/2", 1),
+        ("-\\frac12", "-0.5", 1),
+        ("\\frac{-2}{4}", "-\\frac1{2}", 1),
+        ("+\\frac{3}{1}", "3", 1),
+        ("x = 5", "5", 1),
+        ("5", "x=5", 1),
+        ("y=5", "x=5", 0),
+        ("x=a", "a", 0),
+        ("2\\frac12", "21/2", 0),
+        ("\\frac{1}{0}", "0", 0),
+        ("1/3", "0.333", 0),
+        ("1e999999999", "5", 0),
         ("\\$5", "5", 1),
         ("(1, 2)", "(1,2)", 1),
         ("\\text{Monday}", "Monday", 1),
@@ -412,6 +464,13 @@ def test_an_answer_that_is_a_number_is_its_text(problems, tmp_path):
         tmp_path / "numbers.jsonl", [{**row, "expected_answer": int(row["expected_answer"])} for row in rows]
     )
     assert load_task("openmathinstruct2", data_files=numbers) == load_task("openmathinstruct2", data_files=problems)
+
+
+def test_of_a_problem_that_comes_again_solution_and_answer_are_the_first(problems, tmp_path):
+    rows = [json.loads(line) for line in problems.read_text(encoding="utf-8").splitlines()]
+    again = [{**row, "generated_solution": "no", "expected_answer": "no"} for row in rows]
+    twice = write(tmp_path / "twice.jsonl", [*rows, *again])
+    assert load_task("openmathinstruct2", data_files=twice) == load_task("openmathinstruct2", data_files=problems)
 
 
 def test_a_row_without_a_solution_is_named(tmp_path):

@@ -276,6 +276,12 @@ def test_unsafe_runs_without_bubblewrap_and_warns_loudly(no_bubblewrap):
     assert [outcome.passed for outcome in outcomes] == [True, False, False, False, False]
 
 
+def test_unsafe_runs_where_the_system_tells_no_processors(no_bubblewrap, monkeypatch):
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    with pytest.warns(RuntimeWarning, match="WITHOUT A SANDBOX"):
+        assert Sandbox(unsafe=True).run_all([("", "")]) == [Outcome(True, "", "")]
+
+
 def test_unsafe_is_safe_where_there_is_a_sandbox(sandbox):
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -5,12 +5,14 @@ lm-eval is imported when a task is loaded and not before.
 
 from __future__ import annotations
 
+import json
 import warnings
 from functools import partial, wraps
 from typing import Any
 
 from cs_heads.tasks import code
 from cs_heads.tasks.catalogue import Entry
+from cs_heads.tasks.example import hash_of
 from cs_heads.tasks.lm_eval import harness
 from cs_heads.tasks.lm_eval.chat import template_of
 from cs_heads.tasks.lm_eval.files import DataFiles
@@ -64,8 +66,6 @@ def whole(
     """
     options = Options(data_files, metric, filter, few_shot, few_shot_seed, max_new_tokens, template_of(chat_template))
     parts = _parts(name, options)
-    for other in parts[1:]:
-        _check_alike(name, parts[0], other)
     first, rules = parts[0], tuple(part.rule for part in parts)
     scorer = (HarnessScorer if first.kind == "generation" else HarnessLogprobScorer)(rules, harness.harness_version())
     examples = tuple(example for part in parts for example in part.examples)
@@ -90,11 +90,24 @@ def _parts(name: str, options: Options) -> list[Read]:
     members = harness.members(name)
     parts: list[Read] = []
     lacking: list[NoFileError] = []
+    known: dict[str, str] = {}
     for member in members:
         try:
-            parts.append(read(member, options))
+            part = read(member, options)
         except NoFileError as error:
             lacking.append(error)
+            continue
+        if parts:
+            _check_alike(name, parts[0], part)
+        rows = hash_of([json.loads(example.reference)["doc"] for example in part.examples])
+        if rows in known:
+            raise ValueError(
+                f"tasks {known[rows]!r} and {member.name!r} of lm-eval group {name!r} have the same rows, and what "
+                f"finds heads must not confirm them: give a file for each of the {len(members)} tasks by data_files=, "
+                f"or load one task, as lm-eval/{known[rows]}"
+            )
+        known[rows] = member.name
+        parts.append(part)
     if not parts:
         raise ValueError(
             f"{lacking[0]}" + (f" (and so for all {len(members)} tasks of {name!r})" if lacking[1:] else "")

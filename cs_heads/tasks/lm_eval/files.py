@@ -7,6 +7,7 @@ import csv
 import gzip
 import io
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -41,13 +42,14 @@ class File:
         unpack = _UNPACK.get(Path(self.name).suffix, bytes)
         try:
             return unpack(self.read())
-        except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+        except (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+            # RuntimeError: a member that has a password, or is packed in a way that Python does not know.
             raise ValueError(f"data file {self.name!r} cannot be read: {error}") from error
 
 
 def is_collection(path: str | Path) -> bool:
     """Whether a path is a folder or a zip archive, in which files are looked for by name."""
-    path = Path(path)
+    path = Path(path).expanduser()
     return path.is_dir() or path.suffix.lower() == ".zip"
 
 

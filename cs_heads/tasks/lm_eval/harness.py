@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -12,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from cs_heads.tasks import hub
 from cs_heads.tasks.lm_eval.files import Row
 
 Config = dict[str, Any]
@@ -39,26 +39,16 @@ class Member:
 @contextmanager
 def quietly() -> Iterator[None]:
     """Run lm-eval without its log and its bars, and with each template of its prompts read once."""
-    import datasets
     from lm_eval.utils import env
 
-    loggers = [logging.getLogger(name) for name in ("lm_eval", "datasets")]
-    levels = [logger.level for logger in loggers]
-    bars = datasets.is_progress_bar_enabled()
     plain = env.from_string
-    try:
-        for logger in loggers:
-            logger.setLevel(logging.CRITICAL)
-        datasets.disable_progress_bars()
-        # lm-eval compiles the template of a prompt anew for each example, which is most of the time it takes.
-        env.from_string = lru_cache(maxsize=256)(plain)
-        yield
-    finally:
-        env.from_string = plain
-        if bars:
-            datasets.enable_progress_bars()
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+    with hub.quietly("lm_eval"):
+        try:
+            # lm-eval compiles the template of a prompt anew for each example, which is most of the time it takes.
+            env.from_string = lru_cache(maxsize=256)(plain)
+            yield
+        finally:
+            env.from_string = plain
 
 
 def harness_version() -> str:
@@ -108,7 +98,11 @@ def build(name: str, overrides: Config, rows: Mapping[str, list[Row]] | None) ->
             # Through a group: the only public way to load a task of the index with overrides.
             loaded = manager.load({"group": "cs-heads", "task": [{"task": name, **overrides}]})
     except ModuleNotFoundError as error:
-        raise ValueError(f"lm-eval task {name!r} needs the Python package {error.name!r}: pip install it") from error
+        # lm-eval's own refusals name no package beside their text.
+        package = (
+            f"{error.name!r}: pip install it" if error.name else f"that is missing: {' '.join(str(error).split())}"
+        )
+        raise ValueError(f"lm-eval task {name!r} needs the Python package {package}") from error
     except Exception as error:
         raise ValueError(why_not_read(name, rows, error)) from error
     (task,) = loaded["tasks"].values()

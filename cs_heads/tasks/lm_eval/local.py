@@ -70,7 +70,7 @@ def read_splits(wanted: Wanted, data_files: DataFiles) -> dict[str, list[Row]]:
 
 def _files(wanted: Wanted, split: str, paths: Any) -> list[File]:
     if isinstance(paths, str | Path):
-        return _named(wanted, split, paths) if is_collection(Path(paths).expanduser()) else files_in(paths)
+        return _named(wanted, split, paths) if is_collection(paths) else files_in(paths)
     if not isinstance(paths, Sequence) or not paths:
         raise ValueError(f"data_files must be a path, a list of paths, or these by split; got {paths!r}")
     return [file for path in paths for file in _files(wanted, split, path)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -52,10 +53,12 @@ def read(member: harness.Member, options: Options) -> Read:
         wanted = _wanted(member, n_shots)
         overrides |= _splits_alone(member, wanted, n_shots)
         if wanted.shots is not None and not _by_split(options.data_files):
+            wanted = replace(wanted, shots=wanted.split)
+        rows = local.read_splits(wanted, options.data_files)
+        if wanted.shots is not None and rows[wanted.shots] == rows[wanted.split]:
             # Worked examples from the file that is judged: lm-eval leaves out the one in question.
             overrides |= {"test_split": wanted.split, "fewshot_split": wanted.split}
-            wanted = replace(wanted, shots=None)
-        rows = local.read_splits(wanted, options.data_files)
+            rows = {wanted.split: rows[wanted.split]}
     task = harness.build(member.name, overrides, rows)
     task.set_config("num_fewshot", n_shots)
     task.set_fewshot_seed(options.few_shot_seed)
@@ -83,7 +86,10 @@ def _examples(task: Any, kind: Kind, rows: Any, n_shots: int, options: Options) 
         try:
             yield _example(task, kind, doc, n_shots, options)
         except ValueError as error:
-            raise ValueError(f"lm-eval task {task.task_name!r}, example {number}: {error}") from error
+            # Python's own words, where lm-eval draws them.
+            few = "Sample larger than population" in str(error)
+            reason = f"few_shot={n_shots} worked examples are more than its data have" if few else error
+            raise ValueError(f"lm-eval task {task.task_name!r}, example {number}: {reason}") from error
         except Exception as error:
             reason = harness.why_not_read(task.task_name, rows, error)
             raise ValueError(f"example {number}: {reason}") from error
@@ -105,15 +111,21 @@ def _example(task: Any, kind: Kind, doc: Row, n_shots: int, options: Options) ->
             "tasks (winogrande, wsc273, ...) cannot be measured"
         )
     reference = json.dumps({"task": name, "doc": doc}, ensure_ascii=False)
+    asked = _bare(task.doc_to_text(doc))
     if kind == "generation":
-        return Example(context, _target(task, doc), 0, reference)
+        return Example(context, _target(task, doc), 0, reference, asked)
     made = task.construct_requests(doc=doc, ctx=context, metadata=(name, 0, 1), **chat)
     requests = made if isinstance(made, list) else [made]
     different = {request.args[0] for request in requests} - {context}
     if different:
         raise ValueError("it asks for more than its choices after one prompt, which cannot be measured")
     continuations = tuple(str(request.args[1]) for request in requests)
-    return Example(context, continuations, _right(task, doc) if kind == "choice" else 0, reference)
+    return Example(context, continuations, _right(task, doc) if kind == "choice" else 0, reference, asked)
+
+
+def _bare(text: Any) -> str:
+    """A question without what differs where a group has it twice: the order and the letters of choices it lists."""
+    return "\n".join(sorted(re.sub(r"^\(?[A-Z][.):] ", "", line.strip()) for line in str(text).strip().splitlines()))
 
 
 def _target(task: Any, doc: Row) -> tuple[str, ...]:
@@ -136,7 +148,17 @@ def _right(task: Any, doc: Row) -> int:
 
 
 def _by_split(data_files: DataFiles) -> bool:
-    return isinstance(data_files, Mapping) or (isinstance(data_files, str | Path) and is_collection(data_files))
+    """Whether each split has files of its own; a list that leaves it open raises ``ValueError``."""
+    if isinstance(data_files, Mapping):
+        return True
+    paths = [data_files] if isinstance(data_files, str | Path) else data_files
+    found = {is_collection(path) for path in paths}
+    if len(found) > 1:
+        raise ValueError(
+            "data_files lists files beside folders or archives, so that worked examples could be what is asked; "
+            'name them by split, {"test": [...], "train": [...]}'
+        )
+    return True in found
 
 
 def _wanted(member: harness.Member, n_shots: int) -> local.Wanted:

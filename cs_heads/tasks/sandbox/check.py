@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from cs_heads.tasks.sandbox.attempts import Attempt, attempts
 from cs_heads.tasks.sandbox.bubblewrap import interpreter
-from cs_heads.tasks.sandbox.run import Outcome, Sandbox
+from cs_heads.tasks.sandbox.run import Outcome, Sandbox, processors
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,7 +50,7 @@ def self_check(sandbox: Sandbox = NARROW) -> pd.DataFrame:
     import pandas as pd
 
     Sandbox().check()
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+    with ThreadPoolExecutor(processors()) as pool:
         rows = list(pool.map(lambda attempt: _row(attempt, sandbox), attempts()))
     return pd.DataFrame(rows, columns=["attempt", "harm", "held", "how"])
 

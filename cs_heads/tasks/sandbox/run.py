@@ -122,7 +122,7 @@ class Sandbox:
         if not programs:
             return []
         safe = self.check()
-        with ThreadPoolExecutor(workers or len(os.sched_getaffinity(0))) as pool:
+        with ThreadPoolExecutor(workers or processors()) as pool:
             return list(pool.map(lambda program: self._converse(program[0], program[1], safe), programs))
 
     def _converse(self, code: str, tests: str, safe: bool) -> Outcome:
@@ -241,6 +241,11 @@ def _program(
             pass
     finally:
         os.close(report)
+
+
+def processors() -> int:
+    """How many processors this process may use; where the system does not say, how many there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @cache
