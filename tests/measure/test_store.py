@@ -355,6 +355,17 @@ def test_somebody_elses_database_is_refused_and_left_alone(load, path):
     assert path.read_bytes() == before
 
 
+def test_a_store_laid_out_before_the_first_release_is_refused(load, path):
+    """It has the mark and the version of the first format, and lacks a table."""
+    Experiment(load("llama"), completion_task(), store=path)(some_masks(2))
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("DROP TABLE tasks")
+        connection.commit()
+    for opened in (lambda: Experiment(load("llama"), completion_task(), store=path), lambda: Store.open(path)):
+        with pytest.raises(StoreError, match=r"laid out before the first release \(it has no table tasks\)"):
+            opened()
+
+
 def test_a_place_where_no_file_can_be_is_refused(load, tmp_path):
     for wrong in (tmp_path, tmp_path / "nowhere" / "run.sqlite"):
         with pytest.raises(ValueError, match="must be a file in a folder that exists"):
