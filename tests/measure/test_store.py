@@ -425,6 +425,23 @@ def test_a_read_only_folder_can_be_read_and_is_refused_to_write(locked):
     assert [file.name for file in locked.iterdir()] == ["old.sqlite"]
 
 
+def test_a_call_that_ended_before_it_could_say_so_is_forgotten(load, path, monkeypatch):
+    """Killed between the last batch and the end: all is measured, and nobody will take it up."""
+    off = some_masks(3)
+    with monkeypatch.context() as patch:
+        patch.setattr(Shelf, "end", lambda self, call: None)
+        whole = Experiment(load("llama"), completion_task(), store=path)
+        expected = whole(off)
+    ((ended,),) = whole.store.query("SELECT id FROM calls")
+    cut = Experiment(load("llama"), completion_task(), store=path, batch_tokens=60)
+    assert whole.store.query("SELECT id FROM calls") == []
+    with interrupted_at(monkeypatch, 1):
+        cut(some_masks(5, seed=1))
+    again = Experiment(load("llama"), completion_task(), store=path)
+    assert whole.store.query("SELECT id FROM calls") == [(ended + 1,)]
+    np.testing.assert_array_equal(again(off), expected)
+
+
 # Formats
 
 STUDY = {"model": "made by hand", "grid": [2, 3], "ablation": "zero"}
