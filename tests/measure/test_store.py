@@ -21,6 +21,7 @@ from cs_heads import Experiment, Store, StoreError, Task, find_heads, masks
 from cs_heads.measure import budget as budget_module
 from cs_heads.measure import store as store_module
 from cs_heads.measure.engine import Engine
+from cs_heads.measure.engine import generation as generation_module
 from cs_heads.measure.shelf import TEXTS, Shelf
 from tests.known_heads import rows_run
 from tests.tiny import N_HEADS, N_LAYERS, choice_records, completion_records
@@ -204,6 +205,33 @@ def test_texts_and_their_scores_are_kept(load, path):
     assert rows == []
     assert first.spent == first.ran == again.spent == 24
     assert again.ran == 0
+
+
+def test_texts_that_were_cut_short_end_in_float32_as_those_that_were_not(load, backend, path, monkeypatch):
+    """They are batched anew, which in float32 changes no token; in half precision it may."""
+    monkeypatch.setitem(generation_module._ROWS, "cpu", 4)
+    generate, off = Engine.generate, some_masks(3)
+    whole = Experiment(load("llama", backend), writing_task(), batch_tokens=60)
+    scores, texts = whole(off), whole.generate(off)
+
+    def stops(self, *arguments, **options):
+        done = 0
+        for batch in generate(self, *arguments, **options):
+            if done:
+                raise KeyboardInterrupt
+            yield batch
+            done += len(batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Engine, "generate", stops)
+        cut = Experiment(load("llama", backend), writing_task(), store=path, batch_tokens=60)
+        with pytest.raises(KeyboardInterrupt):
+            cut(off)
+    last = Experiment(load("llama", backend), writing_task(), store=path, batch_tokens=60)
+    np.testing.assert_array_equal(last(off), scores)
+    np.testing.assert_array_equal(last.generate(off), texts)
+    assert 0 < cut.ran < whole.ran == cut.ran + last.ran
+    assert last.spent == whole.spent
 
 
 def test_another_scorer_judges_the_texts_that_are_there(load, path):
