@@ -18,6 +18,8 @@ PIP    := -m pip install --quiet --quiet --disable-pip-version-check
 PYTEST := -m pytest -q -rfEs -n auto --dist loadfile
 export OMP_NUM_THREADS ?= 1
 
+KILLS ?= 50
+
 # Programs beside Python that some tests need: a browser for the report, bubblewrap for generated code.
 SYSTEM    := chromium bubblewrap,libseccomp2:bwrap
 NO_SYSTEM := cannot be installed here, so the tests that need it are skipped: apt-get install
@@ -25,7 +27,7 @@ NO_SYSTEM := cannot be installed here, so the tests that need it are skipped: ap
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo notebook notebooks test lint format doctest test-fast test-slow test-hooked venv venv-hooked system clean
+.PHONY: help demo notebook notebooks test lint format doctest test-fast test-slow test-kills test-hooked venv venv-hooked system clean
 
 help: ## show these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -59,6 +61,9 @@ test-fast: venv system ## the tests without those marked slow
 
 test-slow: venv system ## the tests marked slow
 	$(VENV)/bin/python $(PYTEST) -m slow
+
+test-kills: venv ## a study killed at 50 random moments, and gone on with each time; KILLS=200 for more
+	CS_HEADS_KILLS=$(KILLS) $(VENV)/bin/python -m pytest -q -m slow tests/measure/test_killed.py
 
 test-hooked: venv-hooked ## lens, measure, methods and tests marked lens, on TransformerLens 3.9
 	$(HOOKED)/bin/python $(PYTEST) -m "slow or not slow" $(LENS_TESTS)

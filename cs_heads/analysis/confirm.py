@@ -63,11 +63,12 @@ def confirm(
     unseen = confirming_side(task)
     check_size(unseen)
     sides = [unseen.take(n), *(control_side(control, n, seed) for control in controls)]
-    settings = settings_of(ablation, progress, batch_tokens, prepend_bos)
+    settings = settings_of(ablation, progress, batch_tokens, prepend_bos, store)
     with placed(model, workers, address) as place:
-        experiment = Experiment(place, sides[0], store=store, **settings)
+        experiment = Experiment(place, sides[0], **settings)
+        settings["store"] = experiment.store
         # Read before anything runs, so that a control that cannot be measured is refused at once.
-        others = [Experiment(place, side, store=experiment.store, **settings) for side in sides[1:]]
+        others = [Experiment(place, side, **settings) for side in sides[1:]]
         proof = prove(
             experiment,
             heads,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from cs_heads.analysis.drops import Found, heads_of
 from cs_heads.analysis.unseen import settings_of, unseen_side
 from cs_heads.heads import Head
 from cs_heads.masks import explicit
+from cs_heads.measure.store import Store
 from cs_heads.tasks import Example, Task
 
 if TYPE_CHECKING:
@@ -128,6 +130,7 @@ def text_failures(
     progress: bool | None = None,
     batch_tokens: int | None = None,
     prepend_bos: bool | None = None,
+    store: str | Path | Store | None = None,
 ) -> FailureModes:
     """Let the model write after each unseen prompt, intact and with each set of heads off, and judge the texts.
 
@@ -136,10 +139,10 @@ def text_failures(
     Measures: distinct-1, distinct-2 and words a text. ``heads`` are as in ``specificity``; a set is a universal head,
     say, or the top five.
     Costs ``n × (1 + sets)`` example-evaluations of up to ``max_new_tokens`` tokens each,
-    by default as ``Experiment.generate`` has it, which also says what is refused.
+    by default as ``Experiment.generate`` has it, which also says what is refused; ``store`` is that of ``Experiment``.
     """
     experiment, named = _start(
-        model, task, heads, k=k, n=n, settings=settings_of(ablation, progress, batch_tokens, prepend_bos)
+        model, task, heads, k=k, n=n, settings=settings_of(ablation, progress, batch_tokens, prepend_bos, store)
     )
     masks = explicit(experiment.grid, [[], *named.values()])
     written = experiment.generate(masks, max_new_tokens=max_new_tokens, stop=stop)
@@ -183,6 +186,7 @@ def choice_failures(
     progress: bool | None = None,
     batch_tokens: int | None = None,
     prepend_bos: bool | None = None,
+    store: str | Path | Store | None = None,
 ) -> FailureModes:
     """Measure every choice of each unseen example, intact and with each set of heads off.
 
@@ -194,7 +198,7 @@ def choice_failures(
     """
     if task.kind != "choice":
         raise ValueError(f"task must be a choice task, {task.name!r} is a {task.kind} task")
-    settings = settings_of(ablation, progress, batch_tokens, prepend_bos)
+    settings = settings_of(ablation, progress, batch_tokens, prepend_bos, store)
     whole, named = _start(model, task, heads, k=k, n=n, settings=settings)
     experiment, logprobs, greedy = _each_choice(whole, explicit(whole.grid, [[], *named.values()]), settings)
     unseen = whole.task
@@ -249,7 +253,7 @@ def _each_choice(
 
     each = tuple(Example(e.prompt, (choice,)) for e in whole.task.examples for choice in e.continuations)
     single = replace(whole.task, kind="completion", examples=each, length_normalised=False, scorer=None)
-    experiment = Experiment(whole.model, single, **settings)
+    experiment = Experiment(whole.model, single, **{**settings, "store": whole.store})
     lengths = np.array([len(target) for target in Answers.of(experiment).targets])
     ends = np.cumsum([len(e.continuations) for e in whole.task.examples])[:-1]
     summed = experiment.logprob(masks) * lengths

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from cs_heads.analysis.drops import Column, Found, Role, TaskDrops, heads_of, measure_drops
@@ -12,6 +13,7 @@ from cs_heads.analysis.task_drop import TaskDrop
 from cs_heads.analysis.unseen import Others, settings_of, unseen_columns
 from cs_heads.heads import HeadLike
 from cs_heads.measure.baseline import is_universal
+from cs_heads.measure.store import Store
 from cs_heads.tasks import Task
 
 if TYPE_CHECKING:
@@ -141,6 +143,7 @@ def format_heads(
     progress: bool | None = None,
     batch_tokens: int | None = None,
     prepend_bos: bool | None = None,
+    store: str | Path | Store | None = None,
 ) -> FormatHeads:
     """Tell heads that serve the letters of multiple choice from heads that serve the knowledge asked for.
 
@@ -156,7 +159,7 @@ def format_heads(
             raise ValueError(f"{name} must be a list of tasks, got one task")
     if not letters or not full:
         raise ValueError(f"letters and full must hold one set of questions or more, got {len(letters)} and {len(full)}")
-    settings = settings_of(ablation, progress, batch_tokens, prepend_bos)
+    settings = settings_of(ablation, progress, batch_tokens, prepend_bos, store)
     others: Others = [(task.name, "control", [task]) for task in (*letters, *full, *controls)]
     columns = unseen_columns(model, {}, others, n=n, seed=seed, settings=settings)
     grid = columns[0].parts[0].grid

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from cs_heads.analysis.unseen import others_of, settings_of, suites_of, unseen_c
 from cs_heads.heads import Head, HeadLike
 from cs_heads.masks import different, explicit
 from cs_heads.measure.baseline import check_k
+from cs_heads.measure.store import Store
 from cs_heads.tasks import Task
 
 if TYPE_CHECKING:
@@ -145,6 +147,7 @@ def sparsity_curve(
     progress: bool | None = None,
     batch_tokens: int | None = None,
     prepend_bos: bool | None = None,
+    store: str | Path | Store | None = None,
 ) -> SparsityCurve:
     """Ablate the first 0, 1, ..., ``most`` heads of a ranking (or list) on their own task and on others.
 
@@ -154,7 +157,7 @@ def sparsity_curve(
     the own task, cost up to ``n × most`` each. Bair et al. (arXiv 2603.03335) draw this for 0 to 10 heads.
     """
     others = others_of("sibling", siblings) + others_of("control", controls) + suites_of(suites)
-    settings = settings_of(ablation, progress, batch_tokens, prepend_bos)
+    settings = settings_of(ablation, progress, batch_tokens, prepend_bos, store)
     columns = unseen_columns(model, {task.name: task}, others, n=n, seed=seed, settings=settings)
     grid = columns[0].parts[0].grid
     check_k(most, grid.size, "most")

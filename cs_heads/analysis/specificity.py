@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from cs_heads.analysis.drops import Found, TaskDrops, heads_of, measure_drops
 from cs_heads.analysis.unseen import Others, others_of, settings_of, suites_of, unseen_columns
 from cs_heads.measure.baseline import check_k
+from cs_heads.measure.store import Store
 from cs_heads.tasks import Task
 
 
@@ -26,6 +28,7 @@ def specificity(
     progress: bool | None = None,
     batch_tokens: int | None = None,
     prepend_bos: bool | None = None,
+    store: str | Path | Store | None = None,
 ) -> TaskDrops:
     """Ablate heads of ``task`` on its unseen examples, on siblings and controls, and on suites of tasks.
 
@@ -41,7 +44,7 @@ def specificity(
     """
     others = others_of("sibling", siblings) + others_of("control", controls) + suites_of(suites)
     found = heads if isinstance(heads, Mapping) else {task.name: heads}
-    settings = settings_of(ablation, progress, batch_tokens, prepend_bos)
+    settings = settings_of(ablation, progress, batch_tokens, prepend_bos, store)
     return _measure(
         model,
         {task.name: task},
@@ -69,6 +72,7 @@ def generalisation(
     progress: bool | None = None,
     batch_tokens: int | None = None,
     prepend_bos: bool | None = None,
+    store: str | Path | Store | None = None,
 ) -> TaskDrops:
     """Ablate heads found on ``task`` on ``siblings``: other sets of examples of the same capability.
 
@@ -90,6 +94,7 @@ def generalisation(
         progress=progress,
         batch_tokens=batch_tokens,
         prepend_bos=prepend_bos,
+        store=store,
     )
 
 
@@ -106,6 +111,7 @@ def cross_drops(
     progress: bool | None = None,
     batch_tokens: int | None = None,
     prepend_bos: bool | None = None,
+    store: str | Path | Store | None = None,
 ) -> TaskDrops:
     """The matrix of heads found on one task and ablated on another: rows found on, columns evaluated on.
 
@@ -123,7 +129,7 @@ def cross_drops(
         raise ValueError(
             f"found must be by the name of a task among {', '.join(own)}; got {', '.join(foreign) or '{}'}"
         )
-    settings = settings_of(ablation, progress, batch_tokens, prepend_bos)
+    settings = settings_of(ablation, progress, batch_tokens, prepend_bos, store)
     return _measure(
         model,
         own,

@@ -173,8 +173,8 @@ def toggle_curves(
 
     Every seed goes by its own scores and its own G⁺; up to ``n_heads`` heads (None: half of the grid) at ``n_points``
     numbers from one on. Give an experiment on unseen examples: ``Experiment(model, task.held_out)``. Each point of
-    each of three curves costs two evaluations a seed. Gates of another grid, or an ``n_heads`` beyond half of it,
-    raise ``ValueError``.
+    each of three curves costs two evaluations a seed, which no store keeps: gates between 0 and 1 are no mask. Gates of
+    another grid, or an ``n_heads`` beyond half of it, raise ``ValueError``.
     """
     from cs_heads.methods.gating.evaluate import under_gates
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from cs_heads.analysis.drops import Column, Role
 from cs_heads.measure.baseline import MIN_CORRECT, check_size
+from cs_heads.measure.store import Store
 from cs_heads.tasks import Task, confirming_side, control_side
 
 Others = list[tuple[str, Role, Sequence[Task]]]
@@ -49,6 +51,7 @@ def unseen_columns(
         for side in each:
             parts.append(Experiment(model, side, **settings))
             model = parts[-1].model  # a name is loaded once
+            settings = {**settings, "store": parts[-1].store}  # and a file opened once
         columns.append(Column(name, role, tuple(parts)))
     return columns
 
@@ -69,10 +72,20 @@ def suites_of(suites: Mapping[str, Sequence[Task]] | None) -> Others:
 
 
 def settings_of(
-    ablation: str, progress: bool | None, batch_tokens: int | None, prepend_bos: bool | None
+    ablation: str,
+    progress: bool | None,
+    batch_tokens: int | None,
+    prepend_bos: bool | None,
+    store: str | Path | Store | None,
 ) -> dict[str, Any]:
     """The settings that every experiment of an analysis has in common."""
-    return {"ablation": ablation, "progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
+    return {
+        "ablation": ablation,
+        "progress": progress,
+        "batch_tokens": batch_tokens,
+        "prepend_bos": prepend_bos,
+        "store": store,
+    }
 
 
 def _check_unseen(task: Task, side: Task) -> None:

@@ -17,7 +17,7 @@ from jaxtyping import Float
 
 from cs_heads.lens.fingerprint import fingerprint
 from cs_heads.lens.forward import logits_at
-from cs_heads.lens.model import context_length, describe, device_of, end_tokens, evaluating
+from cs_heads.lens.model import context_length, describe, device_of, devices_of, end_tokens, evaluating
 from cs_heads.lens.outline import Outline, OutlineConfig
 from cs_heads.lens.settings import settings_of
 
@@ -42,9 +42,17 @@ def outline_of(model: Any) -> Outline:
 def packed(model: Any) -> bytes:
     """A TransformerLens model as bytes, with its tokenizer and the hooks that stand on it.
 
-    A model that cannot be written so, for one because a hook on it holds an open file, raises ``ValueError``.
+    A model that cannot be written so, for one because a hook on it holds an open file, raises ``ValueError``, and so
+    does one that is split over several devices: it would arrive on one.
     """
     import cloudpickle
+
+    devices = devices_of(model)
+    if len(devices) > 1:
+        raise ValueError(
+            f"model {model.cfg.model_name} cannot be sent to workers, it is split over {', '.join(map(str, devices))}: "
+            "give a function that loads it split, and each worker loads its own"
+        )
 
     class Pickler(cloudpickle.Pickler):
         dispatch_table: ClassVar[Any] = ChainMap(

@@ -45,9 +45,9 @@ class Experiment:
 
     ``store`` is a file (or an open ``Store``) that results are written to as they come and read from before anything is
     run: the same call in a new process goes on where the last one stopped, bit for bit on the same machine (forwards
-    are of as many tokens as the store's first experiment found), and a wider one measures what is new. ``spent`` counts
-    what came from it as if it had been run: a call that goes on ends with the numbers of one never interrupted.
-    ``ran`` counts what the model ran here; what mean and resample need of the intact model is run anew.
+    are of as many tokens as the store's first experiment found; texts in float32, for they are batched anew), and a
+    wider one measures what is new. ``spent`` counts what came from it as if it had been run, so that it ends as that of
+    a call never interrupted, ``ran`` what the model ran here; what mean and resample need of the intact model is again.
 
     ``ablation`` says what an ablated head's z becomes: ``"zero"``; ``"mean"``, its mean over the positions
     of the task's examples; ``"resample"``, its z on another example. ``batch_tokens`` is the number of tokens

@@ -27,6 +27,19 @@ _PASSED_ON: dict[str, Kind] = {
     "address": "runtime",
 }
 
+# Of the analyses that run masks on the unseen examples, in this process.
+_ANALYSIS: dict[str, Kind] = {
+    "model": "identity",
+    "ablation": "identity",
+    "prepend_bos": "identity",
+    "batch_tokens": "runtime",
+    "progress": "runtime",
+    "store": "runtime",
+    "n": "design",
+}
+# Of those that ablate heads of rankings, on examples drawn.
+_DROPS: dict[str, Kind] = {**_ANALYSIS, "k": "design", "seed": "design"}
+
 FIELDS: dict[str, dict[str, Kind]] = {
     "Experiment": {**_PASSED_ON, "task": "identity", "ablation": "identity"},
     "find_heads": {
@@ -62,6 +75,82 @@ FIELDS: dict[str, dict[str, Kind]] = {
         "controls": "design",
         "options": "design",
         "seed": "design",
+    },
+    "specificity": {
+        **_DROPS,
+        "task": "identity",
+        "heads": "design",
+        "controls": "design",
+        "siblings": "design",
+        "suites": "design",
+    },
+    "generalisation": {
+        **_DROPS,
+        "task": "identity",
+        "heads": "design",
+        "siblings": "design",
+        "controls": "design",
+    },
+    "cross_drops": {**_DROPS, "tasks": "identity", "found": "design", "suites": "design"},
+    "sparsity_curve": {
+        **_ANALYSIS,
+        "task": "identity",
+        "heads": "design",
+        "siblings": "design",
+        "controls": "design",
+        "suites": "design",
+        "most": "design",
+        "n_random": "design",
+        "seed": "design",
+    },
+    "format_heads": {
+        **_DROPS,
+        "letters": "identity",
+        "full": "identity",
+        "candidates": "design",
+        "controls": "design",
+    },
+    "text_failures": {
+        **_ANALYSIS,
+        "task": "identity",
+        "heads": "design",
+        "k": "design",
+        "max_new_tokens": "identity",
+        "stop": "identity",
+    },
+    "choice_failures": {**_ANALYSIS, "task": "identity", "heads": "design", "k": "design"},
+    "held_out_contrasts": {
+        "model": "identity",
+        "formats": "identity",
+        "steps": "identity",
+        "batch_size": "identity",
+        "seed": "identity",
+        "prepend_bos": "identity",
+        "held_out": "design",
+        "n": "design",
+        "batch_tokens": "runtime",
+        "progress": "runtime",
+        "store": "runtime",
+    },
+    "toggle_curves": {
+        "experiment": "identity",
+        "gates": "identity",
+        "n_heads": "design",
+        "n_points": "design",
+        "batch_tokens": "runtime",
+    },
+    "attention": {
+        "model": "identity",
+        "prompts": "identity",
+        "prepend_bos": "identity",
+        "heads": "design",
+        "off": "design",
+    },
+    "generate": {
+        "masks": "design",
+        "examples": "design",
+        "max_new_tokens": "identity",
+        "stop": "identity",
     },
     "load_model": {
         "name_or_path": "identity",

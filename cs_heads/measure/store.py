@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import weakref
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 from cs_heads.heads import HeadGrid
+from cs_heads.measure.differences import differences
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -139,7 +141,7 @@ class Store:
 
     def check(self, study: Mapping[str, Any]) -> None:
         """Raise ``ValueError`` where the store is of another study, naming the field and both values."""
-        for field, there, here in _differences(self.study, study):
+        for field, there, here in differences(self.study, study):
             raise ValueError(
                 f"store {str(self.path)!r} is of another study: {field} is {there!r} there and {here!r} here; "
                 "give this study a file of its own"
@@ -260,6 +262,13 @@ class Store:
                         connection.execute(statement)
                     version += 1
                     connection.execute(f"PRAGMA user_version = {version}")
+        there = {name for (name,) in self.query("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        missing = [name for name in re.findall(r"CREATE TABLE (\w+)", _SCHEMA) if name not in there]
+        if missing:
+            raise StoreError(
+                f"store {str(self.path)!r} was laid out before the first release (it has no table "
+                f"{', '.join(missing)}), and cannot be read: give this study another file"
+            )
 
     @contextmanager
     def _errors(self, doing: str) -> Iterator[None]:
@@ -272,16 +281,6 @@ class Store:
             raise BrokenStoreError(
                 f"store {str(self.path)!r} is no store of cs-heads, or a broken one: {error}"
             ) from error
-
-
-def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Fields of which a study has another value, those inside a field by their path; None is one that is not there."""
-    for field in (*here, *(field for field in there if field not in here)):
-        one, other = there.get(field), here.get(field)
-        if isinstance(one, Mapping) and isinstance(other, Mapping):
-            yield from ((f"{field}.{inner}", *values) for inner, *values in _differences(one, other))
-        elif one != other or (field in there) != (field in here):
-            yield field, one, other
 
 
 def _connect(path: Path, options: str) -> sqlite3.Connection:

@@ -54,8 +54,9 @@ def find_heads(
     ablation alone.
 
     With a ``store`` the same call goes on where it was cut short, and ends with the ranking, ``spent`` included, of one
-    that was not. What methods that start from the model do by gradient is not in it, but for the gates of
-    ``chg`` and ``contrastive``, which are kept every few seconds.
+    that was not. Of methods that start from the model it has the intact run, and the gates of ``chg`` and
+    ``contrastive``, which are kept every few seconds; what ``gradient``, ``attribution`` and ``mediation`` run beside
+    it is run anew.
 
     ``model`` may be a ``Cluster``, and ``workers`` or ``address`` make one for this call (see there). Methods that
     start from the model itself run here, on a model of this process.

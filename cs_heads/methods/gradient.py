@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from cs_heads.measure.answers import Answers, points_of
 from cs_heads.measure.baseline import check_baseline
 from cs_heads.measure.cost import Cost, check_budget
 from cs_heads.measure.experiment import Experiment
+from cs_heads.measure.store import Store
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task
 from cs_heads.tasks.option_types import check_integer
@@ -32,6 +34,7 @@ def gradient_importance(
     progress: bool | None = None,
     batch_tokens: int | None = None,
     prepend_bos: bool | None = None,
+    store: str | Path | Store | None = None,
 ) -> HeadRanking:
     """Rank heads by the gradient of the target's loss in their gates, all gates at 1: one backward pass.
 
@@ -46,7 +49,9 @@ def gradient_importance(
     ``ValueError``, as does a baseline that is too low.
     """
     check_integer("seed", seed, 0)
-    experiment = Experiment(model, task, progress=progress, batch_tokens=batch_tokens, prepend_bos=prepend_bos)
+    experiment = Experiment(
+        model, task, progress=progress, batch_tokens=batch_tokens, prepend_bos=prepend_bos, store=store
+    )
     intact = experiment.n_examples
     check_budget(budget, intact + 2, f"the intact model: {intact}; one example forward and back: 2")
     notes = check_baseline(experiment)

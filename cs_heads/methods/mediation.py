@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from cs_heads.measure.baseline import check_baseline
 from cs_heads.measure.chat import as_shown
 from cs_heads.measure.cost import Cost, check_budget
 from cs_heads.measure.experiment import Experiment
+from cs_heads.measure.store import Store
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task
 from cs_heads.tasks.option_types import check_integer
@@ -103,6 +105,7 @@ def mediation(
     progress: bool | None = None,
     batch_tokens: int | None = None,
     prepend_bos: bool | None = None,
+    store: str | Path | Store | None = None,
 ) -> HeadRanking:
     """Rank heads by how much their z at the last token brings an example's answer into another example's prompt.
 
@@ -118,7 +121,9 @@ def mediation(
     check_integer("seed", seed, 0)
     if n_pairs < 2:
         raise ValueError(f"n_pairs must be 2 or more, got {n_pairs}")
-    experiment = Experiment(model, task, progress=progress, batch_tokens=batch_tokens, prepend_bos=prepend_bos)
+    experiment = Experiment(
+        model, task, progress=progress, batch_tokens=batch_tokens, prepend_bos=prepend_bos, store=store
+    )
     intact, each = experiment.n_examples, experiment.grid.size + 2
     check_budget(budget, intact + 2 * each, f"the intact model: {intact}; two pairs: {2 * each:,}")
     if budget is not None:

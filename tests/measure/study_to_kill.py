@@ -5,9 +5,10 @@ It says how many results each batch has, before they are written.
 
 import json
 import sys
+from pathlib import Path
 
 import cs_heads as cs
-from cs_heads.measure.engine import Engine
+from cs_heads.measure.engine import Engine, generation
 
 
 def announce(method):
@@ -21,7 +22,9 @@ def announce(method):
 
 
 def main(model: str, records: str, store: str, out: str) -> None:
-    Engine.run = announce(Engine.run)
+    Engine.run, Engine.generate = announce(Engine.run), announce(Engine.generate)
+    # Several batches of texts, and too few of them to be drafted.
+    generation._ROWS["cpu"] = 16
     loaded = cs.load_model(model, device="cpu")
     task = cs.load_task(records, n=40)
     settings = {"store": store, "progress": False, "batch_tokens": 400}
@@ -32,6 +35,13 @@ def main(model: str, records: str, store: str, out: str) -> None:
         # Floats as they are, to the last bit.
         importance = [value.hex() for value in found.importance.ravel().tolist()]
         results.append([importance, found.spent, found.provenance, found.notes, proof.to_dict()])
+    experiment = cs.Experiment(loaded, task.generated(2).take(20), **settings)
+    masks = cs.masks.stratified(experiment.grid, n_masks=3, density=0.17, seed=0)
+    results.append([experiment(masks).tolist(), experiment.generate(masks).tolist(), experiment.spent])
+    # One store is of one ablation.
+    settings["store"] = str(Path(store).with_name("mean.sqlite"))
+    found = cs.find_heads(loaded, task, k=2, method="css", density=0.17, n_masks=20, ablation="mean", **settings)
+    results.append([[value.hex() for value in found.importance.ravel().tolist()], found.spent, found.provenance])
     with open(out, "w", encoding="utf-8") as file:
         json.dump(results, file, sort_keys=True)
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from cs_heads import Cluster, Example, Experiment, Task, compare, confirm, find_heads, load_model
+import cs_heads as cs
+from cs_heads import Cluster, Example, Experiment, Task, load_model
 from cs_heads.lens import settings_of
 from cs_heads.measure.identity import FIELDS
 from tests.conftest import BACKENDS
@@ -30,13 +31,34 @@ def path(tmp_path):
     return tmp_path / "run.sqlite"
 
 
-CALLS = [Experiment, find_heads, confirm, compare, load_model, Cluster, Task, Example]
+# What runs a model takes one of these.
+MEASURING = {"ablation", "prepend_bos", "batch_tokens", "store"}
+
+
+def fields_of(call):
+    return set(inspect.signature(call).parameters) - {"self"}
+
+
+def measures(each):
+    """Whether it is a class or function that runs a model; of an exception nothing is known."""
+    return (inspect.isfunction(each) or (inspect.isclass(each) and not issubclass(each, Exception))) and bool(
+        fields_of(each) & MEASURING
+    )
+
+
+CALLS = [each for each in (getattr(cs, name) for name in cs.__all__) if measures(each)]
+CALLS += [Experiment.generate, load_model, Cluster, Task, Example]
+
+
+def test_what_runs_a_model_is_found_among_all_that_is_exported():
+    names = {call.__name__ for call in CALLS}
+    assert names >= {"Experiment", "find_heads", "confirm", "compare", "specificity", "text_failures", "attention"}
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__)
 def test_every_field_is_declared_and_no_other(call):
     """A new argument or field must be declared for its own call; one of the same name elsewhere does not do."""
-    assert set(FIELDS[call.__name__]) == set(inspect.signature(call).parameters)
+    assert set(FIELDS[call.__name__]) == fields_of(call)
 
 
 def test_every_call_is_declared_and_every_field_of_a_kind():

@@ -14,8 +14,10 @@ import pytest
 
 from tests.known_heads import own_answers
 
-# More of them by hand: CS_HEADS_KILLS=50.
+# More of them by hand: make test-kills.
 KILLS = int(os.environ.get("CS_HEADS_KILLS", "4"))
+# What the study writes: one file for each ablation.
+STORES = ("run.sqlite", "mean.sqlite")
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +48,7 @@ def everything(path):
     """Every result, by what it is of, and whether the file is sound."""
     with closing(sqlite3.connect(path)) as connection:
         rows = connection.execute(
-            "SELECT scorings.identity, bits, examples.identity, score, logprob FROM results "
+            "SELECT scorings.identity, bits, examples.identity, score, tokens, logprob FROM results "
             "JOIN scorings ON scorings.id = scoring JOIN masks ON masks.id = mask "
             "JOIN examples ON examples.id = example"
         )
@@ -84,14 +86,15 @@ def test_a_study_killed_at_random_moments_ends_as_one_that_was_not(start, whole,
         running.send_signal(signal.SIGKILL)
         measured += sizes(now) + sizes(running.communicate(timeout=300)[0].splitlines())
         kills += running.returncode == -signal.SIGKILL
-    # A study may end before its kill; most must not.
-    assert kills > KILLS / 2
+    # A study may end before its kill; most must not, and of many hardly any.
+    assert kills >= (0.9 if KILLS > 10 else 0.5) * KILLS
     last = start(tmp_path)
     measured += sizes(last.communicate(timeout=300)[0].splitlines())
     assert last.returncode == 0
     assert (tmp_path / "out.json").read_text() == (folder / "out.json").read_text()
-    assert everything(tmp_path / "run.sqlite") == everything(folder / "run.sqlite")
-    assert everything(tmp_path / "run.sqlite")[1] == [("ok",)]
+    for name in STORES:
+        assert everything(tmp_path / name) == everything(folder / name)
+        assert everything(tmp_path / name)[1] == [("ok",)]
     # Nothing is measured twice but the batch in flight.
     assert sum(said) <= sum(measured) <= sum(said) + kills * max(said)
 
@@ -104,6 +107,7 @@ def test_two_processes_on_one_store_at_once_both_end_rightly(start, whole, tmp_p
         assert running.returncode == 0
     expected = (folder / "out.json").read_text()
     assert (tmp_path / "a.json").read_text() == (tmp_path / "b.json").read_text() == expected
-    both, alone = everything(tmp_path / "run.sqlite"), everything(folder / "run.sqlite")
-    assert [row[:4] for row in both[0]] == [row[:4] for row in alone[0]]
-    assert both[1] == [("ok",)]
+    for name in STORES:
+        both, alone = everything(tmp_path / name), everything(folder / name)
+        assert [row[:5] for row in both[0]] == [row[:5] for row in alone[0]]
+        assert both[1] == [("ok",)]

@@ -22,6 +22,7 @@ from cs_heads import Experiment, Store, StoreError, Task, find_heads, masks
 from cs_heads.measure import budget as budget_module
 from cs_heads.measure import store as store_module
 from cs_heads.measure.engine import Engine
+from cs_heads.measure.engine import generation as generation_module
 from cs_heads.measure.shelf import TEXTS, Shelf
 from tests.known_heads import rows_run
 from tests.tiny import N_HEADS, N_LAYERS, choice_records, completion_records
@@ -227,6 +228,33 @@ def test_texts_and_their_scores_are_kept(load, path):
     assert again.ran == 0
 
 
+def test_texts_that_were_cut_short_end_in_float32_as_those_that_were_not(load, backend, path, monkeypatch):
+    """They are batched anew, which in float32 changes no token; in half precision it may."""
+    monkeypatch.setitem(generation_module._ROWS, "cpu", 4)
+    generate, off = Engine.generate, some_masks(3)
+    whole = Experiment(load("llama", backend), writing_task(), batch_tokens=60)
+    scores, texts = whole(off), whole.generate(off)
+
+    def stops(self, *arguments, **options):
+        done = 0
+        for batch in generate(self, *arguments, **options):
+            if done:
+                raise KeyboardInterrupt
+            yield batch
+            done += len(batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Engine, "generate", stops)
+        cut = Experiment(load("llama", backend), writing_task(), store=path, batch_tokens=60)
+        with pytest.raises(KeyboardInterrupt):
+            cut(off)
+    last = Experiment(load("llama", backend), writing_task(), store=path, batch_tokens=60)
+    np.testing.assert_array_equal(last(off), scores)
+    np.testing.assert_array_equal(last.generate(off), texts)
+    assert 0 < cut.ran < whole.ran == cut.ran + last.ran
+    assert last.spent == whole.spent
+
+
 def test_another_scorer_judges_the_texts_that_are_there(load, path):
     Experiment(load("llama"), writing_task(), store=path)(some_masks(3))
 
@@ -376,6 +404,17 @@ def test_somebody_elses_database_is_refused_and_left_alone(load, path):
     assert path.read_bytes() == before
 
 
+def test_a_store_laid_out_before_the_first_release_is_refused(load, path):
+    """It has the mark and the version of the first format, and lacks a table."""
+    Experiment(load("llama"), completion_task(), store=path)(some_masks(2))
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("DROP TABLE tasks")
+        connection.commit()
+    for opened in (lambda: Experiment(load("llama"), completion_task(), store=path), lambda: Store.open(path)):
+        with pytest.raises(StoreError, match=r"laid out before the first release \(it has no table tasks\)"):
+            opened()
+
+
 def test_a_place_where_no_file_can_be_is_refused(load, tmp_path):
     for wrong in (tmp_path, tmp_path / "nowhere" / "run.sqlite"):
         with pytest.raises(ValueError, match="must be a file in a folder that exists"):
@@ -433,6 +472,23 @@ def test_a_read_only_folder_can_be_read_and_is_refused_to_write(locked):
 
     assert as_nobody(work) == 0
     assert [file.name for file in locked.iterdir()] == ["old.sqlite"]
+
+
+def test_a_call_that_ended_before_it_could_say_so_is_forgotten(load, path, monkeypatch):
+    """Killed between the last batch and the end: all is measured, and nobody will take it up."""
+    off = some_masks(3)
+    with monkeypatch.context() as patch:
+        patch.setattr(Shelf, "end", lambda self, call: None)
+        whole = Experiment(load("llama"), completion_task(), store=path)
+        expected = whole(off)
+    ((ended,),) = whole.store.query("SELECT id FROM calls")
+    cut = Experiment(load("llama"), completion_task(), store=path, batch_tokens=60)
+    assert whole.store.query("SELECT id FROM calls") == []
+    with interrupted_at(monkeypatch, 1):
+        cut(some_masks(5, seed=1))
+    again = Experiment(load("llama"), completion_task(), store=path)
+    assert whole.store.query("SELECT id FROM calls") == [(ended + 1,)]
+    np.testing.assert_array_equal(again(off), expected)
 
 
 # Formats

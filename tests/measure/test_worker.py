@@ -17,6 +17,7 @@ from cs_heads.measure.engine import Engine, plan
 from cs_heads.measure.engine.ablation import Ablation
 from cs_heads.measure.engine.ends import Ends
 from cs_heads.measure.inputs import encode_prompts, encode_task
+from tests.fake_devices import FakeDevices, split
 from tests.tiny import ARCHITECTURES, N_HEADS, N_LAYERS, choice_records, skip_unless_loaded
 
 SHAPE = (N_LAYERS, N_HEADS)
@@ -200,6 +201,22 @@ def test_wrong_arguments_of_a_cluster_are_refused_before_anything_starts(argumen
 def test_a_model_of_no_kind_is_refused_before_anything_starts():
     with pytest.raises(ValueError, match="must be a TransformerLens HookedTransformer or TransformerBridge, got int"):
         Cluster(3, workers=2)
+
+
+def test_several_gpus_for_a_model_that_goes_onto_one_are_refused(load):
+    for model in ("demo", load("llama")):
+        with pytest.raises(ValueError, match=r"must be 1 or less .*; got 2\.0: give a function that loads it split"):
+            Cluster(model, workers=1, gpus_per_worker=2.0)
+
+
+def test_a_model_that_is_split_over_devices_is_not_folded_onto_one(folders, backend):
+    model = load_model(folders("llama"), device="cpu", backend=backend)
+    split(model)
+    with (
+        FakeDevices(),
+        pytest.raises(ValueError, match="split over xla:0, xla:1: give a function that loads it split"),
+    ):
+        Cluster(model, workers=1)
 
 
 def test_without_ray_it_is_said_how_to_have_it(monkeypatch):

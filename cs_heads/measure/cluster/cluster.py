@@ -39,16 +39,17 @@ class Cluster:
     (``address=None``: Ray is started, and stopped at the end) or on the cluster at ``address`` (``"auto"``,
     ``"host:6379"``, ``"ray://host:10001"``), which goes on running; cs-heads and the libraries numbers depend on
     must be there in the same versions. ``workers`` None is one for each GPU. ``gpus_per_worker`` is a number or a
-    fraction of GPUs; by default as much of one as there are workers to share it. ``threads`` are those that each
-    worker computes with on the CPU.
+    fraction of GPUs; by default as much of one as there are workers to share it. For a model that is split over
+    several give a function that loads it so. ``threads`` are those that each worker computes with on the CPU.
 
     Chunks of work are cut alike for any number of workers, and whoever is idle takes the next. So results are the
     same bit for bit for one worker and for many, where the machines are alike, ``threads`` is the same (sums over
     several threads round otherwise) and memory is not short. A chunk whose worker is lost is done again, which
     ``spent`` does not count twice, and the worker started again three times.
 
-    ``ValueError`` is raised for more workers than the cluster has room for, a model that cannot be loaded or sent,
-    and copies of the model that do not answer alike; ``ImportError`` without Ray (``pip install 'cs-heads[ray]'``).
+    ``ValueError`` is raised for more workers than the cluster has room for, a model that cannot be loaded or sent (one
+    that is split is not), and copies of the model that do not answer alike; ``ImportError`` without Ray
+    (``pip install 'cs-heads[ray]'``).
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Cluster:
             gpus_per_worker < 0 or (gpus_per_worker > 1 and not float(gpus_per_worker).is_integer())
         ):
             raise ValueError(f"gpus_per_worker must be a share of one GPU or a whole number, got {gpus_per_worker!r}")
-        source = _source(model)
+        source = _source(model, gpus_per_worker)
         ray = ray_module()
         session = join(address, workers)
         try:
@@ -169,17 +170,21 @@ def here(model: Any) -> Any:
     return model.model if isinstance(model, Cluster) else model
 
 
-def _source(model: Any) -> Source:
-    if isinstance(model, str | Path):
-        return model
-    try:
-        backend_of(model)
-    except ValueError:
-        if callable(model):
-            return model
-        raise
-    check_model(model)
-    return packed(model)
+def _source(model: Any, gpus_per_worker: float | None) -> Source:
+    if not isinstance(model, str | Path):
+        try:
+            backend_of(model)
+        except ValueError:
+            if callable(model):
+                return model
+            raise
+        check_model(model)
+    if gpus_per_worker is not None and gpus_per_worker > 1:
+        raise ValueError(
+            f"gpus_per_worker must be 1 or less for a model that is no function, as it is put on one GPU; got "
+            f"{gpus_per_worker!r}: give a function that loads it split"
+        )
+    return model if isinstance(model, str | Path) else packed(model)
 
 
 def _end(pool: Pool, session: Session) -> None:
