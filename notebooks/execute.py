@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import os
 import sys
+from base64 import b64decode, b64encode
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
@@ -17,6 +19,7 @@ from time import perf_counter
 import nbformat
 from nbclient import NotebookClient
 from nbformat.notebooknode import NotebookNode
+from PIL import Image
 
 FOLDER = Path(__file__).parent
 HEAVY = "heavy-output"
@@ -46,6 +49,17 @@ def strip(notebook: NotebookNode) -> None:
             for output in cell.outputs:
                 if "data" in output:
                     output.data = {"text/plain": output.data["text/plain"]}
+        for output in cell.outputs:
+            if "image/png" in output.get("data", {}):
+                output.data["image/png"] = lighter(output.data["image/png"])
+
+
+def lighter(png: str) -> str:
+    """The picture in 256 colours, which those of plots hardly exceed."""
+    picture = Image.open(BytesIO(b64decode(png))).convert("RGB").quantize(256)
+    written = BytesIO()
+    picture.save(written, "PNG", optimize=True)
+    return b64encode(written.getvalue()).decode()
 
 
 def main(names: list[str]) -> None:

@@ -179,7 +179,11 @@ FIELDS: dict[str, dict[str, Kind]] = {
         "role": "design",
         "held_out": "design",
     },
-    "Example": {"prompt": "identity", "continuations": "identity", "answer": "identity", "reference": "identity"},
+    "Example": {
+        **dict.fromkeys(("prompt", "continuations", "answer", "reference"), "identity"),
+        # Which side of a split an example is on.
+        "asked": "design",
+    },
 }
 """Every field that a user sets, by the class or function that takes it and by what it does to one number.
 
