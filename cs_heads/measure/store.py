@@ -64,8 +64,9 @@ class StoreError(OSError):
 class Store:
     """The results of a study in one file: what each mask did to each example, on one model and one ablation.
 
-    ``Experiment``, ``find_heads``, ``confirm`` and ``compare`` take its path as ``store=``: every batch is committed as
-    it is measured, what is in the file is not measured again, and a call that was cut short goes on where it stopped.
+    ``Experiment``, ``find_heads``, ``confirm``, ``compare`` and the analyses take its path as ``store=``: every batch
+    is committed as it is measured, what is in the file is not measured again, and a call that was cut short goes on
+    where it stopped.
     Tasks, methods and calls share a file. Another model, dtype or ablation is refused; it needs a file of its own.
     While hooks of your own stand on the model nothing is read or written: ``ValueError``.
 
