@@ -118,11 +118,8 @@ def universal_heads(
     spent = preparation_of(*every.values()) + sum(len(scores) for scores in intact.values())
     for column, (name, experiment) in enumerate(every.items()):
         drawn = np.random.default_rng([seed, column]).permutation(experiment.n_examples)[:n_examples]
-        ablated, before, chance = (
-            experiment(off, np.tile(drawn, (len(off), 1))),
-            intact[name][drawn],
-            chance_of(experiment),
-        )
+        ablated = experiment(off, np.tile(drawn, (len(off), 1)))
+        before, chance = intact[name][drawn], chance_of(experiment)
         spent += ablated.size
         if before.mean() > chance:
             left[:, column] = (ablated.mean(axis=1) - chance) / (before.mean() - chance)
