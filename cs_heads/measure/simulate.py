@@ -6,7 +6,7 @@ takes something from it:
     margin(mask, e) = margin(e) - sum of damage[head, e] over the heads off - damage of pairs + noise(mask, e)
 
 The damage of a planted head differs between examples (exponential) and is scaled so that the head alone
-costs its given drop, on average over examples; any head does a little damage, and is what a few examples
+costs its given drop, on average over examples; any other head does a little damage, and is what a few examples
 need for themselves. So the same mask on the same example gives the same score, always, and the damage of
 a mask grows with its density.
 
@@ -37,6 +37,9 @@ from cs_heads.measure.scenarios import SCENARIOS, Scenario
 
 # Damage that no margin outlives, standard deviations of the intact margins being 1.
 _FATAL = 8.0
+# Heads differ in a grid smaller than this as they do in one of this size: scaled further, the unevenness of a
+# few hundred heads would be structure.
+_EVEN = 1024
 
 
 class PlantedExperiment:
@@ -144,17 +147,17 @@ class World:
     def _experiment(self, roles: Int[np.ndarray, " role"], n: int, part: int) -> PlantedExperiment:
         s, size = self.scenario, self.grid.size
         rng = np.random.default_rng([self.seed, part])
-        margins = norm.ppf(_right(s)) + rng.standard_normal(n)
+        margins = norm.ppf(_right(s)) * _deviation(s) + rng.standard_normal(n)
         damage = rng.standard_normal((size, n), dtype=np.float32)
         damage *= s.spread / np.sqrt(size)
         heads = np.random.default_rng([self.seed, 4]).standard_normal((size, 1), dtype=np.float32)
-        damage += s.diffuse / size + s.uneven / np.sqrt(size) * heads
+        damage += s.diffuse / size + s.uneven / np.sqrt(max(size, _EVEN)) * heads
         needed = rng.poisson(s.flips * n)
         damage[rng.integers(size, size=needed), rng.integers(n, size=needed)] = _FATAL
         universal, planted, hidden, weak = np.split(roles, np.cumsum([s.universal, len(s.drops), 2 * len(s.hidden)]))
         damage[universal] = _FATAL / 2 * (1 + rng.random((len(universal), n)))
         for head, drop in zip((*planted, *weak), (*s.drops, *s.weak), strict=True):
-            damage[head] += _scale(s, drop) * rng.standard_exponential(n)
+            damage[head] = _scale(s, drop) * rng.standard_exponential(n)
         pairs = [
             (int(planted[a]), int(planted[b]), weight * np.minimum(damage[planted[a]], damage[planted[b]]))
             for a, b, weight in s.pairs
@@ -217,7 +220,13 @@ def _scale(scenario: Scenario, drop: float) -> float:
     right = _right(scenario)
     wanted = right - drop / (1 - scenario.chance)
     damages = -np.log1p(-(np.arange(2000) + 0.5) / 2000)  # quantiles of the exponential
-    return float(brentq(lambda scale: norm.cdf(norm.ppf(right) - scale * damages).mean() - wanted, -50, 1000))
+    known = norm.ppf(right)
+    return _deviation(scenario) * brentq(lambda scale: norm.cdf(known - scale * damages).mean() - wanted, -50, 1000)
+
+
+def _deviation(scenario: Scenario) -> float:
+    """Standard deviation of the margins of the intact model, noise included."""
+    return float(np.hypot(1, scenario.noise))
 
 
 def _uniform(keys: UInt64[np.ndarray, "row k"], stream: int) -> Float[np.ndarray, "row k"]:
