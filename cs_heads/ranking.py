@@ -26,10 +26,10 @@ class HeadRanking:
     Where the method gives them: ``interval`` is a lower and an upper bound on each importance (NaN for a
     head that has none), ``frequency`` the share of resamples that select the head, ``z`` how clear
     its importance is, in standard errors, ``claims`` the heads shown to matter beyond chance, and
-    ``universal`` those that another task needs as much. Heads are ordered by ``z``, so that luck
-    does not outrank evidence, else by importance; universal heads come last. ``spent`` counts
-    example-evaluations; ``provenance`` says how the ranking was made; ``notes`` are what its reader
-    should know before trusting it. Methods that measure no score name another ``unit``.
+    ``universal`` those that another task needs as much (of ``find_heads``, a note says where none were
+    looked for). Heads are ordered by ``z``, so that luck does not outrank evidence, else by importance;
+    universal heads come last. ``spent`` counts example-evaluations; ``provenance`` says how the ranking was made;
+    ``notes`` are what its reader should know before trusting it. Methods that measure no score name another ``unit``.
 
     >>> ranking = HeadRanking("css", np.array([[0.0, 0.4], [0.1, 0.0]]), spent=800)
     >>> ranking.top(2)

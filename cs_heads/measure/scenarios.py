@@ -26,7 +26,7 @@ class Scenario:
     - ``diffuse`` is the damage of all heads together, in standard deviations of the intact margins; a mask
       of density d does about ``d * diffuse``. It differs from head to head (``uneven``, the same heads for the
       task and its control) and from example to example (``spread``): ``sqrt(d)`` times each is the standard
-      deviation over masks of density d.
+      deviation over masks of density d. Heads of a grid below 1,024 are as uneven as those of 1,024, no more.
     - ``noise`` is the standard deviation of a margin's part that is drawn anew for each mask and example.
     """
 

@@ -34,6 +34,7 @@ from cs_heads.heads import Head, HeadGrid
 from cs_heads.masks import check_masks
 from cs_heads.measure.protocol import check_examples
 from cs_heads.measure.scenarios import SCENARIOS, Scenario
+from cs_heads.tasks.option_types import check_integer
 
 # Damage that no margin outlives, standard deviations of the intact margins being 1.
 _FATAL = 8.0
@@ -179,16 +180,15 @@ def planted_world(
 ) -> World:
     """A planted world of a scenario (see ``SCENARIOS``), on a grid of 32 × 32 heads unless another is given.
 
-    The seed draws which heads are planted, and all examples. An unknown scenario, or a grid too small for
-    its heads and those of the control, raises ``ValueError``.
+    The seed draws which heads are planted, and all examples. An unknown scenario, a number of examples below 1, or a
+    grid too small for the heads of the task and of the control, raises ``ValueError``.
     """
     if isinstance(scenario, str):
         if scenario not in SCENARIOS:
             raise ValueError(f"scenario must be one of {', '.join(SCENARIOS)}, got {scenario!r}")
         scenario = SCENARIOS[scenario]
-    for name, value in (("n_examples", n_examples), ("n_unseen", n_unseen)):
-        if value < 1:
-            raise ValueError(f"{name} must be 1 or more, got {value}")
+    for name, value, least in (("n_examples", n_examples, 1), ("n_unseen", n_unseen, 1), ("seed", seed, 0)):
+        check_integer(name, value, least)
     grid = grid or HeadGrid(32, 32)
     n = scenario.universal
     n_sought = len(scenario.drops) + 2 * len(scenario.hidden)

@@ -268,7 +268,11 @@ def _notes(search: Search) -> tuple[str, ...]:
         collapse = f": {', '.join(broken)} may be such" if broken else ""
         notes.append(f"without a control task, universal heads cannot be told from heads of the task{collapse}")
     elif not search.control.usable:
-        notes.append("the control could tell no universal heads: the intact model fails it")
+        control = search.control
+        notes.append(
+            f"the control could tell no universal heads: the intact model answers {control.n_right} of the "
+            f"{control.n_asked} examples asked right, {control.n_needed} are needed"
+        )
     elif unchecked:
         names = ", ".join(str(grid.head(head)) for head in unchecked)
         notes.append(f"not checked on the control, the budget being spent: {names}")

@@ -103,7 +103,15 @@ def find_heads(
             ranking = chosen.run(experiment.model, side, budget=budget, **settings, **given)
         else:
             ranking = _from_experiment(experiment, chosen, budget, given)
-    return replace(ranking, provenance={**ranking.provenance, "k": k, "seed": seed, "budget": budget})
+    # The annealed method says it of itself, where it had no control.
+    untold = (
+        () if chosen.takes_control else (f"method {method!r} does not look for universal heads: confirm with controls",)
+    )
+    return replace(
+        ranking,
+        provenance={**ranking.provenance, "k": k, "seed": seed, "budget": budget},
+        notes=(*ranking.notes, *untold),
+    )
 
 
 def _from_experiment(experiment: Experiment, method: Method, budget: int | None, given: dict[str, Any]) -> HeadRanking:

@@ -39,6 +39,31 @@ def test_every_planted_head_costs_its_single_drop():
     assert intact - np.array(alone) == pytest.approx(CLEAN.drops, abs=0.01)
 
 
+@pytest.mark.parametrize("name", ["main", "noisy"])
+def test_what_any_head_does_is_not_added_to_a_planted_head_however_small_the_grid(name):
+    made = planted_world(name, GRID, n_unseen=20_000, seed=4)
+    intact, *alone = scores(made.unseen, [], *([head] for head in made.planted))
+    assert intact == pytest.approx(made.scenario.baseline, abs=0.01)
+    assert intact - np.array(alone) == pytest.approx(made.scenario.drops, abs=0.01)
+
+
+@pytest.mark.parametrize("shape", [(9, 16), (32, 32)])
+def test_without_structure_the_five_worst_heads_do_little_more_than_any_five(shape):
+    """.07 of 1,024 heads is what so many draws come to; a small grid has no more."""
+    grid = HeadGrid(*shape)
+    beyond = []
+    for seed in range(4):
+        made = planted_world("no_structure", grid, n_unseen=2000, seed=seed)
+        alone = made.unseen(masks.single(grid)).mean(axis=1)
+        ordinary = np.setdiff1d(np.argsort(alone), [grid.index(head) for head in made.universal], assume_unique=True)
+        worst = [grid.head(int(index)) for index in ordinary[:5]]
+        some = [grid.head(int(index)) for index in ordinary[5::2][:50]]
+        groups = [some[at : at + 5] for at in range(0, 50, 5)]
+        left = scores(planted_world("no_structure", grid, n_unseen=2001, seed=seed).unseen, worst, *groups)
+        beyond.append(left[1:].mean() - left[0])
+    assert np.mean(beyond) <= 0.1
+
+
 def test_drops_are_points_of_score_where_guessing_helps_too():
     guessed = replace(CLEAN, baseline=0.8, chance=0.25, drops=(0.2, 0.1, -0.05))
     made = planted_world(guessed, GRID, n_unseen=40_000, seed=1)
@@ -131,7 +156,9 @@ def test_a_grid_of_128_000_heads_answers():
     [
         ({"scenario": "maine"}, "scenario must be one of main, ceiling, .* got 'maine'"),
         ({"grid": HeadGrid(2, 4)}, r"grid must have 25 heads or more for this scenario, got 8"),
-        ({"n_examples": 0}, "n_examples must be 1 or more, got 0"),
+        ({"n_examples": 0}, "n_examples must be an integer of 1 or more, got 0"),
+        ({"n_unseen": 0}, "n_unseen must be an integer of 1 or more, got 0"),
+        ({"seed": -1}, "seed must be an integer of 0 or more, got -1"),
     ],
 )
 def test_a_world_that_cannot_be_is_refused(wrong, message):

@@ -414,10 +414,11 @@ def test_few_right_answers_are_noted():
     assert "the intact model answers only 50 examples right: 60 or more rank heads better" in notes
 
 
-def test_a_control_that_the_model_fails_is_noted():
-    made = world()
-    found = annealed(made.task, control=Planted(GRID, {}, baseline=0.0), budget=3000)
-    assert any("the control could tell no universal heads" in note for note in found.notes)
+@pytest.mark.parametrize(("baseline", "n", "answers"), [(0.0, 100, "0 of the 16"), (1.0, 3, "3 of the 3")])
+def test_a_control_that_cannot_tell_is_noted(baseline, n, answers):
+    found = annealed(world().task, control=Planted(GRID, {}, baseline=baseline, n_examples=n), budget=3000)
+    said = f"the control could tell no universal heads: the intact model answers {answers} examples asked right, 4 are"
+    assert any(note.startswith(said) for note in found.notes)
 
 
 @pytest.mark.parametrize(

@@ -143,6 +143,15 @@ def test_a_method_that_takes_no_control_says_so(model, answered):
     assert rows == []
 
 
+@pytest.mark.parametrize(
+    ("method", "said"), [("one-shot", "method 'one-shot' does not look for"), ("annealed", "cannot be told")]
+)
+def test_a_ranking_says_where_universal_heads_were_not_looked_for(model, answered, method, said):
+    ranking = find_heads(model, answered.split()[0], k=2, method=method, progress=False)
+    assert ranking.universal == ()
+    assert sum("universal heads" in note and said in note for note in ranking.notes) == 1
+
+
 def test_the_same_seed_gives_the_same_ranking_bit_for_bit(model, answered):
     first, second = (find_heads(model, answered.split()[0], k=2, seed=5, **FEW) for _ in range(2))
     assert first.importance.tobytes() == second.importance.tobytes()

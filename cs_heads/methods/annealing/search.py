@@ -70,7 +70,8 @@ class Control:
 
     def __init__(self, experiment: ExperimentLike, task: Alone, rng: np.random.Generator, chance: float = 0.0) -> None:
         examples = rng.permutation(experiment.n_examples)[: self.cost(experiment, chance)]
-        task.purse.pay(len(examples))
+        self.n_asked = len(examples)
+        task.purse.pay(self.n_asked)
         intact = measured(experiment, np.zeros((1, *experiment.grid.shape), dtype=bool), examples[None])[0]
         right = np.flatnonzero(intact > 0.5)[: few_examples(chance)]
         self._task = task
@@ -84,11 +85,19 @@ class Control:
         return min(2 * few_examples(chance), experiment.n_examples)
 
     @property
+    def n_right(self) -> int:
+        """Of the examples asked, those the intact model gets right and heads are ablated on."""
+        return len(self._other.examples)
+
+    @property
+    def n_needed(self) -> int:
+        """How many it must get right for a head to be missed."""
+        return few_examples(self._other.chance) // 2
+
+    @property
     def usable(self) -> bool:
         """Whether the intact model gets enough of the control right for a head to be missed."""
-        other = self._other
-        enough = len(other.examples) >= few_examples(other.chance) // 2
-        return enough and bool(other.intact.mean() > other.chance)
+        return self.n_right >= self.n_needed and bool(self._other.intact.mean() > self._other.chance)
 
     def breaks(self, head: int) -> bool | None:
         """Whether the control and the task go with the head; None where that cannot be paid or the control not tell."""
