@@ -161,14 +161,10 @@ def test_agreement_rests_on_few_heads_of_this_model(find, pairs):
 
 @pytest.mark.slow
 def test_annealed_sensing_finds_what_css_finds_for_half_of_its_cost(model, pairs):
-    """Measured over sixteen pairs of searches in benchmarks/README.md; here over two sets, within a standard error."""
-    drops: dict[str, list[float]] = {"css": [], "annealed": []}
-    for name in ("anaphor_gender_agreement", "irregular_past_participle_verbs"):
-        task, _ = Task.from_records(whole_sentences(pairs(name))).split(150, seed=0)
-        css = cs.find_heads(model, task, method="css", n_masks=100, seed=0, progress=False)
-        ours = cs.find_heads(model, task, budget=css.spent // 2, seed=0, progress=False)
-        assert ours.spent <= css.spent // 2
-        for found in (css, ours):
-            drops[found.method].append(cs.confirm(model, task, found.top(5), n=400, seed=0, progress=False).drop)
-    print(drops)
-    assert sum(drops["annealed"]) >= sum(drops["css"]) - 0.04
+    """Over sixteen pairs of searches in benchmarks/README.md; here in one, within a standard error of .03."""
+    task, _ = Task.from_records(whole_sentences(pairs("anaphor_gender_agreement"))).split(150, seed=0)
+    css = cs.find_heads(model, task, method="css", n_masks=100, seed=0, progress=False)
+    ours = cs.find_heads(model, task, budget=css.spent // 2, seed=0, progress=False)
+    assert ours.spent <= css.spent // 2
+    theirs, own = (cs.confirm(model, task, found.top(5), n=300, seed=0, progress=False) for found in (css, ours))
+    assert own.drop >= theirs.drop - 0.03 > 0
