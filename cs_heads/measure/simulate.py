@@ -87,9 +87,9 @@ class PlantedExperiment:
         """Scores of each row's examples (None: all of them) with the row's heads off; others raise ``ValueError``."""
         masks = check_masks(self.grid, masks)
         examples = check_examples(self.n_examples, len(masks), examples)
-        off = sparse.csr_array(masks.reshape(len(masks), -1), dtype=np.float32)
-        margins = self.margins[examples] - np.take_along_axis(off @ self.damage, examples, axis=1)
         flat = masks.reshape(len(masks), -1)
+        off = _sparse(flat)
+        margins = self.margins[examples] - np.take_along_axis(off @ self.damage, examples, axis=1)
         for a, b, damage in self.pairs:
             both = flat[:, a] & flat[:, b]
             margins[both] -= damage[examples[both]]
@@ -207,6 +207,13 @@ def planted_world(
         own=roles[: n + n_own],
         others=np.concatenate([roles[:n], roles[n + n_own :]]),
     )
+
+
+def _sparse(flat: Bool[np.ndarray, "row flat"]) -> sparse.csr_array:
+    """The same as numbers; NumPy finds ones in a line of truth values many times faster than in a table."""
+    row, column = np.divmod(np.flatnonzero(flat), flat.shape[1])
+    ends = np.cumsum(np.bincount(row, minlength=len(flat)))
+    return sparse.csr_array((np.ones(len(row), dtype=np.float32), column, np.append(0, ends)), shape=flat.shape)
 
 
 def _right(scenario: Scenario) -> float:
