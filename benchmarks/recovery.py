@@ -168,10 +168,10 @@ def cells(sizes: list[int]) -> Iterator[Cell]:
 
 
 def n_worlds(cell: Cell, seeds: int) -> int:
-    """A hundred where nothing is to be found; half of ``seeds`` beside the main scenario, few at the largest cost."""
+    """``seeds``; a hundred where nothing is to be found, five at the largest cost."""
     if cell.size == DEFAULT:
         return min(seeds, 5)
-    return max(seeds, 100) if cell.scenario in NO_STRUCTURE else seeds if cell.scenario == "main" else -(-seeds // 2)
+    return max(seeds, 100) if cell.scenario in NO_STRUCTURE else seeds
 
 
 def measure(cell: Cell, seed: int) -> dict[str, Any]:
@@ -192,7 +192,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="CSV file, read and added to")
     parser.add_argument("--figure", type=Path, default=None)
     parser.add_argument("--sizes", type=int, nargs="+", choices=SHAPES, default=list(SHAPES))
-    parser.add_argument("--seeds", type=int, default=40, help="worlds a cell of the main scenario")
+    parser.add_argument("--seeds", type=int, default=40, help="worlds a cell")
     parser.add_argument("--first-seed", type=int, default=10_000)
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no world after so long")
     parser.add_argument("--jobs", type=int, default=1)
