@@ -30,16 +30,15 @@ class Abilities:
     """What a model can be run with, with the numbers of the plain forward.
 
     ``fused`` attention (``lens.fused``), ``extend`` from stored keys and values (``lens.cache``),
-    ``resume`` at a later layer (``lens.resume``); ``draft``, which any model can, drafts texts by the intact model.
+    ``resume`` at a later layer (``lens.resume``).
     """
 
     fused: bool = True
     extend: bool = True
     resume: bool = True
-    draft: bool = True
 
 
-PLAIN = Abilities(fused=False, extend=False, resume=False, draft=False)
+PLAIN = Abilities(fused=False, extend=False, resume=False)
 """Every forward runs whole, as the model's own code runs it."""
 
 
@@ -62,7 +61,6 @@ def abilities(model: Any, wanted: Abilities | None = None) -> Abilities:
             resume=wanted.resume
             and model.cfg.n_layers > 1
             and trial.agrees("resuming at a later layer", lambda: trial.resumed(fused), trial.late_gates),
-            draft=wanted.draft,
         )
 
 

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from cs_heads import Experiment, Task, masks
+from cs_heads.lens.abilities import Abilities
 from cs_heads.lens.model import end_tokens
-from cs_heads.measure.engine import Engine, generation
+from cs_heads.measure.engine import Engine, forwards, generation
 from tests.measure.test_generation import plain_text
 from tests.tiny import N_HEADS, N_LAYERS, make_hf_model
 
@@ -127,6 +128,14 @@ def test_what_is_known_is_not_drafted_again(load, monkeypatch):
     experiment.generate(rows[1:2], max_new_tokens=4)
     monkeypatch.setattr(generation, "_WORTH", 2)
     experiment.generate(rows[:2], max_new_tokens=4)
+    assert experiment.spent == 2 * 5
+
+
+def test_no_draft_is_written_where_none_would_be_followed(load, monkeypatch):
+    monkeypatch.setattr(forwards, "abilities", lambda model, wanted: Abilities(extend=False))
+    monkeypatch.setattr(generation, "_ROWS", {"cpu": 1})
+    experiment = Experiment(load("llama"), task())
+    experiment.generate(off(experiment)[:2], max_new_tokens=4)
     assert experiment.spent == 2 * 5
 
 

@@ -49,11 +49,6 @@ class ClusterEngine:
         self.batch_tokens, self._device, self._pool = batch_tokens, device, pool
         self._job: str | None = None
 
-    @property
-    def drafts(self) -> bool:
-        """Always: any model can draft."""
-        return True
-
     def worth_drafting(self, n_texts: int) -> bool:
         """Whether the intact model should write first, to draft so many texts of masked ones."""
         return worth_drafting(self._device, n_texts)

@@ -133,14 +133,10 @@ class Engine:
         finished = partial(ends.finished, tokenizer=self.model.tokenizer)
         return Generation(self.forwards, prompts, finished).run(masks, examples, drafts, progress)
 
-    @property
-    def drafts(self) -> bool:
-        """Whether texts of the intact model may serve as drafts."""
-        return self.forwards.able.draft
-
     def worth_drafting(self, n_texts: int) -> bool:
         """Whether the intact model should write first, to draft so many texts of masked ones."""
-        return self.drafts and worth_drafting(device_of(self.model).type, n_texts)
+        # Without stored keys and values no draft is followed.
+        return self.forwards.able.extend and worth_drafting(device_of(self.model).type, n_texts)
 
     def lay_out(self, examples: tuple[int, ...]) -> Layout:
         """The examples cut into pieces, as far as the model can share them."""
