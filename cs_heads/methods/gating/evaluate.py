@@ -9,7 +9,6 @@ from jaxtyping import Float, Int
 from cs_heads.lens import score_tokens
 from cs_heads.lens.batches import run_in_batches
 from cs_heads.measure.experiment import Experiment
-from cs_heads.measure.inputs import encode_task
 
 BATCH_TOKENS = 4096
 """Padded tokens of one forward pass, unless others are asked for."""
@@ -28,7 +27,7 @@ def under_gates(
         raise ValueError(f"gates must be [row, layer, head] of the grid {shape} in 0..1, got shape {gates.shape}")
     if task.kind == "generation":
         raise ValueError(f"task {task.name!r} is a generation task: gates are held against targets alone")
-    encoded = encode_task(experiment.model, task, experiment.provenance()["prepend_bos"])
+    encoded = experiment.encoded
     asked = [(i, c) for i, tokens in enumerate(encoded) for c in range(len(tokens.continuations))]
     pairs = [(row, i, c) for row in range(len(gates)) for i, c in asked]
     prompts = [encoded[i].prompt for _, i, _ in pairs]
