@@ -103,9 +103,9 @@ class _Trial:
         """The first tokens of each row, unequally many, then the others from what was stored, rows in another order."""
         cuts, order = [5, 3, 4], [2, 0, 1]
         lengths = self.mask.sum(dim=1).tolist()
-        first_tokens, first_mask, _ = pad([self.tokens[row, :cut].tolist() for row, cut in enumerate(cuts)])
+        first_tokens, first_mask = pad([self.tokens[row, :cut].tolist() for row, cut in enumerate(cuts)])
         later = [self.tokens[row, cuts[row] : lengths[row]].tolist() for row in order]
-        later_tokens, later_mask, _ = pad(later)
+        later_tokens, later_mask = pad(later)
         device = self.tokens.device
         first = Extension(first_mask.to(device), keep=True)
         early = self._part(first_tokens, first_mask, torch.arange(3), first, fused)

@@ -16,7 +16,7 @@ from cs_heads.lens.batches import Room, run_in_batches
 from cs_heads.lens.forward import logits_at
 from cs_heads.lens.gates import hooked
 from cs_heads.lens.model import device_of, evaluating, hook_names
-from cs_heads.lens.score import Tokens, pad
+from cs_heads.lens.score import Tokens, with_targets
 
 GRADIENT_TOKENS = {"cpu": 1024, "cuda": 32_768}
 """Padded tokens of one forward and backward pass to begin with, by device."""
@@ -91,23 +91,18 @@ def gate_hooks(model: Any, gates: Float[Tensor, "batch layer head"]) -> dict[str
 def target_nll(model: Any, prompts: Sequence[Tokens], targets: Sequence[Tokens]) -> Float[Tensor, " batch"]:
     """Mean negative log-probability of each row's target (nats per token), in float32, one forward."""
     device = device_of(model)
-    tokens, attention_mask, _ = pad(
-        [[*prompt, *target[:-1]] for prompt, target in zip(prompts, targets, strict=True)], "right"
-    )
-    lengths = torch.tensor([len(target) for target in targets])
-    row = torch.repeat_interleave(torch.arange(len(targets)), lengths)
-    step = torch.cat([torch.arange(n) for n in lengths])
-    first = torch.tensor([len(prompt) - 1 for prompt in prompts])
+    tokens, attention_mask, reads = with_targets(prompts, targets)
+    row = torch.from_numpy(reads.row).to(device)
     logits = logits_at(
         model,
         tokens.to(device),
         attention_mask.to(device),
-        row=row.to(device),
-        position=(first[row] + step).to(device),
+        row=row,
+        position=torch.from_numpy(reads.position).to(device),
         gates=None,
     )
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    wanted = torch.tensor([token for target in targets for token in target], device=logits.device)
+    wanted = torch.from_numpy(reads.token).to(logits.device)
     nll = logits.logsumexp(dim=1) - logits.gather(1, wanted[:, None])[:, 0]
     summed = nll.new_zeros(len(targets)).index_add(0, row.to(logits.device), nll)
-    return summed / lengths.to(logits.device)
+    return summed / torch.tensor([len(target) for target in targets], device=logits.device)

@@ -142,7 +142,7 @@ def _measure(model: Any, points: Sequence[PatchPoint]) -> Float[Tensor, " batch"
 
 
 def _last_logits(model: Any, prompts: Sequence[Tokens]) -> Float[Tensor, "batch vocab"]:
-    tokens, attention_mask, _ = pad(prompts, "right")
+    tokens, attention_mask = pad(prompts)
     device = device_of(model)
     return logits_at(
         model,

@@ -94,7 +94,7 @@ class Ablation:
         return {layer: self._z[layer][torch.from_numpy(ids)] for layer in touched}
 
     def _keep(self, model: Any, texts: list[tuple[int, ...]], first: Int[np.ndarray, " n"], fused: bool) -> None:
-        tokens, attention_mask, _ = pad(texts)
+        tokens, attention_mask = pad(texts)
         row, position = attention_mask.nonzero(as_tuple=True)
         ids = torch.from_numpy(first)[row] + position
         last = Reads(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))

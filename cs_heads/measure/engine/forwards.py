@@ -174,7 +174,7 @@ class Forwards:
     def _forward(
         self, batch: list[Row], stored: KeyValues | None, residuals: Residuals | None, layer: int | None, keep: bool
     ) -> Done:
-        tokens, attention_mask, _ = pad([row.piece.tokens for row in batch])
+        tokens, attention_mask = pad([row.piece.tokens for row in batch])
         device = device_of(self.model)
         extension = None
         if stored is not None or keep:
