@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from cs_heads.heads import HeadGrid, HeadLike
+from cs_heads.integers import check_integer
 
 
 def bernoulli(grid: HeadGrid, n_masks: int, density: float, seed: int = 0) -> Bool[np.ndarray, "row layer head"]:
@@ -82,8 +83,7 @@ def check_masks(grid: HeadGrid, masks: Bool[np.ndarray, "..."]) -> Bool[np.ndarr
 
 
 def _check(grid: HeadGrid, n_masks: int, density: float) -> int:
-    if n_masks < 1:
-        raise ValueError(f"n_masks must be 1 or more, got {n_masks}")
+    check_integer("n_masks", n_masks, 1)
     if not 0 < density < 1:
         raise ValueError(f"density must lie between 0 and 1, got {density}")
     # Rounded first: 0.05 * 160 must be 8, not 7.999....

@@ -15,10 +15,10 @@ from cs_heads.analysis.drops import Column, check_columns, measure_drops
 from cs_heads.analysis.random_heads import random_sets
 from cs_heads.analysis.task_drop import TaskDrop, task_drop
 from cs_heads.heads import Head, HeadLike
+from cs_heads.integers import check_integer
 from cs_heads.masks import different
 from cs_heads.measure.baseline import check_k
 from cs_heads.measure.protocol import ExperimentLike
-from cs_heads.tasks.option_types import check_integer
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -119,8 +119,7 @@ def prove(
     'localized'
     """
     check_integer("seed", seed, 0)
-    if n_random < 1:
-        raise ValueError(f"n_random must be 1 or more, got {n_random}")
+    check_integer("n_random", n_random, 1)
     grid = experiment.grid
     found = grid.mask(heads)
     if found.sum() != len(heads):

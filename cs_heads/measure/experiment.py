@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from cs_heads.heads import HeadGrid
+from cs_heads.integers import check_integer
 from cs_heads.lens import EncodedExample, describe, load_model
 from cs_heads.lens.model import end_tokens
 from cs_heads.masks import check_masks
@@ -74,8 +75,8 @@ class Experiment:
     ) -> None:
         if not isinstance(task, Task):
             raise ValueError(f"task must be a cs_heads.Task (see load_task), got {type(task).__name__}")
-        if batch_tokens is not None and batch_tokens < 1:
-            raise ValueError(f"batch_tokens must be 1 or more, got {batch_tokens}")
+        if batch_tokens is not None:
+            check_integer("batch_tokens", batch_tokens, 1)
         replacement = Ablation.of(ablation, [example.answer for example in task.examples])
         if workers is not None or address is not None:
             if isinstance(model, Cluster):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from cs_heads.integers import check_integer
 from cs_heads.lens import EncodedExample, encode_example
 from cs_heads.lens.model import context_length
 from cs_heads.lens.tokens import encode_prompt
@@ -91,7 +92,6 @@ def encode_prompts(model: Any, task: Task, prepend_bos: bool | None, max_new_tok
 
 def check_writing(max_new_tokens: int, stop: Sequence[str]) -> None:
     """Raise ``ValueError`` unless texts have one token at least, and end at strings that are not empty."""
-    if max_new_tokens < 1:
-        raise ValueError(f"max_new_tokens must be 1 or more, got {max_new_tokens}")
+    check_integer("max_new_tokens", max_new_tokens, 1)
     if isinstance(stop, str) or "" in stop:
         raise ValueError(f"stop must be a list of texts, none empty, got {stop!r}")

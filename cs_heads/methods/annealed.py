@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
+from cs_heads.integers import check_integer
 from cs_heads.measure.baseline import (
     MAX_LEFT,
     MAX_LEFT_OF_TASK,
@@ -27,7 +28,6 @@ from cs_heads.methods.annealing.arguments import (
     check_shares,
     checked_chance,
     checked_control,
-    checked_count,
     standardised,
 )
 from cs_heads.methods.annealing.inference import NO_HARM, ROWS_A_HEAD, Contrasts, contrasts, selection_frequency
@@ -44,7 +44,6 @@ from cs_heads.methods.annealing.search import (
     few_examples,
 )
 from cs_heads.ranking import HeadRanking
-from cs_heads.tasks.option_types import check_integer
 
 # A head that takes this share of the score above chance by itself may be universal, where no control can tell.
 _COLLAPSE = 0.5
@@ -131,14 +130,13 @@ def annealed(
     better than chance, raises ``BaselineTooLowError`` after its run.
     """
     grid, size = experiment.grid, experiment.grid.size
-    k = checked_count("k", k, None)
-    check_k(k, size)
+    k = check_k(k, size)
     control = checked_control(experiment, control)
-    n_finalists = max(20, k) if n_finalists is None else checked_count("n_finalists", n_finalists, k, f"k={k} or more")
-    n_batches = checked_count("n_batches", n_batches, _MIN_BATCHES)
-    n_decoys, n_bootstraps = checked_count("n_decoys", n_decoys, 0), checked_count("n_bootstraps", n_bootstraps, 0)
+    n_finalists = max(20, k) if n_finalists is None else check_integer("n_finalists", n_finalists, k, why="which is k")
+    n_batches = check_integer("n_batches", n_batches, _MIN_BATCHES)
+    n_decoys, n_bootstraps = check_integer("n_decoys", n_decoys, 0), check_integer("n_bootstraps", n_bootstraps, 0)
     if examples_per_mask is not None:
-        examples_per_mask = checked_count("examples_per_mask", examples_per_mask, 1, "1 or more, or None for all")
+        examples_per_mask = check_integer("examples_per_mask", examples_per_mask, 1, why="or None for all")
     per_row = min(examples_per_mask or experiment.n_examples, experiment.n_examples)
     check_shares(target=target, last_target=last_target, density=density, max_density=max_density)
     chance = checked_chance("chance", chance, experiment)
@@ -149,12 +147,11 @@ def annealed(
     if budget is None:
         rows = max(n_batches * _MIN_ROWS, rows_for_intervals(n_batches, n_finalists + n_decoys))
         budget = least - n_batches * _MIN_ROWS * per_row + max(10 * size, _LEAST, rows * per_row)
-    budget = checked_count("budget", budget, None)
     check_budget(budget, least, f"{n_batches} batches of {_MIN_ROWS} rows, after the intact run")
     added = standardised(prior, grid.shape)
     check_integer("seed", seed, 0)
     rng = np.random.default_rng(seed)
-    purse = Purse(budget)
+    purse = Purse(int(budget))
     purse.pay(before)
     intact = measured(experiment, np.zeros((1, *grid.shape), dtype=bool), None)[0]
     right = np.flatnonzero(intact > 0.5)

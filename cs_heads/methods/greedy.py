@@ -12,10 +12,10 @@ from jaxtyping import Float, Int
 
 from cs_heads import masks
 from cs_heads.heads import Head
+from cs_heads.integers import check_integer
 from cs_heads.measure.cost import Cost, check_budget, preparation_of
 from cs_heads.measure.protocol import ExperimentLike, measured
 from cs_heads.ranking import HeadRanking
-from cs_heads.tasks.option_types import check_integer
 
 # Points that the drop of a head alone adds to its importance: too few to pass any measured difference, so that
 # they order ties and nothing else.
@@ -50,8 +50,7 @@ def greedy(
     """
     check_integer("seed", seed, 0)
     grid = experiment.grid
-    if not 1 <= k <= grid.size:
-        raise ValueError(f"k must be in 1..{grid.size}, the heads of the grid; got {k}")
+    check_integer("k", k, 1, grid.size, "the heads of the grid")
     rounds = 1 if one_shot else k
     n_masks = 1 + sum(grid.size - done for done in range(rounds))
     before = preparation_of(experiment)

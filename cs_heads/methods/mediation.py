@@ -20,6 +20,7 @@ from scipy.stats import false_discovery_control, ttest_1samp
 from tqdm.auto import tqdm
 
 from cs_heads.heads import Head, HeadGrid
+from cs_heads.integers import check_integer
 from cs_heads.lens import check_model, describe
 from cs_heads.lens.patch import patched_effects, record_z, room_for
 from cs_heads.lens.points import PatchPoint, encode_answers
@@ -31,7 +32,6 @@ from cs_heads.measure.experiment import Experiment
 from cs_heads.measure.store import Store
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task
-from cs_heads.tasks.option_types import check_integer
 from cs_heads.tasks.pairs import STAGES, PromptPair, Stage, counterparts, identity_rules
 
 if TYPE_CHECKING:
@@ -119,8 +119,7 @@ def mediation(
     does a baseline that is too low.
     """
     check_integer("seed", seed, 0)
-    if n_pairs < 2:
-        raise ValueError(f"n_pairs must be 2 or more, got {n_pairs}")
+    check_integer("n_pairs", n_pairs, 2)
     experiment = Experiment(
         model, task, progress=progress, batch_tokens=batch_tokens, prepend_bos=prepend_bos, store=store
     )

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from cs_heads.integers import check_integer
 from cs_heads.tasks.catalogue import Entry
-from cs_heads.tasks.drawing import first_to_find, in_range, one_of, with_distractors
+from cs_heads.tasks.drawing import first_to_find, one_of, with_distractors
 from cs_heads.tasks.example import Example
 from cs_heads.tasks.files import FileError, read_json, read_text
 from cs_heads.tasks.rhymes import Place, answer_word, require, rhymes, tails
@@ -79,8 +80,8 @@ def load(
     ``ValueError`` is raised. The paper lets models write 64 tokens.
     """
     one_of("format", format, FORMATS)
-    in_range("few_shot", few_shot, 1, _SHOWN_SOUNDS)
-    in_range("max_new_tokens", max_new_tokens, 1)
+    check_integer("few_shot", few_shot, 1, _SHOWN_SOUNDS)
+    check_integer("max_new_tokens", max_new_tokens, 1)
     if "{word}" not in instruction:
         raise ValueError(f"instruction must have {{word}} in it, got {instruction!r}")
     by_paper = _by_paper(words, format == "instruction" and choices is None, data_files)

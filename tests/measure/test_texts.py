@@ -110,7 +110,7 @@ def test_by_default_a_text_is_as_long_as_the_context_leaves_room_for(load):
 
 def test_wrong_arguments_are_refused_before_the_model_runs(load):
     experiment = Experiment(load("llama"), task())
-    with pytest.raises(ValueError, match="max_new_tokens must be 1 or more, got 0"):
+    with pytest.raises(ValueError, match="max_new_tokens must be an integer of 1 or more, got 0"):
         experiment.generate(off(experiment), max_new_tokens=0)
     with pytest.raises(ValueError, match=r"max_new_tokens must be 60 or fewer: .* context 64; got 100"):
         experiment.generate(off(experiment), max_new_tokens=100)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from cs_heads.integers import check_integer
 from cs_heads.lens import EncodedExample, check_model, fingerprint, load_model
 from cs_heads.lens.model import backend_of
 from cs_heads.lens.outline import Outline
@@ -19,7 +20,6 @@ from cs_heads.measure.cluster.pool import Pool
 from cs_heads.measure.cluster.session import Session, join, leave, ray_module, room_for
 from cs_heads.measure.cluster.worker import Home, Report, Source, versions
 from cs_heads.measure.engine.ablation import Ablation
-from cs_heads.tasks.option_types import check_integer
 
 # Copies of a model may differ by so much, as a share of the largest logit: other machines, other kernels.
 _TOLERANCE = {"float64": 1e-5, "float32": 1e-4}

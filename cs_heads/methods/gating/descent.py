@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from cs_heads.integers import check_integer
 from cs_heads.lens.differentiate import gate_gradients, room_for
 from cs_heads.lens.model import device_of, dtype_of
 from cs_heads.measure.answers import Answers
@@ -46,8 +47,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         for name, least in (("n_seeds", 1), ("steps", MIN_STEPS), ("batch_size", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be {least} or more, got {getattr(self, name)}")
+            check_integer(name, getattr(self, name), least)
         if self.strength <= 0:
             raise ValueError(f"strength must be positive, got {self.strength}")
 
