@@ -18,7 +18,7 @@ from cs_heads.heads import Head, HeadLike
 from cs_heads.integers import check_integer
 from cs_heads.masks import different
 from cs_heads.measure.baseline import check_k
-from cs_heads.measure.protocol import ExperimentLike
+from cs_heads.measure.protocol import ExperimentLike, provenance_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -138,7 +138,7 @@ def prove(
     p = _paired_p(np.mean(random, axis=0) - ablated, seed)
     random_drops = tuple(float(baseline.mean() - scores.mean()) for scores in random)
     verdict, reasons = _verdict(result, float(np.mean(random_drops)), p)
-    origin: dict[str, Any] = getattr(experiment, "provenance", dict)()
+    origin = provenance_of(experiment)
     return Confirmation(
         heads=tuple(grid.resolve(head) for head in heads),
         result=result,

@@ -14,8 +14,7 @@ from cs_heads.analysis.intervals import paired_intervals
 from cs_heads.heads import Head, HeadLike
 from cs_heads.integers import check_integer
 from cs_heads.measure.baseline import chance_of, is_universal, too_low
-from cs_heads.measure.cost import preparation_of
-from cs_heads.measure.protocol import ExperimentLike
+from cs_heads.measure.protocol import ExperimentLike, preparation_of, provenance_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -134,7 +133,7 @@ def universal_heads(
         spent=spent,
         interval=interval,
         provenance={
-            "tasks": {name: getattr(experiment, "provenance", dict)() for name, experiment in every.items()},
+            "tasks": {name: provenance_of(experiment) for name, experiment in every.items()},
             "n_examples": n_examples,
             "seed": seed,
         },

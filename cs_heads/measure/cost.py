@@ -34,15 +34,6 @@ class Cost:
         return {"forwards": self.forwards, "backwards": self.backwards}
 
 
-def preparation_of(*experiments: object) -> int:
-    """Example-evaluations that experiments run before their first mask; 0 for those that do not say, and for None.
-
-    >>> preparation_of(object(), None)
-    0
-    """
-    return sum(int(getattr(experiment, "preparation", 0)) for experiment in experiments)
-
-
 class BudgetTooSmallError(ValueError):
     """A budget does not cover the least that a call needs; ``least`` is what would."""
 

@@ -21,8 +21,8 @@ from cs_heads.measure.baseline import (
     few_correct,
     too_low,
 )
-from cs_heads.measure.cost import Cost, check_budget, preparation_of
-from cs_heads.measure.protocol import ExperimentLike, measured
+from cs_heads.measure.cost import Cost, check_budget
+from cs_heads.measure.protocol import ExperimentLike, measured, preparation_of, provenance_of
 from cs_heads.methods.annealing.arguments import (
     PRIOR_WEIGHT,
     check_shares,
@@ -181,15 +181,18 @@ def annealed(
     )
     search.run()
     ranking = _ranking(search, k, n_bootstraps)
-    origin: dict[str, Any] = getattr(experiment, "provenance", dict)()
+    origin = provenance_of(experiment)
     settings: dict[str, Any] = {"budget": budget, "k": k, "seed": seed, "examples_per_mask": examples_per_mask}
     settings |= {"n_batches": n_batches, "target": target, "last_target": last_target, "density": density}
     settings |= {"max_density": max_density, "n_finalists": search.n_finalists, "n_decoys": n_decoys}
     settings |= {"n_bootstraps": n_bootstraps, "prior": prior is not None, "chance": chance}
     settings |= {"control_chance": control_chance, "fixed": _FIXED}
     found = {"n_right": len(right), "n_used": len(used), "n_rows": len(search.rows), "heads_off": search.heads_off}
-    described: dict[str, Any] = getattr(control, "provenance", dict)()
-    checked = {"control": described.get("task"), **_checks(search), "cost": Cost(forwards=purse.spent).to_dict()}
+    checked = {
+        "control": provenance_of(control).get("task"),
+        **_checks(search),
+        "cost": Cost(forwards=purse.spent).to_dict(),
+    }
     return HeadRanking(
         method="annealed",
         spent=purse.spent,

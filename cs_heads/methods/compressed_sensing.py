@@ -17,8 +17,8 @@ from sklearn.model_selection import KFold, cross_val_predict
 
 from cs_heads import masks
 from cs_heads.integers import check_integer
-from cs_heads.measure.cost import Cost, check_budget, preparation_of
-from cs_heads.measure.protocol import ExperimentLike, measured
+from cs_heads.measure.cost import Cost, check_budget
+from cs_heads.measure.protocol import ExperimentLike, measured, preparation_of, provenance_of
 from cs_heads.ranking import HeadRanking
 
 _DESIGNS = {"stratified": masks.stratified, "bernoulli": masks.bernoulli}
@@ -61,7 +61,7 @@ def compressed_sensing(
     ablated = off.reshape(n_masks, -1).astype(float)
     importance, r2 = _regress(ablated, response, alpha, seed)
     times_off = ablated.sum(axis=0)
-    origin: dict[str, Any] = getattr(experiment, "provenance", dict)()
+    origin = provenance_of(experiment)
     cost = Cost(forwards=before + len(once) * experiment.n_examples)
     return HeadRanking(
         method={"stratified": "css", "bernoulli": "csb"}[design],
