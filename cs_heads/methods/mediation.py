@@ -22,7 +22,8 @@ from tqdm.auto import tqdm
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.integers import check_integer
 from cs_heads.lens import check_model, describe
-from cs_heads.lens.patch import patched_effects, record_z, room_for
+from cs_heads.lens.batches import room_for
+from cs_heads.lens.patch import PATCH_TOKENS, patched_effects, record_z
 from cs_heads.lens.points import PatchPoint, encode_answers
 from cs_heads.measure.answers import points_of
 from cs_heads.measure.baseline import check_baseline
@@ -218,12 +219,12 @@ def _indirect_effects(
     batch_tokens: int | None,
 ) -> Mediation:
     grid, n = HeadGrid.from_model(model), len(clean)
-    source = record_z(model, clean, batch_tokens)
+    # Of all runs: what does not fit into memory is found out once.
+    room = room_for(model, batch_tokens, PATCH_TOKENS)
+    source = record_z(model, clean, room)
     if average_source:
         source = source.mean(dim=0, keepdim=True).expand_as(source)
     none = torch.zeros(n, *grid.shape)
-    # Of all layers: what does not fit into memory is found out once.
-    room = room_for(model, batch_tokens)
     without = patched_effects(model, corrupted, source, np.arange(n), none, batch_tokens=room)
     effects = np.empty((n, grid.size))
     # A layer at a time: all other layers go without a hook.

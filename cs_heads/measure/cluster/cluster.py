@@ -17,7 +17,7 @@ from cs_heads.lens.outline import Outline
 from cs_heads.lens.ship import packed, sample_logits
 from cs_heads.measure.cluster.engine import ClusterEngine
 from cs_heads.measure.cluster.pool import Pool
-from cs_heads.measure.cluster.session import Session, join, leave, ray_module, room_for
+from cs_heads.measure.cluster.session import Session, join, leave, ray_module, workers_for
 from cs_heads.measure.cluster.worker import Home, Report, Source, versions
 from cs_heads.measure.engine.ablation import Ablation
 
@@ -72,7 +72,7 @@ class Cluster:
         ray = ray_module()
         session = join(address, workers)
         try:
-            n, share = room_for(workers, gpus_per_worker, ray.cluster_resources())
+            n, share = workers_for(workers, gpus_per_worker, ray.cluster_resources())
             together = int(1 / share) if 0 < share < 1 else 1 if share else -(-n // len(ray.nodes()))
             home = Home("cuda" if share else "cpu", threads, together)
             # On this machine alone there is nobody to reserve cores for.

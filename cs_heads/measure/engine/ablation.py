@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from cs_heads.lens import EncodedExample
-from cs_heads.lens.batches import run_in_batches
+from cs_heads.lens.batches import Room, run_in_batches
 from cs_heads.lens.gates import reading
 from cs_heads.lens.score import Reads, pad, read_tokens
 from cs_heads.measure.engine.intact import Place
@@ -69,7 +69,7 @@ class Ablation:
         def run(batch: Int[np.ndarray, " n"]) -> None:
             self._keep(model, [texts[i] for i in batch], self._first[batch], fused)
 
-        run_in_batches(self._length.tolist(), batch_tokens, run)
+        run_in_batches(self._length.tolist(), Room(batch_tokens), run)
         self.spent = len(texts)
 
     def replacement(

@@ -15,7 +15,8 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from cs_heads.integers import check_integer
-from cs_heads.lens.differentiate import gate_gradients, room_for
+from cs_heads.lens.batches import room_for
+from cs_heads.lens.differentiate import GRADIENT_TOKENS, gate_gradients
 from cs_heads.lens.model import device_of, dtype_of
 from cs_heads.measure.answers import Answers
 from cs_heads.measure.cost import Cost, check_budget
@@ -228,7 +229,7 @@ def _each_loss(
 ]:
     answers = Answers.of(experiment)
     # Of all steps: what does not fit into memory is found out once.
-    room = room_for(experiment.model, batch_tokens)
+    room = room_for(experiment.model, batch_tokens, GRADIENT_TOKENS)
 
     def each(
         gates: Gates, examples: Int[np.ndarray, "fit row"]

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 
 from cs_heads.lens import score_tokens
-from cs_heads.lens.batches import run_in_batches
+from cs_heads.lens.batches import Room, run_in_batches
 from cs_heads.measure.experiment import Experiment
 
 BATCH_TOKENS = 4096
@@ -40,7 +40,7 @@ def under_gates(
         summed[batch], greedy[batch] = scored.logprob, scored.greedy
 
     lengths = [len(prompt) + len(target) - 1 for prompt, target in zip(prompts, targets, strict=True)]
-    run_in_batches(lengths, batch_tokens or BATCH_TOKENS, run)
+    run_in_batches(lengths, Room(batch_tokens or BATCH_TOKENS), run)
     ends = np.cumsum([len(tokens.continuations) for tokens in encoded])[:-1]
     scores, logprobs = np.zeros((len(gates), len(task))), np.zeros((len(gates), len(task)))
     for row in range(len(gates)):
