@@ -46,6 +46,10 @@ class Reads:
     token: Int[np.ndarray, " n"]
 
 
+ANY_READ = Reads(*np.zeros((3, 1), dtype=np.int64))
+"""What is read in a forward that is run for its inside alone: it must make some logits."""
+
+
 def score_tokens(
     model: Any,
     prompts: Sequence[Tokens],

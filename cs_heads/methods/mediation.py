@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from scipy.stats import false_discovery_control, ttest_1samp
-from tqdm.auto import tqdm
 
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.integers import check_integer
@@ -26,6 +25,7 @@ from cs_heads.lens.batches import room_for
 from cs_heads.lens.patch import PATCH_TOKENS, patched_effects, record_z
 from cs_heads.lens.points import PatchPoint, encode_answers
 from cs_heads.measure.answers import points_of
+from cs_heads.measure.bar import progress_bar
 from cs_heads.measure.baseline import check_baseline
 from cs_heads.measure.chat import as_shown
 from cs_heads.measure.cost import Cost, check_budget
@@ -228,7 +228,7 @@ def _indirect_effects(
     without = patched_effects(model, corrupted, source, np.arange(n), none, batch_tokens=room)
     effects = np.empty((n, grid.size))
     # A layer at a time: all other layers go without a hook.
-    with tqdm(total=n * grid.size, unit="eval", disable=None if progress is None else not progress) as bar:
+    with progress_bar(n * grid.size, "eval", progress) as bar:
         for layer in range(grid.n_layers):
             rows = np.repeat(np.arange(n), grid.n_heads)
             strength = torch.zeros(len(rows), *grid.shape)

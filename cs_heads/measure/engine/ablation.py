@@ -13,7 +13,7 @@ from torch import Tensor
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.batches import Room, run_in_batches
 from cs_heads.lens.gates import reading
-from cs_heads.lens.score import Reads, pad, read_tokens
+from cs_heads.lens.score import ANY_READ, pad, read_tokens
 from cs_heads.measure.engine.intact import Place
 
 KINDS = ("zero", "mean", "resample")
@@ -43,11 +43,6 @@ class Ablation:
         if kind not in KINDS:
             raise ValueError(f"ablation must be one of {', '.join(KINDS)}, got {kind!r}")
         return None if kind == "zero" else cls(kind, answers)
-
-    @property
-    def same_for_all_examples(self) -> bool:
-        """Whether examples with the same beginning are the same there under a mask, too."""
-        return self.kind == "mean"
 
     @property
     def prepared(self) -> bool:
@@ -97,7 +92,6 @@ class Ablation:
         tokens, attention_mask = pad(texts)
         row, position = attention_mask.nonzero(as_tuple=True)
         ids = torch.from_numpy(first)[row] + position
-        last = Reads(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))
 
         def keep(layer: int, z: Tensor) -> None:
             tokens_of_z = z[row.to(z.device), position.to(z.device)]
@@ -109,7 +103,12 @@ class Ablation:
                 self._z[layer][ids] = tokens_of_z.cpu()
 
         with reading(model, keep):
-            read_tokens(model, tokens, attention_mask, last, fused=fused)
+            read_tokens(model, tokens, attention_mask, ANY_READ, fused=fused)
+
+
+def shares_examples(ablation: Ablation | None) -> bool:
+    """Whether examples with the same beginning are the same there under a mask, too; None is zero ablation."""
+    return ablation is None or ablation.kind == "mean"
 
 
 def _derangement(n: int, seed: int) -> np.ndarray:

@@ -12,13 +12,13 @@ import torch
 from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from cs_heads.integers import check_integer
 from cs_heads.lens.batches import room_for
 from cs_heads.lens.differentiate import GRADIENT_TOKENS, gate_gradients
 from cs_heads.lens.model import device_of, dtype_of
 from cs_heads.measure.answers import Answers
+from cs_heads.measure.bar import progress_bar
 from cs_heads.measure.cost import Cost, check_budget
 from cs_heads.measure.experiment import Experiment
 from cs_heads.measure.progress import Progress, State
@@ -75,8 +75,7 @@ class Plan:
 
     def bar(self, progress: bool | None, phases: int) -> Any:
         """A progress bar over the steps of all phases; signs that run together are phases of their own."""
-        disable = None if progress is None else not progress
-        return tqdm(total=phases * self.steps, unit="step", disable=disable)
+        return progress_bar(phases * self.steps, "step", progress)
 
     def provenance(self, experiment: Experiment, seed: int) -> dict[str, Any]:
         """The experiment's, with this plan."""
