@@ -131,7 +131,6 @@ class PassesTests:
     form: str
     allow_code: bool = False
     sandbox: Sandbox = field(default_factory=Sandbox)
-    workers: int | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if self.form not in FORMS:
@@ -153,7 +152,7 @@ class PassesTests:
         program = FORMS[self.form].program
         programs = [program(json.loads(e.reference), text) for e, text in zip(examples, texts, strict=True)]
         different = list(dict.fromkeys(programs))
-        passed = dict(zip(different, self.sandbox.run_all(different, self.workers), strict=True))
+        passed = dict(zip(different, self.sandbox.run_all(different), strict=True))
         return [float(passed[each].passed) for each in programs]
 
 
