@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
@@ -39,7 +39,7 @@ def check_size(task: Task) -> None:
         )
 
 
-def check_k(k: int, n_heads: int, name: str = "k") -> int:
+def check_k(k: Any, n_heads: int, name: str = "k") -> int:
     """``k`` as an ``int``; raises ``ValueError``, under ``name``, unless it leaves as many heads to compare with."""
     why = f"half of the {n_heads} heads of the grid, so that as many random heads are left to compare with"
     return check_integer(name, k, 1, n_heads // 2, why)

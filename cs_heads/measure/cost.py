@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -48,7 +49,7 @@ class BudgetTooSmallError(ValueError):
         return BudgetTooSmallError(self.budget + spent, self.least + spent, f"{self.why}; the intact model: {spent:,}")
 
 
-def check_budget(budget: int | float | None, least: int, why: str) -> None:
+def check_budget(budget: Any, least: int, why: str) -> None:
     """Raise ``BudgetTooSmallError`` where a budget is below ``least``, ``ValueError`` for a fraction; None is no limit.
 
     >>> check_budget(100, least=128, why="128 heads, one example each")

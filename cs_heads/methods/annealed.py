@@ -148,10 +148,11 @@ def annealed(
         rows = max(n_batches * _MIN_ROWS, rows_for_intervals(n_batches, n_finalists + n_decoys))
         budget = least - n_batches * _MIN_ROWS * per_row + max(10 * size, _LEAST, rows * per_row)
     check_budget(budget, least, f"{n_batches} batches of {_MIN_ROWS} rows, after the intact run")
+    budget = int(budget)
     added = standardised(prior, grid.shape)
     check_integer("seed", seed, 0)
     rng = np.random.default_rng(seed)
-    purse = Purse(int(budget))
+    purse = Purse(budget)
     purse.pay(before)
     intact = measured(experiment, np.zeros((1, *grid.shape), dtype=bool), None)[0]
     right = np.flatnonzero(intact > 0.5)
