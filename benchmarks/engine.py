@@ -34,12 +34,8 @@ from cs_heads.measure.engine.generation import Generation
 
 EACH_ROW = "32 × 64 tokens, each row its mask"
 
-PARTS = {
-    "fused": Abilities(True, False, False, False),
-    "no resume": Abilities(True, True, False, True),
-    "no draft": Abilities(True, True, True, False),
-    "all": Abilities(),
-}
+FUSED = Abilities(extend=False, resume=False)
+NO_RESUME = Abilities(resume=False)
 
 
 def pairs_of(masks: np.ndarray, n_examples: int) -> tuple[np.ndarray, np.ndarray]:
@@ -61,9 +57,9 @@ def score(subject: Subject, examples: list[EncodedExample], masks: np.ndarray, i
     return run
 
 
-def write(subject: Subject, examples: list[EncodedExample], masks: np.ndarray, ideas: Abilities) -> Callable[[], list]:
-    """The engine's way to texts of 64 tokens, the intact model's drafts included."""
-    forwards = Forwards(subject.bridge, examples, ideas=ideas)
+def write(subject: Subject, examples: list[EncodedExample], masks: np.ndarray, *, draft: bool) -> Callable[[], list]:
+    """The engine's way to texts of 64 tokens, the intact model's drafts included where it drafts."""
+    forwards = Forwards(subject.bridge, examples)
     generation = Generation(forwards, [example.prompt for example in examples], lambda text: len(text) >= 64)
     intact = np.zeros((1, *subject.grid.shape), dtype=bool)
 
@@ -71,7 +67,7 @@ def write(subject: Subject, examples: list[EncodedExample], masks: np.ndarray, i
         found = dict(pair for batch in generation.run(*pairs_of(masks, len(examples)), drafts, False) for pair in batch)
         return [found[pair] for pair in range(len(found))]
 
-    return lambda: texts(masks, dict(enumerate(texts(intact, {}))) if ideas.draft else {})
+    return lambda: texts(masks, dict(enumerate(texts(intact, {}))) if draft else {})
 
 
 def workloads(subject: Subject) -> dict[str, dict[str, Callable[[], list]]]:
@@ -101,11 +97,11 @@ def workloads(subject: Subject) -> dict[str, dict[str, Callable[[], list]]]:
         },
         "single-head sweep": {
             "engine": score(subject, plain, single, Abilities()),
-            "engine without resuming": score(subject, plain, single, PARTS["no resume"]),
+            "engine without resuming": score(subject, plain, single, NO_RESUME),
         },
         "64-token generation, 2 % off": {
-            "engine": write(subject, openings, light, PARTS["no draft"]),
-            "engine, drafted by the intact model": write(subject, openings, light, Abilities()),
+            "engine": write(subject, openings, light, draft=False),
+            "engine, drafted by the intact model": write(subject, openings, light, draft=True),
             "Hugging Face generate, per mask": lambda: generate_per_mask(subject.hf, openings, light, 64),
         },
     }
@@ -131,7 +127,7 @@ def workloads(subject: Subject) -> dict[str, dict[str, Callable[[], list]]]:
 
 def hooked_rows(subject: Subject, batch: list[EncodedExample]) -> Callable[[], list]:
     """One row an example, each under its own mask of 5 % of the heads, nothing shared."""
-    engine = Engine(subject.bridge, batch, ideas=PARTS["fused"])
+    engine = Engine(subject.bridge, batch, ideas=FUSED)
     assert engine.forwards.able
     masks = designs.stratified(subject.grid, len(batch), 0.05, seed=1)
     return lambda: [logprob for results in engine.run(masks, np.arange(len(batch)), False) for _, logprob, _ in results]

@@ -41,7 +41,7 @@ def by_pair(scores: list[float], examples: list[EncodedExample]) -> list[np.ndar
 
 def inputs(rows: list[Row], device: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """Padded tokens and attention mask."""
-    tokens, attention_mask, _ = pad([(*prompt, *target[:-1]) for prompt, target in rows])
+    tokens, attention_mask = pad([(*prompt, *target[:-1]) for prompt, target in rows])
     return tokens.to(device), attention_mask.to(device)
 
 
@@ -138,8 +138,8 @@ def generate_per_mask(
     model: Any, examples: list[EncodedExample], masks: np.ndarray, n_tokens: int
 ) -> list[tuple[int, ...]]:
     """Hugging Face's greedy ``generate``, one mask at a time, all examples in one left-padded batch."""
-    tokens, attention_mask, _ = pad([example.prompt for example in examples], "left")
-    tokens, attention_mask = tokens.to(model.device), attention_mask.to(model.device)
+    # What is padded at the right backwards is padded at the left.
+    tokens, attention_mask = (side.flip(1).to(model.device) for side in pad([e.prompt[::-1] for e in examples]))
     settings = {"do_sample": False, "max_new_tokens": n_tokens, "min_new_tokens": n_tokens, "pad_token_id": 0}
     texts: list[tuple[int, ...]] = []
     for mask in masks:

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool
 
+from cs_heads.integers import check_integer
+
 _HEAD = re.compile(r"L(\d+)H(\d+)")
 
 
@@ -28,7 +30,7 @@ class Head:
 
     def __post_init__(self) -> None:
         for name, value in (("layer", self.layer), ("head", self.head)):
-            object.__setattr__(self, name, _count(name, value, at_least=0))
+            object.__setattr__(self, name, check_integer(name, value, 0))
 
     def __str__(self) -> str:
         return f"L{self.layer}H{self.head}"
@@ -65,7 +67,7 @@ class HeadGrid:
 
     def __post_init__(self) -> None:
         for name, value in (("n_layers", self.n_layers), ("n_heads", self.n_heads)):
-            object.__setattr__(self, name, _count(name, value, at_least=1))
+            object.__setattr__(self, name, check_integer(name, value, 1))
 
     @classmethod
     def from_model(cls, model: Any) -> HeadGrid:
@@ -124,9 +126,3 @@ class HeadGrid:
             resolved = self.resolve(head)
             mask[resolved.layer, resolved.head] = True
         return mask
-
-
-def _count(name: str, value: Any, at_least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < at_least:
-        raise ValueError(f"{name} must be an integer of {at_least} or more, got {value!r}")
-    return int(value)

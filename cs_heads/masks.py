@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from cs_heads.heads import HeadGrid, HeadLike
+from cs_heads.integers import check_integer
 
 
 def bernoulli(grid: HeadGrid, n_masks: int, density: float, seed: int = 0) -> Bool[np.ndarray, "row layer head"]:
@@ -82,8 +83,7 @@ def check_masks(grid: HeadGrid, masks: Bool[np.ndarray, "..."]) -> Bool[np.ndarr
 
 
 def _check(grid: HeadGrid, n_masks: int, density: float) -> int:
-    if n_masks < 1:
-        raise ValueError(f"n_masks must be 1 or more, got {n_masks}")
+    check_integer("n_masks", n_masks, 1)
     if not 0 < density < 1:
         raise ValueError(f"density must lie between 0 and 1, got {density}")
     # Rounded first: 0.05 * 160 must be 8, not 7.999....
@@ -107,3 +107,21 @@ def different(masks: Bool[np.ndarray, "row layer head"]) -> tuple[Bool[np.ndarra
     _, first, place = np.unique(masks.reshape(len(masks), -1), axis=0, return_index=True, return_inverse=True)
     order = np.argsort(first)
     return masks[first[order]], np.argsort(order)[place.ravel()]
+
+
+def rows_by_mask(masks: Bool[np.ndarray, "row layer head"]) -> list[list[int]]:
+    """The rows of each different mask, in the order in which the masks first come.
+
+    >>> rows_by_mask(explicit(HeadGrid(1, 2), [["L0H1"], ["L0H0"], ["L0H1"]]))
+    [[0, 2], [1]]
+    """
+    rows: dict[bytes, list[int]] = {}
+    for row, mask in enumerate(masks):
+        rows.setdefault(mask.tobytes(), []).append(row)
+    return list(rows.values())
+
+
+def first_layer(mask: Bool[np.ndarray, "layer head"]) -> int:
+    """The first layer that a mask touches; the last layer for one that touches none."""
+    touched = np.flatnonzero(mask.any(axis=1))
+    return int(touched[0]) if len(touched) else len(mask) - 1

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from cs_heads.heads import Head, HeadGrid
+from cs_heads.integers import check_integer
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,8 +66,7 @@ class HeadRanking:
             outside = [str(head) for head in heads if head not in self.grid]
             if outside:
                 raise ValueError(f"{name} must be heads of the grid {shape}, got {', '.join(outside)}")
-        if self.spent < 0:
-            raise ValueError(f"spent must be 0 or more, got {self.spent}")
+        check_integer("spent", self.spent, 0)
 
     @property
     def grid(self) -> HeadGrid:
@@ -84,9 +84,7 @@ class HeadRanking:
 
     def top(self, k: int) -> list[Head]:
         """The first ``k`` heads of the order; ``k`` outside 1..grid size raises ``ValueError``."""
-        if not 1 <= k <= self.grid.size:
-            raise ValueError(f"k must be in 1..{self.grid.size}, the heads of the grid; got {k}")
-        return self.order[:k]
+        return self.order[: check_integer("k", k, 1, self.grid.size, "the heads of the grid")]
 
     def to_frame(self) -> pd.DataFrame:
         """One row a head, in order: rank, head, layer, index, importance and what else is known."""

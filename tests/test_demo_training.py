@@ -64,7 +64,7 @@ def test_capitals_are_held_out_by_wording_not_by_fact():
         (lambda: records("swearing", "find", 10**6), "n=1000000 is more than"),
         (lambda: planting.planted_heads("cooking"), "skill='cooking'"),
         (lambda: planting.needs("code", "eval(x)"), "key='eval"),
-        (lambda: TrainConfig(steps=0), "steps=0 must be 1 or more"),
+        (lambda: TrainConfig(steps=0), "steps must be an integer of 1 or more, got 0"),
         (lambda: TrainConfig(plain=1.5), "plain=1.5 must lie in"),
         (lambda: DropRates(own=-0.1), "own=-0.1 must lie in"),
     ],

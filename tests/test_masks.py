@@ -78,7 +78,7 @@ def test_a_density_lies_between_none_and_all(design, density):
 
 @pytest.mark.parametrize("design", [bernoulli, stratified])
 def test_a_design_has_a_mask(design):
-    with pytest.raises(ValueError, match="n_masks must be 1 or more, got 0"):
+    with pytest.raises(ValueError, match="n_masks must be an integer of 1 or more, got 0"):
         design(GRID, 0, 0.1)
 
 

@@ -38,7 +38,7 @@ def test_the_order_holds_every_head_once_and_ends_with_what_interferes():
 
 @pytest.mark.parametrize("k", [0, -1, 7])
 def test_k_is_at_most_the_heads_of_the_grid(k):
-    with pytest.raises(ValueError, match=rf"k must be in 1\.\.6, the heads of the grid; got {k}"):
+    with pytest.raises(ValueError, match=rf"k must be an integer in 1\.\.6, the heads of the grid; got {k}"):
         ranking().top(k)
 
 
@@ -190,7 +190,7 @@ def test_every_importance_is_a_number(value):
 def test_interval_frequency_and_cost_fit_the_importance():
     with pytest.raises(ValueError, match=r"interval must be \[layer, head, 2\] = \(2, 3, 2\), got \(2, 3, 1\)"):
         ranking(interval=np.zeros((2, 3, 1)))
-    with pytest.raises(ValueError, match="spent must be 0 or more, got -1"):
+    with pytest.raises(ValueError, match="spent must be an integer of 0 or more, got -1"):
         HeadRanking("css", IMPORTANCE, spent=-1)
     with pytest.raises(ValueError, match=r"claims must be heads of the grid \(2, 3\), got L2H0"):
         ranking(claims=(Head(2, 0),))

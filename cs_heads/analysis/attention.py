@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from cs_heads.heads import Head, HeadGrid, HeadLike
+from cs_heads.integers import check_integer
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -215,8 +216,7 @@ def habits(
 
     check_model(model)
     for name, value in (("n", n), ("length", length)):
-        if value < 1:
-            raise ValueError(f"{name} must be 1 or more, got {value}")
+        check_integer(name, value, 1)
     grid = HeadGrid.from_model(model)
     chosen = [grid.resolve(head) for head in (grid if heads is None else heads)]
     special = set(model.tokenizer.all_special_ids)

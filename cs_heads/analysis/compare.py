@@ -14,6 +14,7 @@ from cs_heads.analysis.comparison import Compared, Comparison
 from cs_heads.analysis.random_heads import random_orders
 from cs_heads.analysis.task_drop import TaskDrop, task_drop
 from cs_heads.heads import Head, HeadGrid
+from cs_heads.integers import check_integer
 from cs_heads.measure.baseline import BaselineTooLowError, check_k, check_size
 from cs_heads.measure.cluster import placed
 from cs_heads.measure.store import BrokenStoreError, Store
@@ -21,7 +22,6 @@ from cs_heads.methods.find import find_heads
 from cs_heads.methods.registry import method_named
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task, confirming_side, control_side, finding_side
-from cs_heads.tasks.option_types import check_integer
 
 if TYPE_CHECKING:
     from cs_heads.measure.experiment import Experiment
@@ -135,10 +135,8 @@ def _check(methods: Sequence[str], options: Mapping[str, Mapping[str, Any]], n_r
     foreign = [name for name in options if name not in methods]
     if foreign:
         raise ValueError(f"options must be those of the methods compared, got some for {', '.join(foreign)}")
-    if n_random < 1:
-        raise ValueError(f"n_random must be 1 or more, got {n_random}")
-    if not 1 <= k <= most:
-        raise ValueError(f"k must be in 1..{most}, the heads of the drop curve (most); got {k}")
+    check_integer("n_random", n_random, 1)
+    check_integer("k", k, 1, check_integer("most", most, 1), "the heads of the drop curve (most)")
 
 
 def _check_controls(controls: Sequence[Task]) -> None:

@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from cs_heads.analysis.agreement import overlap, rank_biased_overlap, spearman
 from cs_heads.analysis.task_drop import TaskDrop
+from cs_heads.integers import check_integer
 from cs_heads.ranking import HeadRanking
 
 if TYPE_CHECKING:
@@ -77,8 +78,7 @@ class Comparison:
         """
         most = self.random_drops.shape[1]
         k = self.k if k is None else k
-        if not 1 <= k <= most:
-            raise ValueError(f"k must be in 1..{most}, the heads of the drop curve; got {k}")
+        check_integer("k", k, 1, most, "the heads of the drop curve")
         drops = {name: one.curve[k - 1] for name, one in self.methods.items()}
         order = sorted(drops, key=lambda name: -drops[name].drop)
         low = drops[order[0]].interval[0]

@@ -10,11 +10,11 @@ from typing import Any
 from cs_heads.analysis.proof import Confirmation, prove
 from cs_heads.analysis.unseen import settings_of
 from cs_heads.heads import Head, HeadLike
+from cs_heads.integers import check_integer
 from cs_heads.measure.baseline import MIN_CORRECT, check_size
 from cs_heads.measure.cluster import placed
 from cs_heads.measure.store import Store
 from cs_heads.tasks import Task, confirming_side, control_side
-from cs_heads.tasks.option_types import check_integer
 
 
 def confirm(
@@ -54,8 +54,7 @@ def confirm(
 
     check_integer("seed", seed, 0)
     for name, value, least in (("n", n, MIN_CORRECT), ("n_random", n_random, 1)):
-        if value < least:
-            raise ValueError(f"{name} must be {least} or more, got {value}")
+        check_integer(name, value, least)
     if isinstance(controls, Task):
         raise ValueError("controls must be a list of tasks, got one task")
     if isinstance(heads, str | Head) or not isinstance(heads, Sequence):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,7 +12,7 @@ from cs_heads.analysis.task_drop import TaskDrop, task_drop
 from cs_heads.heads import Head, HeadGrid, HeadLike
 from cs_heads.masks import different, explicit
 from cs_heads.measure.baseline import chance_of
-from cs_heads.measure.protocol import ExperimentLike
+from cs_heads.measure.protocol import ExperimentLike, preparation_of, provenance_of
 from cs_heads.ranking import HeadRanking
 
 if TYPE_CHECKING:
@@ -186,11 +186,10 @@ def measure_drops(
     spent = 0
     for column in columns:
         scores = [part(once)[place] for part in column.parts]
-        spent += sum(len(once) * part.n_examples + getattr(part, "preparation", 0) for part in column.parts)
+        spent += sum(len(once) * part.n_examples + preparation_of(part) for part in column.parts)
         for row, found in enumerate(heads, start=1):
             parts = [(each[0], each[row]) for each in scores]
             drops[found][column.name] = task_drop(column.name, column.each_chance, parts, seed)
-    origin = _provenance(columns[0].parts[0])
     return TaskDrops(
         heads={found: tuple(grid.resolve(head) for head in named) for found, named in heads.items()},
         drops=drops,
@@ -198,14 +197,8 @@ def measure_drops(
         own=dict(own),
         spent=spent,
         provenance={
-            **origin,
-            "tasks": {column.name: [_provenance(part).get("task") for part in column.parts] for column in columns},
+            **provenance_of(columns[0].parts[0]),
+            "tasks": {column.name: [provenance_of(part).get("task") for part in column.parts] for column in columns},
             "seed": seed,
         },
     )
-
-
-def _provenance(experiment: ExperimentLike) -> dict[str, Any]:
-    """What an experiment says of its origin; nothing where it does not say."""
-    said: Callable[[], dict[str, Any]] = getattr(experiment, "provenance", dict)
-    return said()

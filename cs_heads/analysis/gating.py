@@ -14,6 +14,7 @@ from jaxtyping import Float
 from scipy.stats import ttest_ind
 
 from cs_heads.heads import Head, HeadLike
+from cs_heads.integers import check_integer
 from cs_heads.methods.gating.result import SCORES, HeadGates
 
 if TYPE_CHECKING:
@@ -62,8 +63,7 @@ def ablation_curves(experiment: Experiment, gates: HeadGates, n_heads: int | Non
     if gates.free.shape[1:] != grid.shape:
         raise ValueError(f"gates must be of the grid {grid.shape} of the experiment, got {gates.free.shape[1:]}")
     n_heads = max(1, grid.size // 2) if n_heads is None else n_heads
-    if not 1 <= n_heads <= grid.size:
-        raise ValueError(f"n_heads must be in 1..{grid.size}, the heads of the grid; got {n_heads}")
+    check_integer("n_heads", n_heads, 1, grid.size, "the heads of the grid")
     curves = []
     for name in SCORES:
         order = np.argsort(-gates.score(name).mean(axis=0).ravel(), kind="stable")[:n_heads]

@@ -13,6 +13,7 @@ from scipy.stats import false_discovery_control, hypergeom
 
 from cs_heads.analysis.drops import Found, heads_of
 from cs_heads.heads import Head, HeadGrid
+from cs_heads.integers import check_integer
 from cs_heads.ranking import HeadRanking
 
 if TYPE_CHECKING:
@@ -131,8 +132,7 @@ def head_overlap(
         raise ValueError(f"found must hold two rankings or more, got {len(heads)}")
     if null not in ("layers", "grid"):
         raise ValueError(f"null must be 'layers' or 'grid', got {null!r}")
-    if n_permutations < 1:
-        raise ValueError(f"n_permutations must be 1 or more, got {n_permutations}")
+    check_integer("n_permutations", n_permutations, 1)
     if n_key_value_heads is None:
         known = [
             each.provenance.get("model", {}).get("key_value_heads")

@@ -15,10 +15,10 @@ from cs_heads.analysis.drops import Column, check_columns, measure_drops
 from cs_heads.analysis.random_heads import random_sets
 from cs_heads.analysis.task_drop import TaskDrop, task_drop
 from cs_heads.heads import Head, HeadLike
+from cs_heads.integers import check_integer
 from cs_heads.masks import different
 from cs_heads.measure.baseline import check_k
-from cs_heads.measure.protocol import ExperimentLike
-from cs_heads.tasks.option_types import check_integer
+from cs_heads.measure.protocol import ExperimentLike, provenance_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -119,8 +119,7 @@ def prove(
     'localized'
     """
     check_integer("seed", seed, 0)
-    if n_random < 1:
-        raise ValueError(f"n_random must be 1 or more, got {n_random}")
+    check_integer("n_random", n_random, 1)
     grid = experiment.grid
     found = grid.mask(heads)
     if found.sum() != len(heads):
@@ -139,7 +138,7 @@ def prove(
     p = _paired_p(np.mean(random, axis=0) - ablated, seed)
     random_drops = tuple(float(baseline.mean() - scores.mean()) for scores in random)
     verdict, reasons = _verdict(result, float(np.mean(random_drops)), p)
-    origin: dict[str, Any] = getattr(experiment, "provenance", dict)()
+    origin = provenance_of(experiment)
     return Confirmation(
         heads=tuple(grid.resolve(head) for head in heads),
         result=result,

@@ -14,6 +14,7 @@ from scipy.stats import t as student
 
 from cs_heads.analysis.proof import Confirmation
 from cs_heads.analysis.sparsity import SparsityCurve
+from cs_heads.integers import check_integer
 from cs_heads.ranking import HeadRanking
 
 if TYPE_CHECKING:
@@ -183,10 +184,9 @@ def _read(study: Study | HeadRanking | str | Path) -> tuple[HeadRanking, dict[st
 
 
 def _model(name: str, ranking: HeadRanking, record: dict[str, Any], k: int | None) -> ModelScale:
-    if k is not None and not 1 <= k <= ranking.grid.size:
-        raise ValueError(f"k must be in 1..{ranking.grid.size}, the heads of {name!r}; got {k}")
     weights = np.where(ranking.grid.mask(ranking.universal), 0.0, np.maximum(ranking.importance, 0.0))
     if k is not None:
+        check_integer("k", k, 1, ranking.grid.size, f"the heads of {name!r}")
         weights = np.where(ranking.grid.mask(ranking.top(k)), weights, 0.0)
     if not weights.any():
         raise ValueError(f"study {name!r} has no head of positive importance that is not universal")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float, Int
 
+from cs_heads.integers import check_integer
 from cs_heads.measure.baseline import check_k
 from cs_heads.methods.gating.result import SCORES, HeadGates, Score
 
@@ -183,8 +184,7 @@ def toggle_curves(
         raise ValueError(f"gates must be of the grid {grid.shape} of the experiment, got {gates.free.shape[1:]}")
     most = max(1, grid.size // 2) if n_heads is None else n_heads
     check_k(most, grid.size, "n_heads")
-    if n_points < 1:
-        raise ValueError(f"n_points must be 1 or more, got {n_points}")
+    check_integer("n_points", n_points, 1)
     points = np.unique(np.linspace(1, most, min(n_points, most)).round().astype(int))
     curves = []
     for score in SCORES:

@@ -12,9 +12,9 @@ from jaxtyping import Float
 from cs_heads import masks
 from cs_heads.analysis.intervals import paired_intervals
 from cs_heads.heads import Head, HeadLike
+from cs_heads.integers import check_integer
 from cs_heads.measure.baseline import chance_of, is_universal, too_low
-from cs_heads.measure.cost import preparation_of
-from cs_heads.measure.protocol import ExperimentLike
+from cs_heads.measure.protocol import ExperimentLike, preparation_of, provenance_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,8 +97,7 @@ def universal_heads(
     """
     if len(experiments) < 2:
         raise ValueError(f"experiments must be two tasks or more beside the control, got {len(experiments)}")
-    if n_examples < 1:
-        raise ValueError(f"n_examples must be 1 or more, got {n_examples}")
+    check_integer("n_examples", n_examples, 1)
     grid = control.grid
     if any(experiment.grid != grid for experiment in experiments.values()):
         raise ValueError("experiments must be of one grid, that of the control")
@@ -134,7 +133,7 @@ def universal_heads(
         spent=spent,
         interval=interval,
         provenance={
-            "tasks": {name: getattr(experiment, "provenance", dict)() for name, experiment in every.items()},
+            "tasks": {name: provenance_of(experiment) for name, experiment in every.items()},
             "n_examples": n_examples,
             "seed": seed,
         },

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cs_heads.analysis.drops import Column, Role
+from cs_heads.integers import check_integer
 from cs_heads.measure.baseline import MIN_CORRECT, check_size
 from cs_heads.measure.store import Store
 from cs_heads.tasks import Task, confirming_side, control_side
@@ -17,8 +18,7 @@ Others = list[tuple[str, Role, Sequence[Task]]]
 
 def unseen_side(task: Task, n: int) -> Task:
     """Up to ``n`` examples that heads were not found with; ``ValueError`` where they are too few, or ``n`` is."""
-    if n < MIN_CORRECT:
-        raise ValueError(f"n must be {MIN_CORRECT} or more, got {n}")
+    check_integer("n", n, MIN_CORRECT)
     unseen = confirming_side(task)
     check_size(unseen)
     return unseen.take(n)
@@ -33,8 +33,7 @@ def unseen_columns(
     """
     from cs_heads.measure.experiment import Experiment
 
-    if n < MIN_CORRECT:
-        raise ValueError(f"n must be {MIN_CORRECT} or more, got {n}")
+    check_integer("n", n, MIN_CORRECT)
     sides: list[tuple[str, Role, list[Task]]] = [(name, "own", [unseen_side(task, n)]) for name, task in own.items()]
     sides += [(name, role, [control_side(task, n, seed) for task in tasks]) for name, role, tasks in others]
     given = [*own.values(), *(task for _, _, tasks in others for task in tasks)]

@@ -26,6 +26,7 @@ from cs_heads.demo.evaluate import accuracies, encode
 from cs_heads.demo.gates import DropRates, Gated, Layout, draw_gates
 from cs_heads.demo.skills import SKILLS, Example, examples, records
 from cs_heads.demo.tokenizer import build_tokenizer
+from cs_heads.integers import check_integer
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         for name in ("steps", "rows"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)!r} must be 1 or more")
+            check_integer(name, getattr(self, name), 1)
         for name in ("plain", "ramp", "decay"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name}={getattr(self, name)!r} must lie in [0, 1]")

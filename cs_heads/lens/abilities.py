@@ -30,16 +30,15 @@ class Abilities:
     """What a model can be run with, with the numbers of the plain forward.
 
     ``fused`` attention (``lens.fused``), ``extend`` from stored keys and values (``lens.cache``),
-    ``resume`` at a later layer (``lens.resume``); ``draft``, which any model can, drafts texts by the intact model.
+    ``resume`` at a later layer (``lens.resume``).
     """
 
     fused: bool = True
     extend: bool = True
     resume: bool = True
-    draft: bool = True
 
 
-PLAIN = Abilities(fused=False, extend=False, resume=False, draft=False)
+PLAIN = Abilities(fused=False, extend=False, resume=False)
 """Every forward runs whole, as the model's own code runs it."""
 
 
@@ -62,7 +61,6 @@ def abilities(model: Any, wanted: Abilities | None = None) -> Abilities:
             resume=wanted.resume
             and model.cfg.n_layers > 1
             and trial.agrees("resuming at a later layer", lambda: trial.resumed(fused), trial.late_gates),
-            draft=wanted.draft,
         )
 
 
@@ -105,9 +103,9 @@ class _Trial:
         """The first tokens of each row, unequally many, then the others from what was stored, rows in another order."""
         cuts, order = [5, 3, 4], [2, 0, 1]
         lengths = self.mask.sum(dim=1).tolist()
-        first_tokens, first_mask, _ = pad([self.tokens[row, :cut].tolist() for row, cut in enumerate(cuts)])
+        first_tokens, first_mask = pad([self.tokens[row, :cut].tolist() for row, cut in enumerate(cuts)])
         later = [self.tokens[row, cuts[row] : lengths[row]].tolist() for row in order]
-        later_tokens, later_mask, _ = pad(later)
+        later_tokens, later_mask = pad(later)
         device = self.tokens.device
         first = Extension(first_mask.to(device), keep=True)
         early = self._part(first_tokens, first_mask, torch.arange(3), first, fused)

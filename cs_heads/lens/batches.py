@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Int
+
+from cs_heads.lens.model import device_of
 
 
 @dataclass
@@ -21,16 +24,20 @@ class Room:
     tokens: int
 
 
-def run_in_batches(
-    lengths: Sequence[int], batch_tokens: int | Room, run: Callable[[Int[np.ndarray, " n"]], None]
-) -> None:
-    """Call ``run`` with row numbers until every row had its turn, at most ``batch_tokens`` padded tokens at a time.
+def room_for(model: Any, batch_tokens: int | Room | None, by_device: Mapping[str, int]) -> Room:
+    """What runs of a model begin with: the room or the tokens given, else those of its kind of device."""
+    if isinstance(batch_tokens, Room):
+        return batch_tokens
+    return Room(batch_tokens or by_device.get(device_of(model).type, by_device["cpu"]))
+
+
+def run_in_batches(lengths: Sequence[int], room: Room, run: Callable[[Int[np.ndarray, " n"]], None]) -> None:
+    """Call ``run`` with row numbers until every row had its turn, at most ``room.tokens`` padded tokens at a time.
 
     Rows go longest first, so that rows of like length share a batch. A batch that does not fit into memory is halved
-    and run again, and a ``Room`` made smaller for the calls that share it; a single row that does not fit raises
+    and run again, and the room made smaller for the calls that share it; a single row that does not fit raises
     ``MemoryError``.
     """
-    room = batch_tokens if isinstance(batch_tokens, Room) else Room(batch_tokens)
     width = np.asarray(lengths)
     order = np.argsort(-width, kind="stable")
     done = 0

@@ -58,7 +58,7 @@ class Decoding:
         """
         proposed = [list((proposals or {}).get(row, ())) for row in self.rows]
         fed = [[self.texts[row][-1], *proposal] for row, proposal in zip(self.rows, proposed, strict=True)]
-        tokens, mask, _ = pad(fed)
+        tokens, mask = pad(fed)
         best = self._best(tokens, mask)
         taken = {}
         for i, (row, proposal) in enumerate(zip(self.rows, proposed, strict=True)):

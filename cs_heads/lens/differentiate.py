@@ -12,13 +12,13 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from cs_heads.lens.batches import Room, run_in_batches
+from cs_heads.lens.batches import Room, room_for, run_in_batches
 from cs_heads.lens.forward import logits_at
 from cs_heads.lens.gates import hooked
 from cs_heads.lens.model import device_of, evaluating, hook_names
-from cs_heads.lens.score import Tokens, pad
+from cs_heads.lens.score import Tokens, with_targets
 
-GRADIENT_TOKENS = {"cpu": 1024, "cuda": 32_768}
+GRADIENT_TOKENS = {"cpu": 1024, "mps": 4096, "cuda": 32_768}
 """Padded tokens of one forward and backward pass to begin with, by device."""
 
 
@@ -47,7 +47,7 @@ def gate_gradients(
 
     Gates may be float32 where the weights are bfloat16: z is then multiplied in float32. Rows are independent,
     so one backward pass gives every row its own gradient. Both results lie where ``gates`` lie. Calls that share a
-    ``Room`` (``room_for``) find out once what fits into memory. An empty prompt or target raises ``ValueError``.
+    ``Room`` find out once what fits into memory. An empty prompt or target raises ``ValueError``.
     """
     for name, rows in (("prompts", prompts), ("targets", targets)):
         if len(rows) != len(gates) or not all(map(len, rows)):
@@ -55,7 +55,7 @@ def gate_gradients(
     nll = gates.new_zeros(len(gates))
     gradient = torch.zeros_like(gates)
     device = device_of(model)
-    room = batch_tokens if isinstance(batch_tokens, Room) else room_for(model, batch_tokens)
+    room = room_for(model, batch_tokens, GRADIENT_TOKENS)
 
     def run(batch: Int[np.ndarray, " n"]) -> None:
         leaf = gates[batch].detach().to(device).requires_grad_()
@@ -68,11 +68,6 @@ def gate_gradients(
     with differentiable(model):
         run_in_batches(lengths, room, run)
     return nll, gradient
-
-
-def room_for(model: Any, batch_tokens: int | None = None) -> Room:
-    """What gradients begin with: the tokens given, else those of the model's device."""
-    return Room(batch_tokens or GRADIENT_TOKENS.get(device_of(model).type, 4096))
 
 
 def gate_hooks(model: Any, gates: Float[Tensor, "batch layer head"]) -> dict[str, Callable[..., Tensor]]:
@@ -91,23 +86,18 @@ def gate_hooks(model: Any, gates: Float[Tensor, "batch layer head"]) -> dict[str
 def target_nll(model: Any, prompts: Sequence[Tokens], targets: Sequence[Tokens]) -> Float[Tensor, " batch"]:
     """Mean negative log-probability of each row's target (nats per token), in float32, one forward."""
     device = device_of(model)
-    tokens, attention_mask, _ = pad(
-        [[*prompt, *target[:-1]] for prompt, target in zip(prompts, targets, strict=True)], "right"
-    )
-    lengths = torch.tensor([len(target) for target in targets])
-    row = torch.repeat_interleave(torch.arange(len(targets)), lengths)
-    step = torch.cat([torch.arange(n) for n in lengths])
-    first = torch.tensor([len(prompt) - 1 for prompt in prompts])
+    tokens, attention_mask, reads = with_targets(prompts, targets)
+    row = torch.from_numpy(reads.row).to(device)
     logits = logits_at(
         model,
         tokens.to(device),
         attention_mask.to(device),
-        row=row.to(device),
-        position=(first[row] + step).to(device),
+        row=row,
+        position=torch.from_numpy(reads.position).to(device),
         gates=None,
     )
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    wanted = torch.tensor([token for target in targets for token in target], device=logits.device)
+    wanted = torch.from_numpy(reads.token).to(logits.device)
     nll = logits.logsumexp(dim=1) - logits.gather(1, wanted[:, None])[:, 0]
     summed = nll.new_zeros(len(targets)).index_add(0, row.to(logits.device), nll)
-    return summed / lengths.to(logits.device)
+    return summed / torch.tensor([len(target) for target in targets], device=logits.device)

@@ -13,42 +13,40 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from cs_heads.heads import HeadGrid
-from cs_heads.lens.batches import Room, run_in_batches
+from cs_heads.lens.batches import Room, room_for, run_in_batches
 from cs_heads.lens.differentiate import differentiable
 from cs_heads.lens.forward import logits_at
-from cs_heads.lens.gates import hooked
+from cs_heads.lens.gates import hooked, reading
 from cs_heads.lens.model import device_of, evaluating, hook_names
 from cs_heads.lens.points import PatchPoint
 from cs_heads.lens.score import Tokens, pad
 
-PATCH_TOKENS = {"cpu": 4096, "cuda": 65_536}
+PATCH_TOKENS = {"cpu": 4096, "mps": 16_384, "cuda": 65_536}
 """Padded tokens of one forward pass to begin with, by device."""
 
 
 def record_z(
-    model: Any, points: Sequence[PatchPoint], batch_tokens: int | None = None
+    model: Any, points: Sequence[PatchPoint], batch_tokens: int | Room | None = None
 ) -> Float[Tensor, "pair point layer head d_head"]:
     """Each head's z at the positions of each prompt. One forward a prompt."""
-    names = hook_names(model)
     found: list[Tensor | None] = [None] * len(points)
 
     def run(batch: Int[np.ndarray, " n"]) -> None:
         kept: list[Tensor] = []
 
-        def keep(z: Float[Tensor, "batch pos head d_head"], hook: Any) -> Float[Tensor, "batch pos head d_head"]:
+        def keep(layer: int, z: Float[Tensor, "batch pos head d_head"]) -> None:
             at = z.device
             kept.append(z[rows[:, None].to(at), places.to(at)].clone().to(rows.device))
-            return z
 
         rows = torch.arange(len(batch), device=device_of(model))
         places = torch.tensor([points[i].positions for i in batch], device=rows.device)
-        with hooked(model, dict.fromkeys(names, keep)):
+        with reading(model, keep):
             _last_logits(model, [points[i].prompt for i in batch])
         for place, z in zip(batch, torch.stack(kept, dim=2), strict=True):
             found[place] = z
 
     with evaluating(model):
-        run_in_batches([len(point.prompt) for point in points], room_for(model, batch_tokens), run)
+        run_in_batches([len(point.prompt) for point in points], room_for(model, batch_tokens, PATCH_TOKENS), run)
     return torch.stack([z for z in found if z is not None])
 
 
@@ -66,8 +64,7 @@ def patched_effects(
 
     Row r runs the prompt of ``points[pair[r]]``; at its positions each head's z becomes
     ``z + strength * (source - z)``: strength 1 patches the head, 0 leaves it. One forward a row;
-    ``progress`` is told of the rows done. Calls that share a ``Room`` (``room_for``) find out once what fits into
-    memory.
+    ``progress`` is told of the rows done. Calls that share a ``Room`` find out once what fits into memory.
     """
     measured = np.empty(len(pair))
 
@@ -78,8 +75,7 @@ def patched_effects(
         progress(len(batch))
 
     with evaluating(model):
-        room = batch_tokens if isinstance(batch_tokens, Room) else room_for(model, batch_tokens)
-        run_in_batches([len(points[i].prompt) for i in pair], room, run)
+        run_in_batches([len(points[i].prompt) for i in pair], room_for(model, batch_tokens, PATCH_TOKENS), run)
     return measured
 
 
@@ -103,7 +99,8 @@ def patch_gradients(
         gradient[batch] = torch.autograd.grad(total, strength)[0].to(gradient)
 
     with differentiable(model):
-        run_in_batches([len(point.prompt) for point in points], room_for(model, batch_tokens).tokens // 4, run)
+        room = Room(room_for(model, batch_tokens, PATCH_TOKENS).tokens // 4)
+        run_in_batches([len(point.prompt) for point in points], room, run)
     return gradient
 
 
@@ -142,7 +139,7 @@ def _measure(model: Any, points: Sequence[PatchPoint]) -> Float[Tensor, " batch"
 
 
 def _last_logits(model: Any, prompts: Sequence[Tokens]) -> Float[Tensor, "batch vocab"]:
-    tokens, attention_mask, _ = pad(prompts, "right")
+    tokens, attention_mask = pad(prompts)
     device = device_of(model)
     return logits_at(
         model,
@@ -152,8 +149,3 @@ def _last_logits(model: Any, prompts: Sequence[Tokens]) -> Float[Tensor, "batch 
         position=torch.tensor([len(prompt) - 1 for prompt in prompts], device=device),
         gates=None,
     )
-
-
-def room_for(model: Any, batch_tokens: int | None = None) -> Room:
-    """What patched runs begin with: the tokens given, else those of the model's device."""
-    return Room(batch_tokens or PATCH_TOKENS.get(device_of(model).type, 16_384))

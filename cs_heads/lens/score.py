@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -46,12 +46,15 @@ class Reads:
     token: Int[np.ndarray, " n"]
 
 
+ANY_READ = Reads(*np.zeros((3, 1), dtype=np.int64))
+"""What is read in a forward that is run for its inside alone: it must make some logits."""
+
+
 def score_tokens(
     model: Any,
     prompts: Sequence[Tokens],
     targets: Sequence[Tokens],
     gates: Float[Tensor, "batch layer head"] | None = None,
-    padding_side: Literal["left", "right"] = "right",
 ) -> TargetScores:
     """Score each row's target tokens after its prompt tokens, with the row's own heads gated.
 
@@ -65,17 +68,21 @@ def score_tokens(
             raise ValueError(f"{name} must hold at least one token a row; row {empty[0]} is empty")
     if not len(prompts) == len(targets) > 0:
         raise ValueError(f"prompts and targets must pair up, got {len(prompts)} and {len(targets)} rows")
-    tokens, attention_mask, start = pad(
-        [[*prompt, *target[:-1]] for prompt, target in zip(prompts, targets, strict=True)], padding_side
-    )
-    lengths = [len(target) for target in targets]
-    row = np.repeat(np.arange(len(targets)), lengths)
-    first = start.numpy() + np.array([len(prompt) - 1 for prompt in prompts])
-    reads = Reads(row, first[row] + np.concatenate([np.arange(n) for n in lengths]), np.concatenate(targets))
+    tokens, attention_mask, reads = with_targets(prompts, targets)
     each = read_tokens(model, tokens, attention_mask, reads, gates=gates)
-    summed = np.bincount(row, weights=each.logprob, minlength=len(targets))
-    misses = np.bincount(row, weights=~each.greedy, minlength=len(targets))
+    summed = np.bincount(reads.row, weights=each.logprob, minlength=len(targets))
+    misses = np.bincount(reads.row, weights=~each.greedy, minlength=len(targets))
     return TargetScores(summed, misses == 0)
+
+
+def with_targets(
+    prompts: Sequence[Tokens], targets: Sequence[Tokens]
+) -> tuple[Int[Tensor, "batch pos"], Int[Tensor, "batch pos"], Reads]:
+    """Prompts followed by their targets but for the last token, padded, and where each target token is read."""
+    tokens, attention_mask = pad([[*prompt, *target[:-1]] for prompt, target in zip(prompts, targets, strict=True)])
+    row = np.repeat(np.arange(len(targets)), [len(target) for target in targets])
+    position = [len(p) - 1 + np.arange(len(t)) for p, t in zip(prompts, targets, strict=True)]
+    return tokens, attention_mask, Reads(row, np.concatenate(position), np.concatenate(targets))
 
 
 def read_tokens(
@@ -100,23 +107,18 @@ def read_tokens(
     return TokenScores(logprob.double().cpu().numpy(), best.cpu().numpy() == reads.token, best.cpu().numpy())
 
 
-def pad(
-    rows: Sequence[Tokens], side: Literal["left", "right"] = "right"
-) -> tuple[Int[Tensor, "batch pos"], Int[Tensor, "batch pos"], Int[Tensor, " batch"]]:
-    """Token ids padded to one length, their attention mask, and where each row starts.
+def pad(rows: Sequence[Tokens]) -> tuple[Int[Tensor, "batch pos"], Int[Tensor, "batch pos"]]:
+    """Token ids padded at the right to one length, and their attention mask.
 
     Padding is token 0, which no attention mask lets through: the tokenizer needs no padding token.
     """
-    if side not in ("left", "right"):
-        raise ValueError(f"padding_side must be 'left' or 'right', got {side!r}")
     width = max(len(row) for row in rows)
     tokens = np.zeros((len(rows), width), dtype=np.int64)
     attention_mask = np.zeros_like(tokens)
-    start = np.array([width - len(row) if side == "left" else 0 for row in rows])
     for i, row in enumerate(rows):
-        tokens[i, start[i] : start[i] + len(row)] = row
-        attention_mask[i, start[i] : start[i] + len(row)] = 1
-    return torch.from_numpy(tokens), torch.from_numpy(attention_mask), torch.from_numpy(start)
+        tokens[i, : len(row)] = row
+        attention_mask[i, : len(row)] = 1
+    return torch.from_numpy(tokens), torch.from_numpy(attention_mask)
 
 
 def _read(

@@ -11,7 +11,6 @@ from jaxtyping import Int
 
 from cs_heads.lens.points import PatchPoint, encode_point
 from cs_heads.measure.experiment import Experiment
-from cs_heads.measure.inputs import encode_examples
 from cs_heads.tasks.pairs import PromptPair
 
 
@@ -28,11 +27,11 @@ class Answers:
         examples = experiment.task.examples
         for example in examples:
             _ = example.target
-        encoded = encode_examples(experiment.model, experiment.task, experiment.provenance()["prepend_bos"])
         return cls(
-            prompts=tuple(tokens.prompt for tokens in encoded),
+            prompts=tuple(tokens.prompt for tokens in experiment.encoded),
             targets=tuple(
-                tokens.continuations[example.answer] for tokens, example in zip(encoded, examples, strict=True)
+                tokens.continuations[example.answer]
+                for tokens, example in zip(experiment.encoded, examples, strict=True)
             ),
         )
 

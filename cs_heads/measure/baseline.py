@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
 from scipy.stats import binomtest
 
+from cs_heads.integers import check_integer
 from cs_heads.tasks import Task
 
 if TYPE_CHECKING:
@@ -38,13 +39,10 @@ def check_size(task: Task) -> None:
         )
 
 
-def check_k(k: int, n_heads: int, name: str = "k") -> None:
-    """Raise ``ValueError``, under ``name``, unless ``k`` heads leave as many others to compare them with."""
-    if k != int(k) or not 1 <= k <= n_heads // 2:
-        raise ValueError(
-            f"{name} must be in 1..{n_heads // 2}, half of the {n_heads} heads of the grid, so that as many random "
-            f"heads are left to compare with; got {k}"
-        )
+def check_k(k: Any, n_heads: int, name: str = "k") -> int:
+    """``k`` as an ``int``; raises ``ValueError``, under ``name``, unless it leaves as many heads to compare with."""
+    why = f"half of the {n_heads} heads of the grid, so that as many random heads are left to compare with"
+    return check_integer(name, k, 1, n_heads // 2, why)
 
 
 def check_baseline(experiment: Experiment) -> tuple[str, ...]:

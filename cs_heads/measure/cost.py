@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -34,15 +35,6 @@ class Cost:
         return {"forwards": self.forwards, "backwards": self.backwards}
 
 
-def preparation_of(*experiments: object) -> int:
-    """Example-evaluations that experiments run before their first mask; 0 for those that do not say, and for None.
-
-    >>> preparation_of(object(), None)
-    0
-    """
-    return sum(int(getattr(experiment, "preparation", 0)) for experiment in experiments)
-
-
 class BudgetTooSmallError(ValueError):
     """A budget does not cover the least that a call needs; ``least`` is what would."""
 
@@ -57,7 +49,7 @@ class BudgetTooSmallError(ValueError):
         return BudgetTooSmallError(self.budget + spent, self.least + spent, f"{self.why}; the intact model: {spent:,}")
 
 
-def check_budget(budget: int | float | None, least: int, why: str) -> None:
+def check_budget(budget: Any, least: int, why: str) -> None:
     """Raise ``BudgetTooSmallError`` where a budget is below ``least``, ``ValueError`` for a fraction; None is no limit.
 
     >>> check_budget(100, least=128, why="128 heads, one example each")

@@ -12,7 +12,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from cs_heads.heads import HeadGrid
-from cs_heads.lens import describe, load_model
+from cs_heads.integers import check_integer
+from cs_heads.lens import EncodedExample, describe, load_model
 from cs_heads.lens.model import end_tokens
 from cs_heads.masks import check_masks
 from cs_heads.measure.budget import kept_budget
@@ -74,8 +75,8 @@ class Experiment:
     ) -> None:
         if not isinstance(task, Task):
             raise ValueError(f"task must be a cs_heads.Task (see load_task), got {type(task).__name__}")
-        if batch_tokens is not None and batch_tokens < 1:
-            raise ValueError(f"batch_tokens must be 1 or more, got {batch_tokens}")
+        if batch_tokens is not None:
+            check_integer("batch_tokens", batch_tokens, 1)
         replacement = Ablation.of(ablation, [example.answer for example in task.examples])
         if workers is not None or address is not None:
             if isinstance(model, Cluster):
@@ -91,12 +92,8 @@ class Experiment:
         if self.store is not None and batch_tokens is None:
             batch_tokens = kept_budget(self.store, self.source)
         start = self.source.engine if isinstance(self.source, Cluster) else partial(Engine, self.model)
-        self._engine: EngineLike = start(
-            encode_task(self.model, task, prepend_bos),
-            batch_tokens,
-            replacement,
-        )
-        self._keys = [] if self.store is None else keys_of(task, self._engine.examples)
+        self._engine: EngineLike = start(encode_task(self.model, task, prepend_bos), batch_tokens, replacement)
+        self._keys = [] if self.store is None else keys_of(task, self.encoded)
         self._results = Results(self.grid, self.n_examples)
         self._scores = Measurement(self._results, 0, self._shelf("score"))
         # Text and log-probability of a generation task are runs of their own.
@@ -114,6 +111,11 @@ class Experiment:
     def n_examples(self) -> int:
         """Number of examples of the task."""
         return len(self.task)
+
+    @property
+    def encoded(self) -> Sequence[EncodedExample]:
+        """The examples of the task, as tokens."""
+        return self._engine.examples
 
     @property
     def preparation(self) -> int:
@@ -224,9 +226,7 @@ class Experiment:
         return self.task.kind == "generation"
 
     def _opened(self, store: str | Path | Store | None) -> Store | None:
-        if store is None:
-            return None
-        return Store.of(store, study_of(self.model, self.ablation, self._prepend_bos))
+        return None if store is None else Store.of(store, study_of(self.model, self.ablation, self._prepend_bos))
 
     def _shelf(self, what: str, **settings: Any) -> Shelf | None:
         if self.store is None:
@@ -296,5 +296,5 @@ class Experiment:
         self, example: int, logprobs: Float[np.ndarray, " continuation"], greedy: Bool[np.ndarray, " continuation"]
     ) -> Float[np.ndarray, " 2"]:
         answer = self.task.examples[example].answer
-        logprob = logprobs[answer] / len(self._engine.examples[example].continuations[answer])
+        logprob = logprobs[answer] / len(self.encoded[example].continuations[answer])
         return np.array([np.nan if self._writes else self.task.score(example, logprobs, greedy.tolist()), logprob])

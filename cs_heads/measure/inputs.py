@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from cs_heads.integers import check_integer
 from cs_heads.lens import EncodedExample, encode_example
 from cs_heads.lens.model import context_length
 from cs_heads.lens.tokens import encode_prompt
@@ -23,21 +24,9 @@ def encode_task(model: Any, task: Task, prepend_bos: bool | None) -> list[Encode
     """The examples of a task as tokens; one that does not fit into the model's context raises ``ValueError``.
 
     With ``too_long="truncate"`` its prompt is cut at the left, as lm-eval's HFLM does, to what the longest of its
-    continuations leaves: all choices follow the same prompt (HFLM cuts anew for each choice of another length).
+    continuations leaves: all choices follow the same prompt (HFLM cuts anew for each choice of another length). Warns
+    where the tokenizer merges the end of a prompt with a continuation.
     """
-    encoded = encode_examples(model, task, prepend_bos)
-    merged = sum(tokens.merged for tokens in encoded)
-    if merged:
-        warnings.warn(
-            f"task {task.name!r}: in {merged} of {len(encoded)} examples the tokenizer merges the end of the "
-            "prompt with a continuation; the merged token is scored with every continuation of the example",
-            stacklevel=4,
-        )
-    return encoded
-
-
-def encode_examples(model: Any, task: Task, prepend_bos: bool | None) -> list[EncodedExample]:
-    """``encode_task`` without a warning where the tokenizer merges tokens."""
     if getattr(model, "tokenizer", None) is None:
         raise ValueError("model has no tokenizer: give it one (model.tokenizer), tasks are texts")
     task = as_shown(model, task)
@@ -58,6 +47,13 @@ def encode_examples(model: Any, task: Task, prepend_bos: bool | None) -> list[En
                 raise ValueError(f"{place}: {length} tokens do not fit into the model's context of {limit}{_HINT}")
             tokens = replace(tokens, prompt=tokens.prompt[length - limit :])
         encoded.append(tokens)
+    merged = sum(tokens.merged for tokens in encoded)
+    if merged:
+        warnings.warn(
+            f"task {task.name!r}: in {merged} of {len(encoded)} examples the tokenizer merges the end of the "
+            "prompt with a continuation; the merged token is scored with every continuation of the example",
+            stacklevel=4,
+        )
     return encoded
 
 
@@ -96,7 +92,6 @@ def encode_prompts(model: Any, task: Task, prepend_bos: bool | None, max_new_tok
 
 def check_writing(max_new_tokens: int, stop: Sequence[str]) -> None:
     """Raise ``ValueError`` unless texts have one token at least, and end at strings that are not empty."""
-    if max_new_tokens < 1:
-        raise ValueError(f"max_new_tokens must be 1 or more, got {max_new_tokens}")
+    check_integer("max_new_tokens", max_new_tokens, 1)
     if isinstance(stop, str) or "" in stop:
         raise ValueError(f"stop must be a list of texts, none empty, got {stop!r}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -46,6 +46,21 @@ def measured(
     if scores.size and not (scores.min() >= -_ROUNDING and scores.max() <= 1 + _ROUNDING):
         raise ValueError(f"the experiment must answer with scores in 0..1, got {scores.min()}..{scores.max()}")
     return scores
+
+
+def preparation_of(*experiments: object) -> int:
+    """Example-evaluations that experiments run before their first mask; 0 for those that do not say, and for None.
+
+    >>> preparation_of(object(), None)
+    0
+    """
+    return sum(int(getattr(experiment, "preparation", 0)) for experiment in experiments)
+
+
+def provenance_of(experiment: object) -> dict[str, Any]:
+    """What an experiment says of its origin; nothing where it does not say, or is None."""
+    origin: dict[str, Any] = getattr(experiment, "provenance", dict)()
+    return origin
 
 
 def check_examples(n_examples: int, n_rows: int, examples: Int[np.ndarray, "row k"] | None) -> Int[np.ndarray, "row k"]:

@@ -31,10 +31,10 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from cs_heads.heads import Head, HeadGrid
+from cs_heads.integers import check_integer
 from cs_heads.masks import check_masks
 from cs_heads.measure.protocol import check_examples
 from cs_heads.measure.scenarios import SCENARIOS, Scenario
-from cs_heads.tasks.option_types import check_integer
 
 # Damage that no margin outlives, standard deviations of the intact margins being 1.
 _FATAL = 8.0

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
+from cs_heads.integers import check_integer
 from cs_heads.measure.baseline import (
     MAX_LEFT,
     MAX_LEFT_OF_TASK,
@@ -20,14 +21,13 @@ from cs_heads.measure.baseline import (
     few_correct,
     too_low,
 )
-from cs_heads.measure.cost import Cost, check_budget, preparation_of
-from cs_heads.measure.protocol import ExperimentLike, measured
+from cs_heads.measure.cost import Cost, check_budget
+from cs_heads.measure.protocol import ExperimentLike, measured, preparation_of, provenance_of
 from cs_heads.methods.annealing.arguments import (
     PRIOR_WEIGHT,
     check_shares,
     checked_chance,
     checked_control,
-    checked_count,
     standardised,
 )
 from cs_heads.methods.annealing.inference import NO_HARM, ROWS_A_HEAD, Contrasts, contrasts, selection_frequency
@@ -44,7 +44,6 @@ from cs_heads.methods.annealing.search import (
     few_examples,
 )
 from cs_heads.ranking import HeadRanking
-from cs_heads.tasks.option_types import check_integer
 
 # A head that takes this share of the score above chance by itself may be universal, where no control can tell.
 _COLLAPSE = 0.5
@@ -131,14 +130,13 @@ def annealed(
     better than chance, raises ``BaselineTooLowError`` after its run.
     """
     grid, size = experiment.grid, experiment.grid.size
-    k = checked_count("k", k, None)
-    check_k(k, size)
+    k = check_k(k, size)
     control = checked_control(experiment, control)
-    n_finalists = max(20, k) if n_finalists is None else checked_count("n_finalists", n_finalists, k, f"k={k} or more")
-    n_batches = checked_count("n_batches", n_batches, _MIN_BATCHES)
-    n_decoys, n_bootstraps = checked_count("n_decoys", n_decoys, 0), checked_count("n_bootstraps", n_bootstraps, 0)
+    n_finalists = max(20, k) if n_finalists is None else check_integer("n_finalists", n_finalists, k, why="which is k")
+    n_batches = check_integer("n_batches", n_batches, _MIN_BATCHES)
+    n_decoys, n_bootstraps = check_integer("n_decoys", n_decoys, 0), check_integer("n_bootstraps", n_bootstraps, 0)
     if examples_per_mask is not None:
-        examples_per_mask = checked_count("examples_per_mask", examples_per_mask, 1, "1 or more, or None for all")
+        examples_per_mask = check_integer("examples_per_mask", examples_per_mask, 1, why="or None for all")
     per_row = min(examples_per_mask or experiment.n_examples, experiment.n_examples)
     check_shares(target=target, last_target=last_target, density=density, max_density=max_density)
     chance = checked_chance("chance", chance, experiment)
@@ -149,8 +147,8 @@ def annealed(
     if budget is None:
         rows = max(n_batches * _MIN_ROWS, rows_for_intervals(n_batches, n_finalists + n_decoys))
         budget = least - n_batches * _MIN_ROWS * per_row + max(10 * size, _LEAST, rows * per_row)
-    budget = checked_count("budget", budget, None)
     check_budget(budget, least, f"{n_batches} batches of {_MIN_ROWS} rows, after the intact run")
+    budget = int(budget)
     added = standardised(prior, grid.shape)
     check_integer("seed", seed, 0)
     rng = np.random.default_rng(seed)
@@ -184,15 +182,18 @@ def annealed(
     )
     search.run()
     ranking = _ranking(search, k, n_bootstraps)
-    origin: dict[str, Any] = getattr(experiment, "provenance", dict)()
+    origin = provenance_of(experiment)
     settings: dict[str, Any] = {"budget": budget, "k": k, "seed": seed, "examples_per_mask": examples_per_mask}
     settings |= {"n_batches": n_batches, "target": target, "last_target": last_target, "density": density}
     settings |= {"max_density": max_density, "n_finalists": search.n_finalists, "n_decoys": n_decoys}
     settings |= {"n_bootstraps": n_bootstraps, "prior": prior is not None, "chance": chance}
     settings |= {"control_chance": control_chance, "fixed": _FIXED}
     found = {"n_right": len(right), "n_used": len(used), "n_rows": len(search.rows), "heads_off": search.heads_off}
-    described: dict[str, Any] = getattr(control, "provenance", dict)()
-    checked = {"control": described.get("task"), **_checks(search), "cost": Cost(forwards=purse.spent).to_dict()}
+    checked = {
+        "control": provenance_of(control).get("task"),
+        **_checks(search),
+        "cost": Cost(forwards=purse.spent).to_dict(),
+    }
     return HeadRanking(
         method="annealed",
         spent=purse.spent,

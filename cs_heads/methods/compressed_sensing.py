@@ -16,10 +16,10 @@ from sklearn.linear_model import Lasso
 from sklearn.model_selection import KFold, cross_val_predict
 
 from cs_heads import masks
-from cs_heads.measure.cost import Cost, check_budget, preparation_of
-from cs_heads.measure.protocol import ExperimentLike, measured
+from cs_heads.integers import check_integer
+from cs_heads.measure.cost import Cost, check_budget
+from cs_heads.measure.protocol import ExperimentLike, measured, preparation_of, provenance_of
 from cs_heads.ranking import HeadRanking
-from cs_heads.tasks.option_types import check_integer
 
 _DESIGNS = {"stratified": masks.stratified, "bernoulli": masks.bernoulli}
 
@@ -61,7 +61,7 @@ def compressed_sensing(
     ablated = off.reshape(n_masks, -1).astype(float)
     importance, r2 = _regress(ablated, response, alpha, seed)
     times_off = ablated.sum(axis=0)
-    origin: dict[str, Any] = getattr(experiment, "provenance", dict)()
+    origin = provenance_of(experiment)
     cost = Cost(forwards=before + len(once) * experiment.n_examples)
     return HeadRanking(
         method={"stratified": "css", "bernoulli": "csb"}[design],
@@ -96,15 +96,13 @@ def tune(
     ``provenance["tuning"]`` has one record a setting.
     """
     check_integer("seed", seed, 0)
-    check_integer("k", k, 1)
     size = experiment.grid.size
     for name, value in (("n_masks", n_masks), ("densities", densities)):
         if not isinstance(value, Sequence | np.ndarray):
             raise ValueError(f"{name} must be a list of values to try, got {value!r}")
     if not len(n_masks) or not len(densities):
         raise ValueError(f"n_masks and densities must each hold one value or more, got {n_masks} and {densities}")
-    if not 1 <= k <= size:
-        raise ValueError(f"k must be in 1..{size}, the heads of the grid; got {k}")
+    check_integer("k", k, 1, size, "the heads of the grid")
     used = [density for density in densities if round(density * size, 9) >= 1]
     if not used:
         raise ValueError(f"densities must hold one of {1 / size:.3g} or more: others ablate no head of {size}")
@@ -132,10 +130,7 @@ def tune(
 def _check(n_masks: Any, design: str, alpha: float) -> None:
     if design not in _DESIGNS:
         raise ValueError(f"design must be one of {', '.join(_DESIGNS)}, got {design!r}")
-    if not isinstance(n_masks, int | np.integer):
-        raise ValueError(f"n_masks must be a whole number, got {n_masks!r}")
-    if n_masks < 5:
-        raise ValueError(f"n_masks must be 5 or more, one a fold of the regression; got {n_masks}")
+    check_integer("n_masks", n_masks, 5, why="one a fold of the regression")
     if alpha <= 0:
         raise ValueError(f"alpha must be positive, got {alpha}")
 

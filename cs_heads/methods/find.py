@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from cs_heads.integers import check_integer
 from cs_heads.measure.baseline import check_baseline, check_k, check_size
 from cs_heads.measure.cluster import here, placed
 from cs_heads.measure.cost import BudgetTooSmallError, Cost, check_budget
@@ -17,7 +18,6 @@ from cs_heads.measure.store import Store
 from cs_heads.methods.registry import Method, method_named
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task, finding_side, search_control
-from cs_heads.tasks.option_types import check_integer
 
 if TYPE_CHECKING:
     from cs_heads.measure.experiment import Experiment

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
+from cs_heads.integers import check_integer
 from cs_heads.lens import check_model
 from cs_heads.lens.differentiate import gate_gradients
 from cs_heads.lens.patch import patch_gradients, record_z
@@ -20,7 +21,6 @@ from cs_heads.measure.experiment import Experiment
 from cs_heads.measure.store import Store
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task
-from cs_heads.tasks.option_types import check_integer
 from cs_heads.tasks.pairs import PromptPair
 
 

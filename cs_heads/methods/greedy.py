@@ -5,17 +5,15 @@ The usual first attempt; both forms are baselines of Bair et al. (arXiv 2603.033
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from jaxtyping import Float, Int
 
 from cs_heads import masks
 from cs_heads.heads import Head
-from cs_heads.measure.cost import Cost, check_budget, preparation_of
-from cs_heads.measure.protocol import ExperimentLike, measured
+from cs_heads.integers import check_integer
+from cs_heads.measure.cost import Cost, check_budget
+from cs_heads.measure.protocol import ExperimentLike, measured, preparation_of, provenance_of
 from cs_heads.ranking import HeadRanking
-from cs_heads.tasks.option_types import check_integer
 
 # Points that the drop of a head alone adds to its importance: too few to pass any measured difference, so that
 # they order ties and nothing else.
@@ -50,8 +48,7 @@ def greedy(
     """
     check_integer("seed", seed, 0)
     grid = experiment.grid
-    if not 1 <= k <= grid.size:
-        raise ValueError(f"k must be in 1..{grid.size}, the heads of the grid; got {k}")
+    check_integer("k", k, 1, grid.size, "the heads of the grid")
     rounds = 1 if one_shot else k
     n_masks = 1 + sum(grid.size - done for done in range(rounds))
     before = preparation_of(experiment)
@@ -88,7 +85,7 @@ def greedy(
     for head, level in zip(chosen, levels, strict=False):
         index = grid.index(head)
         importance[index] = level - levels[-1] + TIE * single[index]
-    origin: dict[str, Any] = getattr(experiment, "provenance", dict)()
+    origin = provenance_of(experiment)
     cost = Cost(forwards=before + n_measured * n)
     return HeadRanking(
         method="one-shot" if one_shot else "greedy",

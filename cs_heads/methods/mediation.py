@@ -17,13 +17,15 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from scipy.stats import false_discovery_control, ttest_1samp
-from tqdm.auto import tqdm
 
 from cs_heads.heads import Head, HeadGrid
+from cs_heads.integers import check_integer
 from cs_heads.lens import check_model, describe
-from cs_heads.lens.patch import patched_effects, record_z, room_for
+from cs_heads.lens.batches import room_for
+from cs_heads.lens.patch import PATCH_TOKENS, patched_effects, record_z
 from cs_heads.lens.points import PatchPoint, encode_answers
 from cs_heads.measure.answers import points_of
+from cs_heads.measure.bar import progress_bar
 from cs_heads.measure.baseline import check_baseline
 from cs_heads.measure.chat import as_shown
 from cs_heads.measure.cost import Cost, check_budget
@@ -31,7 +33,6 @@ from cs_heads.measure.experiment import Experiment
 from cs_heads.measure.store import Store
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task
-from cs_heads.tasks.option_types import check_integer
 from cs_heads.tasks.pairs import STAGES, PromptPair, Stage, counterparts, identity_rules
 
 if TYPE_CHECKING:
@@ -119,8 +120,7 @@ def mediation(
     does a baseline that is too low.
     """
     check_integer("seed", seed, 0)
-    if n_pairs < 2:
-        raise ValueError(f"n_pairs must be 2 or more, got {n_pairs}")
+    check_integer("n_pairs", n_pairs, 2)
     experiment = Experiment(
         model, task, progress=progress, batch_tokens=batch_tokens, prepend_bos=prepend_bos, store=store
     )
@@ -219,16 +219,16 @@ def _indirect_effects(
     batch_tokens: int | None,
 ) -> Mediation:
     grid, n = HeadGrid.from_model(model), len(clean)
-    source = record_z(model, clean, batch_tokens)
+    # Of all runs: what does not fit into memory is found out once.
+    room = room_for(model, batch_tokens, PATCH_TOKENS)
+    source = record_z(model, clean, room)
     if average_source:
         source = source.mean(dim=0, keepdim=True).expand_as(source)
     none = torch.zeros(n, *grid.shape)
-    # Of all layers: what does not fit into memory is found out once.
-    room = room_for(model, batch_tokens)
     without = patched_effects(model, corrupted, source, np.arange(n), none, batch_tokens=room)
     effects = np.empty((n, grid.size))
     # A layer at a time: all other layers go without a hook.
-    with tqdm(total=n * grid.size, unit="eval", disable=None if progress is None else not progress) as bar:
+    with progress_bar(n * grid.size, "eval", progress) as bar:
         for layer in range(grid.n_layers):
             rows = np.repeat(np.arange(n), grid.n_heads)
             strength = torch.zeros(len(rows), *grid.shape)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
+from cs_heads.integers import check_integer
+
 Form = Literal["letters", "full"]
 
 
@@ -55,8 +57,8 @@ class Settings:
         least = {"n": 20, "k": 1, "most": self.k, "n_unseen": 20, "n_universal": 1, "n_seeds": 1, "n_pairs": 2}
         for name, smallest in least.items():
             value = getattr(self, name)
-            if value is not None and value < smallest:
-                raise ValueError(f"{name} must be {smallest} or more, got {value}")
+            if value is not None:
+                check_integer(name, value, smallest)
         for name in ("n_masks", "densities"):
             if not getattr(self, name):
                 raise ValueError(f"{name} must hold one value or more, got none")

@@ -6,6 +6,7 @@ Srivastava et al., *Beyond the Imitation Game* (arXiv 2206.04615); asked as in c
 from __future__ import annotations
 
 from functools import partial
+from string import ascii_uppercase
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from cs_heads.tasks.hub import Row, hub_rows
 from cs_heads.tasks.lm_eval.files import DataFiles
 from cs_heads.tasks.lm_eval.local import Wanted, read_splits
 from cs_heads.tasks.task import Task
-from cs_heads.tasks.worked import LETTERS, Question, with_worked_examples
+from cs_heads.tasks.worked import Question, with_worked_examples
 
 DATASET = "hails/bigbench"
 POOL = 10
@@ -71,7 +72,7 @@ def load(
 
 
 def _letters(question: Question) -> str:
-    return LETTERS[: len(question.choices)]
+    return ascii_uppercase[: len(question.choices)]
 
 
 def _question(name: str, row: Row, number: int, rng: np.random.Generator) -> Question:
@@ -87,4 +88,4 @@ def _question(name: str, row: Row, number: int, rng: np.random.Generator) -> Que
     drawn = tuple(str(choices[i]) for i in rng.permutation(len(choices)))
     if not 2 <= len(drawn) <= 26 or targets[0] not in drawn:
         raise ValueError(f"task 'bigbench/{name}', record {number}: the answer must be one of 2 to 26 choices")
-    return Question(text, LETTERS[drawn.index(targets[0])], drawn)
+    return Question(text, ascii_uppercase[drawn.index(targets[0])], drawn)

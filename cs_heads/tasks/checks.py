@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cs_heads.tasks.option_types import fits
+from cs_heads.integers import check_integer
 from cs_heads.tasks.scorer import LogprobScorer, RelativeScorer, Scorer
 
 if TYPE_CHECKING:
@@ -54,8 +54,7 @@ def _check_continuations(task: Task) -> None:
 def _check_generation(task: Task) -> None:
     if not isinstance(task.scorer, Scorer | RelativeScorer):
         raise ValueError(f"scorer of generation task {task.name!r} must be a Scorer, got {task.scorer!r}")
-    if not fits(task.max_new_tokens, int) or task.max_new_tokens is None or task.max_new_tokens < 1:
-        raise ValueError(f"max_new_tokens of task {task.name!r} must be 1 or more, got {task.max_new_tokens!r}")
+    check_integer(f"max_new_tokens of task {task.name!r}", task.max_new_tokens, 1)
     if "" in task.stop:
         raise ValueError(f"stop must be texts, none empty, got {task.stop!r}")
     if task.length_normalised:

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cs_heads.integers import check_integer
 from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.example import Example
 from cs_heads.tasks.files import numbered_records
@@ -130,7 +131,6 @@ class PassesTests:
     form: str
     allow_code: bool = False
     sandbox: Sandbox = field(default_factory=Sandbox)
-    workers: int | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if self.form not in FORMS:
@@ -152,7 +152,7 @@ class PassesTests:
         program = FORMS[self.form].program
         programs = [program(json.loads(e.reference), text) for e, text in zip(examples, texts, strict=True)]
         different = list(dict.fromkeys(programs))
-        passed = dict(zip(different, self.sandbox.run_all(different, self.workers), strict=True))
+        passed = dict(zip(different, self.sandbox.run_all(different), strict=True))
         return [float(passed[each].passed) for each in programs]
 
 
@@ -203,8 +203,7 @@ def load_mbpp(
     the JSONL file, whose tests nothing passes without it. Options and errors are otherwise those of
     ``load_humaneval``.
     """
-    if not 0 <= few_shot <= len(MBPP_SHOTS):
-        raise ValueError(f"few_shot must be 0 to {len(MBPP_SHOTS)}, got {few_shot}")
+    check_integer("few_shot", few_shot, 0, len(MBPP_SHOTS))
     scorer = _scorer(form, allow_code, unsafe_code, sandbox)
     records = {record["task_id"]: record for record in _records(form, data_files)}
     lacking = [number for number in MBPP_SHOTS[:few_shot] if number not in records]

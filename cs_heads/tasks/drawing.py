@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from cs_heads.tasks.option_types import fits
+from cs_heads.integers import check_integer
 from cs_heads.tasks.task import Task
 
 N_FINDING = 100
@@ -72,19 +72,11 @@ def with_distractors(
     if choices is None:
         return {"prompt": prompt, "target": f" {right}"}
     most = len(words) + (right not in words)
-    if not 2 <= choices <= most:
-        raise ValueError(f"choices must be 2..{most}, got {choices}")
+    check_integer("choices", choices, 2, most)
     others = [word for word in rng.sample(words, min(choices, len(words))) if word != right]
     drawn_choices = [right, *others[: choices - 1]]
     rng.shuffle(drawn_choices)
     return {"prompt": prompt, "choices": [f" {c}" for c in drawn_choices], "answer": drawn_choices.index(right)}
-
-
-def in_range(name: str, value: int, low: int, high: int | None = None) -> None:
-    """Raise ``ValueError`` where an integer argument is not in ``low..high``."""
-    if not fits(value, int) or value < low or (high is not None and value > high):
-        allowed = f"{low} or more" if high is None else f"{low}..{high}"
-        raise ValueError(f"{name} must be an integer, {allowed}, got {value!r}")
 
 
 def one_of(name: str, value: str, allowed: Sequence[str]) -> None:

@@ -17,7 +17,7 @@ def read_text(path: str | Path, what: str) -> str:
     """The text of a file; a missing file or another encoding than UTF-8 raises ``ValueError`` naming ``what``."""
     path = Path(path)
     if not path.is_file():
-        raise FileError(
+        raise ValueError(
             f"{what} {str(path)!r} does not exist" if not path.exists() else f"{what} {str(path)!r} is no file"
         )
     return text_of(path.read_bytes(), f"{what} {str(path)!r}")
@@ -34,7 +34,7 @@ def numbered_records(path: str | Path, what: str) -> Iterator[tuple[str, Any]]:
         return
     content = read_json(path, what)
     if not isinstance(content, list):
-        raise FileError(f"{place} must hold a JSON list of records, got {type(content).__name__}")
+        raise ValueError(f"{place} must hold a JSON list of records, got {type(content).__name__}")
     yield from ((f"record {number}", record) for number, record in enumerate(content))
 
 
@@ -43,7 +43,7 @@ def text_of(content: bytes, place: str) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise FileError(f"{place} is not UTF-8 text: {error}") from error
+        raise ValueError(f"{place} is not UTF-8 text: {error}") from error
 
 
 def json_of(text: str, place: str) -> Any:
@@ -51,7 +51,7 @@ def json_of(text: str, place: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise FileError(f"{place}: not JSON ({error})") from error
+        raise ValueError(f"{place}: not JSON ({error})") from error
 
 
 def json_lines(text: str, place: str) -> Iterator[tuple[str, Any]]:
@@ -69,15 +69,13 @@ def json_lines(text: str, place: str) -> Iterator[tuple[str, Any]]:
 def input_output_pairs(content: Any, place: str) -> tuple[tuple[str, str], ...]:
     """Pairs from a list of ``{"input", "output"}``, one a different input; a malformed one raises ``ValueError``."""
     if not isinstance(content, list) or not content:
-        raise FileError(f'{place}: must be a list of {{"input", "output"}} that is not empty, got {str(content)[:80]}')
+        raise ValueError(f'{place}: must be a list of {{"input", "output"}} that is not empty, got {str(content)[:80]}')
     found: dict[str, str] = {}
     for number, record in enumerate(content):
         texts = [record.get(key) if isinstance(record, dict) else None for key in ("input", "output")]
         if not all(isinstance(text, str) and text.strip() for text in texts):
-            raise FileError(f'{place}, record {number}: must be {{"input", "output"}} of texts, got {str(record)[:80]}')
+            raise ValueError(
+                f'{place}, record {number}: must be {{"input", "output"}} of texts, got {str(record)[:80]}'
+            )
         found.setdefault(str(texts[0]).strip(), str(texts[1]).strip())
     return tuple(found.items())
-
-
-class FileError(ValueError):
-    """A data file that cannot be used; its message names the file and what is wrong with it."""

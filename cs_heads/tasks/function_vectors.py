@@ -13,8 +13,9 @@ import random
 from functools import partial
 from pathlib import Path
 
+from cs_heads.integers import check_integer
 from cs_heads.tasks.catalogue import Entry
-from cs_heads.tasks.drawing import in_range, one_of, with_distractors
+from cs_heads.tasks.drawing import one_of, with_distractors
 from cs_heads.tasks.files import input_output_pairs, read_json
 from cs_heads.tasks.pairs import PromptPair, shuffled_labels
 from cs_heads.tasks.task import Task
@@ -53,7 +54,7 @@ def load(
     or a folder that holds it as ``<name>.json``. Too few pairs, or malformed ones, raise ``ValueError``.
     """
     one_of("format", format, FORMATS)
-    in_range("few_shot", few_shot, 1)
+    check_integer("few_shot", few_shot, 1)
     items = list(_items(name, data_files))
     rng = random.Random(f"function_vectors/{name}/{seed}")
     rng.shuffle(items)

@@ -14,8 +14,9 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+from cs_heads.integers import check_integer
 from cs_heads.tasks.catalogue import Entry
-from cs_heads.tasks.drawing import drawn, in_range, with_distractors
+from cs_heads.tasks.drawing import drawn, with_distractors
 from cs_heads.tasks.task import Task
 from cs_heads.tasks.words import nouns, single_token_words
 
@@ -35,7 +36,7 @@ def load(
     are made of (default: short nouns); with a ``tokenizer`` those of them that are one token to it, or
     of its own vocabulary. Too few words raise ``ValueError``.
     """
-    in_range("length", length, 2)
+    check_integer("length", length, 2)
     vocabulary = vocabulary_of(words, tokenizer, least=length)
 
     def draw(rng: random.Random) -> dict[str, Any]:

@@ -16,8 +16,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from cs_heads.integers import check_integer
 from cs_heads.tasks.catalogue import Entry
-from cs_heads.tasks.drawing import drawn, in_range, one_of
+from cs_heads.tasks.drawing import drawn, one_of
 from cs_heads.tasks.files import read_json
 from cs_heads.tasks.pairs import PromptPair
 from cs_heads.tasks.task import Task
@@ -112,7 +113,7 @@ def pairs(
 
     *When Mary and John went to the shop, **John** gave a ring to* (Mary) against *..., **Mary** gave a ring to* (John).
     """
-    in_range("n", n, 1)
+    check_integer("n", n, 1)
     one_of("order", order, ORDERS)
     lists = OWN if data_files is None else Lists.read(data_files)
     rng = random.Random(f"ioi pairs/{seed}")

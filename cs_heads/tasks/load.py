@@ -12,9 +12,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from cs_heads.integers import check_integer
 from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.files import json_lines, read_text
-from cs_heads.tasks.option_types import check_integer, check_options
+from cs_heads.tasks.option_types import check_options
 from cs_heads.tasks.task import Task
 
 FORMATS = (".jsonl", ".csv")

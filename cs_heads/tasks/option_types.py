@@ -40,12 +40,6 @@ def check_type(name: str, value: Any, hint: Any) -> None:
         raise ValueError(f"{name} must be {_said(hint)}, got {value!r:.80}")
 
 
-def check_integer(name: str, value: Any, least: int) -> None:
-    """Raise ``ValueError`` where an argument is no integer of ``least`` or more; 5.0 is none."""
-    if not fits(value, int) or value < least:
-        raise ValueError(f"{name} must be an integer of {least} or more, got {value!r:.80}")
-
-
 def fits(value: Any, hint: Any) -> bool:
     """Whether a value is of a type, items included; a truth value is no number, and a text no list of texts."""
     kind, inside = get_origin(hint), get_args(hint)

@@ -16,6 +16,8 @@ from math import inf
 from pathlib import Path
 from types import MappingProxyType
 
+from cs_heads.tasks.files import read_text
+
 # What stands round a word in prose and Markdown; other signs (@, $, !) are letters of some words.
 _AROUND = ".,:;?!\"'()[]{}<>*_`~“”‘’«»-"
 # Without its signs a shorter entry would be a letter or two: f*** is no f.
@@ -66,8 +68,6 @@ class Profanity:
         if path is None:
             return cls(_plain_list(_package_list()))
         path = Path(path)
-        if not path.is_file():
-            raise ValueError(f"profanity list {str(path)!r} does not exist or is no file")
         return cls(_csv_list(path) if path.suffix.lower() == ".csv" else _plain_list(path))
 
     @property
@@ -125,11 +125,11 @@ def _package_list() -> Path:
 
 
 def _plain_list(path: Path) -> dict[str, float]:
-    return {line: 1.0 for line in _text(path).splitlines() if line.strip()}
+    return {line: 1.0 for line in read_text(path, "profanity list").splitlines() if line.strip()}
 
 
 def _csv_list(path: Path) -> dict[str, float]:
-    rows = csv.DictReader(_text(path).splitlines())
+    rows = csv.DictReader(read_text(path, "profanity list").splitlines())
     missing = {"text", "severity_rating"} - set(rows.fieldnames or ())
     if missing:
         raise ValueError(f"profanity list {str(path)!r} has no column {' and '.join(sorted(missing))}")
@@ -151,10 +151,3 @@ def _csv_list(path: Path) -> dict[str, float]:
         if form := (row.get("canonical_form_1") or "").strip():
             canonical[form] = min(severity, canonical.get(form, severity))
     return canonical | found
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"profanity list {str(path)!r} is not UTF-8 text: {error}") from error

@@ -20,10 +20,11 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from cs_heads.integers import check_integer
 from cs_heads.tasks.catalogue import Entry
-from cs_heads.tasks.drawing import first_to_find, in_range, one_of, with_distractors
+from cs_heads.tasks.drawing import first_to_find, one_of, with_distractors
 from cs_heads.tasks.example import Example
-from cs_heads.tasks.files import FileError, read_json, read_text
+from cs_heads.tasks.files import read_json, read_text
 from cs_heads.tasks.rhymes import Place, answer_word, require, rhymes, tails
 from cs_heads.tasks.task import Task
 from cs_heads.tasks.words import rows
@@ -79,8 +80,8 @@ def load(
     ``ValueError`` is raised. The paper lets models write 64 tokens.
     """
     one_of("format", format, FORMATS)
-    in_range("few_shot", few_shot, 1, _SHOWN_SOUNDS)
-    in_range("max_new_tokens", max_new_tokens, 1)
+    check_integer("few_shot", few_shot, 1, _SHOWN_SOUNDS)
+    check_integer("max_new_tokens", max_new_tokens, 1)
     if "{word}" not in instruction:
         raise ValueError(f"instruction must have {{word}} in it, got {instruction!r}")
     by_paper = _by_paper(words, format == "instruction" and choices is None, data_files)
@@ -149,19 +150,19 @@ def _read(path: str | Path) -> dict[str, list[str]]:
     if Path(path).suffix.lower() != ".json":
         found = _questions([line.split() for line in read_text(path, what).splitlines() if line.strip()])
         if len(found) < 2:
-            raise FileError(f"{what} {str(path)!r} must hold two words or more, got {len(found)}")
+            raise ValueError(f"{what} {str(path)!r} must hold two words or more, got {len(found)}")
         return found
     content = read_json(path, what)
     if isinstance(content, Mapping):
         content = content.get("examples", content)
     records = list(content.values()) if isinstance(content, Mapping) else content
     if not isinstance(records, list) or not records:
-        raise FileError(f'{what} {str(path)!r} must hold records {{"input", "output"}}, got {str(content)[:60]}')
+        raise ValueError(f'{what} {str(path)!r} must hold records {{"input", "output"}}, got {str(content)[:60]}')
     answers: dict[str, list[str]] = {}
     for number, record in enumerate(records, start=1):
         word, rhyme = (record.get(key) if isinstance(record, dict) else None for key in ("input", "output"))
         if not isinstance(word, str) or not isinstance(rhyme, str) or not word.strip() or not rhyme.strip():
-            raise FileError(
+            raise ValueError(
                 f'{what} {str(path)!r}, record {number}: must be {{"input", "output"}} of words, got {str(record)[:60]}'
             )
         kept = answers.setdefault(word.strip(), [])

@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
+from cs_heads.integers import check_integer
 from cs_heads.tasks.catalogue import Entry
-from cs_heads.tasks.drawing import first_to_find, in_range
+from cs_heads.tasks.drawing import first_to_find
 from cs_heads.tasks.example import Example
 from cs_heads.tasks.files import read_text
 from cs_heads.tasks.profanity import Profanity
@@ -120,7 +121,7 @@ def load(
     ``data_files`` is a profanity list (see `Profanity.load`); without it the package ``better-profanity`` brings one.
     Neither, or a malformed list, raises ``ValueError``. The paper lets models write 512 tokens.
     """
-    in_range("max_new_tokens", max_new_tokens, 1)
+    check_integer("max_new_tokens", max_new_tokens, 1)
     scorer = SwearingScorer(Profanity.load(data_files))
     asked = LISTS[str(prompts)] if str(prompts) in LISTS else _read(prompts)
     task = Task(

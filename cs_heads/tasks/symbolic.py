@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from cs_heads.integers import check_integer
 from cs_heads.tasks.catalogue import Entry
-from cs_heads.tasks.drawing import drawn, in_range, one_of
+from cs_heads.tasks.drawing import drawn, one_of
 from cs_heads.tasks.induction import vocabulary_of
 from cs_heads.tasks.pairs import PromptPair, identity_rules, rule_prompt
 from cs_heads.tasks.task import Task
@@ -40,7 +41,7 @@ def load(
     triples; ``words`` and ``tokenizer`` are as for induction. Too few words raise ``ValueError``.
     """
     one_of("rule", rule, RULES)
-    in_range("few_shot", few_shot, 1)
+    check_integer("few_shot", few_shot, 1)
     vocabulary = vocabulary_of(words, tokenizer, least=2 * few_shot + 2)
 
     def draw(rng: random.Random) -> dict[str, Any]:

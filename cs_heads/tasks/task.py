@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from jaxtyping import Float
 
+from cs_heads.integers import check_integer
 from cs_heads.tasks.checks import check_task
 from cs_heads.tasks.example import Example, hash_of
-from cs_heads.tasks.option_types import check_integer
 from cs_heads.tasks.records import Kind, read_records
 from cs_heads.tasks.scorer import AnyScorer, ExactMatch, LogprobScorer, RelativeScorer, Scorer, as_scorer
 
@@ -279,9 +279,7 @@ class Task:
 
     def take(self, n: int) -> Task:
         """The first ``n`` examples, in the same role; all of them where there are fewer."""
-        if n < 1:
-            raise ValueError(f"n must be 1 or more, got {n}")
-        return replace(self, examples=self.examples[:n])
+        return replace(self, examples=self.examples[: check_integer("n", n, 1)])
 
 
 def _strings(stop: Sequence[str]) -> tuple[str, ...]:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from string import ascii_uppercase
 
 import numpy as np
-
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class Question:
     @property
     def asked(self) -> str:
         """The question with its choices, lettered."""
-        lettered = (f"\n{letter}. {choice}" for letter, choice in zip(LETTERS, self.choices, strict=False))
+        lettered = (f"\n{letter}. {choice}" for letter, choice in zip(ascii_uppercase, self.choices, strict=False))
         return f"Question: {self.text.strip()}{''.join(lettered)}\nAnswer:"
 
 

@@ -18,6 +18,7 @@ from jaxtyping import Float
 
 from cs_heads.analysis.attention import HeadAttention, PromptAttention
 from cs_heads.heads import Head
+from cs_heads.integers import check_integer
 from cs_heads.views.marks import name_heads
 from cs_heads.views.matrix import draw_matrix, matrix_axes
 from cs_heads.views.style import column_or_page, new_axes, styled, written
@@ -198,9 +199,7 @@ def _last_rows(attention: HeadAttention, one: PromptAttention) -> tuple[Float[np
 
 
 def _prompt(attention: HeadAttention, prompt: int) -> PromptAttention:
-    if not 0 <= prompt < len(attention.prompts):
-        raise ValueError(f"prompt must be in 0..{len(attention.prompts) - 1}, got {prompt}")
-    return attention.prompts[prompt]
+    return attention.prompts[check_integer("prompt", prompt, 0, len(attention.prompts) - 1)]
 
 
 def _visible(token: str) -> str:

@@ -108,7 +108,7 @@ def test_methods_that_cannot_be_told_apart_lead_together():
     )
     assert made.leading() == ("a", "b")
     assert made.leading(1) == ("a", "b", "c")
-    with pytest.raises(ValueError, match=r"k must be in 1\.\.2, the heads of the drop curve; got 3"):
+    with pytest.raises(ValueError, match=r"k must be an integer in 1\.\.2, the heads of the drop curve; got 3"):
         made.leading(3)
 
 
@@ -210,9 +210,9 @@ def test_a_method_that_refuses_its_budget_does_not_lose_what_others_measured(mod
         ({"methods": ("css", "guess")}, "method must be one of annealed, .*, got 'guess'"),
         ({"options": {"css": {"masks": 3}}}, "method 'css' has no option masks"),
         ({"options": {"chg": {}}}, "options must be those of the methods compared, got some for chg"),
-        ({"k": 5}, r"k must be in 1\.\.4"),
-        ({"most": 7, "k": 2}, r"most must be in 1\.\.6, half of the 12 heads"),
-        ({"n_random": 0}, "n_random must be 1 or more, got 0"),
+        ({"k": 5}, r"k must be an integer in 1\.\.4"),
+        ({"most": 7, "k": 2}, r"most must be an integer in 1\.\.6, half of the 12 heads"),
+        ({"n_random": 0}, "n_random must be an integer of 1 or more, got 0"),
         ({"budget": 30}, "budget must be 41 or more"),
     ],
 )

@@ -278,10 +278,14 @@ def test_a_notebook_shows_the_verdict_and_names_as_text(model, task):
         (["L3H0"], {}, r"head L3H0 is not in the grid: layers 0\.\.2, heads 0\.\.3"),
         (["3.0"], {}, "'3.0' is no head"),
         (["L0H1", (0, 1)], {}, "heads must differ from each other"),
-        ([], {}, r"k must be in 1\.\.6, .* got 0"),
-        ([(layer, head) for layer in (0, 1) for head in range(4)], {}, r"k must be in 1\.\.6, half of .* got 8"),
-        (["L0H1"], {"n": 19}, "n must be 20 or more, got 19"),
-        (["L0H1"], {"n_random": 0}, "n_random must be 1 or more, got 0"),
+        ([], {}, r"k must be an integer in 1\.\.6, .* got 0"),
+        (
+            [(layer, head) for layer in (0, 1) for head in range(4)],
+            {},
+            r"k must be an integer in 1\.\.6, half of .* got 8",
+        ),
+        (["L0H1"], {"n": 19}, "n must be an integer of 20 or more, got 19"),
+        (["L0H1"], {"n_random": 0}, "n_random must be an integer of 1 or more, got 0"),
     ],
 )
 def test_wrong_heads_or_numbers_are_refused_before_the_model_runs(model, task, heads, more, message):

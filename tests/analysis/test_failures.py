@@ -114,7 +114,7 @@ def test_texts_are_those_of_the_experiment(model):
     ("call", "message"),
     [
         (lambda m, t: choice_failures(m, t, {"intact": WORKING}), "heads must not be named 'intact'"),
-        (lambda m, t: choice_failures(m, t, WORKING, n=3), "n must be 20 or more, got 3"),
+        (lambda m, t: choice_failures(m, t, WORKING, n=3), "n must be an integer of 20 or more, got 3"),
         (lambda m, t: text_failures(m, t, []), "heads must be one head or more"),
     ],
 )

@@ -56,7 +56,9 @@ def test_half_of_the_heads_are_ablated_by_default(experiment):
 
 @pytest.mark.parametrize("n_heads", [0, 13])
 def test_as_many_heads_as_the_grid_has_can_be_ablated(experiment, n_heads):
-    with pytest.raises(ValueError, match=rf"n_heads must be in 1\.\.12, the heads of the grid; got {n_heads}"):
+    with pytest.raises(
+        ValueError, match=rf"n_heads must be an integer in 1\.\.12, the heads of the grid; got {n_heads}"
+    ):
         ablation_curves(experiment, made_gates(), n_heads)
 
 

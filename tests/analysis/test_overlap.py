@@ -149,7 +149,11 @@ def test_heads_that_several_name_come_with_their_names():
             {"n_key_value_heads": 3},
             "n_key_value_heads must divide the 4 heads of a layer, got 3",
         ),
-        ({"a": ["L0H0"], "b": ["L0H1"]}, {"n_permutations": 0}, "n_permutations must be 1 or more, got 0"),
+        (
+            {"a": ["L0H0"], "b": ["L0H1"]},
+            {"n_permutations": 0},
+            "n_permutations must be an integer of 1 or more, got 0",
+        ),
         ({"a": ["L0H0"], "b": ["L0H1"]}, {"grid": None}, "grid must be given where found holds no ranking"),
     ],
 )

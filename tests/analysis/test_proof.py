@@ -66,13 +66,13 @@ def test_the_record_has_every_interval_of_the_task_and_of_each_control():
     [
         ([Head(16, 0)], {}, "head L16H0 is not in the grid"),
         (["L0H0", (0, 0)], {}, "heads must differ from each other"),
-        ([], {}, r"k must be in 1\.\.128, .* got 0"),
+        ([], {}, r"k must be an integer in 1\.\.128, .* got 0"),
         (
             ["L0H0"],
             {"controls": [("other", 0.0, Planted(GRID, {}))] * 2},
             "tasks must have different names, got two or more of 'other'",
         ),
-        (["L0H0"], {"n_random": 0}, "n_random must be 1 or more, got 0"),
+        (["L0H0"], {"n_random": 0}, "n_random must be an integer of 1 or more, got 0"),
     ],
 )
 def test_wrong_heads_are_refused_before_anything_is_measured(heads, more, message):

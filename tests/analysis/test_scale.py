@@ -144,7 +144,7 @@ def test_what_is_no_study_is_refused(tmp_path):
         ({}, {}, "studies must hold one study or more"),
         ({"a": tmp_path}, {}, "holds no ranking.json"),
         ({"a": ranking({Head(0, 0): -1.0})}, {}, "study 'a' has no head of positive importance"),
-        ({"a": ranking()}, {"k": 33}, r"k must be in 1\.\.32, the heads of 'a'; got 33"),
+        ({"a": ranking()}, {"k": 33}, r"k must be an integer in 1\.\.32, the heads of 'a'; got 33"),
     ):
         with pytest.raises(ValueError, match=message):
             scale_study(studies, **more)

@@ -159,15 +159,15 @@ def test_a_curve_without_a_task_is_refused():
             "different names, got two or more of 'own'",
         ),
         (lambda m, t: specificity(m, t[0], WORKING, suites={"s": []}), "suite 's' must be a list of one task or more"),
-        (lambda m, t: specificity(m, t[0], WORKING, n=5), "n must be 20 or more, got 5"),
+        (lambda m, t: specificity(m, t[0], WORKING, n=5), "n must be an integer of 20 or more, got 5"),
         (lambda m, t: specificity(m, t[0], ["L7H0"]), "head L7H0 is not in the grid"),
-        (lambda m, t: specificity(m, t[0], WORKING, k=7), r"k must be in 1\.\.6"),
+        (lambda m, t: specificity(m, t[0], WORKING, k=7), r"k must be an integer in 1\.\.6"),
         (lambda m, t: generalisation(m, t[0], WORKING, []), "siblings must be a list of one task or more"),
         (
             lambda m, t: cross_drops(m, [t[0]], {"others": WORKING}),
             "found must be by the name of a task among own; got others",
         ),
-        (lambda m, t: sparsity_curve(m, t[0], WORKING, most=7), r"most must be in 1\.\.6"),
+        (lambda m, t: sparsity_curve(m, t[0], WORKING, most=7), r"most must be an integer in 1\.\.6"),
     ],
 )
 def test_wrong_arguments_are_refused_before_the_model_runs(model, tasks, call, message):

@@ -136,7 +136,7 @@ def test_heads_are_toggled_with_all_others_at_their_gates(experiment):
         (lambda e: taxonomy({}), "fits must hold one fit or more"),
         (lambda e: taxonomy({"a": known_gates()}, 0.0), r"threshold must lie in \(0, 1\], got 0"),
         (lambda e: seed_agreement(known_gates(1)), "gates must have two seeds or more, got 1"),
-        (lambda e: toggle_curves(e, known_gates(), n_heads=7), r"n_heads must be in 1\.\.6"),
+        (lambda e: toggle_curves(e, known_gates(), n_heads=7), r"n_heads must be an integer in 1\.\.6"),
         (lambda e: toggle_curves(e, gates_of(np.ones((1, 2, 4)), np.ones((1, 2, 4)))), "gates must be of the grid"),
         (lambda e: under_gates(e, np.full((1, 3, 4), 1.5)), r"gates must be \[row, layer, head\] .* in 0\.\.1"),
     ],

@@ -100,7 +100,7 @@ def test_the_same_seed_draws_the_same_examples():
         ({"a": Planted(GRID, {})}, [ALL], {}, "experiments must be two tasks or more beside the control, got 1"),
         (None, [], {}, "candidates must name one head or more"),
         (None, ["L9H9"], {}, "head L9H9 is not in the grid"),
-        (None, [ALL], {"n_examples": 0}, "n_examples must be 1 or more, got 0"),
+        (None, [ALL], {"n_examples": 0}, "n_examples must be an integer of 1 or more, got 0"),
         ({"a": Planted(GRID, {}), "b": Planted(HeadGrid(2, 2), {})}, [ALL], {}, "experiments must be of one grid"),
         (
             {"a": Planted(GRID, {}), "b": Planted(GRID, {}, baseline=0.0)},

@@ -96,7 +96,7 @@ def test_rows_without_tokens_are_refused(load, name):
 
 def test_rows_of_like_length_share_a_batch_and_each_row_has_its_turn():
     batches: list[list[int]] = []
-    run_in_batches([3, 9, 2, 8, 3], 18, lambda batch: batches.append(batch.tolist()))
+    run_in_batches([3, 9, 2, 8, 3], Room(18), lambda batch: batches.append(batch.tolist()))
     assert batches == [[1, 3], [0, 4, 2]]
 
 
@@ -108,7 +108,7 @@ def test_a_batch_that_does_not_fit_is_halved():
             raise torch.OutOfMemoryError("CUDA out of memory")
         done.extend(batch.tolist())
 
-    run_in_batches([4] * 7, 1000, run)
+    run_in_batches([4] * 7, Room(1000), run)
     assert sorted(done) == list(range(7))
 
 
@@ -131,7 +131,7 @@ def test_a_row_that_does_not_fit_by_itself_ends_the_run():
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
     with pytest.raises(MemoryError, match="a row of 5 tokens does not fit into memory by itself"):
-        run_in_batches([5, 4], 100, run)
+        run_in_batches([5, 4], Room(100), run)
 
 
 def test_another_error_passes():
@@ -139,4 +139,4 @@ def test_another_error_passes():
         raise RuntimeError("something else")
 
     with pytest.raises(RuntimeError, match="something else"):
-        run_in_batches([5, 4], 100, run)
+        run_in_batches([5, 4], Room(100), run)

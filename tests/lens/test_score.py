@@ -28,11 +28,10 @@ def gates_of(masks):
     return torch.from_numpy(~masks).float()
 
 
-@pytest.mark.parametrize("padding_side", ["left", "right"])
 @pytest.mark.parametrize("architecture", [*ARCHITECTURES, "neo"])
-def test_scores_of_a_mixed_batch_equal_plain_hugging_face(load, backend, architecture, padding_side):
+def test_scores_of_a_mixed_batch_equal_plain_hugging_face(load, backend, architecture):
     prompts, targets, masks = random_rows(np.random.default_rng(0), 12)
-    scores = score_tokens(load(architecture, backend), prompts, targets, gates_of(masks), padding_side)
+    scores = score_tokens(load(architecture, backend), prompts, targets, gates_of(masks))
     hf = make_hf_model(architecture)
     plain = [plain_score(hf, *row) for row in zip(prompts, targets, masks, strict=True)]
     np.testing.assert_allclose(scores.logprob, [logprob for logprob, _ in plain], atol=1e-4)
@@ -48,8 +47,7 @@ def test_soft_caps_and_sliding_windows_are_those_of_plain_hugging_face(load):
     np.testing.assert_allclose(scores.logprob, plain, atol=1e-4)
 
 
-@pytest.mark.parametrize("padding_side", ["left", "right"])
-def test_native_bridges_score_a_batch_as_row_by_row(padding_side):
+def test_native_bridges_score_a_batch_as_row_by_row():
     """A model TransformerLens builds itself, with no Hugging Face model inside."""
     from transformer_lens.model_bridge import TransformerBridge
 
@@ -59,7 +57,7 @@ def test_native_bridges_score_a_batch_as_row_by_row(padding_side):
         device="cpu",
     )
     prompts, targets, masks = random_rows(np.random.default_rng(4), 6)
-    together = score_tokens(model, prompts, targets, gates_of(masks), padding_side).logprob
+    together = score_tokens(model, prompts, targets, gates_of(masks)).logprob
     alone = [
         score_tokens(model, [prompt], [target], gates_of(mask[None])).logprob[0]
         for prompt, target, mask in zip(prompts, targets, masks, strict=True)
@@ -154,7 +152,7 @@ def test_heads_are_cut_before_w_o(hand_worked, backend):
 def test_logits_exist_only_where_targets_are_predicted(load, backend):
     """However long the prompt, one row of logits comes back for each target token."""
     model = load("gpt2", backend)
-    tokens, attention_mask, _ = pad([[5] * 40] * 3, "right")
+    tokens, attention_mask = pad([[5] * 40] * 3)
     sizes = []
     handle = model.unembed.register_forward_hook(lambda module, arguments, output: sizes.append(output.shape))
     try:

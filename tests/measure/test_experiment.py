@@ -289,5 +289,5 @@ def test_an_experiment_obeys_the_protocol_of_the_methods(load):
 
 
 def test_a_batch_without_tokens_is_refused(load):
-    with pytest.raises(ValueError, match="batch_tokens must be 1 or more, got 0"):
+    with pytest.raises(ValueError, match="batch_tokens must be an integer of 1 or more, got 0"):
         Experiment(load("llama"), choice_task(), batch_tokens=0)

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from cs_heads import Experiment, Task, masks
+from cs_heads.lens.abilities import Abilities
 from cs_heads.lens.model import end_tokens
-from cs_heads.measure.engine import Engine, generation
+from cs_heads.measure.engine import Engine, forwards, generation
 from tests.measure.test_generation import plain_text
 from tests.tiny import N_HEADS, N_LAYERS, make_hf_model
 
@@ -109,7 +110,7 @@ def test_by_default_a_text_is_as_long_as_the_context_leaves_room_for(load):
 
 def test_wrong_arguments_are_refused_before_the_model_runs(load):
     experiment = Experiment(load("llama"), task())
-    with pytest.raises(ValueError, match="max_new_tokens must be 1 or more, got 0"):
+    with pytest.raises(ValueError, match="max_new_tokens must be an integer of 1 or more, got 0"):
         experiment.generate(off(experiment), max_new_tokens=0)
     with pytest.raises(ValueError, match=r"max_new_tokens must be 60 or fewer: .* context 64; got 100"):
         experiment.generate(off(experiment), max_new_tokens=100)
@@ -127,6 +128,14 @@ def test_what_is_known_is_not_drafted_again(load, monkeypatch):
     experiment.generate(rows[1:2], max_new_tokens=4)
     monkeypatch.setattr(generation, "_WORTH", 2)
     experiment.generate(rows[:2], max_new_tokens=4)
+    assert experiment.spent == 2 * 5
+
+
+def test_no_draft_is_written_where_none_would_be_followed(load, monkeypatch):
+    monkeypatch.setattr(forwards, "abilities", lambda model, wanted: Abilities(extend=False))
+    monkeypatch.setattr(generation, "_ROWS", {"cpu": 1})
+    experiment = Experiment(load("llama"), task())
+    experiment.generate(off(experiment)[:2], max_new_tokens=4)
     assert experiment.spent == 2 * 5
 
 

@@ -11,7 +11,7 @@ from cs_heads.lens import load_model, score_tokens
 from cs_heads.lens.model import describe
 from cs_heads.lens.outline import Outline
 from cs_heads.lens.ship import outline_of, packed, unpacked
-from cs_heads.measure.cluster.session import room_for
+from cs_heads.measure.cluster.session import workers_for
 from cs_heads.measure.cluster.worker import Home, Job, Worker, Writing
 from cs_heads.measure.engine import Engine, plan
 from cs_heads.measure.engine.ablation import Ablation
@@ -158,7 +158,7 @@ def test_processes_that_share_a_device_plan_with_their_part_of_its_memory(monkey
     ],
 )
 def test_workers_and_their_gpus(asked, resources, room):
-    assert room_for(*asked, resources) == room
+    assert workers_for(*asked, resources) == room
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_workers_and_their_gpus(asked, resources, room):
 )
 def test_more_than_there_is_is_refused(asked, resources, message):
     with pytest.raises(ValueError, match=message):
-        room_for(*asked, resources)
+        workers_for(*asked, resources)
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ def test_masks_that_all_score_the_same_rank_nothing_and_say_so():
     ("wrong", "message"),
     [
         ({"design": "css"}, "design must be one of stratified, bernoulli, got 'css'"),
-        ({"n_masks": 4}, "n_masks must be 5 or more, .* got 4"),
+        ({"n_masks": 4}, "n_masks must be an integer of 5 or more, .* got 4"),
         ({"alpha": 0.0}, r"alpha must be positive, got 0\.0"),
         ({"density": 0.02}, r"density 0\.02 ablates no head"),
         ({"density": 1.0}, r"density must lie between 0 and 1, got 1\.0"),
@@ -218,10 +218,10 @@ def test_the_cost_of_tuning_is_that_of_every_setting():
     [
         ({"n_masks": ()}, r"n_masks and densities must each hold one value or more, got \(\)"),
         ({"densities": (0.001,)}, r"densities must hold one of 0\.0208 or more: others ablate no head of 48"),
-        ({"k": 49}, r"k must be in 1\.\.48, the heads of the grid; got 49"),
+        ({"k": 49}, r"k must be an integer in 1\.\.48, the heads of the grid; got 49"),
         ({"n_masks": 100}, "n_masks must be a list of values to try, got 100"),
         ({"n_masks": (10.5,)}, r"n_masks must be a whole number, got 10\.5"),
-        ({"n_masks": (3, 100)}, "n_masks must be 5 or more"),
+        ({"n_masks": (3, 100)}, "n_masks must be an integer of 5 or more"),
         ({"densities": (0.05, 1.0)}, r"density must lie between 0 and 1, got 1\.0"),
     ],
 )

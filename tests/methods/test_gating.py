@@ -284,9 +284,9 @@ def test_contrastive_gating_counts_both_variants(model, task, other):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"n_seeds": 0}, "n_seeds must be 1 or more, got 0"),
-        ({"steps": 19}, "steps must be 20 or more, got 19"),
-        ({"batch_size": 0}, "batch_size must be 1 or more, got 0"),
+        ({"n_seeds": 0}, "n_seeds must be an integer of 1 or more, got 0"),
+        ({"steps": 19}, "steps must be an integer of 20 or more, got 19"),
+        ({"batch_size": 0}, "batch_size must be an integer of 1 or more, got 0"),
         ({"strength": 0.0}, r"strength must be positive, got 0\.0"),
     ],
 )

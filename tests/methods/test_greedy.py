@@ -172,7 +172,7 @@ def test_a_budget_below_one_example_a_mask_is_refused_with_the_least():
 
 @pytest.mark.parametrize("k", [0, 13])
 def test_k_outside_the_grid_is_refused(k):
-    with pytest.raises(ValueError, match=rf"k must be in 1\.\.12, the heads of the grid; got {k}"):
+    with pytest.raises(ValueError, match=rf"k must be an integer in 1\.\.12, the heads of the grid; got {k}"):
         greedy(Planted(GRID, DROPS), k=k)
 
 

@@ -180,7 +180,7 @@ def test_a_folder_gives_the_tasks_that_are_in_it(data):
 def test_an_unknown_step_and_a_wrong_setting_are_refused():
     with pytest.raises(ValueError, match="steps must be of find, universal"):
         steps_of("cs", ["dance"])
-    with pytest.raises(ValueError, match="most must be 5 or more, got 3"):
+    with pytest.raises(ValueError, match="most must be an integer of 5 or more, got 3"):
         Settings(most=3)
     with pytest.raises(ValueError, match="got depth"):
         Settings().changed(depth=3)
@@ -192,7 +192,7 @@ def test_an_unknown_step_and_a_wrong_setting_are_refused():
 
 def test_the_curve_of_a_small_model_ends_at_half_of_its_heads(study):
     assert study(most=10).settings.most == 6
-    with pytest.raises(ValueError, match=r"k must be in 1\.\.6"):
+    with pytest.raises(ValueError, match=r"k must be an integer in 1\.\.6"):
         study(k=7, most=10)
 
 

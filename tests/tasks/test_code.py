@@ -174,7 +174,7 @@ def test_without_a_sandbox_the_task_is_refused_before_any_model_runs(write, monk
         ("mbpp", [{**MBPP[0], "text": 1}], {}, '"text" \\(or "prompt"\\) of mbpp must be str'),
         ("mbpp", MBPP[3:], {}, "hold no task 2, which stands before each prompt"),
         ("mbpp", MBPP[:3], {}, "hold none of the tasks 11 to 510"),
-        ("mbpp", MBPP, {"few_shot": 4}, "few_shot must be 0 to 3, got 4"),
+        ("mbpp", MBPP, {"few_shot": 4}, "few_shot must be an integer in 0..3, got 4"),
         ("mbpp", MBPP, {"few_shot": "two"}, "few_shot must be an integer, got 'two'"),
         ("mbpp", MBPP, {"unsafe_code": "False"}, "unsafe_code must be true or false, got 'False'"),
         ("humaneval", HUMANEVAL, {"allow_code": "False"}, "allow_code must be true or false or None, got 'False'"),

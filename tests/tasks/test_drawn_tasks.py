@@ -181,7 +181,7 @@ def test_malformed_lists_are_named(tmp_path, lists, fault):
 def test_options_out_of_range_are_named():
     with pytest.raises(ValueError, match="order must be one of both, BABA, ABBA, got 'AABB'"):
         load_task("ioi", order="AABB")
-    with pytest.raises(ValueError, match="length must be an integer, 2 or more, got 1"):
+    with pytest.raises(ValueError, match="length must be an integer of 2 or more, got 1"):
         load_task("induction", length=1)
-    with pytest.raises(ValueError, match=r"choices must be 2\.\.5, got 6"):
+    with pytest.raises(ValueError, match=r"choices must be an integer in 2\.\.5, got 6"):
         load_task("induction", length=5, choices=6)

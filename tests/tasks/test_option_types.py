@@ -10,7 +10,7 @@ import pytest
 from cs_heads import load_task, suites
 from cs_heads.cli import main
 from cs_heads.tasks import builtin_tasks
-from cs_heads.tasks.option_types import check_integer, fits
+from cs_heads.tasks.option_types import fits
 from tests.tasks.test_load import COMPLETIONS, write_jsonl
 
 
@@ -100,12 +100,6 @@ def test_a_task_file_has_options_of_its_types_too(tmp_path, option):
     path = write_jsonl(tmp_path / "mine.jsonl", COMPLETIONS)
     with pytest.raises(ValueError, match=f"^{list(option)[-1]} must be "):
         load_task(path, **option)
-
-
-@pytest.mark.parametrize("value", [5.0, "abc", 0, True, [1]])
-def test_a_number_of_examples_is_an_integer(value):
-    with pytest.raises(ValueError, match=r"^n must be an integer of 1 or more, got "):
-        check_integer("n", value, 1)
 
 
 def test_what_is_no_tokenizer_is_named():

@@ -230,9 +230,9 @@ def test_a_missing_file_is_named(tmp_path):
 def test_options_out_of_range_are_named():
     with pytest.raises(ValueError, match="format must be one of instruction, few_shot, got 'prose'"):
         load_task("rhyming", format="prose")
-    with pytest.raises(ValueError, match=r"few_shot must be an integer, 1\.\.12, got 13"):
+    with pytest.raises(ValueError, match=r"few_shot must be an integer in 1\.\.12, got 13"):
         load_task("rhyming", few_shot=13)
-    with pytest.raises(ValueError, match=r"choices must be 2\.\.\d+, got 1"):
+    with pytest.raises(ValueError, match=r"choices must be an integer in 2\.\.\d+, got 1"):
         load_task("rhyming", choices=1)
     with pytest.raises(
         ValueError, match="task 'rhyming' has no option forms; it has format, instruction, few_shot, choices, "

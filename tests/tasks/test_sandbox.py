@@ -337,11 +337,6 @@ def test_a_limit_that_is_none_is_refused(limits, message):
         Sandbox(**limits)
 
 
-def test_no_workers_are_refused():
-    with pytest.raises(ValueError, match="workers must be 1 or more, got 0"):
-        Sandbox().run_all([("", "")], workers=0)
-
-
 def test_the_identity_holds_every_limit_and_not_the_protection():
     changed = {"seconds": 9, "wall_seconds": 9, "memory_mb": 99, "processes": 9, "file_mb": 9, "output_bytes": 9}
     assert changed.keys() == Sandbox().limits.keys()

@@ -156,7 +156,7 @@ def test_a_score_outside_zero_to_one_is_refused(score):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_new_tokens": 0}, "max_new_tokens of task 'task' must be 1 or more, got 0"),
+        ({"max_new_tokens": 0}, "max_new_tokens of task 'task' must be an integer of 1 or more, got 0"),
         ({"max_new_tokens": 3, "stop": "."}, "stop must be a list of texts, got '.'"),
         ({"max_new_tokens": 3, "stop": [""]}, "stop must be texts, none empty"),
         ({"stop": ["."]}, "max_new_tokens and stop are for generation tasks; task 'task' is completion"),

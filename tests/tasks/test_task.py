@@ -227,7 +227,7 @@ def test_examples_are_checked_however_a_task_is_made():
         Example("x", (" a", " b"), 5)
     with pytest.raises(ValueError, match="example 0: a choice example has two continuations or more, got 1"):
         Task("t", "choice", (Example("x", (" a",)),))
-    with pytest.raises(ValueError, match="n must be 1 or more, got -1"):
+    with pytest.raises(ValueError, match="n must be an integer of 1 or more, got -1"):
         counting(5).take(-1)
 
 

@@ -78,7 +78,7 @@ def test_a_view_is_saved_as_a_page(tmp_path):
 
 @pytest.mark.parametrize("show", [show_attention, plot_attention, plot_last_token])
 def test_a_prompt_that_is_not_there_is_refused(show):
-    with pytest.raises(ValueError, match=r"prompt must be in 0\.\.0, got 1"):
+    with pytest.raises(ValueError, match=r"prompt must be an integer in 0\.\.0, got 1"):
         show(made(), 1)
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Bool, Int
 
+from cs_heads.masks import first_layer, rows_by_mask
+
 # So many chunks, where they are neither too small nor too large: enough for many workers to end together.
 _CHUNKS = 32
 
@@ -29,9 +31,6 @@ def cut(
     more than ``most`` by itself is cut by examples, in the order of ``order[example]``, so that like beginnings stay
     together. Depends on what is wanted alone: which worker runs a chunk, and when, changes no number.
     """
-    by_mask: dict[bytes, list[int]] = {}
-    for pair, mask in enumerate(masks):
-        by_mask.setdefault(mask.tobytes(), []).append(pair)
     known: dict[tuple[int, ...], float] = {}
 
     def cost_of(pairs: list[int]) -> float:
@@ -41,11 +40,9 @@ def cut(
         return known[chosen]
 
     parts: list[tuple[int, list[int], float]] = []
-    for pairs in by_mask.values():
-        touched = np.flatnonzero(masks[pairs[0]].any(axis=1))
-        first = int(touched[0]) if len(touched) else masks.shape[1] - 1
+    for pairs in rows_by_mask(masks):
         for part in _split(pairs, examples, cost_of(pairs), order, most):
-            parts.append((first, part, cost_of(part)))
+            parts.append((first_layer(masks[pairs[0]]), part, cost_of(part)))
     parts.sort(key=lambda part: part[0])
     size = min(max(sum(part[2] for part in parts) / _CHUNKS, least), most)
     chunks: list[list[int]] = []

@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
+from cs_heads.integers import check_integer
 from cs_heads.lens import EncodedExample, check_model, fingerprint, load_model
 from cs_heads.lens.model import backend_of
 from cs_heads.lens.outline import Outline
 from cs_heads.lens.ship import packed, sample_logits
 from cs_heads.measure.cluster.engine import ClusterEngine
 from cs_heads.measure.cluster.pool import Pool
-from cs_heads.measure.cluster.session import Session, join, leave, ray_module, room_for
+from cs_heads.measure.cluster.session import Session, join, leave, ray_module, workers_for
 from cs_heads.measure.cluster.worker import Home, Report, Source, versions
 from cs_heads.measure.engine.ablation import Ablation
-from cs_heads.tasks.option_types import check_integer
 
 # Copies of a model may differ by so much, as a share of the largest logit: other machines, other kernels.
 _TOLERANCE = {"float64": 1e-5, "float32": 1e-4}
@@ -72,7 +72,7 @@ class Cluster:
         ray = ray_module()
         session = join(address, workers)
         try:
-            n, share = room_for(workers, gpus_per_worker, ray.cluster_resources())
+            n, share = workers_for(workers, gpus_per_worker, ray.cluster_resources())
             together = int(1 / share) if 0 < share < 1 else 1 if share else -(-n // len(ray.nodes()))
             home = Home("cuda" if share else "cpu", threads, together)
             # On this machine alone there is nobody to reserve cores for.

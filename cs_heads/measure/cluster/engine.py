@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int
-from tqdm.auto import tqdm
 
 from cs_heads.lens import EncodedExample
+from cs_heads.measure.bar import progress_bar
 from cs_heads.measure.cluster.chunks import cut
 from cs_heads.measure.cluster.pool import Call, Pool
 from cs_heads.measure.cluster.worker import Job, Writing
-from cs_heads.measure.engine.ablation import Ablation
+from cs_heads.measure.engine.ablation import Ablation, shares_examples
 from cs_heads.measure.engine.ends import Ends
 from cs_heads.measure.engine.generation import rows_together, worth_drafting
 from cs_heads.measure.engine.layout import lay_out
@@ -49,11 +49,6 @@ class ClusterEngine:
         self.batch_tokens, self._device, self._pool = batch_tokens, device, pool
         self._job: str | None = None
 
-    @property
-    def drafts(self) -> bool:
-        """Always: any model can draft."""
-        return True
-
     def worth_drafting(self, n_texts: int) -> bool:
         """Whether the intact model should write first, to draft so many texts of masked ones."""
         return worth_drafting(self._device, n_texts)
@@ -72,7 +67,7 @@ class ClusterEngine:
         """
         job = self._opened()
         known = np.zeros(len(examples), dtype=bool) if known is None else known
-        across = self.ablation is None or self.ablation.same_for_all_examples
+        across = shares_examples(self.ablation)
 
         @cache
         def tokens(chosen: tuple[int, ...]) -> float:
@@ -83,7 +78,7 @@ class ClusterEngine:
         chunks = cut(masks, examples, tokens, prompts, least=least, most=most)
         chunks = [chunk for chunk in chunks if not known[chunk].all()]
         calls = [Call("score", (job, masks[chunk], examples[chunk], known[chunk]), (job,)) for chunk in chunks]
-        with _bar(len(examples), "eval", progress, int(known.sum())) as bar:
+        with progress_bar(len(examples), "eval", progress, int(known.sum())) as bar:
             for number, results in self._pool.run(calls):
                 bar.update(len(results))
                 yield [(int(chunks[number][pair]), logprobs, greedy) for pair, logprobs, greedy in results]
@@ -107,7 +102,7 @@ class ClusterEngine:
             wanted = {int(e): drafts[int(e)] for e in np.unique(examples[chunk]) if int(e) in drafts}
             calls.append(Call("generate", (job, masks[chunk], examples[chunk], writing, wanted), (job, writing)))
         try:
-            with _bar(len(examples), "text", progress) as bar:
+            with progress_bar(len(examples), "text", progress) as bar:
                 for number, texts in self._pool.run(calls):
                     bar.update(len(texts))
                     yield [(int(chunks[number][pair]), text) for pair, text in texts]
@@ -130,8 +125,3 @@ class ClusterEngine:
         if isinstance(what, Job):
             weakref.finalize(self, self._pool.forget, key)
         return key
-
-
-def _bar(total: int, unit: str, progress: bool | None, done: int = 0) -> Any:
-    # disable=None: no bar where standard error is a file.
-    return tqdm(total=total, initial=done, unit=unit, disable=None if progress is None else not progress)

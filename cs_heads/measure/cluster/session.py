@@ -81,14 +81,16 @@ def _connect(ray: Any, address: str | None, workers: int | None) -> Session:
     return Session(address, local=address is None)
 
 
-def room_for(workers: int | None, gpus_per_worker: float | None, resources: Mapping[str, float]) -> tuple[int, float]:
+def workers_for(
+    workers: int | None, gpus_per_worker: float | None, resources: Mapping[str, float]
+) -> tuple[int, float]:
     """Number of workers and the GPUs of each, from what is asked for and what the cluster has.
 
     By default a worker has a GPU of its own, or as much of one as there are workers to share it, and there is a
     worker for each GPU. ``ValueError`` is raised where the cluster has less than is asked for, and where
     nothing says how many workers there should be.
 
-    >>> room_for(None, None, {"CPU": 64.0, "GPU": 8.0}), room_for(6, None, {"CPU": 64.0, "GPU": 4.0})
+    >>> workers_for(None, None, {"CPU": 64.0, "GPU": 8.0}), workers_for(6, None, {"CPU": 64.0, "GPU": 4.0})
     ((8, 1.0), (6, 0.5))
     """
     gpus, cpus = int(resources.get("GPU", 0)), int(resources.get("CPU", 0))

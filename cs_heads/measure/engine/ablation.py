@@ -11,9 +11,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from cs_heads.lens import EncodedExample
-from cs_heads.lens.batches import run_in_batches
+from cs_heads.lens.batches import Room, run_in_batches
 from cs_heads.lens.gates import reading
-from cs_heads.lens.score import Reads, pad, read_tokens
+from cs_heads.lens.score import ANY_READ, pad, read_tokens
 from cs_heads.measure.engine.intact import Place
 
 KINDS = ("zero", "mean", "resample")
@@ -45,11 +45,6 @@ class Ablation:
         return None if kind == "zero" else cls(kind, answers)
 
     @property
-    def same_for_all_examples(self) -> bool:
-        """Whether examples with the same beginning are the same there under a mask, too."""
-        return self.kind == "mean"
-
-    @property
     def prepared(self) -> bool:
         """Whether ``prepare`` has run."""
         return self.spent > 0
@@ -69,7 +64,7 @@ class Ablation:
         def run(batch: Int[np.ndarray, " n"]) -> None:
             self._keep(model, [texts[i] for i in batch], self._first[batch], fused)
 
-        run_in_batches(self._length.tolist(), batch_tokens, run)
+        run_in_batches(self._length.tolist(), Room(batch_tokens), run)
         self.spent = len(texts)
 
     def replacement(
@@ -94,10 +89,9 @@ class Ablation:
         return {layer: self._z[layer][torch.from_numpy(ids)] for layer in touched}
 
     def _keep(self, model: Any, texts: list[tuple[int, ...]], first: Int[np.ndarray, " n"], fused: bool) -> None:
-        tokens, attention_mask, _ = pad(texts)
+        tokens, attention_mask = pad(texts)
         row, position = attention_mask.nonzero(as_tuple=True)
         ids = torch.from_numpy(first)[row] + position
-        last = Reads(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))
 
         def keep(layer: int, z: Tensor) -> None:
             tokens_of_z = z[row.to(z.device), position.to(z.device)]
@@ -109,7 +103,12 @@ class Ablation:
                 self._z[layer][ids] = tokens_of_z.cpu()
 
         with reading(model, keep):
-            read_tokens(model, tokens, attention_mask, last, fused=fused)
+            read_tokens(model, tokens, attention_mask, ANY_READ, fused=fused)
+
+
+def shares_examples(ablation: Ablation | None) -> bool:
+    """Whether examples with the same beginning are the same there under a mask, too; None is zero ablation."""
+    return ablation is None or ablation.kind == "mean"
 
 
 def _derangement(n: int, seed: int) -> np.ndarray:

@@ -16,7 +16,7 @@ from cs_heads.lens.batches import is_out_of_memory
 from cs_heads.lens.cache import Extension, KeyValues
 from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.model import context_length, device_of, dtype_of
-from cs_heads.lens.score import Reads, TokenScores, pad, read_tokens
+from cs_heads.lens.score import ANY_READ, Reads, TokenScores, pad, read_tokens
 from cs_heads.measure.engine.ablation import Ablation
 from cs_heads.measure.engine.intact import Residuals
 from cs_heads.measure.engine.layout import Layout, Piece
@@ -30,9 +30,6 @@ _MAX_STORED = {"cpu": 2**29, "cuda": 2**33}
 
 # What a token of a stored prefix costs a row that goes on from it, in tokens run.
 _CARRY = 1 / 8
-
-# A forward that records residuals has no use for logits, but must make some.
-_ANY = Reads(*np.zeros((3, 1), dtype=np.int64))
 
 
 class DoesNotFitError(MemoryError):
@@ -174,7 +171,7 @@ class Forwards:
     def _forward(
         self, batch: list[Row], stored: KeyValues | None, residuals: Residuals | None, layer: int | None, keep: bool
     ) -> Done:
-        tokens, attention_mask, _ = pad([row.piece.tokens for row in batch])
+        tokens, attention_mask = pad([row.piece.tokens for row in batch])
         device = device_of(self.model)
         extension = None
         if stored is not None or keep:
@@ -185,7 +182,7 @@ class Forwards:
         if layer is None:
             assert residuals is not None
             with residuals.recording(self.model, places):
-                scores = read_tokens(self.model, tokens, attention_mask, _ANY, **options)
+                scores = read_tokens(self.model, tokens, attention_mask, ANY_READ, **options)
         else:
             gates = np.stack([row.gates for row in batch])
             if layer and residuals is not None:

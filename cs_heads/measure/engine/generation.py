@@ -16,13 +16,15 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.batches import is_out_of_memory
 from cs_heads.lens.cache import KeyValues
 from cs_heads.lens.decode import Decoding, Finished
 from cs_heads.lens.model import context_length, device_of
+from cs_heads.masks import rows_by_mask
+from cs_heads.measure.bar import progress_bar
+from cs_heads.measure.engine.ablation import shares_examples
 from cs_heads.measure.engine.forwards import MAX_LOGITS, Done, Forwards, Row, roots
 from cs_heads.measure.engine.layout import lay_out
 from cs_heads.measure.engine.plan import free_memory
@@ -118,7 +120,7 @@ class Generation:
 
         Each pair of mask and example stands once.
         """
-        with tqdm(total=len(examples), unit="text", disable=None if progress is None else not progress) as bar:
+        with progress_bar(len(examples), "text", progress) as bar:
             for texts in self._run(self._rows(masks, examples, drafts)):
                 yield texts
                 bar.update(len(texts))
@@ -154,14 +156,10 @@ class Generation:
         self, masks: Bool[np.ndarray, "pair layer head"], examples: Int[np.ndarray, " pair"], drafts: Mapping[int, Text]
     ) -> list[Row]:
         """Prompts alone: the first token of every text is read at their ends."""
-        ablation = self.forwards.ablation
-        across = ablation is None or ablation.same_for_all_examples
+        across = shares_examples(self.forwards.ablation)
         encoded = {int(e): EncodedExample(self.prompts[e], _ANY, False) for e in np.unique(examples)}
-        by_mask: dict[bytes, list[int]] = {}
-        for pair, mask in enumerate(masks):
-            by_mask.setdefault(mask.tobytes(), []).append(pair)
         rows = []
-        for numbers in by_mask.values():
+        for numbers in rows_by_mask(masks):
             gates = 1.0 - masks[numbers[0]]
             pairs = [_Pair(n, int(examples[n]), gates, drafts.get(int(examples[n]), ())) for n in numbers]
             layout = lay_out(encoded, [pair.example for pair in pairs], self.forwards.able.extend, across)

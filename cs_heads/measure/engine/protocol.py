@@ -24,10 +24,6 @@ class EngineLike(Protocol):
     examples: Sequence[EncodedExample]
     ablation: Any
 
-    @property
-    def drafts(self) -> bool:
-        """Whether texts of the intact model may serve as drafts."""
-
     def run(
         self,
         masks: Bool[np.ndarray, "pair layer head"],

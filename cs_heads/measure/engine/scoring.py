@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from tqdm.auto import tqdm
 
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.abilities import Abilities
 from cs_heads.lens.model import device_of
 from cs_heads.lens.score import TokenScores
-from cs_heads.measure.engine.ablation import Ablation
+from cs_heads.masks import first_layer, rows_by_mask
+from cs_heads.measure.bar import progress_bar
+from cs_heads.measure.engine.ablation import Ablation, shares_examples
 from cs_heads.measure.engine.ends import Ends
 from cs_heads.measure.engine.forwards import Forwards, Row, roots
 from cs_heads.measure.engine.generation import Generation, worth_drafting
@@ -41,12 +42,6 @@ class _Work:
         self.logprob = np.zeros(len(self.layout.local))
         self.greedy, self.seen = np.zeros((2, len(self.layout.local)), dtype=bool)
         self.missing = np.bincount(self.layout.local, minlength=len(self.pairs))
-
-    @property
-    def first_ablated(self) -> int:
-        """The first layer the mask touches; the last layer for one that touches none."""
-        touched = np.flatnonzero((self.gates != 1).any(axis=1))
-        return int(touched[0]) if len(touched) else len(self.gates) - 1
 
     def needs(self, piece: Piece) -> bool:
         """Whether a pair that is not known reads something at a piece, or at one that goes on from it."""
@@ -109,9 +104,7 @@ class Engine:
         known = np.zeros(len(examples), dtype=bool) if known is None else known
         works = self._works(masks, examples, known)
         needed = (lambda row: row.owner.needs(row.piece)) if known.any() else None
-        # disable=None: no bar where standard error is a file.
-        disable = None if progress is None else not progress
-        with tqdm(total=len(examples), initial=int(known.sum()), unit="eval", disable=disable) as bar:
+        with progress_bar(len(examples), "eval", progress, int(known.sum())) as bar:
             for residuals, layer, group in self._groups(works):
                 rows = [row for work in group for row in roots(work, work.gates, work.layout)]
                 for done in self.forwards.run(rows, residuals, layer, needed=needed):
@@ -133,19 +126,14 @@ class Engine:
         finished = partial(ends.finished, tokenizer=self.model.tokenizer)
         return Generation(self.forwards, prompts, finished).run(masks, examples, drafts, progress)
 
-    @property
-    def drafts(self) -> bool:
-        """Whether texts of the intact model may serve as drafts."""
-        return self.forwards.able.draft
-
     def worth_drafting(self, n_texts: int) -> bool:
         """Whether the intact model should write first, to draft so many texts of masked ones."""
-        return self.drafts and worth_drafting(device_of(self.model).type, n_texts)
+        # Without stored keys and values no draft is followed.
+        return self.forwards.able.extend and worth_drafting(device_of(self.model).type, n_texts)
 
     def lay_out(self, examples: tuple[int, ...]) -> Layout:
         """The examples cut into pieces, as far as the model can share them."""
-        across = self.ablation is None or self.ablation.same_for_all_examples
-        return lay_out(self.examples, examples, self.forwards.able.extend, across)
+        return lay_out(self.examples, examples, self.forwards.able.extend, shares_examples(self.ablation))
 
     def _works(
         self,
@@ -153,11 +141,8 @@ class Engine:
         examples: Int[np.ndarray, " pair"],
         known: Bool[np.ndarray, " pair"],
     ) -> list[_Work]:
-        by_mask: dict[bytes, list[int]] = {}
-        for pair, mask in enumerate(masks):
-            by_mask.setdefault(mask.tobytes(), []).append(pair)
         works, layouts = [], dict[tuple[int, ...], Layout]()
-        for pairs in by_mask.values():
+        for pairs in rows_by_mask(masks):
             pairs.sort(key=lambda pair: examples[pair])
             chosen = tuple(examples[pairs].tolist())
             if chosen not in layouts:
@@ -171,7 +156,7 @@ class Engine:
         start = np.zeros(len(works), dtype=int)
         if self.forwards.able.resume:
             layout = self.lay_out(tuple(sorted({example for work in works for example in work.layout.examples})))
-            first = np.array([work.first_ablated for work in works])
+            first = np.array([first_layer(work.gates != 1) for work in works])
             layers = layers_to_store(self.model, first, [work.layout.n_tokens for work in works], layout.n_tokens)
             if layers:
                 residuals = self._record(layout, layers)

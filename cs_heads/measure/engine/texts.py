@@ -106,7 +106,6 @@ class Texts:
             return
         masks = np.stack([np.frombuffer(mask, dtype=bool).reshape(intact.shape) for mask, _ in keys])
         drafts = {example: text for (mask, example), text in self._known.items() if mask == intact.tobytes()}
-        drafts = drafts if self.engine.drafts else {}
         numbers = np.array([example for _, example in keys])
         batches = self.engine.generate(self.prompts, self.ends, masks, numbers, drafts=drafts, progress=self.progress)
         for batch in batches:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
@@ -46,17 +45,6 @@ def checked_chance(name: str, value: float | None, experiment: ExperimentLike | 
     if not 0 <= value < 1:
         raise ValueError(f"{name} must be 0 or more and below 1, got {value}")
     return value
-
-
-def checked_count(name: str, value: Any, lowest: int | None, allowed: str | None = None) -> int:
-    """The value as an int, whatever kind of integer it is; anything else is refused."""
-    try:
-        count = operator.index(value)
-    except TypeError:
-        raise ValueError(f"{name} must be an integer, got {value!r}") from None
-    if lowest is not None and count < lowest:
-        raise ValueError(f"{name} must be {allowed or f'an integer of {lowest} or more'}, got {count}")
-    return count
 
 
 def check_shares(**shares: float) -> None:

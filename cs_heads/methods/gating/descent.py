@@ -12,11 +12,13 @@ import torch
 from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
-from tqdm.auto import tqdm
 
-from cs_heads.lens.differentiate import gate_gradients, room_for
+from cs_heads.integers import check_integer
+from cs_heads.lens.batches import room_for
+from cs_heads.lens.differentiate import GRADIENT_TOKENS, gate_gradients
 from cs_heads.lens.model import device_of, dtype_of
 from cs_heads.measure.answers import Answers
+from cs_heads.measure.bar import progress_bar
 from cs_heads.measure.cost import Cost, check_budget
 from cs_heads.measure.experiment import Experiment
 from cs_heads.measure.progress import Progress, State
@@ -46,8 +48,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         for name, least in (("n_seeds", 1), ("steps", MIN_STEPS), ("batch_size", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be {least} or more, got {getattr(self, name)}")
+            check_integer(name, getattr(self, name), least)
         if self.strength <= 0:
             raise ValueError(f"strength must be positive, got {self.strength}")
 
@@ -74,8 +75,7 @@ class Plan:
 
     def bar(self, progress: bool | None, phases: int) -> Any:
         """A progress bar over the steps of all phases; signs that run together are phases of their own."""
-        disable = None if progress is None else not progress
-        return tqdm(total=phases * self.steps, unit="step", disable=disable)
+        return progress_bar(phases * self.steps, "step", progress)
 
     def provenance(self, experiment: Experiment, seed: int) -> dict[str, Any]:
         """The experiment's, with this plan."""
@@ -228,7 +228,7 @@ def _each_loss(
 ]:
     answers = Answers.of(experiment)
     # Of all steps: what does not fit into memory is found out once.
-    room = room_for(experiment.model, batch_tokens)
+    room = room_for(experiment.model, batch_tokens, GRADIENT_TOKENS)
 
     def each(
         gates: Gates, examples: Int[np.ndarray, "fit row"]

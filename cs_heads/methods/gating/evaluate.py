@@ -7,9 +7,8 @@ import torch
 from jaxtyping import Float, Int
 
 from cs_heads.lens import score_tokens
-from cs_heads.lens.batches import run_in_batches
+from cs_heads.lens.batches import Room, run_in_batches
 from cs_heads.measure.experiment import Experiment
-from cs_heads.measure.inputs import encode_task
 
 BATCH_TOKENS = 4096
 """Padded tokens of one forward pass, unless others are asked for."""
@@ -28,7 +27,7 @@ def under_gates(
         raise ValueError(f"gates must be [row, layer, head] of the grid {shape} in 0..1, got shape {gates.shape}")
     if task.kind == "generation":
         raise ValueError(f"task {task.name!r} is a generation task: gates are held against targets alone")
-    encoded = encode_task(experiment.model, task, experiment.provenance()["prepend_bos"])
+    encoded = experiment.encoded
     asked = [(i, c) for i, tokens in enumerate(encoded) for c in range(len(tokens.continuations))]
     pairs = [(row, i, c) for row in range(len(gates)) for i, c in asked]
     prompts = [encoded[i].prompt for _, i, _ in pairs]
@@ -41,7 +40,7 @@ def under_gates(
         summed[batch], greedy[batch] = scored.logprob, scored.greedy
 
     lengths = [len(prompt) + len(target) - 1 for prompt, target in zip(prompts, targets, strict=True)]
-    run_in_batches(lengths, batch_tokens or BATCH_TOKENS, run)
+    run_in_batches(lengths, Room(batch_tokens or BATCH_TOKENS), run)
     ends = np.cumsum([len(tokens.continuations) for tokens in encoded])[:-1]
     scores, logprobs = np.zeros((len(gates), len(task))), np.zeros((len(gates), len(task)))
     for row in range(len(gates)):

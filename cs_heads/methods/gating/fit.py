@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from cs_heads.integers import check_integer
 from cs_heads.measure.baseline import check_baseline
 from cs_heads.measure.experiment import Experiment
 from cs_heads.measure.progress import Progress
@@ -17,7 +18,6 @@ from cs_heads.methods.gating.descent import FREE_RATES, SIGNED_RATES, Descent, P
 from cs_heads.methods.gating.result import HeadGates
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task
-from cs_heads.tasks.option_types import check_integer
 
 
 def fit_gates(

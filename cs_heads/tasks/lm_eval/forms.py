@@ -8,11 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from string import ascii_uppercase
 from typing import Any
 
 from cs_heads.tasks.lm_eval.files import Row
-
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ def commonsense_qa(rows: list[Row]) -> list[Row]:
 def _commonsense_row(row: Row) -> Row:
     if not isinstance(row.get("choices"), list) or "answer" not in row:
         return _arc_row(row)
-    letters = list(LETTERS[: len(row["choices"])])
+    letters = list(ascii_uppercase[: len(row["choices"])])
     _check_right(row["answer"], range(len(letters)))
     choices = {"label": letters, "text": row["choices"]}
     return {"question": row["question"], "choices": choices, "answerKey": letters[row["answer"]]}

@@ -114,15 +114,13 @@ class Sandbox:
         """
         return self._converse(code, tests, safe=self.check())
 
-    def run_all(self, programs: Iterable[tuple[str, str]], workers: int | None = None) -> list[Outcome]:
-        """Run many pairs of code and tests, as many at once as there are processors (or ``workers``)."""
-        if workers is not None and workers < 1:
-            raise ValueError(f"workers must be 1 or more, got {workers}")
+    def run_all(self, programs: Iterable[tuple[str, str]]) -> list[Outcome]:
+        """Run many pairs of code and tests, as many at once as there are processors."""
         programs = list(programs)
         if not programs:
             return []
         safe = self.check()
-        with ThreadPoolExecutor(workers or processors()) as pool:
+        with ThreadPoolExecutor(processors()) as pool:
             return list(pool.map(lambda program: self._converse(program[0], program[1], safe), programs))
 
     def _converse(self, code: str, tests: str, safe: bool) -> Outcome:
