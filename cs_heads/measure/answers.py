@@ -29,11 +29,10 @@ class Answers:
         for example in examples:
             _ = example.target
         encoded = encode_examples(experiment.model, experiment.task, experiment.provenance()["prepend_bos"])
+        answered = [(tokens, example.answer) for tokens, example in zip(encoded, examples, strict=True)]
         return cls(
-            prompts=tuple(tokens.prompt for tokens in encoded),
-            targets=tuple(
-                tokens.continuations[example.answer] for tokens, example in zip(encoded, examples, strict=True)
-            ),
+            prompts=tuple(tokens.prompt_of(answer) for tokens, answer in answered),
+            targets=tuple(tokens.continuations[answer] for tokens, answer in answered),
         )
 
     def __len__(self) -> int:
