@@ -334,6 +334,36 @@ def test_a_mask_scores_what_plain_records_of_the_same_choices_score(model, real)
     assert (ours == plain).all()
 
 
+# Choices that follow prompts of their own
+
+
+@pytest.mark.slow
+def test_winogrande_scores_as_in_lm_evals_own_run(model, lm_evals_own, read, tmp_path):
+    """Sentences of BLiMP with a gap for their one word that differs."""
+    pairs = [
+        (row["sentence_good"].split(), row["sentence_bad"].split())
+        for row in read("blimp/determiner_noun_agreement_1.jsonl", 200)
+    ]
+    rows = []
+    for good, bad in pairs:
+        (at,) = (i for i, (one, other) in enumerate(zip(good, bad, strict=True)) if one != other)
+        gap = " ".join([*good[:at], "_", *good[at + 1 :], "And so it went on."])
+        options = [good[at], bad[at]][:: 1 if len(rows) % 2 else -1]
+        rows.append(
+            {
+                "sentence": gap,
+                "option1": options[0].strip("."),
+                "option2": options[1].strip("."),
+                "answer": str(1 + options.index(good[at])),
+            }
+        )
+    file = write(tmp_path / "gaps.jsonl", rows)
+    own = scored(own_run("winogrande", {"test": file}, tmp_path, lm_evals_own, validation_split="test"), "acc")
+    task = whole("winogrande", data_files=file, few_shot=0)
+    assert Experiment(model, task).baseline().tolist() == own
+    assert 20 < sum(own) < 180
+
+
 # Prompts longer than the context
 
 
@@ -351,3 +381,17 @@ def test_long_passages_are_cut_and_score_as_in_lm_evals_own_run(model, lm_evals_
         Experiment(model, task)
     assert Experiment(model, task.shortening()).baseline().tolist() == own
     assert 0 < sum(own) < len(own)
+
+
+@pytest.mark.slow
+def test_long_prompts_are_cut_for_each_choice_as_in_lm_evals_own_run(model, lm_evals_own, read, tmp_path):
+    """ARC's choices differ in length: a shorter one is shown more of the worked examples."""
+    file = write(tmp_path / "hub.jsonl", [hub_form_of_arc(row) for row in read("arc/ARC-Challenge-Test.jsonl", 60)])
+    splits = {"test_split": "test", "fewshot_split": "test"}
+    own = own_run("arc_challenge", {"test": file}, tmp_path, lm_evals_own, num_fewshot=12, **splits)
+    task = whole("arc_challenge", data_files=file, few_shot=12, metric="acc_norm").shortening()
+    experiment = Experiment(model, task)
+    assert experiment.baseline().tolist() == scored(own, "acc_norm")
+    assert 5 < sum(scored(own, "acc_norm")) < 55
+    lengths = [{len(e.prompt_of(i)) for i in range(len(e.continuations))} for e in experiment._engine.examples]
+    assert sum(len(different) > 1 for different in lengths) > 30

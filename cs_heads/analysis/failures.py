@@ -193,8 +193,9 @@ def choice_failures(
     Kinds: ``wrong`` (a choice that is not the right one is picked), ``choices unlikely`` (the probability of saying any
     of the choices is a tenth or less of what it is in the intact model) and ``same place`` (the place among the choices
     that is picked most often, as always the first letter). Measures: score, ``mass`` (the mean probability of saying
-    any choice), ``log mass`` (its mean logarithm, nats) and ``entropy`` of the places picked (bits). Every choice is
-    one example-evaluation. A task of another kind raises ``ValueError``; the rest is as in ``text_failures``.
+    any choice; of choices with prompts of their own, the sum of each after its own), ``log mass`` (its mean logarithm,
+    nats) and ``entropy`` of the places picked (bits). Every choice is one example-evaluation. A task of another kind
+    raises ``ValueError``; the rest is as in ``text_failures``.
     """
     if task.kind != "choice":
         raise ValueError(f"task must be a choice task, {task.name!r} is a {task.kind} task")
@@ -251,11 +252,12 @@ def _each_choice(
     from cs_heads.measure.answers import Answers
     from cs_heads.measure.experiment import Experiment
 
-    each = tuple(Example(e.prompt, (choice,)) for e in whole.task.examples for choice in e.continuations)
+    examples = whole.task.examples
+    each = tuple(Example(e.prompt_of(i), (choice,)) for e in examples for i, choice in enumerate(e.continuations))
     single = replace(whole.task, kind="completion", examples=each, length_normalised=False, scorer=None)
     experiment = Experiment(whole.model, single, **{**settings, "store": whole.store})
     lengths = np.array([len(target) for target in Answers.of(experiment).targets])
-    ends = np.cumsum([len(e.continuations) for e in whole.task.examples])[:-1]
+    ends = np.cumsum([len(e.continuations) for e in examples])[:-1]
     summed = experiment.logprob(masks) * lengths
     return experiment, [np.split(row, ends) for row in summed], [np.split(row, ends) for row in experiment(masks)]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
 
@@ -13,12 +13,22 @@ class EncodedExample:
     """Token ids of a prompt (never empty) and of each continuation after it (none empty).
 
     ``merged`` says that some continuation shares a token with the end of the prompt; that token is
-    then scored with the continuation, for every continuation alike.
+    then scored with the continuation, for every continuation alike. ``prompts`` has one prompt for each continuation
+    where they differ; ``prompt`` is then the first of them.
     """
 
     prompt: tuple[int, ...]
     continuations: tuple[tuple[int, ...], ...]
     merged: bool
+    prompts: tuple[tuple[int, ...], ...] = ()
+
+    def prompt_of(self, continuation: int) -> tuple[int, ...]:
+        """What a continuation follows, by its index."""
+        return self.prompts[continuation] if self.prompts else self.prompt
+
+    def following(self, prompts: Sequence[tuple[int, ...]]) -> EncodedExample:
+        """The same continuations, each after its own of ``prompts``."""
+        return replace(self, prompt=prompts[0], prompts=tuple(prompts) if len(set(prompts)) > 1 else ())
 
 
 def encode_example(

@@ -27,12 +27,10 @@ class Answers:
         examples = experiment.task.examples
         for example in examples:
             _ = example.target
+        answered = [(tokens, example.answer) for tokens, example in zip(experiment.encoded, examples, strict=True)]
         return cls(
-            prompts=tuple(tokens.prompt for tokens in experiment.encoded),
-            targets=tuple(
-                tokens.continuations[example.answer]
-                for tokens, example in zip(experiment.encoded, examples, strict=True)
-            ),
+            prompts=tuple(tokens.prompt_of(answer) for tokens, answer in answered),
+            targets=tuple(tokens.continuations[answer] for tokens, answer in answered),
         )
 
     def __len__(self) -> int:

@@ -34,4 +34,5 @@ def as_shown(model: Any, task: Task) -> Task:
 
 def _shown(tokenizer: Any, example: Example) -> Example:
     continuations = tuple(text.lstrip() for text in example.continuations)
-    return replace(example, prompt=chat_prompt(tokenizer, example.prompt), continuations=continuations)
+    prompts = tuple(chat_prompt(tokenizer, prompt) for prompt in example.prompts)
+    return replace(example, prompt=chat_prompt(tokenizer, example.prompt), continuations=continuations, prompts=prompts)

@@ -243,7 +243,7 @@ def scoring_of(task: Task, what: str, ablation: str, keys: Sequence[str]) -> dic
 def keys_of(task: Task, encoded: Sequence[EncodedExample]) -> list[str]:
     """A hash for each example of everything in it: tokens, texts and answer."""
     return [
-        _hash([example.identity, tokens.prompt, tokens.continuations])
+        _hash([example.identity, tokens.prompt, tokens.continuations, *tokens.prompts])
         for example, tokens in zip(task.examples, encoded, strict=True)
     ]
 

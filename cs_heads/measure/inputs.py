@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from cs_heads.integers import check_integer
@@ -23,9 +22,8 @@ _HINT = '; load_task(..., too_long="truncate") cuts long prompts at the left'
 def encode_task(model: Any, task: Task, prepend_bos: bool | None) -> list[EncodedExample]:
     """The examples of a task as tokens; one that does not fit into the model's context raises ``ValueError``.
 
-    With ``too_long="truncate"`` its prompt is cut at the left, as lm-eval's HFLM does, to what the longest of its
-    continuations leaves: all choices follow the same prompt (HFLM cuts anew for each choice of another length). Warns
-    where the tokenizer merges the end of a prompt with a continuation.
+    With ``too_long="truncate"`` its prompt is cut at the left, as lm-eval's HFLM does: for each continuation to what
+    that one leaves. Warns where the tokenizer merges the end of a prompt with a continuation.
     """
     if getattr(model, "tokenizer", None) is None:
         raise ValueError("model has no tokenizer: give it one (model.tokenizer), tasks are texts")
@@ -37,16 +35,12 @@ def encode_task(model: Any, task: Task, prepend_bos: bool | None) -> list[Encode
         place = f"task {task.name!r}, example {index} ({example.prompt[:40]!r})"
         try:
             tokens = _encode(model.tokenizer, example, prepend_bos)
+            prompts = [tokens.prompt_of(i) for i in range(len(tokens.continuations))]
+            if len(set(zip(prompts, tokens.continuations, strict=True))) < len(prompts):
+                raise ValueError(f"two choices are the same tokens to this tokenizer: {example.continuations}")
+            encoded.append(tokens if limit is None else _fitting(tokens, prompts, limit, task.too_long))
         except ValueError as error:
             raise ValueError(f"{place}: {error}") from error
-        if len(set(tokens.continuations)) < len(tokens.continuations):
-            raise ValueError(f"{place}: two choices are the same tokens to this tokenizer: {example.continuations}")
-        length = len(tokens.prompt) + max(map(len, tokens.continuations)) - 1
-        if limit is not None and length > limit:
-            if task.too_long == "refuse" or length - limit >= len(tokens.prompt):
-                raise ValueError(f"{place}: {length} tokens do not fit into the model's context of {limit}{_HINT}")
-            tokens = replace(tokens, prompt=tokens.prompt[length - limit :])
-        encoded.append(tokens)
     merged = sum(tokens.merged for tokens in encoded)
     if merged:
         warnings.warn(
@@ -57,10 +51,28 @@ def encode_task(model: Any, task: Task, prepend_bos: bool | None) -> list[Encode
     return encoded
 
 
+def _fitting(tokens: EncodedExample, prompts: list[tuple[int, ...]], limit: int, too_long: str) -> EncodedExample:
+    """An example whose texts have ``limit`` tokens at most, the last of which is no input."""
+    over = [len(prompt) + len(c) - 1 - limit for prompt, c in zip(prompts, tokens.continuations, strict=True)]
+    if max(over) <= 0:
+        return tokens
+    if too_long == "refuse" or any(n >= len(prompt) for n, prompt in zip(over, prompts, strict=True)):
+        raise ValueError(f"{limit + max(over)} tokens do not fit into the model's context of {limit}{_HINT}")
+    return tokens.following([prompt[max(0, n) :] for n, prompt in zip(over, prompts, strict=True)])
+
+
 def _encode(tokenizer: Any, example: Example, prepend_bos: bool | None) -> EncodedExample:
     if not example.continuations:
         return EncodedExample(encode_prompt(tokenizer, example.prompt, prepend_bos), _ANY, False)
-    return encode_example(tokenizer, example.prompt, example.continuations, prepend_bos)
+    if not example.prompts:
+        return encode_example(tokenizer, example.prompt, example.continuations, prepend_bos)
+    each = [
+        encode_example(tokenizer, prompt, [continuation], prepend_bos)
+        for prompt, continuation in zip(example.prompts, example.continuations, strict=True)
+    ]
+    merged = any(tokens.merged for tokens in each)
+    joined = EncodedExample((), tuple(tokens.continuations[0] for tokens in each), merged)
+    return joined.following([tokens.prompt for tokens in each])
 
 
 # Tokens of a text where nobody says how many.

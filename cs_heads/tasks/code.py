@@ -9,17 +9,17 @@ MBPP: Austin et al., *Program Synthesis with Large Language Models* (arXiv 2108.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from cs_heads.integers import check_integer
 from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.example import Example
-from cs_heads.tasks.files import numbered_records
 from cs_heads.tasks.hub import hub_rows
+from cs_heads.tasks.lm_eval.files import DataFiles
+from cs_heads.tasks.lm_eval.local import Wanted, read_splits
 from cs_heads.tasks.option_types import check_type
 from cs_heads.tasks.sandbox import Sandbox
 from cs_heads.tasks.task import Task
@@ -38,11 +38,12 @@ Record = Mapping[str, Any]
 class Form:
     """What one set of programs is made of: its fields, its prompt, its target, and the program a text makes.
 
-    ``dataset`` is the hub's name of it, its part, and the splits that are read.
+    ``dataset`` is the hub's name of it and of its part, ``files`` what its authors call theirs.
     """
 
     about: str
-    dataset: tuple[str, str | None, tuple[str, ...]]
+    dataset: tuple[str, str | None]
+    files: tuple[str, ...]
     fields: Mapping[str, type]
     max_new_tokens: int
     stop: tuple[str, ...]
@@ -77,17 +78,18 @@ def _mbpp_prompt(record: Record) -> str:
 
 
 def _mbpp(record: Record, text: str) -> tuple[str, str]:
-    before = [record.get("test_setup_code") or "", *record.get("test_imports", ())]
+    before = [record.get("test_setup_code") or "", *(record.get("test_imports") or ())]
     return text.partition(DONE)[0], "\n".join([*before, *record["test_list"]])
 
 
-_HUMANEVAL_DATASET = ("openai/openai_humaneval", None, ("test",))
+_HUMANEVAL_DATASET = ("openai/openai_humaneval", None)
 _HUMANEVAL_FIELDS = {"task_id": str, "prompt": str, "entry_point": str, "canonical_solution": str, "test": str}
 
 FORMS: dict[str, Form] = {
     "humaneval": Form(
         about="HumanEval: complete a function from its docstring",
         dataset=_HUMANEVAL_DATASET,
+        files=("humaneval",),
         fields=_HUMANEVAL_FIELDS,
         max_new_tokens=1024,
         stop=HUMANEVAL_STOP,
@@ -98,6 +100,7 @@ FORMS: dict[str, Form] = {
     "humaneval_instruct": Form(
         about="HumanEval, asked for in words",
         dataset=_HUMANEVAL_DATASET,
+        files=("humaneval",),
         fields=_HUMANEVAL_FIELDS,
         max_new_tokens=1024,
         stop=HUMANEVAL_STOP,
@@ -107,7 +110,8 @@ FORMS: dict[str, Form] = {
     ),
     "mbpp": Form(
         about="MBPP: write a function from one sentence and three tests",
-        dataset=("google-research-datasets/mbpp", "full", ("prompt", "test")),
+        dataset=("google-research-datasets/mbpp", "full"),
+        files=("mbpp", "sanitized_mbpp"),
         fields={"task_id": int, "code": str, "test_list": list},
         max_new_tokens=256,
         stop=(DONE,),
@@ -157,7 +161,7 @@ class PassesTests:
 
 
 def catalogue() -> dict[str, Entry]:
-    """The code tasks by name."""
+    """The sets by name."""
     needs = "bubblewrap, --allow-code, extra code; data_files=, or the hub (extra datasets)"
     return {
         name: Entry(form.about, partial(load_mbpp if name == "mbpp" else load_humaneval, name), needs)
@@ -170,19 +174,20 @@ def load_humaneval(
     n: int | None = None,
     seed: int = 0,
     *,
-    data_files: str | Path | Sequence[str | Path] | None = None,
+    data_files: DataFiles | None = None,
     allow_code: bool | None = None,
     unsafe_code: bool = False,
     sandbox: Sandbox | None = None,
 ) -> Task:
-    """``n`` finding examples of HumanEval (its JSONL file, or the hub's), the others held out.
+    """``n`` finding examples of HumanEval (its JSONL file, a folder that holds it, or the hub's), the others held out.
 
     ``allow_code`` says that generated programs may run, ``unsafe_code`` that they may also where there is no
     sandbox; ``sandbox`` sets other limits. A file that is missing or malformed raises ``ValueError``; without leave
     to run programs, or without a sandbox, none are read or fetched.
     """
     scorer = _scorer(form, allow_code, unsafe_code, sandbox)
-    return _task(form, [_example(form, record) for record in _records(form, data_files)], scorer).split(n, seed)[0]
+    examples = [_example(form, record) for record in _records(form, data_files, None)]
+    return _task(form, examples, scorer).split(n, seed)[0]
 
 
 def load_mbpp(
@@ -190,7 +195,7 @@ def load_mbpp(
     n: int | None = None,
     seed: int = 0,
     *,
-    data_files: str | Path | Sequence[str | Path] | None = None,
+    data_files: DataFiles | None = None,
     allow_code: bool | None = None,
     unsafe_code: bool = False,
     sandbox: Sandbox | None = None,
@@ -205,7 +210,7 @@ def load_mbpp(
     """
     check_integer("few_shot", few_shot, 0, len(MBPP_SHOTS))
     scorer = _scorer(form, allow_code, unsafe_code, sandbox)
-    records = {record["task_id"]: record for record in _records(form, data_files)}
+    records = {record["task_id"]: record for record in _records(form, data_files, "prompt" if few_shot else None)}
     lacking = [number for number in MBPP_SHOTS[:few_shot] if number not in records]
     if lacking:
         raise ValueError(f"data_files of {form} hold no task {lacking[0]}, which stands before each prompt; few_shot=0")
@@ -236,7 +241,7 @@ def _scorer(form: str, allow_code: bool | None, unsafe_code: bool, sandbox: Sand
 def _task(form: str, examples: list[Example], scorer: PassesTests) -> Task:
     whole = FORMS[form]
     return Task(
-        f"code/{form}",
+        form,
         "generation",
         tuple(examples),
         scorer=scorer,
@@ -250,26 +255,18 @@ def _example(form: str, record: Record, shots: str = "") -> Example:
     return Example(shots + whole.prompt(record), (whole.target(record),), reference=json.dumps(record, sort_keys=True))
 
 
-def _records(form: str, data_files: str | Path | Sequence[str | Path] | None) -> list[Record]:
-    """Every record of JSONL or JSON files, or of the hub, checked."""
+def _records(form: str, data_files: DataFiles | None, shown: str | None) -> Iterator[Record]:
+    """The records of the test split, those of the split that worked examples come from before them, checked."""
+    (dataset, part), files = FORMS[form].dataset, FORMS[form].files
     if data_files is None:
-        dataset, part, splits = FORMS[form].dataset
-        rows = enumerate(hub_rows(dataset, part, splits))
-        return [_checked(form, f"data set {dataset!r}, record {number}", row) for number, row in rows]
-    paths = [data_files] if isinstance(data_files, str | Path) else data_files
-    records = [
-        _checked(form, f"data file {str(path)!r}, {place}", record)
-        for path in paths
-        for place, record in numbered_records(path, "data file")
-    ]
-    if not records:
-        raise ValueError(f"data_files of {form} hold no record: {', '.join(map(str, paths))}")
-    return records
+        place, rows = f"data set {dataset!r}", hub_rows(dataset, part, [*filter(None, [shown]), "test"])
+    else:
+        splits = read_splits(Wanted(form, "test", shown, dataset, part, (form, *files)), data_files)
+        place, rows = f"data_files of {form}", [row for rows in reversed(splits.values()) for row in rows]
+    return (_checked(form, f"{place}, record {number}", row) for number, row in enumerate(rows))
 
 
-def _checked(form: str, place: str, record: Any) -> Record:
-    if not isinstance(record, dict):
-        raise ValueError(f"{place}: a record of {form} must be an object, got {type(record).__name__}")
+def _checked(form: str, place: str, record: Record) -> Record:
     for name, kind in FORMS[form].fields.items():
         if not isinstance(record.get(name), kind):
             raise ValueError(f'{place}: "{name}" of {form} must be {kind.__name__}, got {record.get(name)!r}')

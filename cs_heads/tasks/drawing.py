@@ -79,6 +79,12 @@ def with_distractors(
     return {"prompt": prompt, "choices": [f" {c}" for c in drawn_choices], "answer": drawn_choices.index(right)}
 
 
+def goes_with_format(name: str, value: object, format: str, wanted: str) -> None:
+    """Raise ``ValueError`` where an argument is given that another format of the task would not read."""
+    if value is not None and format != wanted:
+        raise ValueError(f"{name} goes with format={wanted!r}; got {name}={value!r} and format={format!r}")
+
+
 def one_of(name: str, value: str, allowed: Sequence[str]) -> None:
     """Raise ``ValueError`` where an argument is none of the words allowed."""
     if value not in allowed:

@@ -14,8 +14,10 @@ class Example:
     A choice example has two continuations or more and ``answer`` is the index of the right one; a
     completion example has its target alone; a generation example its target or none, and in ``reference`` what
     the scorer holds the text against. Prompt and continuation are joined as they stand: a
-    continuation that starts a new word begins with a space. ``asked`` is the bare question, where more than it stands
-    in the prompt (worked examples, a heading); it changes no score and is no part of what an example is.
+    continuation that starts a new word begins with a space. ``prompts`` has a prompt for each continuation, where they
+    follow different ones (as in Winograd schemas); ``prompt`` is then that of the answer. ``asked`` is the bare
+    question, where more than it stands in the prompt (worked examples, a heading); it changes no score and is no part
+    of what an example is.
     """
 
     prompt: str
@@ -23,11 +25,17 @@ class Example:
     answer: int = 0
     reference: str = ""
     asked: str | None = field(default=None, compare=False, repr=False)
+    prompts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 <= self.answer < max(1, len(self.continuations)):
             raise ValueError(
                 f"answer must be the index of one of {len(self.continuations)} continuations, got {self.answer}"
+            )
+        if self.prompts and (len(self.prompts) != len(self.continuations) or self.prompts[self.answer] != self.prompt):
+            raise ValueError(
+                f"prompts must be one for each of {len(self.continuations)} continuations, the answer's being prompt; "
+                f"got {self.prompts!r:.200}"
             )
 
     @property
@@ -37,18 +45,24 @@ class Example:
             raise ValueError(f"example {self.prompt[:40]!r} has no target")
         return self.continuations[self.answer]
 
+    def prompt_of(self, continuation: int) -> str:
+        """What a continuation follows, by its index."""
+        return self.prompts[continuation] if self.prompts else self.prompt
+
     @property
     def identity(self) -> str:
         """A hash of everything in the example."""
-        return hash_of([self.prompt, self.continuations, self.answer, *([self.reference] if self.reference else [])])
+        more = [part for part in (self.reference, self.prompts) if part]
+        return hash_of([self.prompt, self.continuations, self.answer, *more])
 
     @property
     def question(self) -> str:
-        """A hash of what is asked (by default the prompt) and of the continuations whatever their order.
+        """A hash of what is asked (by default what continuations follow) and of these, whatever their order.
 
         It must not stand on both sides of a split.
         """
-        return hash_of([self.prompt if self.asked is None else self.asked, sorted(self.continuations)])
+        before = sorted(self.prompts) or self.prompt
+        return hash_of([before if self.asked is None else self.asked, sorted(self.continuations)])
 
 
 def hash_of(content: object) -> str:

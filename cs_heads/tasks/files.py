@@ -23,21 +23,6 @@ def read_text(path: str | Path, what: str) -> str:
     return text_of(path.read_bytes(), f"{what} {str(path)!r}")
 
 
-def numbered_records(path: str | Path, what: str) -> Iterator[tuple[str, Any]]:
-    """The records of a JSONL file, or of a JSON file that holds a list, each with where it stands in the file.
-
-    Errors are those of ``read_json``, naming the line.
-    """
-    place = f"{what} {str(path)!r}"
-    if Path(path).suffix.lower() != ".json":
-        yield from json_lines(read_text(path, what), place)
-        return
-    content = read_json(path, what)
-    if not isinstance(content, list):
-        raise ValueError(f"{place} must hold a JSON list of records, got {type(content).__name__}")
-    yield from ((f"record {number}", record) for number, record in enumerate(content))
-
-
 def text_of(content: bytes, place: str) -> str:
     """Bytes as text, without a mark of their order; another encoding than UTF-8 raises ``ValueError``."""
     try:

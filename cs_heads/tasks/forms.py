@@ -77,3 +77,5 @@ def _changed(task: Task, suffix: str, change: Callable[[Example], Example], leng
 def _check_choice(task: Task) -> None:
     if task.kind != "choice":
         raise ValueError(f"task must be a choice task, {task.name!r} is a {task.kind} task")
+    if any(example.prompts for example in task.examples):
+        raise ValueError(f"task {task.name!r} has a prompt for each choice: its choices stand in the prompts")

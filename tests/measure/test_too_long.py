@@ -35,22 +35,13 @@ def plain(inputs, choices):
     return [[plain_score(hf, inputs, ids(choice), mask)[0] for choice in choices] for mask in MASKS]
 
 
-def test_choices_of_one_length_are_cut_as_lm_evals_hflm_cuts_each(load):
+@pytest.mark.parametrize("choices", [[" runs one", " sees cat"], [" runs", " sees a big red cat"]])
+def test_a_prompt_is_cut_for_each_choice_as_lm_evals_hflm_cuts_it(load, choices):
     """HFLM keeps the last ``context + 1`` tokens of prompt and choice, the last of which is no input."""
-    choices, prompt = [" runs one", " sees cat"], prompt_of(90)
-    kept = (ids(prompt) + ids(choices[0]))[-(CONTEXT + 1) :][: -len(ids(choices[0]))]
-    np.testing.assert_allclose(logprobs(load("llama"), prompt, choices), plain(kept, choices), atol=1e-4)
-
-
-def test_choices_of_several_lengths_follow_what_the_longest_leaves_of_the_prompt(load):
-    """HFLM would show a shorter choice more of the prompt; here all choices follow the same."""
-    choices, prompt = [" runs", " sees a big red cat"], prompt_of(90)
-    longest = len(ids(choices[1]))
-    kept = ids(prompt)[-(CONTEXT + 1 - longest) :]
-    ours = logprobs(load("llama"), prompt, choices)
-    np.testing.assert_allclose(ours, plain(kept, choices), atol=1e-4)
-    by_itself = plain(ids(prompt)[-CONTEXT:], choices[:1])
-    assert np.abs(ours[:, :1] - by_itself).max() > 1e-3
+    prompt = prompt_of(90)
+    kept = [(ids(prompt) + ids(choice))[-(CONTEXT + 1) :][: -len(ids(choice))] for choice in choices]
+    expected = np.concatenate([plain(inputs, [c]) for inputs, c in zip(kept, choices, strict=True)], axis=1)
+    np.testing.assert_allclose(logprobs(load("llama"), prompt, choices), expected, atol=1e-4)
 
 
 def test_a_prompt_that_fits_is_whole_and_one_that_does_not_is_refused_unless_asked(load):

@@ -1,3 +1,4 @@
+import gzip
 import json
 import os
 import pickle
@@ -72,7 +73,7 @@ def real_records(real: Path, name: str) -> list:
 
 
 def test_humaneval_has_its_prompt_its_solution_and_its_stops(write, sandbox):
-    task = load_task("code/humaneval", n=4, data_files=write(HUMANEVAL), allow_code=True)
+    task = load_task("humaneval", n=4, data_files=write(HUMANEVAL), allow_code=True)
     assert (task.kind, task.max_new_tokens, len(task), len(task.held_out)) == ("generation", 1024, 4, 2)
     example = task.examples[0]
     assert example.prompt in [record["prompt"] for record in HUMANEVAL]
@@ -94,35 +95,56 @@ def test_the_prompts_are_those_of_lm_eval(write, sandbox):
         render[name] = {k: Template(json.loads(v), keep_trailing_newline=True).render for k, v in fields.items()}
     humaneval, mbpp = render["humaneval_instruct"], render["mbpp"]
 
-    asked = load_task("code/humaneval_instruct", n=4, data_files=write(HUMANEVAL), allow_code=True)
+    asked = load_task("humaneval_instruct", n=4, data_files=write(HUMANEVAL), allow_code=True)
     expected = {humaneval["doc_to_text"](**record) + humaneval["gen_prefix"](**record) for record in HUMANEVAL}
     assert {example.prompt for example in (*asked.examples, *asked.held_out.examples)} == expected
 
-    task = load_task("code/mbpp", n=5, data_files=write(MBPP), allow_code=True)
+    task = load_task("mbpp", n=5, data_files=write(MBPP), allow_code=True)
     shots = "".join(mbpp["doc_to_text"](**r) + mbpp["doc_to_target"](**r, is_fewshot=1) + "\n\n" for r in MBPP[:3])
     expected = {shots + mbpp["doc_to_text"](**record) for record in MBPP if record["task_id"] in MBPP_TEST}
     assert {example.prompt for example in (*task.examples, *task.held_out.examples)} == expected
 
 
+def test_programs_come_from_the_files_of_their_authors_packed_or_in_a_folder(write, tmp_path, sandbox):
+    packed = tmp_path / "he" / "HumanEval.jsonl.gz"
+    packed.parent.mkdir()
+    packed.write_bytes(gzip.compress(write(HUMANEVAL).read_bytes()))
+    plain, *others = (
+        load_task("humaneval_instruct", n=3, data_files=files, allow_code=True)
+        for files in (write(HUMANEVAL), packed, packed.parent, {"test": [packed]})
+    )
+    assert all(other == plain for other in others)
+    splits = {"prompt": write(MBPP[:3], "first.jsonl"), "test": write(MBPP[3:], "rest.jsonl")}
+    both = write(MBPP, "mbpp.jsonl")
+    plain, *others = (
+        load_task("mbpp", n=3, data_files=files, allow_code=True) for files in (both, splits, tmp_path, [both])
+    )
+    assert all(other == plain for other in others)
+    alone = {"test": splits["test"]}
+    assert len(load_task("mbpp", n=3, data_files=alone, few_shot=0, allow_code=True)) == 3
+    with pytest.raises(ValueError, match="data_files for task 'mbpp' must name the splits test, prompt; got test"):
+        load_task("mbpp", data_files=alone, allow_code=True)
+
+
 def test_mbpp_takes_its_test_split_and_shots_from_the_tasks_before_it(write, sandbox):
-    task = load_task("code/mbpp", n=5, data_files=write(MBPP), allow_code=True)
+    task = load_task("mbpp", n=5, data_files=write(MBPP), allow_code=True)
     assert (task.max_new_tokens, task.stop, len(task) + len(task.held_out)) == (256, ("[DONE]",), 10)
     assert all(example.prompt.count("[BEGIN]") == 4 for example in task.examples)
-    alone = load_task("code/mbpp", n=5, data_files=write(MBPP), allow_code=True, few_shot=0)
+    alone = load_task("mbpp", n=5, data_files=write(MBPP), allow_code=True, few_shot=0)
     assert all(example.prompt.count("[BEGIN]") == 1 for example in alone.examples)
     assert {e.prompt[-40:] for e in alone.examples} == {e.prompt[-40:] for e in task.examples}
 
 
 def test_the_same_seed_gives_the_same_examples(write, sandbox):
     files = {"data_files": [write(HUMANEVAL[:3], "a.jsonl"), write(HUMANEVAL[3:], "b.json")], "allow_code": True}
-    one, again, other = (load_task("code/humaneval", n=3, seed=seed, **files) for seed in (0, 0, 1))
+    one, again, other = (load_task("humaneval", n=3, seed=seed, **files) for seed in (0, 0, 1))
     assert one.identity == again.identity != other.identity
 
 
 def test_limits_are_part_of_the_task_identity_and_the_task_can_be_sent_to_a_worker(write, sandbox):
     files = {"data_files": write(HUMANEVAL), "allow_code": True}
-    narrow = load_task("code/humaneval", n=3, sandbox=Sandbox(seconds=2), **files)
-    assert narrow.identity != load_task("code/humaneval", n=3, **files).identity
+    narrow = load_task("humaneval", n=3, sandbox=Sandbox(seconds=2), **files)
+    assert narrow.identity != load_task("humaneval", n=3, **files).identity
     assert pickle.loads(pickle.dumps(narrow)).identity == narrow.identity
 
 
@@ -131,7 +153,7 @@ def test_limits_are_part_of_the_task_identity_and_the_task_can_be_sent_to_a_work
 
 def test_nothing_runs_unless_it_is_asked_for(write):
     with pytest.raises(ValueError, match=r"runs the programs that the model writes: say allow_code=True"):
-        load_task("code/humaneval", data_files=write(HUMANEVAL))
+        load_task("humaneval", data_files=write(HUMANEVAL))
     with pytest.raises(ValueError, match="allow_code=True"):
         PassesTests("mbpp")
 
@@ -156,9 +178,9 @@ def test_without_a_sandbox_the_task_is_refused_before_any_model_runs(write, monk
     monkeypatch.setattr(run, "missing", lambda: "install bubblewrap")
     run._works.cache_clear()
     with pytest.raises(SandboxError, match="install bubblewrap"):
-        load_task("code/humaneval", data_files=write(HUMANEVAL), allow_code=True)
+        load_task("humaneval", data_files=write(HUMANEVAL), allow_code=True)
     with pytest.warns(RuntimeWarning, match="WITHOUT A SANDBOX"):
-        task = load_task("code/humaneval", n=2, data_files=write(HUMANEVAL), unsafe_code=True)
+        task = load_task("humaneval", n=2, data_files=write(HUMANEVAL), unsafe_code=True)
     run._works.cache_clear()
     assert len(task) == 2
 
@@ -167,9 +189,15 @@ def test_without_a_sandbox_the_task_is_refused_before_any_model_runs(write, monk
     ("name", "records", "options", "message"),
     [
         ("humaneval", None, {}, r"data set 'openai/openai_humaneval' could not be had from the hub .* data_files="),
-        ("humaneval", [], {}, "data_files of humaneval hold no record"),
-        ("humaneval", [*HUMANEVAL, {"task_id": "x"}], {}, 'line 7: "prompt" of humaneval must be str, got None'),
-        ("humaneval", [3], {}, "line 1: a record of humaneval must be an object, got int"),
+        ("humaneval", [], {}, r"own\.jsonl' is empty"),
+        ("humaneval", [*HUMANEVAL, {"task_id": "x"}], {}, "record 6: has the columns task_id, and the first record"),
+        (
+            "humaneval",
+            [*HUMANEVAL, {**HUMANEVAL[0], "prompt": None}],
+            {},
+            'humaneval, record 6: "prompt" of humaneval must be str, got None',
+        ),
+        ("humaneval", [3], {}, r"own\.jsonl', line 1: must be an object with the columns of a row, got 3"),
         ("mbpp", [{**MBPP[0], "test_list": []}], {}, '"test_list" of mbpp must hold one test or more'),
         ("mbpp", [{**MBPP[0], "text": 1}], {}, '"text" \\(or "prompt"\\) of mbpp must be str'),
         ("mbpp", MBPP[3:], {}, "hold no task 2, which stands before each prompt"),
@@ -180,40 +208,37 @@ def test_without_a_sandbox_the_task_is_refused_before_any_model_runs(write, monk
         ("humaneval", HUMANEVAL, {"allow_code": "False"}, "allow_code must be true or false or None, got 'False'"),
         ("humaneval", HUMANEVAL, {"allow_code": False, "unsafe_code": True}, "allow_code=False forbids it; leave one"),
         ("humaneval", HUMANEVAL, {"sandbox": "no"}, "sandbox must be a Sandbox or None, got 'no'"),
-        ("mbpp", MBPP, {"shots": 4}, "task 'code/mbpp' has no option shots; it has data_files, allow_code"),
+        ("mbpp", MBPP, {"shots": 4}, "task 'mbpp' has no option shots; it has data_files, allow_code"),
     ],
 )
 def test_malformed_data_and_options_are_refused_in_one_line(write, sandbox, name, records, options, message):
     files = {} if records is None else {"data_files": write(records)}
     with pytest.raises(ValueError, match=message) as error:
-        load_task(f"code/{name}", **{"allow_code": True, **files, **options})
+        load_task(name, **{"allow_code": True, **files, **options})
     assert "\n" not in str(error.value)
 
 
 def test_a_file_that_is_no_json_is_refused_with_its_line(tmp_path, sandbox):
     (tmp_path / "broken.jsonl").write_text(json.dumps(HUMANEVAL[0]) + "\n{\n", encoding="utf-8")
     with pytest.raises(ValueError, match=r"broken\.jsonl', line 2: not JSON"):
-        load_task("code/humaneval", data_files=tmp_path / "broken.jsonl", allow_code=True)
+        load_task("humaneval", data_files=tmp_path / "broken.jsonl", allow_code=True)
     with pytest.raises(ValueError, match=r"data file '.*absent\.jsonl' does not exist"):
-        load_task("code/humaneval", data_files=tmp_path / "absent.jsonl", allow_code=True)
-    (tmp_path / "one.json").write_text(json.dumps(HUMANEVAL[0]), encoding="utf-8")
-    with pytest.raises(ValueError, match=r"one\.json' must hold a JSON list of records, got dict"):
-        load_task("code/humaneval", data_files=tmp_path / "one.json", allow_code=True)
+        load_task("humaneval", data_files=tmp_path / "absent.jsonl", allow_code=True)
+    (tmp_path / "one.json").write_text('"one"', encoding="utf-8")
+    with pytest.raises(ValueError, match=r"one\.json' must hold a JSON list of objects, got str"):
+        load_task("humaneval", data_files=tmp_path / "one.json", allow_code=True)
     (tmp_path / "latin.jsonl").write_bytes(json.dumps({"prompt": "é"}, ensure_ascii=False).encode("latin-1"))
     with pytest.raises(ValueError, match=r"latin\.jsonl' is not UTF-8 text"):
-        load_task("code/humaneval", data_files=tmp_path / "latin.jsonl", allow_code=True)
+        load_task("humaneval", data_files=tmp_path / "latin.jsonl", allow_code=True)
 
 
 def test_the_catalogue_says_what_the_tasks_need():
-    assert {name for name in builtin_tasks() if name.startswith("code/")} == {f"code/{form}" for form in FORMS}
     for form in FORMS:
-        assert all(
-            word in builtin_tasks()[f"code/{form}"].needs for word in ("bubblewrap", "extra code", "extra datasets")
-        )
+        assert all(word in builtin_tasks()[form].needs for word in ("bubblewrap", "extra code", "extra datasets"))
 
 
 def test_the_command_line_says_how_to_allow_it(capsys, known_folder, sandbox):
-    arguments = ["find", "--model", str(known_folder), "--task", "code/humaneval"]
+    arguments = ["find", "--model", str(known_folder), "--task", "humaneval"]
     assert main(arguments) == 2
     assert "--allow-code" in capsys.readouterr().err
     assert main([*arguments, "--allow-code"]) == 2
@@ -308,12 +333,10 @@ def test_sanitized_mbpp_solutions_pass(real, sandbox):
 
 def test_the_real_files_load_with_the_paper_protocol(real, sandbox):
     files = {"humaneval_instruct": "humaneval/HumanEval.jsonl", "mbpp": "mbpp/mbpp.jsonl"}
-    tasks = {
-        form: load_task(f"code/{form}", data_files=real / "data" / file, allow_code=True)
-        for form, file in files.items()
-    }
+    tasks = {form: load_task(form, data_files=real / "data" / file, allow_code=True) for form, file in files.items()}
+    assert [task.name for task in tasks.values()] == list(files)
     sizes = {form: (len(task), len(task.held_out)) for form, task in tasks.items()}
     assert sizes == {"humaneval_instruct": (82, 82), "mbpp": (100, 400)}
-    sanitized = load_task("code/mbpp", data_files=real / "data/mbpp/sanitized-mbpp.json", allow_code=True)
+    sanitized = load_task("mbpp", data_files=real / "data/mbpp/sanitized-mbpp.json", allow_code=True)
     assert len(sanitized) + len(sanitized.held_out) == 257
     assert replace(tasks["mbpp"], held_out=None).scorer == sanitized.scorer

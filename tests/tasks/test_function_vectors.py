@@ -130,5 +130,7 @@ def test_an_unknown_task_or_option_is_named():
         load_task("function_vectors/antonyms")
     with pytest.raises(ValueError, match="format must be one of few_shot, instruction, got 'story'"):
         load_task("function_vectors/antonym", format="story")
+    with pytest.raises(ValueError, match="few_shot goes with format='few_shot'; got few_shot=3 and format='instruct"):
+        load_task("function_vectors/antonym", format="instruction", few_shot=3)
     with pytest.raises(ValueError, match="few_shot must be an integer of 1 or more, got 0"):
         load_task("function_vectors/antonym", few_shot=0)

@@ -36,6 +36,29 @@ PAIRS = [{"sentence_good": f"The {i} cats sleep.", "sentence_bad": f"The {i} cat
 PRODUCTS = [{"context": f"\n\nQ: What is {i} times 2?\n\nA:", "completion": f" {2 * i}"} for i in range(40)]
 STORIES = [{"text": f"Tom had {i} red apples and a dog"} for i in range(40)]
 
+GAPS = [
+    {
+        "sentence": f"Ann gave Bob {i} cats since _ was kind.",
+        "option1": "Ann",
+        "option2": "Bob",
+        "answer": str(1 + i % 2),
+    }
+    for i in range(40)
+]
+PRONOUNS = [
+    {
+        "text": (text := f"Ann gave Bob {i} cats since she was kind."),
+        "pronoun": "she",
+        "pronoun_loc": text.index("she"),
+        "quote": "she was kind",
+        "quote_loc": text.index("she"),
+        "options": ["Ann", "Bob"],
+        "label": i % 2,
+        "source": "own",
+    }
+    for i in range(40)
+]
+
 
 def write(path: Path, rows: list) -> Path:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
@@ -128,6 +151,29 @@ def test_choices_are_asked_and_scored_as_lm_eval_does(file, tmp_path, metric):
     ]
     assert ours == scored(samples, metric)
     assert 0 < sum(ours) < len(ours)
+
+
+@pytest.mark.parametrize(("name", "few_shot"), [("winogrande", 0), ("winogrande", 3), ("wsc273", 0)])
+def test_choices_with_prompts_of_their_own_are_asked_and_scored_as_lm_eval_does(file, tmp_path, name, few_shot):
+    rows, split = {"winogrande": (GAPS, "validation"), "wsc273": (PRONOUNS, "test")}[name]
+    files = {split: file(rows), "train": file(rows[30:], "shown.jsonl")}
+    splits = {f"{split}_split": split, "training_split": "train", "num_fewshot": few_shot}
+    model = Answering()
+    samples = own_run(name, files, tmp_path, model, **splits)
+    task = whole(name, data_files=files, few_shot=few_shot)
+    asked = [[(e.prompt_of(i), c) for i, c in enumerate(e.continuations)] for e in task.examples]
+    assert [request for requests in asked for request in requests] == list(model.asked)
+    answers = [[model.asked[request] for request in requests] for requests in asked]
+    ours = [
+        task.score(i, np.array([logprob for logprob, _ in answer]), [match for _, match in answer])
+        for i, answer in enumerate(answers)
+    ]
+    assert ours == scored(samples, "acc")
+    assert 0 < sum(ours) < len(ours)
+    assert (task.kind, task.chance) == ("choice", 0.5)
+    assert all(e.prompt == e.prompt_of(e.answer) for e in task.examples)
+    assert [e.answer for e in task.examples[:4]] == [0, 1, 0, 1]
+    assert len({e.question for e in task.examples}) == len(task)
 
 
 def test_completions_are_asked_and_scored_as_lm_eval_does(file, tmp_path):
@@ -261,6 +307,15 @@ def test_from_one_file_no_question_is_its_own_worked_example(file, spelling):
         assert len(set(asked)) == 5
 
 
+def test_more_worked_examples_than_a_list_in_order_has_are_refused(file):
+    """MMLU shows the first of its list, where GSM8K draws."""
+    rows = [{"question": f"{i}?", "choices": list("abcd"), "answer": i % 4} for i in range(4)]
+    with pytest.raises(
+        ValueError, match="'mmlu_anatomy', example 0: few_shot=4 worked examples are more than its data"
+    ):
+        whole("mmlu_anatomy", data_files=file(rows), few_shot=4)
+
+
 def test_more_worked_examples_than_there_are_rows_are_refused(file):
     apart = {"test": file(SUMS), "train": file(SHOWN, "shown.jsonl")}
     for files, most in ((file(SUMS), 39), (apart, 20)):
@@ -337,6 +392,15 @@ def test_a_group_that_mixes_kinds_of_request_is_refused(file, monkeypatch):
         whole("both", data_files=file(rows))
 
 
+def test_groups_that_cannot_be_measured_as_one_are_refused_before_anything_is_read():
+    with pytest.raises(
+        ValueError, match=r"'agieval' are not measured alike: .* kind 'choice', .* 'generation'; load the"
+    ):
+        whole("agieval", data_files="gone.jsonl")
+    with pytest.raises(ValueError, match="lm-eval group 'flan_held_in' defines tasks inside itself, which stand in no"):
+        whole("flan_held_in", data_files="gone.jsonl")
+
+
 # Workers, and what a number depends on
 
 
@@ -388,7 +452,7 @@ def test_the_identity_names_task_version_metric_filter_and_lm_eval(file):
         ("gsm8k", {"metric": "f1"}, "with metric 'f1': its metrics for one example are exact_match"),
         ("lambada_openai", {"metric": "perplexity"}, "'perplexity': its metrics for one example are acc"),
         ("gsm8k", {"filter": "mine"}, "has no filter 'mine'; it has strict-match, flexible-extract"),
-        ("gsm8k", {"few_shot": -1}, "few_shot must be 0 for lm-eval task 'gsm8k', or left out; got -1"),
+        ("gsm8k", {"few_shot": -1}, "few_shot must be 0 or more for lm-eval task 'gsm8k', or left out; got -1"),
         ("wmdp_bio", {"few_shot": 2}, "few_shot must be 0 for lm-eval task 'wmdp_bio', or left out; got 2"),
         ("gsm8k", {"chat_template": "chatml"}, "chat_template must be a tokenizer, as model.tokenizer, got str"),
         ("gsm8k", {"data_files": {"dev": "x"}}, "must name the splits test, train; got dev"),
@@ -416,32 +480,29 @@ def test_a_data_set_that_cannot_be_reached_is_named_with_what_to_do():
         whole("gsm8k")
 
 
-@pytest.mark.parametrize(
-    ("name", "row"),
-    [
-        (
-            "winogrande",
-            {"sentence": "Ann gave Bob a cat since _ was kind.", "option1": "Ann", "option2": "Bob", "answer": "1"},
-        ),
-        (
-            "wsc273",
-            {
-                "text": "Ann gave Bob a cat since she was kind.",
-                "pronoun": "she",
-                "pronoun_loc": 25,
-                "quote": "she was kind",
-                "quote_loc": 25,
-                "options": ["Ann", "Bob"],
-                "label": 0,
-                "source": "own",
-            },
-        ),
-    ],
-)
-def test_choices_that_need_prompts_of_their_own_are_refused(file, name, row):
-    with pytest.raises(ValueError, match=rf"'{name}', example 0: it puts each choice into a prompt of its own") as got:
-        whole(name, data_files=file([row] * 5))
-    assert "\n" not in str(got.value)
+def test_a_null_where_a_task_does_not_read_is_no_matter_and_elsewhere_is_named(file):
+    rows = [{**row, "source": None if i % 2 else "own"} for i, row in enumerate(SUMS)]
+    plain = whole("gsm8k", data_files=file(SUMS))
+    assert whole("gsm8k", data_files=file(rows)).identity == plain.identity
+    passages = [{"passage": "p", "question": f"{i}?", "label": i % 2} for i in range(4)]
+    choices = [{**row, "choices": {**row["choices"], "text": ["a stone", None, "c", "d"]}} for row in SCHOOL]
+    for name, column, broken in (
+        ("gsm8k", "answer", [*SUMS[:3], {**SUMS[3], "answer": None}]),
+        ("boolq", "label", [*passages[:3], {**passages[3], "label": None}]),
+        ("arc_challenge", "choices", [*SCHOOL[:3], choices[3]]),
+    ):
+        with pytest.raises(ValueError, match=f"column '{column}' is left out: record 3 of .* holds null there") as got:
+            whole(name, data_files=file(broken))
+        assert "\n" not in str(got.value)
+
+
+def test_a_column_that_is_not_there_is_not_its_name(file):
+    """lm-eval takes the name of a missing column for the text itself."""
+    rows = [{"prompt_serial": f"$fact{i}$"} for i in range(4)]
+    with pytest.raises(
+        ValueError, match=r"'fld_default' have not the columns .*'world_assump_label'; test has prompt_s"
+    ):
+        whole("fld_default", data_files=file(rows))
 
 
 def test_columns_that_a_task_does_not_read_are_named_with_those_it_lacks(file):

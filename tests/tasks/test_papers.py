@@ -190,9 +190,9 @@ def test_programs_have_the_options_of_the_code_tasks(tmp_path, sandbox):
     (tmp_path / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     given = {"n": 2, "data_files": tmp_path / "own.jsonl", "allow_code": True, "few_shot": 0}
     narrow = load_task("mbpp", sandbox=replace(sandbox, seconds=2), **given)
-    assert narrow.identity == load_task("code/mbpp", sandbox=replace(sandbox, seconds=2), **given).identity
+    assert narrow.identity == load_task("mbpp", sandbox=replace(sandbox, seconds=2), **given).identity
     assert narrow.identity != load_task("mbpp", **given).identity
-    assert entry_of("humaneval_instruct").options == entry_of("code/humaneval_instruct").options
+    assert entry_of("humaneval_instruct").options == entry_of("humaneval_instruct").options
 
 
 @pytest.mark.parametrize("part", ["bio", "chem", "cyber"])
@@ -278,8 +278,8 @@ def test_the_suite_of_programs_loads_from_files(loaded, tmp_path, sandbox):
     humaneval, mbpp = write(tmp_path / "humaneval.jsonl", HUMANEVAL), write(tmp_path / "mbpp.jsonl", MBPP)
     files = {"humaneval_instruct": humaneval, "mbpp": mbpp}
     assert loaded(suites.code, n=4, data_files=files, allow_code=True) == {
-        "code/humaneval_instruct": ("generation", 6),
-        "code/mbpp": ("generation", 10),
+        "humaneval_instruct": ("generation", 6),
+        "mbpp": ("generation", 10),
     }
 
 

@@ -231,7 +231,11 @@ def test_options_out_of_range_are_named():
     with pytest.raises(ValueError, match="format must be one of instruction, few_shot, got 'prose'"):
         load_task("rhyming", format="prose")
     with pytest.raises(ValueError, match=r"few_shot must be an integer in 1\.\.12, got 13"):
-        load_task("rhyming", few_shot=13)
+        load_task("rhyming", format="few_shot", few_shot=13)
+    with pytest.raises(ValueError, match="few_shot goes with format='few_shot'; got few_shot=2 and format='instr"):
+        load_task("rhyming", few_shot=2)
+    with pytest.raises(ValueError, match=r"instruction goes with format='instruction'; got instruction='Rhyme \{w"):
+        load_task("rhyming", format="few_shot", instruction="Rhyme {word}!")
     with pytest.raises(ValueError, match=r"choices must be an integer in 2\.\.\d+, got 1"):
         load_task("rhyming", choices=1)
     with pytest.raises(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cs_heads.tasks.sandbox import Outcome, Sandbox, SandboxError, bubblewrap, run, self_check
+from cs_heads.tasks.sandbox import Outcome, Sandbox, SandboxError, bubblewrap, inside, run, self_check
 from cs_heads.tasks.sandbox.attempts import attempts, cheats, excess, fakes, files, kernel, network, processes
 from cs_heads.tasks.sandbox.check import NARROW, TESTS, Tried, try_attempt
 from tests.tasks.conftest import working_sandbox
@@ -280,6 +280,27 @@ def test_unsafe_runs_where_the_system_tells_no_processors(no_bubblewrap, monkeyp
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     with pytest.warns(RuntimeWarning, match="WITHOUT A SANDBOX"):
         assert Sandbox(unsafe=True).run_all([("", "")]) == [Outcome(True, "", "")]
+
+
+def test_unsafe_runs_where_no_signal_reaches_a_group_that_has_ended(no_bubblewrap, monkeypatch):
+    """macOS says "not permitted" of a group of which nothing runs any more."""
+
+    def refuse(group, number):
+        raise PermissionError
+
+    monkeypatch.setattr(os, "killpg", refuse)
+    with pytest.warns(RuntimeWarning, match="WITHOUT A SANDBOX"):
+        assert Sandbox(unsafe=True).run("x = 1", "assert x == 1") == Outcome(True, "", "")
+
+
+@pytest.mark.parametrize("system", ["linux", "darwin"])
+def test_memory_is_limited_but_on_macos_which_refuses_that_limit(monkeypatch, system):
+    given = {}
+    monkeypatch.setattr(inside.resource, "setrlimit", lambda which, values: given.update({which: values}))
+    monkeypatch.setattr(inside.sys, "platform", system)
+    inside._limit({**Sandbox().limits, "processes": 0})
+    assert (inside.resource.RLIMIT_AS in given) == (system == "linux")
+    assert inside.resource.RLIMIT_CPU in given
 
 
 def test_unsafe_is_safe_where_there_is_a_sandbox(sandbox):

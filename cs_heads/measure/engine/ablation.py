@@ -24,7 +24,7 @@ class Ablation:
 
     ``mean`` is over all positions of all examples. ``resample`` takes the z of one other example, drawn
     with ``seed`` and the same under every mask, at the position that lies as far from the end of the
-    prompt; its first or last position stands for those it does not have. ``spent`` counts the
+    (first) prompt; its first or last position stands for those it does not have. ``spent`` counts the
     example-evaluations of ``prepare``.
     """
 
@@ -56,8 +56,8 @@ class Ablation:
 
     def prepare(self, model: Any, examples: Sequence[EncodedExample], batch_tokens: int, fused: bool) -> None:
         """Run the intact model over the examples and keep their mean z, or all of it (in main memory)."""
-        texts = [(*e.prompt, *e.continuations[a][:-1]) for e, a in zip(examples, self.answers, strict=True)]
-        self._prompt = np.array([len(e.prompt) for e in examples])
+        texts = [(*e.prompt_of(a), *e.continuations[a][:-1]) for e, a in zip(examples, self.answers, strict=True)]
+        self._prompt = np.array([len(e.prompt_of(a)) for e, a in zip(examples, self.answers, strict=True)])
         self._length = np.array([len(text) for text in texts])
         self._first = np.cumsum([0, *self._length[:-1]])
 

@@ -37,7 +37,7 @@ class Layout:
 
     Slot i belongs to continuation ``continuation[i]`` of the example at place ``local[i]`` of ``examples``;
     the slots of an example stand together, in the order of its tokens. ``paths`` are the pieces that hold a
-    sequence, (example, continuation), from its first token to its last; ``prompts`` the tokens of each prompt.
+    sequence, (example, continuation), from its first token to its last; ``prompts`` the tokens of each (first) prompt.
     """
 
     examples: tuple[int, ...]
@@ -75,7 +75,7 @@ def lay_out(
     ``across_examples=False`` shares within an example alone: between the choices of one question.
     """
     keys = [(e, c) for e in examples for c in range(len(encoded[e].continuations))]
-    sequences = [(*encoded[e].prompt, *encoded[e].continuations[c][:-1]) for e, c in keys]
+    sequences = [(*encoded[e].prompt_of(c), *encoded[e].continuations[c][:-1]) for e, c in keys]
     found = _prefixes(keys, sequences, share, across_examples)
     place = {example: i for i, example in enumerate(examples)}
     reads: list[list[tuple[int, int, int]]] = [[] for _ in found.segments]
@@ -85,7 +85,7 @@ def lay_out(
     for i, (e, c) in enumerate(keys):
         path = paths[e, c] = found.path(i)
         starts = [found.segments[segment].start for segment in path]
-        first = len(encoded[e].prompt) - 1
+        first = len(encoded[e].prompt_of(c)) - 1
         for step, token in enumerate(encoded[e].continuations[c]):
             held = int(np.searchsorted(starts, first + step, side="right")) - 1
             reads[path[held]].append((first + step - starts[held], token, len(local)))

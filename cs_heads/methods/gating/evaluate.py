@@ -30,7 +30,7 @@ def under_gates(
     encoded = experiment.encoded
     asked = [(i, c) for i, tokens in enumerate(encoded) for c in range(len(tokens.continuations))]
     pairs = [(row, i, c) for row in range(len(gates)) for i, c in asked]
-    prompts = [encoded[i].prompt for _, i, _ in pairs]
+    prompts = [encoded[i].prompt_of(c) for _, i, c in pairs]
     targets = [encoded[i].continuations[c] for _, i, c in pairs]
     summed, greedy = np.zeros(len(pairs)), np.zeros(len(pairs), dtype=bool)
 

@@ -10,10 +10,9 @@ import warnings
 from functools import partial, wraps
 from typing import Any
 
-from cs_heads.tasks import code
 from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.example import hash_of
-from cs_heads.tasks.lm_eval import harness
+from cs_heads.tasks.lm_eval import harness, rules
 from cs_heads.tasks.lm_eval.chat import template_of
 from cs_heads.tasks.lm_eval.files import DataFiles
 from cs_heads.tasks.lm_eval.local import NoFileError
@@ -24,10 +23,10 @@ from cs_heads.tasks.task import Task
 NEEDS = "the extra lm-eval; data_files=, or the hub"
 
 LEAVES_OUT = (
-    "what is not one score an example by greedy decoding or log-probability after one prompt: rolling probabilities of "
+    "what is not one score an example by greedy decoding or log-probability: rolling probabilities of "
     "whole documents (wikitext), metrics over all examples (F1, perplexity), sampled or repeated texts, images, sound, "
-    "tasks written in Python (squadv2), a prompt for each choice (winogrande, wsc273), programs but HumanEval and MBPP "
-    "(not humaneval_plus, mbpp_plus), groups that mix kinds of request"
+    "tasks written in Python (squadv2), programs but HumanEval and MBPP (not humaneval_plus, mbpp_plus), groups that "
+    "mix kinds of request (agieval) or define tasks of their own (flan_held_in)"
 )
 """What is refused of lm-eval's tasks, each by one line when it is loaded."""
 
@@ -39,6 +38,8 @@ def catalogue() -> dict[str, Entry]:
 
 def entry(name: str) -> Entry:
     """The lm-eval task or group of this name, whether it exists or not: loading says. Programs go to the sandbox."""
+    from cs_heads.tasks import code  # which reads its files as tasks of lm-eval do
+
     if name in code.FORMS:
         return code.catalogue()[name]
     return Entry(f"lm-eval's {name}", partial(load, name), NEEDS)
@@ -66,8 +67,8 @@ def whole(
     """
     options = Options(data_files, metric, filter, few_shot, few_shot_seed, max_new_tokens, template_of(chat_template))
     parts = _parts(name, options)
-    first, rules = parts[0], tuple(part.rule for part in parts)
-    scorer = (HarnessScorer if first.kind == "generation" else HarnessLogprobScorer)(rules, harness.harness_version())
+    first, judged = parts[0], tuple(part.rule for part in parts)
+    scorer = (HarnessScorer if first.kind == "generation" else HarnessLogprobScorer)(judged, harness.harness_version())
     examples = tuple(example for part in parts for example in part.examples)
     return Task(
         f"lm-eval/{name}",
@@ -88,6 +89,9 @@ def load(name: str, n: int | None = None, seed: int = 0, **options: Any) -> Task
 def _parts(name: str, options: Options) -> list[Read]:
     """The tasks of a group, or the one task; of a folder of files those that it has files for."""
     members = harness.members(name)
+    for member in members:
+        rules.check(member)
+        _check_same(name, "kind", *((each.name, rules.kind_of(each)) for each in (members[0], member)))
     parts: list[Read] = []
     lacking: list[NoFileError] = []
     known: dict[str, str] = {}
@@ -97,8 +101,8 @@ def _parts(name: str, options: Options) -> list[Read]:
         except NoFileError as error:
             lacking.append(error)
             continue
-        if parts:
-            _check_alike(name, parts[0], part)
+        for what in ("max_new_tokens", "stop") if parts else ():
+            _check_same(name, what, *((each.rule.task, getattr(each, what)) for each in (parts[0], part)))
         rows = hash_of([json.loads(example.reference)["doc"] for example in part.examples])
         if rows in known:
             raise ValueError(
@@ -123,11 +127,9 @@ def _parts(name: str, options: Options) -> list[Read]:
     return parts
 
 
-def _check_alike(name: str, first: Read, other: Read) -> None:
-    for what in ("kind", "max_new_tokens", "stop"):
-        here, there = getattr(first, what), getattr(other, what)
-        if here != there:
-            raise ValueError(
-                f"the tasks of lm-eval group {name!r} are not measured alike: {first.rule.task!r} has {what} {here!r}, "
-                f"{other.rule.task!r} {there!r}; load them one by one"
-            )
+def _check_same(name: str, what: str, first: tuple[str, object], other: tuple[str, object]) -> None:
+    if first[1] != other[1]:
+        raise ValueError(
+            f"the tasks of lm-eval group {name!r} are not measured alike: {first[0]!r} has {what} {first[1]!r}, "
+            f"{other[0]!r} {other[1]!r}; load them one by one"
+        )

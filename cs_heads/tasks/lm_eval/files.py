@@ -71,6 +71,20 @@ def files_in(path: str | Path) -> list[File]:
     return [File(name, partial(_member, path, name)) for name in names]
 
 
+def columns_with_null(rows: Sequence[Row]) -> dict[str, int]:
+    """The columns in which a row holds null, and the number of the first such row."""
+    found: dict[str, int] = {}
+    for number, row in enumerate(rows):
+        for column in (column for column, value in row.items() if _holds_null(value)):
+            found.setdefault(column, number)
+    return found
+
+
+def _holds_null(value: Any) -> bool:
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return value is None or any(map(_holds_null, inside))
+
+
 def _member(archive: Path, name: str) -> bytes:
     with zipfile.ZipFile(archive) as opened:
         return opened.read(name)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cs_heads.tasks import hub
-from cs_heads.tasks.lm_eval.files import Row
+from cs_heads.tasks.lm_eval.files import Row, columns_with_null
 
 Config = dict[str, Any]
 
@@ -80,9 +80,15 @@ def index_for(name: str) -> Any:
 
 
 def members(name: str) -> list[Member]:
-    """The tasks of a group, or the one task by itself."""
+    """The tasks of a group, or the one task by itself; a group with tasks defined inside it raises ``ValueError``."""
     manager = index_for(name)
-    return list(_expand(manager.task_index, name, {}))
+    try:
+        return list(_expand(manager.task_index, name, {}))
+    except KeyError as error:
+        raise ValueError(
+            f"lm-eval group {name!r} defines tasks inside itself, which stand in no file of their own and are not read "
+            f"here ({error})"
+        ) from error
 
 
 def build(name: str, overrides: Config, rows: Mapping[str, list[Row]] | None) -> Any:
@@ -106,11 +112,24 @@ def build(name: str, overrides: Config, rows: Mapping[str, list[Row]] | None) ->
     except Exception as error:
         raise ValueError(why_not_read(name, rows, error)) from error
     (task,) = loaded["tasks"].values()
+    if rows is not None:
+        _check_named_columns(task, rows)
     return task
 
 
+def _check_named_columns(task: Any, rows: Mapping[str, list[Row]]) -> None:
+    """Raise ``ValueError`` for a column that is not there: lm-eval takes its name for the text itself."""
+    for setting in ("doc_to_text", "doc_to_target", "doc_to_choice"):
+        named = getattr(task.config, setting)
+        if isinstance(named, str) and named.isidentifier() and named not in task.features:
+            raise ValueError(why_not_read(task.task_name, rows, KeyError(named)))
+
+
 class _Rows:
-    """What lm-eval calls for the data of a task."""
+    """What lm-eval calls for the data of a task.
+
+    Columns that hold a null, which would be the text "None", are left out: a task that reads one of them says so.
+    """
 
     def __init__(self, rows: Mapping[str, list[Row]]) -> None:
         self.rows = rows
@@ -118,7 +137,12 @@ class _Rows:
     def __call__(self, **_: Any) -> Any:
         from datasets import Dataset, DatasetDict
 
-        return DatasetDict({split: Dataset.from_list(rows) for split, rows in self.rows.items()})
+        return DatasetDict({split: Dataset.from_list(_without_nulls(rows)) for split, rows in self.rows.items()})
+
+
+def _without_nulls(rows: list[Row]) -> list[Row]:
+    empty = columns_with_null(rows)
+    return [{column: value for column, value in row.items() if column not in empty} for row in rows]
 
 
 def why_not_read(name: str, rows: Mapping[str, list[Row]] | None, error: Exception) -> str:
@@ -126,8 +150,14 @@ def why_not_read(name: str, rows: Mapping[str, list[Row]] | None, error: Excepti
     first = str(error).splitlines()[0] if str(error) else ""
     reason = f"{type(error).__name__}: {first}"[:160]
     if rows is not None:
-        columns = "; ".join(f"{split} has {', '.join(map(str, found[0]))}" for split, found in rows.items() if found)
-        return f"the data of lm-eval task {name!r} have not the columns that it reads ({reason}; {columns})"
+        columns = [f"{split} has {', '.join(map(str, found[0]))}" for split, found in rows.items() if found]
+        nulls = [
+            f"column {column!r} is left out: record {number} of {split} holds null there"
+            for split, found in rows.items()
+            for column, number in columns_with_null(found).items()
+        ]
+        said = "; ".join([reason, *columns, *nulls])
+        return f"the data of lm-eval task {name!r} have not the columns that it reads ({said})"
     config = index_for(name).task_index[name].cfg or {}
     dataset = "/".join(filter(None, [config.get("dataset_path"), config.get("dataset_name")]))
     return (

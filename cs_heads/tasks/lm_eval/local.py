@@ -130,21 +130,15 @@ def _converted(wanted: Wanted, file: File) -> list[Row]:
 
 
 def _check_alike(name: str, rows: list[Row], first: Row) -> None:
-    """Refuse what would be read as the answer "None": a column that is missing in a row, or a null in one."""
+    """Refuse what would be read as the answer "None": a column that is missing in a row, or holds something else."""
     for number, row in enumerate(rows):
         if row.keys() != first.keys():
             raise ValueError(
                 f"data file {name!r}, record {number}: has the columns {', '.join(map(str, row))}, and the first "
                 f"record {', '.join(map(str, first))}; every record must have the same"
             )
-        empty = [column for column, value in row.items() if _holds_null(value)]
-        if empty:
-            raise ValueError(
-                f"data file {name!r}, record {number}: column {empty[0]!r} holds null; fill it, or leave it out of "
-                "every record where the task does not read it"
-            )
         for column, value in row.items():
-            if _sort(value) is not _sort(first[column]):
+            if None not in (value, first[column]) and _sort(value) is not _sort(first[column]):
                 raise ValueError(
                     f"data file {name!r}, record {number}: column {column!r} holds {value!r:.60}, and in the first "
                     f"record {first[column]!r:.60}; every record must hold the same kind of value"
@@ -154,7 +148,3 @@ def _check_alike(name: str, rows: list[Row], first: Row) -> None:
 def _sort(value: Any) -> type:
     """The type that a column of such values has; whole numbers and others go together."""
     return float if type(value) is int else type(value)
-
-
-def _holds_null(value: Any) -> bool:
-    return value is None or (isinstance(value, list) and any(map(_holds_null, value)))

@@ -18,6 +18,9 @@ from cs_heads.tasks.records import Kind
 # What lm-eval draws worked examples with, where a user says nothing.
 FEW_SHOT_SEED = 1234
 
+# Python's words, and those of lm-eval's samplers, where worked examples run out.
+_TOO_FEW = ("Sample larger than population", "number of fewshot samples", "no documents available")
+
 
 @dataclass(frozen=True)
 class Options:
@@ -44,8 +47,10 @@ class Read:
 
 
 def read(member: harness.Member, options: Options) -> Read:
-    """All examples of one lm-eval task, in lm-eval's order; what cannot be measured raises ``ValueError``."""
-    rules.check(member)
+    """All examples of one lm-eval task, in lm-eval's order; what cannot be measured raises ``ValueError``.
+
+    ``rules.check`` has let the member through.
+    """
     metric, chosen = rules.metric_of(member, options.metric), rules.filter_of(member, options.filter)
     n_shots = rules.shots_of(member, options.few_shot)
     overrides, rows = dict(member.overrides), None
@@ -85,14 +90,13 @@ def _examples(task: Any, kind: Kind, rows: Any, n_shots: int, options: Options) 
     for number, doc in enumerate(task.task_docs):
         try:
             yield _example(task, kind, doc, n_shots, options)
-        except ValueError as error:
-            # Python's own words, where lm-eval draws them.
-            few = "Sample larger than population" in str(error)
-            reason = f"few_shot={n_shots} worked examples are more than its data have" if few else error
-            raise ValueError(f"lm-eval task {task.task_name!r}, example {number}: {reason}") from error
         except Exception as error:
-            reason = harness.why_not_read(task.task_name, rows, error)
-            raise ValueError(f"example {number}: {reason}") from error
+            few = any(words in str(error) for words in _TOO_FEW)
+            if not few and not isinstance(error, ValueError):
+                reason = harness.why_not_read(task.task_name, rows, error)
+                raise ValueError(f"example {number}: {reason}") from error
+            said = f"few_shot={n_shots} worked examples are more than its data have" if few else error
+            raise ValueError(f"lm-eval task {task.task_name!r}, example {number}: {said}") from error
 
 
 def _example(task: Any, kind: Kind, doc: Row, n_shots: int, options: Options) -> Example:
@@ -105,22 +109,17 @@ def _example(task: Any, kind: Kind, doc: Row, n_shots: int, options: Options) ->
         gen_prefix=task.doc_to_prefix(doc),
         **chat,
     )
-    if not isinstance(context, str):
-        raise ValueError(
-            "it puts each choice into a prompt of its own, and here the choices of an example follow one prompt; such "
-            "tasks (winogrande, wsc273, ...) cannot be measured"
-        )
     reference = json.dumps({"task": name, "doc": doc}, ensure_ascii=False)
-    asked = _bare(task.doc_to_text(doc))
+    # Where each choice has a prompt of its own, those are the question, and the text is the number of the right one.
+    asked = _bare("\n".join(task.doc_to_choice(doc)) if task.multiple_input else task.doc_to_text(doc))
     if kind == "generation":
         return Example(context, _target(task, doc), 0, reference, asked)
     made = task.construct_requests(doc=doc, ctx=context, metadata=(name, 0, 1), **chat)
     requests = made if isinstance(made, list) else [made]
-    different = {request.args[0] for request in requests} - {context}
-    if different:
-        raise ValueError("it asks for more than its choices after one prompt, which cannot be measured")
-    continuations = tuple(str(request.args[1]) for request in requests)
-    return Example(context, continuations, _right(task, doc) if kind == "choice" else 0, reference, asked)
+    prompts, continuations = zip(*((str(request.args[0]), str(request.args[1])) for request in requests), strict=True)
+    right = _right(task, doc) if kind == "choice" else 0
+    own = prompts if len(set(prompts)) > 1 else ()
+    return Example(prompts[right], continuations, right, reference, asked, own)
 
 
 def _bare(text: Any) -> str:
@@ -139,7 +138,7 @@ def _target(task: Any, doc: Row) -> tuple[str, ...]:
 
 def _right(task: Any, doc: Row) -> int:
     """The index of the right choice, the first where there are several."""
-    target, choices = task.doc_to_target(doc), task.doc_to_choice(doc)
+    target, choices = task.doc_to_text(doc) if task.multiple_input else task.doc_to_target(doc), task.doc_to_choice(doc)
     target = target[0] if isinstance(target, list) and target else target
     index = choices.index(target) if isinstance(target, str) and target in choices else target
     if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(choices):

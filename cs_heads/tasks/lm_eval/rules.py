@@ -19,6 +19,11 @@ _MAX_NEW_TOKENS = 256
 _MAX_NAMES = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 
 
+def kind_of(member: Member) -> Kind:
+    """The kind of a task that ``check`` lets through."""
+    return KINDS[member["output_type"] or "generate_until"]
+
+
 def check(member: Member) -> None:
     """Raise ``ValueError``, in one line, where a task cannot be measured head by head."""
     name, kind = member.name, member["output_type"] or "generate_until"
@@ -100,5 +105,6 @@ def shots_of(member: Member, wanted: int | None) -> int:
     if wanted is None:
         return int(own or 0)
     if wanted < 0 or (own == 0 and wanted):
-        raise ValueError(f"few_shot must be 0 for lm-eval task {member.name!r}, or left out; got {wanted}")
+        allowed = "0" if own == 0 else "0 or more"
+        raise ValueError(f"few_shot must be {allowed} for lm-eval task {member.name!r}, or left out; got {wanted}")
     return wanted

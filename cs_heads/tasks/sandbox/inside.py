@@ -101,6 +101,9 @@ def _limit(limits: dict[str, int]) -> None:
     }
     if limits["processes"]:
         values["RLIMIT_NPROC"] = (limits["processes"],) * 2
+    if sys.platform == "darwin":
+        # A process has more address space than that from its start there, and to set less is refused.
+        del values["RLIMIT_AS"]
     for name, (soft, hard) in values.items():
         if hasattr(resource, name):
             which = getattr(resource, name)

@@ -26,8 +26,8 @@ VERSION = 2
 """Part of every scorer's identity: another number where the same code may come to another verdict."""
 
 UNSAFE = (
-    "WITHOUT A SANDBOX, as this user: with all files and the network, no limit on processes, and what it starts in a "
-    "session of its own is not ended"
+    "WITHOUT A SANDBOX, as this user: with all files and the network, no limit on processes (on macOS none on memory), "
+    "and what it starts in a session of its own is not ended"
 )
 """What running code unprotected means."""
 
@@ -53,8 +53,8 @@ class Sandbox:
     library, an empty ``/tmp`` of its own, no environment, no capability and no process but its own.
     Without bubblewrap a run raises ``SandboxError``, naming what to install, unless ``unsafe``: then the
     code runs as the present user, with a ``RuntimeWarning``. It may read, change and send whatever that user may;
-    of the limits it lacks those on processes and on the size of ``/tmp`` together, and what it starts in a session
-    of its own runs on after the end.
+    of the limits it lacks those on processes and on the size of ``/tmp`` together (on macOS that on memory, too), and
+    what it starts in a session of its own runs on after the end.
 
     - ``seconds``: processor time of each process; ``wall_seconds``: time of the run.
     - ``memory_mb``: address space of each process, MiB; ``processes``: processes and threads at once.
@@ -204,7 +204,8 @@ def _unprotected() -> Iterator[Started]:
             process, report = started
 
             def kill() -> bool:
-                with suppress(ProcessLookupError):
+                # PermissionError: what macOS says of a group of which nothing runs any more.
+                with suppress(ProcessLookupError, PermissionError):
                     os.killpg(process.pid, signal.SIGKILL)
                 return True
 
