@@ -91,8 +91,9 @@ def plot_radar(drops: TaskDrops, ax: Axes | None = None) -> Axes:
     own = set(drops.own.values())
     polar.set_xticks(angles, [_around(f"{name} (own)" if name in own else name) for name in names])
     for label, angle in zip(polar.get_xticklabels(), angles, strict=True):
-        across = np.sin(angle)
+        across, up = np.sin(angle), np.cos(angle)
         label.set_horizontalalignment("center" if abs(across) < 0.1 else "left" if across > 0 else "right")
+        label.set_verticalalignment("center" if abs(up) < 0.9 else "bottom" if up > 0 else "top")
     polar.tick_params(axis="x", pad=1)
     polar.set_ylim(0, 1)
     polar.set_yticks([0.5, 1.0], ["0.5", "1"])

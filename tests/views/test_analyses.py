@@ -231,6 +231,16 @@ def test_rings_go_through_the_scores(drops):
     assert sums.get_ydata()[:-1] == pytest.approx([d.score for d in drops.drops["sums"].values()])
 
 
+def test_names_stand_outside_the_circle(long_names):
+    polar = plot_radar(long_names)
+    polar.figure.draw_without_rendering()
+    middle, top = polar.transData.transform([(0, 0), (0, 1)])
+    boxes = [label.get_window_extent() for label in polar.get_xticklabels()]
+    nearest = [np.clip(middle, box.min, box.max) for box in boxes]
+    assert min(np.linalg.norm(point - middle) for point in nearest) > np.linalg.norm(top - middle)
+    plt.close(polar.figure)
+
+
 def test_the_matrix_frames_the_own_task(drops):
     ax = plot_drop_matrix(drops, Figure().subplots())
     assert np.asarray(ax.images[0].get_array()) == pytest.approx(drops.matrix().to_numpy())
