@@ -415,6 +415,10 @@ def test_a_wrong_option_gets_one_line(find, options, said):
     refused(find(**options), *said)
 
 
+def test_a_control_with_examples_that_find_the_heads_is_refused_before_the_model_is_loaded(find, task):
+    refused(find(control=task, n="100", model="nobody/nothing"), "task 'own' shares", "with the finding side of 'own'")
+
+
 @pytest.mark.parametrize(
     ("lines", "said"),
     [

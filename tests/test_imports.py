@@ -201,7 +201,7 @@ def test_the_contract_sees_what_breaks_it(module, source, broken):
         ("analysis.confirm", "from cs_heads.methods.find import check_k"),
         ("views.head_map", "from matplotlib import pyplot"),
         ("lens", "from .load import load_model\nfrom . import gates"),
-        ("cli", "import cs_heads as cs\nfrom cs_heads.views.head_map import save_head_map"),
+        ("cli", "import cs_heads as cs\nfrom cs_heads.views.drawing import drawing"),
         ("tasks.lm_eval", "import lm_eval"),
         ("measure.cluster", "import ray\nimport torchmetrics"),
     ],

@@ -13,6 +13,7 @@ from jaxtyping import Bool
 from cs_heads.analysis.comparison import Compared, Comparison
 from cs_heads.analysis.random_heads import random_orders
 from cs_heads.analysis.task_drop import TaskDrop, task_drop
+from cs_heads.analysis.unseen import check_apart
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.integers import check_integer
 from cs_heads.measure.baseline import BaselineTooLowError, check_k, check_size
@@ -61,10 +62,10 @@ def compare(
     once where there is a ``store``, and counted for each. ``model`` may be a ``Cluster``, and ``workers`` or
     ``address`` make one for this call; methods that start from the model itself run here all the same.
 
-    Unknown methods and options, and a task without unseen examples, raise ``ValueError`` before the model
-    runs. A method that refuses its budget or the value of an option stands in ``refused`` with its reason,
-    so that what the others measured is kept; where all refuse, the first reason is raised. So is a
-    baseline that is too low.
+    Unknown methods and options, a task without unseen examples, and one whose unseen examples share a question with
+    the finding side of another raise ``ValueError`` before the model runs. A method that refuses its budget or the
+    value of an option stands in ``refused`` with its reason, so that what the others measured is kept; where all
+    refuse, the first reason is raised. So is a baseline that is too low.
     """
     from cs_heads.measure.experiment import Experiment
 
@@ -76,12 +77,14 @@ def compare(
     unseen = confirming_side(task)
     check_size(finding_side(task))
     check_size(unseen)
+    sides = [unseen.take(n), *(control_side(control, n, seed) for control in controls)]
+    check_apart([task, *controls], sides)
     with placed(model, workers, address) as place:
-        judged = Experiment(place, unseen.take(n), store=store, **settings)
+        judged = Experiment(place, sides[0], store=store, **settings)
         settings["store"] = judged.store
         grid = judged.grid
         check_k(most, grid.size, "most")
-        others = [Experiment(place, control_side(control, n, seed), **settings) for control in controls]
+        others = [Experiment(place, side, **settings) for side in sides[1:]]
 
         rankings: dict[str, tuple[HeadRanking, float]] = {}
         refused: dict[str, ValueError] = {}

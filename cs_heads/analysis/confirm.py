@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cs_heads.analysis.proof import Confirmation, prove
-from cs_heads.analysis.unseen import settings_of
+from cs_heads.analysis.unseen import check_apart, settings_of
 from cs_heads.heads import Head, HeadLike
 from cs_heads.integers import check_integer
 from cs_heads.measure.baseline import MIN_CORRECT, check_size
@@ -47,8 +47,8 @@ def confirm(
 
     ``ablation``, ``progress``, ``batch_tokens``, ``prepend_bos`` and ``store`` are those of ``Experiment``; ``model``
     may be a ``Cluster``, and ``workers`` or ``address`` make one for this call. The examples are those
-    the task holds out, 20 at least; a task without, a head outside the grid or one named twice raises
-    ``ValueError`` before the model runs.
+    the task holds out, 20 at least; a task without, one that shares a question with the finding side of another, a
+    head outside the grid or one named twice raises ``ValueError`` before the model runs.
     """
     from cs_heads.measure.experiment import Experiment
 
@@ -62,6 +62,7 @@ def confirm(
     unseen = confirming_side(task)
     check_size(unseen)
     sides = [unseen.take(n), *(control_side(control, n, seed) for control in controls)]
+    check_apart([task, *controls], sides)
     settings = settings_of(ablation, progress, batch_tokens, prepend_bos, store)
     with placed(model, workers, address) as place:
         experiment = Experiment(place, sides[0], **settings)

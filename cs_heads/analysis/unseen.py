@@ -40,10 +40,7 @@ def unseen_columns(
     judged = [side for _, _, each in sides for side in each]
     for side in judged:
         check_size(side)
-    for place, task in enumerate(given):
-        for other, side in enumerate(judged):
-            if other != place:
-                _check_unseen(task, side)
+    check_apart(given, judged)
     columns = []
     for name, role, each in sides:
         parts = []
@@ -87,13 +84,19 @@ def settings_of(
     }
 
 
-def _check_unseen(task: Task, side: Task) -> None:
-    """Raise ``ValueError`` where a side to judge with holds a question of the finding side of another task."""
-    if task.role != "finding":
-        return
-    shared = {e.question for e in task.examples} & {e.question for e in side.examples}
-    if shared:
-        raise ValueError(
-            f"task {side.name!r} shares {len(shared)} examples with the finding side of {task.name!r}: heads are "
-            "judged on examples that none were found with"
-        )
+def check_apart(tasks: Sequence[Task], judged: Sequence[Task]) -> None:
+    """Raise ``ValueError`` where the side of a task to judge with holds a question of the finding side of another.
+
+    ``judged`` has the side of each of ``tasks``, in their order.
+    """
+    for place, task in enumerate(tasks):
+        if task.role != "finding":
+            continue
+        searched = {example.question for example in task.examples}
+        for other, side in enumerate(judged):
+            shared = searched & {example.question for example in side.examples}
+            if shared and other != place:
+                raise ValueError(
+                    f"task {side.name!r} shares {len(shared)} examples with the finding side of {task.name!r}: heads "
+                    "are judged on examples that none were found with"
+                )

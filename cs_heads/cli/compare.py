@@ -107,7 +107,8 @@ def _print_comparison(options: argparse.Namespace, result: Comparison) -> None:
 
 
 def _write_comparison(folder: Path, result: Comparison, command: str, *, quiet: bool) -> None:
-    from cs_heads.views.comparison import save_comparison
+    from cs_heads.views.comparison import plot_agreement, plot_drops
+    from cs_heads.views.drawing import drawing
     from cs_heads.views.report import write_report
 
     written = [folder / "comparison.json"]
@@ -116,7 +117,8 @@ def _write_comparison(folder: Path, result: Comparison, command: str, *, quiet: 
     for name, one in result.methods.items():
         written.append(folder / f"ranking-{name}.json")
         one.ranking.save(written[-1])
-    written += save_comparison(result, folder)
+    for name, plot in (("drops.png", plot_drops), ("agreement.png", plot_agreement)):
+        written += drawing(plot, result)(folder / name)
     written.append(write_report(folder, folder / "report.html"))
     if not quiet:
         print(f"written: {', '.join(map(str, written))}")

@@ -187,7 +187,8 @@ def _print_result(options: argparse.Namespace, result: dict[str, Any], found: He
 
 
 def _write(folder: Path, k: int, result: dict[str, Any], found: HeadRanking) -> list[Path]:
-    from cs_heads.views.head_map import save_head_map
+    from cs_heads.views.drawing import drawing
+    from cs_heads.views.head_map import plot_heads
     from cs_heads.views.report.findings import CURVE
 
     # Parts of an earlier run do not stay beside this one's.
@@ -195,7 +196,8 @@ def _write(folder: Path, k: int, result: dict[str, Any], found: HeadRanking) -> 
     written = [folder / "result.json", folder / "ranking.json"]
     _write_json(written[0], result)
     found.save(written[1])
-    return [*written, *save_head_map(found, folder / "heads.png", k, result["confirm"]["verdict"])]
+    draw = drawing(plot_heads, found, k, verdict=result["confirm"]["verdict"])
+    return [*written, *draw(folder / "heads.png")]
 
 
 def _measure_curve(

@@ -132,8 +132,9 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 def loaded(options: argparse.Namespace) -> Iterator[tuple[Any, Task, list[Task]]]:
     """The model or the cluster that holds it, the task and its controls, each read before anything is measured."""
     import cs_heads as cs
+    from cs_heads.analysis.unseen import check_apart
     from cs_heads.measure.cluster import placed
-    from cs_heads.tasks import control_side, entry_of, whole_task
+    from cs_heads.tasks import confirming_side, control_side, entry_of, whole_task
 
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
@@ -147,11 +148,13 @@ def loaded(options: argparse.Namespace) -> Iterator[tuple[Any, Task, list[Task]]
         controls = [control.chatting(options.chat) for control in controls]
     if options.too_long is not None:
         controls = [control.shortening(options.too_long) for control in controls]
+    sides = [control_side(control, n=100, seed=options.seed) for control in controls]
+    check_apart([task, *controls], [confirming_side(task), *sides])
     load = partial(cs.load_model, options.model, device=options.device, dtype=options.dtype, backend=options.backend)
     many = options.workers is not None or options.ray_address is not None
     with placed(load if many else load(), options.workers, options.ray_address) as model:
-        for control in controls:
-            cs.Experiment(model, control_side(control, n=100, seed=options.seed))
+        for side in sides:
+            cs.Experiment(model, side)
         yield model, task, controls
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cs_heads.cli.options import Commands
-    from cs_heads.reproduce import Estimate, Study
+    from cs_heads.reproduce import Estimate, Reproduction
 
 _ABOUT = """\
 Make every table and figure of a paper's protocol for a model, beside what was published.
@@ -81,8 +81,8 @@ def add(commands: Commands) -> None:
 
 def _reproduce(options: argparse.Namespace) -> None:
     from cs_heads.reproduce import estimate, reproduce
+    from cs_heads.reproduce.reproduction import STORE
     from cs_heads.reproduce.run import steps_of
-    from cs_heads.reproduce.study import STORE
 
     names = _parts(options.steps)
     steps = steps_of(options.paper, names)
@@ -98,9 +98,9 @@ def _reproduce(options: argparse.Namespace) -> None:
     print(f"written: {options.out / 'index.md'}")
 
 
-def _study(options: argparse.Namespace) -> Study:
+def _study(options: argparse.Namespace) -> Reproduction:
     import cs_heads as cs
-    from cs_heads.reproduce import PAPERS, Study, load_tasks
+    from cs_heads.reproduce import PAPERS, Reproduction, load_tasks
     from cs_heads.reproduce.papers import QUICK, Settings
 
     paper = PAPERS[options.paper]
@@ -121,14 +121,14 @@ def _study(options: argparse.Namespace) -> Study:
         allow_code=options.allow_code,
     )
     model = cs.load_model(options.model, device=options.device, dtype=options.dtype, backend=options.backend)
-    return Study(model, paper, tasks, settings, options.out, seed=options.seed, beside=beside)
+    return Reproduction(model, paper, tasks, settings, options.out, seed=options.seed, beside=beside)
 
 
 def _parts(text: str | None) -> list[str] | None:
     return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _print_estimate(study: Study, found: Estimate) -> None:
+def _print_estimate(study: Reproduction, found: Estimate) -> None:
     print(f"{study.paper.title} (arXiv {study.paper.arxiv}) on {study.model.cfg.model_name}\n")
     print(f"{'task of the paper':<34}measured with")
     for name, task in study.tasks.items():

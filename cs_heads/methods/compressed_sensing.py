@@ -92,8 +92,8 @@ def tune(
 
     Every number of masks meets every density; a density that ablates no head of the grid is left out.
     The drop is measured on the same examples, as in the paper: it chooses a setting and proves nothing. Of equal
-    settings the cheaper one is kept. ``spent`` is the cost of the whole search, and
-    ``provenance["tuning"]`` has one record a setting.
+    settings the one that ablates each head most often is kept, as its ranking rests on most. ``spent`` is the cost of
+    the whole search, and ``provenance["tuning"]`` has one record a setting.
     """
     check_integer("seed", seed, 0)
     size = experiment.grid.size
@@ -122,7 +122,7 @@ def tune(
         spent += own + experiment.n_examples
         tried.append({"n_masks": number, "density": density, "drop": drop, "spent": own})
         rankings.append(ranking)
-    best = rankings[int(np.argmax([setting["drop"] for setting in tried]))]
+    best = rankings[max(range(len(tried)), key=lambda at: (tried[at]["drop"], np.prod(settings[at])))]
     cost = Cost(forwards=spent).to_dict()
     return replace(best, spent=spent, provenance={**best.provenance, "k": k, "tuning": tried, "cost": cost})
 

@@ -3,7 +3,7 @@
     cs-heads reproduce --paper cs --model demo --out cs-demo --dry-run
 
 A paper is data (``papers.py``): its tasks, what each is for, and what was published (``published.py``). A step
-(``localisation.py``, ``gating.py``) makes outputs from a ``Study`` and says beforehand what it costs.
+(``localisation.py``, ``gating.py``) makes outputs from a ``Reproduction`` and says beforehand what it costs.
 """
 
 from __future__ import annotations

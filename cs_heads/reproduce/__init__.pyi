@@ -3,6 +3,6 @@ from .cost import estimate as estimate
 from .papers import PAPERS as PAPERS
 from .papers import PaperTask as PaperTask
 from .papers import Settings as Settings
+from .reproduction import Reproduction as Reproduction
 from .run import reproduce as reproduce
-from .study import Study as Study
 from .tasks import load_tasks as load_tasks

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from cs_heads import masks
 from cs_heads.measure.experiment import Experiment
 from cs_heads.reproduce import gating, needs
+from cs_heads.reproduce.reproduction import Part, Reproduction, Step, added
 from cs_heads.reproduce.run import parts_made
-from cs_heads.reproduce.study import Part, Step, Study, added
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_PARTS: dict[Part, Callable[[Study], dict[str, int]]] = {
+_PARTS: dict[Part, Callable[[Reproduction], dict[str, int]]] = {
     "searched": needs.find_cost,
     "universal": needs.universal_cost,
     "gates": gating.fit_cost,
@@ -64,7 +64,7 @@ class Estimate:
         return pd.DataFrame(rows)
 
 
-def estimate(study: Study, steps: Iterable[Step]) -> Estimate:
+def estimate(study: Reproduction, steps: Iterable[Step]) -> Estimate:
     """Count what steps may cost, and time a few evaluations of each task: 128 of each at most, none of them kept.
 
     What a step starts from (the search, the trial for universal heads, the gates) is counted with the first step
@@ -84,7 +84,7 @@ def estimate(study: Study, steps: Iterable[Step]) -> Estimate:
     return Estimate(evaluations, {task: _seconds_each(study, task) for task in used}, missing)
 
 
-def _seconds_each(study: Study, name: str) -> float:
+def _seconds_each(study: Reproduction, name: str) -> float:
     """Of the second of two batches: the first also tries the engine's short cuts."""
     experiment = Experiment(study.model, study.unseen(name).take(_EXAMPLES), progress=False)
     density = max(0.05, 1 / study.grid.size)

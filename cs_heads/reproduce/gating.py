@@ -11,7 +11,7 @@ import numpy as np
 from cs_heads.heads import Head
 from cs_heads.reproduce import published
 from cs_heads.reproduce.outputs import Output, measured, titled
-from cs_heads.reproduce.study import Part, Step, Study, free
+from cs_heads.reproduce.reproduction import Part, Reproduction, Step, free
 from cs_heads.tasks import Example, Task, finding_side
 from cs_heads.views.drawing import drawing
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 _WORDS = "function_vectors/"
 
 
-def _capabilities(study: Study) -> dict[str, HeadGates]:
+def _capabilities(study: Reproduction) -> dict[str, HeadGates]:
     """Gates of the tasks of table 2; the word-to-word tasks are for figures 4 and 5."""
     return {name: gates for name, gates in study.gates.items() if name in study.finding}
 
 
-def _kinds(study: Study) -> list[Output]:
+def _kinds(study: Reproduction) -> list[Output]:
     from cs_heads.views.gating import plot_trajectories
     from cs_heads.views.roles import plot_roles
 
@@ -52,12 +52,12 @@ def _kinds(study: Study) -> list[Output]:
     return outputs
 
 
-def _title(study: Study, name: str) -> str:
+def _title(study: Reproduction, name: str) -> str:
     """The heads' name, and what they were found on."""
     return f"{name}: {study.label(study.finding[name])}"
 
 
-def _output(study: Study, name: str, number: str, about: str, *shown: Any) -> Output:
+def _output(study: Reproduction, name: str, number: str, about: str, *shown: Any) -> Output:
     """A table or figure of one task: the table, and what draws it."""
     return Output(f"{number}-{name.replace(' ', '-')}", f"{_title(study, name)}: {about}", *shown)
 
@@ -88,7 +88,7 @@ def _paths(gates: HeadGates, heads: Mapping[str, Head]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _shares(study: Study) -> list[Output]:
+def _shares(study: Reproduction) -> list[Output]:
     from cs_heads.analysis.taxonomy import taxonomy
     from cs_heads.views.taxonomy import plot_taxonomy
 
@@ -101,7 +101,7 @@ def _shares(study: Study) -> list[Output]:
     return [Output("table-2", about, frame, drawing(plot_taxonomy, found))]
 
 
-def _toggles(study: Study) -> list[Output]:
+def _toggles(study: Reproduction) -> list[Output]:
     import pandas as pd
 
     from cs_heads.analysis.taxonomy import toggle_curves
@@ -117,7 +117,7 @@ def _toggles(study: Study) -> list[Output]:
     return outputs
 
 
-def _distribution(study: Study) -> list[Output]:
+def _distribution(study: Reproduction) -> list[Output]:
     from cs_heads.analysis.gating import score_distribution
     from cs_heads.views.taxonomy import plot_score_ecdf
 
@@ -135,7 +135,7 @@ def _distribution(study: Study) -> list[Output]:
     ]
 
 
-def _agreement(study: Study) -> list[Output]:
+def _agreement(study: Reproduction) -> list[Output]:
     import pandas as pd
 
     from cs_heads.analysis.taxonomy import seed_agreement
@@ -144,7 +144,7 @@ def _agreement(study: Study) -> list[Output]:
     return [Output("seeds", "how alike two seeds are (section 4.2)", pd.concat(frames, ignore_index=True))]
 
 
-def _mediating(study: Study) -> list[Output]:
+def _mediating(study: Reproduction) -> list[Output]:
     import pandas as pd
 
     from cs_heads.analysis.gating import score_of_heads
@@ -178,7 +178,7 @@ def _mediating(study: Study) -> list[Output]:
     return [Output("figure-4", about, measured(study, pd.DataFrame(rows))), *outputs]
 
 
-def _mediation(study: Study, name: str) -> Mediation:
+def _mediation(study: Reproduction, name: str) -> Mediation:
     from cs_heads.methods.mediation import function_vector_effects, indirect_effects
     from cs_heads.tasks import function_vectors
     from cs_heads.tasks.pairs import counterparts
@@ -190,7 +190,7 @@ def _mediation(study: Study, name: str) -> Mediation:
     return indirect_effects(study.model, counterparts(task, n, study.seed), progress=study.progress)
 
 
-def _contrasts(study: Study) -> list[Output]:
+def _contrasts(study: Reproduction) -> list[Output]:
     from cs_heads.analysis.contrast import held_out_contrasts
     from cs_heads.views.taxonomy import plot_contrasts
 
@@ -210,7 +210,7 @@ def _contrasts(study: Study) -> list[Output]:
     return [Output("figure-5", about, found.to_frame(), drawing(plot_contrasts, found))]
 
 
-def _word_tasks(study: Study) -> list[str]:
+def _word_tasks(study: Reproduction) -> list[str]:
     """The paper's word tasks, as far as they are asked by worked examples: from those the other format is made."""
     return [name for name, task in study.tasks.items() if name.startswith(_WORDS) and _in_shots(task)]
 
@@ -233,38 +233,38 @@ def instructed(task: Task, name: str) -> Task:
     return replace(task, examples=tuple(map(changed, task.examples)), held_out=held_out)
 
 
-def fit_cost(study: Study) -> dict[str, int]:
+def fit_cost(study: Reproduction) -> dict[str, int]:
     """The gates of every task, and the intact runs before them."""
     settings = study.settings
     each = 6 * settings.n_seeds * settings.steps * settings.batch_size
     return {name: each + len(study.tasks[name]) for name in (*study.finding.values(), *study.controls)}
 
 
-def _toggle_cost(study: Study) -> dict[str, int]:
+def _toggle_cost(study: Reproduction) -> dict[str, int]:
     points = len(np.unique(np.linspace(1, study.grid.size // 2, 12).round()))
     masks = 3 * 2 * points * study.settings.n_seeds
     return {name: masks * len(study.unseen(name)) for name in study.finding.values()}
 
 
-def _mediating_cost(study: Study) -> dict[str, int]:
+def _mediating_cost(study: Reproduction) -> dict[str, int]:
     return dict.fromkeys(study.controls, study.settings.n_pairs * (study.grid.size + 2))
 
 
-def _contrasts_cost(study: Study) -> dict[str, int]:
+def _contrasts_cost(study: Reproduction) -> dict[str, int]:
     settings = study.settings
     each = 2 * 8 * settings.steps * settings.batch_size
     return {name: each + 8 * len(study.unseen(name)) for name in _word_tasks(study)}
 
 
-def _seeds(study: Study) -> str | None:
+def _seeds(study: Reproduction) -> str | None:
     return None if study.settings.n_seeds > 1 else "two seeds or more"
 
 
-def _two_words(study: Study) -> str | None:
+def _two_words(study: Reproduction) -> str | None:
     return None if len(_word_tasks(study)) > 1 else "two word-to-word tasks or more, by worked examples"
 
 
-def _has_words(study: Study) -> str | None:
+def _has_words(study: Reproduction) -> str | None:
     return None if study.controls else "a word-to-word task"
 
 

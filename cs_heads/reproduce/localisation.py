@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cs_heads.reproduce import needs, proofs, published, shared_heads
 from cs_heads.reproduce.outputs import Output, measured, titled
-from cs_heads.reproduce.study import Part, Step, Study, free
+from cs_heads.reproduce.reproduction import Part, Reproduction, Step, free
 from cs_heads.views.drawing import drawing
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cs_heads.analysis.drops import Column, TaskDrops
 
 
-def _find(study: Study) -> list[Output]:
+def _find(study: Reproduction) -> list[Output]:
     import pandas as pd
 
     tried, found = [], []
@@ -36,7 +36,7 @@ def _find(study: Study) -> list[Output]:
     ]
 
 
-def _drops(study: Study) -> list[Output]:
+def _drops(study: Reproduction) -> list[Output]:
     from cs_heads.analysis.drops import measure_drops
     from cs_heads.views.task_drops import plot_drop_matrix, plot_radar, plot_specificity
 
@@ -62,7 +62,7 @@ def _drops(study: Study) -> list[Output]:
     ]
 
 
-def _drop_frame(study: Study, found: TaskDrops) -> pd.DataFrame:
+def _drop_frame(study: Reproduction, found: TaskDrops) -> pd.DataFrame:
     """By the paper's names, with the published scores; those that are not known are left blank."""
     frame = found.to_frame()
     kept = ["found", "task", "n_examples", "baseline", "score", "drop", "low", "high", "relative_drop", "too_low"]
@@ -76,7 +76,7 @@ def _drop_frame(study: Study, found: TaskDrops) -> pd.DataFrame:
     return frame
 
 
-def _sparsity(study: Study) -> list[Output]:
+def _sparsity(study: Reproduction) -> list[Output]:
     from cs_heads.analysis.sparsity import measure_sparsity
     from cs_heads.views.sparsity import plot_sparsity
 
@@ -95,12 +95,12 @@ def _sparsity(study: Study) -> list[Output]:
     return [Output("sparsity", about, frame, drawing(plot_sparsity, curve))]
 
 
-def _curve_columns(study: Study) -> list[Column]:
+def _curve_columns(study: Reproduction) -> list[Column]:
     siblings = [study.column(name, "sibling") for name in needs.siblings(study, study.first)]
     return [study.column(study.finding[study.first], "own"), *siblings, *study.suites()]
 
 
-def _generalisation(study: Study) -> list[Output]:
+def _generalisation(study: Reproduction) -> list[Output]:
     from cs_heads.analysis.drops import measure_drops
     from cs_heads.views.task_drops import plot_specificity
 
@@ -124,7 +124,7 @@ def _generalisation(study: Study) -> list[Output]:
     return outputs
 
 
-def _methods(study: Study) -> list[Output]:
+def _methods(study: Reproduction) -> list[Output]:
     from cs_heads.analysis.compare import compare
     from cs_heads.views.comparison import plot_drops
 

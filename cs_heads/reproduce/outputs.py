@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
-    from cs_heads.reproduce.study import Study
+    from cs_heads.reproduce.reproduction import Reproduction
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +26,7 @@ class Output:
     picture: Callable[[Path], object] | None = None
 
 
-def measured(study: Study, frame: pd.DataFrame) -> pd.DataFrame:
+def measured(study: Reproduction, frame: pd.DataFrame) -> pd.DataFrame:
     """A table by the paper's names of tasks in place of labels, with what each was measured with beside."""
     names = {study.label(name): name for name in study.tasks}
     frame = frame.assign(task=[names.get(task, task) for task in frame["task"]])

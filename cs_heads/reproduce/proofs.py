@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cs_heads.reproduce.outputs import Output, measured
-from cs_heads.reproduce.study import Study, evaluations
+from cs_heads.reproduce.reproduction import Reproduction, evaluations
 from cs_heads.views.drawing import drawing
 
 if TYPE_CHECKING:
     from cs_heads.analysis.proof import Confirmation
 
 
-def prove(study: Study) -> list[Output]:
+def prove(study: Reproduction) -> list[Output]:
     """Every set of heads beside random heads of the same layers."""
     import pandas as pd
 
@@ -28,9 +28,11 @@ def prove(study: Study) -> list[Output]:
     return [Output("proof", about, measured(study, pd.DataFrame(rows)))]
 
 
-def _proof(study: Study, heads: str) -> Confirmation:
-    """Measured, or read from the store; ranking and proof are kept as ``cs-heads find --out`` writes them."""
+def _proof(study: Reproduction, heads: str) -> Confirmation:
+    """Measured, or read from the store; ranking, proof and curve are kept as ``cs-heads find --out`` writes them."""
     from cs_heads.analysis.confirm import confirm
+    from cs_heads.analysis.sparsity import measure_sparsity
+    from cs_heads.views.report.findings import CURVE, RESULT
 
     name = study.finding[heads]
     proof = confirm(
@@ -42,15 +44,17 @@ def _proof(study: Study, heads: str) -> Confirmation:
         progress=study.progress,
         store=study.store,
     )
-    folder = study.folder(heads)
+    ranking, folder = study.rankings[heads], study.folder(heads)
+    curve = measure_sparsity([study.column(name, "own")], ranking.top(study.settings.most), study.seed)
+    result = {"task": name, "confirm": proof.to_dict(), "half": curve.heads_for(0.5)}
     folder.mkdir(parents=True, exist_ok=True)
-    study.rankings[heads].save(folder / "ranking.json")
-    text = json.dumps({"task": name, "confirm": proof.to_dict()}, indent=1)
-    (folder / "result.json").write_text(text + "\n", encoding="utf-8")
+    ranking.save(folder / "ranking.json")
+    for file, record in ((RESULT, result), (CURVE, curve.to_dict())):
+        (folder / file).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     return proof
 
 
-def scale(study: Study) -> list[Output]:
+def scale(study: Reproduction) -> list[Output]:
     """This model's first heads beside those of the same name of other models.
 
     A model whose folder has none, or whose ranking cannot stand beside others, is left out with the reason.
@@ -79,11 +83,11 @@ def scale(study: Study) -> list[Output]:
     ]
 
 
-def proof_cost(study: Study) -> dict[str, int]:
-    """The heads, none, and eight random sets."""
-    return evaluations(study, study.finding.values(), 10)
+def proof_cost(study: Reproduction) -> dict[str, int]:
+    """The heads, none, eight random sets, and the curve of the first heads."""
+    return evaluations(study, study.finding.values(), 10 + study.settings.most)
 
 
-def scale_cost(study: Study) -> dict[str, int]:
+def scale_cost(study: Reproduction) -> dict[str, int]:
     """The proof of the first heads, should it not be there; another set may come first where tasks are left out."""
     return proof_cost(study)

@@ -13,7 +13,7 @@ from cs_heads.measure.baseline import BaselineTooLowError
 from cs_heads.measure.identity import study_of
 from cs_heads.reproduce import gating, localisation
 from cs_heads.reproduce.outputs import Output
-from cs_heads.reproduce.study import Part, Step, Study
+from cs_heads.reproduce.reproduction import Part, Reproduction, Step
 from cs_heads.tasks.example import hash_of
 
 STEPS: dict[str, tuple[Step, ...]] = {"cs": localisation.STEPS, "chg": gating.STEPS}
@@ -34,7 +34,7 @@ def steps_of(paper: str, names: Sequence[str] | None = None) -> tuple[Step, ...]
 
 
 def reproduce(
-    study: Study, steps: Sequence[str] | None = None, say: Callable[[str], object] | None = None
+    study: Reproduction, steps: Sequence[str] | None = None, say: Callable[[str], object] | None = None
 ) -> dict[str, str]:
     """Make a paper's tables and figures for a model in ``study.out``; returns what was left out, and why.
 
@@ -78,7 +78,7 @@ def reproduce(
     return left_out
 
 
-def parts_made(study: Study) -> set[Part]:
+def parts_made(study: Reproduction) -> set[Part]:
     """What steps that are done started from: the store has it."""
     key, done = _key(study), _read(study.out / DONE)
     return {
@@ -89,12 +89,12 @@ def parts_made(study: Study) -> set[Part]:
     }
 
 
-def _write_index(study: Study, done: dict[str, Any], key: str, left_out: dict[str, str]) -> None:
+def _write_index(study: Reproduction, done: dict[str, Any], key: str, left_out: dict[str, str]) -> None:
     current = {name: each for name, each in done.items() if each["key"] == key}
     _replace(study.out / "index.md", _index(study, current, left_out))
 
 
-def _key(study: Study) -> str:
+def _key(study: Reproduction) -> str:
     """What every number of a study depends on."""
     tasks = {
         name: [task.name, task.identity, None if task.held_out is None else task.held_out.identity]
@@ -118,7 +118,7 @@ def _write(folder: Path, output: Output) -> list[str]:
     return [f"{output.name}.{ending}" for ending in endings]
 
 
-def _index(study: Study, done: dict[str, Any], left_out: dict[str, str]) -> str:
+def _index(study: Reproduction, done: dict[str, Any], left_out: dict[str, str]) -> str:
     """What was made of which model, with which tasks and settings, and what was not."""
     lines = [
         f"# {study.paper.title}",

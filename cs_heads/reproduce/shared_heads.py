@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cs_heads.reproduce import published
 from cs_heads.reproduce.needs import N_FAILING, N_FAILURES
 from cs_heads.reproduce.outputs import Output, measured
-from cs_heads.reproduce.study import Study
+from cs_heads.reproduce.reproduction import Reproduction
 from cs_heads.tasks import confirming_side
 from cs_heads.views.drawing import drawing
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cs_heads.analysis.universal import UniversalHeads
 
 
-def universal(study: Study) -> list[Output]:
+def universal(study: Reproduction) -> list[Output]:
     """Every candidate alone on every task and the control, and how the failure looks."""
     from cs_heads.views.shared_heads import plot_universal
 
@@ -29,7 +29,7 @@ def universal(study: Study) -> list[Output]:
     return [Output("universal", about, found.to_frame(), drawing(plot_universal, found)), _failures(study, found)]
 
 
-def _failures(study: Study, found: UniversalHeads) -> Output:
+def _failures(study: Reproduction, found: UniversalHeads) -> Output:
     from cs_heads.analysis.failures import choice_failures, text_failures
     from cs_heads.views.failures import plot_failures
 
@@ -46,7 +46,7 @@ def _failures(study: Study, found: UniversalHeads) -> Output:
     return Output("failures", about, modes.to_frame(), drawing(plot_failures, modes))
 
 
-def overlap(study: Study) -> list[Output]:
+def overlap(study: Reproduction) -> list[Output]:
     """Heads that two tasks have in common."""
     from cs_heads.analysis.overlap import head_overlap
     from cs_heads.views.shared_heads import plot_overlap
@@ -59,7 +59,7 @@ def overlap(study: Study) -> list[Output]:
     return [Output("overlap", about, found.to_frame(), drawing(plot_overlap, found))]
 
 
-def formats(study: Study) -> list[Output]:
+def formats(study: Reproduction) -> list[Output]:
     """Sets and single heads on questions answered by a letter and in full."""
     from cs_heads.analysis.formats import measure_formats
     from cs_heads.views.failures import plot_format_heads

@@ -21,7 +21,7 @@ from cs_heads.heads import Head
 from cs_heads.integers import check_integer
 from cs_heads.views.marks import name_heads
 from cs_heads.views.matrix import draw_matrix, matrix_axes
-from cs_heads.views.style import column_or_page, new_axes, styled, written
+from cs_heads.views.style import column_or_page, new_axes, new_figure, styled, written
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,8 +112,6 @@ def plot_attention(attention: HeadAttention, prompt: int = 0) -> Any:
     others below; where a prompt is too long to name every token, every second, third, ... is named. Returns the array
     of axes ``[run, head]``.
     """
-    from matplotlib import pyplot as plt
-
     one = _prompt(attention, prompt)
     runs = [patterns for patterns in (one.intact, one.ablated) if patterns is not None]
     labels = [written(_visible(token), 16) for token in one.tokens]
@@ -124,8 +122,8 @@ def plot_attention(attention: HeadAttention, prompt: int = 0) -> Any:
     width = column_or_page(_LABELS + needed * across)
     side = (width - _LABELS) / across
     every = -(-len(labels) * 0.11 // side)
-    size = (width, 0.4 + (0.7 + (side + 0.2) * len(runs)) * down)
-    figure, grid = plt.subplots(down * len(runs), across, figsize=size, layout="constrained", squeeze=False)
+    figure = new_figure(width, 0.4 + (0.7 + (side + 0.2) * len(runs)) * down)
+    grid = figure.subplots(down * len(runs), across, squeeze=False)
     axes = np.empty((len(runs), n_heads), dtype=object)
     for (row, column), ax in np.ndenumerate(grid):
         run, number = row % len(runs), row // len(runs) * across + column

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,9 +15,8 @@ from cs_heads.views.style import (
     key_below,
     line_look,
     new_axes,
-    offscreen,
+    new_figure,
     round_ticks,
-    save_picture,
     styled,
 )
 from cs_heads.views.style import written as plain
@@ -92,11 +90,7 @@ def plot_cost(comparison: Comparison, ax: Axes | None = None, *, key: bool = Tru
 @styled
 def plot_comparison(comparison: Comparison, figure: Figure | None = None) -> Figure:
     """Draw the methods side by side, as wide as a page: drop curves, what they cost, and where they agree."""
-    if figure is None:
-        from matplotlib import pyplot as plt
-
-        height = 2.6 + 0.16 * (len(comparison.methods) // 3 + 1)
-        figure = plt.figure(figsize=(PAGE, height), layout="constrained")
+    figure = new_figure(PAGE, 2.6 + 0.16 * (len(comparison.methods) // 3 + 1)) if figure is None else figure
     drops, cost, agreement = figure.subplots(1, 3, width_ratios=(1.2, 1, 1.2))
     plot_drops(comparison, drops, key=False)
     drops.set_title("drop on unseen examples")
@@ -108,10 +102,3 @@ def plot_comparison(comparison: Comparison, figure: Figure | None = None) -> Fig
     handles, labels = drops.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, title="method (example-evaluations)")
     return figure
-
-
-def save_comparison(comparison: Comparison, folder: str | Path) -> list[Path]:
-    """Write both pictures to a folder, ``drops.png`` and ``agreement.png``; no window, no figure left open."""
-    with offscreen():
-        pictures = {"drops.png": plot_drops(comparison), "agreement.png": plot_agreement(comparison)}
-        return [path for name, ax in pictures.items() for path in save_picture(ax, Path(folder) / name)]

@@ -10,7 +10,7 @@ from cs_heads.analysis.failures import FailureModes
 from cs_heads.analysis.formats import FormatHeads
 from cs_heads.views.marks import name_heads
 from cs_heads.views.matrix import draw_matrix, matrix_axes
-from cs_heads.views.style import COLOURS, HATCHES, column_or_page, key_below, new_axes, styled, written
+from cs_heads.views.style import COLOURS, HATCHES, SMALL, column_or_page, key_below, new_axes, styled, written
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,7 +51,7 @@ def plot_failures(failures: FailureModes, ax: Axes | None = None) -> Axes:
 def plot_format_heads(formats: FormatHeads, ax: Axes | None = None) -> Axes:
     """Draw the share of each score above chance that each candidate takes; its kind stands beside its name.
 
-    Sets in letters stand left of the line, sets in full between the lines, controls at the right.
+    Sets in letters, sets in full, and controls stand between lines, with their form above.
     """
     table = formats.drops.matrix("share_lost")
     rows = [f"{name}: {formats.kind(name)}" for name in map(str, table.index)]
@@ -61,8 +61,12 @@ def plot_format_heads(formats: FormatHeads, ax: Axes | None = None) -> Axes:
     draw_matrix(ax, table.to_numpy(dtype=float), rows, columns, label="share of the score lost")
     sets = [formats.drops.heads[name] for name in map(str, table.index)]
     name_heads(ax, [heads[0] if len(heads) == 1 else None for heads in sets])
-    kinds = [formats.forms[name] for name in columns]
-    for place in range(1, len(kinds)):
-        if kinds[place] != kinds[place - 1]:
-            ax.axvline(place - 0.5, color="black", linewidth=1.2)
+    forms = [formats.forms[name] for name in columns]
+    for form in dict.fromkeys(forms):
+        first, n = forms.index(form), forms.count(form)
+        if first:
+            ax.axvline(first - 0.5, color="black", linewidth=1.2)
+        middle = (first + (n - 1) / 2, 1)
+        at = ("data", "axes fraction")
+        ax.annotate(form, middle, (0, 3), at, "offset points", ha="center", va="bottom", fontsize=SMALL)
     return ax

@@ -10,7 +10,7 @@ import numpy as np
 from cs_heads.analysis.gating import AblationCurve, GroupTest
 from cs_heads.heads import Head, HeadLike
 from cs_heads.methods.gating.result import PHASES, HeadGates
-from cs_heads.views.style import COLUMN, PAGE, RANDOM, ROLES, SMALL, key_below, new_axes, styled
+from cs_heads.views.style import COLUMN, PAGE, RANDOM, ROLES, SMALL, key_below, new_axes, new_figure, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,10 +28,7 @@ def plot_trajectories(
 
     ``heads`` are those drawn, each with its name at the end of its last path; None: all.
     """
-    if axes is None:
-        from matplotlib import pyplot as plt
-
-        axes = plt.subplots(1, 3, figsize=(PAGE, 2.3), sharey=True, layout="constrained")[1]
+    axes = new_figure(PAGE, 2.3).subplots(1, 3, sharey=True) if axes is None else axes
     kinds = gates.kind
     shown = None if heads is None else gates.ranking().grid.mask(heads)
     for phase, ax in enumerate(axes):

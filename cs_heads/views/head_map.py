@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,8 +13,6 @@ from cs_heads.views.style import (
     COLUMN,
     key_below,
     new_axes,
-    offscreen,
-    save_picture,
     signed_map,
     styled,
     written,
@@ -87,12 +84,6 @@ def plot_heads(
     return ax
 
 
-def save_head_map(ranking: HeadRanking, path: str | Path, k: int = 5, verdict: str | None = None) -> list[Path]:
-    """Write the picture of ``plot_heads``, past pyplot: no window, no figure left open. As ``save_picture``."""
-    with offscreen():
-        return save_picture(plot_heads(ranking, k, verdict=verdict), path)
-
-
 def describe_heads(ranking: HeadRanking, k: int = 5) -> str:
     """The caption of ``plot_heads``: what its colours and marks mean, as far as they are there.
 
@@ -103,11 +94,15 @@ def describe_heads(ranking: HeadRanking, k: int = 5) -> str:
     text = "Importance of every head: blue facilitates the task, orange interferes"
     text += " (a minus where clearly so)." if opposed else "."
     top = _shown(ranking, k)
-    marks = ["Marked and numbered: the first heads"] if top else []
-    marks += ["✓ claimed"] if set(top) & set(ranking.claims) else []
-    marks += ["hollow not claimed"] if _not_claimed(ranking, top) else []
-    marks += ["U needed by the control as well"] if ranking.universal else []
+    marks = [*(["Marked and numbered: the first heads"] if top else []), *_marks(ranking, top)]
     return f"{text} {'; '.join(marks)}." if marks else text
+
+
+def _marks(ranking: HeadRanking, top: list[Head]) -> list[str]:
+    """What the marks of heads mean, as far as they are there."""
+    marks = ["✓ claimed"] if set(top) & set(ranking.claims) else []
+    marks += ["hollow not claimed"] if _not_claimed(ranking, top) else []
+    return marks + (["U universal"] if ranking.universal else [])
 
 
 def _inwards(head: Head, grid: HeadGrid, square: float) -> tuple[float, float]:
@@ -168,7 +163,8 @@ def _draw_key(ax: Axes, ranking: HeadRanking, top: list[Head]) -> None:
             label += " ({:+.2f} to {:+.2f})".format(*ranking.interval[at])
         handles.append(head_handle(head, label, hollow=head in hollow))
     labels = [handle.get_label() for handle in handles]
-    key_below(ax, handles=handles, labels=labels, ncols=2 if ranking.interval is None else 1, handletextpad=0.3)
+    options = {"title": "; ".join(_marks(ranking, top)) or None, "ncols": 2 if ranking.interval is None else 1}
+    key_below(ax, handles=handles, labels=labels, handletextpad=0.3, **options)
 
 
 def _title(ranking: HeadRanking, verdict: str | None) -> str:
@@ -181,7 +177,7 @@ def _size(grid: HeadGrid, k: int) -> tuple[float, float]:
     """A column wide, a page for many heads; as high as square heads and the key need, a page at most."""
     width = COLUMN if grid.n_heads <= 64 else 2 * COLUMN
     square = min(0.5, 5 / grid.n_layers, (width - 1.25) / grid.n_heads)
-    return width, min(9.0, max(1.1, square * grid.n_layers) + 1.2 + 0.14 * min(k, grid.size))
+    return width, min(9.0, max(1.1, square * grid.n_layers) + 1.34 + 0.14 * min(k, grid.size))
 
 
 def _ticks(n: int, most: int) -> range:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cs_heads.views.style import COLUMN, PAGE, key_below, line_look, new_axes, round_ticks, styled, written
+from cs_heads.views.style import COLUMN, PAGE, key_below, line_look, new_axes, new_figure, round_ticks, styled, written
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,14 +53,12 @@ def plot_recall(worlds: pd.DataFrame, ax: Axes | None = None, *, key: bool = Tru
 @styled
 def plot_recalls(worlds: pd.DataFrame, by: str = "n_heads", axes: Sequence[Axes] | None = None) -> Sequence[Axes]:
     """Draw ``plot_recall`` once for each value of the column ``by``, side by side and as wide as a page."""
-    from matplotlib import pyplot as plt
-
     if by not in worlds:
         raise ValueError(f"by must be a column of worlds ({', '.join(worlds.columns)}), got {by!r}")
     values = sorted(worlds[by].unique())
     if axes is None:
-        size = (max(COLUMN, min(PAGE, COLUMN * len(values))), 2.6)
-        axes = plt.subplots(1, len(values), figsize=size, sharey=True, layout="constrained", squeeze=False)[1][0]
+        width = max(COLUMN, min(PAGE, COLUMN * len(values)))
+        axes = new_figure(width, 2.6).subplots(1, len(values), sharey=True, squeeze=False)[0]
     for number, (value, ax) in enumerate(zip(values, axes, strict=True)):
         plot_recall(worlds[worlds[by] == value], ax, key=False)
         ax.set_title(f"{value:,} {by.removeprefix('n_').replace('_', ' ')}" if by.startswith("n_") else str(value))

@@ -34,7 +34,8 @@ def plot_scale(scale: ScaleStudy, ax: Axes | None = None) -> Axes:
     ax.set_yticks(range(len(proven)), [written(f"{m.name} ({m.n_ablated} of {m.ranking.grid.size})") for m in proven])
     ax.set_ylim(len(proven) - 0.5, -0.5)
     ax.set_xlim(min(-0.05, *(m.interval[0] for m in proven if m.interval)), 1.05)
-    ax.set_xlabel("localisation index")
+    hollow = any(model.verdict != "localized" for model in proven)
+    ax.set_xlabel("localisation index\n(hollow: not localized)" if hollow else "localisation index")
     return ax
 
 

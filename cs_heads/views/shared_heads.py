@@ -56,4 +56,6 @@ def plot_universal(universal: UniversalHeads, ax: Axes | None = None) -> Axes:
     draw_matrix(ax, universal.left, rows, universal.tasks, label="share of the score left", colours="Blues_r")
     name_heads(ax, universal.candidates)
     ax.set_ylabel("head ablated")
+    if universal.heads:
+        ax.set_xlabel("U universal")
     return ax

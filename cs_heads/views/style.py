@@ -29,7 +29,11 @@ SMALL = 7.0
 FORMATS = ("png", "svg", "pdf")
 
 # Okabe and Ito, "Color Universal Design" (2008), for any kind of colour vision; yellow is too light on white.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+HEAD_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+"""The colours of heads, which mean nothing else."""
+# Tol, "Colour Schemes" (2021), "muted", for any kind of colour vision, without its two that are too light on white.
+COLOURS = ("#332288", "#CC6677", "#999933", "#AA4499", "#44AA99", "#882255", "#117733")
+"""The colours of lines and bars: methods, tasks, models, sets of heads."""
 MARKERS = "osD^vP*X<>"
 LINES = ("-", "--", "-.", ":")
 HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++++")
@@ -83,7 +87,7 @@ def head_look(head: Head) -> HeadLook:
     Seventy looks; heads near each other differ. The label tells apart those that share one.
     """
     colour, marker = 2 * head.layer + 3 * head.head, head.layer + head.head
-    return HeadLook(str(head), COLOURS[colour % len(COLOURS)], MARKERS[marker % len(MARKERS)])
+    return HeadLook(str(head), HEAD_COLOURS[colour % len(HEAD_COLOURS)], MARKERS[marker % len(MARKERS)])
 
 
 @cache
@@ -181,21 +185,20 @@ def column_or_page(needed: float) -> float:
 
 @styled
 def new_axes(width: float = COLUMN, height: float = 2.2, projection: str | None = None) -> Axes:
-    """Axes of a new pyplot figure, its labels inside; sizes in inches."""
-    if _OFFSCREEN.get():
-        return new_figure(width, height).add_subplot(projection=projection)
-    from matplotlib import pyplot as plt
-
-    kind = {"projection": projection}
-    return plt.subplots(figsize=(width, height), layout="constrained", subplot_kw=kind)[1]
+    """Axes of a new figure, its labels inside; sizes in inches."""
+    return new_figure(width, height).add_subplot(projection=projection)
 
 
 @styled
 def new_figure(width: float = COLUMN, height: float = 2.2) -> Figure:
-    """A figure that pyplot does not know: no window, nothing to close; sizes in inches."""
-    from matplotlib.figure import Figure
+    """A new figure of pyplot's, or inside ``offscreen`` one that it does not know; sizes in inches."""
+    if _OFFSCREEN.get():
+        from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, height), layout="constrained")
+        return Figure(figsize=(width, height), layout="constrained")
+    from matplotlib import pyplot as plt
+
+    return plt.figure(figsize=(width, height), layout="constrained")
 
 
 def key_below(ax: Axes, **options: Any) -> None:

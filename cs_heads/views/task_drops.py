@@ -46,9 +46,10 @@ def plot_specificity(drops: TaskDrops, ax: Axes | None = None) -> Axes:
             error_kw={"elinewidth": 0.8, "ecolor": "black", "capsize": 1.5},
             label=_label(drops, name),
         )
-    for place, task in enumerate(names):
-        if first[task].chance > 0:
-            ax.hlines(first[task].chance, place - 0.46, place + 0.46, color="black", linewidth=0.8, linestyle=":")
+    guessed = [(place, first[task].chance) for place, task in enumerate(names) if first[task].chance > 0]
+    if guessed:
+        at, chances = np.array(guessed).T
+        ax.hlines(chances, at - 0.46, at + 0.46, color="black", linewidth=0.8, linestyle=":", label="guessing")
     own = set(drops.own.values())
     labels = [written(f"{name} (own)" if name in own else name) for name in names]
     ax.set_xticks(places, labels, rotation=35, ha="right", rotation_mode="anchor")
@@ -88,16 +89,16 @@ def plot_radar(drops: TaskDrops, ax: Axes | None = None) -> Axes:
         polar.plot(closed, [*values, values[0]], label=label, markersize=3, **look)
         polar.fill(closed, [*values, values[0]], color=look["color"], alpha=0.08)
     own = set(drops.own.values())
-    polar.set_xticks(
-        angles, [fill(written(f"{name} (own)" if name in own else name), 12, break_long_words=False) for name in names]
-    )
+    polar.set_xticks(angles, [_around(f"{name} (own)" if name in own else name) for name in names])
     for label, angle in zip(polar.get_xticklabels(), angles, strict=True):
-        across = np.sin(angle)
+        across, up = np.sin(angle), np.cos(angle)
         label.set_horizontalalignment("center" if abs(across) < 0.1 else "left" if across > 0 else "right")
+        label.set_verticalalignment("center" if abs(up) < 0.9 else "bottom" if up > 0 else "top")
     polar.tick_params(axis="x", pad=1)
     polar.set_ylim(0, 1)
     polar.set_yticks([0.5, 1.0], ["0.5", "1"])
-    polar.set_rlabel_position(float(np.degrees(angles[1]) / 2))
+    # Between two names at the right, where these stand one below the other.
+    polar.set_rlabel_position((len(names) // 4 + 0.5) * 360 / len(names))
     polar.grid(color="0.85", linewidth=0.5)
     polar.spines["polar"].set_visible(False)
     key_below(polar)
@@ -126,8 +127,13 @@ def plot_drop_matrix(drops: TaskDrops, ax: Axes | None = None, value: str = "rel
             Rectangle((column - 0.48, place - 0.46), 0.96, 0.92, fill=False, edgecolor=COLOURS[1], linewidth=1.4)
         )
     ax.set_ylabel("heads found on")
-    ax.set_xlabel("measured on")
+    ax.set_xlabel("measured on (framed: their own)" if drops.own else "measured on")
     return ax
+
+
+def _around(name: str) -> str:
+    """A name in lines so short that they fit beside a circle; it is broken after a stroke too."""
+    return fill(written(name).replace("/", "/ "), 12, break_long_words=False).replace("/ ", "/")
 
 
 def _label(drops: TaskDrops, name: str) -> str:

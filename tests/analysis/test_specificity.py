@@ -7,6 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from cs_heads.analysis.compare import compare
+from cs_heads.analysis.confirm import confirm
 from cs_heads.analysis.drops import Column
 from cs_heads.analysis.formats import format_heads
 from cs_heads.analysis.sparsity import SparsityCurve, measure_sparsity, sparsity_curve
@@ -190,6 +192,8 @@ def test_two_splits_of_the_same_questions_are_refused_wherever_one_is_judged(mod
         lambda: cross_drops(model, [once, again], {"once": WORKING}),
         lambda: specificity(model, again, WORKING, siblings=[once]),
         lambda: format_heads(model, [once], [again], [IDLE[0]]),
+        lambda: confirm(model, once, WORKING, controls=[again]),
+        lambda: compare(model, once, methods=["csb"], controls=[again]),
     ):
         with rows_run(model) as rows, pytest.raises(ValueError, match=r"shares .* examples with the finding side of"):
             call()

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from cs_heads.measure.engine import Engine
-from cs_heads.reproduce import PAPERS, Settings, Study, load_tasks
+from cs_heads.reproduce import PAPERS, Reproduction, Settings, load_tasks
 from cs_heads.tasks.function_vectors import INSTRUCTIONS
 from tests.known_heads import hopeless_records, own_answers, word_records
 
@@ -50,7 +50,9 @@ def write(path, records):
 def study(load_known, data, tmp_path):
     def made(paper="cs", names=CS_TASKS, **changed):
         tasks = load_tasks(PAPERS[paper], "tiny", list(names), data=data, n=40)
-        return Study(load_known(), PAPERS[paper], tasks, replace(TINY, **changed), tmp_path / "out", progress=False)
+        return Reproduction(
+            load_known(), PAPERS[paper], tasks, replace(TINY, **changed), tmp_path / "out", progress=False
+        )
 
     return made
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from cs_heads.reproduce import reproduce
+from cs_heads.views.report import Findings
 from tests.reproduce.conftest import table
 
 
@@ -15,6 +16,8 @@ def test_models_side_by_side_need_no_step_before_and_go_without_what_is_not_ther
     left_out = reproduce(one, ["scale"])
     assert "holds no ranking.json" in left_out["scale of bare"]
     assert list(table(one, "scale")["model"]) == [one.name]
+    curve = Findings.load(one.folder("math")).curve
+    assert table(one, "scale")["heads for half"].item() == curve.heads_for(0.5) > 0
     two = replace(study(names=["gsm8k"]), out=tmp_path / "two", beside={"first": one.out})
     assert reproduce(two, ["scale"]) == {}
     both = table(two, "scale").drop(columns="model")

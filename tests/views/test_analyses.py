@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
@@ -109,6 +110,9 @@ def universal():
     return universal_heads(tasks, [A, B], Planted(GRID, {A: 0.8}))
 
 
+# What a demo model's tasks are called where they stand in for a paper's.
+LONG = ["demo/word_problems (gsm8k)", "demo/word_problems (arithmetic)", "demo/code", "demo/multiple_choice (mmlu)"]
+LONG += ["demo/swearing", "demo/copying", "demo/agreement", "demo/rhyme"]
 TEN = ["arithmetic", "code", "rhyme", "capitals", "swearing", "copying", "few shots", "translation", "MMLU", "WMDP"]
 
 
@@ -119,6 +123,12 @@ def ten_tasks():
     ]
     sets = {name: [GRID.head(n), GRID.head(n + 1)] for n, name in enumerate(TEN[:2])}
     return measure_drops(columns, sets, {name: name for name in sets})
+
+
+@pytest.fixture(scope="module")
+def long_names():
+    columns = [Column(name, "control", (Planted(GRID, {}),)) for name in LONG]
+    return measure_drops(columns, {"math": [A]}, {"math": LONG[0]})
 
 
 @pytest.fixture(scope="module")
@@ -180,6 +190,7 @@ def test_everything_written_can_be_read_at_the_width_of_a_column(picture):
 
 LARGE = [
     (plot_radar, "ten_tasks", COLUMN),
+    (plot_radar, "long_names", COLUMN),
     (plot_specificity, "ten_tasks", PAGE),
     (plot_drop_matrix, "ten_tasks", PAGE),
     (plot_overlap, "ten_rankings", PAGE),
@@ -203,6 +214,16 @@ def test_bars_are_as_high_as_the_scores(drops):
     assert ax.get_xticklabels()[0].get_text() == "sums (own)"
 
 
+def test_what_guessing_scores_is_a_line_that_the_key_names():
+    planted = Planted(GRID, {A: 0.5})
+    columns = [Column("reading", "own", (planted,), (0.5,)), Column("sums", "control", (planted,), (0.0,))]
+    ax = plot_specificity(measure_drops(columns, {"reading": [A]}, {"reading": "reading"}))
+    [line] = [lines for lines in ax.collections if lines.get_label() == "guessing"]
+    assert line.get_segments()[0][:, 1].tolist() == [0.5, 0.5]
+    assert "guessing" in [text.get_text() for text in ax.figure.legends[0].get_texts()]
+    plt.close(ax.figure)
+
+
 def test_rings_go_through_the_scores(drops):
     ax = plot_radar(drops, Figure().add_subplot(projection="polar"))
     intact, sums, _ = ax.get_lines()
@@ -210,10 +231,21 @@ def test_rings_go_through_the_scores(drops):
     assert sums.get_ydata()[:-1] == pytest.approx([d.score for d in drops.drops["sums"].values()])
 
 
+def test_names_stand_outside_the_circle(long_names):
+    polar = plot_radar(long_names)
+    polar.figure.draw_without_rendering()
+    middle, top = polar.transData.transform([(0, 0), (0, 1)])
+    boxes = [label.get_window_extent() for label in polar.get_xticklabels()]
+    nearest = [np.clip(middle, box.min, box.max) for box in boxes]
+    assert min(np.linalg.norm(point - middle) for point in nearest) > np.linalg.norm(top - middle)
+    plt.close(polar.figure)
+
+
 def test_the_matrix_frames_the_own_task(drops):
     ax = plot_drop_matrix(drops, Figure().subplots())
     assert np.asarray(ax.images[0].get_array()) == pytest.approx(drops.matrix().to_numpy())
     assert [round(frame.get_x() + 0.48) for frame in ax.patches] == [0, 1]
+    assert ax.get_xlabel() == "measured on (framed: their own)"
 
 
 def test_lines_go_through_the_scores(curve):
@@ -234,6 +266,7 @@ def test_what_luck_does_not_explain_carries_an_asterisk():
 def test_universal_heads_are_marked(universal):
     ax = plot_universal(universal, Figure().subplots())
     assert [label.get_text() for label in ax.get_yticklabels()] == ["L0H1 U", "L2H2"]
+    assert ax.get_xlabel() == "U universal"
 
 
 @pytest.mark.parametrize(("draw", "name"), [(plot_universal, "universal"), (plot_format_heads, "formats")])
@@ -247,8 +280,10 @@ def test_heads_in_rows_look_as_in_the_head_map(request, draw, name):
     assert markers == {(row, head_look(head).marker, head_look(head).colour) for row, head in enumerate((A, B))}
 
 
-def test_kinds_stand_beside_the_heads(formats):
+def test_kinds_stand_beside_the_heads_and_forms_above_the_sets(formats):
     ax = plot_format_heads(formats, Figure().subplots())
+    forms = [(text.get_text(), text.xy[0]) for text in ax.texts if hasattr(text, "xy")]
+    assert forms == [("letters", 0), ("full", 1), ("control", 2)]
     assert [label.get_text() for label in ax.get_yticklabels()] == ["L0H1: format", "L2H2: full form"]
 
 
@@ -256,6 +291,7 @@ def test_a_model_that_is_not_localized_is_hollow(scale):
     ax = plot_scale(scale, Figure().subplots())
     fills = [line.get_markerfacecolor() for line in ax.get_lines() if line.get_marker() == "o"]
     assert [fill == "white" for fill in fills] == [False, True]
+    assert ax.get_xlabel() == "localisation index\n(hollow: not localized)"
 
 
 def test_what_cannot_be_drawn_is_refused(drops, overlap, scale):

@@ -7,7 +7,7 @@ from cs_heads.analysis.comparison import Compared, Comparison
 from cs_heads.analysis.gating import AblationCurve, score_of_heads
 from cs_heads.heads import Head
 from cs_heads.ranking import HeadRanking
-from cs_heads.views.comparison import plot_agreement, plot_comparison, plot_cost, plot_drops, save_comparison
+from cs_heads.views.comparison import plot_agreement, plot_comparison, plot_cost, plot_drops
 from cs_heads.views.gating import plot_ablation_curves, plot_group, plot_trajectories
 from tests.analysis.test_gating import made_gates
 from tests.known_heads import WORKING
@@ -58,13 +58,6 @@ def test_agreement_is_a_symmetric_table_with_its_numbers(comparison, ax):
     assert ax.images[0].get_array().tolist() == [[1, 1], [1, 1]]
     assert [text.get_text() for text in ax.texts] == ["1.00"] * 4
     assert [label.get_text() for label in ax.get_yticklabels()] == ["css", "greedy"]
-
-
-def test_both_pictures_are_saved_and_no_figure_is_left_open(comparison, tmp_path):
-    written = save_comparison(comparison, tmp_path)
-    assert [path.name for path in written] == ["drops.png", "agreement.png"]
-    assert all(plt.imread(path).ndim == 3 for path in written)
-    assert plt.get_fignums() == []
 
 
 def test_cost_is_drawn_against_what_the_heads_take(comparison, ax):

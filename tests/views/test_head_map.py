@@ -7,7 +7,7 @@ from matplotlib.text import Text
 
 from cs_heads.heads import Head
 from cs_heads.ranking import HeadRanking
-from cs_heads.views.head_map import describe_heads, plot_heads, save_head_map
+from cs_heads.views.head_map import describe_heads, plot_heads
 from cs_heads.views.style import ROLES
 from tests.views.looking import clipped, overlapping, smallest
 
@@ -119,8 +119,10 @@ def test_claimed_heads_are_filled_and_others_hollow(ax, shape):
 def test_the_caption_says_what_is_drawn(ax, shape):
     assert describe_heads(large(*shape)) == (
         "Importance of every head: blue facilitates the task, orange interferes (a minus where clearly so). "
-        "Marked and numbered: the first heads; ✓ claimed; hollow not claimed; U needed by the control as well."
+        "Marked and numbered: the first heads; ✓ claimed; hollow not claimed; U universal."
     )
+    plot_heads(large(*shape), 5, ax)
+    assert ax.get_legend().get_title().get_text() == "✓ claimed; hollow not claimed; U universal"
     assert "hollow" not in describe_heads(RANKING)
     assert describe_heads(RANKING, 1).endswith("Marked and numbered: the first heads.")
 
@@ -231,9 +233,3 @@ def test_a_large_model_has_a_picture_of_bounded_size_and_readable_ticks():
     assert max(width, height) <= 14
     assert max(len(made.get_xticks()), len(made.get_yticks())) <= 32
     plt.close(made.figure)
-
-
-def test_a_saved_map_is_a_picture_and_leaves_no_figure_open(tmp_path):
-    save_head_map(RANKING, tmp_path / "heads.png", k=3)
-    assert plt.imread(tmp_path / "heads.png").ndim == 3
-    assert plt.get_fignums() == []

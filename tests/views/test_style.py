@@ -6,6 +6,7 @@ from matplotlib.colors import to_rgb
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.views.style import (
     COLOURS,
+    HEAD_COLOURS,
     MARKERS,
     ROLES,
     head_look,
@@ -45,12 +46,23 @@ def test_the_looks_of_lines_differ_without_colours():
 
 
 @pytest.mark.parametrize("kind", SEEN_BY)
-@pytest.mark.parametrize("colours", [COLOURS, [colour for colour, _ in ROLES.values()]], ids=["lines", "roles"])
+@pytest.mark.parametrize(
+    "colours",
+    [HEAD_COLOURS, COLOURS, [colour for colour, _ in ROLES.values()]],
+    ids=["heads", "lines", "roles"],
+)
 def test_colours_are_told_apart_by_the_colour_blind(colours, kind):
     linear = np.array([to_rgb(colour) for colour in colours]) ** 2.2
     seen = np.clip(linear @ np.array(SEEN_BY[kind]).T, 0, 1) ** (1 / 2.2)
     apart = np.linalg.norm(seen[:, None] - seen[None], axis=-1)
     assert apart[~np.eye(len(colours), dtype=bool)].min() > 0.1
+
+
+def test_no_line_or_bar_has_the_colour_of_a_head():
+    heads, lines = (np.array([to_rgb(colour) for colour in colours]) for colours in (HEAD_COLOURS, COLOURS))
+    assert np.linalg.norm(heads[:, None] - lines[None], axis=-1).min() > 0.2
+    assert {line_look(number)["color"] for number in range(9)} == set(COLOURS)
+    assert {head_look(head).colour for head in HeadGrid(8, 8)} == set(HEAD_COLOURS)
 
 
 def test_roles_are_told_apart_in_grey():

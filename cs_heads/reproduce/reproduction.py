@@ -28,11 +28,11 @@ Part = Literal["searched", "universal", "gates"]
 """What a study makes once for all steps."""
 
 
-def _nothing(_: Study) -> None:
+def _nothing(_: Reproduction) -> None:
     """What a step needs that can always be made."""
 
 
-def free(_: Study) -> dict[str, int]:
+def free(_: Reproduction) -> dict[str, int]:
     """The cost of a step that measures nothing."""
     return {}
 
@@ -47,15 +47,15 @@ class Step:
 
     name: str
     about: str
-    run: Callable[[Study], list[Output]]
-    cost: Callable[[Study], dict[str, int]]
-    needs: Callable[[Study], str | None] = _nothing
+    run: Callable[[Reproduction], list[Output]]
+    cost: Callable[[Reproduction], dict[str, int]]
+    needs: Callable[[Reproduction], str | None] = _nothing
     uses: tuple[Part, ...] = ()
     keeps: bool = True
 
 
 @dataclass(eq=False)
-class Study:
+class Reproduction:
     """A model, the tasks of a paper by the paper's names, and settings; results go to ``store.sqlite`` in ``out``.
 
     Heads are found once and for all steps; what the store holds is not measured again. ``left_out`` collects, by
@@ -249,7 +249,7 @@ class Study:
         return self.rankings[heads].top(self.settings.k)
 
 
-def evaluations(study: Study, names: Iterable[str], masks: int) -> dict[str, int]:
+def evaluations(study: Reproduction, names: Iterable[str], masks: int) -> dict[str, int]:
     """``masks`` masks on the unseen examples of each task."""
     return {name: masks * len(study.unseen(name)) for name in names}
 
