@@ -48,12 +48,6 @@ class _Work:
         touched = np.flatnonzero((self.gates != 1).any(axis=1))
         return int(touched[0]) if len(touched) else len(self.gates) - 1
 
-    def needs(self, piece: Piece) -> bool:
-        """Whether a pair that is not known reads something at a piece, or at one that goes on from it."""
-        if not self.known[self.layout.local[piece.slots]].all():
-            return True
-        return any(self.needs(self.layout.pieces[child]) for child in piece.children)
-
     def read(self, piece: Piece, scores: TokenScores) -> list[PairResult]:
         """Take in what was read at a piece; the results of the pairs that this completes."""
         # A piece may be read again, after a batch that did not fit.
@@ -108,7 +102,7 @@ class Engine:
         """
         known = np.zeros(len(examples), dtype=bool) if known is None else known
         works = self._works(masks, examples, known)
-        needed = (lambda row: row.owner.needs(row.piece)) if known.any() else None
+        needed = (lambda row: row.layout.asks(row.piece, ~row.owner.known)) if known.any() else None
         # disable=None: no bar where standard error is a file.
         disable = None if progress is None else not progress
         with tqdm(total=len(examples), initial=int(known.sum()), unit="eval", disable=disable) as bar:
@@ -128,10 +122,11 @@ class Engine:
         *,
         drafts: Mapping[int, Text],
         progress: bool | None,
+        known: Bool[np.ndarray, " pair"] | None = None,
     ) -> Iterator[list[PairText]]:
-        """Yield (pair, tokens) as texts are finished, as ``Generation.run`` does."""
+        """Yield (pair, tokens) as texts are finished, but for ``known`` pairs, as ``Generation.run`` does."""
         finished = partial(ends.finished, tokenizer=self.model.tokenizer)
-        return Generation(self.forwards, prompts, finished).run(masks, examples, drafts, progress)
+        return Generation(self.forwards, prompts, finished).run(masks, examples, drafts, progress, known)
 
     @property
     def drafts(self) -> bool:
