@@ -45,10 +45,11 @@ class Experiment:
     model's texts, those are run first, and are the baseline's.
 
     ``store`` is a file (or an open ``Store``) that results are written to as they come and read from before anything is
-    run: the same call in a new process goes on where the last one stopped, bit for bit on the same machine (forwards
-    are of as many tokens as the store's first experiment found; texts in float32, for they are batched anew), and a
-    wider one measures what is new. ``spent`` counts what came from it as if it had been run, so that it ends as that of
-    a call never interrupted, ``ran`` what the model ran here; what mean and resample need of the intact model is again.
+    run: the same call in a new process goes on where the last one stopped, bit for bit on the same machine where
+    memory is not short (forwards are of as many tokens as the store's first experiment found), and a wider one measures
+    what is new; what another call measured meanwhile is taken as it is, the same to rounding. ``spent`` counts what
+    came from it as if it had been run, so that it ends as that of a call never interrupted, ``ran`` what the model ran
+    here; what mean and resample need of the intact model, as much as one mask, is run again by each process.
 
     ``ablation`` says what an ablated head's z becomes: ``"zero"``; ``"mean"``, its mean over the positions
     of the task's examples; ``"resample"``, its z on another example. ``batch_tokens`` is the number of tokens
@@ -130,7 +131,7 @@ class Experiment:
 
     @property
     def ran(self) -> int:
-        """Example-evaluations that the model ran here: ``spent`` less what the store had."""
+        """Example-evaluations that the model ran here: ``spent`` less what the store had, and drafts of texts."""
         prepared = 0 if self._engine.ablation is None else self._engine.ablation.spent
         return self._logprobs.ran + sum(texts.generated for texts in self._texts.values()) + prepared
 
@@ -277,14 +278,15 @@ class Experiment:
     ) -> Iterator[list[tuple[int, Float[np.ndarray, " 2"]]]]:
         assert self.task.max_new_tokens is not None
         texts = self._texts_of(self.task.max_new_tokens, self.task.stop)
-        left = np.flatnonzero(~known)
-        intact = self._intact(texts, examples[left]) if self.task.relative and left.size else None
-        for batch in texts.run(masks[left], examples[left]):
-            pairs = [int(left[pair]) for pair, _ in batch]
-            chosen = [int(examples[pair]) for pair in pairs]
+        intact = self._intact(texts, examples) if self.task.relative else None
+        for batch in texts.run(masks, examples):
+            new = [(pair, text) for pair, text in batch if not known[pair]]
+            if not new:
+                continue
+            chosen = [int(examples[pair]) for pair, _ in new]
             beside = None if intact is None else [intact[example] for example in chosen]
-            scores = self.task.score_texts(chosen, [text for _, text in batch], beside)
-            yield [(pair, np.array([score, np.nan])) for pair, score in zip(pairs, scores, strict=True)]
+            scores = self.task.score_texts(chosen, [text for _, text in new], beside)
+            yield [(pair, np.array([score, np.nan])) for (pair, _), score in zip(new, scores, strict=True)]
 
     def _intact(self, texts: Texts, examples: Int[np.ndarray, " pair"]) -> dict[int, str]:
         """What the intact model says on these examples, by example."""

@@ -82,7 +82,6 @@ class Shelf:
         for place, number in enumerate(self._examples):
             self._places.setdefault(int(number), []).append(place)
         self._masks: dict[bytes, int] = {}
-        self._of_call: dict[int, set[tuple[int, int]]] = {}
         self._waiting: list[tuple[bytes, int, Values, int]] = []
 
     def read(self, mask: bytes) -> list[tuple[int, Values]]:
@@ -107,11 +106,11 @@ class Shelf:
             "SELECT id, plan FROM calls WHERE scoring = ? AND size BETWEEN ? AND ? ORDER BY id DESC",
             (self._scoring, int(missing.sum()), len(pairs)),
         )
+        measured_by = self._measured_by(pairs) if open_calls else np.zeros(len(pairs))
         for number, plan in open_calls:
-            done = self._done(number)
-            planned = missing | np.array([(int(mask), int(example)) in done for mask, example in pairs])
+            # What was missing when it began is missing, or was measured by it or by a call begun since.
+            planned = missing | (measured_by >= number)
             if _plan(pairs[planned]) == plan:
-                del self._of_call[number]
                 return Call(number, np.flatnonzero(planned), ~missing[planned])
         with self.store.transaction() as connection:
             number = connection.execute(
@@ -178,14 +177,15 @@ class Shelf:
         for (mask,) in new:
             self._number(mask)
 
-    def _done(self, call: int) -> set[tuple[int, int]]:
-        if call not in self._of_call:
-            self._of_call[call] = set(
-                self.store.query(
-                    "SELECT mask, example FROM results WHERE scoring = ? AND call = ?", (self._scoring, call)
-                )
+    def _measured_by(self, pairs: Int[np.ndarray, "pair 2"]) -> Int[np.ndarray, " pair"]:
+        """The number of the call that measured each pair; 0 for none."""
+        calls: dict[tuple[int, int], int] = {}
+        for mask in np.unique(pairs[:, 0]).tolist():
+            rows = self.store.query(
+                "SELECT example, call FROM results WHERE scoring = ? AND mask = ?", (self._scoring, mask)
             )
-        return self._of_call[call]
+            calls.update({(mask, example): call for example, call in rows})
+        return np.array([calls.get((mask, example), 0) for mask, example in pairs.tolist()])
 
 
 def _plan(pairs: Int[np.ndarray, "pair 2"]) -> str:

@@ -23,8 +23,8 @@ def announce(method):
 
 def main(model: str, records: str, store: str, out: str) -> None:
     Engine.run, Engine.generate = announce(Engine.run), announce(Engine.generate)
-    # Several batches of texts, and too few of them to be drafted.
-    generation._ROWS["cpu"] = 16
+    # Several batches of texts, and enough of them to be drafted.
+    generation._ROWS["cpu"], generation._WORTH = 16, 2
     loaded = cs.load_model(model, device="cpu")
     task = cs.load_task(records, n=40)
     settings = {"store": store, "progress": False, "batch_tokens": 400}
@@ -35,10 +35,12 @@ def main(model: str, records: str, store: str, out: str) -> None:
         # Floats as they are, to the last bit.
         importance = [value.hex() for value in found.importance.ravel().tolist()]
         results.append([importance, found.spent, found.provenance, found.notes, proof.to_dict()])
-    experiment = cs.Experiment(loaded, task.generated(2).take(20), **settings)
+    # One store is of one dtype and one ablation. In half precision texts are the same in the same batches alone.
+    settings["store"] = str(Path(store).with_name("half.sqlite"))
+    half = cs.load_model(model, device="cpu", dtype="bfloat16")
+    experiment = cs.Experiment(half, task.generated(4).take(20), **settings)
     masks = cs.masks.stratified(experiment.grid, n_masks=3, density=0.17, seed=0)
     results.append([experiment(masks).tolist(), experiment.generate(masks).tolist(), experiment.spent])
-    # One store is of one ablation.
     settings["store"] = str(Path(store).with_name("mean.sqlite"))
     found = cs.find_heads(loaded, task, k=2, method="css", density=0.17, n_masks=20, ablation="mean", **settings)
     results.append([[value.hex() for value in found.importance.ravel().tolist()], found.spent, found.provenance])

@@ -16,8 +16,8 @@ from tests.known_heads import own_answers
 
 # More of them by hand: make test-kills.
 KILLS = int(os.environ.get("CS_HEADS_KILLS", "4"))
-# What the study writes: one file for each ablation.
-STORES = ("run.sqlite", "mean.sqlite")
+# What the study writes: one file for each dtype and ablation.
+STORES = ("run.sqlite", "half.sqlite", "mean.sqlite")
 
 
 @pytest.fixture(scope="module")

@@ -21,9 +21,13 @@ class ActorDiedError(Exception):
 
 @dataclass
 class Fake:
-    """As much of Ray as a pool uses: worker ``i`` takes ``seconds(i, what)`` for a call, None being lost with it."""
+    """As much of Ray as a pool uses: worker ``i`` takes ``seconds(i, what)`` for a call, None being lost with it.
+
+    An actor has a place after ``full`` seconds by its number, at once where it has none there.
+    """
 
     seconds: object
+    full: dict = field(default_factory=dict)
     now: float = 0.0
     done: list = field(default_factory=list)
     ends: dict = field(default_factory=dict)
@@ -40,6 +44,12 @@ class Fake:
 
     def kill(self, actor):
         actor.alive = False
+
+    def cluster_resources(self):
+        return {"CPU": 4.0, "GPU": 2.0}
+
+    def available_resources(self):
+        return {"CPU": 3.0}
 
     def is_initialized(self):
         return True
@@ -78,9 +88,12 @@ def report_of(number):
 class Actor:
     """A worker that loads in no time and doubles what it is given."""
 
+    loading = 0.0
+
     def __init__(self, fake, number):
-        self.fake, self.number, self.alive, self.free = fake, number, True, 0.0
-        self.load = SimpleNamespace(remote=lambda *_: fake.begin(self, 0.0, report_of(number)))
+        self.fake, self.number, self.alive, self.free = fake, number, True, fake.now + fake.full.get(number, 0.0)
+        self.__ray_ready__ = SimpleNamespace(remote=lambda: fake.begin(self, 0.0, None))
+        self.load = SimpleNamespace(remote=lambda *_: fake.begin(self, self.loading, report_of(number)))
         self.double = SimpleNamespace(remote=self._double)
 
     def _double(self, what):
@@ -92,11 +105,11 @@ class Actor:
 def pool_of(monkeypatch):
     """A pool of ``n`` workers that take ``seconds(number, what)``, and the Ray it runs on."""
 
-    def make(n, seconds):
-        fake = Fake(seconds)
+    def make(n, seconds, full=None):
+        fake = Fake(seconds, full or {})
         monkeypatch.setattr(pool, "ray_module", lambda: fake)
         monkeypatch.setattr(pool, "time", SimpleNamespace(monotonic=lambda: fake.now))
-        return Pool("a model", n, Home("cpu", 1, n), 1.0, 0.0), fake
+        return Pool("a model", n, Home("cpu", 1, n), 1.0, 0.5), fake
 
     return make
 
@@ -158,3 +171,32 @@ def test_a_chunk_that_takes_every_worker_along_is_given_up(pool_of):
     workers, _ = pool_of(2, lambda _, what: None if what == 1 else 1.0)
     with pytest.warns(UserWarning, match="was lost"), pytest.raises(WorkersLostError, match="the same chunk"):
         list(workers.run(doubling(4)))
+
+
+ROOM = (
+    "of 2 workers have not begun for 60 s: each takes 1 CPU and 0.5 GPU of one machine, and the Ray cluster has "
+    "3 of 4 CPU and 0 of 2 GPU free; Ray waits for room"
+)
+
+
+def test_workers_that_wait_for_room_are_told_of_once_and_begin_when_there_is_some(pool_of):
+    with pytest.warns(UserWarning, match="have not begun") as told:
+        workers, fake = pool_of(2, lambda *_: 1.0, full={1: 300.0})
+    assert [str(each.message) for each in told] == [f"1 {ROOM}"]
+    assert fake.now >= 300.0
+    assert dict(workers.run(doubling(4))) == {what: 2 * what for what in range(4)}
+    assert {worker for worker, _ in fake.done} == {0, 1}
+
+
+def test_a_lost_worker_that_finds_no_room_again_is_told_of(pool_of):
+    """Its place was taken meanwhile, and nobody else is left to go on."""
+    workers, _ = pool_of(2, lambda worker, _: None if worker < 2 else 1.0, full={2: 300.0, 3: 300.0})
+    with pytest.warns(UserWarning, match=r"was lost|have not begun") as told:
+        assert dict(workers.run(doubling(2))) == {0: 0, 1: 2}
+    assert [str(each.message) for each in told if "was lost" not in str(each.message)] == [f"2 {ROOM}"]
+
+
+def test_a_model_that_is_long_in_loading_is_not_said_to_wait_for_room(pool_of, monkeypatch):
+    monkeypatch.setattr(Actor, "loading", 300.0)
+    _, fake = pool_of(2, lambda *_: 1.0)
+    assert fake.now == 300.0

@@ -18,10 +18,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cs_heads import Experiment, Store, StoreError, Task, find_heads, masks
+from cs_heads import Experiment, Store, StoreError, Task, find_heads, load_model, masks
+from cs_heads.lens import decode as decode_module
 from cs_heads.measure import budget as budget_module
 from cs_heads.measure import store as store_module
 from cs_heads.measure.engine import Engine
+from cs_heads.measure.engine import forwards as forwards_module
 from cs_heads.measure.engine import generation as generation_module
 from cs_heads.measure.shelf import TEXTS, Shelf
 from tests.known_heads import rows_run
@@ -63,6 +65,24 @@ def interrupted_at(monkeypatch, n_batches):
         patch.setattr(Engine, "run", stops)
         with pytest.raises(KeyboardInterrupt):
             yield
+
+
+@contextmanager
+def forwards_of(monkeypatch):
+    """Tokens and gates of every forward that scores and texts take."""
+    ran = []
+
+    def logged(run):
+        def runs(model, tokens, *arguments, gates=None, **options):
+            ran.append((tokens.tolist(), None if gates is None else gates.tolist()))
+            return run(model, tokens, *arguments, gates=gates, **options)
+
+        return runs
+
+    with monkeypatch.context() as patch:
+        for module, name in ((forwards_module, "read_tokens"), (decode_module, "logits_at")):
+            patch.setattr(module, name, logged(getattr(module, name)))
+        yield ran
 
 
 def is_sound(path):
@@ -169,6 +189,26 @@ def test_what_is_known_of_another_call_leaves_the_batches_as_they_were(load, pat
     np.testing.assert_array_equal(calls(path, cut=True), calls(tmp_path / "whole.sqlite", cut=False))
 
 
+def test_what_another_call_measures_meanwhile_leaves_the_batches_of_one_that_was_cut_short(load, path, monkeypatch):
+    """It is not measured again; all that is left runs in the forwards it was planned in."""
+    off, options = some_masks(5), {"batch_tokens": 60}
+    with forwards_of(monkeypatch) as once:
+        Experiment(load("llama"), completion_task(), **options)(off)
+    cut = Experiment(load("llama"), completion_task(), store=path, **options)
+    with interrupted_at(monkeypatch, 2):
+        cut(off)
+    other = Experiment(load("llama"), completion_task(), store=path, **options)
+    other(off[1:2])
+    going_on = Experiment(load("llama"), completion_task(), store=path, **options)
+    with forwards_of(monkeypatch) as again:
+        going_on(off)
+    assert again
+    assert all(forward in once for forward in again)
+    assert min(cut.ran, other.ran, going_on.ran) > 0
+    assert cut.ran + other.ran + going_on.ran == 45
+    assert going_on.store.query("SELECT * FROM calls") == []
+
+
 def test_ctrl_c_in_a_notebook_goes_on_in_the_same_experiment(load, path, monkeypatch):
     experiment = Experiment(load("llama"), completion_task(), store=path, batch_tokens=60)
     with interrupted_at(monkeypatch, 2):
@@ -228,31 +268,57 @@ def test_texts_and_their_scores_are_kept(load, path):
     assert again.ran == 0
 
 
-def test_texts_that_were_cut_short_end_in_float32_as_those_that_were_not(load, backend, path, monkeypatch):
-    """They are batched anew, which in float32 changes no token; in half precision it may."""
-    monkeypatch.setitem(generation_module._ROWS, "cpu", 4)
-    generate, off = Engine.generate, some_masks(3)
-    whole = Experiment(load("llama", backend), writing_task(), batch_tokens=60)
-    scores, texts = whole(off), whole.generate(off)
+@contextmanager
+def cut_after_texts(monkeypatch):
+    """Ctrl-C when the first batch of texts is written and committed, if it is not the last."""
+    generate = Engine.generate
 
     def stops(self, *arguments, **options):
         done = 0
         for batch in generate(self, *arguments, **options):
-            if done:
+            if done and batch:
                 raise KeyboardInterrupt
             yield batch
             done += len(batch)
 
     with monkeypatch.context() as patch:
         patch.setattr(Engine, "generate", stops)
-        cut = Experiment(load("llama", backend), writing_task(), store=path, batch_tokens=60)
-        with pytest.raises(KeyboardInterrupt):
-            cut(off)
-    last = Experiment(load("llama", backend), writing_task(), store=path, batch_tokens=60)
-    np.testing.assert_array_equal(last(off), scores)
-    np.testing.assert_array_equal(last.generate(off), texts)
-    assert 0 < cut.ran < whole.ran == cut.ran + last.ran
-    assert last.spent == whole.spent
+        yield
+
+
+@pytest.mark.parametrize("drafting", [False, True])
+def test_texts_that_were_cut_short_go_on_in_the_batches_of_those_that_were_not(
+    folders, backend, path, monkeypatch, drafting
+):
+    """In half precision another batch may write other tokens: no forward is one that the whole call has not run."""
+    monkeypatch.setitem(generation_module._ROWS, "cpu", 8)
+    monkeypatch.setattr(generation_module, "_WORTH", 4 if drafting else 99)
+    model = load_model(folders("llama"), device="cpu", backend=backend, dtype="bfloat16")
+    # Some texts end with their first token, and are kept before those that share their forward.
+    task = replace(writing_task(n=6), stop=("e",))
+    # One of the masks is the intact model's.
+    off, options = np.concatenate([some_masks(6), np.zeros((1, *SHAPE), dtype=bool)]), {"batch_tokens": 24}
+    whole = Experiment(model, task, **options)
+    with forwards_of(monkeypatch) as once:
+        scores, texts = whole(off), whole.generate(off)
+    ran, cuts = 0, 0
+    with forwards_of(monkeypatch) as again, cut_after_texts(monkeypatch):
+        while cuts < 20:
+            going_on = Experiment(model, task, store=path, **options)
+            try:
+                found = going_on(off)
+                break
+            except KeyboardInterrupt:
+                cuts += 1
+                assert going_on.ran > 0
+                ran += going_on.ran
+    assert 4 <= cuts < 20
+    assert all(forward in once for forward in again)
+    np.testing.assert_array_equal(found, scores)
+    np.testing.assert_array_equal(going_on.generate(off), texts)
+    assert ran + going_on.ran == whole.ran
+    assert going_on.spent == whole.spent == 42
+    assert going_on.store.query("SELECT * FROM calls") == []
 
 
 def test_another_scorer_judges_the_texts_that_are_there(load, path):

@@ -51,10 +51,10 @@ def test_no_text_is_generated_twice(load, monkeypatch, drafting):
     monkeypatch.setattr(Engine, "worth_drafting", lambda self, n_texts: drafting)
     experiment = Experiment(load("llama"), task())
     first = experiment.generate(off(experiment)[:2], max_new_tokens=4)
-    # With drafts the intact model has written, too.
-    assert experiment.spent == (3 if drafting else 2) * 5
+    # With drafts the intact model has written, too, and is counted where it is asked for.
+    assert (experiment.spent, experiment.ran) == (2 * 5, (3 if drafting else 2) * 5)
     again = experiment.generate(off(experiment), max_new_tokens=4)
-    assert experiment.spent == 3 * 5
+    assert experiment.spent == experiment.ran == 3 * 5
     assert (again[:2] == first).all()
 
 
@@ -128,7 +128,7 @@ def test_what_is_known_is_not_drafted_again(load, monkeypatch):
     experiment.generate(rows[1:2], max_new_tokens=4)
     monkeypatch.setattr(generation, "_WORTH", 2)
     experiment.generate(rows[:2], max_new_tokens=4)
-    assert experiment.spent == 2 * 5
+    assert experiment.ran == 2 * 5
 
 
 def test_no_draft_is_written_where_none_would_be_followed(load, monkeypatch):
@@ -143,10 +143,10 @@ def test_drafts_are_written_where_they_are_worth_it(load, monkeypatch):
     monkeypatch.setattr(generation, "_ROWS", {"cpu": 3})
     few, many = Experiment(load("llama"), task()), Experiment(load("llama"), task())
     few.generate(off(few)[:2], max_new_tokens=4)
-    assert few.spent == 2 * 5
+    assert few.ran == 2 * 5
     plain = many.generate(off(many), max_new_tokens=4)
     drafted = Experiment(load("llama"), task())
     singles = masks.single(drafted.grid)
     drafted.generate(singles, max_new_tokens=4)
-    assert drafted.spent == (len(singles) + 1) * 5
+    assert (drafted.spent, drafted.ran) == (len(singles) * 5, (len(singles) + 1) * 5)
     assert (drafted.generate(off(drafted), max_new_tokens=4) == plain).all()

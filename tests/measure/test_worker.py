@@ -172,7 +172,8 @@ def test_workers_and_their_gpus(asked, resources, room):
             r"workers must be in 1\.\.8: the Ray cluster has 8 CPU cores, one for each worker; got 9",
         ),
         ((3, 1.0), {"CPU": 8.0, "GPU": 2.0}, r"workers must be in 1\.\.2: .* 2 GPUs, of which a worker takes 1; got 3"),
-        ((1, 4.0), {"CPU": 8.0, "GPU": 2.0}, r"workers must be in 1\.\.0"),
+        ((1, 4.0), {"CPU": 8.0, "GPU": 2.0}, r"gpus_per_worker must be 2 or less: the Ray cluster has 2 GPUs; got 4"),
+        ((1, 0.5), {"CPU": 8.0}, r"gpus_per_worker must be 0 or less: the Ray cluster has 0 GPUs; got 0\.5"),
     ],
 )
 def test_more_than_there_is_is_refused(asked, resources, message):

@@ -47,7 +47,8 @@ class Cluster:
     several threads round otherwise) and memory is not short. A chunk whose worker is lost is done again, which
     ``spent`` does not count twice, and the worker started again three times.
 
-    ``ValueError`` is raised for more workers than the cluster has room for, a model that cannot be loaded or sent (one
+    ``ValueError`` is raised for more workers than the cluster has, whoever else uses it (where others do, Ray waits for
+    room, and after a minute a warning says for what), a model that cannot be loaded or sent (one
     that is split is not), and copies of the model that do not answer alike; ``ImportError`` without Ray
     (``pip install 'cs-heads[ray]'``).
     """

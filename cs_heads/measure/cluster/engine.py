@@ -92,20 +92,25 @@ class ClusterEngine:
         *,
         drafts: Mapping[int, Text],
         progress: bool | None,
+        known: Bool[np.ndarray, " pair"] | None = None,
     ) -> Iterator[list[PairText]]:
-        """Yield (pair, tokens) chunk by chunk."""
+        """Yield (pair, tokens) chunk by chunk, but for ``known`` pairs, as ``run`` does."""
+        known = np.zeros(len(examples), dtype=bool) if known is None else known
         job, writing = self._opened(), self._open(Writing(prompts, ends))
         least, most = (share * rows_together(self._device) for share in _WRITING)
         chunks = cut(masks, examples, len, prompts, least=least, most=most)
+        chunks = [chunk for chunk in chunks if not known[chunk].all()]
         calls = []
         for chunk in chunks:
             wanted = {int(e): drafts[int(e)] for e in np.unique(examples[chunk]) if int(e) in drafts}
             calls.append(Call("generate", (job, masks[chunk], examples[chunk], writing, wanted), (job, writing)))
         try:
-            with progress_bar(len(examples), "text", progress) as bar:
+            with progress_bar(len(examples), "text", progress, int(known.sum())) as bar:
                 for number, texts in self._pool.run(calls):
-                    bar.update(len(texts))
-                    yield [(int(chunks[number][pair]), text) for pair, text in texts]
+                    new = [(int(chunks[number][pair]), text) for pair, text in texts]
+                    new = [(pair, text) for pair, text in new if not known[pair]]
+                    bar.update(len(new))
+                    yield new
         finally:
             self._pool.forget(writing)
 

@@ -24,6 +24,9 @@ _SLOW = 3.0
 # Seconds between two looks at the slow.
 _PATIENCE = 0.5
 
+# Seconds that a worker may take to begin, without a word: Ray waits for room without end.
+_SILENCE = 60.0
+
 _LOADING = -1
 
 
@@ -42,10 +45,15 @@ class Call:
 
 @dataclass
 class _Member:
-    """One worker as the driver sees it: its actor, what is open there, and how often it was lost."""
+    """One worker as the driver sees it: its actor, what is open there, and how often it was lost.
+
+    ``begun`` is answered when the actor, asked for at ``since``, has begun; None once that is known or was told of.
+    """
 
     number: int
     actor: Any = None
+    begun: Any = None
+    since: float = 0.0
     pid: int | None = None
     opened: set[str] = field(default_factory=set)
     losses: int = 0
@@ -93,6 +101,7 @@ class Pool:
 
     def __init__(self, source: Source, n: int, home: Home, num_cpus: float, num_gpus: float) -> None:
         self.home = home
+        self._needs = {"CPU": num_cpus, "GPU": num_gpus}
         self._ray = ray = ray_module()
         self._source = ray.put(source)
         # A worker that was lost is followed by a new one, made here: Ray's own restarts would come without a model.
@@ -114,20 +123,42 @@ class Pool:
 
     def _load_all(self) -> list[Report]:
         refs = [self._load(member) for member in self.members]
+        reports: dict[Any, Report] = {}
         try:
-            reports = self._ray.get(refs)
+            while left := [ref for ref in refs if ref not in reports]:
+                ready, _ = self._ray.wait(left, num_returns=1, timeout=_SILENCE)
+                reports.update(zip(ready, self._ray.get(ready), strict=True))
+                self._tell_of_waiting()
         except self._ray.exceptions.RayTaskError as error:
             raise _cause(error) from error
         except self._ray.exceptions.RayError as error:
             raise WorkersLostError(f"a worker was lost while it loaded the model: {_line(error)}") from error
-        for member, report in zip(self.members, reports, strict=True):
-            member.pid = report.pid
-        return reports
+        for member, ref in zip(self.members, refs, strict=True):
+            member.pid = reports[ref].pid
+        return [reports[ref] for ref in refs]
 
     def _load(self, member: _Member) -> Any:
         member.actor = self._actors.remote()
+        member.begun, member.since = member.actor.__ray_ready__.remote(), time.monotonic()
         member.opened.clear()
         return member.actor.load.remote(self._source, self.home)
+
+    def _tell_of_waiting(self) -> None:
+        """Warn, once for each, of workers that have long not begun; where there is no room, somebody may make some."""
+        needs = {name: amount for name, amount in self._needs.items() if amount}
+        late = [m for m in self.members if m.begun is not None and time.monotonic() - m.since >= _SILENCE]
+        waiting = sum(bool(self._ray.wait([member.begun], num_returns=1, timeout=0)[1]) for member in late)
+        for member in late:
+            member.begun = None
+        if waiting and needs:
+            free, there = self._ray.available_resources(), self._ray.cluster_resources()
+            takes = " and ".join(f"{amount:g} {name}" for name, amount in needs.items())
+            has = " and ".join(f"{free.get(name, 0):g} of {there.get(name, 0):g} {name}" for name in needs)
+            warnings.warn(
+                f"{waiting} of {len(self.members)} workers have not begun for {_SILENCE:.0f} s: each takes {takes} of "
+                f"one machine, and the Ray cluster has {has} free; Ray waits for room",
+                stacklevel=3,
+            )
 
     def open(self, key: str, what: Any) -> None:
         """Put something where every worker can get it, once, for calls that need ``key``."""
@@ -155,8 +186,9 @@ class Pool:
                 )
             self._hand_out(run)
             # While somebody is idle, look from time to time whether the others have become slow.
-            patience = _PATIENCE if self._idle() and not run.todo else None
+            patience = _PATIENCE if self._idle() and not run.todo else _SILENCE
             ready, _ = self._ray.wait(list(self._busy), num_returns=1, timeout=patience)
+            self._tell_of_waiting()
             for ref in ready:
                 done = self._busy.pop(ref)
                 wanted = done.run == run.number and done.index not in run.answered

@@ -88,7 +88,7 @@ def workers_for(
 
     By default a worker has a GPU of its own, or as much of one as there are workers to share it, and there is a
     worker for each GPU. ``ValueError`` is raised where the cluster has less than is asked for, and where
-    nothing says how many workers there should be.
+    nothing says how many workers there should be. What others on the cluster hold of it is not looked at here.
 
     >>> workers_for(None, None, {"CPU": 64.0, "GPU": 8.0}), workers_for(6, None, {"CPU": 64.0, "GPU": 4.0})
     ((8, 1.0), (6, 0.5))
@@ -98,6 +98,8 @@ def workers_for(
         share = 0.0 if not gpus else 1.0 if workers is None else 1 / math.ceil(workers / gpus)
     else:
         share = float(gpus_per_worker)
+        if share > gpus:
+            raise ValueError(f"gpus_per_worker must be {gpus} or less: the Ray cluster has {gpus} GPUs; got {share:g}")
     if workers is None:
         if not share or not gpus:
             raise ValueError(f"workers must be given: there is no GPU to count them by, and {cpus} CPU cores")

@@ -25,7 +25,7 @@ from cs_heads.lens.model import context_length, device_of
 from cs_heads.masks import rows_by_mask
 from cs_heads.measure.bar import progress_bar
 from cs_heads.measure.engine.ablation import shares_examples
-from cs_heads.measure.engine.forwards import MAX_LOGITS, Done, Forwards, Row, roots
+from cs_heads.measure.engine.forwards import MAX_LOGITS, Done, Forwards, Needed, Row, roots
 from cs_heads.measure.engine.layout import lay_out
 from cs_heads.measure.engine.plan import free_memory
 from cs_heads.measure.engine.protocol import PairText, Text
@@ -50,12 +50,13 @@ _ANY: tuple[Text] = ((0,),)
 
 @dataclass(frozen=True)
 class _Pair:
-    """A text to be generated: for pair ``number``, after the prompt of ``example``, under ``gates``."""
+    """A text to be generated, or ``known``: for pair ``number``, after the prompt of ``example``, under ``gates``."""
 
     number: int
     example: int
     gates: Float[np.ndarray, "layer head"]
     draft: Text
+    known: bool
 
 
 @dataclass
@@ -115,28 +116,32 @@ class Generation:
         examples: Int[np.ndarray, " pair"],
         drafts: Mapping[int, Text],
         progress: bool | None,
+        known: Bool[np.ndarray, " pair"] | None = None,
     ) -> Iterator[list[PairText]]:
         """Yield (pair, tokens) as texts are finished; ``drafts`` are finished texts by example, of some or none.
 
-        Each pair of mask and example stands once.
+        Each pair of mask and example stands once. Pairs that are ``known`` are planned for and not yielded; where they
+        are those that a run cut short has yielded, the others are written in the very batches of that run.
         """
-        with progress_bar(len(examples), "text", progress) as bar:
-            for texts in self._run(self._rows(masks, examples, drafts)):
+        known = np.zeros(len(examples), dtype=bool) if known is None else known
+        rows = self._rows(masks, examples, drafts, known)
+        needed = _asked_for if known.any() else None
+        with progress_bar(len(examples), "text", progress, int(known.sum())) as bar:
+            for texts in self._run(rows, needed):
                 yield texts
                 bar.update(len(texts))
 
-    def _run(self, rows: list[Row]) -> Iterator[list[PairText]]:
-        drafted, free = _Pool(), _Pool()
+    def _run(self, rows: list[Row], needed: Needed) -> Iterator[list[PairText]]:
+        free = _Pool()
         self._begun = set()
-        for done in self.forwards.run(rows, keep_all=self.forwards.able.extend):
+        for done in self.forwards.run(rows, keep_all=self.forwards.able.extend, needed=needed):
+            drafted = _Pool()
             yield self._begin(done, drafted, free)
-            if drafted.full(self._device):
-                yield self._halving(partial(self._verify, free=free), drafted)
-                drafted = _Pool()
+            yield self._halving(partial(self._verify, free=free), drafted)
+            # Known texts are in no pool: those that were decoded together became known together.
             if free.full(self._device):
                 yield self._halving(self._decode, free)
                 free = _Pool()
-        yield self._halving(partial(self._verify, free=free), drafted)
         yield self._halving(self._decode, free)
 
     def _halving(self, step: Callable[[_Pool], list[PairText]], pool: _Pool) -> list[PairText]:
@@ -153,7 +158,11 @@ class Generation:
         return [text for half in pool.halves() for text in self._halving(step, half)]
 
     def _rows(
-        self, masks: Bool[np.ndarray, "pair layer head"], examples: Int[np.ndarray, " pair"], drafts: Mapping[int, Text]
+        self,
+        masks: Bool[np.ndarray, "pair layer head"],
+        examples: Int[np.ndarray, " pair"],
+        drafts: Mapping[int, Text],
+        known: Bool[np.ndarray, " pair"],
     ) -> list[Row]:
         """Prompts alone: the first token of every text is read at their ends."""
         across = shares_examples(self.forwards.ablation)
@@ -161,7 +170,8 @@ class Generation:
         rows = []
         for numbers in rows_by_mask(masks):
             gates = 1.0 - masks[numbers[0]]
-            pairs = [_Pair(n, int(examples[n]), gates, drafts.get(int(examples[n]), ())) for n in numbers]
+            chosen = [(n, int(examples[n]), bool(known[n])) for n in numbers]
+            pairs = [_Pair(n, example, gates, drafts.get(example, ()), is_known) for n, example, is_known in chosen]
             layout = lay_out(encoded, [pair.example for pair in pairs], self.forwards.able.extend, across)
             rows += roots(pairs, gates, layout)
         return rows
@@ -182,7 +192,7 @@ class Generation:
         finished = [self.finished(text) for text in texts]
         for pool, in_sync in ((drafted, True), (free, False)):
             chosen = [
-                not ended and self._in_sync(pair, text) == in_sync
+                not ended and self._in_sync(pair, text) == in_sync and (in_sync or not pair.known)
                 for pair, text, ended in zip(pairs, texts, finished, strict=True)
             ]
             stored = None
@@ -190,7 +200,8 @@ class Generation:
                 rows, lengths = torch.tensor(list(compress(places, chosen)), device=done.stored.valid.device).T
                 stored = done.stored.select(rows, lengths)
             pool.add(list(compress(pairs, chosen)), list(compress(texts, chosen)), stored)
-        return [(pair.number, tuple(text)) for pair, text in compress(zip(pairs, texts, strict=True), finished)]
+        ended = compress(zip(pairs, texts, strict=True), finished)
+        return [(pair.number, tuple(text)) for pair, text in ended if not pair.known]
 
     def _in_sync(self, pair: _Pair, text: list[int]) -> bool:
         """Whether a text is what its draft begins with; without stored keys and values drafts are of no use."""
@@ -198,7 +209,7 @@ class Generation:
 
     def _verify(self, pool: _Pool, free: _Pool) -> list[PairText]:
         """Follow the drafts in growing windows; rows that leave theirs go to ``free``."""
-        if not pool.pairs:
+        if all(pair.known for pair in pool.pairs):
             return []
         decoding, ended, left = self._decoding(pool), list[int](), _Pool()
         window = _WINDOW
@@ -210,8 +221,9 @@ class Generation:
             ended += [r for r in decoding.rows if self.finished(pool.texts[r])]
             on = [r for r in decoding.rows if r not in ended and self._in_sync(pool.pairs[r], pool.texts[r])]
             off = [r for r in decoding.rows if r not in ended and r not in on]
-            if off:
-                left.add([pool.pairs[r] for r in off], [pool.texts[r] for r in off], decoding.stored_of(off))
+            going = [r for r in off if not pool.pairs[r].known]
+            if going:
+                left.add([pool.pairs[r] for r in going], [pool.texts[r] for r in going], decoding.stored_of(going))
             if len(on) < len(decoding.rows):
                 decoding.keep(on)
             window = max(1, 2 * window)
@@ -219,7 +231,7 @@ class Generation:
         free.pairs += left.pairs
         free.texts += left.texts
         free.stored += left.stored
-        return [(pool.pairs[r].number, tuple(pool.texts[r])) for r in ended]
+        return [(pool.pairs[r].number, tuple(pool.texts[r])) for r in ended if not pool.pairs[r].known]
 
     def _most(self, decoding: Decoding) -> int:
         """Tokens that may be proposed to each row: within the budget of logits, and within the model's context."""
@@ -277,3 +289,8 @@ class Generation:
             for done in self.forwards.run(rows):
                 for row, scores in done.by_row():
                     pool.texts[row.owner].append(int(scores.best[0]))
+
+
+def _asked_for(row: Row) -> bool:
+    """Whether a text that is not known begins in a row, or in one that goes on from it."""
+    return row.layout.asks(row.piece, np.array([not pair.known for pair in row.owner]))

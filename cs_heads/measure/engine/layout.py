@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
 from cs_heads.lens import EncodedExample
 from cs_heads.measure.engine.prefixes import Prefixes, shared_prefixes, unshared
@@ -51,6 +51,12 @@ class Layout:
         """The slots of the example at place ``local``."""
         first, last = np.searchsorted(self.local, [local, local + 1])
         return slice(int(first), int(last))
+
+    def asks(self, piece: Piece, wanted: Bool[np.ndarray, " local"]) -> bool:
+        """Whether one of the ``wanted`` examples reads something at a piece, or at one that goes on from it."""
+        if wanted[self.local[piece.slots]].any():
+            return True
+        return any(self.asks(self.pieces[child], wanted) for child in piece.children)
 
     @property
     def n_tokens(self) -> int:

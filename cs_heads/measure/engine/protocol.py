@@ -42,8 +42,9 @@ class EngineLike(Protocol):
         *,
         drafts: Mapping[int, Text],
         progress: bool | None,
+        known: Bool[np.ndarray, " pair"] | None = None,
     ) -> Iterator[list[PairText]]:
-        """Yield (pair, tokens) as texts are finished."""
+        """Yield (pair, tokens) as texts are finished, but for ``known`` pairs."""
 
     def worth_drafting(self, n_texts: int) -> bool:
         """Whether the intact model should write first, to draft so many texts of masked ones."""

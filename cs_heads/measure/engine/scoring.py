@@ -43,12 +43,6 @@ class _Work:
         self.greedy, self.seen = np.zeros((2, len(self.layout.local)), dtype=bool)
         self.missing = np.bincount(self.layout.local, minlength=len(self.pairs))
 
-    def needs(self, piece: Piece) -> bool:
-        """Whether a pair that is not known reads something at a piece, or at one that goes on from it."""
-        if not self.known[self.layout.local[piece.slots]].all():
-            return True
-        return any(self.needs(self.layout.pieces[child]) for child in piece.children)
-
     def read(self, piece: Piece, scores: TokenScores) -> list[PairResult]:
         """Take in what was read at a piece; the results of the pairs that this completes."""
         # A piece may be read again, after a batch that did not fit.
@@ -103,7 +97,7 @@ class Engine:
         """
         known = np.zeros(len(examples), dtype=bool) if known is None else known
         works = self._works(masks, examples, known)
-        needed = (lambda row: row.owner.needs(row.piece)) if known.any() else None
+        needed = (lambda row: row.layout.asks(row.piece, ~row.owner.known)) if known.any() else None
         with progress_bar(len(examples), "eval", progress, int(known.sum())) as bar:
             for residuals, layer, group in self._groups(works):
                 rows = [row for work in group for row in roots(work, work.gates, work.layout)]
@@ -121,10 +115,11 @@ class Engine:
         *,
         drafts: Mapping[int, Text],
         progress: bool | None,
+        known: Bool[np.ndarray, " pair"] | None = None,
     ) -> Iterator[list[PairText]]:
-        """Yield (pair, tokens) as texts are finished, as ``Generation.run`` does."""
+        """Yield (pair, tokens) as texts are finished, but for ``known`` pairs, as ``Generation.run`` does."""
         finished = partial(ends.finished, tokenizer=self.model.tokenizer)
-        return Generation(self.forwards, prompts, finished).run(masks, examples, drafts, progress)
+        return Generation(self.forwards, prompts, finished).run(masks, examples, drafts, progress, known)
 
     def worth_drafting(self, n_texts: int) -> bool:
         """Whether the intact model should write first, to draft so many texts of masked ones."""

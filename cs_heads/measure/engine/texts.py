@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -10,7 +12,7 @@ from jaxtyping import Bool, Int
 from cs_heads.lens.model import end_tokens
 from cs_heads.measure.engine.ends import Ends
 from cs_heads.measure.engine.protocol import EngineLike, Text
-from cs_heads.measure.shelf import Shelf
+from cs_heads.measure.shelf import Call, Shelf
 
 Key = tuple[bytes, int]
 """A mask, one byte a head, and an example."""
@@ -20,7 +22,7 @@ class Texts:
     """Texts generated after the prompts of some examples with one set of stop strings; what is known is kept.
 
     ``used`` are the masks and examples whose text was asked for, ``generated`` the number that the model wrote
-    here and not taken from ``shelf``.
+    here, drafts among them, and not taken from ``shelf``.
     """
 
     def __init__(
@@ -60,25 +62,14 @@ class Texts:
     ) -> Iterator[list[tuple[int, str]]]:
         """Yield (pair, text) as texts are finished, each up to the first stop string; each pair stands once."""
         keys = [(mask.tobytes(), int(example)) for mask, example in zip(masks, examples, strict=True)]
+        pairs = {key: pair for pair, key in enumerate(keys)}
         self._read(keys)
-        known = [(pair, self._decoded(self._known[key])) for pair, key in enumerate(keys) if key in self._known]
-        if known:
-            self.used |= {keys[pair] for pair, _ in known}
-            yield known
-        left = {key: pair for pair, key in enumerate(keys) if key not in self._known}
-        if not left:
-            return
-        intact = np.zeros(masks.shape[1:], dtype=bool)
-        runs = [list(left)]
-        if self.engine.worth_drafting(len(left)):
-            drafted = [(intact.tobytes(), example) for example in sorted({example for _, example in left})]
-            self._read(drafted)
-            runs.insert(0, [key for key in drafted if key not in self._known])
-        for run in runs:
-            for done in self._generate([key for key in run if key not in self._known], intact):
-                wanted = [(left[key], self._decoded(self._known[key])) for key in done if key in left]
-                if wanted:
-                    yield wanted
+        known = [key for key in keys if key in self._known]
+        for done in chain([known] if known else [], self._missing(keys, masks.shape[1:], drafting=True)):
+            asked = [key for key in done if key in pairs]
+            self.used.update(asked)
+            if asked:
+                yield [(pairs[key], self._decoded(self._known[key])) for key in asked]
 
     def _read(self, keys: list[Key]) -> None:
         """Take what the store has of texts that are not known."""
@@ -94,27 +85,49 @@ class Texts:
                 if example in chosen:
                     self._known[mask, example] = tuple(np.frombuffer(tokens, dtype="<i4").tolist())
 
-    def _write(self, keys: list[Key]) -> None:
+    def _write(self, keys: list[Key], call: Call | None) -> None:
         if self.shelf is not None:
             texts = [self._known[key] for key in keys]
             values = [(np.array(text, dtype="<i4").tobytes(), self._decoded(text)) for text in texts]
-            self.shelf.write([(_packed(m), e, value) for (m, e), value in zip(keys, values, strict=True)])
+            self.shelf.write([(_packed(m), e, value) for (m, e), value in zip(keys, values, strict=True)], call)
 
-    def _generate(self, keys: list[Key], intact: Bool[np.ndarray, "layer head"]) -> Iterator[list[Key]]:
-        """Generate the texts of some masks and examples, drafted by those known of the intact model."""
+    def _missing(self, keys: list[Key], shape: tuple[int, ...], *, drafting: bool) -> Iterator[list[Key]]:
+        """Generate those of some texts that are not known, the intact model's first where ``drafting`` is worth it.
+
+        What is drafted, and by what, follows from the call as it was begun: cut short, it is planned as it was.
+        """
+        missing = np.array([key not in self._known for key in keys])
+        if not missing.any():
+            return
+        call = None
+        if self.shelf is not None:
+            call = self.shelf.begin([_packed(mask) for mask, _ in keys], np.array([e for _, e in keys]), missing)
+        planned = [keys[i] for i in (np.flatnonzero(missing) if call is None else call.pairs)]
+        intact = [(bytes(len(keys[0][0])), example) for example in sorted({example for _, example in planned})]
+        self._read(intact)
+        if drafting and self.engine.worth_drafting(len(planned)):
+            yield from self._missing(intact, shape, drafting=False)
+            planned = [key for key in planned if key[0] != intact[0][0]]
+        begun = set(planned)
+        drafts = {key[1]: self._known[key] for key in intact if key in self._known and key not in begun}
+        yield from self._generate(planned, shape, drafts, call)
+        if self.shelf is not None and call is not None:
+            self.shelf.end(call)
+
+    def _generate(
+        self, keys: list[Key], shape: tuple[int, ...], drafts: dict[int, Text], call: Call | None
+    ) -> Iterator[list[Key]]:
         if not keys:
             return
-        masks = np.stack([np.frombuffer(mask, dtype=bool).reshape(intact.shape) for mask, _ in keys])
-        drafts = {example: text for (mask, example), text in self._known.items() if mask == intact.tobytes()}
-        numbers = np.array([example for _, example in keys])
-        batches = self.engine.generate(self.prompts, self.ends, masks, numbers, drafts=drafts, progress=self.progress)
-        for batch in batches:
+        masks = np.stack([np.frombuffer(mask, dtype=bool).reshape(shape) for mask, _ in keys])
+        numbers, known = np.array([e for _, e in keys]), np.array([key in self._known for key in keys])
+        options: dict[str, Any] = {"drafts": drafts, "progress": self.progress, "known": known}
+        for batch in self.engine.generate(self.prompts, self.ends, masks, numbers, **options):
             for pair, text in batch:
                 self._known[keys[pair]] = text
             self.generated += len(batch)
             done = [keys[pair] for pair, _ in batch]
-            self.used.update(done)
-            self._write(done)
+            self._write(done, call)
             yield done
 
     def _decoded(self, text: Text) -> str:
