@@ -85,9 +85,7 @@ class Experiment:
             model = Cluster(model, workers, address=address)
         self.source: Any = model if isinstance(model, Cluster) else load_model(model)
         self.model: Any = self.source.here if isinstance(self.source, Cluster) else self.source
-        self.task = task
-        self.ablation = ablation
-        self.progress = progress
+        self.task, self.ablation, self.progress = task, ablation, progress
         self._prepend_bos = prepend_bos
         self.store = self._opened(store)
         if self.store is not None and batch_tokens is None:
