@@ -103,34 +103,38 @@ def test_links_between_notebooks_lead_somewhere():
 
 
 def setup_of_the_paper():
-    """The first code of 04_paper, as it stands and with the lines for Llama in force."""
+    """The first code of 04_paper, as it stands and with the model that its one line offers."""
     source = code_cells(nbformat.read(FOLDER / "04_paper.ipynb", as_version=4))[0].source
-    return source, re.sub(r"^# (model|names|options) = ", r"\1 = ", source, flags=re.MULTILINE)
+    changed, n = re.subn(r'cs\.load_model\("demo"\)  # or (cs\.load_model\(.*\))$', r"\1", source, flags=re.MULTILINE)
+    assert n == 1
+    return source, changed
 
 
-def test_tasks_of_the_paper_take_the_place_of_the_demos_by_role(monkeypatch):
+def test_with_another_model_the_tasks_of_the_paper_take_the_place_of_the_demos(monkeypatch):
     import cs_heads as cs
 
     asked = []
 
-    def load_task(name, **options):
+    def load_task(name, *given, **options):
         asked.append((name, options))
-        return cs.Task.from_records([{"prompt": name, "target": " it"}], name)
+        finding, unseen = (cs.Task.from_records([{"prompt": side, "target": " it"}], name) for side in ("a", "b"))
+        return finding.holding_out(unseen)
 
-    model = SimpleNamespace(cfg=SimpleNamespace(n_key_value_heads=8))
-    monkeypatch.setattr(cs, "load_model", lambda *given, **options: model)
-    monkeypatch.setattr(cs, "load_task", load_task)
-    demo, llama = setup_of_the_paper()
-    shown = {}
-    for source in (demo, llama):
-        shown[source] = {}
-        exec(compile(source, "04_paper", "exec"), shown[source])
-    assert list(shown[demo]["tasks"]) == list(shown[llama]["tasks"])
+    def load_model(name, **options):
+        return SimpleNamespace(cfg=SimpleNamespace(model_name=name, n_key_value_heads=8))
+
+    monkeypatch.setattr(cs, "load_model", load_model)
+    monkeypatch.setattr("cs_heads.reproduce.tasks.load_task", load_task)
+    shown = []
+    for source in setup_of_the_paper():
+        shown.append({})
+        exec(compile(source, "04_paper", "exec"), shown[-1])
+    demo, llama = (list(names["tasks"]) for names in shown)
+    assert demo == llama
     half = len(asked) // 2
     assert all(name.startswith("demo/") for name, _ in asked[:half])
     papers = dict(asked[half:])
-    known = {task.name for task in PAPERS["cs"].tasks}
-    assert set(papers) <= known
+    assert set(papers) <= {task.name for task in PAPERS["cs"].tasks}
     assert papers["mbpp"]["allow_code"]
 
 

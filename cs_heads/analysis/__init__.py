@@ -17,6 +17,7 @@ is its share of the baseline, the *share lost* that of what lies above chance. A
 
 An analysis takes tasks in roles: the *own* task of the heads, *siblings* (other data of the same capability),
 *controls*, and *suites*, whose mean counts. Each judges on the side of a task that no heads were found with, and
-refuses a task that shares a question with that. Each is one function; its result holds data, with ``to_frame()``,
-and has a ``plot_...``.
+refuses a task that shares a question with that; so do ``confirm`` and ``compare``. Each is one function; its result
+holds data, with ``to_frame()``, and has a ``plot_...``. What is one small table and nothing else is a frame itself:
+``habits``, ``score_distribution``, ``seed_agreement``.
 """
