@@ -6,7 +6,7 @@ Figure 5 of Nam et al. (arXiv 2505.13737).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -171,6 +171,4 @@ def _joined(tasks: Mapping[str, Task], without: str, name: str) -> Task:
     """The finding examples of all tasks but one."""
     kept = [finding_side(task) for other, task in tasks.items() if other != without]
     examples = tuple(example for task in kept for example in task.examples)
-    return Task(
-        f"{name} without {without}", kept[0].kind, examples, kept[0].length_normalised, kept[0].scorer, role="finding"
-    )
+    return replace(kept[0], name=f"{name} without {without}", examples=examples, held_out=None)
