@@ -15,6 +15,7 @@ from jaxtyping import Float
 from scipy.stats import binomtest
 
 from cs_heads.measure.baseline import check_size
+from cs_heads.measure.cluster import here
 from cs_heads.measure.store import Store
 from cs_heads.tasks import Task, confirming_side, finding_side
 
@@ -105,6 +106,7 @@ def held_out_contrasts(
     foreign = [name for name in left_out if name not in names]
     if foreign or not left_out:
         raise ValueError(f"held_out must be tasks among {', '.join(names)}, got {', '.join(foreign) or 'none'}")
+    model = here(model)  # gates are fitted in this process
     settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
     scores, gates, spent = [], {}, 0
     first, second = formats

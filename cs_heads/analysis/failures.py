@@ -253,7 +253,7 @@ def _each_choice(
 
     each = tuple(Example(e.prompt, (choice,)) for e in whole.task.examples for choice in e.continuations)
     single = replace(whole.task, kind="completion", examples=each, length_normalised=False, scorer=None)
-    experiment = Experiment(whole.model, single, **{**settings, "store": whole.store})
+    experiment = Experiment(whole.source, single, **{**settings, "store": whole.store})
     lengths = np.array([len(target) for target in Answers.of(experiment).targets])
     ends = np.cumsum([len(e.continuations) for e in whole.task.examples])[:-1]
     summed = experiment.logprob(masks) * lengths
