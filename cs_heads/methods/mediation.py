@@ -109,8 +109,7 @@ def mediation(
 ) -> HeadRanking:
     """Rank heads by how much their z at the last token brings an example's answer into another example's prompt.
 
-    Pairs are ``counterparts`` of the task, drawn with ``seed``, but for those whose answers begin with the
-    same token; importance is the average rise of the first answer over the second, in nats. It finds heads
+    Pairs are ``task_pairs``, drawn with ``seed``; importance is the average rise of the first answer over the second, in nats. It finds heads
     that carry *which* answer, at the last token alone: heads that work at earlier tokens, or alike in every
     example, have no effect here.
 
@@ -128,9 +127,7 @@ def mediation(
     check_budget(budget, intact + 2 * each, f"the intact model: {intact}; two pairs: {2 * each:,}")
     if budget is not None:
         n_pairs = min(n_pairs, (budget - intact) // each)
-    tokenizer = experiment.model.tokenizer
-    drawn = counterparts(as_shown(experiment.model, task), len(task), seed)
-    pairs = [pair for pair in drawn if _answers_differ(tokenizer, pair)][:n_pairs]
+    pairs = task_pairs(experiment.model, task, n_pairs, seed)
     points = points_of(experiment.model, pairs, prepend_bos)
     notes = check_baseline(experiment)
     found = _indirect_effects(
@@ -144,6 +141,12 @@ def mediation(
         found.unit,
         {**experiment.provenance(), "baseline": baseline, "pairs": len(pairs), "seed": seed},
     ).ranking((*notes, *_few(found)))
+
+
+def task_pairs(model: Any, task: Task, n: int, seed: int = 0) -> tuple[PromptPair, ...]:
+    """Up to ``n`` ``counterparts`` of a task as the model is shown it, whose answers begin with different tokens."""
+    drawn = counterparts(as_shown(model, task), len(task), seed)
+    return tuple(pair for pair in drawn if _answers_differ(model.tokenizer, pair))[:n]
 
 
 def indirect_effects(
