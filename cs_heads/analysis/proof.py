@@ -16,7 +16,7 @@ from cs_heads.analysis.random_heads import random_sets
 from cs_heads.analysis.task_drop import TaskDrop, task_drop
 from cs_heads.heads import Head, HeadLike
 from cs_heads.masks import different
-from cs_heads.measure.baseline import check_k
+from cs_heads.measure.baseline import chance_of, check_k
 from cs_heads.measure.protocol import ExperimentLike
 from cs_heads.tasks.option_types import check_integer
 
@@ -100,15 +100,16 @@ def prove(
     heads: Sequence[HeadLike],
     *,
     name: str = "task",
-    chance: float = 0.0,
-    controls: Sequence[tuple[str, float, ExperimentLike]] = (),
+    chance: float | None = None,
+    controls: Sequence[tuple[str, ExperimentLike]] = (),
     n_random: int = 8,
     seed: int = 0,
 ) -> Confirmation:
     """Ablate ``heads`` on every example of an experiment, beside ``n_random`` random sets of the same layers.
 
     This is ``confirm`` for experiments of any kind; the examples must be others than those the heads were
-    found with, which nobody can check here. ``controls`` are ``(name, chance, experiment)`` of other tasks.
+    found with, which nobody can check here. ``chance`` is the score of guessing (None: that of the experiment's
+    task, or its own ``chance``, else 0); ``controls`` are ``(name, experiment)`` of other tasks.
     Heads outside the grid, named twice, or too many to leave as many others, and controls of one name raise
     ``ValueError`` before anything is measured.
 
@@ -128,12 +129,13 @@ def prove(
     check_k(len(heads), grid.size)
     intact = np.zeros(grid.shape, dtype=bool)
     masks = np.stack([intact, found, *random_sets(grid, found, n_random, np.random.default_rng(seed))])
-    others = [Column(name, "control", (control,), (chance,)) for name, chance, control in controls]
+    others = [Column(name, "control", (control,)) for name, control in controls]
     if others:
         check_columns(others)
     # Random sets may repeat on a small grid, and each different mask is asked once.
     once, place = different(masks)
     baseline, ablated, *random = experiment(once)[place]
+    chance = chance_of(experiment) if chance is None else chance
     result = task_drop(name, chance, [(baseline, ablated)], seed)
     controlled = measure_drops(others, {"heads": heads}, {}, seed) if others else None
     p = _paired_p(np.mean(random, axis=0) - ablated, seed)
