@@ -192,7 +192,8 @@ def choice_failures(
 
     Kinds: ``wrong`` (a choice that is not the right one is picked), ``choices unlikely`` (the probability of saying any
     of the choices is a tenth or less of what it is in the intact model) and ``same place`` (the place among the choices
-    that is picked most often, as always the first letter). Measures: score, ``mass`` (the mean probability of saying
+    that is picked most often, as always the first letter; picked is the likeliest, for each character where the task is
+    ``length_normalised``, also where a scorer judges by another rule). Measures: score, ``mass`` (the mean probability of saying
     any choice), ``log mass`` (its mean logarithm, nats) and ``entropy`` of the places picked (bits). Every choice is
     one example-evaluation. A task of another kind raises ``ValueError``; the rest is as in ``text_failures``.
     """
