@@ -62,13 +62,13 @@ class Confirmation:
         """The whole result, JSON-ready."""
         return {
             "heads": [str(head) for head in self.heads],
-            **_row(self.result),
+            **self.result.to_dict(),
             "random_drop": self.random_drop,
             "random_drops": list(self.random_drops),
             "p": self.p,
             "verdict": self.verdict,
             "reasons": list(self.reasons),
-            "controls": [_row(control) for control in self.controls],
+            "controls": [control.to_dict() for control in self.controls],
             "spent": self.spent,
             "provenance": self.provenance,
         }
@@ -86,13 +86,6 @@ class Confirmation:
     def _repr_html_(self) -> str:
         table = self.to_frame().to_html(index=False, float_format="{:.3f}".format, border=0)
         return f"<div><b>{escape(', '.join(map(str, self.heads)))}: {escape(str(self))}</b>{table}</div>"
-
-
-def _row(drop: TaskDrop) -> dict[str, Any]:
-    """A task's numbers, and its intervals as pairs too."""
-    row = drop.to_dict()
-    pairs = {f"{name}interval": [row[f"{name}low"], row[f"{name}high"]] for name in ("", "relative_", "share_")}
-    return {**row, **pairs}
 
 
 def prove(
