@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
-from scipy.stats import binomtest
 
+from cs_heads.analysis.intervals import wilson_interval
 from cs_heads.measure.baseline import check_size
 from cs_heads.measure.cluster import here
 from cs_heads.measure.store import Store
@@ -37,8 +37,7 @@ class HeldOutScore:
     @property
     def interval(self) -> tuple[float, float]:
         """95 % Wilson interval of the score, which is the share of examples that are right."""
-        found = binomtest(round(self.score * self.n_examples), self.n_examples).proportion_ci(method="wilson")
-        return float(found.low), float(found.high)
+        return wilson_interval(round(self.score * self.n_examples), self.n_examples)
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,7 +29,7 @@ from cs_heads.measure.chat import as_shown
 from cs_heads.measure.cost import Cost, check_budget
 from cs_heads.measure.experiment import Experiment
 from cs_heads.measure.store import Store
-from cs_heads.ranking import HeadRanking
+from cs_heads.ranking import HeadRanking, normal_interval
 from cs_heads.tasks import Task
 from cs_heads.tasks.option_types import check_integer
 from cs_heads.tasks.pairs import STAGES, PromptPair, Stage, counterparts, identity_rules
@@ -83,12 +83,11 @@ class Mediation:
 
     def ranking(self, notes: tuple[str, ...] = ()) -> HeadRanking:
         """Heads by average indirect effect, with its 95 % normal interval over pairs."""
-        error = self.effects.std(axis=0, ddof=1) / np.sqrt(len(self.effects))
         return HeadRanking(
             method="mediation",
             importance=self.average,
             spent=self.cost.spent,
-            interval=np.stack([self.average - 1.96 * error, self.average + 1.96 * error], axis=-1),
+            interval=normal_interval(self.effects),
             provenance={**self.provenance, "cost": self.cost.to_dict()},
             notes=notes,
             unit=self.unit,
@@ -109,8 +108,8 @@ def mediation(
 ) -> HeadRanking:
     """Rank heads by how much their z at the last token brings an example's answer into another example's prompt.
 
-    Pairs are ``task_pairs``, drawn with ``seed``; importance is the average rise of the first answer over the second, in nats. It finds heads
-    that carry *which* answer, at the last token alone: heads that work at earlier tokens, or alike in every
+    Pairs are ``task_pairs``, drawn with ``seed``; importance is the average rise of the first answer over the second,
+    in nats. It finds heads that carry *which* answer, at the last token alone: heads that work at earlier tokens, or alike in every
     example, have no effect here.
 
     Costs the intact run, and for each pair the clean and the corrupted run and one run a head. With a ``budget``
