@@ -45,7 +45,7 @@ def test_the_looks_of_lines_differ_without_colours():
 
 
 @pytest.mark.parametrize("kind", SEEN_BY)
-@pytest.mark.parametrize("colours", [COLOURS, [colour for colour, _ in ROLES.values()]], ids=["lines", "roles"])
+@pytest.mark.parametrize("colours", [COLOURS, [colour for colour, *_ in ROLES.values()]], ids=["lines", "roles"])
 def test_colours_are_told_apart_by_the_colour_blind(colours, kind):
     linear = np.array([to_rgb(colour) for colour in colours]) ** 2.2
     seen = np.clip(linear @ np.array(SEEN_BY[kind]).T, 0, 1) ** (1 / 2.2)
@@ -54,7 +54,7 @@ def test_colours_are_told_apart_by_the_colour_blind(colours, kind):
 
 
 def test_roles_are_told_apart_in_grey():
-    luminance = np.array([to_rgb(colour) for colour, _ in ROLES.values()]) ** 2.2 @ [0.2126, 0.7152, 0.0722]
+    luminance = np.array([to_rgb(colour) for colour, *_ in ROLES.values()]) ** 2.2 @ [0.2126, 0.7152, 0.0722]
     lightness = np.sort(116 * luminance ** (1 / 3) - 16)  # CIE 1976 L*
     assert np.diff(lightness).min() > 10
 
