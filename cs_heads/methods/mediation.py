@@ -109,8 +109,8 @@ def mediation(
     """Rank heads by how much their z at the last token brings an example's answer into another example's prompt.
 
     Pairs are ``task_pairs``, drawn with ``seed``; importance is the average rise of the first answer over the second,
-    in nats. It finds heads that carry *which* answer, at the last token alone: heads that work at earlier tokens, or alike in every
-    example, have no effect here.
+    in nats. It finds heads that carry *which* answer, at the last token alone: heads that work at earlier tokens, or
+    alike in every example, have no effect here.
 
     Costs the intact run, and for each pair the clean and the corrupted run and one run a head. With a ``budget``
     as many pairs as it covers, at least two. A budget or ``n_pairs`` below that raises ``ValueError``, as
