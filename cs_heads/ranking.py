@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 2
 
 
+def normal_interval(each: Float[np.ndarray, "sample *heads"]) -> Float[np.ndarray, "*heads 2"]:
+    """The 95 % normal interval of a mean over two samples or more, the first axis."""
+    mean, error = each.mean(axis=0), each.std(axis=0, ddof=1) / np.sqrt(len(each))
+    return np.stack([mean - 1.96 * error, mean + 1.96 * error], axis=-1)
+
+
 @dataclass(frozen=True, eq=False)
 class HeadRanking:
     """Importance of every head, in ``unit``: positive = the task does worse without the head.

@@ -73,8 +73,7 @@ def confirm(
             experiment,
             heads,
             name=experiment.task.name,
-            chance=experiment.task.chance,
-            controls=[(other.task.name, other.task.chance, other) for other in others],
+            controls=[(other.task.name, other) for other in others],
             n_random=n_random,
             seed=seed,
         )

@@ -6,15 +6,16 @@ Figure 5 of Nam et al. (arXiv 2505.13737).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
-from scipy.stats import binomtest
 
+from cs_heads.analysis.intervals import wilson_interval
 from cs_heads.measure.baseline import check_size
+from cs_heads.measure.cluster import here
 from cs_heads.measure.store import Store
 from cs_heads.tasks import Task, confirming_side, finding_side
 
@@ -36,8 +37,7 @@ class HeldOutScore:
     @property
     def interval(self) -> tuple[float, float]:
         """95 % Wilson interval of the score, which is the share of examples that are right."""
-        found = binomtest(round(self.score * self.n_examples), self.n_examples).proportion_ci(method="wilson")
-        return float(found.low), float(found.high)
+        return wilson_interval(round(self.score * self.n_examples), self.n_examples)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +105,7 @@ def held_out_contrasts(
     foreign = [name for name in left_out if name not in names]
     if foreign or not left_out:
         raise ValueError(f"held_out must be tasks among {', '.join(names)}, got {', '.join(foreign) or 'none'}")
+    model = here(model)  # gates are fitted in this process
     settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
     scores, gates, spent = [], {}, 0
     first, second = formats
@@ -171,6 +172,4 @@ def _joined(tasks: Mapping[str, Task], without: str, name: str) -> Task:
     """The finding examples of all tasks but one."""
     kept = [finding_side(task) for other, task in tasks.items() if other != without]
     examples = tuple(example for task in kept for example in task.examples)
-    return Task(
-        f"{name} without {without}", kept[0].kind, examples, kept[0].length_normalised, kept[0].scorer, role="finding"
-    )
+    return replace(kept[0], name=f"{name} without {without}", examples=examples, held_out=None)

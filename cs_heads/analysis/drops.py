@@ -25,25 +25,11 @@ Found = HeadRanking | Sequence[HeadLike]
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """One task to ablate heads on, or a suite of several; ``role`` is what it is to the heads.
-
-    ``chances`` are the scores of guessing on each part (None: those of the parts' tasks).
-    """
+    """One task to ablate heads on, or a suite of several; ``role`` is what it is to the heads."""
 
     name: str
     role: Role
     parts: tuple[ExperimentLike, ...]
-    chances: tuple[float, ...] | None = None
-
-    @property
-    def chance(self) -> float:
-        """The score of guessing, its mean over the parts."""
-        return float(np.mean(self.each_chance))
-
-    @property
-    def each_chance(self) -> tuple[float, ...]:
-        """The score of guessing on each part."""
-        return tuple(map(chance_of, self.parts)) if self.chances is None else self.chances
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,9 +173,10 @@ def measure_drops(
     for column in columns:
         scores = [part(once)[place] for part in column.parts]
         spent += sum(len(once) * part.n_examples + preparation_of(part) for part in column.parts)
+        chances = list(map(chance_of, column.parts))
         for row, found in enumerate(heads, start=1):
             parts = [(each[0], each[row]) for each in scores]
-            drops[found][column.name] = task_drop(column.name, column.each_chance, parts, seed)
+            drops[found][column.name] = task_drop(column.name, chances, parts, seed)
     return TaskDrops(
         heads={found: tuple(grid.resolve(head) for head in named) for found, named in heads.items()},
         drops=drops,

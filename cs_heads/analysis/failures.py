@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy.stats import binomtest, entropy
+from scipy.stats import entropy
 
 from cs_heads.analysis import texts as judge
 from cs_heads.analysis.drops import Found, heads_of
+from cs_heads.analysis.intervals import wilson_interval
 from cs_heads.analysis.unseen import settings_of, unseen_side
 from cs_heads.heads import Head
 from cs_heads.masks import explicit
@@ -44,8 +45,7 @@ class Share:
     @property
     def interval(self) -> tuple[float, float]:
         """Lower and upper bound."""
-        found = binomtest(self.count, self.n).proportion_ci(method="wilson")
-        return float(found.low), float(found.high)
+        return wilson_interval(self.count, self.n)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,12 +89,6 @@ class FailureModes:
             for found, row in self.modes.items()
             for mode, share in row.items()
         )
-
-    def measures_frame(self) -> pd.DataFrame:
-        """One row a heads set: the means over examples."""
-        import pandas as pd
-
-        return pd.DataFrame(self.measures).T
 
     def to_dict(self) -> dict[str, Any]:
         """The whole result, JSON-ready."""
@@ -192,10 +186,11 @@ def choice_failures(
 
     Kinds: ``wrong`` (a choice that is not the right one is picked), ``choices unlikely`` (the probability of saying any
     of the choices is a tenth or less of what it is in the intact model) and ``same place`` (the place among the choices
-    that is picked most often, as always the first letter). Measures: score, ``mass`` (the mean probability of saying
-    any choice; of choices with prompts of their own, the sum of each after its own), ``log mass`` (its mean logarithm,
-    nats) and ``entropy`` of the places picked (bits). Every choice is one example-evaluation. A task of another kind
-    raises ``ValueError``; the rest is as in ``text_failures``.
+    that is picked most often, as always the first letter; picked is the likeliest, for each character where the task is
+    ``length_normalised``, also where a scorer judges by another rule). Measures: score, ``mass`` (the mean probability
+    of saying any choice; of choices with prompts of their own, the sum of each after its own), ``log mass`` (its mean
+    logarithm, nats) and ``entropy`` of the places picked (bits). Every choice is one example-evaluation. A task of
+    another kind raises ``ValueError``; the rest is as in ``text_failures``.
     """
     if task.kind != "choice":
         raise ValueError(f"task must be a choice task, {task.name!r} is a {task.kind} task")
@@ -255,7 +250,7 @@ def _each_choice(
     examples = whole.task.examples
     each = tuple(Example(e.prompt_of(i), (choice,)) for e in examples for i, choice in enumerate(e.continuations))
     single = replace(whole.task, kind="completion", examples=each, length_normalised=False, scorer=None)
-    experiment = Experiment(whole.model, single, **{**settings, "store": whole.store})
+    experiment = Experiment(whole.source, single, **{**settings, "store": whole.store})
     lengths = np.array([len(target) for target in Answers.of(experiment).targets])
     ends = np.cumsum([len(e.continuations) for e in examples])[:-1]
     summed = experiment.logprob(masks) * lengths

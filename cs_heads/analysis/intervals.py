@@ -67,10 +67,16 @@ def _by_score(parts: Sequence[tuple[Scores, Scores]], chance: float) -> tuple[In
 
 
 @lru_cache(maxsize=4096)
+def wilson_interval(count: int, n: int) -> Interval:
+    """The 95 % Wilson interval of a share of ``n``."""
+    found = binomtest(count, n).proportion_ci(method="wilson")
+    return float(found.low), float(found.high)
+
+
 def _proportion(n_right: int, n: int) -> _Estimate:
-    wilson = binomtest(n_right, n).proportion_ci(method="wilson")
+    low, high = wilson_interval(n_right, n)
     # Rounding must not leave the estimate outside.
-    return _Estimate(n_right / n, max(0.0, n_right / n - wilson.low), max(0.0, wilson.high - n_right / n))
+    return _Estimate(n_right / n, max(0.0, n_right / n - low), max(0.0, high - n_right / n))
 
 
 def _mean(parts: Sequence[_Estimate]) -> _Estimate:

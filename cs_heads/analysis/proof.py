@@ -17,7 +17,7 @@ from cs_heads.analysis.task_drop import TaskDrop, task_drop
 from cs_heads.heads import Head, HeadLike
 from cs_heads.integers import check_integer
 from cs_heads.masks import different
-from cs_heads.measure.baseline import check_k
+from cs_heads.measure.baseline import chance_of, check_k
 from cs_heads.measure.protocol import ExperimentLike, provenance_of
 
 if TYPE_CHECKING:
@@ -62,13 +62,13 @@ class Confirmation:
         """The whole result, JSON-ready."""
         return {
             "heads": [str(head) for head in self.heads],
-            **_row(self.result),
+            **self.result.to_dict(),
             "random_drop": self.random_drop,
             "random_drops": list(self.random_drops),
             "p": self.p,
             "verdict": self.verdict,
             "reasons": list(self.reasons),
-            "controls": [_row(control) for control in self.controls],
+            "controls": [control.to_dict() for control in self.controls],
             "spent": self.spent,
             "provenance": self.provenance,
         }
@@ -88,27 +88,21 @@ class Confirmation:
         return f"<div><b>{escape(', '.join(map(str, self.heads)))}: {escape(str(self))}</b>{table}</div>"
 
 
-def _row(drop: TaskDrop) -> dict[str, Any]:
-    """A task's numbers, and its intervals as pairs too."""
-    row = drop.to_dict()
-    pairs = {f"{name}interval": [row[f"{name}low"], row[f"{name}high"]] for name in ("", "relative_", "share_")}
-    return {**row, **pairs}
-
-
 def prove(
     experiment: ExperimentLike,
     heads: Sequence[HeadLike],
     *,
     name: str = "task",
-    chance: float = 0.0,
-    controls: Sequence[tuple[str, float, ExperimentLike]] = (),
+    chance: float | None = None,
+    controls: Sequence[tuple[str, ExperimentLike]] = (),
     n_random: int = 8,
     seed: int = 0,
 ) -> Confirmation:
     """Ablate ``heads`` on every example of an experiment, beside ``n_random`` random sets of the same layers.
 
     This is ``confirm`` for experiments of any kind; the examples must be others than those the heads were
-    found with, which nobody can check here. ``controls`` are ``(name, chance, experiment)`` of other tasks.
+    found with, which nobody can check here. ``chance`` is the score of guessing (None: that of the experiment's
+    task, or its own ``chance``, else 0); ``controls`` are ``(name, experiment)`` of other tasks.
     Heads outside the grid, named twice, or too many to leave as many others, and controls of one name raise
     ``ValueError`` before anything is measured.
 
@@ -127,12 +121,13 @@ def prove(
     check_k(len(heads), grid.size)
     intact = np.zeros(grid.shape, dtype=bool)
     masks = np.stack([intact, found, *random_sets(grid, found, n_random, np.random.default_rng(seed))])
-    others = [Column(name, "control", (control,), (chance,)) for name, chance, control in controls]
+    others = [Column(name, "control", (control,)) for name, control in controls]
     if others:
         check_columns(others)
     # Random sets may repeat on a small grid, and each different mask is asked once.
     once, place = different(masks)
     baseline, ablated, *random = experiment(once)[place]
+    chance = chance_of(experiment) if chance is None else chance
     result = task_drop(name, chance, [(baseline, ablated)], seed)
     controlled = measure_drops(others, {"heads": heads}, {}, seed) if others else None
     p = _paired_p(np.mean(random, axis=0) - ablated, seed)

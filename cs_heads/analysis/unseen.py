@@ -46,7 +46,7 @@ def unseen_columns(
         parts = []
         for side in each:
             parts.append(Experiment(model, side, **settings))
-            model = parts[-1].model  # a name is loaded once
+            model = parts[-1].source  # a name is loaded once
             settings = {**settings, "store": parts[-1].store}  # and a file opened once
         columns.append(Column(name, role, tuple(parts)))
     return columns

@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"cs-heads: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"cs-heads: interrupted{store.saved(options, given)}", file=sys.stderr)
+        print(f"cs-heads: interrupted{store.saved(options)}", file=sys.stderr)
         return 130
     return 0
 

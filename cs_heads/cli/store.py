@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +27,7 @@ def add(commands: Commands) -> None:
     parser.set_defaults(run=_store)
 
 
-def saved(options: argparse.Namespace, arguments: Sequence[str]) -> str:
+def saved(options: argparse.Namespace) -> str:
     """What to say of the store of a command that was interrupted; nothing where it has none yet."""
     from cs_heads.measure.store import Store, StoreError
 
@@ -40,7 +38,7 @@ def saved(options: argparse.Namespace, arguments: Sequence[str]) -> str:
         return ""
     if not results:
         return ""
-    return f"; {results:,} results are kept in {path}, and the same command goes on: cs-heads {shlex.join(arguments)}"
+    return f"; {results:,} results are kept in {path}, and the same command goes on: {options.command}"
 
 
 def _store(options: argparse.Namespace) -> None:

@@ -71,8 +71,8 @@ def is_universal(control_left: float, tasks_left: Iterable[float]) -> bool:
 
 
 def chance_of(experiment: object) -> float:
-    """The score of guessing on an experiment's task; 0 where it does not say which task it measures."""
-    return float(getattr(getattr(experiment, "task", None), "chance", 0.0))
+    """The score of guessing on an experiment's task, or its own ``chance``; 0 where it has neither."""
+    return float(getattr(getattr(experiment, "task", experiment), "chance", 0.0))
 
 
 def too_low(scores: Float[np.ndarray, " example"], chance: float) -> str | None:

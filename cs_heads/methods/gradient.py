@@ -19,7 +19,7 @@ from cs_heads.measure.baseline import check_baseline
 from cs_heads.measure.cost import Cost, check_budget
 from cs_heads.measure.experiment import Experiment
 from cs_heads.measure.store import Store
-from cs_heads.ranking import HeadRanking
+from cs_heads.ranking import HeadRanking, normal_interval
 from cs_heads.tasks import Task
 from cs_heads.tasks.pairs import PromptPair
 
@@ -67,7 +67,7 @@ def gradient_importance(
         method="attribution" if signed else "gradient",
         importance=each.mean(axis=0),
         spent=cost.spent,
-        interval=_interval(each),
+        interval=normal_interval(each) if len(each) > 1 else None,
         provenance={
             **experiment.provenance(),
             "baseline": float(experiment.baseline().mean()),
@@ -98,10 +98,3 @@ def attribution_patching(
     clean, corrupted = points_of(model, pairs, prepend_bos, least=1)
     source = record_z(model, clean, batch_tokens)
     return patch_gradients(model, corrupted, source, batch_tokens).double().numpy()
-
-
-def _interval(each: Float[np.ndarray, "example layer head"]) -> Float[np.ndarray, "layer head 2"] | None:
-    if len(each) < 2:
-        return None
-    mean, error = each.mean(axis=0), each.std(axis=0, ddof=1) / np.sqrt(len(each))
-    return np.stack([mean - 1.96 * error, mean + 1.96 * error], axis=-1)

@@ -13,7 +13,7 @@ from cs_heads.heads import Head
 from cs_heads.integers import check_integer
 from cs_heads.measure.cost import Cost, check_budget
 from cs_heads.measure.protocol import ExperimentLike, measured, preparation_of, provenance_of
-from cs_heads.ranking import HeadRanking
+from cs_heads.ranking import HeadRanking, normal_interval
 
 # Points that the drop of a head alone adds to its importance: too few to pass any measured difference, so that
 # they order ties and nothing else.
@@ -91,7 +91,7 @@ def greedy(
         method="one-shot" if one_shot else "greedy",
         importance=importance.reshape(grid.shape),
         spent=cost.spent,
-        interval=_interval(alone).reshape(*grid.shape, 2) if one_shot and n > 1 else None,
+        interval=normal_interval(alone.T).reshape(*grid.shape, 2) if one_shot and n > 1 else None,
         provenance={
             **origin,
             "examples_a_mask": n,
@@ -113,11 +113,6 @@ def _sweep(
         design = masks.explicit(experiment.grid, groups[start : start + step])
         scores.append(measured(experiment, design, np.tile(examples, (len(design), 1))))
     return np.concatenate(scores)
-
-
-def _interval(lost: Float[np.ndarray, "flat example"]) -> Float[np.ndarray, "flat 2"]:
-    mean, error = lost.mean(axis=1), lost.std(axis=1, ddof=1) / np.sqrt(lost.shape[1])
-    return np.stack([mean - 1.96 * error, mean + 1.96 * error], axis=1)
 
 
 def _notes(one_shot: bool, k: int, n_chosen: int, n: int, n_examples: int) -> tuple[str, ...]:

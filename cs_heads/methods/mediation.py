@@ -31,7 +31,7 @@ from cs_heads.measure.chat import as_shown
 from cs_heads.measure.cost import Cost, check_budget
 from cs_heads.measure.experiment import Experiment
 from cs_heads.measure.store import Store
-from cs_heads.ranking import HeadRanking
+from cs_heads.ranking import HeadRanking, normal_interval
 from cs_heads.tasks import Task
 from cs_heads.tasks.pairs import STAGES, PromptPair, Stage, counterparts, identity_rules
 
@@ -84,12 +84,11 @@ class Mediation:
 
     def ranking(self, notes: tuple[str, ...] = ()) -> HeadRanking:
         """Heads by average indirect effect, with its 95 % normal interval over pairs."""
-        error = self.effects.std(axis=0, ddof=1) / np.sqrt(len(self.effects))
         return HeadRanking(
             method="mediation",
             importance=self.average,
             spent=self.cost.spent,
-            interval=np.stack([self.average - 1.96 * error, self.average + 1.96 * error], axis=-1),
+            interval=normal_interval(self.effects),
             provenance={**self.provenance, "cost": self.cost.to_dict()},
             notes=notes,
             unit=self.unit,
@@ -110,10 +109,9 @@ def mediation(
 ) -> HeadRanking:
     """Rank heads by how much their z at the last token brings an example's answer into another example's prompt.
 
-    Pairs are ``counterparts`` of the task, drawn with ``seed``, but for those whose answers begin with the
-    same token; importance is the average rise of the first answer over the second, in nats. It finds heads
-    that carry *which* answer, at the last token alone: heads that work at earlier tokens, or alike in every
-    example, have no effect here.
+    Pairs are ``task_pairs``, drawn with ``seed``; importance is the average rise of the first answer over the second,
+    in nats. It finds heads that carry *which* answer, at the last token alone: heads that work at earlier tokens, or
+    alike in every example, have no effect here.
 
     Costs the intact run, and for each pair the clean and the corrupted run and one run a head. With a ``budget``
     as many pairs as it covers, at least two. A budget or ``n_pairs`` below that raises ``ValueError``, as
@@ -128,9 +126,7 @@ def mediation(
     check_budget(budget, intact + 2 * each, f"the intact model: {intact}; two pairs: {2 * each:,}")
     if budget is not None:
         n_pairs = min(n_pairs, (budget - intact) // each)
-    tokenizer = experiment.model.tokenizer
-    drawn = counterparts(as_shown(experiment.model, task), len(task), seed)
-    pairs = [pair for pair in drawn if _answers_differ(tokenizer, pair)][:n_pairs]
+    pairs = task_pairs(experiment.model, task, n_pairs, seed)
     points = points_of(experiment.model, pairs, prepend_bos)
     notes = check_baseline(experiment)
     found = _indirect_effects(
@@ -144,6 +140,12 @@ def mediation(
         found.unit,
         {**experiment.provenance(), "baseline": baseline, "pairs": len(pairs), "seed": seed},
     ).ranking((*notes, *_few(found)))
+
+
+def task_pairs(model: Any, task: Task, n: int, seed: int = 0) -> tuple[PromptPair, ...]:
+    """Up to ``n`` ``counterparts`` of a task as the model is shown it, whose answers begin with different tokens."""
+    drawn = counterparts(as_shown(model, task), len(task), seed)
+    return tuple(pair for pair in drawn if _answers_differ(model.tokenizer, pair))[:n]
 
 
 def indirect_effects(

@@ -179,15 +179,14 @@ def _mediating(study: Reproduction) -> list[Output]:
 
 
 def _mediation(study: Reproduction, name: str) -> Mediation:
-    from cs_heads.methods.mediation import function_vector_effects, indirect_effects
+    from cs_heads.methods.mediation import function_vector_effects, indirect_effects, task_pairs
     from cs_heads.tasks import function_vectors
-    from cs_heads.tasks.pairs import counterparts
 
     task, n = finding_side(study.tasks[name]), study.settings.n_pairs
     if task.name == name and name.startswith(_WORDS):
         pairs = function_vectors.pairs(task.name.removeprefix(_WORDS), n, study.seed)
         return function_vector_effects(study.model, pairs, progress=study.progress)
-    return indirect_effects(study.model, counterparts(task, n, study.seed), progress=study.progress)
+    return indirect_effects(study.model, task_pairs(study.model, task, n, study.seed), progress=study.progress)
 
 
 def _contrasts(study: Reproduction) -> list[Output]:

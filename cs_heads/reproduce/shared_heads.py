@@ -54,7 +54,7 @@ def overlap(study: Reproduction) -> list[Output]:
     if len(study.rankings) < 2:
         study.left_out["overlap"] = "needs heads of two tasks or more"
         return []
-    found = head_overlap({heads: study.top(heads) for heads in study.rankings}, grid=study.grid, seed=study.seed)
+    found = head_overlap(study.rankings, k=study.settings.k, seed=study.seed)
     about = "heads that two tasks have in common, and what luck gives"
     return [Output("overlap", about, found.to_frame(), drawing(plot_overlap, found))]
 

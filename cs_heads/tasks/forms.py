@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from string import ascii_uppercase
+from typing import Any
 
 from cs_heads.tasks.example import Example
 from cs_heads.tasks.task import Task
@@ -22,8 +23,8 @@ def letter_form(
 
     ``template`` is filled with the ``prompt`` and the ``options``, each of which is an ``option`` of a ``letter`` and
     a ``choice`` without its leading space, joined by ``between``. The continuations are a space and a letter.
-    Held-out examples go with the task, whose name gains ``/letters``. A task of another kind, or one with more
-    choices than ``letters``, raises ``ValueError``.
+    Held-out examples go with the task, whose name gains ``/letters``; a scorer, which judges the answers themselves,
+    does not. A task of another kind, or one with more choices than ``letters``, raises ``ValueError``.
 
     >>> task = Task.from_records([{"prompt": "2 + 2 is", "choices": [" 3", " 4"], "answer": 1}])
     >>> example = letter_form(task).examples[0]
@@ -48,7 +49,7 @@ def letter_form(
         asked = None if example.asked is None else example.question
         return replace(example, prompt=prompt, continuations=named, asked=asked)
 
-    return _changed(task, "letters", changed, length_normalised=False)
+    return _changed(task, "letters", changed, length_normalised=False, scorer=None)
 
 
 def full_form(task: Task, *, template: str = "{prompt}", length_normalised: bool | None = None) -> Task:
@@ -56,22 +57,21 @@ def full_form(task: Task, *, template: str = "{prompt}", length_normalised: bool
 
     ``template`` is filled with the ``prompt``; ``length_normalised`` (None: as it was) scores by ``acc_norm``, as is
     usual in this form. Held-out examples go with the task, whose name gains ``/full``; one of another kind raises
-    ``ValueError``.
+    ``ValueError``, as does ``length_normalised`` where the task has a scorer.
     """
     _check_choice(task)
+    if length_normalised is not None and task.scorer is not None:
+        raise ValueError(f"length_normalised does not apply to task {task.name!r}: its scorer has a rule of its own")
     normalised = task.length_normalised if length_normalised is None else length_normalised
-    return _changed(task, "full", lambda e: replace(e, prompt=template.format(prompt=e.prompt)), normalised)
-
-
-def _changed(task: Task, suffix: str, change: Callable[[Example], Example], length_normalised: bool) -> Task:
-    held_out = None if task.held_out is None else _changed(task.held_out, suffix, change, length_normalised)
-    return replace(
-        task,
-        name=f"{task.name}/{suffix}",
-        examples=tuple(map(change, task.examples)),
-        length_normalised=length_normalised,
-        held_out=held_out,
+    return _changed(
+        task, "full", lambda e: replace(e, prompt=template.format(prompt=e.prompt)), length_normalised=normalised
     )
+
+
+def _changed(task: Task, suffix: str, change: Callable[[Example], Example], **scoring: Any) -> Task:
+    held_out = None if task.held_out is None else _changed(task.held_out, suffix, change, **scoring)
+    examples = tuple(map(change, task.examples))
+    return replace(task, name=f"{task.name}/{suffix}", examples=examples, held_out=held_out, **scoring)
 
 
 def _check_choice(task: Task) -> None:

@@ -15,8 +15,7 @@ from cs_heads.views.style import COLUMN, PAGE, RANDOM, ROLES, SMALL, key_below, 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURS = {name: colour for name, (colour, _) in ROLES.items()}
-LINES = {"facilitation": "-", "irrelevance": ":", "interference": "--"}
+COLOURS = {name: colour for name, (colour, _, _) in ROLES.items()}
 TITLES = {"free": "no penalty", "plus": "pushed open (G⁺)", "minus": "pushed shut (G⁻)"}
 
 
@@ -39,7 +38,8 @@ def plot_trajectories(
             kind = str(kinds[index])
             width = 0.5 if kind == "irrelevance" and shown is None else 1.3
             path = gates.trajectory[phase, seed, :, index[0], index[1]]
-            ax.plot(gates.at, path, color=COLOURS[kind], linestyle=LINES[kind], linewidth=width, zorder=1 + (width > 1))
+            colour, _, line = ROLES[kind]
+            ax.plot(gates.at, path, color=colour, linestyle=line, linewidth=width, zorder=1 + (width > 1))
             if shown is not None:
                 # Gates that end alike are named one beside the other.
                 place = (float(path[-1]), 4 + 28 * sum(abs(at - path[-1]) < 0.08 for at in ends))
@@ -57,7 +57,7 @@ def plot_trajectories(
     axes[0].set_ylabel("gate")
     # One handle a kind: proxies that draw nothing.
     for name, colour in COLOURS.items():
-        axes[1].plot([], [], color=colour, linestyle=LINES[name], label=name)
+        axes[1].plot([], [], color=colour, linestyle=ROLES[name][2], label=name)
     key_below(axes[1], ncols=3)
     return axes
 
@@ -72,7 +72,7 @@ def plot_ablation_curves(curves: Sequence[AblationCurve], ax: Axes | None = None
             range(len(curve.logprob)),
             curve.logprob,
             color=COLOURS[curve.by],
-            linestyle=LINES[curve.by],
+            linestyle=ROLES[curve.by][2],
             label=f"by {curve.by}",
         )
     ax.set_xlabel("heads ablated")

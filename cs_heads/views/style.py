@@ -39,8 +39,12 @@ LINES = ("-", "--", "-.", ":")
 HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++++")
 RANDOM = "0.45"
 """The grey of random heads, in every picture."""
-ROLES = {"facilitation": ("#0072B2", "P"), "interference": ("#E69F00", "X"), "irrelevance": ("0.55", ".")}
-"""Colour and marker of what heads do: blue facilitates, orange interferes, in every picture; also read in grey."""
+ROLES = {
+    "facilitation": ("#0072B2", "P", "-"),
+    "interference": ("#E69F00", "X", "--"),
+    "irrelevance": ("0.55", ".", ":"),
+}
+"""Colour, marker and line of what heads do: blue facilitates, orange interferes in every picture; read in grey too."""
 
 STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same letters on every machine

@@ -11,7 +11,7 @@ from cs_heads.analysis.contrast import HeldOutContrasts
 from cs_heads.analysis.gating import score_distribution
 from cs_heads.analysis.taxonomy import Taxonomy, ToggleCurve
 from cs_heads.methods.gating.result import SCORES, HeadGates
-from cs_heads.views.style import COLOURS, COLUMN, LINES, ROLES, column_or_page, key_below, new_axes, styled, written
+from cs_heads.views.style import COLOURS, COLUMN, ROLES, column_or_page, key_below, new_axes, styled, written
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +23,7 @@ def plot_taxonomy(found: Taxonomy, ax: Axes | None = None) -> Axes:
     names = list(found.shares)
     ax = new_axes(column_or_page(0.6 + 0.3 * len(names)), 2.4) if ax is None else ax
     for number, score in enumerate(SCORES):
-        colour, marker = ROLES[score]
+        colour, marker, _ = ROLES[score]
         places = np.arange(len(names)) + 0.22 * (number - 1)
         low, mean, high = (
             np.array([found.shares[n][kind, score] for n in names]) for kind in ("always", "mean", "any")
@@ -42,8 +42,8 @@ def plot_score_ecdf(gates: HeadGates, ax: Axes | None = None) -> Axes:
     """Draw the empirical distribution of each score over all heads and seeds (figure 3a of Nam et al.)."""
     ax = new_axes(COLUMN, 2.4) if ax is None else ax
     reached = score_distribution(gates, bins=200, cumulative=True)
-    for number, score in enumerate(SCORES):
-        ax.plot(reached.index, reached[score], color=ROLES[score][0], linestyle=LINES[number], label=score)
+    for score in SCORES:
+        ax.plot(reached.index, reached[score], color=ROLES[score][0], linestyle=ROLES[score][2], label=score)
     ax.set_xlim(0, 1)
     ax.set_ylim(0, 1.02)
     ax.set_xlabel("score")
@@ -57,8 +57,8 @@ def plot_toggle_curves(curves: Sequence[ToggleCurve], ax: Axes | None = None) ->
     """Draw what shutting heads does against opening them, in the order of each score; bands are over seeds."""
     ax = new_axes(COLUMN, 2.6) if ax is None else ax
     ax.axhline(0, color="0.6", linewidth=0.8, linestyle=":")
-    for number, curve in enumerate(curves):
-        colour, marker = ROLES[curve.by]
+    for curve in curves:
+        colour, marker, line = ROLES[curve.by]
         low, high = curve.difference.min(axis=0), curve.difference.max(axis=0)
         ax.fill_between(curve.n_heads, low, high, color=colour, alpha=0.15, linewidth=0)
         ax.plot(
@@ -66,7 +66,7 @@ def plot_toggle_curves(curves: Sequence[ToggleCurve], ax: Axes | None = None) ->
             curve.difference.mean(axis=0),
             color=colour,
             marker=marker,
-            linestyle=LINES[number],
+            linestyle=line,
             label=f"by {curve.by}",
         )
     ax.locator_params(axis="y", nbins=5)  # as many at any height: their width moves the label

@@ -179,4 +179,5 @@ def test_a_property_that_no_drop_has_is_refused():
 def test_chance_is_that_of_the_task_of_each_part():
     part = Planted(GRID, {})
     part.task = SimpleNamespace(chance=0.5)
-    assert Column("two", "suite", (part, Planted(GRID, {}))).chance == 0.25
+    found = measure_drops([Column("two", "suite", (part, Planted(GRID, {})))], {"h": [MATHS]}, {})
+    assert found.drops["h"]["two"].chance == 0.25

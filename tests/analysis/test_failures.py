@@ -107,7 +107,7 @@ def test_texts_are_those_of_the_experiment(model):
     assert found.spent == 50
     assert len(json.loads(json.dumps(found.to_dict()))["texts"]["said"]) == 25
     assert len(found.to_frame()) == 8
-    assert list(found.measures_frame().columns) == ["distinct-1", "distinct-2", "words"]
+    assert list(found.measures["said"]) == ["distinct-1", "distinct-2", "words"]
 
 
 @pytest.mark.parametrize(

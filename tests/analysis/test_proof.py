@@ -1,6 +1,7 @@
 """The proof on planted truths: the same statistics as `confirm`, on any experiment."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,7 +16,7 @@ GRID = HeadGrid(16, 16)
 @pytest.mark.parametrize("seed", range(5))
 def test_planted_heads_are_localized_and_heads_of_a_world_without_any_are_not(seed):
     made = planted_world("main", GRID, seed=seed)
-    proof = prove(made.unseen, made.planted, controls=[("control", 0.0, made.control)])
+    proof = prove(made.unseen, made.planted, controls=[("control", made.control)])
     assert proof.verdict == "localized"
     assert proof.controls[0].relative_drop < 0.2 < proof.result.relative_drop
     nothing = planted_world("no_structure_fragile", GRID, seed=seed)
@@ -30,12 +31,23 @@ def test_a_task_the_model_fails_has_a_baseline_too_low():
 
 
 def test_a_task_at_chance_has_a_baseline_too_low():
-    assert prove(Planted(GRID, {}, baseline=0.5), [Head(0, 0)], chance=0.5).verdict == "baseline too low"
+    task = Planted(GRID, {}, baseline=0.5)
+    assert prove(task, [Head(0, 0)]).verdict != "baseline too low"
+    assert prove(task, [Head(0, 0)], chance=0.5).verdict == "baseline too low"
+
+
+def test_chance_is_what_the_experiment_says_unless_given():
+    made = planted_world("chance25", GRID, seed=0)
+    proof = prove(made.unseen, made.planted, controls=[("control", made.control)])
+    assert proof.result.chance == proof.controls[0].chance == 0.25
+    assert prove(made.unseen, made.planted, chance=0.0).result.chance == 0.0
+    made.unseen.task = SimpleNamespace(chance=0.5)
+    assert prove(made.unseen, made.planted).result.chance == 0.5
 
 
 def test_the_cost_is_every_different_mask_on_every_example():
     task, control = Planted(GRID, {Head(0, 0): 0.4}), Planted(GRID, {}, n_examples=30)
-    proof = prove(task, [Head(0, 0), Head(5, 5)], controls=[("other", 0.0, control)])
+    proof = prove(task, [Head(0, 0), Head(5, 5)], controls=[("other", control)])
     assert proof.spent == task.spent + control.spent == 10 * 100 + 2 * 30
 
 
@@ -49,13 +61,11 @@ def test_random_sets_that_repeat_are_asked_once():
 
 def test_the_record_has_every_interval_of_the_task_and_of_each_control():
     made = planted_world("main", GRID, seed=0)
-    proof = prove(made.unseen, made.planted, chance=0.1, controls=[("code", 0.0, made.control)])
+    proof = prove(made.unseen, made.planted, chance=0.1, controls=[("code", made.control)])
     record = json.loads(json.dumps(proof.to_dict()))
     assert record["chance"] == 0.1
     for row, drop in zip((record, *record["controls"]), (proof.result, *proof.controls), strict=True):
-        assert tuple(row["interval"]) == drop.interval
-        assert tuple(row["relative_interval"]) == drop.relative_interval
-        assert tuple(row["share_interval"]) == drop.share_interval
+        assert (row["low"], row["high"]) == drop.interval
         assert row.items() >= drop.to_dict().items()
     frame = proof.to_frame().set_index("role")
     assert (frame.loc["task", "relative_low"], frame.loc["task", "relative_high"]) == proof.result.relative_interval
@@ -69,7 +79,7 @@ def test_the_record_has_every_interval_of_the_task_and_of_each_control():
         ([], {}, r"k must be an integer in 1\.\.128, .* got 0"),
         (
             ["L0H0"],
-            {"controls": [("other", 0.0, Planted(GRID, {}))] * 2},
+            {"controls": [("other", Planted(GRID, {}))] * 2},
             "tasks must have different names, got two or more of 'other'",
         ),
         (["L0H0"], {"n_random": 0}, "n_random must be an integer of 1 or more, got 0"),

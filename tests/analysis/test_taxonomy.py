@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from cs_heads.analysis.contrast import held_out_contrasts
+from cs_heads.analysis.contrast import _joined, held_out_contrasts
 from cs_heads.analysis.gating import score_distribution, score_of_heads
 from cs_heads.analysis.taxonomy import seed_agreement, taxonomy, toggle_curves
 from cs_heads.heads import Head, HeadGrid
@@ -170,6 +170,14 @@ def test_what_was_held_out_is_measured_under_the_gates_fitted_to_the_others(load
         assert score.score == pytest.approx(gated.mean())
         assert score.baseline == unseen.baseline().mean()
     assert found.to_frame()["kept"].tolist() == [True, False, False, True]
+
+
+def test_all_tasks_but_one_are_put_to_the_model_as_each_of_them_is(load_known):
+    tasks = {name: task.chatting("auto").shortening() for name, task in formats(load_known())["once"].items()}
+    joined = _joined({**tasks, "c": tasks["b"]}, without="c", name="once")
+    assert joined.scoring == tasks["a"].scoring
+    assert joined.examples == tasks["a"].examples + tasks["b"].examples
+    assert (joined.name, joined.role, joined.held_out) == ("once without c", "finding", None)
 
 
 def test_formats_that_do_not_pair_up_are_refused_before_the_model_runs(load_known):

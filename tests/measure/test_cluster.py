@@ -21,8 +21,9 @@ from cs_heads.cli import main
 from cs_heads.measure.cluster import placed, pool
 from cs_heads.measure.cluster.pool import WorkersLostError
 from cs_heads.measure.cluster.session import join, leave
+from tests.analysis.test_taxonomy import formats
 from tests.conftest import BACKENDS
-from tests.known_heads import own_answers
+from tests.known_heads import WORKING, choice_of_own_answers, own_answers, rows_run
 from tests.tiny import N_HEADS, N_LAYERS, choice_records, completion_records
 
 pytestmark = pytest.mark.slow
@@ -161,6 +162,25 @@ def test_find_confirm_and_compare_give_the_answers_of_one_model(ray, known_folde
     assert find_heads(known_folder, task, method="one-shot", k=2, workers=2).top(2) == alone.top(2)
     with pytest.warns(UserWarning, match="'gradient' starts from the model itself: it runs here, not on workers"):
         find_heads(known_folder, task, method="gradient", k=2, workers=2)
+
+
+def test_analyses_of_several_tasks_run_on_the_workers(ray, known_folder, load_known, task):
+    """Also of the second task; what starts from the model runs here."""
+    model = load_known()
+    other = Task.from_records(own_answers(model, 60, seed=1), "other").split(n=40, seed=0)[0]
+    chosen = choice_of_own_answers(model, 60, "chosen").split(n=40, seed=0)[0]
+    calls = [
+        lambda given: cs.specificity(given, task, list(WORKING), controls=[other], n=20).to_dict(),
+        lambda given: cs.choice_failures(given, chosen, list(WORKING), n=20).to_dict(),
+    ]
+    alone = [call(model) for call in calls]
+    with Cluster(known_folder, workers=1) as cluster:
+        assert [call(cluster) for call in calls] == alone
+        held_out = cs.held_out_contrasts(cluster, formats(model), held_out=["b"], n=20, steps=20, batch_size=4)
+        assert set(held_out.gates) == {("b", "once"), ("b", "twice")}
+    with Cluster(model, workers=1) as cluster, rows_run(model) as rows:
+        assert [call(cluster) for call in calls] == alone
+    assert rows == []
 
 
 def test_the_command_line_takes_workers(ray, known_folder, load_known, tmp_path, capsys):

@@ -3,10 +3,12 @@
 import pytest
 
 from cs_heads.reproduce import estimate, published, reproduce
-from cs_heads.reproduce.gating import instructed
+from cs_heads.reproduce.gating import _mediation, instructed
 from cs_heads.reproduce.run import steps_of
+from cs_heads.tasks import Task
 from cs_heads.tasks.function_vectors import INSTRUCTIONS
 from tests.reproduce.conftest import TINY, WORDS, table
+from tests.tiny import WORDS as WORDLIST
 
 
 @pytest.mark.slow
@@ -51,6 +53,15 @@ def test_contrasts_cut_short_go_on_from_the_fits_there_are(study, rows):
     rows.clear()
     reproduce(study("chg", ["openmathinstruct2", *WORDS]), ["contrasts"])
     assert sum(rows) < whole / 10
+
+
+def test_answers_that_begin_with_the_same_token_are_no_pair(study):
+    one = study("chg", ["openmathinstruct2"])
+    answers = [" cat", " cat dog", " dog", " bird"]
+    records = [{"prompt": f"the {word}", "target": answers[i % 4]} for i, word in enumerate(WORDLIST)]
+    one.tasks["words"] = Task.from_records(records, "words").split(12)[0]
+    found = _mediation(one, "words")
+    assert (found.unit, len(found.effects)) == ("nats", TINY.n_pairs)
 
 
 def test_the_instruction_asks_for_the_same_word_as_the_examples(study):

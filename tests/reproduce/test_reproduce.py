@@ -2,13 +2,16 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from cs_heads.ranking import HeadRanking
 from cs_heads.reproduce import PAPERS, Settings, load_tasks, published, reproduce
 from cs_heads.reproduce.outputs import measured
 from cs_heads.reproduce.papers import QUICK
 from cs_heads.reproduce.run import STEPS, steps_of
+from cs_heads.reproduce.shared_heads import overlap
 from tests.known_heads import WORKING
 from tests.reproduce.conftest import table
 
@@ -62,6 +65,15 @@ def test_what_needs_tasks_that_are_not_there_is_left_out(study):
         "overlap",
         "formats",
     }
+
+
+def test_groups_of_heads_with_keys_and_values_are_compared_where_the_model_has_them(study):
+    one = study(names=["gsm8k"])
+    importance = np.zeros((3, 4))
+    importance[0, 1] = importance[2, 3] = 1
+    model = {"model": {"key_value_heads": 2}}
+    one.__dict__["rankings"] = {name: HeadRanking("css", importance, 0, provenance=model) for name in ("math", "code")}
+    assert overlap(one)[0].frame["groups"].tolist() == [2]
 
 
 @pytest.mark.slow

@@ -1,5 +1,8 @@
 """One set of questions in letters and in full."""
 
+from dataclasses import dataclass, replace
+
+import numpy as np
 import pytest
 
 from cs_heads.tasks import Task, full_form, letter_form
@@ -35,6 +38,32 @@ def test_in_full_the_answers_are_not_listed(task):
     assert made.examples[0].continuations == (" 0", " 1", " 2")
     assert not made.length_normalised
     assert full_form(task).length_normalised
+
+
+@dataclass(frozen=True)
+class LongestFirst:
+    """A rule that reads the answers."""
+
+    identity: str = "longest_first/1"
+
+    def score_logprobs(self, example, logprobs, greedy):
+        return float(np.argmax(list(map(len, example.continuations))) == example.answer)
+
+
+def test_a_scorer_of_the_answers_does_not_judge_their_letters(task):
+    given = replace(task, length_normalised=False, scorer=LongestFirst()).split(4)[0]
+    made = letter_form(given)
+    assert made.scorer is made.held_out.scorer is None
+    best = np.eye(3)[made.examples[0].answer]
+    assert made.score(0, np.log(best / 2 + 0.1), [False] * 3) == 1
+    assert full_form(given).scorer == given.scorer
+
+
+def test_in_full_a_scorer_has_a_rule_of_its_own(task):
+    given = replace(task, scorer=LongestFirst())
+    for normalised in (True, False):
+        with pytest.raises(ValueError, match="length_normalised does not apply to task 'numbers': its scorer"):
+            full_form(given, length_normalised=normalised)
 
 
 @pytest.mark.parametrize("form", [letter_form, full_form])

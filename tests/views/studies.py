@@ -36,10 +36,12 @@ def made_ranking(task="capitals", model="tiny") -> HeadRanking:
 def made_proof(verdict="localized", control="code") -> dict:
     return {
         "heads": ["L0H1", "L1H2"],
+        "task": "capitals",
         "baseline": 1.0,
         "score": 0.04,
         "drop": 0.96,
-        "interval": [0.92, 0.99],
+        "low": 0.92,
+        "high": 0.99,
         "random_drop": 0.01,
         "random_drops": [0.0, 0.02],
         "p": 0.0001,
@@ -51,7 +53,8 @@ def made_proof(verdict="localized", control="code") -> dict:
                 "baseline": 0.97,
                 "score": 0.9,
                 "drop": 0.07,
-                "interval": [0.01, 0.13],
+                "low": 0.01,
+                "high": 0.13,
                 "too_low": "it guesses",
             }
         ],

@@ -48,7 +48,7 @@ def test_the_looks_of_lines_differ_without_colours():
 @pytest.mark.parametrize("kind", SEEN_BY)
 @pytest.mark.parametrize(
     "colours",
-    [HEAD_COLOURS, COLOURS, [colour for colour, _ in ROLES.values()]],
+    [HEAD_COLOURS, COLOURS, [colour for colour, *_ in ROLES.values()]],
     ids=["heads", "lines", "roles"],
 )
 def test_colours_are_told_apart_by_the_colour_blind(colours, kind):
@@ -66,7 +66,7 @@ def test_no_line_or_bar_has_the_colour_of_a_head():
 
 
 def test_roles_are_told_apart_in_grey():
-    luminance = np.array([to_rgb(colour) for colour, _ in ROLES.values()]) ** 2.2 @ [0.2126, 0.7152, 0.0722]
+    luminance = np.array([to_rgb(colour) for colour, *_ in ROLES.values()]) ** 2.2 @ [0.2126, 0.7152, 0.0722]
     lightness = np.sort(116 * luminance ** (1 / 3) - 16)  # CIE 1976 L*
     assert np.diff(lightness).min() > 10
 

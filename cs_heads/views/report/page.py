@@ -63,7 +63,7 @@ def _contents(study: Findings) -> dict[str, Any]:
         "proof": study.proof,
         "verdict": None if study.proof is None else study.proof["verdict"],
         "meaning": None if study.proof is None else _MEANING[study.proof["verdict"]],
-        "broke": [] if study.proof is None else drops_frame(study.proof, study.task).to_dict("records"),
+        "broke": [] if study.proof is None else drops_frame(study.proof).to_dict("records"),
         "notes": [*study.notes, *(() if ranking is None else ranking.notes)],
         "maps": _maps(study),
         "curve": _curve(study),
@@ -109,7 +109,7 @@ def _maps(study: Findings) -> list[Picture]:
         ),
     ]
     if study.proof is not None:
-        drops = drops_frame(study.proof, study.task)
+        drops = drops_frame(study.proof)
         told = "; ".join(
             f"{row['task']}: {row['drop'] / row['baseline']:+.2f}"
             for row in drops.to_dict("records")

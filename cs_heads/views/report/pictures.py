@@ -57,22 +57,21 @@ def plot_importance(ranking: HeadRanking, k: int) -> Axes:
     return ax
 
 
-def drops_frame(proof: dict[str, Any], task: str) -> pd.DataFrame:
+def drops_frame(proof: dict[str, Any]) -> pd.DataFrame:
     """The tasks of a proof, the one it is about first, as ``plot_confirmation`` takes them."""
     import pandas as pd
 
-    rows = [{"task": task, **proof}, *proof.get("controls", [])]
     return pd.DataFrame(
         {
             "task": row["task"],
             "baseline": row["baseline"],
             "score": row["score"],
             "drop": row["drop"],
-            "low": row["interval"][0],
-            "high": row["interval"][1],
+            "low": row["low"],
+            "high": row["high"],
             "relative_low": row.get("relative_low"),
             "relative_high": row.get("relative_high"),
             "too_low": row.get("too_low"),
         }
-        for row in rows
+        for row in (proof, *proof.get("controls", []))
     )
