@@ -514,6 +514,19 @@ def test_columns_that_a_task_does_not_read_are_named_with_those_it_lacks(file):
         whole("hellaswag", data_files=file(PAIRS))
 
 
+def test_a_right_choice_may_be_a_number_of_numpy(file):
+    rows = [{"text": f"{i}", "toxicity_human": 1 + 4 * (i % 2), "toxicity_ai": 1} for i in range(4)]
+    assert [example.answer for example in whole("toxigen", data_files=file(rows)).examples] == [0, 1, 0, 1]
+
+
+def test_choices_that_lm_eval_shuffles_are_shuffled_alike_each_time(file):
+    wrong = {f"Incorrect Answer {i}": f"no {i}" for i in (1, 2, 3)}
+    rows = file([{"Question": f"{i}?", "Correct Answer": "yes", **wrong} for i in range(20)])
+    task, again = (whole("gpqa_main_zeroshot", data_files=rows, few_shot=0) for _ in range(2))
+    assert task == again
+    assert {example.answer for example in task.examples} == {0, 1, 2, 3}
+
+
 def test_a_right_choice_that_is_none_of_the_choices_is_refused(file):
     with pytest.raises(ValueError, match="lm-eval task 'boolq', example 2: is without a right choice: 2 of "):
         whole("boolq", data_files=file([{"passage": "p", "question": "q", "label": label} for label in (0, 1, 2)]))

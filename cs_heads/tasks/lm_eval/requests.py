@@ -13,6 +13,7 @@ from cs_heads.tasks.example import Example
 from cs_heads.tasks.lm_eval import harness, local, rules
 from cs_heads.tasks.lm_eval.files import DataFiles, Row, is_collection
 from cs_heads.tasks.lm_eval.scoring import Rule
+from cs_heads.tasks.option_types import fits
 from cs_heads.tasks.records import Kind
 
 # What lm-eval draws worked examples with, where a user says nothing.
@@ -141,9 +142,9 @@ def _right(task: Any, doc: Row) -> int:
     target, choices = task.doc_to_text(doc) if task.multiple_input else task.doc_to_target(doc), task.doc_to_choice(doc)
     target = target[0] if isinstance(target, list) and target else target
     index = choices.index(target) if isinstance(target, str) and target in choices else target
-    if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(choices):
+    if not fits(index, int) or not 0 <= index < len(choices):
         raise ValueError(f"is without a right choice: {target!r} of {choices!r}"[:300])
-    return index
+    return int(index)
 
 
 def _by_split(data_files: DataFiles) -> bool:
