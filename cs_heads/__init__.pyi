@@ -22,6 +22,8 @@ from .analysis.sparsity import sparsity_curve as sparsity_curve
 from .analysis.specificity import cross_drops as cross_drops
 from .analysis.specificity import generalisation as generalisation
 from .analysis.specificity import specificity as specificity
+from .analysis.swearing import swearing_prompts as swearing_prompts
+from .analysis.swearing import swearing_under as swearing_under
 from .analysis.taxonomy import taxonomy as taxonomy
 from .analysis.taxonomy import toggle_curves as toggle_curves
 from .analysis.universal import universal_heads as universal_heads

@@ -33,10 +33,6 @@ class Results:
         self.n_examples = n_examples
         self._by_mask: dict[bytes, Measured] = {}
 
-    def of(self, mask: Bool[np.ndarray, "layer head"]) -> Measured:
-        """The entry of one mask, ``[example, (score, logprob)]``, to read and to fill."""
-        return self.at(np.packbits(mask).tobytes())
-
     def at(self, packed: bytes) -> Measured:
         """The entry of a mask as packed bits."""
         if packed not in self._by_mask:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from cs_heads.integers import check_integer
 from cs_heads.tasks.task import Task
@@ -15,7 +15,6 @@ N_CONFIRMING = 400
 # So many draws in a row without a new example mean that there is hardly another.
 _MAX_MISSES = 2000
 
-Item = TypeVar("Item")
 
 
 def drawn(
