@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cs_heads.cli.options import Help
+
 if TYPE_CHECKING:
     from cs_heads.cli.options import Commands
     from cs_heads.reproduce import Estimate, Reproduction
@@ -38,7 +40,7 @@ def add(commands: Commands) -> None:
         help="run the whole protocol of a paper, tables and figures, on a model",
         description=_ABOUT,
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Help,
     )
     add = parser.add_argument
     add("--paper", required=True, choices=("cs", "chg"), help="whose protocol")
@@ -63,7 +65,7 @@ def add(commands: Commands) -> None:
     add("--n", type=int, default=None, help="examples to find heads with (default: 100, or half of a small task)")
     add("--n-unseen", type=int, default=None, help="unseen examples a task (default: all, with --quick 100)")
     add("--k", type=int, default=None, help="heads ablated (default: 5)")
-    add("--seed", type=int, default=0, help="seed of splits, masks, fits and tests (default: 0)")
+    add("--seed", type=int, default=0, help="seed of splits, masks, fits and tests")
     add(
         "--beside",
         action="append",
@@ -74,7 +76,7 @@ def add(commands: Commands) -> None:
     add("--allow-code", action="store_true", help="tasks whose answer is a program may run it, in a sandbox")
     add("--device", default=None, help="cpu, cuda, ... (default: cuda where there is one)")
     add("--dtype", default=None, help="float32, bfloat16 or float16 (default: float32)")
-    add("--backend", default="auto", help="auto, bridge or hooked (default: auto)")
+    add("--backend", default="auto", help="auto, bridge or hooked")
     add("--dry-run", action="store_true", help="say what it would cost, and stop")
     parser.set_defaults(run=_reproduce)
 
