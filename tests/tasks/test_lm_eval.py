@@ -519,6 +519,13 @@ def test_a_right_choice_may_be_a_number_of_numpy(file):
     assert [example.answer for example in whole("toxigen", data_files=file(rows)).examples] == [0, 1, 0, 1]
 
 
+def test_a_score_may_be_a_truth_value_of_numpy(file):
+    rows = [{"article": f"f : {i}", "options": ["a", "b", "c", "d"], "answers": "ABCD"[i % 4]} for i in range(4)]
+    task = whole("mutual", data_files=file(rows))
+    # The largest of log-probabilities and matches in one row, by lm-eval's own way: the first match.
+    assert [task.score(i, np.array([-1.0, -2, -3, -4]), [False] * 4) for i in range(4)] == [0, 1, 0, 0]
+
+
 def test_choices_that_lm_eval_shuffles_are_shuffled_alike_each_time(file):
     wrong = {f"Incorrect Answer {i}": f"no {i}" for i in (1, 2, 3)}
     rows = file([{"Question": f"{i}?", "Correct Answer": "yes", **wrong} for i in range(20)])

@@ -126,7 +126,7 @@ class Judge:
     def _score(self, document: Any, results: list[Any]) -> float:
         found = self.task.process_results(document, results)
         value = found.get(self.rule.metric)
-        if not isinstance(value, int | float | np.number) or not 0 <= float(value) <= 1:
+        if not isinstance(value, int | float | np.number | np.bool_) or not 0 <= float(value) <= 1:
             raise ValueError(
                 f"metric {self.rule.metric!r} of lm-eval task {self.rule.task!r} gave {value!r}, which is no score of "
                 f"one example in 0..1; choose another with metric= (it gives {', '.join(map(str, found))})"
