@@ -32,8 +32,8 @@ FORMATS = ("png", "svg", "pdf")
 HEAD_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 """The colours of heads, which mean nothing else."""
 # Tol, "Colour Schemes" (2021), "muted", for any kind of colour vision, without its two that are too light on white.
-COLOURS = ("#332288", "#CC6677", "#999933", "#AA4499", "#44AA99", "#882255", "#117733")
-"""The colours of lines and bars: methods, tasks, models, sets of heads."""
+COLOURS = ("#AA4499", "#999933", "#44AA99", "#CC6677", "#332288", "#117733", "#882255")
+"""The colours of lines and bars (methods, tasks, models, sets of heads), those first on which black is seen."""
 MARKERS = "osD^vP*X<>"
 LINES = ("-", "--", "-.", ":")
 HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++++")

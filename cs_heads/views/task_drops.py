@@ -124,7 +124,7 @@ def plot_drop_matrix(drops: TaskDrops, ax: Axes | None = None, value: str = "rel
             continue
         column = columns.index(drops.own[name])
         ax.add_patch(
-            Rectangle((column - 0.48, place - 0.46), 0.96, 0.92, fill=False, edgecolor=COLOURS[1], linewidth=1.4)
+            Rectangle((column - 0.48, place - 0.46), 0.96, 0.92, fill=False, edgecolor=COLOURS[3], linewidth=1.4)
         )
     ax.set_ylabel("heads found on")
     ax.set_xlabel("measured on (framed: their own)" if drops.own else "measured on")
