@@ -16,7 +16,6 @@ N_CONFIRMING = 400
 _MAX_MISSES = 2000
 
 
-
 def drawn(
     name: str,
     draw: Callable[[random.Random], Mapping[str, Any]],
