@@ -1,9 +1,6 @@
 """What annealed sensing must find at which cost, over many planted worlds on seeds of their own.
 
-A test is the same on every run; another machine may round differently, which comes to drawing some worlds anew. Where
-the figure measured on 100 other worlds lies two standard errors of these fewer worlds or more above its floor, the
-floor itself is tested; where it lies nearer, the floor less one standard error, because a method at its floor would
-fail half of such draws.
+A test is the same on every run; another machine may round differently, which comes to drawing some worlds anew.
 """
 
 import numpy as np
@@ -39,7 +36,7 @@ def drop(made, heads):
 
 
 def test_recall_coverage_and_verdicts_at_a_hundred_evaluations():
-    """Measured on 100 worlds: recall .978, sd .063 a world; coverage .885 of intervals; all worlds localized."""
+    """Measured on 100 other worlds: recall .984, sd .055 a world; coverage .905 of intervals; all worlds localized."""
     recalls, covered, known, localized = [], 0, 0, 0
     for seed in range(30_000, 30_060):
         made, found = searched(seed, n_unseen=3000)
@@ -51,17 +48,17 @@ def test_recall_coverage_and_verdicts_at_a_hundred_evaluations():
             covered += bool(low <= intact - score <= high)
         fresh = planted_world("main", seed=seed).unseen
         localized += prove(fresh, found.top(5)).verdict == "localized"
-    # Two standard errors, of .008, above the floor.
+    # Three standard errors, of .007, above the floor.
     assert np.mean(recalls) >= 0.96
-    # At the floor, to within what can be told: the standard error of 300 intervals is .019.
-    assert covered / known >= 0.88 - np.sqrt(0.88 * 0.12 / known)
+    # .025 above the floor, where the standard error of 300 intervals is .018.
+    assert covered / known >= 0.88
     assert localized >= 0.95 * 60
 
 
 @pytest.mark.parametrize(
     ("n_heads", "evaluations", "floor"),
     [
-        # Measured on 100 worlds: .974, sd .067; three standard errors of .009 above .94.
+        # Measured on 100 worlds: .968, sd .074; three standard errors of .010 above .94.
         (1024, 80, 0.94),
         # Measured: .968, sd .074; two standard errors of .010 above .95.
         (512, 80, 0.95),
