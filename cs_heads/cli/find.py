@@ -31,7 +31,8 @@ examples, beside random heads of the same layers. The verdict:
 
   localized         the heads do more harm than random ones (p < .01), by a tenth of the score or more
   not localized     they do not: the ranking is no evidence that the task rests on them
-  baseline too low  the intact model does not do the task well enough to tell
+  baseline too low  the intact model does not do the task well enough to tell: already on the examples
+                    that find heads, the search ends with an error that says so
 
 Give a --control, a task of another kind: heads that both need as much are set aside as
 universal, and the proof shows what the control loses. Cost, counted in example-evaluations

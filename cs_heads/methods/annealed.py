@@ -98,15 +98,15 @@ def annealed(
 ) -> HeadRanking:
     """Rank heads within a budget of example-evaluations, and find universal heads on the way.
 
-    The intact model runs on all examples; only those it answers right go on, or all of them from a ``chance`` of .4
-    on, where a head may mend as many answers as it breaks (``chance`` is the score of guessing, by default that of
-    the experiment's task, 0 where it has none). Each of ``n_batches`` then measures rows of one mask and
-    ``examples_per_mask`` random examples (None: all of them with every mask, for where masks are what costs), and a
-    Lasso with example effects on all rows so far gives each head an effect and a z. The number of heads off begins
-    at ``density`` of the grid and is steered so that the score above chance stays near ``target`` of the intact
-    one, up to ``max_density``. Masks draw on all heads for 40 % of the budget, then on the best by z, ever fewer,
-    and for the last 30 % on ``n_finalists`` (20, or ``k`` where that is more) and ``n_decoys`` random others, nearer
-    to the intact score (``last_target``), so that what a head does there is near what it does alone.
+    The intact model runs on all examples; only those it answers right (a score above .5) go on, or all of them from
+    a ``chance`` of .4 on, where a head may mend as many answers as it breaks (``chance`` is the score of guessing,
+    by default that of the experiment's task, 0 where it has none). Each of ``n_batches`` then measures rows of one
+    mask and ``examples_per_mask`` random examples (None: all of them with every mask, for where masks are what
+    costs), and a Lasso with example effects on all rows so far gives each head an effect and a z. The number of
+    heads off begins at ``density`` of the grid and is steered so that the score above chance stays near ``target``
+    of the intact one, up to ``max_density``. Masks draw on all heads for 40 % of the budget, then on the best by z,
+    ever fewer, and for the last 30 % on ``n_finalists`` (20, or ``k`` where that is more) and ``n_decoys`` random
+    others, nearer to the intact score (``last_target``), so that what a head does there is near what it does alone.
 
     ``control`` is an experiment on another task. A clearly harmful head (z above 4) is ablated alone on 8 examples of
     it, and where that breaks it on 8 of the task. A head that leaves at most .4 of the control's score above

@@ -82,7 +82,7 @@ def in_chunks(off: sparse.csr_array) -> Iterator[tuple[slice, Bool[np.ndarray, "
     step = max(1, _MAX_ENTRIES // off.shape[1])
     for start in range(0, off.shape[0], step):
         rows = slice(start, start + step)
-        yield rows, off[rows].toarray().astype(bool)
+        yield rows, off[rows].astype(bool).toarray()
 
 
 class BalancedDraws:
