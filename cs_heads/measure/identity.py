@@ -207,7 +207,8 @@ def refuse_hooks(model: Any, store: object) -> None:
 def study_of(model: Any, ablation: str, prepend_bos: bool | None) -> dict[str, Any]:
     """What all results of one store have in common, JSON-ready; the model's part without its folder's place.
 
-    In the order in which differences are told: a model of another dtype has other weights, too.
+    In the order in which differences are told: a model of another dtype has other weights, too. ``revision`` is None
+    for a folder, and for a HookedTransformer, which does not keep it: ``weights`` tells those apart, bit by bit.
     """
     refuse_hooks(model, "store")
     described = describe(model)

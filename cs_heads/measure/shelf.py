@@ -74,7 +74,6 @@ class Shelf:
                 [(task, identity, example) for example, _ in rows],
             )
         ((self._scoring,),) = store.query("SELECT id FROM scorings WHERE identity = ?", (identity,))
-        self._drop_finished()
         numbers = dict(store.query("SELECT identity, id FROM examples"))
         self._examples = np.array([numbers[identity] for identity in examples], dtype=np.int64)
         # Examples that stand twice in a task are one here.
@@ -129,19 +128,9 @@ class Shelf:
         self.save()
 
     def end(self, call: Call) -> None:
-        """All of a call is measured: there is nothing left to take up."""
+        """All of a call is measured. It keeps the file tidy: a call of which nothing is missing is not taken up."""
         with self.store.transaction() as connection:
             connection.execute("DELETE FROM calls WHERE id = ?", (call.number,))
-
-    def _drop_finished(self) -> None:
-        """Calls that ended between their last batch and ``end`` are never taken up: nothing of them is missing."""
-        if self.store.query("SELECT 1 FROM calls WHERE scoring = ? LIMIT 1", (self._scoring,)):
-            with self.store.transaction() as connection:
-                connection.execute(
-                    "DELETE FROM calls WHERE scoring = ? AND size <= "
-                    "(SELECT count(*) FROM results WHERE results.scoring = calls.scoring AND results.call = calls.id)",
-                    (self._scoring,),
-                )
 
     def save(self) -> None:
         """Write what could not be written before; nothing where all is."""

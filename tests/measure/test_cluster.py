@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -201,22 +202,27 @@ def test_the_command_line_takes_workers(ray, known_folder, load_known, tmp_path,
     assert (tmp_path / "study" / "attention.json").exists()
 
 
-def test_what_two_workers_left_in_a_store_one_goes_on_with_bit_for_bit(cluster_of, tmp_path):
-    whole = Experiment(cluster_of(1), choices(), batch_tokens=TOKENS).logprob(off())
+@pytest.mark.parametrize(
+    ("of_engine", "measure"),
+    [("run", Experiment.logprob), ("generate", partial(Experiment.generate, max_new_tokens=4))],
+    ids=["scores", "texts"],
+)
+def test_what_two_workers_left_in_a_store_one_goes_on_with_bit_for_bit(cluster_of, tmp_path, of_engine, measure):
+    whole = measure(Experiment(cluster_of(1), choices(), batch_tokens=TOKENS), off())
     cut_short = Experiment(cluster_of(2), choices(), batch_tokens=TOKENS, store=tmp_path / "study.sqlite")
-    run = cut_short._engine.run
+    run = getattr(cut_short._engine, of_engine)
 
-    def interrupted(*arguments):
-        for number, batch in enumerate(run(*arguments)):
+    def interrupted(*arguments, **options):
+        for number, batch in enumerate(run(*arguments, **options)):
             if number == 3:
                 raise KeyboardInterrupt
             yield batch
 
-    cut_short._engine.run = interrupted
+    setattr(cut_short._engine, of_engine, interrupted)
     with pytest.raises(KeyboardInterrupt):
-        cut_short.logprob(off())
+        measure(cut_short, off())
     going_on = Experiment(cluster_of(1), choices(), batch_tokens=TOKENS, store=tmp_path / "study.sqlite")
-    np.testing.assert_array_equal(going_on.logprob(off()), whole)
+    np.testing.assert_array_equal(measure(going_on, off()), whole)
     assert 0 < going_on.ran < going_on.spent == 24 * 8
     assert cut_short.ran + going_on.ran == 24 * 8
 
@@ -365,6 +371,31 @@ def test_an_interrupted_program_leaves_no_processes(folders, with_signal):
     # After a SIGKILL Ray's own agents take a minute to see that they are alone.
     alive = psutil.Process.is_running
     wait_until(lambda: not any(alive(p) and p.status() != "zombie" for p in started), seconds=180)
+
+
+def test_ctrl_c_ends_a_command_with_workers_cleanly(known_folder, load_known, tmp_path):
+    """As a terminal sends it, to all processes of the command; it says what is kept, and goes on from there."""
+    file, store = tmp_path / "task.jsonl", tmp_path / "run.sqlite"
+    file.write_text("".join(json.dumps(record) + "\n" for record in own_answers(load_known(), 60)))
+    command = [sys.executable, "-m", "cs_heads.cli", "find", "--model", str(known_folder), "--task", str(file)]
+    command += ["--method", "css", "--n-masks", "4000", "--density", "0.3", "--workers", "2", "--store", str(store)]
+    program = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+    def kept():
+        return store.is_file() and len(cs.Store.open(store).query("SELECT 1 FROM results LIMIT 100")) == 100
+
+    with program:
+        wait_until(kept, seconds=240)
+        started = psutil.Process(program.pid).children(recursive=True)
+        os.killpg(program.pid, signal.SIGINT)
+        said = program.stderr.read().strip().splitlines()
+        assert program.wait(60) == 130
+    results = cs.Store.open(store).contents().results
+    assert said == [
+        f"cs-heads: interrupted; {results:,} results are kept in {store}, and the same command goes on: cs-heads "
+        + shlex.join(command[3:])
+    ]
+    wait_until(lambda: not any(p.is_running() and p.status() != "zombie" for p in started))
 
 
 def test_a_given_cluster_goes_on_running(folders, load):

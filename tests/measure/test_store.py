@@ -540,21 +540,24 @@ def test_a_read_only_folder_can_be_read_and_is_refused_to_write(locked):
     assert [file.name for file in locked.iterdir()] == ["old.sqlite"]
 
 
-def test_a_call_that_ended_before_it_could_say_so_is_forgotten(load, path, monkeypatch):
-    """Killed between the last batch and the end: all is measured, and nobody will take it up."""
+def test_a_call_that_ended_before_it_could_say_so_is_never_taken_up(load, path, monkeypatch):
+    """Killed between the last batch and the end: all is measured, and others go on beside it."""
     off = some_masks(3)
     with monkeypatch.context() as patch:
         patch.setattr(Shelf, "end", lambda self, call: None)
         whole = Experiment(load("llama"), completion_task(), store=path)
         expected = whole(off)
-    ((ended,),) = whole.store.query("SELECT id FROM calls")
+    ended = whole.store.query("SELECT id FROM calls")
+    assert len(ended) == 1
     cut = Experiment(load("llama"), completion_task(), store=path, batch_tokens=60)
-    assert whole.store.query("SELECT id FROM calls") == []
     with interrupted_at(monkeypatch, 1):
         cut(some_masks(5, seed=1))
-    again = Experiment(load("llama"), completion_task(), store=path)
-    assert whole.store.query("SELECT id FROM calls") == [(ended + 1,)]
-    np.testing.assert_array_equal(again(off), expected)
+    going_on = Experiment(load("llama"), completion_task(), store=path, batch_tokens=60)
+    going_on(some_masks(5, seed=1))
+    assert cut.ran + going_on.ran == 45
+    assert going_on.store.query("SELECT id FROM calls") == ended
+    np.testing.assert_array_equal(going_on(off), expected)
+    assert going_on.ran == 45 - cut.ran
 
 
 # Formats
@@ -621,6 +624,14 @@ def test_an_older_format_is_brought_up_to_date_when_it_is_written_to(old, monkey
     assert store.query("SELECT note FROM examples") == [(None,)] * 3
     assert Store.open(old).contents().format == 2
     assert len(Store.open(old).to_frame()) == 4
+
+
+def test_the_layout_is_that_of_the_file_kept_of_its_format(path):
+    """Another layout needs another number, a way to it from this one, and a file of its own beside the old."""
+    layout = "SELECT name, sql FROM sqlite_master ORDER BY name"
+    kept = Store.open(OLD.with_name(f"store-format-{store_module.FORMAT}.sqlite"))
+    assert Store.for_study(path, STUDY).query(layout) == kept.query(layout)
+    assert set(store_module._UPGRADES) == set(range(1, store_module.FORMAT))
 
 
 def test_a_newer_format_is_refused(old):

@@ -39,7 +39,7 @@ def join(address: str | None, workers: int | None) -> Session:
     """Connect to the Ray cluster at ``address``, as ``ray.init`` takes it; None starts Ray on this machine.
 
     A process has one connection: where there is one, it is used as it is, and another address raises
-    ``ValueError``, as does one where no Ray answers.
+    ``ValueError``, as does one where no Ray answers; ``ConnectionError`` where Ray cannot be started.
     """
     ray = ray_module()
     if ray.is_initialized():
@@ -71,8 +71,11 @@ def _connect(ray: Any, address: str | None, workers: int | None) -> Session:
         # What Ray says of itself is not part of a program's output.
         with redirect_stdout(sys.stderr):
             ray.init(address=address or "local", **quiet)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except Exception as error:
+        # Ray raises this and that, a plain Exception where its own processes take too long to start.
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        if address is None:
+            raise ConnectionError(f"Ray cannot be started on this machine: {reason}") from error
         if "InvalidAuthToken" in str(error.__cause__):
             reason += " (it asks for a token: set RAY_AUTH_MODE=token, and see Ray's documentation)"
         raise ValueError(f"address must be that of a running Ray cluster, got {address!r}: {reason}") from error
