@@ -94,7 +94,10 @@ def test_prompts_are_shown_in_the_chat_template_where_asked():
         (["--task", "ioi", "--generate"], "--generate needs a number of tokens for task 'ioi', as --generate 8"),
         (["--task", "ioi", "--generate", "4"], "only completion tasks are written out"),
         (["--task", "demo/code", "--stop", "x"], "--stop goes with --generate TOKENS"),
-        (["--task", "demo/code", "--generate", "-2"], "max_new_tokens of task 'demo/code' must be 1 or more, got -2"),
+        (
+            ["--task", "demo/code", "--generate", "-2"],
+            "max_new_tokens of task 'demo/code' must be an integer of 1 or more, got -2",
+        ),
         (["--task", "demo/code", "--chat", "maybe"], "chat must be one of off, auto, on, got 'maybe'"),
         (["--task", "demo/code", "--chat", "on"], "the tokenizer has no chat template"),
         (["--task", "rhymin"], "task 'rhymin' is unknown; did you mean 'rhyming'?"),

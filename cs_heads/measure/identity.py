@@ -180,7 +180,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
         "held_out": "design",
     },
     "Example": {
-        **dict.fromkeys(("prompt", "continuations", "answer", "reference"), "identity"),
+        **dict.fromkeys(("prompt", "prompts", "continuations", "answer", "reference"), "identity"),
         # Which side of a split an example is on.
         "asked": "design",
     },

@@ -215,6 +215,12 @@ class Halves:
         return 0.5
 
 
+def with_prompts(task):
+    """Another prompt before each wrong choice of the first example."""
+    one = task.examples[0]
+    return first(task, prompts=tuple(one.prompt if i == one.answer else "the dog sees" for i in range(3)))
+
+
 def as_completion(task):
     """The right choice alone."""
     examples = tuple(replace(example, continuations=(example.target,), answer=0) for example in task.examples)
@@ -223,6 +229,7 @@ def as_completion(task):
 
 CHANGES = {
     "prompt": (lambda t: first(t, prompt="the dog sees"), 1),
+    "prompts": (with_prompts, 1),
     "continuations": (lambda t: first(t, continuations=t.examples[0].continuations[::-1]), 1),
     "answer": (lambda t: first(t, answer=(t.examples[0].answer + 1) % 3), 1),
     "reference": (lambda t: first(t, reference="what a scorer reads"), 1),

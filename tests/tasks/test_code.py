@@ -263,7 +263,7 @@ def test_an_mbpp_text_scores_up_to_its_last_word(sandbox):
 def test_a_program_said_twice_runs_once(monkeypatch, sandbox):
     seen = []
     run_all = Sandbox.run_all
-    monkeypatch.setattr(Sandbox, "run_all", lambda self, p, w=None: seen.append(len(p)) or run_all(self, p, w))
+    monkeypatch.setattr(Sandbox, "run_all", lambda self, p: seen.append(len(p)) or run_all(self, p))
     texts = ["    return a + b\n", "    return 0\n"] * 3
     assert graded("humaneval", [HUMANEVAL[1]] * 6, texts, sandbox) == [1, 0] * 3
     assert seen == [2]

@@ -215,8 +215,9 @@ def test_bars_are_as_high_as_the_scores(drops):
 
 
 def test_what_guessing_scores_is_a_line_that_the_key_names():
-    planted = Planted(GRID, {A: 0.5})
-    columns = [Column("reading", "own", (planted,), (0.5,)), Column("sums", "control", (planted,), (0.0,))]
+    reading, sums = (Planted(GRID, {A: 0.5}) for _ in range(2))
+    reading.chance = 0.5
+    columns = [Column("reading", "own", (reading,)), Column("sums", "control", (sums,))]
     ax = plot_specificity(measure_drops(columns, {"reading": [A]}, {"reading": "reading"}))
     [line] = [lines for lines in ax.collections if lines.get_label() == "guessing"]
     assert line.get_segments()[0][:, 1].tolist() == [0.5, 0.5]
