@@ -1,4 +1,4 @@
-"""What the store costs: of a run on the demo model, and to open with a million results.
+"""What the store costs: of a run on the demo model, and to open with a million results and a call cut short.
 
     python benchmarks/store.py [--repeats 5] [--device cpu]
 
@@ -102,7 +102,7 @@ def kept(is_kept: bool) -> str:
 
 
 def million(model, folder: Path) -> bool:
-    """A store of a million results: 10,000 masks on 100 examples; whether it opens as fast as promised."""
+    """A store of a million results, 10,000 masks on 100 examples, cut short: whether it opens as fast as promised."""
     task = cs.load_task("demo/capitals", n=100, seed=0)
     grid = cs.HeadGrid.from_model(model)
     path = folder / "million.sqlite"
@@ -115,6 +115,8 @@ def million(model, folder: Path) -> bool:
     for first in range(0, len(masks), 100):
         batch = [np.packbits(mask).tobytes() for mask in masks[first : first + 100]]
         shelf.write([(mask, example, (1.0, rng.random())) for mask in batch for example in examples])
+    # A call that was begun and never ended, as a killed run leaves it.
+    shelf.begin([np.packbits(~masks[0]).tobytes()] * len(task), np.array(examples), np.ones(len(task), dtype=bool))
     print(f"\n{MILLION:,} results of {len(masks):,} masks written in {perf_counter() - start:.1f} s")
     del experiment, shelf
     print(f"  bytes                                    {path.stat().st_size:,}")

@@ -1,6 +1,7 @@
 """A worker, and a model on its way to one, without Ray."""
 
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from cs_heads.lens import load_model, score_tokens
 from cs_heads.lens.model import describe
 from cs_heads.lens.outline import Outline
 from cs_heads.lens.ship import outline_of, packed, unpacked
+from cs_heads.measure.cluster import cluster, session
 from cs_heads.measure.cluster.session import workers_for
 from cs_heads.measure.cluster.worker import Home, Job, Worker, Writing
 from cs_heads.measure.engine import Engine, plan
@@ -218,6 +220,19 @@ def test_a_model_that_is_split_over_devices_is_not_folded_onto_one(folders, back
         pytest.raises(ValueError, match="split over xla:0, xla:1: give a function that loads it split"),
     ):
         Cluster(model, workers=1)
+
+
+def test_a_ray_that_does_not_start_is_an_error_in_a_line(monkeypatch):
+    """On a machine that is too busy Ray raises a plain Exception of several lines."""
+
+    def init(**_):
+        raise Exception("The current node timed out during startup.\nA long story.")
+
+    ray = SimpleNamespace(is_initialized=lambda: False, init=init)
+    for module in (cluster, session):
+        monkeypatch.setattr(module, "ray_module", lambda: ray)
+    with pytest.raises(ConnectionError, match="Ray cannot be started on this machine: The current node timed out"):
+        Cluster("demo", workers=2)
 
 
 def test_without_ray_it_is_said_how_to_have_it(monkeypatch):
