@@ -10,14 +10,22 @@ DEMO_CONTROL ?= demo/code
 DEMO_OUT   ?= demo-report
 DEMO       ?= $(VENV)/bin/cs-heads find --model $(DEMO_MODEL) --task $(DEMO_TASK) --control $(DEMO_CONTROL) --out $(DEMO_OUT)
 
-# What touches TransformerLens, and is tested on its last 3.x line too.
+# Of `make test-all`: ONLY="measure killed" takes the folder tests/measure, and test_killed*.py wherever it is, alone.
+ONLY   ?=
+places = $(wildcard tests/$(1) tests/test_$(1)*.py tests/*/test_$(1)*.py)
+NOWHERE := $(strip $(foreach each,$(ONLY),$(if $(call places,$(each)),,$(each))))
+$(if $(NOWHERE),$(error ONLY must name folders of tests/, or NAME of a test_NAME.py: there is no $(NOWHERE)))
+PLACES := $(if $(ONLY),$(foreach each,$(ONLY),$(call places,$(each))),tests)
+DOCTESTS := --doctest-modules $(if $(ONLY),$(foreach each,$(ONLY),$(wildcard cs_heads/$(each) cs_heads/$(each).py)),cs_heads)
+# What touches TransformerLens, and runs whole on its last 3.x line too; of all else the tests marked lens.
 LENS_TESTS := tests/lens tests/measure tests/methods
-# Of these, what takes minutes and runs no model.
-NO_MODEL   := tests/methods/test_annealed_floors.py tests/methods/test_annealed_large.py
+TWICE  := $(if $(ONLY),$(filter $(LENS_TESTS) $(addsuffix /%,$(LENS_TESTS)),$(PLACES)),$(LENS_TESTS))
+ONCE   := $(filter-out $(TWICE),$(PLACES))
 
 PIP    := -m pip install --quiet --quiet --disable-pip-version-check
-# As many test processes as cores, and one thread of torch in each; a file's tests stay together.
-PYTEST := -m pytest -q -rfEs -n auto --dist loadfile
+# As many test processes as cores, and one thread of torch in each.
+PYTEST := -m pytest -q -rfEs -n auto --dist worksteal
+EVERY  := -m "slow or not slow"
 export OMP_NUM_THREADS ?= 1
 
 KILLS ?= 50
@@ -29,7 +37,7 @@ NO_SYSTEM := cannot be installed here, so the tests that need it are skipped: ap
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo notebook notebooks test lint format doctest test-fast test-slow test-kills test-hooked venv venv-hooked system clean
+.PHONY: help demo notebook notebooks test test-all lint format test-main test-hooked venv venv-hooked system clean
 
 help: ## show these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -44,7 +52,12 @@ notebook: venv ## open the notebooks in JupyterLab
 notebooks: venv ## run all notebooks and keep their outputs in place; NAMES="01_quickstart ..." for some
 	$(VENV)/bin/python notebooks/execute.py $(NAMES)
 
-test: lint doctest test-fast test-slow test-hooked ## everything: style, types, doctests, tests, tests on TransformerLens 3.9
+test: lint test-main test-hooked ## what every change must pass: style, types, doctests, tests, lens tests on TransformerLens 3.9
+
+test-all: lint venv venv-hooked system ## everything there is; ONLY="measure tasks" for some packages, KILLS=200 for more kills
+	CS_HEADS_KILLS=$(KILLS) $(VENV)/bin/python $(PYTEST) $(EVERY) $(DOCTESTS) $(PLACES)
+	$(if $(TWICE),$(HOOKED)/bin/python $(PYTEST) $(EVERY) $(TWICE))
+	$(if $(ONCE),$(HOOKED)/bin/python $(PYTEST) -m lens $(addprefix --ignore=,$(LENS_TESTS)) $(ONCE) || test $$? = 5)
 
 lint: venv ## ruff and mypy
 	$(VENV)/bin/ruff check .
@@ -55,21 +68,11 @@ format: venv ## let ruff write the layout and its safe fixes
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-doctest: venv ## the examples in docstrings
-	$(VENV)/bin/python -m pytest -q --doctest-modules cs_heads
+test-main: venv system ## doctests, and the tests that are not marked slow
+	$(VENV)/bin/python $(PYTEST) $(DOCTESTS) tests
 
-test-fast: venv system ## the tests without those marked slow
-	$(VENV)/bin/python $(PYTEST)
-
-test-slow: venv system ## the tests marked slow
-	$(VENV)/bin/python $(PYTEST) -m slow
-
-test-kills: venv ## a study killed at 50 random moments, and gone on with each time; KILLS=200 for more
-	CS_HEADS_KILLS=$(KILLS) $(VENV)/bin/python -m pytest -q -m slow tests/measure/test_killed.py
-
-test-hooked: venv-hooked ## lens, measure, methods and tests marked lens, on TransformerLens 3.9
-	$(HOOKED)/bin/python $(PYTEST) -m "slow or not slow" $(addprefix --ignore=,$(NO_MODEL)) $(LENS_TESTS)
-	$(HOOKED)/bin/python $(PYTEST) -m lens $(addprefix --ignore=,$(LENS_TESTS)) tests
+test-hooked: venv-hooked ## of these the tests marked lens, on TransformerLens 3.9
+	$(HOOKED)/bin/python $(PYTEST) -m "lens and not slow" tests
 
 system: ## programs some tests need, installed where that takes no question (root on Debian), else named
 	@for each in $(SYSTEM); do \

@@ -32,7 +32,9 @@ def execute(notebook: NotebookNode) -> None:
     for cell in code_cells(notebook):
         cell.outputs, cell.execution_count = [], None
     with TemporaryDirectory() as folder:
-        NotebookClient(notebook, timeout=900, kernel_name="python3", resources={"metadata": {"path": folder}}).execute()
+        # Limits that a busy machine does not reach.
+        limits = {"timeout": 3600, "startup_timeout": 900}
+        NotebookClient(notebook, **limits, kernel_name="python3", resources={"metadata": {"path": folder}}).execute()
 
 
 def code_cells(notebook: NotebookNode) -> list[NotebookNode]:

@@ -20,6 +20,14 @@ settings.load_profile("suite")
 BACKENDS = ("bridge", "hooked") if version("transformer-lens").startswith("3.") else ("bridge",)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """What touches TransformerLens runs on its last 3.x line too: all of tests/lens, and whatever takes a backend."""
+    for item in items:
+        if "backend" in getattr(item, "fixturenames", ()) or Path(__file__).parent / "lens" in item.path.parents:
+            item.add_marker(pytest.mark.lens)
+
+
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory):
     """The folder of a tiny model by architecture."""

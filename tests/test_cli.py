@@ -2,7 +2,6 @@ import json
 import os
 import re
 import shlex
-import subprocess
 import sys
 from html import escape
 from importlib.metadata import entry_points
@@ -20,6 +19,7 @@ from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task, search_control
 from tests.known_heads import WORKING, hopeless_records, own_answers
 from tests.tiny import WORDS
+from tests.waiting import run_program
 
 # The intact run and the different ones among the 24 masks of the options below; a mask drawn twice runs once.
 RUNS = 1 + len(np.unique(masks.stratified(HeadGrid(3, 4), 24, 0.17, seed=0), axis=0))
@@ -226,13 +226,8 @@ def test_the_command_is_installed_and_answers_from_a_shell(known_folder, task):
     (command,) = entry_points(group="console_scripts", name="cs-heads")
     assert command.load() is main
     arguments = ["find", "--model", str(known_folder), "--task", task, "--k", "2", "--json"]
-    run = subprocess.run(
-        [Path(sys.executable).with_name("cs-heads"), *arguments, "--device", "cpu"],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"HF_HUB_OFFLINE": "1"},
-        check=False,
-    )
+    program = Path(sys.executable).with_name("cs-heads")
+    run = run_program([program, *arguments, "--device", "cpu"], env=os.environ | {"HF_HUB_OFFLINE": "1"})
     assert (run.returncode, run.stderr) == (0, "")
     assert json.loads(run.stdout)["confirm"]["verdict"] == "localized"
 

@@ -1,7 +1,6 @@
 """The demo model has its skills, and they rest on the heads they were planted in."""
 
 import json
-import subprocess
 import sys
 
 import numpy as np
@@ -15,6 +14,10 @@ from cs_heads.cli import main
 from cs_heads.demo import SKILLS, planted_heads, universal_heads
 from cs_heads.lens.load import DEMO
 from tests.plain import heads_zeroed
+from tests.waiting import run_program
+
+# Skills that every change is tried on; the others are of `make test-all`.
+QUICK = ("capitals", "rhyme")
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +56,9 @@ def greedy_accuracy(hf, tokenizer, skill, heads=()):
     return np.mean(right)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("skill", SKILLS)
+@pytest.mark.parametrize(
+    "skill", [*QUICK, *(pytest.param(s, marks=pytest.mark.slow) for s in SKILLS if s not in QUICK)]
+)
 def test_a_skill_is_there_and_goes_with_its_planted_heads(skill):
     """At least .95 on 300 held-out prompts; 50 points less without its five heads."""
     hf, tokenizer = AutoModelForCausalLM.from_pretrained(DEMO), AutoTokenizer.from_pretrained(DEMO)
@@ -171,13 +175,7 @@ def test_the_command_line_lists_the_skills(capsys):
 def test_the_demo_runs_from_a_shell(tmp_path):
     """The main job in a process of its own, with few masks."""
     arguments = ["find", "--model", "demo", "--task", "demo/swearing", "--n", "30", "--budget", "600", "--json"]
-    done = subprocess.run(
-        [sys.executable, "-m", "cs_heads.cli", *arguments, "--out", str(tmp_path / "report")],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = run_program([sys.executable, "-m", "cs_heads.cli", *arguments, "--out", tmp_path / "report"])
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["baseline"] > 0.9
     assert {path.name for path in (tmp_path / "report").iterdir()} == {

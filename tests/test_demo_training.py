@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
 import sys
 
 import pytest
@@ -16,6 +15,7 @@ from cs_heads.demo.skills import SKILLS, SPLITS, examples, keys, records
 from cs_heads.demo.tokenizer import build_tokenizer, split_words
 from cs_heads.demo.train import TrainConfig, Trainer, build_model
 from cs_heads.lens.load import DEMO
+from tests.waiting import run_program
 
 
 @pytest.fixture(autouse=True)
@@ -182,7 +182,7 @@ def test_a_checkpoint_of_another_configuration_is_refused(tmp_path):
 def test_the_training_command_makes_a_model_that_loads(tmp_path):
     """A short run of the real command, real batches and all: weights, tokenizer and accuracy report."""
     command = [sys.executable, "-m", "cs_heads.demo.train", "--out", str(tmp_path), "--steps", "60"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    done = run_program(command)
     assert done.returncode == 0, done.stderr
     model = cs.load_model(tmp_path, device="cpu")
     task = cs.load_task("demo/agreement", n=30)

@@ -105,7 +105,6 @@ def test_hellaswag_scores_as_in_lm_evals_own_run(model, lm_evals_own, real, tmp_
     assert 20 < sum(scored(own, "acc_norm")) < 100
 
 
-@pytest.mark.slow
 def test_blimp_scores_as_in_lm_evals_own_run(model, lm_evals_own, real, tmp_path):
     source = real / "data" / "blimp" / "determiner_noun_agreement_1.jsonl"
     file = write(tmp_path / "pairs.jsonl", [json.loads(line) for line in source.read_text().splitlines()[:300]])

@@ -50,8 +50,11 @@ def costs(text):
     return [int(number.replace(",", "")) for number in re.findall(r"([\d,]+) (?:example-evaluations|results)", text)]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [path if path.stem == NAMES[0] else pytest.param(path, marks=pytest.mark.slow) for path in NOTEBOOKS],
+    ids=lambda path: path.stem,
+)
 def test_notebook_runs_and_shows_what_is_kept(path):
     kept, notebook = (nbformat.read(path, as_version=4) for _ in range(2))
     runner.execute(notebook)

@@ -60,7 +60,6 @@ def test_every_block_of_python_is_python():
         ast.parse(block)
 
 
-@pytest.mark.slow
 def test_the_ten_lines_find_and_prove_the_heads_of_the_demo_model(capsys):
     first = BLOCKS[0]
     assert len([line for line in first.splitlines() if line.strip()]) <= 10

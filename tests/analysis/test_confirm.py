@@ -1,4 +1,3 @@
-import subprocess
 import sys
 from dataclasses import replace
 from itertools import product
@@ -12,6 +11,7 @@ from cs_heads.heads import Head, HeadGrid
 from cs_heads.measure.experiment import Experiment
 from cs_heads.tasks import Task
 from tests.known_heads import IDLE, WORKING, hopeless_records, own_answers, rows_run
+from tests.waiting import run_program
 
 # The random sets of the same layers hold the other working head one time in three.
 WITH_ONE_WORKING = (Head(0, 0), WORKING[1])
@@ -318,7 +318,8 @@ for call in (
     except ValueError as error:
         print(error)
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
+    done = run_program([sys.executable, "-c", script])
+    assert done.returncode == 0, done.stderr
     expected = [
         "task must be a cs_heads.Task (see load_task and Task.from_records), got 'demo/capitals'",
         "task must be a cs_heads.Task (see load_task and Task.from_records), got 'demo/capitals'",

@@ -7,15 +7,15 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from contextlib import closing
 
 import pytest
 
 from tests.known_heads import own_answers
+from tests.waiting import ended, pause
 
-# More of them by hand: make test-kills.
-KILLS = int(os.environ.get("CS_HEADS_KILLS", "4"))
+# Of `make test-all`: 50.
+KILLS = int(os.environ.get("CS_HEADS_KILLS", "2"))
 # What the study writes: one file for each dtype and ablation.
 STORES = ("run.sqlite", "half.sqlite", "mean.sqlite")
 
@@ -57,53 +57,55 @@ def everything(path):
 
 @pytest.fixture(scope="module")
 def whole(start, tmp_path_factory):
-    """The study, never killed: its folder, the sizes of its batches, seconds to the first and to the end."""
+    """The study, never killed: its folder, and the sizes of its batches."""
     folder = tmp_path_factory.mktemp("whole")
-    began = time.monotonic()
     running = start(folder)
-    lines = [running.stdout.readline()]
-    first = time.monotonic() - began
-    lines += running.communicate(timeout=300)[0].splitlines()
+    lines = ended(running, "a study")[0].splitlines()
     assert running.returncode == 0
-    return folder, sizes(lines), first, time.monotonic() - began
+    return folder, sizes(lines)
 
 
-@pytest.mark.slow
 def test_a_study_killed_at_random_moments_ends_as_one_that_was_not(start, whole, tmp_path):
-    folder, said, first, end = whole
+    """Every other one at any moment before its first new batch is done: while it loads, opens the store, measures.
+
+    The others within or after one of the next batches, so that the study comes forward.
+    """
+    folder, said = whole
     rng = random.Random(0)
-    measured, kills = [], 0
-    for number in range(KILLS):
-        running = start(tmp_path)
-        now = []
-        # Every other one at any moment before its first new batch is done: while it loads, opens the store, measures.
-        # The others within or after one of the next batches, so that the study comes forward.
-        if number % 2:
-            time.sleep(rng.uniform(0, 0.8 * first))
-        else:
-            now = [running.stdout.readline() for _ in range(rng.randint(1, max(1, len(said) // KILLS)))]
-            time.sleep(rng.uniform(0, (end - first) / len(said)))
-        running.send_signal(signal.SIGKILL)
-        measured += sizes(now) + sizes(running.communicate(timeout=300)[0].splitlines())
-        kills += running.returncode == -signal.SIGKILL
-    # A study may end before its kill; most must not, and of many hardly any.
-    assert kills >= (0.9 if KILLS > 10 else 0.5) * KILLS
-    last = start(tmp_path)
-    measured += sizes(last.communicate(timeout=300)[0].splitlines())
-    assert last.returncode == 0
-    assert (tmp_path / "out.json").read_text() == (folder / "out.json").read_text()
-    for name in STORES:
-        assert everything(tmp_path / name) == everything(folder / name)
-        assert everything(tmp_path / name)[1] == [("ok",)]
-    # Nothing is measured twice but the batch in flight.
-    assert sum(said) <= sum(measured) <= sum(said) + kills * max(said)
+    reach = {"before": 8.0, "between": 0.2}
+    kills = 0
+    while kills < KILLS:
+        study, measured, begun = tmp_path / str(kills), [], kills
+        study.mkdir()
+        code = None
+        while code != 0:
+            running, now = start(study), []
+            if kills < KILLS:
+                when = "before" if kills % 2 else "between"
+                if when == "between":
+                    now = [running.stdout.readline() for _ in range(rng.randint(1, max(1, len(said) // KILLS)))]
+                pause(running, rng.uniform(0, reach[when]))
+                running.send_signal(signal.SIGKILL)
+            measured += sizes(now) + sizes(ended(running, "a study")[0].splitlines())
+            code = running.returncode
+            assert code in (0, -signal.SIGKILL)
+            if code:
+                kills += 1
+            elif kills < KILLS:
+                # It ended before its kill: on this machine such pauses are too long. Another study takes the rest.
+                reach[when] /= 2
+        assert (study / "out.json").read_text() == (folder / "out.json").read_text()
+        for name in STORES:
+            assert everything(study / name) == everything(folder / name)
+            assert everything(study / name)[1] == [("ok",)]
+        # Nothing is measured twice but the batch in flight.
+        assert sum(said) <= sum(measured) <= sum(said) + (kills - begun) * max(said)
 
 
-@pytest.mark.slow
 def test_two_processes_on_one_store_at_once_both_end_rightly(start, whole, tmp_path):
-    folder, *_ = whole
+    folder, _ = whole
     for running in [start(tmp_path, "a.json"), start(tmp_path, "b.json")]:
-        running.communicate(timeout=300)
+        ended(running, "one of two studies at once")
         assert running.returncode == 0
     expected = (folder / "out.json").read_text()
     assert (tmp_path / "a.json").read_text() == (tmp_path / "b.json").read_text() == expected

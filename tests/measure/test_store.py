@@ -28,6 +28,7 @@ from cs_heads.measure.engine import generation as generation_module
 from cs_heads.measure.shelf import TEXTS, Shelf
 from tests.known_heads import rows_run
 from tests.tiny import N_HEADS, N_LAYERS, choice_records, completion_records
+from tests.waiting import ended, wait_until
 
 SHAPE = (N_LAYERS, N_HEADS)
 OLD = Path(__file__).with_name("store-format-1.sqlite")
@@ -744,8 +745,7 @@ def test_processes_that_make_one_store_at_the_same_moment_all_get_it(tmp_path):
         warnings.simplefilter("ignore", DeprecationWarning)
         for maker in makers:
             maker.start()
-    for maker in makers:
-        maker.join(timeout=120)
+    wait_until(lambda: not any(maker.is_alive() for maker in makers), "eight processes that make ten stores")
     assert [maker.exitcode for maker in makers] == [0] * 8
     assert failed.empty()
     assert all(Store.open(tmp_path / f"{number}.sqlite").grid.shape == (2, 2) for number in range(ROUNDS))
@@ -754,7 +754,9 @@ def test_processes_that_make_one_store_at_the_same_moment_all_get_it(tmp_path):
 def test_processes_that_write_at_once_lose_nothing(path):
     """Each pair is there once, whole, from whichever process was first."""
     started = [subprocess.Popen([sys.executable, "-c", WRITER, str(path), str(i)]) for i in range(3)]
-    assert [process.wait(timeout=120) for process in started] == [0, 0, 0]
+    for process in started:
+        ended(process, "a process that writes to the store")
+    assert [process.returncode for process in started] == [0, 0, 0]
     frame = Store.open(path).to_frame()
     assert len(frame) == 60 * 20
     assert not frame.duplicated(["example", "ablated"]).any()

@@ -4,12 +4,13 @@ import json
 import pickle
 import random
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from tests.waiting import run_program
 
 pytest.importorskip("lm_eval", reason="lm-eval is an extra")
 
@@ -420,10 +421,8 @@ def test_another_process_scores_without_the_data(file, tmp_path):
         "import pickle, sys; task = pickle.load(open(sys.argv[1], 'rb'));"
         "print(task.score_texts([0, 1], [' #### 1', ' #### 1']).tolist())"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", code, tmp_path / "task.pickle"], capture_output=True, text=True, check=True
-    )
-    assert run.stdout.strip() == "[1.0, 0.0]"
+    run = run_program([sys.executable, "-c", code, tmp_path / "task.pickle"])
+    assert run.stdout.strip() == "[1.0, 0.0]", run.stderr
 
 
 def test_the_identity_names_task_version_metric_filter_and_lm_eval(file):
@@ -643,6 +642,6 @@ def test_without_lm_eval_the_extra_is_named(monkeypatch):
 
 def test_nothing_of_lm_eval_is_imported_until_a_task_is_loaded():
     code = "import sys; from cs_heads.tasks import builtin_tasks; builtin_tasks(); print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    loaded = run_program([sys.executable, "-c", code]).stdout.split()
     assert "cs_heads.tasks.lm_eval" in loaded
     assert not {"lm_eval", "datasets", "torch", "pandas"} & set(loaded)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 import zipfile
 from dataclasses import replace
@@ -15,6 +14,7 @@ from cs_heads.tasks import Example, builtin_tasks, entry_of, load_task
 from cs_heads.tasks.openmath import BoxedAnswer, boxed
 from cs_heads.tasks.papers import PROTOCOL
 from tests.tasks.test_code import HUMANEVAL, MBPP
+from tests.waiting import run_program
 
 
 def write(path, rows):
@@ -117,9 +117,7 @@ def test_a_hub_that_does_not_answer_is_told_in_one_line(name, tmp_path):
     )
     environment = {key: value for key, value in os.environ.items() if key != "HF_HUB_OFFLINE"}
     environment |= {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", script, name], env=environment, capture_output=True, text=True, check=False
-    )
+    done = run_program([sys.executable, "-c", script, name], env=environment)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("data set '")
     assert done.stderr.count("\n") == 1

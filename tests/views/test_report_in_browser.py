@@ -9,8 +9,7 @@ from cs_heads.heads import Head
 from cs_heads.views.attention import show_attention
 from cs_heads.views.report import write_report
 from tests.views.studies import made_study
-
-pytestmark = pytest.mark.slow
+from tests.waiting import HANG
 
 QUIET = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
@@ -26,7 +25,7 @@ def browser():
         pytest.skip("no chromium here: `make system` installs it, or `apt-get install chromium`")
     with playwright.sync_playwright() as started:
         # A new empty profile, which playwright removes.
-        chromium = started.chromium.launch(executable_path=path, args=QUIET)
+        chromium = started.chromium.launch(executable_path=path, args=QUIET, timeout=1000 * HANG)
         yield chromium
         chromium.close()
 
@@ -38,6 +37,7 @@ def look(browser):
 
     def opened(path, **settings):
         context = browser.new_context(offline=True, **settings)
+        context.set_default_timeout(1000 * HANG)
         contexts.append(context)
         page = context.new_page()
         said, asked = [], []
@@ -80,16 +80,15 @@ def test_a_page_that_complains_or_asks_the_network_would_be_seen(look, tmp_path)
 def test_the_patterns_are_painted(look, report):
     page, _, _ = look(report)
     page.wait_for_function("document.querySelectorAll('.cs-attention canvas').length >= 6")
-    page.wait_for_timeout(500)
-    colours = page.evaluate(
-        """[...document.querySelectorAll('.cs-attention canvas')].map(canvas => {
+    # A canvas that stays blank is waited for until the limit.
+    page.wait_for_function(
+        """[...document.querySelectorAll('.cs-attention canvas')].every(canvas => {
             const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
             const seen = new Set();
             for (let i = 0; i < pixels.length; i += 4) seen.add(pixels.slice(i, i + 4).join());
-            return seen.size;
+            return seen.size > 3;
         })"""
     )
-    assert min(colours) > 3
 
 
 @pytest.mark.parametrize("width", [380, 1280])

@@ -17,7 +17,7 @@ START_SECONDS = 60.0
 """How long the program may take to say ``started``: on a busy machine, longer than the limit on the code."""
 
 LAST_SECONDS = 5.0
-"""How long everything that was killed may take to let go of its pipes."""
+"""How long a program that let go of its report may take to end, and what was killed to let go of its pipes."""
 
 
 class NotStartedError(RuntimeError):
@@ -77,7 +77,7 @@ class Conversation:
         if not self.verdict and not self.stopped:
             # It has let go of its report: it is about to end, and how it ends is worth a moment's wait.
             try:
-                self.process.wait(1.0)
+                self.process.wait(LAST_SECONDS)
             except subprocess.TimeoutExpired:
                 self.stopped = "it closed its report before its tests had ended"
         killed = self.kill()
