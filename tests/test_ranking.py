@@ -2,9 +2,10 @@ import json
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from cs_heads.heads import Head
-from cs_heads.ranking import FORMAT_VERSION, HeadRanking
+from cs_heads.ranking import FORMAT_VERSION, HeadRanking, normal_interval
 
 IMPORTANCE = np.array([[0.0, 0.4, -0.2], [0.1, 0.4, 0.0]])
 
@@ -22,6 +23,12 @@ def ranking(**more) -> HeadRanking:
 
 def test_the_most_important_heads_come_first_and_of_equals_the_lower_index():
     assert ranking().top(4) == [Head(0, 1), Head(1, 1), Head(1, 0), Head(0, 0)]
+
+
+def test_the_normal_interval_of_a_mean_is_scipys():
+    each = np.random.default_rng(0).normal(size=(30, 2, 3))
+    low, high = stats.norm.interval(0.95, loc=each.mean(axis=0), scale=stats.sem(each))
+    np.testing.assert_allclose(normal_interval(each), np.stack([low, high], axis=-1), atol=1e-4)
 
 
 def test_many_equal_heads_keep_the_order_of_the_grid():

@@ -19,6 +19,14 @@ def test_the_interval_of_a_drop_is_that_of_a_published_table():
     assert paired_intervals([table(1, 1, 7, 12)], 0.0)[0] == pytest.approx((-0.507, -0.026), abs=5e-4)
 
 
+def test_answers_that_go_together_narrow_the_interval():
+    """Of the same shares of right answers, before and after."""
+    together, apart = (
+        np.diff(paired_intervals([table(*counts)], 0.0)[0]) for counts in ((40, 20, 0, 40), (24, 36, 16, 24))
+    )
+    assert together < 0.8 * apart
+
+
 @pytest.mark.parametrize("counts", [(20, 0, 0, 0), (10, 0, 0, 10), (0, 20, 0, 0), (0, 60, 0, 40)])
 def test_certainty_is_never_complete(counts):
     """Nothing changed, or all was lost: the interval has a width, and the estimate in it."""

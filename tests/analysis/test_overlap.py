@@ -38,6 +38,20 @@ def groups_shared(first, second):
     return len({(h.layer, h.head // 2) for h in map(GRID.resolve, first)} & {(h.layer, h.head // 2) for h in second})
 
 
+def test_key_value_heads_say_how_many_groups_there_are_and_not_how_large():
+    """Eight heads on two key/value heads are two groups of four."""
+    pair = head_overlap({"a": ["L0H0"], "b": ["L0H3"]}, grid=HeadGrid(1, 8), n_key_value_heads=2).pairs[0]
+    assert (pair.heads, pair.groups) == (0, 1)
+
+
+def test_no_number_of_draws_shows_that_luck_cannot_do_it():
+    """The sets as they are count as one draw (Phipson and Smyth 2010)."""
+    heads = [Head(layer, 0) for layer in range(16)]
+    grid = HeadGrid(16, 16)
+    pair = head_overlap({"a": heads, "b": heads}, grid=grid, n_key_value_heads=8, n_permutations=99).pairs[0]
+    assert pair.p_groups == 1 / 100
+
+
 @pytest.mark.parametrize("null", ["layers", "grid"])
 @pytest.mark.parametrize(
     ("first", "second"),

@@ -88,6 +88,20 @@ def test_a_task_at_chance_can_miss_no_head():
         universal_heads(tasks, [ALL], Planted(GRID, {ALL: 0.9}))
 
 
+def test_what_is_left_is_held_against_the_same_examples_with_no_head_off():
+    """The first half is answered right, the other not: of a head that does nothing all is left, whatever is drawn."""
+    scores = np.repeat([1.0, 0.0], 50)
+
+    class Halves(Planted):
+        def __call__(self, masks, examples=None):
+            chosen = np.tile(np.arange(100), (len(masks), 1)) if examples is None else examples
+            return scores[chosen]
+
+    tasks = {name: Halves(GRID, {}) for name in "ab"}
+    found = universal_heads(tasks, [HALF], Halves(GRID, {}), n_examples=40)
+    assert found.left == pytest.approx(np.ones((1, 3)))
+
+
 def test_the_same_seed_draws_the_same_examples():
     tasks, control = worlds()
     first, second = (universal_heads(tasks, [HALF], control, n_examples=7, seed=3).left for _ in range(2))

@@ -1,6 +1,7 @@
 """Short cuts are tried on the model before they are taken."""
 
 import pytest
+import torch
 
 from cs_heads.lens.abilities import PLAIN, Abilities, abilities
 from cs_heads.lens.cache import Extension
@@ -33,6 +34,13 @@ def test_a_native_bridge_ignores_stored_keys_and_values(caplog):
     assert not able.extend
     assert not able.fused
     assert "stored keys and values is not used" in caplog.text
+
+
+def test_a_short_cut_whose_logits_are_no_numbers_is_not_taken(load, backend, monkeypatch):
+    from cs_heads.lens.abilities import _Trial
+
+    monkeypatch.setattr(_Trial, "resumed", lambda self, fused: torch.full((1, 1), float("nan")))
+    assert not abilities(load("llama", backend)).resume
 
 
 def test_stored_values_of_another_row_would_be_noticed(load, backend, monkeypatch):

@@ -91,6 +91,15 @@ def test_a_listener_inside_attention_keeps_it_eager(load, caplog):
     assert why_not_fused(model) is None
 
 
+def test_a_listener_to_gradients_inside_attention_keeps_it_eager_too(load):
+    model = load("llama")
+    model.hook_dict["blocks.1.attn.hook_pattern"].add_hook(lambda gradient, hook: None, dir="bwd")
+    try:
+        assert why_not_fused(model) == "a hook listens inside attention"
+    finally:
+        model.reset_hooks()
+
+
 def test_a_listener_on_hook_z_does_not(load):
     model = load("llama")
     model.hook_dict["blocks.1.attn.hook_z"].add_hook(lambda z, hook: z)

@@ -147,6 +147,16 @@ def test_what_the_slow_worker_answers_in_the_end_is_not_taken_for_another_runs_a
     assert any(worker == 1 for worker, what in fake.done if what >= 100)
 
 
+def test_a_late_answer_to_a_call_of_the_same_number_is_not_taken_for_it(pool_of):
+    """It comes while the next run has not got so far."""
+    workers, fake = pool_of(2, lambda worker, what: 60.0 if (worker, what) == (1, 59) else 1.0)
+    assert len(list(workers.run(doubling(60)))) == 60
+    assert (1, 59) in fake.done
+    assert fake.now < 60.0
+    later = [Call("double", (what,)) for what in range(100, 220)]
+    assert dict(workers.run(later)) == {index: 2 * (100 + index) for index in range(120)}
+
+
 def test_no_chunk_is_done_twice_where_no_worker_is_slow(pool_of):
     workers, fake = pool_of(3, lambda worker, what: 1.0 + 0.5 * worker)
     assert len(list(workers.run(doubling(20)))) == 20

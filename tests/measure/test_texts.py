@@ -7,8 +7,9 @@ from cs_heads import Experiment, Task, masks
 from cs_heads.lens.abilities import Abilities
 from cs_heads.lens.model import end_tokens
 from cs_heads.measure.engine import Engine, forwards, generation
+from cs_heads.measure.engine.ends import Ends
 from tests.measure.test_generation import plain_text
-from tests.tiny import N_HEADS, N_LAYERS, make_hf_model
+from tests.tiny import N_HEADS, N_LAYERS, make_hf_model, make_tokenizer
 
 RECORDS = [
     {"prompt": prompt, "target": " runs"}
@@ -44,6 +45,12 @@ def test_a_text_ends_before_its_stop_string(load):
     cut = Experiment(load("llama"), task()).generate(off(experiment), max_new_tokens=8, stop=[stop])
     for long, short in zip(whole.ravel(), cut.ravel(), strict=True):
         assert short == long[: long.index(stop)] if stop in long else short == long
+
+
+def test_of_several_stop_strings_the_first_in_the_text_ends_it():
+    tokenizer = make_tokenizer()
+    text = tokenizer("the cat sees a dog and runs", add_special_tokens=False)["input_ids"]
+    assert Ends(9, ("runs", "dog"), frozenset()).kept(text, tokenizer) == "the cat sees a "
 
 
 @pytest.mark.parametrize("drafting", [False, True])

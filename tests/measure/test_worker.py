@@ -13,6 +13,8 @@ from cs_heads.lens.model import describe
 from cs_heads.lens.outline import Outline
 from cs_heads.lens.ship import outline_of, packed, unpacked
 from cs_heads.measure.cluster import cluster, session
+from cs_heads.measure.cluster.engine import ClusterEngine
+from cs_heads.measure.cluster.pool import Pool
 from cs_heads.measure.cluster.session import workers_for
 from cs_heads.measure.cluster.worker import Home, Job, Worker, Writing
 from cs_heads.measure.engine import Engine, plan
@@ -116,6 +118,42 @@ def test_a_worker_gives_the_numbers_of_the_engine(folders, load, home, kind):
     }
     for one in (worker, other):
         assert {pair: (a.tolist(), b.tolist()) for pair, a, b in one.score("job", masks, numbers)} == expected
+
+
+class Here(Pool):
+    """A pool of one worker, of this process."""
+
+    def __init__(self, worker):
+        self.worker = worker
+
+    def open(self, key, what):
+        self.worker.open(key, what)
+
+    def forget(self, key):
+        self.worker.close([key])
+
+    def run(self, calls):
+        for number, call in enumerate(calls):
+            yield number, getattr(self.worker, call.method)(*call.arguments)
+
+
+def test_of_what_is_known_in_part_the_rest_is_run_with_the_same_numbers(folders, load, home):
+    """A store has some pairs of a chunk and not others."""
+    worker = Worker()
+    worker.load(str(folders("llama")), home)
+    model = load("llama")
+    examples = encode_task(model, task(), None)
+    engine = ClusterEngine(Here(worker), model, "cpu", examples, batch_tokens=64, ablation=None)
+    masks, numbers = pairs()
+
+    def results(known=None):
+        batches = engine.run(masks, numbers, False, known)
+        return {pair: logprobs.tolist() for batch in batches for pair, logprobs, _ in batch}
+
+    whole, known = results(), np.arange(len(numbers)) % 3 == 0
+    assert sorted(whole) == list(range(len(numbers)))
+    assert results(known) == {pair: numbers for pair, numbers in whole.items() if not known[pair]}
+    assert results(np.ones(len(numbers), dtype=bool)) == {}
 
 
 def test_a_worker_writes_the_texts_of_the_experiment(folders, load, home):

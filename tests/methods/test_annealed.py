@@ -58,6 +58,20 @@ def test_planted_and_universal_heads_are_found(seed):
     assert found.method == "annealed"
 
 
+def test_rows_with_a_universal_head_off_are_set_aside():
+    made = world(seed=1)
+    counted = Counting(made.task)
+    found = annealed(counted, control=made.control, budget=8000, seed=1)
+    assert len(found.universal) == 3
+    off = np.array([mask for mask, examples in counted.rows[1:] if len(examples) == 8])
+    # Heads are ablated alone, too, to be checked.
+    rows = off[off.sum(axis=(1, 2)) > 1]
+    kept = ~rows[:, made.grid.mask(found.universal)].any(axis=1)
+    assert (~kept).any()
+    alone = (off.sum(axis=(1, 2)) == 1).sum()
+    assert kept.sum() <= found.provenance["n_rows"] <= kept.sum() + alone
+
+
 def test_without_a_control_universal_heads_are_ranked_and_the_notes_say_so():
     made = world(seed=1)
     found = annealed(made.task, budget=8000, seed=1)

@@ -76,6 +76,16 @@ def test_unseen_examples_stay_unseen(task, form):
     assert not {e.question for e in made.examples} & {e.question for e in made.held_out.examples}
 
 
+def test_one_question_stays_one_in_letters_after_other_examples_and_with_its_choices_in_another_order(task):
+    """Else a split would put it on both sides."""
+    first, second = (replace(e, asked="Which is odd?") for e in task.examples[:2])
+    second = replace(second, continuations=first.continuations[::-1])
+    made = letter_form(replace(task, examples=(first, second, *task.examples[2:])))
+    assert made.examples[0].prompt != made.examples[1].prompt
+    assert made.examples[0].question == made.examples[1].question
+    assert len({e.question for e in made.examples}) == 7
+
+
 def test_too_few_letters_are_refused(task):
     with pytest.raises(ValueError, match="letters must be 3 or more, one a choice; got 'AB'"):
         letter_form(task, letters="AB")

@@ -209,6 +209,31 @@ def test_a_pass_without_the_word_of_the_run_is_none(sandbox):
     assert tried == Tried(False, True, "it sent a report that is none")
 
 
+def test_a_pass_that_is_reported_without_the_word_at_once_is_none(sandbox):
+    """The report goes by some descriptor above the usual ones: a line is written to them all."""
+    code = """
+import os
+for descriptor in range(3, 2**16):
+    try:
+        os.write(descriptor, b'{"event": "passed", "word": "open"}\\n')
+    except OSError:
+        pass
+"""
+    outcome = sandbox.run(code, "assert False")
+    assert outcome == Outcome(False, "it sent a report that is none", "")
+
+
+def test_a_pass_beyond_a_limit_is_none_though_both_are_told_at_once(sandbox, monkeypatch):
+    class Both(run.Conversation):
+        def hold(self):
+            super().hold()
+            assert self.verdict["event"] == "passed"
+            self.stopped = "it wrote more than 50000 bytes of output"
+
+    monkeypatch.setattr(run, "Conversation", Both)
+    assert not sandbox.run("x = 1", "assert x == 1").passed
+
+
 @pytest.mark.parametrize("cheat", cheats.CHEATS, **NAMES)
 def test_what_the_sandbox_says_it_cannot_prevent_does_pass(sandbox, cheat):
     """A cheat that is held one day belongs among the attempts."""
