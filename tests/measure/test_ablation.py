@@ -8,6 +8,7 @@ import torch
 
 from cs_heads import Experiment, Task
 from cs_heads.lens.tokens import encode_example
+from cs_heads.measure.engine.ablation import Ablation
 from tests.known_heads import rows_run
 from tests.plain import output_projections
 from tests.tiny import N_HEADS, N_LAYERS, choice_records, completion_records, make_hf_model
@@ -78,8 +79,22 @@ def test_mean_ablation_sets_a_head_to_its_mean_over_the_task(load, backend, arch
             assert measured[m, e] == pytest.approx(truth, abs=1e-4)
 
 
+def few_shot_records(rng, n):
+    """Choice records after the same worked examples, which masks share where heads are zeroed."""
+    shots = " . ".join(["the cat runs", "a dog sees the king", "one two three four"])
+    return [{**record, "prompt": f"{shots} . {record['prompt']}"} for record in choice_records(rng, n)]
+
+
+def test_every_example_takes_its_heads_from_another():
+    for n in range(2, 9):
+        for seed in range(20):
+            partner = Ablation("resample", [0] * n, seed).partner
+            assert sorted(partner) == list(range(n))
+            assert (partner != np.arange(n)).all()
+
+
 @pytest.mark.parametrize("architecture", ["gpt2", "llama"])
-@pytest.mark.parametrize("records", [completion_records, choice_records])
+@pytest.mark.parametrize("records", [completion_records, choice_records, few_shot_records])
 def test_resample_ablation_takes_a_head_from_another_example(load, backend, architecture, records):
     """Counted from the end of the prompt, the first and last position standing for those the other lacks."""
     rng = np.random.default_rng(1)

@@ -14,7 +14,8 @@ from cs_heads import Cluster, Example, Experiment, Store, Task, load_model, meth
 from cs_heads.lens import settings_of
 from cs_heads.measure import progress
 from cs_heads.measure.answers import points_of
-from cs_heads.measure.identity import FIELDS
+from cs_heads.measure.identity import FIELDS, keys_of
+from cs_heads.measure.inputs import encode_task
 from cs_heads.measure.progress import Progress
 from cs_heads.methods.mediation import _indirect_effects
 from cs_heads.tasks.pairs import PromptPair
@@ -286,6 +287,15 @@ def test_what_is_runtime_changes_no_key(load, path, runtime):
     again = Experiment(load("llama"), completion_task(), store=path, **runtime)
     np.testing.assert_array_equal(again.logprob(MASKS), first.logprob(MASKS))
     assert again.ran == 0
+
+
+def test_the_same_texts_in_other_tokens_are_other_examples(load):
+    """Another tokenizer, or a beginning-of-sequence token, changes what the model is given."""
+    task = Task.from_records(choice_records(np.random.default_rng(0), 4))
+    with_bos, without = (encode_task(load("llama"), task, prepend) for prepend in (True, False))
+    assert [e.prompt[1:] for e in with_bos] == [e.prompt for e in without]
+    assert keys_of(task, with_bos) == keys_of(task, encode_task(load("llama"), task, None))
+    assert not {*keys_of(task, with_bos)} & {*keys_of(task, without)}
 
 
 def test_every_mask_has_its_own_entry(load, path):

@@ -700,6 +700,15 @@ for number in range(60):
 """
 
 
+def test_what_another_process_wrote_first_stands(path):
+    """Two that measure the same pair at once may differ in the last bit; what one was given stays what it was."""
+    shelves = [Shelf(Store.for_study(path, {"grid": [4, 4]}), {"what": "score"}, "task", ["a"], [""]) for _ in range(2)]
+    mask = np.packbits(np.zeros(16, dtype=bool)).tobytes()
+    for number, shelf in enumerate(shelves):
+        shelf.write([(mask, 0, (1.0, -0.5 - number))])
+    assert Store.open(path).to_frame().logprob.tolist() == [-0.5]
+
+
 ROUNDS = 10
 
 

@@ -13,7 +13,7 @@ from cs_heads.analysis.drops import Column
 from cs_heads.analysis.sparsity import measure_sparsity
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.views.report import Findings, Section, write_report
-from cs_heads.views.report.findings import check_folder
+from cs_heads.views.report.findings import check_folder, check_same
 from cs_heads.views.report.page import _SIGNS
 from cs_heads.views.style import MARKERS, head_look, new_axes
 from tests.methods.planted import Planted
@@ -282,6 +282,11 @@ def test_results_of_different_models_or_tasks_do_not_go_into_one_report():
     for change in ({"task": "sums"}, {"model": "another"}):
         with pytest.raises(ValueError, match=r"results of different (models|tasks) do not go into one report: name '"):
             made_study(ranking=made_ranking(**change))
+    for name, other in (("revision", "main"), ("dtype", "torch.bfloat16"), ("grid", [9, 9])):
+        known = {"name": "tiny", "revision": "first", "dtype": "torch.float32", "grid": [2, 2]}
+        check_same({"model": known}, {"model": dict(known)})
+        with pytest.raises(ValueError, match=f"results of different models do not go into one report: {name} "):
+            check_same({"model": known}, {"model": {**known, name: other}})
     # Where a model lies is no part of what it is.
     assert made_study(ranking=made_ranking(model="/somewhere/tiny/")).model == "/somewhere/tiny/"
 
