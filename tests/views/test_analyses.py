@@ -1,5 +1,6 @@
 """Pictures of the analyses: what they show is what was measured, and all of it can be read."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
