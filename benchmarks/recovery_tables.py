@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from cs_heads.analysis.verdict import is_localized
 from cs_heads.measure.scenarios import SCENARIOS
 from cs_heads.views.recall import plot_recalls
 from cs_heads.views.style import save_picture
@@ -75,9 +76,9 @@ def arithmetic(lines: pd.DataFrame) -> str:
 
 
 def verdicts(said: pd.Series) -> str:
-    """How often a world is called localized, and how often it is refused."""
+    """How often heads are called localized, of whatever kind, and how often a world is refused."""
     refused = int((said == "baseline too low").sum())
-    return f"{int((said == 'localized').sum())}{f', {refused} refused' if refused else ''}"
+    return f"{sum(map(is_localized, said))}{f', {refused} refused' if refused else ''}"
 
 
 def draw(lines: pd.DataFrame, path: Path) -> None:

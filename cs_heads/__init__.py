@@ -4,8 +4,9 @@
 
     model = cs.load_model("gpt2")
     task = cs.load_task("my_task.jsonl", n=100, seed=0)
-    found = cs.find_heads(model, task)
-    cs.confirm(model, task, found.top(5), apart=found.universal)
+    control = cs.load_task("another.jsonl")
+    found = cs.find_heads(model, task, control=control)
+    cs.confirm(model, task, found.top(5), apart=found.universal, controls=[control])
 
 A **head** is one query head before W_O, named by layer and place; a **mask** says which heads are off (True =
 ablated) in one run, and its **density** is their share:

@@ -74,6 +74,7 @@ def test_the_table_shows_heads_verdict_and_cost(find, known_folder, task):
     assert {name for name, _ in table} == {str(head) for head in WORKING}
     assert all(float(importance) > 0.5 for _, importance in table)
     assert "verdict: localized" in lines
+    assert any(line.startswith("note: no control was given, so heads of this task cannot be told") for line in lines)
     assert lines[-1] == f"cost: {65 * RUNS:,} example-evaluations to find, {65 * 10:,} to confirm"
 
 
@@ -216,10 +217,24 @@ def test_a_seed_gives_one_answer_and_another_seed_other_examples(find):
     assert first["confirm"]["provenance"]["task"] != other["confirm"]["provenance"]["task"]
 
 
-def test_controls_are_shown_beside_the_verdict(find, load_known, tmp_path):
-    control = write(tmp_path / "others.jsonl", own_answers(load_known(), 60, seed=8))
-    _, out, _ = find(control=control)
+def test_all_controls_are_shown_beside_the_verdict_and_count_in_it(find, load_known, tmp_path):
+    """Every answer of this model hangs on the same heads: they are nobody's own."""
+    others, more = (
+        write(tmp_path / f"{name}.jsonl", own_answers(load_known(), 60, seed=seed))
+        for name, seed in (("others", 8), ("more", 9))
+    )
+    _, out, _ = find("--control", others, "--control", more)
+    assert "verdict: shared\n" in out
     assert "  control others: 1.000 to 0." in out
+    assert re.search(r"its 2 controls \S+ \(\S+ to \S+\) on average: more than a third of that", out)
+    assert "  shared with others, more: more than half of the own loss\n" in out
+    proof = json.loads(find("--json", "--control", others, "--control", more)[1])["confirm"]
+    assert (proof["verdict"], proof["localized"], proof["close"]) == ("shared", True, False)
+    assert [control["task"] for control in proof["controls"]] == ["others", "more"]
+    assert proof["specificity"]["shared_with"] == ["others", "more"]
+    shares = [control["share_lost"] for control in proof["controls"]]
+    assert proof["specificity"]["mean"]["loss"] == pytest.approx(np.mean(shares))
+    assert proof["specificity"]["own"]["loss"] == proof["share_lost"]
 
 
 def test_the_command_is_installed_and_answers_from_a_shell(known_folder, task):
@@ -471,7 +486,7 @@ def test_a_control_file_serves_by_half_and_its_own_size(find, tmp_path, load_kno
     status, out, err = find("--control", others, "--control", coins, n="50")
     assert (status, err) == (0, "")
     assert "  control others: 1.000 to " in out
-    assert "    it can show no drop: the intact model" in out.split("control coins:")[1]
+    assert "note: control coins does not count: the intact model" in out.split("control coins:")[1]
     controls = json.loads(find("--json", "--control", others, n="50")[1])["confirm"]["controls"]
     assert [(control["task"], control["baseline"], control["too_low"]) for control in controls] == [
         ("others", 1.0, None)

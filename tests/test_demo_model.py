@@ -87,7 +87,7 @@ def test_a_blind_search_finds_planted_heads(demo):
         assert len({*found.top(5)} & {*planted_heads(skill)}) >= 4
         others = [cs.load_task(f"demo/{other}", n=1) for other in SKILLS if other != skill]
         proof = cs.confirm(demo, task, found.top(5), controls=others, seed=0, progress=False)
-        assert proof.verdict == "localized"
+        assert proof.verdict == "specific"
         assert proof.drop >= 0.5
         assert max(control.drop for control in proof.controls) <= 0.1
 
@@ -150,7 +150,7 @@ def test_the_shell_finds_planted_heads_by_what_the_model_writes(capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["spent"] <= 2000
     assert len({row["head"] for row in found["heads"]} & set(map(str, planted_heads("word_problems")))) >= 4
-    assert found["confirm"]["verdict"] == "localized"
+    assert found["confirm"]["verdict"] == "specific"
 
 
 def test_planted_groups_do_not_overlap():

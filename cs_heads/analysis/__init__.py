@@ -1,13 +1,15 @@
 """What rankings say: the proof, what breaks, what stays, and how rankings agree.
 
 The **verdict** (``confirm``, ``prove``) ablates the top heads on *unseen* examples, which the search had no part
-in, beside random heads of the same layers, since any ablation does some harm. *Localized*: more harm than the
-random heads do (paired permutation test, p < .01) and a relative drop larger by .10. *Baseline too low*: the
+in, beside random heads of the same layers, since any ablation does some harm. *Localized* are heads that do more harm
+than the random ones (paired permutation test, p < .01) and have a relative drop larger by .10; of these, *specific*
+are heads whose removal costs the controls little, *shared* those that cost them too much for that, and the verdict says
+*localized* where no control could tell. *Baseline too low*: the
 intact model does not beat chance, or answers fewer than 20 examples right, so that nothing could be seen to drop.
-Else *not localized*.
+Else *not localized*. ``cs_heads.analysis.verdict`` has the rule.
 
 A **drop** is the baseline less the score with heads off, in points (drop@k: with the top k); the *relative drop*
-is its share of the baseline, the *share lost* that of what lies above chance. All come with 95 % intervals:
+is its share of the baseline, the *share lost* or *loss* that of what lies above chance. All come with 95 % intervals:
 
 >>> import numpy as np
 >>> from cs_heads.analysis.task_drop import task_drop

@@ -37,12 +37,19 @@ def confirm(
 ) -> Confirmation:
     """Ablate ``heads`` on up to ``n`` unseen examples, beside ``n_random`` random sets of the same layers.
 
-    The verdict is *localized* when the paired test against the random sets gives p < .01 and the
-    relative drop exceeds theirs by .10 or more; *baseline too low* when the intact model does not
-    beat chance or answers fewer than 20 examples right; else *not localized*. Random heads, not the
-    intact model, are what the heads are held against: any ablation does some harm. They have
-    none of ``apart``: give the universal heads of the ranking, whose harm says nothing of the task. ``controls`` are
-    other tasks, for specificity; of a whole task up to ``n`` examples are drawn, from the half that
+    Heads are localized (``proof.localized``) when the paired test against the random sets gives p < .01 and the
+    relative drop exceeds theirs by .10 or more. Random heads, not the intact model, are what the heads are held
+    against: any ablation does some harm. They have none of ``apart``: give the universal heads of the ranking, whose
+    harm says nothing of the task.
+
+    ``controls`` are other tasks, and tell heads of this task from heads that every task needs. Localized heads are
+    *specific* where the controls lose little: of the score above chance at most a third of what the task loses, on
+    average, and less by .10 for certain. They are *shared* where the controls lose too much for that. Without a control
+    that can tell, one whose intact score beats chance with 20 right answers or more, the verdict stays *localized*.
+    Else it is *not localized*, or *baseline too low* where the intact model cannot do the task itself. It is ``close``
+    where the 95 % intervals allow another verdict. ``cs_heads.analysis.verdict`` has the whole rule.
+
+    Of a control that is a whole task up to ``n`` examples are drawn, from the half that
     ``find_heads`` with the same ``seed`` does not search with. Costs at most ``(2 + n_random) × n``
     example-evaluations and ``2 × n`` for each control; mean and resample ablation another ``n`` for each of them,
     which they run beforehand.

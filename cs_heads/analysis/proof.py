@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
 from scipy.stats import permutation_test
 
 from cs_heads.analysis.drops import Column, check_columns, measure_drops
+from cs_heads.analysis.losses import Specificity
 from cs_heads.analysis.random_heads import random_sets
 from cs_heads.analysis.task_drop import TaskDrop, task_drop
+from cs_heads.analysis.verdict import Verdict, is_localized, judge
 from cs_heads.heads import Head, HeadLike
 from cs_heads.integers import check_integer
 from cs_heads.masks import different
@@ -23,11 +25,6 @@ from cs_heads.measure.protocol import ExperimentLike, provenance_of
 if TYPE_CHECKING:
     import pandas as pd
 
-Verdict = Literal["localized", "not localized", "baseline too low"]
-
-MAX_P = 0.01
-MIN_MARGIN = 0.10
-
 
 @dataclass(frozen=True)
 class Confirmation:
@@ -35,7 +32,10 @@ class Confirmation:
 
     ``random_drops`` are the drops of sets of random heads from the same layers; ``p`` is the
     one-sided paired permutation test of the heads' scores against the mean of those sets, example
-    by example. ``reasons`` say in words what the verdict rests on.
+    by example. ``reasons`` say in words what the verdict rests on (``cs_heads.analysis.verdict`` says what each means),
+    ``specificity`` has the losses of the task and of the controls that count, None where there are none to hold
+    against each other. ``close_because`` says why another verdict is compatible with the intervals, None where none is;
+    ``notes`` what the verdict cannot tell.
     """
 
     heads: tuple[Head, ...]
@@ -47,6 +47,25 @@ class Confirmation:
     controls: tuple[TaskDrop, ...]
     spent: int
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
+    specificity: Specificity | None = None
+    close_because: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def localized(self) -> bool:
+        """Whether the heads do more harm than random ones: the verdict is localized, specific or shared."""
+        return is_localized(self.verdict)
+
+    @property
+    def close(self) -> bool:
+        """Whether another verdict is compatible with the 95 % intervals."""
+        return self.close_because is not None
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """All that is said with the verdict: the reasons, whether it is close, and the notes."""
+        close = () if self.close_because is None else (f"close: {self.close_because}",)
+        return (*self.reasons, *close, *(f"note: {note}" for note in self.notes))
 
     @property
     def drop(self) -> float:
@@ -67,11 +86,35 @@ class Confirmation:
             "random_drops": list(self.random_drops),
             "p": self.p,
             "verdict": self.verdict,
+            "localized": self.localized,
+            "close": self.close,
+            "close_because": self.close_because,
             "reasons": list(self.reasons),
+            "notes": list(self.notes),
             "controls": [control.to_dict() for control in self.controls],
+            "specificity": None if self.specificity is None else self.specificity.to_dict(),
             "spent": self.spent,
             "provenance": self.provenance,
         }
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Confirmation:
+        """What ``to_dict`` wrote, also in older versions: their verdicts, which read no controls, stay as they are."""
+        losses = record.get("specificity")
+        return cls(
+            heads=tuple(map(Head.parse, record["heads"])),
+            result=TaskDrop.from_dict(record),
+            random_drops=tuple(record["random_drops"]),
+            p=record["p"],
+            verdict=record["verdict"],
+            reasons=tuple(record["reasons"]),
+            controls=tuple(map(TaskDrop.from_dict, record["controls"])),
+            spent=record["spent"],
+            provenance=dict(record.get("provenance", {})),
+            specificity=None if losses is None else Specificity.from_dict(losses),
+            close_because=record.get("close_because"),
+            notes=tuple(record.get("notes", ())),
+        )
 
     def to_frame(self) -> pd.DataFrame:
         """One row a task, the confirmed one first: baseline, score, drop and relative drop with their intervals."""
@@ -81,11 +124,12 @@ class Confirmation:
         return pd.DataFrame({"role": role, **drop.to_dict()} for role, drop in rows)
 
     def __str__(self) -> str:
-        return f"{self.verdict}: {'; '.join(self.reasons)}"
+        return f"{self.verdict}: {'; '.join(self.lines)}"
 
     def _repr_html_(self) -> str:
         table = self.to_frame().to_html(index=False, float_format="{:.3f}".format, border=0)
-        return f"<div><b>{escape(', '.join(map(str, self.heads)))}: {escape(str(self))}</b>{table}</div>"
+        said = "".join(f"<li>{escape(line)}</li>" for line in self.lines)
+        return f"<div><b>{escape(', '.join(map(str, self.heads)))}: {self.verdict}</b><ul>{said}</ul>{table}</div>"
 
 
 def prove(
@@ -105,7 +149,8 @@ def prove(
     found with, which nobody can check here. Random sets have none of the heads ``apart``, such as the universal ones
     of a ranking: on a small grid these would be in most of them, and hide what ``heads`` do. ``chance`` is the
     score of guessing (None: that of the experiment's task, or its own ``chance``, else 0); ``controls`` are
-    ``(name, experiment)`` of other tasks.
+    ``(name, experiment)`` of other tasks, and all that can tell count in the verdict, which
+    ``cs_heads.analysis.verdict`` defines.
     Heads outside the grid, named twice or also ``apart``, or too many to leave as many others, and controls of one name
     raise ``ValueError`` before anything is measured.
 
@@ -114,6 +159,11 @@ def prove(
     >>> made = planted_world("main", HeadGrid(16, 16), seed=0)
     >>> prove(made.unseen, made.planted).verdict
     'localized'
+    >>> proof = prove(made.unseen, made.planted, controls=[("another task", made.control)])
+    >>> proof.verdict, proof.close
+    ('specific', False)
+    >>> print(proof.specificity.difference)
+    0.55 (+0.41 to +0.66)
     """
     check_integer("seed", seed, 0)
     check_integer("n_random", n_random, 1)
@@ -139,16 +189,17 @@ def prove(
     controlled = measure_drops(others, {"heads": heads}, {}, seed) if others else None
     p = _paired_p(np.mean(random, axis=0) - ablated, seed)
     random_drops = tuple(float(baseline.mean() - scores.mean()) for scores in random)
-    verdict, reasons = _verdict(result, float(np.mean(random_drops)), p)
+    measured = () if controlled is None else tuple(controlled.drops["heads"].values())
+    said = judge(result, float(np.mean(random_drops)), p, measured)
     origin = provenance_of(experiment)
     return Confirmation(
         heads=tuple(grid.resolve(head) for head in heads),
         result=result,
         random_drops=random_drops,
         p=p,
-        verdict=verdict,
-        reasons=reasons,
-        controls=() if controlled is None else tuple(controlled.drops["heads"].values()),
+        verdict=said.verdict,
+        reasons=said.reasons,
+        controls=measured,
         spent=len(once) * len(baseline) + (0 if controlled is None else controlled.spent),
         provenance={
             **origin,
@@ -156,6 +207,9 @@ def prove(
             "apart": [str(grid.resolve(head)) for head in apart],
             "seed": seed,
         },
+        specificity=said.specificity,
+        close_because=said.close,
+        notes=said.notes,
     )
 
 
@@ -171,17 +225,3 @@ def _paired_p(difference: Float[np.ndarray, " example"], seed: int) -> float:
         rng=np.random.default_rng(seed),
     )
     return float(test.pvalue)
-
-
-def _verdict(result: TaskDrop, random_drop: float, p: float) -> tuple[Verdict, tuple[str, ...]]:
-    if result.too_low:
-        return "baseline too low", (result.too_low,)
-    margin = result.relative_drop - random_drop / result.baseline
-    reasons = (
-        f"on {result.n_examples} unseen examples the score falls from {result.baseline:.3f} to {result.score:.3f}, "
-        f"with random heads of the same layers to {result.baseline - random_drop:.3f} on average",
-        f"p = {p:.4f} ({'below' if p < MAX_P else 'not below'} {MAX_P})",
-        f"relative drop {margin:+.2f} beyond random heads ({'at least' if margin >= MIN_MARGIN else 'less than'} "
-        f"{MIN_MARGIN:.2f})",
-    )
-    return ("localized" if p < MAX_P and margin >= MIN_MARGIN else "not localized"), reasons

@@ -14,6 +14,7 @@ from scipy.stats import t as student
 
 from cs_heads.analysis.proof import Confirmation
 from cs_heads.analysis.sparsity import SparsityCurve
+from cs_heads.analysis.verdict import is_localized
 from cs_heads.integers import check_integer
 from cs_heads.ranking import HeadRanking
 
@@ -62,6 +63,11 @@ class ModelScale:
     half: int | None
     effective: float
     profile: Float[np.ndarray, " layer"]
+
+    @property
+    def localized(self) -> bool:
+        """Whether the top heads do more harm than random ones: the verdict is localized, specific or shared."""
+        return is_localized(self.verdict)
 
     @property
     def depths(self) -> Float[np.ndarray, " layer"]:

@@ -29,13 +29,18 @@ The task's examples are split: --n of them find the heads, others judge. The sea
 groups of heads and measures the score; the proof zeroes the top --k on up to 100 unseen
 examples, beside random heads of the same layers. The verdict:
 
-  localized         the heads do more harm than random ones (p < .01), by a tenth of the score or more
-  not localized     they do not: the ranking is no evidence that the task rests on them
+  specific          the heads do more harm than random ones (p < .01), by a tenth of the score or more, and
+                    the controls lose little: on average a third at most of what the task loses, as shares
+                    of the score above chance, and less by .10 for certain
+  shared            as much harm to the task, but the controls lose too much for that
+  localized         as much harm to the task, and no control that can tell was given
+  not localized     not as much harm: the ranking is no evidence that the task rests on them
   baseline too low  the intact model does not do the task well enough to tell: already on the examples
                     that find heads, the search ends with an error that says so
 
-Give a --control, a task of another kind: heads that both need as much are set aside as
-universal, and the proof shows what the control loses. Cost, counted in example-evaluations
+It is close where the intervals allow another verdict. Give --control, a task of another kind, once
+or several times: all of them count in the verdict, each alike. The search uses the first alone:
+single heads that it needs as much are set aside as universal. Cost, counted in example-evaluations
 (one mask on one example, a forward pass): by default 10 for each head of the model, 8,000
 at least, to find; 1,000 to prove and 200 for each control; with --out a curve of up to
 4,100."""
@@ -180,10 +185,12 @@ def _print_result(options: argparse.Namespace, result: dict[str, Any], found: He
     for reason in proof.reasons:
         print(f"  {reason}")
     for control in proof.controls:
-        print(f"  control {control.task}: {control.baseline:.3f} to {control.score:.3f}")
-        if control.too_low:
-            print(f"    it can show no drop: {control.too_low}")
-    for note in found.notes:
+        known = proof.specificity.controls.get(control.task) if proof.specificity else None
+        lost = f", loss {known}" if known else ""
+        print(f"  control {control.task}: {control.baseline:.3f} to {control.score:.3f}{lost}")
+    if proof.close_because is not None:
+        print(f"  close: {proof.close_because}")
+    for note in (*proof.notes, *found.notes):
         print(f"note: {note}")
     print(f"cost: {found.spent:,} example-evaluations to find, {proof.spent:,} to confirm")
 

@@ -55,7 +55,8 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="TASK",
-        help="another task, for specificity; may be repeated; the first tells annealed which heads are universal",
+        help="another task, which the heads should not serve; may be repeated: all are measured, and count in the "
+        "verdict of find; the search (annealed) uses the first alone, to tell which heads are universal",
     )
     add(
         "--control-option",

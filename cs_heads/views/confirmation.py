@@ -28,7 +28,7 @@ def plot_confirmation(
     hatching; so are the sets of heads of one ``TaskDrops`` (a column ``found``). ``relative`` shows drops as a share of
     the baseline, with the intervals in ``relative_low`` and ``relative_high``; a task that cannot show a drop
     (``too_low``) says so in place of a bar. ``random`` marks the drop of random heads on the first task by a grey line
-    (None: that of a ``Confirmation``). Returns the axes.
+    (None: that of a ``Confirmation``), whose verdict is the title. Returns the axes.
     """
     if random is None:
         random = getattr(proof, "random_drop", None)
@@ -61,6 +61,8 @@ def plot_confirmation(
         first = next(iter(series.values()))["baseline"].iloc[0]
         at = random / first if relative and first else random
         ax.plot([at, at], [-0.48, 0.48], color="0.45", linestyle="--", label="random heads")
+    if hasattr(proof, "verdict"):
+        ax.set_title(f"{proof.verdict}{' (close)' if proof.close else ''}")
     ax.axvline(0, color="black", linewidth=0.6)
     ax.set_yticks(range(len(tasks)), [written(task, 24) for task in tasks])
     ax.set_ylim(len(tasks) - 0.5, -0.5)

@@ -28,13 +28,13 @@ def plot_scale(scale: ScaleStudy, ax: Axes | None = None) -> Axes:
         assert model.localisation is not None and model.interval is not None  # noqa: PT018
         low, high = model.interval
         ax.plot([low, high], [place, place], color=COLOURS[0], linewidth=1.4)
-        filled = COLOURS[0] if model.verdict == "localized" else "white"
+        filled = COLOURS[0] if model.localized else "white"
         ax.plot(model.localisation, place, marker="o", markersize=6, markerfacecolor=filled, color=COLOURS[0])
     ax.axvline(0, color="0.6", linewidth=0.8, linestyle=":")
     ax.set_yticks(range(len(proven)), [written(f"{m.name} ({m.n_ablated} of {m.ranking.grid.size})") for m in proven])
     ax.set_ylim(len(proven) - 0.5, -0.5)
     ax.set_xlim(min(-0.05, *(m.interval[0] for m in proven if m.interval)), 1.05)
-    hollow = any(model.verdict != "localized" for model in proven)
+    hollow = any(not model.localized for model in proven)
     ax.set_xlabel("localisation index\n(hollow: not localized)" if hollow else "localisation index")
     return ax
 

@@ -196,7 +196,7 @@ def test_the_interval_is_that_of_another_bootstrap(model, task, measured):
 # Controls
 
 
-def test_controls_show_what_the_heads_do_to_other_tasks(model, task):
+def test_controls_show_what_the_heads_do_to_other_tasks_and_count_in_the_verdict(model, task):
     other = Task.from_records(own_answers(model, 120, seed=8), "others").split()[0]
     coins = Task.from_records(hopeless_records(60), "coins")
     proof = confirm(model, task, WORKING, controls=[other, coins])
@@ -209,8 +209,11 @@ def test_controls_show_what_the_heads_do_to_other_tasks(model, task):
     assert (proof.controls[0].baseline, proof.controls[0].score) == (intact, ablated)
     assert proof.controls[0].relative_drop == pytest.approx((intact - ablated) / intact)
     assert proof.controls[1].chance == 0.5
-    # The verdict is about the task, not about its controls.
-    assert proof.verdict == "localized"
+    # Every answer of this model hangs on these heads; the coins cannot tell.
+    assert proof.verdict == "shared"
+    assert proof.specificity.shared_with == ("others",)
+    (note,) = proof.notes
+    assert note.startswith("control coins does not count: the intact model")
 
 
 # What it costs and what it says of itself

@@ -14,10 +14,10 @@ GRID = HeadGrid(16, 16)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_planted_heads_are_localized_and_heads_of_a_world_without_any_are_not(seed):
+def test_planted_heads_are_specific_and_heads_of_a_world_without_any_are_not_localized(seed):
     made = planted_world("main", GRID, seed=seed)
     proof = prove(made.unseen, made.planted, controls=[("control", made.control)])
-    assert proof.verdict == "localized"
+    assert proof.verdict == "specific"
     assert proof.controls[0].relative_drop < 0.2 < proof.result.relative_drop
     nothing = planted_world("no_structure_fragile", GRID, seed=seed)
     assert prove(nothing.unseen, list(GRID)[seed : seed + 5]).verdict == "not localized"

@@ -1,6 +1,7 @@
 """The same study on several models: indices by hand, depths that sum to one, studies read from a folder."""
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -34,6 +35,15 @@ def test_the_index_is_the_share_lost_beyond_random_heads():
     assert model.localisation == pytest.approx((proof.drop - proof.random_drop) / proof.result.baseline)
     assert model.interval[0] < model.localisation < model.interval[1]
     assert (model.half, model.n_ablated, model.verdict) == (2, 2, "localized")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "localized"), [("specific", True), ("shared", True), ("localized", True), ("not localized", False)]
+)
+def test_a_model_is_localized_by_any_verdict_that_says_so(verdict, localized):
+    proof = replace(proof_of(90, 25), verdict=verdict)
+    (model,) = scale_study({"m": Study(ranking(), proof)}).models
+    assert (model.verdict, model.localized) == (verdict, localized)
 
 
 def proof_of(right: int, left: int, *, n: int = 100, chance: float = 0.25, random=(0.0, 0.0)) -> Confirmation:

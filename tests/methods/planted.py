@@ -11,6 +11,7 @@ from cs_heads.heads import Head, HeadGrid
 class Planted:
     """Answers as a model would whose score is ``baseline`` less the drop of every planted head that is off.
 
+    ``groups`` are heads of which each can go, and all together take so many points more.
     Example ``i`` of ``n`` is right while the score exceeds ``(i + 1/2) / n``, so the mean over all
     examples is the score to within ``1 / (2 n)``. With ``noise`` the examples are coins instead,
     thrown once for each mask. ``spent`` counts the (mask, example) pairs answered.
@@ -21,6 +22,7 @@ class Planted:
         grid: HeadGrid,
         drops: Mapping[Head, float],
         *,
+        groups: Mapping[tuple[Head, ...], float] | None = None,
         n_examples: int = 100,
         baseline: float = 0.9,
         noise: bool = False,
@@ -33,6 +35,7 @@ class Planted:
         self.drops = np.zeros(grid.shape)
         for head, drop in drops.items():
             self.drops[head.layer, head.head] = drop
+        self.groups = [(grid.mask(heads), drop) for heads, drop in (groups or {}).items()]
 
     def __call__(
         self, masks: Bool[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"] | None = None
@@ -41,6 +44,8 @@ class Planted:
             examples = np.tile(np.arange(self.n_examples), (len(masks), 1))
         self.spent += examples.size
         scores = self.baseline - (masks * self.drops).sum(axis=(1, 2))
+        for group, drop in self.groups:
+            scores = scores - drop * masks[:, group].all(axis=1)
         return (self._thresholds(masks) < scores[:, None])[np.arange(len(masks))[:, None], examples].astype(float)
 
     def _thresholds(self, masks: Bool[np.ndarray, "row layer head"]) -> Float[np.ndarray, "row example"]:

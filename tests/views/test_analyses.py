@@ -1,5 +1,6 @@
 """Pictures of the analyses: what they show is what was measured, and all of it can be read."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -293,6 +294,12 @@ def test_a_model_that_is_not_localized_is_hollow(scale):
     fills = [line.get_markerfacecolor() for line in ax.get_lines() if line.get_marker() == "o"]
     assert [fill == "white" for fill in fills] == [False, True]
     assert ax.get_xlabel() == "localisation index\n(hollow: not localized)"
+    kinds = tuple(
+        replace(scale.models[0], verdict=verdict) for verdict in ("specific", "shared", "localized", "not localized")
+    )
+    ax = plot_scale(replace(scale, models=kinds), Figure().subplots())
+    fills = [line.get_markerfacecolor() for line in ax.get_lines() if line.get_marker() == "o"]
+    assert [fill == "white" for fill in fills] == [False, False, False, True]
 
 
 def test_what_cannot_be_drawn_is_refused(drops, overlap, scale):

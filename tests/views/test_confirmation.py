@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -76,6 +78,8 @@ def test_a_confirmation_is_drawn_as_it_is():
     control = TaskDrop("code", 100, 0.0, 0.97, 0.97, (0.0, 0.0))
     proof = Confirmation((Head(0, 0),), result, (0.01, 0.03), 0.0001, "localized", (), (control,), 400)
     ax = plot_confirmation(proof, Figure().subplots())
+    assert ax.get_title() == "localized"
+    assert plot_confirmation(replace(proof, close_because="."), Figure().subplots()).get_title() == "localized (close)"
     assert lengths(ax) == pytest.approx([0.96, 0.0])
     assert [line.get_xdata()[0] for line in ax.get_lines() if line.get_label() == "random heads"] == [0.02]
 

@@ -10,6 +10,7 @@ import pytest
 from matplotlib import pyplot as plt
 
 from cs_heads.analysis.drops import Column
+from cs_heads.analysis.losses import Loss, Specificity
 from cs_heads.analysis.sparsity import measure_sparsity
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.views.report import Findings, Section, write_report
@@ -143,12 +144,43 @@ def test_the_texts_of_the_user_are_shown_as_texts(report):
 
 
 @pytest.mark.parametrize(
-    ("verdict", "kind"), [("localized", "localized"), ("not localized", "not"), ("baseline too low", "not")]
+    ("verdict", "kind"),
+    [
+        ("specific", "specific"),
+        ("shared", "shared"),
+        ("localized", "localized"),
+        ("not localized", "not"),
+        ("baseline too low", "not"),
+    ],
 )
 def test_each_verdict_is_told_in_words_too(report, verdict, kind):
     page = report(Findings(ranking=made_ranking(), proof=made_proof(verdict), k=2))
     assert [at["class"] for at in page.all("div") if at.get("class", "").startswith("answer")] == [f"answer {kind}"]
     assert verdict in page.words
+
+
+def test_the_losses_that_a_verdict_rests_on_are_told(report):
+    own, same, less = (Loss(loss, loss - 0.1, loss + 0.1) for loss in (0.96, 0.9, 0.1))
+    losses = Specificity(own, {"code": same, "copying": less})
+    close = "the mean control loss may be above or below a third of the own loss"
+    proof = {**made_proof("shared"), "specificity": losses.to_dict(), "close_because": close, "notes": ["note of it"]}
+    words = report(Findings(ranking=made_ranking(), proof=proof, k=2)).words
+    assert "shared (close)" in words
+    assert f"close, since another verdict is compatible with the intervals: {close}" in words
+    assert "capitals +0.960 +0.860 to +1.060 code (control) +0.900 +0.800 to +1.000 copying (control) +0.100" in words
+    assert "mean of the controls +0.500 +0.429 to +0.571 largest of the controls (code) +0.900" in words
+    assert "own minus mean of the controls +0.460 +0.338 to +0.582" in words
+    assert "note of it" in words
+
+
+def test_a_proof_of_an_older_version_is_shown_as_what_it_says(report):
+    """It measured controls, and its verdict did not read them."""
+    words = report(Findings(ranking=made_ranking(), proof=made_proof("localized"), k=2)).words
+    assert "the task rests on them." in words
+    assert "no control could tell" not in words
+    assert "Loss: share" not in words
+    new = report(Findings(ranking=made_ranking(), proof={**made_proof("localized"), "specificity": None}, k=2)).words
+    assert "Whether other tasks do as well is not known, for no control could tell." in new
 
 
 def test_a_ranking_alone_is_no_proof(report):

@@ -11,7 +11,7 @@ from cs_heads.views.comparison import plot_agreement, plot_drops
 from cs_heads.views.confirmation import plot_confirmation
 from cs_heads.views.head_map import describe_heads, plot_heads
 from cs_heads.views.report.findings import Findings
-from cs_heads.views.report.pictures import Picture, drops_frame, picture_of, plot_importance
+from cs_heads.views.report.pictures import Picture, drops_frame, losses_of, picture_of, plot_importance
 from cs_heads.views.sparsity import plot_sparsity
 from cs_heads.views.style import head_look, offscreen
 
@@ -19,12 +19,23 @@ _SIGNS = {"o": "●", "s": "■", "D": "◆", "^": "▲", "v": "▼", "P": "✚"
 """The markers of pictures as letters."""
 
 _MEANING = {
+    "specific": "On unseen examples these heads do more harm than random heads of the same layers, and the controls "
+    "lose little: they are heads of this task.",
+    "shared": "On unseen examples these heads do more harm than random heads of the same layers, but they cannot be "
+    "called heads of this task: the controls lose as much, or too much, or the difference is too small to be certain.",
     "localized": "On unseen examples these heads do more harm than random heads of the same layers: the task rests on "
-    "them.",
+    "them. Whether other tasks do as well is not known, for no control could tell.",
     "not localized": "On unseen examples these heads do not do clearly more harm than random heads of the same layers: "
     "the ranking is no evidence that the task rests on them.",
     "baseline too low": "The intact model does not do the task well enough for any ablation to show a drop.",
 }
+
+
+_KINDS = {"specific": "specific", "shared": "shared", "localized": "localized"}
+"""How the answer is colored; any other verdict is none."""
+
+_UNREAD = "On unseen examples these heads do more harm than random heads of the same layers: the task rests on them."
+"""What *localized* meant where verdicts did not read the controls."""
 
 
 def write_report(findings: Findings | str | Path, path: str | Path) -> Path:
@@ -62,9 +73,11 @@ def _contents(study: Findings) -> dict[str, Any]:
         "universal": [] if ranking is None else [str(head) for head in ranking.universal],
         "proof": study.proof,
         "verdict": None if study.proof is None else study.proof["verdict"],
-        "meaning": None if study.proof is None else _MEANING[study.proof["verdict"]],
+        "kind": None if study.proof is None else _KINDS.get(study.proof["verdict"], "not"),
+        "meaning": None if study.proof is None else _meaning(study.proof),
         "broke": [] if study.proof is None else drops_frame(study.proof).to_dict("records"),
-        "notes": [*study.notes, *(() if ranking is None else ranking.notes)],
+        "losses": [] if study.proof is None else losses_of(study.proof),
+        "notes": [*study.notes, *((study.proof or {}).get("notes", ())), *(() if ranking is None else ranking.notes)],
         "maps": _maps(study),
         "curve": _curve(study),
         "comparison": _comparison(study),
@@ -74,6 +87,10 @@ def _contents(study: Findings) -> dict[str, Any]:
         "provenance": _provenance(study),
         "command": study.command,
     }
+
+
+def _meaning(proof: dict[str, Any]) -> str:
+    return _UNREAD if proof["verdict"] == "localized" and "specificity" not in proof else _MEANING[proof["verdict"]]
 
 
 def _heads(ranking: HeadRanking, k: int) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Pictures as parts of a page: drawn, written to SVG, and carried in the file itself."""
+"""Pictures and tables as parts of a page: pictures are drawn, written to SVG, and carried in the file itself."""
 
 from __future__ import annotations
 
@@ -75,3 +75,17 @@ def drops_frame(proof: dict[str, Any]) -> pd.DataFrame:
         }
         for row in (proof, *proof.get("controls", []))
     )
+
+
+def losses_of(proof: dict[str, Any]) -> list[dict[str, Any]]:
+    """The losses that a verdict rests on: the task, its controls, what these come to; none where it has none."""
+    found = proof.get("specificity")
+    if not found:
+        return []
+    rows = [{"name": proof["task"], "note": "", **found["own"]}]
+    rows += [{"name": name, "note": "control", **loss} for name, loss in found["controls"].items()]
+    if len(found["controls"]) > 1:
+        worst = dict(found["worst"])
+        rows.append({"name": "mean of the controls", "note": "", **found["mean"]})
+        rows.append({"name": "largest of the controls", "note": worst.pop("control"), **worst})
+    return [*rows, {"name": "own minus mean of the controls", "note": "", **found["difference"]}]

@@ -1,0 +1,146 @@
+"""What heads take from their own task beside what they take from its controls.
+
+A **loss** is the share of the score above chance that is lost: (baseline - score) / (baseline - chance). On this scale
+tasks of unlike baselines and chances can be held together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import norm
+
+from cs_heads.analysis.task_drop import TaskDrop
+
+SHARED = 0.5
+"""A control that loses more than this share of the own loss is named."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A share of the score above chance that is lost, or a difference of two, with its 95 % interval.
+
+    >>> print(Loss(0.5, 0.38, 0.61))
+    0.50 (+0.38 to +0.61)
+    """
+
+    loss: float
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.loss <= self.high:
+            raise ValueError(
+                f"low, loss and high must be numbers in this order, got {self.low}, {self.loss}, {self.high}"
+            )
+
+    def __str__(self) -> str:
+        # Nothing lost is no "-0.00".
+        loss, low, high = (round(number, 2) + 0.0 for number in (self.loss, self.low, self.high))
+        return f"{loss:.2f} ({low:+.2f} to {high:+.2f})"
+
+    def to_dict(self) -> dict[str, float]:
+        """The three numbers, JSON-ready."""
+        return {"loss": self.loss, "low": self.low, "high": self.high}
+
+
+def loss_of(drop: TaskDrop) -> Loss | None:
+    """The loss of a task; None where its baseline is too low, or may be no better than chance."""
+    low, high = drop.share_interval
+    if np.isnan([drop.share_lost, low, high]).any():
+        return None
+    # Rounding must not leave the loss outside.
+    return Loss(float(drop.share_lost), min(low, float(drop.share_lost)), max(high, float(drop.share_lost)))
+
+
+def combined(losses: Sequence[Loss], weights: Sequence[float]) -> Loss:
+    """The weighted sum of losses that know nothing of each other.
+
+    How far each interval reaches is squared, weighted and added (method of variance estimates recovery: Zou and Donner,
+    Statistics in Medicine 27, 2008), so that a sum keeps the width of losses at the border, where nothing or
+    everything is lost.
+
+    >>> print(combined([Loss(0.5, 0.4, 0.6), Loss(0.0, -0.1, 0.1)], [1.0, -1.0]))
+    0.50 (+0.36 to +0.64)
+    """
+    value = sum(weight * one.loss for one, weight in zip(losses, weights, strict=True))
+    below, above = 0.0, 0.0
+    for one, weight in zip(losses, weights, strict=True):
+        reach = one.loss - one.low, one.high - one.loss
+        down, up = reach if weight > 0 else reach[::-1]
+        below += (weight * down) ** 2
+        above += (weight * up) ** 2
+    return Loss(value, value - below**0.5, value + above**0.5)
+
+
+@dataclass(frozen=True)
+class Specificity:
+    """What heads take from their ``own`` task, and from each control that can tell; all are losses.
+
+    Controls whose baseline is too low have no part in it. Tasks know nothing of each other, and each is a sample of
+    examples; intervals are those of these samples.
+    """
+
+    own: Loss
+    controls: Mapping[str, Loss]
+
+    def __post_init__(self) -> None:
+        if not self.controls:
+            raise ValueError("controls must hold one loss or more")
+
+    @property
+    def mean(self) -> Loss:
+        """The mean over controls, each of which weighs the same however many examples it has."""
+        return combined(list(self.controls.values()), [1 / len(self.controls)] * len(self.controls))
+
+    @property
+    def worst_control(self) -> str:
+        """The control that loses most, the first of several."""
+        return max(self.controls, key=lambda name: self.controls[name].loss)
+
+    @property
+    def worst(self) -> Loss:
+        """The largest loss of a control.
+
+        Its interval is that of the largest loss there is, whichever control has it, and not that of the one seen to
+        lose most: which of many that is, luck decides as well. The upper bound is the highest of all; the lower one
+        the highest of bounds that hold for all controls at once (Bonferroni).
+        """
+        losses = list(self.controls.values())
+        wider = float(norm.isf(0.025 / len(losses)) / norm.isf(0.025))
+        return Loss(
+            max(one.loss for one in losses),
+            max(one.loss - wider * (one.loss - one.low) for one in losses),
+            max(one.high for one in losses),
+        )
+
+    @property
+    def difference(self) -> Loss:
+        """Own loss minus mean control loss."""
+        return combined([self.own, self.mean], [1.0, -1.0])
+
+    @property
+    def shared_with(self) -> tuple[str, ...]:
+        """The controls that by themselves lose more than half of the own loss; none where that may be nothing."""
+        if self.own.low <= 0:
+            return ()
+        return tuple(name for name, one in self.controls.items() if one.loss > SHARED * self.own.loss)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every loss with its interval, and the controls named, JSON-ready."""
+        return {
+            "own": self.own.to_dict(),
+            "controls": {name: one.to_dict() for name, one in self.controls.items()},
+            "mean": self.mean.to_dict(),
+            "worst": {"control": self.worst_control, **self.worst.to_dict()},
+            "difference": self.difference.to_dict(),
+            "shared_with": list(self.shared_with),
+        }
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Specificity:
+        """What ``to_dict`` wrote."""
+        return cls(Loss(**record["own"]), {name: Loss(**one) for name, one in record["controls"].items()})

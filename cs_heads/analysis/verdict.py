@@ -1,0 +1,157 @@
+"""What a proof comes to: the verdict, what it rests on, and whether it is close.
+
+The verdicts, from measurements on unseen examples; a *loss* is the share of the score above chance that is lost:
+
+- **baseline too low**: the intact model does not beat chance, or answers fewer than 20 examples right; nothing could
+  be seen to be lost.
+- **not localized**: the heads do not do clearly more harm than random heads of the same layers. Localized in the wide
+  sense (``is_localized``) are heads for which the paired permutation test against these gives p < .01 and whose
+  relative drop is larger by .10 or more. The three verdicts that are left are the kinds of this:
+- **specific**: the controls lose little. Their mean loss is at most a third of the task's own, and the 95 % interval
+  of own loss minus mean control loss lies above .10.
+- **shared**: the controls lose as much, or too much for *specific*: more than a third of the own loss on average, or
+  the interval of the difference reaches down to .10. Heads of a weak effect on few examples are called so too, and
+  it is close where their difference may be above .10.
+- **localized**: whether it is the one or the other is not known. No control was given, or none that can tell: a
+  control does not count that is not clearly above chance or has fewer than 20 right answers, and none does where the
+  task itself is not clearly above chance.
+
+A control that by itself loses more than half of the own loss is named, in *specific* as in *shared*. A verdict is
+**close** where another one is compatible with the 95 % intervals: that of the relative drop beyond random heads (whose
+mean is taken as known), that of a third of the own loss minus the mean control loss, and that of own loss minus mean
+control loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from cs_heads.analysis.losses import Specificity, combined, loss_of
+from cs_heads.analysis.task_drop import TaskDrop
+
+Verdict = Literal["specific", "shared", "localized", "not localized", "baseline too low"]
+
+MAX_P = 0.01
+MIN_MARGIN = 0.10
+"""Relative drop beyond that of random heads, at least."""
+MAX_CONTROL = 1 / 3
+"""Mean control loss as a share of the own loss, at most, for *specific*."""
+MIN_DIFFERENCE = 0.10
+"""What the interval of own loss minus mean control loss lies above, for *specific*."""
+
+_NO_CONTROL = (
+    "no control was given, so heads of this task cannot be told from heads that every task needs (task-general): "
+    "give other tasks as controls"
+)
+_NONE_COUNTS = "no control counts, so heads of this task cannot be told from heads that every task needs (task-general)"
+_OWN_UNKNOWN = (
+    "the task's own baseline is too near to chance to say what share of it is lost, so heads of this task cannot be "
+    "told from heads that every task needs (task-general)"
+)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A verdict with its ``reasons``; ``close`` says why another one is compatible with the intervals, or is None.
+
+    ``specificity`` has the losses that it was held against, where there are any; ``notes`` say what weakens it.
+    """
+
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    close: str | None = None
+    specificity: Specificity | None = None
+    notes: tuple[str, ...] = ()
+
+
+def is_localized(verdict: str | None) -> bool:
+    """Whether a verdict says that the heads do more harm than random ones: localized, specific or shared.
+
+    >>> [is_localized(verdict) for verdict in ("specific", "not localized")]
+    [True, False]
+    """
+    return verdict in ("specific", "shared", "localized")
+
+
+def judge(result: TaskDrop, random_drop: float, p: float, controls: Sequence[TaskDrop]) -> Judgement:
+    """The verdict on heads from what they and random heads take from their task, and what they take from controls."""
+    found, notes = _specificity(result, controls)
+    if result.too_low:
+        return Judgement("baseline too low", (result.too_low,), notes=tuple(notes))
+    margin = result.relative_drop - random_drop / result.baseline
+    localized = p < MAX_P and margin >= MIN_MARGIN
+    reasons = [
+        f"on {result.n_examples} unseen examples the score falls from {result.baseline:.3f} to {result.score:.3f}, "
+        f"with random heads of the same layers to {result.baseline - random_drop:.3f} on average",
+        f"p = {p:.4f} ({'below' if p < MAX_P else 'not below'} {MAX_P})",
+        f"relative drop {margin:+.2f} beyond random heads ({'at least' if margin >= MIN_MARGIN else 'less than'} "
+        f"{MIN_MARGIN:.2f})",
+    ]
+    low, high = (bound - random_drop / result.baseline for bound in result.relative_interval)
+    close = []
+    # A bound that is not known leaves nothing to say.
+    if low < MIN_MARGIN if localized else high >= MIN_MARGIN:
+        close.append(
+            f"the relative drop beyond random heads ({low:+.2f} to {high:+.2f}) may be above or below {MIN_MARGIN:.2f}"
+        )
+    verdict: Verdict = "localized" if localized else "not localized"
+    if localized and found is not None:
+        specific, open_ = _is_specific(found)
+        verdict = "specific" if specific else "shared"
+        reasons += _told(found)
+        close += open_
+    elif localized:
+        notes.append(_NO_CONTROL if not controls else _OWN_UNKNOWN if loss_of(result) is None else _NONE_COUNTS)
+    return Judgement(verdict, tuple(reasons), "; ".join(close) or None, found, tuple(notes))
+
+
+def _specificity(result: TaskDrop, controls: Sequence[TaskDrop]) -> tuple[Specificity | None, list[str]]:
+    """The losses that can be held against each other, if any, and a note for each control that does not count."""
+    own, losses, notes = loss_of(result), {}, []
+    for control in controls:
+        loss = loss_of(control)
+        if loss is None:
+            near = f"its baseline of {control.baseline:.3f} may be no better than chance ({control.chance:.3f})"
+            notes.append(f"control {control.task} does not count: {control.too_low or near}")
+        else:
+            losses[control.task] = loss
+    return (Specificity(own, losses) if own is not None and losses else None), notes
+
+
+def _is_specific(found: Specificity) -> tuple[bool, list[str]]:
+    """Whether the controls lose little, and where the intervals leave that open, in words what may be otherwise."""
+    difference = found.difference
+    # Above zero where the mean is below a third of the own loss; unlike their ratio it has bounds wherever they have.
+    spare = combined([found.own, found.mean], [MAX_CONTROL, -1.0])
+    specific = _is_little(found) and difference.low > MIN_DIFFERENCE
+    otherwise = spare.low < 0 if specific else spare.high >= 0 and difference.high > MIN_DIFFERENCE
+    if not otherwise:
+        return specific, []
+    open_ = []
+    if spare.low < 0 <= spare.high:
+        open_.append("the mean control loss may be above or below a third of the own loss")
+    if difference.low <= MIN_DIFFERENCE:
+        open_.append(f"own loss minus mean control loss may be above or below {MIN_DIFFERENCE:.2f}")
+    return specific, open_
+
+
+def _is_little(found: Specificity) -> bool:
+    # A third of .6 is no less than .2, whatever the rounding.
+    return found.mean.loss <= MAX_CONTROL * found.own.loss + 1e-9
+
+
+def _told(found: Specificity) -> list[str]:
+    """What specificity rests on."""
+    many = len(found.controls) > 1
+    controls = f"its {len(found.controls)} controls {found.mean} on average" if many else f"its control {found.mean}"
+    third = "at most a third of that" if _is_little(found) else "more than a third of that"
+    reasons = [f"of the score above chance the task loses {found.own}, {controls}: {third}"]
+    if many:
+        reasons.append(f"the control that loses most, {found.worst_control}: {found.worst}")
+    above = "above" if found.difference.low > MIN_DIFFERENCE else "not clearly above"
+    reasons.append(f"own loss minus mean control loss {found.difference}: {above} {MIN_DIFFERENCE:.2f}")
+    if found.shared_with:
+        reasons.append(f"shared with {', '.join(found.shared_with)}: more than half of the own loss")
+    return reasons

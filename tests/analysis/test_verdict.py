@@ -1,0 +1,258 @@
+"""Verdicts on planted truths: heads of one task, heads that several tasks need, and what cannot be told."""
+
+import json
+
+import numpy as np
+import pytest
+
+from cs_heads.analysis.proof import Confirmation, prove
+from cs_heads.analysis.task_drop import TaskDrop, task_drop
+from cs_heads.analysis.verdict import is_localized, judge
+from cs_heads.heads import Head, HeadGrid
+from cs_heads.measure.simulate import planted_world
+from tests.methods.planted import Planted
+
+GRID = HeadGrid(8, 8)
+A, B, C = FOUND = (Head(1, 2), Head(1, 5), Head(4, 0))
+OWN = Planted(GRID, {A: 0.3, B: 0.3})
+APART = Planted(GRID, {Head(6, 6): 0.5})
+
+
+def verdict_on(*controls: Planted, own: Planted = OWN, heads=(A, B)) -> Confirmation:
+    return prove(own, heads, controls=[(f"task {number}", control) for number, control in enumerate(controls, 1)])
+
+
+def made(right: int, left: int, *, n: int = 100, chance: float = 0.0, name: str = "own") -> TaskDrop:
+    """A task of n examples, so many right without and with the heads off; those right with are right without."""
+    intact, off = ((np.arange(n) < count).astype(float) for count in (right, left))
+    return task_drop(name, chance, [(intact, off)])
+
+
+def judged(own: TaskDrop, *controls: TaskDrop):
+    return judge(own, 0.0, 0.0001, controls)
+
+
+# What each verdict means
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_heads_that_only_the_task_needs_are_specific(seed):
+    world = planted_world("main", HeadGrid(16, 16), seed=seed)
+    proof = prove(world.unseen, world.planted, controls=[("control", world.control)])
+    assert (proof.verdict, proof.localized) == ("specific", True)
+    assert proof.specificity.shared_with == ()
+    assert proof.specificity.difference.low > 0.1
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_heads_that_the_control_needs_as_much_are_shared_and_the_control_is_named(seed):
+    world = planted_world("main", HeadGrid(16, 16), seed=seed)
+    proof = prove(world.unseen, world.universal, controls=[("control", world.control)])
+    assert (proof.verdict, proof.localized, proof.close) == ("shared", True, False)
+    assert proof.specificity.shared_with == ("control",)
+    assert "shared with control: more than half of the own loss" in proof.reasons
+
+
+def test_a_group_that_every_task_needs_is_shared_though_no_head_of_it_does_harm_alone():
+    """Three heads that stand in for each other, lethal together: what single heads do says nothing of it."""
+    own, other = (Planted(GRID, {}, groups={FOUND: 0.85}) for _ in range(2))
+    for head in FOUND:
+        assert verdict_on(other, own=own, heads=[head]).drop == 0
+    proof = verdict_on(other, own=own, heads=FOUND)
+    assert (proof.verdict, proof.specificity.shared_with) == ("shared", ("task 1",))
+    assert proof.specificity.own.loss > 0.9 < proof.specificity.mean.loss
+    # The same group is one task's alone where the control does without.
+    assert verdict_on(APART, own=own, heads=FOUND).verdict == "specific"
+
+
+def test_without_a_control_heads_are_localized_and_a_note_says_what_is_not_known():
+    proof = verdict_on()
+    assert (proof.verdict, proof.specificity, proof.localized) == ("localized", None, True)
+    (note,) = proof.notes
+    assert note.startswith(
+        "no control was given, so heads of this task cannot be told from heads that every task needs"
+    )
+    assert f"note: {note}" in str(proof)
+    assert verdict_on(APART).notes == ()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_where_no_head_matters_nothing_is_localized_whatever_the_controls(seed):
+    world = planted_world("no_structure", HeadGrid(16, 16), seed=seed)
+    proof = prove(world.unseen, list(world.grid)[seed : seed + 5], controls=[("control", world.control)])
+    assert (proof.verdict, proof.localized) == ("not localized", False)
+    assert proof.specificity.own.low < 0.1
+    assert not any("control" in reason for reason in proof.reasons)
+
+
+def test_a_task_that_is_hopeless_itself_is_told_before_its_controls_are_read():
+    proof = verdict_on(OWN, own=Planted(GRID, {A: 0.1}, baseline=0.15))
+    assert (proof.verdict, proof.localized, proof.close, proof.specificity) == ("baseline too low", False, False, None)
+
+
+def test_only_three_verdicts_say_localized():
+    verdicts = ("specific", "shared", "localized", "not localized", "baseline too low", None)
+    assert list(map(is_localized, verdicts)) == [True, True, True, False, False, False]
+
+
+# Which controls count, and how
+
+
+def test_a_control_that_the_model_cannot_do_does_not_count_and_is_named():
+    few = Planted(GRID, {A: 0.1, B: 0.05}, baseline=0.15)
+    proof = verdict_on(few)
+    assert (proof.verdict, proof.specificity) == ("localized", None)
+    first, second = proof.notes
+    assert first.startswith("control task 1 does not count: the intact model answers 15 of 100 examples right, fewer")
+    assert second.startswith("no control counts, so heads of this task cannot be told from heads that every task needs")
+    # Beside one that counts it changes nothing.
+    both, alone = verdict_on(few, APART), verdict_on(APART)
+    assert both.verdict == alone.verdict == "specific"
+    assert [*both.specificity.controls] == ["task 2"]
+    assert both.specificity.mean == alone.specificity.mean
+    assert both.notes == (first,)
+
+
+@pytest.mark.parametrize("right", [30, 33])
+def test_a_control_that_may_be_at_chance_does_not_count(right):
+    """30 of 100 are no better than a quarter; 33 are, but their interval reaches down to it."""
+    weak = made(right, right, chance=0.25, name="weak")
+    found = judged(made(90, 20), weak)
+    assert (found.verdict, found.specificity) == ("localized", None)
+    assert found.notes[0].startswith("control weak does not count: ")
+    assert "no better than chance (0.250)" in found.notes[0]
+
+
+def test_a_task_that_may_be_at_chance_cannot_be_held_against_controls():
+    found = judged(made(33, 3, chance=0.25), made(90, 90, name="other"))
+    assert (found.verdict, found.specificity) == ("localized", None)
+    assert found.notes[0].startswith("the task's own baseline is too near to chance to say what share of it is lost")
+
+
+def test_losses_are_shares_of_the_score_above_chance():
+    """A task of four choices that falls to chance has lost all; .04 of .75 points are no more than .08 of .5 of two."""
+    found = judged(
+        made(100, 25, chance=0.25), made(90, 82, chance=0.5, name="two"), made(100, 96, name="free")
+    ).specificity
+    assert found.own.loss == pytest.approx(1)
+    assert found.controls["two"].loss == pytest.approx(0.08 / 0.4)
+    assert found.controls["free"].loss == pytest.approx(0.04)
+    assert found.mean.loss == pytest.approx((0.2 + 0.04) / 2)
+    assert found.difference.loss == pytest.approx(1 - 0.12)
+    assert (found.worst_control, found.worst.loss) == ("two", pytest.approx(0.2))
+
+
+def test_every_control_weighs_the_same_however_many_examples_it_has():
+    found = judged(made(100, 20), made(400, 400, n=400, name="large"), made(40, 20, n=40, name="small")).specificity
+    assert found.mean.loss == pytest.approx(0.25)
+
+
+def test_one_control_that_shares_heads_is_named_though_the_others_lose_nothing():
+    others = [made(100, 100, name=f"other {number}") for number in range(5)]
+    found = judged(made(100, 10), made(100, 30, name="neighbor"), *others)
+    assert found.verdict == "specific"
+    assert found.specificity.shared_with == ("neighbor",)
+    assert "the control that loses most, neighbor: 0.70" in " ".join(found.reasons)
+    assert found.reasons[-1] == "shared with neighbor: more than half of the own loss"
+
+
+# The border
+
+
+@pytest.mark.parametrize(
+    ("left", "other", "verdict", "close"),
+    [
+        (10, 100, "specific", False),  # .90 and .00
+        (10, 90, "specific", False),  # .90 and .10
+        (10, 74, "specific", True),  # .90 and .26: a third is .30
+        (10, 70, "specific", True),  # .90 and .30: a third exactly
+        (10, 66, "shared", True),  # .90 and .34
+        (10, 40, "shared", False),  # .90 and .60
+        (60, 60, "shared", False),  # .40 and .40
+        (60, 100, "specific", False),  # .40 and .00
+        (83, 100, "shared", True),  # .17 and .00: .10 apart is not certain
+        (83, 70, "shared", False),  # .17 and .30
+    ],
+)
+def test_a_verdict_is_close_where_the_intervals_allow_another(left, other, verdict, close):
+    found = judged(made(100, left), made(100, other, name="other"))
+    assert (found.verdict, found.close is not None) == (verdict, close)
+
+
+def test_what_is_close_is_said():
+    assert judged(made(100, 10), made(100, 66, name="other")).close == (
+        "the mean control loss may be above or below a third of the own loss"
+    )
+    assert judged(made(100, 83), made(100, 100, name="other")).close == (
+        "own loss minus mean control loss may be above or below 0.10"
+    )
+    assert judged(made(100, 88)).close.startswith("the relative drop beyond random heads (+0.0")
+    assert judged(made(100, 10)).close is None
+
+
+def test_more_examples_settle_what_is_close():
+    few, many = (judged(made(n, n // 10, n=n), made(n, 74 * n // 100, n=n, name="other")) for n in (100, 2000))
+    assert (few.verdict, few.close is not None) == ("specific", True)
+    assert (many.verdict, many.close) == ("specific", None)
+
+
+def test_heads_that_seem_to_do_little_are_close_where_few_examples_hide_more():
+    """None of 20 lost leaves a tenth possible; none of 100 does not."""
+    few, many = (judge(made(n, n, n=n), 0.0, 1.0, []) for n in (20, 100))
+    assert (few.verdict, many.verdict) == ("not localized", "not localized")
+    assert few.close.endswith("may be above or below 0.10")
+    assert many.close is None
+
+
+def test_a_proof_says_that_it_is_close():
+    proof = verdict_on(Planted(GRID, {A: 0.1, B: 0.07}))
+    assert (proof.verdict, proof.close) == ("specific", True)
+    assert f"close: {proof.close_because}" in str(proof)
+    assert proof.close_because in proof._repr_html_()
+    assert not verdict_on(APART).close
+
+
+# The record
+
+
+def test_the_same_seed_gives_the_same_verdict_with_the_same_figures():
+    def again(seed: int) -> dict:
+        world = planted_world("main", HeadGrid(16, 16), seed=3)
+        controls = [("control", world.control), ("soft", Soft(world.control))]
+        return prove(Soft(world.unseen), world.planted, controls=controls, seed=seed).to_dict()
+
+    assert again(1) == again(1)
+    assert again(1)["specificity"] != again(2)["specificity"]
+
+
+class Soft:
+    """The same experiment with scores that are neither right nor wrong, whose intervals are drawn."""
+
+    def __init__(self, experiment):
+        self.experiment, self.grid, self.n_examples = experiment, experiment.grid, experiment.n_examples
+
+    def __call__(self, masks, examples=None):
+        return 0.9 * self.experiment(masks, examples)
+
+
+def test_a_record_has_every_figure_and_is_read_as_it_was_written():
+    proof = verdict_on(APART, Planted(GRID, {A: 0.5}))
+    record = json.loads(json.dumps(proof.to_dict()))
+    assert (record["verdict"], record["localized"], record["close"]) == (proof.verdict, True, proof.close)
+    found = record["specificity"]
+    assert found["worst"] == {"control": "task 2", **proof.specificity.worst.to_dict()}
+    assert found["shared_with"] == ["task 2"]
+    for name in ("own", "mean", "worst", "difference"):
+        assert found[name]["low"] < found[name]["loss"] < found[name]["high"]
+    assert Confirmation.from_dict(record) == proof
+
+
+def test_a_record_of_an_older_version_is_read_with_the_verdict_that_it_gave():
+    proof = verdict_on(OWN)
+    record = {**json.loads(json.dumps(proof.to_dict())), "verdict": "localized", "reasons": ["p = 0.0001"]}
+    for new in ("specificity", "close", "close_because", "notes", "localized"):
+        del record[new]
+    old = Confirmation.from_dict(record)
+    assert (old.verdict, old.localized, old.close, old.specificity, old.notes) == ("localized", True, False, None, ())
+    assert old.controls == proof.controls
+    assert str(old) == "localized: p = 0.0001"
