@@ -44,8 +44,9 @@ def confirm(
 
     ``controls`` are other tasks, and tell heads of this task from heads that every task needs. Localized heads are
     *specific* where the controls lose little: of the score above chance at most a third of what the task loses, on
-    average, and less by .10 for certain. They are *shared* where the controls lose too much for that. Without a control
-    that can tell, one whose intact score beats chance with 20 right answers or more, the verdict stays *localized*.
+    average, and less by .10 for certain. They are *shared* where the controls lose more than that third. The verdict
+    stays *localized* where the difference is not certain, or without a control that can tell: one whose intact score
+    beats chance with 20 right answers or more.
     Else it is *not localized*, or *baseline too low* where the intact model cannot do the task itself. It is ``close``
     where the 95 % intervals allow another verdict. ``cs_heads.analysis.verdict`` has the whole rule.
 

@@ -9,10 +9,9 @@ The verdicts, from measurements on unseen examples; a *loss* is the share of the
   relative drop is larger by .10 or more. The three verdicts that are left are the kinds of this:
 - **specific**: the controls lose little. Their mean loss is at most a third of the task's own, and the 95 % interval
   of own loss minus mean control loss lies above .10.
-- **shared**: the controls lose as much, or too much for *specific*: more than a third of the own loss on average, or
-  the interval of the difference reaches down to .10. Heads of a weak effect on few examples are called so too, and
-  it is close where their difference may be above .10.
-- **localized**: whether it is the one or the other is not known. No control was given, or none that can tell: a
+- **shared**: the controls lose as much, or too much for *specific*: more than a third of the own loss on average.
+- **localized**: whether it is the one or the other is not known. The controls lose little, and the interval of the
+  difference reaches down to .10: a weak effect, or few examples. Or no control was given, or none that can tell: a
   control does not count that is not clearly above chance or has fewer than 20 right answers, and none does where the
   task itself is not clearly above chance.
 
@@ -99,7 +98,7 @@ def judge(result: TaskDrop, random_drop: float, p: float, controls: Sequence[Tas
     verdict: Verdict = "localized" if localized else "not localized"
     if localized and found is not None:
         specific, open_ = _is_specific(found)
-        verdict = "specific" if specific else "shared"
+        verdict = "specific" if specific else "localized" if _is_little(found) else "shared"
         reasons += _told(found)
         close += open_
     elif localized:

@@ -32,8 +32,9 @@ examples, beside random heads of the same layers. The verdict:
   specific          the heads do more harm than random ones (p < .01), by a tenth of the score or more, and
                     the controls lose little: on average a third at most of what the task loses, as shares
                     of the score above chance, and less by .10 for certain
-  shared            as much harm to the task, but the controls lose too much for that
-  localized         as much harm to the task, and no control that can tell was given
+  shared            as much harm to the task, but the controls lose more than that third
+  localized         as much harm to the task, but the difference is not certain, or no control
+                    that can tell was given
   not localized     not as much harm: the ranking is no evidence that the task rests on them
   baseline too low  the intact model does not do the task well enough to tell: already on the examples
                     that find heads, the search ends with an error that says so

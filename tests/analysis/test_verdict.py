@@ -170,13 +170,20 @@ def test_one_control_that_shares_heads_is_named_though_the_others_lose_nothing()
         (10, 40, "shared", False),  # .90 and .60
         (60, 60, "shared", False),  # .40 and .40
         (60, 100, "specific", False),  # .40 and .00
-        (83, 100, "shared", True),  # .17 and .00: .10 apart is not certain
+        (83, 100, "localized", True),  # .17 and .00: .10 apart is not certain
         (83, 70, "shared", False),  # .17 and .30
     ],
 )
 def test_a_verdict_is_close_where_the_intervals_allow_another(left, other, verdict, close):
     found = judged(made(100, left), made(100, other, name="other"))
     assert (found.verdict, found.close is not None) == (verdict, close)
+
+
+def test_random_heads_are_held_against_the_task_as_shares_of_its_baseline():
+    """Of .50 the heads take .10, a fifth, and random heads .06, an eighth: .08 apart, though .14 of unlike numbers."""
+    result = made(50, 40)
+    assert judge(result, 0.06, 0.001, []).verdict == "not localized"
+    assert judge(result, 0.04, 0.001, []).verdict == "localized"
 
 
 def test_what_is_close_is_said():

@@ -22,9 +22,9 @@ _MEANING = {
     "specific": "On unseen examples these heads do more harm than random heads of the same layers, and the controls "
     "lose little: they are heads of this task.",
     "shared": "On unseen examples these heads do more harm than random heads of the same layers, but they cannot be "
-    "called heads of this task: the controls lose as much, or too much, or the difference is too small to be certain.",
+    "called heads of this task: the controls lose as much, or too much.",
     "localized": "On unseen examples these heads do more harm than random heads of the same layers: the task rests on "
-    "them. Whether other tasks do as well is not known, for no control could tell.",
+    "them. Whether other tasks do as well is not known: no control could tell, or the difference is not certain.",
     "not localized": "On unseen examples these heads do not do clearly more harm than random heads of the same layers: "
     "the ranking is no evidence that the task rests on them.",
     "baseline too low": "The intact model does not do the task well enough for any ablation to show a drop.",
