@@ -314,7 +314,7 @@ _ENGINE = [
     *_bugs(
         "engine",
         "measure/experiment.py",
-        "measure/test_experiment.py measure/test_ablation.py",
+        "measure/test_ablation.py measure/test_experiment.py",
         (
             "the log-probability of an answer is divided by the tokens of the first choice",
             "/ len(self.encoded[example].continuations[answer])",
@@ -431,7 +431,7 @@ _STORE = [
     *_bugs(
         "store",
         "measure/results.py",
-        "measure/test_store.py measure/test_experiment.py measure/test_generation_tasks.py",
+        "measure/test_generation_tasks.py measure/test_store.py",
         (
             "what the store has of a mask counts once, not for each example",
             "self.taken += int(np.isnan(entry[examples, self.column]).sum())",
@@ -474,7 +474,7 @@ _METHODS = [
     *_bugs(
         "methods",
         "ranking.py",
-        "test_ranking.py methods/test_annealed.py",
+        "test_ranking.py methods/test_greedy.py",
         (
             "universal heads are ranked among the top",
             "indices = np.lexsort((-merit, last))",
@@ -1013,7 +1013,7 @@ _VIEWS = [
     *_bugs(
         "views",
         "views/report/findings.py",
-        "views/test_report.py test_cli.py",
+        "views/test_report.py",
         (
             "a report mixes results of two dtypes",
             '_check_alike("model", ("name", "revision", "dtype", "grid"), *models)',
