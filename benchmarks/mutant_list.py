@@ -1,0 +1,1046 @@
+"""The bugs that ``mutants.py`` plants: small, plausible and silent, each in one place.
+
+Each leaves code that runs and gives a wrong number, or takes an assurance away. A text that is replaced stands exactly
+once in its file, so that a bug is planted where it was meant to be; ``tests/test_mutants.py`` holds this.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+AREAS = ("lens", "engine", "store", "methods", "analysis", "tasks", "sandbox", "views")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A planted bug: ``old``, which stands once in the file at ``path``, becomes ``new``.
+
+    ``name`` says what is wrong; ``tests`` are those most likely to notice, which run first.
+    """
+
+    name: str
+    area: str
+    path: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+    def applied(self, text: str) -> str:
+        """The text of the file with the bug in it; ``ValueError`` where the code has moved on."""
+        times = text.count(self.old)
+        if times != 1:
+            raise ValueError(f"mutant {self.name!r}: its text must stand once in {self.path}, it stands {times} times")
+        return text.replace(self.old, self.new)
+
+
+def _bugs(area: str, path: str, tests: str, *bugs: tuple[str, str, str]) -> list[Mutant]:
+    """Bugs in one file, each a name, the text that is there and what stands there instead."""
+    near = tuple(f"tests/{test}" for test in tests.split())
+    return [Mutant(name, area, f"cs_heads/{path}", old, new, near) for name, old, new in bugs]
+
+
+_LENS = [
+    *_bugs(
+        "lens",
+        "lens/gates.py",
+        "lens/test_gates.py lens/test_score.py",
+        (
+            "gates are applied one layer late",
+            "_gate_hook(gates[:, layer], None",
+            "_gate_hook(gates[:, layer - 1], None",
+        ),
+        (
+            "hooks stay on the model after an exception",
+            """\
+    try:
+        for name, hook in hooks.items():
+            point = model.hook_dict[name]
+            point.add_hook(hook)
+            added.append((point, point.fwd_hooks[-1]))
+        yield
+    finally:
+        for point, handle in added:
+            handle.hook.remove()
+            point.fwd_hooks[:] = [other for other in point.fwd_hooks if other is not handle]
+""",
+            """\
+    for name, hook in hooks.items():
+        point = model.hook_dict[name]
+        point.add_hook(hook)
+        added.append((point, point.fwd_hooks[-1]))
+    yield
+    for point, handle in added:
+        handle.hook.remove()
+        point.fwd_hooks[:] = [other for other in point.fwd_hooks if other is not handle]
+""",
+        ),
+        (
+            "hooks of others are removed with our own",
+            "point.fwd_hooks[:] = [other for other in point.fwd_hooks if other is not handle]",
+            "point.remove_hooks()",
+        ),
+    ),
+    *_bugs(
+        "lens",
+        "lens/score.py",
+        "lens/test_score.py",
+        (
+            "targets are scored by the mean log-probability of their tokens",
+            "summed = np.bincount(reads.row, weights=each.logprob, minlength=len(targets))",
+            "summed = np.bincount(reads.row, weights=each.logprob) / np.bincount(reads.row)",
+        ),
+        (
+            "the log-softmax is taken in the dtype of the weights",
+            "scores = part.float()",
+            "scores = part",
+        ),
+    ),
+    *_bugs(
+        "lens",
+        "lens/tokens.py",
+        "lens/test_tokens.py measure/test_chat.py",
+        (
+            "the border of prompt and continuation is that of the first choice",
+            "border = min(_common_prefix(context, tokens) for tokens in joined)",
+            "border = _common_prefix(context, joined[0])",
+        ),
+        (
+            "a prompt that begins with the beginning-of-sequence token gets a second one",
+            "if tokens and (not wanted or tokens[0] == bos):",
+            "if tokens and not wanted:",
+        ),
+    ),
+    *_bugs(
+        "lens",
+        "lens/cache.py",
+        "lens/test_cache.py measure/test_generation.py",
+        (
+            "a row taken from the cache loses its last token",
+            "valid = valid & (valid.cumsum(dim=1) <= lengths.to(valid.device)[:, None])",
+            "valid = valid & (valid.cumsum(dim=1) < lengths.to(valid.device)[:, None])",
+        ),
+    ),
+    *_bugs(
+        "lens",
+        "lens/forward.py",
+        "lens/test_abilities.py measure/test_engine.py",
+        (
+            "left padding counts as tokens and moves the positions",
+            '"attention_mask": extension.valid.to(attention_mask)}',
+            '"attention_mask": (extension.valid | True).to(attention_mask)}',
+        ),
+    ),
+    *_bugs(
+        "lens",
+        "lens/resume.py",
+        "lens/test_resume.py lens/test_abilities.py",
+        (
+            "a forward resumes one block late",
+            "with _skipping(model, range(start.layer)):",
+            "with _skipping(model, range(start.layer + 1)):",
+        ),
+    ),
+    *_bugs(
+        "lens",
+        "lens/decode.py",
+        "measure/test_generation.py measure/test_texts.py",
+        (
+            "the last token that a draft agrees on is forgotten",
+            "kept = torch.tensor([taken[row] + 1 for row in self.rows]",
+            "kept = torch.tensor([max(1, taken[row]) for row in self.rows]",
+        ),
+    ),
+    *_bugs(
+        "lens",
+        "lens/patch.py",
+        "lens/test_patch.py methods/test_mediation.py",
+        (
+            "every place of a pair gets the z of the first place",
+            "moved = here + share * (source[:, :, layer].to(here) - here)",
+            "moved = here + share * (source[:, :1, layer].to(here) - here)",
+        ),
+    ),
+    *_bugs(
+        "lens",
+        "lens/differentiate.py",
+        "lens/test_differentiate.py",
+        (
+            "the loss of a target is summed over its tokens",
+            "return summed / torch.tensor([len(target) for target in targets], device=logits.device)",
+            "return summed",
+        ),
+    ),
+    *_bugs(
+        "lens",
+        "lens/fused.py",
+        "lens/test_fused.py",
+        (
+            "fused attention silences a backward hook inside attention",
+            """\
+    return any(
+        getattr(module, "fwd_hooks", None) or getattr(module, "bwd_hooks", None)
+        for module in attention.modules()
+        if id(module) not in still_heard
+    )
+""",
+            """\
+    return any(getattr(module, "fwd_hooks", None) for module in attention.modules() if id(module) not in still_heard)
+""",
+        ),
+    ),
+    *_bugs(
+        "lens",
+        "lens/abilities.py",
+        "lens/test_abilities.py lens/test_fused.py",
+        (
+            "a short cut whose logits are no numbers is taken",
+            "if not difference <= _TOLERANCE.get(dtype_of(self.model), _HALF_TOLERANCE):",
+            "if difference > _TOLERANCE.get(dtype_of(self.model), _HALF_TOLERANCE):",
+        ),
+    ),
+    *_bugs(
+        "lens",
+        "lens/fingerprint.py",
+        "lens/test_fingerprint.py measure/test_identity.py",
+        (
+            "the fingerprint leaves out the dtype",
+            'digest.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}\\n".encode())',
+            'digest.update(f"{name} {tuple(parameter.shape)}\\n".encode())',
+        ),
+        (
+            "the last bytes of a weight are in no fingerprint",
+            "left = octets[whole:].cpu().numpy().tobytes()",
+            "left = octets[whole:whole].cpu().numpy().tobytes()",
+        ),
+    ),
+    *_bugs(
+        "lens",
+        "lens/model.py",
+        "lens/test_model.py analysis/test_overlap.py",
+        (
+            "under GQA a model is said to have as many key/value heads as heads",
+            '"key_value_heads": getattr(model.cfg, "n_key_value_heads", None) or model.cfg.n_heads,',
+            '"key_value_heads": model.cfg.n_heads,',
+        ),
+        (
+            "a model in train mode keeps its dropout",
+            """\
+    if training:
+        model.eval()
+""",
+            "",
+        ),
+    ),
+]
+
+_ENGINE = [
+    *_bugs(
+        "engine",
+        "measure/engine/forwards.py",
+        "measure/test_engine.py measure/test_experiment.py",
+        (
+            "continuations go on from the prefix of another row of the batch",
+            "for i, row in enumerate(batch)",
+            "for i, row in enumerate(chosen[done : done + len(batch)])",
+        ),
+        (
+            "masked rows share the prefix of the intact model",
+            "gates = np.stack([row.gates for row in batch])",
+            "gates = np.stack([np.ones_like(row.gates) if row.piece.children else row.gates for row in batch])",
+        ),
+    ),
+    *_bugs(
+        "engine",
+        "measure/engine/scoring.py",
+        "measure/test_engine.py measure/test_experiment.py",
+        (
+            "choices are scored by the mean log-probability of their tokens",
+            "        return self.pairs[local], np.bincount(continuation, weights=self.logprob[slots]), misses == 0",
+            """\
+        mean = np.bincount(continuation, weights=self.logprob[slots]) / np.bincount(continuation)
+        return self.pairs[local], mean, misses == 0""",
+        ),
+        (
+            "a completion is right when one of its tokens is",
+            "misses = np.bincount(continuation, weights=~self.greedy[slots])",
+            "misses = ~np.bincount(continuation, weights=self.greedy[slots]).astype(bool)",
+        ),
+        (
+            "masks start one layer after the first that they touch",
+            "max((layer for layer in layers if layer <= f), default=0)",
+            "max((layer for layer in layers if layer <= f + 1), default=0)",
+        ),
+    ),
+    *_bugs(
+        "engine",
+        "measure/engine/layout.py",
+        "measure/test_prompts.py measure/test_prefixes.py",
+        (
+            "choices are read where the first prompt ends, not their own",
+            "first = len(encoded[e].prompt_of(c)) - 1",
+            "first = len(encoded[e].prompt) - 1",
+        ),
+    ),
+    *_bugs(
+        "engine",
+        "measure/engine/ablation.py",
+        "measure/test_ablation.py",
+        (
+            "the mean of z is over examples, not over their tokens",
+            "self._sum[layer][None, None] / self._length.sum()",
+            "self._sum[layer][None, None] / len(self._length)",
+        ),
+        (
+            "resampling may draw an example for itself",
+            "partner[order] = np.roll(order, 1)",
+            "partner[order] = np.random.default_rng(seed + 1).permutation(n)",
+        ),
+        (
+            "examples share a resampled prefix",
+            'return ablation is None or ablation.kind == "mean"',
+            'return ablation is None or ablation.kind in ("mean", "resample")',
+        ),
+    ),
+    *_bugs(
+        "engine",
+        "measure/engine/ends.py",
+        "measure/test_texts.py",
+        (
+            "a text is cut at the stop string that is listed first",
+            "return decoded[: min(ends, default=len(decoded))]",
+            "return decoded[: ends[0] if ends else len(decoded)]",
+        ),
+    ),
+    *_bugs(
+        "engine",
+        "measure/experiment.py",
+        "measure/test_ablation.py measure/test_experiment.py",
+        (
+            "the log-probability of an answer is divided by the tokens of the first choice",
+            "/ len(self.encoded[example].continuations[answer])",
+            "/ len(self.encoded[example].continuations[0])",
+        ),
+        (
+            "what an ablation runs beforehand costs nothing",
+            "return spent + (self.preparation if spent else 0)",
+            "return spent",
+        ),
+    ),
+    *_bugs(
+        "engine",
+        "measure/cluster/engine.py",
+        "measure/test_worker.py measure/test_chunks.py",
+        (
+            "a chunk that is known in part is not run",
+            """\
+        chunks = [chunk for chunk in chunks if not known[chunk].all()]
+        calls = [Call("score",""",
+            """\
+        chunks = [chunk for chunk in chunks if not known[chunk].any()]
+        calls = [Call("score",""",
+        ),
+    ),
+    *_bugs(
+        "engine",
+        "measure/cluster/pool.py",
+        "measure/test_pool.py",
+        (
+            "a late answer counts for the next run",
+            "wanted = done.run == run.number and done.index not in run.answered",
+            "wanted = done.index != _LOADING and done.index not in run.answered",
+        ),
+    ),
+]
+
+_STORE = [
+    *_bugs(
+        "store",
+        "measure/identity.py",
+        "measure/test_identity.py",
+        (
+            "the key of a store leaves out which ablation it was",
+            '"ablation": ablation,',
+            '"ablation": bool(ablation),',
+        ),
+        (
+            "the key of a store does not tell prepend_bos None from False",
+            '"prepend_bos": prepend_bos,',
+            '"prepend_bos": bool(prepend_bos),',
+        ),
+        (
+            "what a head is set to is kept without the examples that it comes from",
+            '{"replacement": _hash([ablation, *keys])}',
+            '{"replacement": _hash([ablation, len(keys) > 0])}',
+        ),
+        (
+            "the key of an example has its texts and not its tokens",
+            """\
+    return [
+        _hash([example.identity, tokens.prompt, tokens.continuations, *tokens.prompts])
+        for example, tokens in zip(task.examples, encoded, strict=True)
+    ]
+""",
+            """\
+    return [_hash([example.identity]) for example, tokens in zip(task.examples, encoded, strict=True)]
+""",
+        ),
+    ),
+    *_bugs(
+        "store",
+        "tasks/example.py",
+        "measure/test_identity.py tasks/test_task.py",
+        (
+            "the key of an example leaves out the right answer",
+            "return hash_of([self.prompt, self.continuations, self.answer, *more])",
+            "return hash_of([self.prompt, self.continuations, *more])",
+        ),
+    ),
+    *_bugs(
+        "store",
+        "measure/experiment.py",
+        "measure/test_store.py measure/test_identity.py",
+        (
+            "texts are kept without the tokens that end them",
+            'written = what == "text" or (what == "score" and self._writes)',
+            'written = what == "score" and self._writes',
+        ),
+        (
+            "results under hooks of others go into the store",
+            """\
+        refuse_hooks(self.model, self.store)
+        measured = measurement(""",
+            """\
+        measured = measurement(""",
+        ),
+    ),
+    *_bugs(
+        "store",
+        "measure/shelf.py",
+        "measure/test_store.py",
+        (
+            "a call that was cut short is planned anew",
+            "planned = missing | (measured_by >= number)",
+            "planned = missing | (measured_by > number)",
+        ),
+        (
+            "a later result takes the place of one that is kept",
+            'f"INSERT OR IGNORE INTO results',
+            'f"REPLACE INTO results',
+        ),
+    ),
+    *_bugs(
+        "store",
+        "measure/results.py",
+        "measure/test_generation_tasks.py measure/test_store.py",
+        (
+            "what the store has of a mask counts once, not for each example",
+            "self.taken += int(np.isnan(entry[examples, self.column]).sum())",
+            "self.taken += int(np.isnan(entry[examples, self.column]).any())",
+        ),
+        (
+            "a new log-probability wipes out the score",
+            "entry[examples] = np.where(np.isnan(values), entry[examples], values)",
+            "entry[examples] = values",
+        ),
+    ),
+    *_bugs(
+        "store",
+        "methods/gating/fit.py",
+        "measure/test_identity.py methods/test_gating.py",
+        (
+            "gates that are kept of one seed answer for another",
+            'Progress.of("chg", {"plan": asdict(plan), "seed": seed}, experiment)',
+            'Progress.of("chg", {"plan": asdict(plan)}, experiment)',
+        ),
+    ),
+]
+
+_METHODS = [
+    *_bugs(
+        "methods",
+        "masks.py",
+        "test_masks.py methods/test_compressed_sensing.py",
+        (
+            "stratified masks are drawn at random first and balanced last",
+            "np.lexsort((rng.random(grid.size), times_off))",
+            "np.lexsort((times_off, rng.random(grid.size)))",
+        ),
+        (
+            "masks that are asked once are given each other's scores",
+            "return masks[first[order]], np.argsort(order)[place.ravel()]",
+            "return masks[first[order]], order[place.ravel()]",
+        ),
+    ),
+    *_bugs(
+        "methods",
+        "ranking.py",
+        "test_ranking.py methods/test_greedy.py",
+        (
+            "universal heads are ranked among the top",
+            "indices = np.lexsort((-merit, last))",
+            "indices = np.lexsort((last, -merit))",
+        ),
+        (
+            "the standard error of a mean lacks its square root",
+            "each.std(axis=0, ddof=1) / np.sqrt(len(each))",
+            "each.std(axis=0, ddof=1) / len(each)",
+        ),
+    ),
+    *_bugs(
+        "methods",
+        "methods/compressed_sensing.py",
+        "methods/test_compressed_sensing.py",
+        (
+            "the Lasso has the wrong sign",
+            "return 0.0 - lasso.fit(ablated, standardised).coef_ * spread, r2",
+            "return lasso.fit(ablated, standardised).coef_ * spread, r2",
+        ),
+        (
+            "importances stay in units of the standardised response",
+            "lasso.fit(ablated, standardised).coef_ * spread, r2",
+            "lasso.fit(ablated, standardised).coef_, r2",
+        ),
+        (
+            "a mask costs one evaluation, not one for each example",
+            "cost = Cost(forwards=before + len(once) * experiment.n_examples)",
+            "cost = Cost(forwards=before + len(once))",
+        ),
+    ),
+    *_bugs(
+        "methods",
+        "methods/annealing/regression.py",
+        "methods/test_annealing_parts.py methods/test_annealed.py",
+        (
+            "z is in variances, not in standard errors",
+            """\
+    noise = np.sqrt(np.maximum(_variances(residual, group) @ spread, 1e-12))
+    effect[known]""",
+            """\
+    noise = np.maximum(_variances(residual, group) @ spread, 1e-12)
+    effect[known]""",
+        ),
+        (
+            "the debiasing step is left out",
+            "effect[known] = coefficients + (columns.T @ residual) / total",
+            "effect[known] = coefficients",
+        ),
+    ),
+    *_bugs(
+        "methods",
+        "methods/annealing/search.py",
+        "methods/test_annealed.py",
+        (
+            "rows with a universal head off stay in the fit",
+            """\
+        self.rows = self.rows.without(self.universal)
+        if len(self.rows):""",
+            """\
+        if len(self.rows):""",
+        ),
+        (
+            "checks of a head alone are not paid for",
+            """\
+        self.purse.pay(len(examples))
+        grid = self.experiment.grid""",
+            """\
+        grid = self.experiment.grid""",
+        ),
+        (
+            "the share of the intact score that is left forgets chance",
+            "ratio = (new.scores.mean() - self.chance) / (self.level - self.chance)",
+            "ratio = new.scores.mean() / self.level",
+        ),
+    ),
+    *_bugs(
+        "methods",
+        "methods/annealing/inference.py",
+        "methods/test_annealing_parts.py methods/test_annealed.py",
+        (
+            "claims are not corrected for the number of finalists",
+            "passed = p[order] <= level / np.arange(len(p), 0, -1)",
+            "passed = p[order] <= level",
+        ),
+        (
+            "the two-way variance adds what rows and examples share",
+            "variance(by_row + by_example - alone)",
+            "variance(by_row + by_example + alone)",
+        ),
+    ),
+    *_bugs(
+        "methods",
+        "methods/annealing/schedule.py",
+        "methods/test_annealing_parts.py",
+        (
+            "decoys may come from the best quarter",
+            "rest = order[max(n_finalists, len(order) // 4) :]",
+            "rest = order[n_finalists:]",
+        ),
+    ),
+    *_bugs(
+        "methods",
+        "methods/greedy.py",
+        "methods/test_greedy.py",
+        (
+            "greedy picks the head that raises the score most",
+            "alone = current - swept",
+            "alone = swept - current",
+        ),
+        (
+            "later rounds of greedy ablate each head alone",
+            "swept = _sweep(experiment, [[*chosen, head] for head in others], examples)",
+            "swept = _sweep(experiment, [[head] for head in others], examples)",
+        ),
+    ),
+    *_bugs(
+        "methods",
+        "methods/gating/result.py",
+        "methods/test_gating.py analysis/test_taxonomy.py",
+        (
+            "facilitation and irrelevance are swapped",
+            """\
+            "facilitation": self.minus,
+            "irrelevance": self.plus * (1 - self.minus),""",
+            """\
+            "facilitation": self.plus * (1 - self.minus),
+            "irrelevance": self.minus,""",
+        ),
+    ),
+    *_bugs(
+        "methods",
+        "methods/gating/fit.py",
+        "methods/test_gating.py",
+        (
+            "the contrastive penalty is a mean over heads, not a sum",
+            "SIGNED_RATES, [-strength * experiment.grid.size])",
+            "SIGNED_RATES, [-strength])",
+        ),
+    ),
+    *_bugs(
+        "methods",
+        "methods/gradient.py",
+        "methods/test_gradient.py",
+        (
+            "gradients of opposite signs cancel before their size is taken",
+            "else gradient.double().abs().numpy()",
+            "else gradient.double().mean(dim=0).abs().expand(n, -1, -1).numpy()",
+        ),
+    ),
+    *_bugs(
+        "methods",
+        "methods/mediation.py",
+        "methods/test_mediation.py",
+        (
+            "the test of an indirect effect has two sides",
+            'ttest_1samp(self.effects[:, moved], 0.0, alternative="greater")',
+            'ttest_1samp(self.effects[:, moved], 0.0, alternative="two-sided")',
+        ),
+        (
+            "effects are held against the first pair's run without a patch",
+            "reshape(n, -1) - without[:, None]",
+            "reshape(n, -1) - without[0]",
+        ),
+    ),
+]
+
+_ANALYSIS = [
+    *_bugs(
+        "analysis",
+        "analysis/confirm.py",
+        "analysis/test_confirm.py",
+        (
+            "heads are confirmed on the examples that found them",
+            "sides = [unseen.take(n), ",
+            "sides = [task.take(n), ",
+        ),
+    ),
+    *_bugs(
+        "analysis",
+        "analysis/proof.py",
+        "analysis/test_proof.py analysis/test_confirm.py",
+        (
+            "the verdict has the wrong sign",
+            "margin = result.relative_drop - random_drop / result.baseline",
+            "margin = random_drop / result.baseline - result.relative_drop",
+        ),
+        (
+            "the drop of random heads is in points where the other is relative",
+            "margin = result.relative_drop - random_drop / result.baseline",
+            "margin = result.relative_drop - random_drop",
+        ),
+        (
+            "p is one-sided the wrong way",
+            'alternative="greater",',
+            'alternative="less",',
+        ),
+    ),
+    *_bugs(
+        "analysis",
+        "analysis/random_heads.py",
+        "analysis/test_confirm.py analysis/test_proof.py analysis/test_compare.py",
+        (
+            "random sets may hold the heads that were found",
+            "free = np.flatnonzero(~(row | apart[layer]))",
+            "free = np.flatnonzero(~apart[layer])",
+        ),
+        (
+            "universal heads are not excluded from random sets",
+            "free = np.flatnonzero(~(row | apart[layer]))",
+            "free = np.flatnonzero(~row)",
+        ),
+    ),
+    *_bugs(
+        "analysis",
+        "analysis/overlap.py",
+        "analysis/test_overlap.py",
+        (
+            "a permutation test leaves out the observed sets",
+            "p = (1 + int((lucky >= shared).sum())) / (1 + len(lucky))",
+            "p = int((lucky >= shared).sum()) / len(lucky)",
+        ),
+        (
+            "p is of more heads in common than there are",
+            "float(chances[shared:].sum())",
+            "float(chances[shared + 1 :].sum())",
+        ),
+        (
+            "under GQA a group has as many heads as there are key/value heads",
+            "return grid.n_heads // n_key_value_heads",
+            "return n_key_value_heads",
+        ),
+    ),
+    *_bugs(
+        "analysis",
+        "analysis/drops.py",
+        "analysis/test_drops.py analysis/test_specificity.py",
+        (
+            "each set of heads is given the scores of the one before",
+            "for row, found in enumerate(heads, start=1):",
+            "for row, found in enumerate(heads):",
+        ),
+        (
+            "specificity is by the control that loses least",
+            "worst = max(others, key=lambda name: others[name], default=None)",
+            "worst = min(others, key=lambda name: others[name], default=None)",
+        ),
+    ),
+    *_bugs(
+        "analysis",
+        "analysis/intervals.py",
+        "analysis/test_intervals.py",
+        (
+            "answers that go together widen an interval",
+            "one**2 - 2 * r * one * other + other**2",
+            "one**2 + 2 * r * one * other + other**2",
+        ),
+    ),
+    *_bugs(
+        "analysis",
+        "analysis/task_drop.py",
+        "analysis/test_drops.py analysis/test_specificity.py analysis/test_scale.py",
+        (
+            "a suite is the mean of its examples, not of its tasks",
+            "float(np.mean([pair[side].mean() for pair in parts])) for side in (0, 1)",
+            "float(np.concatenate([pair[side] for pair in parts]).mean()) for side in (0, 1)",
+        ),
+    ),
+    *_bugs(
+        "analysis",
+        "analysis/universal.py",
+        "analysis/test_universal.py",
+        (
+            "what a head leaves is held against the intact score of other examples",
+            "before, chance = intact[name][drawn], chance_of(experiment)",
+            "before, chance = intact[name][:n_examples], chance_of(experiment)",
+        ),
+    ),
+    *_bugs(
+        "analysis",
+        "measure/baseline.py",
+        "analysis/test_universal.py methods/test_annealed.py",
+        (
+            "a head that breaks half of the tasks counts as universal",
+            "2 * sum(broken) > len(broken)",
+            "2 * sum(broken) >= len(broken)",
+        ),
+    ),
+    *_bugs(
+        "analysis",
+        "analysis/taxonomy.py",
+        "analysis/test_taxonomy.py",
+        (
+            "a head that facilitates in some seed counts as always",
+            'shares[name]["always", score] = float(counted.all(axis=0).mean())',
+            'shares[name]["always", score] = float(counted.any(axis=0).mean())',
+        ),
+        (
+            "toggled heads stand among gates that were pushed shut",
+            "for plus, scores in zip(gates.plus, gates.score(score), strict=True):",
+            "for plus, scores in zip(gates.minus, gates.score(score), strict=True):",
+        ),
+    ),
+    *_bugs(
+        "analysis",
+        "analysis/failures.py",
+        "analysis/test_failures.py",
+        (
+            "a tenth of a probability is taken of its logarithm",
+            "masses[0] + np.log(UNLIKELY)",
+            "masses[0] * UNLIKELY",
+        ),
+    ),
+    *_bugs(
+        "analysis",
+        "analysis/unseen.py",
+        "analysis/test_specificity.py analysis/test_compare.py analysis/test_confirm.py",
+        (
+            "a control may share questions with the search of another task",
+            "if shared and other != place:",
+            "if shared and other > place:",
+        ),
+    ),
+]
+
+_TASKS = [
+    *_bugs(
+        "tasks",
+        "tasks/drawing.py",
+        "tasks/test_drawn_tasks.py tasks/test_function_vectors.py",
+        (
+            "the right answer is where it stood before the choices were shuffled",
+            '"answer": drawn_choices.index(right)}',
+            '"answer": 0}',
+        ),
+    ),
+    *_bugs(
+        "tasks",
+        "tasks/scorer.py",
+        "tasks/test_scorer.py",
+        (
+            "a text that holds the reference somewhere matches it exactly",
+            "float(t.strip() == e.reference.strip())",
+            "float(e.reference.strip() in t)",
+        ),
+    ),
+    *_bugs(
+        "tasks",
+        "tasks/task.py",
+        "tasks/test_task.py measure/test_chat.py",
+        (
+            "acc_norm counts the leading space of a choice",
+            "lengths = [len(text.lstrip()) for text",
+            "lengths = [len(text) for text",
+        ),
+        (
+            "of choices that tie the right one wins",
+            "return float(best[self.examples[example].answer] / max(best.sum(), 1))",
+            "return float(best[self.examples[example].answer])",
+        ),
+        (
+            "unseen examples are not shown in the chat template",
+            "unseen = None if self.held_out is None else self.held_out.chatting(chat)",
+            "unseen = self.held_out",
+        ),
+    ),
+    *_bugs(
+        "tasks",
+        "tasks/sides.py",
+        "tasks/test_task.py",
+        (
+            "a control is judged with the half that was searched with",
+            "half = _halves(task, seed)[1]",
+            "half = _halves(task, seed)[0]",
+        ),
+    ),
+    *_bugs(
+        "tasks",
+        "tasks/forms.py",
+        "tasks/test_forms.py",
+        (
+            "a question asked by letters stands on both sides of a split",
+            "asked = None if example.asked is None else example.question",
+            "asked = None",
+        ),
+    ),
+    *_bugs(
+        "tasks",
+        "tasks/lm_eval/requests.py",
+        "tasks/test_lm_eval.py",
+        (
+            "of several right choices the last one counts",
+            """\
+    target = target[0] if isinstance(target, list) and target else target
+    index =""",
+            """\
+    target = target[-1] if isinstance(target, list) and target else target
+    index =""",
+        ),
+    ),
+    *_bugs(
+        "tasks",
+        "tasks/lm_eval/scoring.py",
+        "tasks/test_lm_eval.py",
+        (
+            "all tasks of a group are scored by the rule of the first",
+            "return _judge_of(_rule_of(self.rules, _named(example.reference)))",
+            "return _judge_of(self.rules[0])",
+        ),
+    ),
+    *_bugs(
+        "tasks",
+        "tasks/rhymes.py",
+        "tasks/test_rhyming.py",
+        (
+            "a word counts as its own rhyme",
+            "return word != other and not tails(word).isdisjoint(tails(other))",
+            "return not tails(word).isdisjoint(tails(other))",
+        ),
+    ),
+    *_bugs(
+        "tasks",
+        "tasks/function_vectors.py",
+        "tasks/test_function_vectors.py",
+        (
+            "a worked example may be the question itself",
+            "pool, asked = items[:held_back], items[held_back:]",
+            "pool, asked = items, items[held_back:]",
+        ),
+    ),
+    *_bugs(
+        "tasks",
+        "tasks/pairs.py",
+        "methods/test_mediation.py tasks/test_function_vectors.py",
+        (
+            "a shuffled label may stay in its place",
+            "moved = dict(zip(cycle, np.roll(cycle, 1), strict=True))",
+            "moved = dict(zip(cycle, rng.permutation(n_shots), strict=True))",
+        ),
+    ),
+    *_bugs(
+        "tasks",
+        "tasks/induction.py",
+        "tasks/test_drawn_tasks.py",
+        (
+            "the answer of an induction prompt is its last word",
+            "shown[at], shown, choices)",
+            "shown[at - 1], shown, choices)",
+        ),
+    ),
+]
+
+_SANDBOX = [
+    *_bugs(
+        "sandbox",
+        "tasks/sandbox/inside.py",
+        "tasks/test_sandbox.py",
+        (
+            "the limit on the size of a file is dropped",
+            """\
+        "RLIMIT_FSIZE": (limits["file_mb"] * MB,) * 2,
+""",
+            "",
+        ),
+        (
+            "code may raise its limits again",
+            "resource.setrlimit(which, (min(soft, ceiling), ceiling))",
+            "resource.setrlimit(which, (min(soft, ceiling), most))",
+        ),
+    ),
+    *_bugs(
+        "sandbox",
+        "tasks/sandbox/bubblewrap.py",
+        "tasks/test_sandbox.py",
+        (
+            "the sandbox shares the network of the machine",
+            '"--unshare-net", ',
+            "",
+        ),
+    ),
+    *_bugs(
+        "sandbox",
+        "tasks/sandbox/seccomp.py",
+        "tasks/test_sandbox.py",
+        (
+            "the rule against sockets is dropped",
+            """\
+    "sockets, some kinds of which are in no network namespace": "socket",
+""",
+            "",
+        ),
+    ),
+    *_bugs(
+        "sandbox",
+        "tasks/sandbox/talk.py",
+        "tasks/test_sandbox.py",
+        (
+            "a pass is believed without the word of the run",
+            'if event in ("loaded", "passed") and not compare_digest',
+            'if event == "loaded" and not compare_digest',
+        ),
+    ),
+    *_bugs(
+        "sandbox",
+        "tasks/sandbox/run.py",
+        "tasks/test_sandbox.py",
+        (
+            "a program beyond the limit on output may pass",
+            "if talk.stopped or verdict is None:",
+            "if verdict is None:",
+        ),
+    ),
+]
+
+_VIEWS = [
+    *_bugs(
+        "views",
+        "views/style.py",
+        "views/test_style.py views/test_head_map.py",
+        (
+            "heads that facilitate are orange and those that interfere blue",
+            'ends = [ROLES["interference"][0], "white", ROLES["facilitation"][0]]',
+            'ends = [ROLES["facilitation"][0], "white", ROLES["interference"][0]]',
+        ),
+    ),
+    *_bugs(
+        "views",
+        "views/confirmation.py",
+        "views/test_confirmation.py",
+        (
+            "relative drops are drawn with the intervals of points",
+            'return share, *_numbers(frame, "relative_low", "relative_high")',
+            'return share, *_numbers(frame, "low", "high")',
+        ),
+    ),
+    *_bugs(
+        "views",
+        "views/report/findings.py",
+        "views/test_report.py",
+        (
+            "a report mixes results of two dtypes",
+            '_check_alike("model", ("name", "revision", "dtype", "grid"), *models)',
+            '_check_alike("model", ("name", "revision", "grid"), *models)',
+        ),
+    ),
+    *_bugs(
+        "views",
+        "cli/find.py",
+        "test_cli.py test_cli_store.py",
+        (
+            "heads found by mean ablation are proved by zero ablation",
+            """\
+            ablation=options.ablation,
+            store=more["store"],""",
+            """\
+            store=more["store"],""",
+        ),
+        (
+            "the command line proves heads beside universal ones",
+            """\
+            apart=found.universal,
+""",
+            "",
+        ),
+    ),
+]
+
+MUTANTS: list[Mutant] = [*_LENS, *_ENGINE, *_STORE, *_METHODS, *_ANALYSIS, *_TASKS, *_SANDBOX, *_VIEWS]
+"""Every bug, area by area."""
