@@ -116,6 +116,8 @@ def test_dtype_and_provenance_come_from_the_weights(folders, backend):
     assert about["class"] == {"bridge": "TransformerBridge", "hooked": "HookedTransformer"}[backend]
     assert about["name"] == str(folders("llama"))
     assert set(about["versions"]) == {"transformer-lens", "transformers", "torch"}
+    # Of its four heads, two share each key and value.
+    assert about["key_value_heads"] == 2
 
 
 def test_a_folder_s_name_does_not_decide_its_architecture(tmp_path, backend):

@@ -19,6 +19,7 @@ from tests.tiny import (
     completion_records,
     make_hf_model,
     make_tokenizer,
+    sentence,
 )
 
 SHAPE = (N_LAYERS, N_HEADS)
@@ -30,6 +31,20 @@ def completion_task(seed=0, n=9):
 
 def choice_task(seed=0, n=9):
     return Task.from_records(choice_records(np.random.default_rng(seed), n), name="choice")
+
+
+def uneven_task(seed=0, n=9):
+    """Choices of one word and of more, any of which may be the answer."""
+    rng = np.random.default_rng(seed)
+    records = [
+        {
+            "prompt": sentence(rng),
+            "choices": [f" {sentence(rng, length, length + 1)}" for length in rng.permutation(3) + 1],
+            "answer": int(rng.integers(3)),
+        }
+        for _ in range(n)
+    ]
+    return Task.from_records(records, name="uneven")
 
 
 def some_masks(n, seed=0, density=0.3):
@@ -50,7 +65,7 @@ def plain_results(hf, task, mask):
     return np.array(results).T
 
 
-@pytest.mark.parametrize("make_task", [completion_task, choice_task])
+@pytest.mark.parametrize("make_task", [completion_task, choice_task, uneven_task])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_many_masks_at_once_equal_plain_hugging_face(load, backend, architecture, make_task):
     task, off = make_task(), some_masks(6)
