@@ -68,9 +68,9 @@ def test_a_bug_is_taken_out_again_also_after_an_exception(tmp_path):
         ([0], {"near": True}, "survived", "near"),
         ([0, 1], {}, "caught", "rest"),
         # No test of the kind is there.
-        ([5, 0, 0, 0, 0], {}, "survived", "rest"),
-        ([0, 0, 0, 0, 0, 1], {"all": True}, "caught", "all"),
-        ([0] * 8, {"all": True}, "survived", "all"),
+        ([5, 0, 0], {}, "survived", "rest"),
+        ([0, 0, 0, 1], {"all": True}, "caught", "all"),
+        ([0] * 5, {"all": True}, "survived", "all"),
     ],
 )
 def test_stages_go_on_until_a_test_fails(statuses, more, fate, stage, tmp_path, monkeypatch):
@@ -94,4 +94,4 @@ def test_the_table_has_a_row_a_mutant_and_the_count_what_was_asked():
     ]
     assert len(driver.table(outcomes).splitlines()) == 4
     said = driver.summary(outcomes, SimpleNamespace(near=False, all=False))
-    assert said == f"caught by make test without its slow tests: 1 of 2\nsurvived: {mutant.name}"
+    assert said == f"caught by make test: 1 of 2\nsurvived: {mutant.name}"

@@ -13,6 +13,7 @@ from cs_heads.analysis.drops import Column
 from cs_heads.analysis.formats import format_heads
 from cs_heads.analysis.sparsity import SparsityCurve, measure_sparsity, sparsity_curve
 from cs_heads.analysis.specificity import cross_drops, generalisation, specificity
+from cs_heads.analysis.unseen import check_apart
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.measure.experiment import Experiment
 from cs_heads.ranking import HeadRanking
