@@ -655,8 +655,8 @@ _ANALYSIS = [
     ),
     *_bugs(
         "analysis",
-        "analysis/proof.py",
-        "analysis/test_proof.py analysis/test_confirm.py",
+        "analysis/verdict.py",
+        "analysis/test_verdict.py analysis/test_proof.py",
         (
             "the verdict has the wrong sign",
             "margin = result.relative_drop - random_drop / result.baseline",
@@ -667,6 +667,31 @@ _ANALYSIS = [
             "margin = result.relative_drop - random_drop / result.baseline",
             "margin = result.relative_drop - random_drop",
         ),
+        (
+            "heads are specific though the controls lose nearly as much",
+            "specific = _is_little(found) and difference.low",
+            "specific = difference.low",
+        ),
+    ),
+    *_bugs(
+        "analysis",
+        "analysis/losses.py",
+        "analysis/test_losses.py analysis/test_verdict.py",
+        (
+            "a difference takes the wrong end of the interval of what is subtracted",
+            "down, up = reach if weight > 0 else reach[::-1]",
+            "down, up = reach",
+        ),
+        (
+            "the mean over controls is that of their worst",
+            "return combined(list(self.controls.values()), [1 / len(self.controls)] * len(self.controls))",
+            "return self.worst",
+        ),
+    ),
+    *_bugs(
+        "analysis",
+        "analysis/proof.py",
+        "analysis/test_proof.py analysis/test_confirm.py",
         (
             "p is one-sided the wrong way",
             'alternative="greater",',
