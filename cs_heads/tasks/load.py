@@ -31,6 +31,7 @@ FAMILIES = {
     "ioi": "cs_heads.tasks.ioi",
     "symbolic": "cs_heads.tasks.symbolic",
     "induction": "cs_heads.tasks.induction",
+    "everyday": "cs_heads.tasks.everyday",
     "bigbench": "cs_heads.tasks.bigbench",
     "lm-eval": "cs_heads.tasks.lm_eval",
 }

@@ -1,0 +1,254 @@
+"""Everyday skills: two sides that ask about different words, and answers that are right."""
+
+import re
+
+import pytest
+
+from cs_heads import load_task
+from cs_heads.cli import main
+from cs_heads.tasks import builtin_tasks
+from cs_heads.tasks.everyday import lists
+from cs_heads.tasks.words import word_pairs
+
+SKILLS = tuple(name.removeprefix("everyday/") for name in builtin_tasks() if name.startswith("everyday/"))
+CHANCE = {"agreement": 0.5, "he_she": 0.5, "closing": 0.25}
+WITH_SHOTS = ("antonyms", "capitals", "kinds", "past", "phrases", "plural", "sums", "upper_case")
+SHORT = {"capitals": 55}
+
+
+def load(skill, **options):
+    return load_task(f"everyday/{skill}", **options)
+
+
+def both_sides(task):
+    return [*task.examples, *task.held_out.examples]
+
+
+def words(text):
+    return re.findall(r"[A-Za-z]+", text)
+
+
+def last_line(example):
+    return example.prompt.splitlines()[-1]
+
+
+def asked_word(skill, example):
+    """What a question is about: the word that must not be asked about on the other side."""
+    line = last_line(example)
+    if skill == "antonyms":
+        return frozenset((line.split()[3], example.target.strip()))
+    if skill == "sums":
+        return frozenset(line.split()[:3:2])
+    if skill == "agreement":
+        return next(one for one, many in word_pairs("everyday-plural") if line.split()[1] in (one, many))
+    if skill == "he_she":
+        return next(name for name in lists.WOMEN + lists.MEN if name in words(line))
+    return line if skill in (*WITH_SHOTS, "closing") else example.target.lower()
+
+
+# What there is
+
+
+def test_there_are_a_dozen_skills_and_more():
+    assert len(SKILLS) >= 12
+
+
+@pytest.mark.parametrize("skill", SKILLS)
+def test_a_skill_has_examples_for_both_sides_and_says_what_guessing_gives(skill):
+    task = load(skill)
+    assert len(task) >= SHORT.get(skill, 80)
+    assert len(task.held_out) >= SHORT.get(skill, 80)
+    if skill not in SHORT:
+        assert (len(task), len(task.held_out) >= 100) == (100, True)
+    assert task.chance == task.held_out.chance == CHANCE.get(skill, 0)
+    assert task.name == f"everyday/{skill}"
+
+
+@pytest.mark.parametrize("skill", SKILLS)
+def test_a_seed_gives_the_same_examples_and_another_seed_others(skill):
+    task, again, other = (load(skill, n=30, seed=seed) for seed in (1, 1, 2))
+    assert task == again
+    assert task.held_out == again.held_out
+    assert len(task) == 30
+    assert task.examples != other.examples
+
+
+@pytest.mark.parametrize("skill", SKILLS)
+@pytest.mark.parametrize("seed", [0, 3])
+def test_what_one_side_asks_about_the_other_does_not(skill, seed):
+    task = load(skill, seed=seed)
+    sides = [[asked_word(skill, example) for example in side.examples] for side in (task, task.held_out)]
+    assert not set(sides[0]) & set(sides[1])
+    prompts = [example.prompt for example in both_sides(task)]
+    assert len(set(prompts)) == len(prompts)
+
+
+def test_every_skill_is_listed_in_one_line(capsys):
+    assert main(["tasks"]) == 0
+    listed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("everyday/")]
+    assert [line.split()[0] for line in listed] == [f"everyday/{skill}" for skill in SKILLS]
+    assert all(len(line.split()) > 3 for line in listed)
+
+
+# Worked examples
+
+
+@pytest.mark.parametrize("skill", WITH_SHOTS)
+@pytest.mark.parametrize("shots", [0, 3, 10])
+def test_worked_examples_are_of_words_that_are_never_asked_about(skill, shots):
+    task = load(skill, shots=shots)
+    answered = {f"{last_line(example)}{example.target}" for example in both_sides(task)}
+    about = {word for example in both_sides(task) for word in [asked_word(skill, example)]}
+    for example in both_sides(task):
+        *worked, _ = example.prompt.splitlines()
+        assert len(set(worked)) == shots
+        for line in worked:
+            assert line not in answered
+            if skill in ("antonyms", "sums"):
+                parts = line.split()
+                shown = frozenset(parts[:3:2]) if skill == "sums" else frozenset((parts[3], parts[-1]))
+                assert shown not in about
+
+
+@pytest.mark.parametrize("skill", WITH_SHOTS)
+def test_the_number_of_worked_examples_changes_no_question(skill):
+    bare, shown = (load(skill, shots=shots) for shots in (0, 5))
+    assert [last_line(e) for e in both_sides(bare)] == [last_line(e) for e in both_sides(shown)]
+    assert [e.question for e in both_sides(bare)] == [e.question for e in both_sides(shown)]
+
+
+@pytest.mark.parametrize("skill", WITH_SHOTS)
+def test_worked_examples_have_the_form_of_the_question(skill):
+    example = load(skill, n=1).examples[0]
+    *worked, _ = example.prompt.splitlines()
+    assert len(worked) == 4
+    prompts = {f"{e.prompt}{e.target}" for e in both_sides(load(skill, shots=0))}
+    assert all(len(line.split()) >= 2 and line not in prompts for line in worked)
+
+
+# Answers, by rules of their own
+
+
+def test_plurals_end_as_english_plurals_do():
+    irregular = {"feet", "men", "women", "mice", "teeth"}
+    for example in both_sides(load("plural", shots=0)):
+        one, many = example.prompt.removeprefix("one ").removesuffix(", two"), example.target.strip()
+        assert many in irregular or (many.endswith("s") and many[:2] == one[:2] and many != one)
+
+
+def test_past_tenses_in_ed_begin_as_their_verbs():
+    examples = both_sides(load("past", shots=0))
+    regular = [e for e in examples if e.target.endswith("ed") and e.target not in (" fed", " led")]
+    assert len(regular) > len(examples) / 2
+    for example in regular:
+        verb = example.prompt.removeprefix("Today we ").removesuffix(". Yesterday we")
+        # study, studied: y becomes i.
+        assert example.target.strip().startswith(verb.removesuffix("y")), verb
+
+
+def test_upper_case_is_that_of_python():
+    for example in both_sides(load("upper_case", shots=0)):
+        assert example.target == f" {example.prompt.removesuffix(' ->').title()}"
+
+
+def test_sums_are_sums_below_forty():
+    for example in both_sides(load("sums")):
+        a, b = map(int, last_line(example).removesuffix(" =").split(" + "))
+        assert int(example.target) == a + b < 40
+
+
+def test_no_word_has_two_opposites():
+    pairs = word_pairs("everyday-antonyms")
+    named = [word for pair in pairs for word in pair]
+    assert len(set(named)) == len(named)
+
+
+@pytest.mark.parametrize("name", ["plural", "past", "capitals", "kinds", "phrases"])
+def test_no_word_of_a_list_has_two_answers(name):
+    asked = [word for word, _ in word_pairs(f"everyday-{name}")]
+    assert len(set(asked)) == len(asked) >= 120
+
+
+def test_the_verb_agrees_with_the_first_noun_and_the_second_would_mislead():
+    many = {plural for _, plural in word_pairs("everyday-plural")}
+    for example in both_sides(load("agreement")):
+        first, last = example.prompt.split()[1], example.prompt.split()[-1]
+        assert (first in many) != (last in many)
+        assert (example.target in (" are", " were", " have")) == (first in many)
+
+
+def test_men_are_he_and_women_are_she():
+    assert not set(lists.MEN) & set(lists.WOMEN)
+    for example in both_sides(load("he_she")):
+        assert (example.target == " he") == bool(set(words(example.prompt)) & set(lists.MEN))
+
+
+def test_what_is_given_goes_to_the_one_who_is_named_once():
+    names = set(lists.MEN + lists.WOMEN)
+    for example in both_sides(load("indirect_object")):
+        named = [word for word in words(example.prompt) if word in names]
+        assert (len(named), len(set(named))) == (3, 2)
+        assert named.count(example.target.strip()) == 1
+
+
+def test_code_uses_the_argument_that_is_left():
+    for example in both_sides(load("code")):
+        first, second = re.match(r"def \w+\((\w+), (\w+)\):", example.prompt).groups()
+        assert example.prompt.endswith(tuple(f"return {first} {operator}" for operator in "+-*/"))
+        assert example.target == f" {second}" != f" {first}"
+
+
+def test_what_is_closed_was_open():
+    opens = {")": "(", "]": "[", "}": "{", '"': '"'}
+    examples = both_sides(load("closing"))
+    for example in examples:
+        assert [mark for mark in opens.values() if mark in example.prompt] == [opens[example.target]]
+    assert {e.target for e in examples} == set(opens)
+
+
+def test_what_comes_next_in_a_series_came_after_the_last_there():
+    forms = [form for series in (lists.ROUND | lists.STRAIGHT).values() for form in series]
+    for example in both_sides(load("succession")):
+        shown = words(example.prompt)
+        assert len(shown) >= 3
+        following = [form[(form.index(shown[-1]) + 1) % len(form)] for form in forms if set(shown) <= set(form)]
+        assert example.target.strip() in following
+
+
+def test_the_word_asked_for_followed_the_last_word_before():
+    for example in both_sides(load("copying", length=6)):
+        assert example.prompt.count("\n") == example.prompt.count(".") == 1
+        shown = words(example.prompt)
+        assert len(set(shown[:6])) == 6
+        assert shown[6:] == shown[: len(shown) - 6]
+        assert example.target.strip() == shown[len(shown) - 6]
+
+
+def test_kinds_are_few_and_each_has_several_words():
+    kinds = [kind for _, kind in word_pairs("everyday-kinds")]
+    assert all(kinds.count(kind) >= 6 for kind in kinds)
+
+
+def test_lists_of_words_repeat_nothing():
+    for given in (lists.MEN + lists.WOMEN, lists.PARAMETERS, lists.NOUNS):
+        assert len(set(given)) == len(given) >= 60
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("skill", "options", "fault"),
+    [
+        ("plural", {"shots": 11}, r"shots must be an integer in 0\.\.10, got 11"),
+        ("plural", {"shots": "few"}, "task 'everyday/plural': shots must be an integer, got 'few'"),
+        ("agreement", {"shots": 2}, "task 'everyday/agreement' has no option shots; it has none"),
+        ("copying", {"length": 1}, r"length must be an integer in 2\.\.\d+, got 1"),
+        ("plural", {"n": 358}, "n must leave examples to confirm with: got n=358, and task 'everyday/plural' has 358"),
+        ("succession", {"n": 5000}, "n=5000 is more than task 'everyday/succession' has: about"),
+        ("spelling", {}, "task 'everyday/spelling' is unknown; did you mean 'everyday/"),
+    ],
+)
+def test_what_a_skill_does_not_have_is_named(skill, options, fault):
+    with pytest.raises(ValueError, match=fault):
+        load(skill, **options)

@@ -1,0 +1,73 @@
+"""A real language model, SmolLM2-135M, under our engine and under plain Hugging Face."""
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import cs_heads as cs
+from cs_heads.lens.tokens import encode_prompt
+from cs_heads.tasks import builtin_tasks
+from tests.plain import plain_score
+
+pytestmark = pytest.mark.real
+
+# Heads of the first layers that many skills rest on: zeroing them changes what the model says.
+HEADS = ((1, 5), (1, 3), (20, 0))
+
+
+@pytest.fixture(scope="module")
+def model(smollm2):
+    return cs.load_model(smollm2, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def plain(smollm2):
+    return AutoModelForCausalLM.from_pretrained(smollm2, dtype=torch.float32).eval()
+
+
+@pytest.fixture(scope="module")
+def tokenizer(smollm2):
+    return AutoTokenizer.from_pretrained(smollm2)
+
+
+def test_the_model_sees_what_plain_transformers_shows_it(model, tokenizer):
+    for prompt in ("The capital of France is", "def f(x):\n    return x +", "One, two,"):
+        assert list(encode_prompt(model.tokenizer, prompt)) == tokenizer(prompt)["input_ids"]
+
+
+def test_logits_are_those_of_plain_transformers(model, plain, tokenizer):
+    tokens = torch.tensor([tokenizer("When Mary and John went to the shop, John gave a ring to")["input_ids"]])
+    with torch.no_grad():
+        ours, theirs = model(tokens), plain(tokens).logits
+    torch.testing.assert_close(ours, theirs, atol=2e-3, rtol=1e-3)
+    assert tokenizer.decode(ours[0, -1].argmax()) == " Mary"
+
+
+def test_a_head_off_is_its_slice_of_the_output_projection_zeroed(model, plain):
+    task = cs.load_task("everyday/indirect_object", n=3)
+    experiment = cs.Experiment(model, task, progress=False)
+    masks = np.zeros((2, 30, 9), dtype=bool)
+    masks[(1, *zip(*HEADS, strict=True))] = True
+    masks[0, 1, 5] = True
+    ours, greedy = experiment.logprob(masks), experiment(masks)
+    for row, mask in enumerate(masks):
+        for column, encoded in enumerate(experiment.encoded):
+            target = encoded.continuations[0]
+            logprob, right = plain_score(plain, encoded.prompt, target, mask)
+            assert ours[row, column] == pytest.approx(logprob / len(target), abs=2e-3)
+            assert greedy[row, column] == right
+    assert np.abs(ours[1] - experiment.logprob(np.zeros((1, 30, 9), dtype=bool))[0]).min() > 0.01
+
+
+@pytest.mark.parametrize(("skill", "least"), [("agreement", 0.6), ("capitals", 0.2)])
+def test_it_answers_better_than_by_guessing(model, skill, least):
+    task = cs.load_task(f"everyday/{skill}", n=24)
+    assert cs.Experiment(model, task, progress=False).baseline().mean() > least >= task.chance
+
+
+def test_answers_of_everyday_skills_are_one_token(tokenizer):
+    for name in builtin_tasks():
+        if name.startswith("everyday/") and name not in ("everyday/sums", "everyday/capitals"):
+            answers = {e.target for e in cs.load_task(name).examples}
+            assert all(len(tokenizer(answer, add_special_tokens=False)["input_ids"]) == 1 for answer in answers), name
