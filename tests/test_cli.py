@@ -3,6 +3,7 @@ import os
 import re
 import shlex
 import sys
+from dataclasses import replace
 from html import escape
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -10,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cs_heads import HeadGrid, masks
+import cs_heads as cs
+from cs_heads import Head, HeadGrid, masks
 from cs_heads.analysis.attention import HeadAttention
 from cs_heads.analysis.compare import METHODS
 from cs_heads.analysis.sparsity import SparsityCurve
@@ -245,6 +247,13 @@ def test_the_command_is_installed_and_answers_from_a_shell(known_folder, task):
     run = run_program([program, *arguments, "--device", "cpu"], env=os.environ | {"HF_HUB_OFFLINE": "1"})
     assert (run.returncode, run.stderr) == (0, "")
     assert json.loads(run.stdout)["confirm"]["verdict"] == "localized"
+
+
+def test_random_heads_of_the_proof_leave_out_the_universal_ones(find, monkeypatch):
+    search = cs.find_heads
+    monkeypatch.setattr(cs, "find_heads", lambda *a, **more: replace(search(*a, **more), universal=(Head(1, 1),)))
+    _, out, _ = find("--json")
+    assert json.loads(out)["confirm"]["provenance"]["apart"] == ["L1H1"]
 
 
 def test_help_is_no_error(find, capsys):

@@ -6,6 +6,7 @@ import random
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,6 +20,8 @@ from lm_eval.api.model import LM
 
 from cs_heads.tasks import letter_form, load_task
 from cs_heads.tasks.lm_eval import harness, whole
+from cs_heads.tasks.lm_eval.requests import _right
+from cs_heads.tasks.lm_eval.scoring import HarnessLogprobScorer
 
 SUMS = [
     {"question": f"What is {i} plus {i + 1}?", "answer": f"It is {2 * i + 1}.\n#### {2 * i + 1}"} for i in range(40)
@@ -381,6 +384,27 @@ def test_a_group_is_scored_by_the_rule_of_each_member(subjects):
         logprobs[subjects.examples[i].answer] = -1.0
         assert subjects.score(i, logprobs, [False] * 4) == 1
         assert subjects.score(i, -logprobs, [False] * 4) == 0
+
+
+def test_choices_of_a_group_are_scored_by_the_rule_of_the_example_that_has_them(file):
+    """The right choice is the likelier of two as it stands, and the unlikelier for its characters."""
+    easy, hard = (
+        whole(name, data_files=file(SCHOOL), metric=metric)
+        for name, metric in (("arc_easy", "acc"), ("arc_challenge", "acc_norm"))
+    )
+    both = HarnessLogprobScorer((*easy.scorer.rules, *hard.scorer.rules), easy.scorer.harness)
+    assert hard.examples[0].continuations == (" a stone", " the sun", " thing 0", " nothing at all")
+    logprobs, greedy = np.array([-2.0, -9.0, -9.0, -2.5]), [False] * 4
+    scores = [both.score_logprobs(task.examples[0], logprobs, greedy) for task in (easy, hard)]
+    assert scores == [task.scorer.score_logprobs(task.examples[0], logprobs, greedy) for task in (easy, hard)] == [1, 0]
+
+
+def test_of_several_right_choices_the_first_counts():
+    task = SimpleNamespace(
+        multiple_input=False, doc_to_target=lambda doc: doc["right"], doc_to_choice=lambda doc: ["a", "b", "c"]
+    )
+    assert _right(task, {"right": ["b", "c"]}) == 1
+    assert _right(task, {"right": [2, 0]}) == 2
 
 
 def test_a_group_that_mixes_kinds_of_request_is_refused(file, monkeypatch):
