@@ -180,7 +180,9 @@ def test_a_proof_of_an_older_version_is_shown_as_what_it_says(report):
     assert "no control could tell" not in words
     assert "Loss: share" not in words
     new = report(Findings(ranking=made_ranking(), proof={**made_proof("localized"), "specificity": None}, k=2)).words
-    assert "Whether other tasks do as well is not known, for no control could tell." in new
+    assert (
+        "Whether other tasks do as well is not known: no control could tell, or the difference is not certain." in new
+    )
 
 
 def test_a_ranking_alone_is_no_proof(report):
