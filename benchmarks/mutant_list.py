@@ -216,7 +216,7 @@ _LENS = [
     *_bugs(
         "lens",
         "lens/model.py",
-        "lens/test_model.py analysis/test_overlap.py",
+        "lens/test_model.py measure/test_experiment.py",
         (
             "under GQA a model is said to have as many key/value heads as heads",
             '"key_value_heads": getattr(model.cfg, "n_key_value_heads", None) or model.cfg.n_heads,',
