@@ -28,9 +28,15 @@ BACKENDS = ("bridge", "hooked") if version("transformer-lens").startswith("3.") 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """What touches TransformerLens runs on its last 3.x line too: all of tests/lens, and whatever takes a backend."""
+    """What touches TransformerLens runs on its last 3.x line too: all of tests/lens, and whatever takes a backend.
+
+    Methods take there the class that 3.x alone has: its bridge is tried by the tests of lens and measure.
+    """
+    here = Path(__file__).parent
     for item in items:
-        if "backend" in getattr(item, "fixturenames", ()) or Path(__file__).parent / "lens" in item.path.parents:
+        backend = getattr(item, "callspec", None) and item.callspec.params.get("backend")
+        known = here / "methods" in item.path.parents and len(BACKENDS) > 1 and backend == "bridge"
+        if ("backend" in getattr(item, "fixturenames", ()) and not known) or here / "lens" in item.path.parents:
             item.add_marker(pytest.mark.lens)
 
 

@@ -7,7 +7,16 @@ from cs_heads.reproduce import estimate, reproduce
 from cs_heads.reproduce.run import steps_of
 
 
-@pytest.mark.parametrize("steps", [["find"], ["universal"], ["scale"], ["overlap", "generalisation"]])
+@pytest.mark.parametrize(
+    "steps",
+    [
+        ["universal"],
+        *(
+            pytest.param(steps, marks=pytest.mark.slow)
+            for steps in (["find"], ["scale"], ["overlap", "generalisation"])
+        ),
+    ],
+)
 def test_steps_cost_no_more_than_was_said_with_what_they_start_from(study, rows, steps):
     one = study(names=["gsm8k", "arithmetic", "swearing", "boolq"])
     said = estimate(one, steps_of("cs", steps))
@@ -20,7 +29,9 @@ def test_steps_cost_no_more_than_was_said_with_what_they_start_from(study, rows,
     assert again.total == 0
 
 
-@pytest.mark.parametrize("step", ["drops", "proof", "sparsity", "methods"])
+@pytest.mark.parametrize(
+    "step", ["drops", *(pytest.param(step, marks=pytest.mark.slow) for step in ("proof", "sparsity", "methods"))]
+)
 def test_a_step_after_the_search_costs_no_more_than_was_said(study, rows, step):
     one = study(names=["gsm8k", "arithmetic", "swearing", "boolq"])
     reproduce(one, ["find"])
