@@ -10,7 +10,7 @@ DEMO_CONTROL ?= demo/code
 DEMO_OUT   ?= demo-report
 DEMO       ?= $(VENV)/bin/cs-heads find --model $(DEMO_MODEL) --task $(DEMO_TASK) --control $(DEMO_CONTROL) --out $(DEMO_OUT)
 
-# Of `make test-all`: ONLY="measure killed" takes the folder tests/measure, and test_killed*.py wherever it is, alone.
+# Of `make test-all`: ONLY="tasks killed" takes the folder tests/tasks, and test_killed*.py wherever it is.
 ONLY   ?=
 places = $(wildcard tests/$(1) tests/test_$(1)*.py tests/*/test_$(1)*.py)
 NOWHERE := $(strip $(foreach each,$(ONLY),$(if $(call places,$(each)),,$(each))))
@@ -59,7 +59,7 @@ test: lint test-main test-hooked ## what every change must pass: style, types, d
 
 test-all: lint venv venv-hooked system ## everything there is; ONLY="measure tasks" for some packages, KILLS=200 for more kills
 	CS_HEADS_KILLS=$(KILLS) $(VENV)/bin/python $(PYTEST) $(EVERY) $(DOCTESTS) $(PLACES)
-	$(if $(TWICE),$(HOOKED)/bin/python $(PYTEST) $(EVERY) $(TWICE))
+	$(if $(TWICE),CS_HEADS_KILLS=$(KILLS) $(HOOKED)/bin/python $(PYTEST) $(EVERY) $(TWICE))
 	$(if $(ONCE),$(HOOKED)/bin/python $(PYTEST) -m lens $(addprefix --ignore=,$(LENS_TESTS)) $(ONCE) || test $$? = 5)
 
 lint: venv ## ruff and mypy

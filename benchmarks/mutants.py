@@ -5,11 +5,11 @@
 The bugs are those of ``mutant_list.py``. Each is planted in a temporary copy of the tree, never in the checkout, and
 taken out again. First run the tests most likely to notice it (*near*), then the rest of ``make test`` (*rest*: its
 tests and doctests, and those on TransformerLens 3.9 where ``.venv-hooked`` is there), then, with ``--all``, what
-``make test-all`` has beyond it (*all*). A run that does not end counts as noticed. A bug with which tests cannot
-even be collected is *broken*: it proves nothing and is not counted as caught.
+``make test-all`` has beyond it (*all*). A bug with which tests cannot even be collected, or do not end, is *broken*: it
+proves nothing and is not counted as caught.
 
-``--check`` runs all near tests once without any bug: they must pass. Exit status 1 where a mutant is broken, where
-more than one survives, or any with ``--all``.
+``--check`` runs the same tests without any bug, all near ones and then the later stages: they must pass. Exit status 1
+where a mutant is broken, where more than one survives, or any with ``--all``.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def pytest(run: Run, copy: Path, limit: float, *, first: bool = True) -> tuple[int, str]:
-    """Exit status and output of pytest in the copy; status ``FAILED`` with ``NO_END`` after ``limit`` seconds."""
+    """Exit status and output of pytest in the copy; after ``limit`` seconds a status of its own, and ``NO_END``."""
     own = {"PYTHONPATH": str(copy), "OMP_NUM_THREADS": "1"}
     real = ROOT.parent / "shared"
     if "CS_HEADS_REAL" not in os.environ and real.is_dir():
@@ -139,7 +139,7 @@ def pytest(run: Run, copy: Path, limit: float, *, first: bool = True) -> tuple[i
         said, _ = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
         _end(process)
-        return FAILED, NO_END
+        return -1, NO_END
     finally:
         _RUNNING.discard(process)
     return process.returncode, said
@@ -165,8 +165,10 @@ def judge(mutant: Mutant, copy: Path, options: argparse.Namespace) -> Outcome:
                     continue
                 status, said = pytest(run, copy, options.limit)
                 if status not in (0, NO_TESTS):
-                    fate = "caught" if status == FAILED else "broken"
-                    return Outcome(mutant, fate, stage, failing(said), perf_counter() - start)
+                    test = failing(said)
+                    # What cannot be collected has a file and no test, and with -x the status of a failure.
+                    fate = "caught" if status == FAILED and "::" in test else "broken"
+                    return Outcome(mutant, fate, stage, test, perf_counter() - start)
     return Outcome(mutant, "survived", stages[-1][0], "", perf_counter() - start)
 
 
@@ -220,13 +222,18 @@ def judge_all(mutants: Sequence[Mutant], options: argparse.Namespace) -> list[Ou
     return [found[mutant] for mutant in mutants]
 
 
-def check(mutants: Iterable[Mutant], limit: float) -> int:
-    """Run all near tests once, on the tree as it is; the exit status of pytest."""
-    near = tuple(sorted({test for mutant in mutants for test in mutant.tests}))
+def check(mutants: Iterable[Mutant], options: argparse.Namespace) -> int:
+    """Run the tests on the tree as it is; 1 where any fails."""
+    runs = [Run(".venv", tuple(sorted({test for mutant in mutants for test in mutant.tests})))]
+    runs += [*(() if options.near else REST), *(SLOW if options.all else ())]
+    worst = 0
     with copy_of_tree() as copy:
-        status, said = pytest(Run(".venv", near), copy, limit, first=False)
-    print(said.strip())
-    return status
+        for run in runs:
+            if python_of(run.environment).exists():
+                status, said = pytest(run, copy, options.limit, first=False)
+                print(said.strip(), flush=True)
+                worst = max(worst, int(status not in (0, NO_TESTS)))
+    return worst
 
 
 def table(outcomes: Iterable[Outcome]) -> str:
@@ -267,8 +274,8 @@ def main() -> int:
     parser.add_argument("--near", action="store_true", help="run the tests nearest to each mutant alone")
     parser.add_argument("--all", action="store_true", help="run slow tests, too, on what survives the others")
     parser.add_argument("--list", action="store_true", help="name the mutants and end")
-    parser.add_argument("--check", action="store_true", help="run all near tests without any mutant and end")
-    parser.add_argument("--limit", type=float, default=7200, help="seconds after which a run of tests is ended")
+    parser.add_argument("--check", action="store_true", help="run the tests without any mutant and end")
+    parser.add_argument("--limit", type=float, default=6 * 3600, help="seconds after which a run of tests is ended")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the table there, and JSON beside it")
     options = parser.parse_args()
     if options.near and options.all:
@@ -283,7 +290,7 @@ def main() -> int:
     if not python_of(".venv").exists():
         sys.exit("mutants: there is no .venv: make venv")
     if options.check:
-        return check(mutants, options.limit)
+        return check(mutants, options)
     outcomes = judge_all(mutants, options)
     said = summary(outcomes, options)
     print(f"\n{table(outcomes)}\n\n{said}")

@@ -33,7 +33,7 @@ def execute(notebook: NotebookNode) -> None:
         cell.outputs, cell.execution_count = [], None
     with TemporaryDirectory() as folder:
         # Limits that a busy machine does not reach.
-        limits = {"timeout": 3600, "startup_timeout": 900}
+        limits = {"timeout": 3600, "startup_timeout": 900, "iopub_timeout": 900}
         NotebookClient(notebook, **limits, kernel_name="python3", resources={"metadata": {"path": folder}}).execute()
 
 

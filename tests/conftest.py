@@ -14,13 +14,13 @@ from pathlib import Path
 from tempfile import gettempdir
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.tiny import load_tokenizer, save_model
-from tests.waiting import run_program
+from tests.waiting import HANG, run_program
 
 # The same examples in every run, and no limit in time that a busy machine could break.
-settings.register_profile("suite", derandomize=True, deadline=None)
+settings.register_profile("suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
 
 BACKENDS = ("bridge", "hooked") if version("transformer-lens").startswith("3.") else ("bridge",)
@@ -28,9 +28,9 @@ BACKENDS = ("bridge", "hooked") if version("transformer-lens").startswith("3.") 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """What touches TransformerLens runs on its last 3.x line too: all of tests/lens, and whatever takes a backend.
+    """What touches TransformerLens runs on its last 3.x line too: all of tests/lens, and tests that take a backend.
 
-    Methods take there the class that 3.x alone has: its bridge is tried by the tests of lens and measure.
+    There, tests of methods take HookedTransformer alone; tests of lens and measure try the bridge.
     """
     here = Path(__file__).parent
     for item in items:
@@ -128,7 +128,7 @@ def smollm2() -> Path:
     stamp = hashlib.sha256(script.read_bytes()).hexdigest()[:8]
     out = Path(gettempdir()) / f"cs-heads-real-{getuser()}-{sources}-{stamp}"
     out.mkdir(exist_ok=True)
-    with FileLock(out / "lock"):
+    with FileLock(out / "lock", timeout=HANG):
         done = run_program([sys.executable, script, "--out", out, "--models", "smollm2"])
         assert done.returncode == 0, done.stderr
     return out / "smollm2"

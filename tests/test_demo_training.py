@@ -155,13 +155,11 @@ def test_drawn_gates_leave_own_heads_on_unless_asked():
 CONFIG = TrainConfig(steps=30, rows=24, plain=0.3, ramp=0.2)
 
 
-@pytest.mark.slow
 def test_the_loss_falls(tmp_path):
     losses = list(Trainer(CONFIG, tmp_path).run(report_every=0))
     assert sum(losses[-5:]) < 0.95 * sum(losses[:5])
 
 
-@pytest.mark.slow
 def test_a_stopped_run_goes_on_to_the_same_numbers(tmp_path):
     config = dataclasses.replace(CONFIG, steps=10)
     straight = Trainer(config, tmp_path / "straight")

@@ -1,5 +1,6 @@
 import ast
 import importlib
+import os
 import re
 import shutil
 import sys
@@ -58,7 +59,7 @@ def lint(tmp_path):
             "--config",
             PACKAGE.parent / "pyproject.toml",
         ]
-        return run_program(command, cwd=tmp_path).stdout
+        return run_program(command, cwd=tmp_path, env={**os.environ, "COLUMNS": "200"}).stdout
 
     return run
 

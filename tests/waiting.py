@@ -4,6 +4,8 @@ import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from queue import Empty, Queue
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -26,9 +28,19 @@ def ended(process: subprocess.Popen, what: str) -> tuple[str | None, str | None]
     try:
         return process.communicate(timeout=HANG)
     except subprocess.TimeoutExpired:
+        # What it has started may still hold its pipes: they are not read to their end.
         process.kill()
-        process.communicate()
         pytest.fail(f"waited {HANG // 60} minutes for the end of {what}")
+
+
+def next_line(process: subprocess.Popen, what: str) -> str:
+    """The next line a program writes, empty where it has ended."""
+    lines: Queue[str] = Queue()
+    Thread(target=lambda: lines.put(process.stdout.readline()), daemon=True).start()
+    try:
+        return lines.get(timeout=HANG)
+    except Empty:
+        pytest.fail(f"waited {HANG // 60} minutes for a line of {what}")
 
 
 def pause(process: subprocess.Popen, seconds: float) -> None:

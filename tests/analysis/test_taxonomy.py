@@ -157,7 +157,6 @@ def formats(model, second_names=("a", "b")):
     return made
 
 
-@pytest.mark.slow
 def test_what_was_held_out_is_measured_under_the_gates_fitted_to_the_others(load_known):
     model = load_known()
     tasks = formats(model)

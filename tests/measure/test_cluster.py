@@ -27,7 +27,7 @@ from tests.analysis.test_taxonomy import formats
 from tests.conftest import BACKENDS
 from tests.known_heads import WORKING, choice_of_own_answers, own_answers, rows_run
 from tests.tiny import N_HEADS, N_LAYERS, choice_records, completion_records
-from tests.waiting import HANG, ended, run_program, wait_until
+from tests.waiting import HANG, ended, next_line, run_program, wait_until
 
 SHAPE = (N_LAYERS, N_HEADS)
 # Few tokens a forward, so that there are many chunks.
@@ -58,7 +58,14 @@ def workers_of(cluster):
 @pytest.fixture(scope="module")
 def ray():
     """One Ray for all tests here: its start takes seconds. On a busy machine workers may be long in beginning."""
-    session = join(None, 4)
+    for left in (2, 1, 0):
+        try:
+            session = join(None, 4)
+            break
+        except ConnectionError:
+            # Ray itself gives up after half a minute.
+            if not left:
+                raise
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pool, "_SILENCE", HANG)
         yield session
@@ -386,7 +393,7 @@ def test_an_interrupted_program_leaves_no_processes(folders, with_signal):
         start_new_session=True,
     )
     with program:
-        assert program.stdout.readline() == "running\n", program.stderr.read()
+        assert next_line(program, "a program with workers") == "running\n", program.stderr.read()
         started = psutil.Process(program.pid).children(recursive=True)
         assert len(started) > 3
         program.send_signal(with_signal)

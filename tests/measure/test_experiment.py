@@ -76,7 +76,9 @@ def test_many_masks_at_once_equal_plain_hugging_face(load, backend, architecture
     np.testing.assert_allclose(experiment.logprob(off), plain[:, 1], atol=1e-4)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(
     seed=st.integers(0, 10_000),
     n_masks=st.integers(1, 5),

@@ -12,7 +12,7 @@ from contextlib import closing
 import pytest
 
 from tests.known_heads import own_answers
-from tests.waiting import ended, pause
+from tests.waiting import ended, next_line, pause
 
 # Of `make test-all`: 50.
 KILLS = int(os.environ.get("CS_HEADS_KILLS", "2"))
@@ -83,7 +83,7 @@ def test_a_study_killed_at_random_moments_ends_as_one_that_was_not(start, whole,
             if kills < KILLS:
                 when = "before" if kills % 2 else "between"
                 if when == "between":
-                    now = [running.stdout.readline() for _ in range(rng.randint(1, max(1, len(said) // KILLS)))]
+                    now = [next_line(running, "a study") for _ in range(rng.randint(1, max(1, len(said) // KILLS)))]
                 pause(running, rng.uniform(0, reach[when]))
                 running.send_signal(signal.SIGKILL)
             measured += sizes(now) + sizes(ended(running, "a study")[0].splitlines())

@@ -28,7 +28,7 @@ from cs_heads.measure.engine import generation as generation_module
 from cs_heads.measure.shelf import TEXTS, Shelf
 from tests.known_heads import rows_run
 from tests.tiny import N_HEADS, N_LAYERS, choice_records, completion_records
-from tests.waiting import ended, wait_until
+from tests.waiting import HANG, ended, wait_until
 
 SHAPE = (N_LAYERS, N_HEADS)
 OLD = Path(__file__).with_name("store-format-1.sqlite")
@@ -714,7 +714,7 @@ ROUNDS = 10
 
 def make_at_once(folder, barrier, failed):
     for number in range(ROUNDS):
-        barrier.wait()
+        barrier.wait(HANG)
         try:
             Store.for_study(folder / f"{number}.sqlite", {"grid": [2, 2]}).close()
         except Exception as error:
@@ -748,7 +748,7 @@ def test_a_lock_that_is_never_given_back_is_not_waited_for_without_end(path, mon
 def test_processes_that_make_one_store_at_the_same_moment_all_get_it(tmp_path):
     context = multiprocessing.get_context("fork")
     barrier, failed = context.Barrier(8), context.SimpleQueue()
-    makers = [context.Process(target=make_at_once, args=(tmp_path, barrier, failed)) for _ in range(8)]
+    makers = [context.Process(target=make_at_once, args=(tmp_path, barrier, failed), daemon=True) for _ in range(8)]
     with warnings.catch_warnings():
         # The children use SQLite alone.
         warnings.simplefilter("ignore", DeprecationWarning)

@@ -23,7 +23,6 @@ def test_every_step_of_gating_that_its_tasks_allow_runs(study):
         assert len(table(one, name))
 
 
-@pytest.mark.slow
 def test_heads_that_mediate_and_contrasts_are_made_of_two_word_tasks(study, rows):
     one = study("chg", ["openmathinstruct2", *WORDS])
     said = estimate(one, steps_of("chg", ["mediating", "contrasts"]))

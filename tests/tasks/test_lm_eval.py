@@ -630,7 +630,6 @@ def test_a_folder_without_a_file_names_what_is_looked_for(file, tmp_path):
         whole("blimp_adjunct_island", data_files=tmp_path)
 
 
-@pytest.mark.slow
 def test_an_unknown_task_is_refused_with_near_names():
     with pytest.raises(ValueError, match="lm-eval has no task 'gsm9k'; near are gsm8k"):
         load_task("lm-eval/gsm9k")
@@ -638,7 +637,6 @@ def test_an_unknown_task_is_refused_with_near_names():
         load_task("lm-eval/blimp_principle_A_case_3")
 
 
-@pytest.mark.slow
 def test_what_a_folder_of_lm_eval_says_is_what_all_of_it_says():
     everything = harness._everything().task_index
     for name in (

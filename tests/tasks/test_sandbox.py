@@ -209,6 +209,11 @@ def test_a_pass_without_the_word_of_the_run_is_none(sandbox):
     assert tried == Tried(False, True, "it sent a report that is none")
 
 
+def test_a_program_that_closes_its_report_and_stays_is_not_waited_for(sandbox):
+    tried = try_attempt(fakes.fake_by_silence, sandbox, sandbox.run)
+    assert tried == Tried(False, True, "it closed its report before its tests had ended")
+
+
 def test_a_pass_that_is_reported_without_the_word_at_once_is_none(sandbox):
     """The report goes by some descriptor above the usual ones: a line is written to them all."""
     code = """
@@ -283,20 +288,22 @@ def test_without_bubblewrap_it_refuses_and_names_what_to_install(no_bubblewrap):
 
 
 def test_unsafe_runs_without_bubblewrap_and_warns_loudly(no_bubblewrap):
-    unsafe = Sandbox(seconds=1, wall_seconds=4, unsafe=True)
+    unsafe, hasty = (Sandbox(seconds=1, wall_seconds=wall, unsafe=True) for wall in (HANG, 2))
     lacks = "WITHOUT A SANDBOX.*no limit on processes.*a session of its own is not ended"
     with pytest.warns(RuntimeWarning, match=lacks):
         outcomes = unsafe.run_all(
             [
                 ("import os; print(len(os.environ))", ""),
                 ("import os; os._exit(0)", ""),
-                ("import time; time.sleep(3600)", ""),
                 ("while True: pass", ""),
                 ("x = bytearray(10**9)", ""),
             ]
         )
+    with pytest.warns(RuntimeWarning, match=lacks):
+        late = hasty.run("import time; time.sleep(3600)")
     assert outcomes[0] == Outcome(True, "", "0\n")
-    assert [outcome.passed for outcome in outcomes] == [True, False, False, False, False]
+    assert [outcome.passed for outcome in outcomes] == [True, False, False, False]
+    assert late == Outcome(False, "it took more than 2 s of time", "")
 
 
 def test_unsafe_runs_where_the_system_tells_no_processors(no_bubblewrap, monkeypatch):

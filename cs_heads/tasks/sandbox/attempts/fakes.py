@@ -148,4 +148,4 @@ def fake_by_silence(bait: dict[str, Any]) -> None:
     import time
 
     os.closerange(0, 4096)
-    time.sleep(1)
+    time.sleep(60)

@@ -104,9 +104,9 @@ def outlive_as_an_orphan(bait: dict[str, Any]) -> None:
                     os.close(descriptor)
                 except OSError:
                     continue
-            time.sleep(10)
+            time.sleep(60)
         os._exit(0)
-    time.sleep(0.2)
+    time.sleep(1)
     raise AssertionError("what runs on is looked for from outside")
 
 
