@@ -28,6 +28,14 @@ def recall(made, found):
     return len({*found.top(5)} & {*made.planted}) / 5
 
 
+def covering(made, found):
+    """Of each planted head with an interval, whether that holds what the head takes alone."""
+    intact, *alone = made.unseen(masks.explicit(made.grid, [[], *([head] for head in made.planted)])).mean(axis=1)
+    bounds = [found.interval[head.layer, head.head] for head in made.planted]
+    known = [(low, intact - score, high) for (low, high), score in zip(bounds, alone, strict=True) if np.isfinite(low)]
+    return [bool(low <= taken <= high) for low, taken, high in known]
+
+
 def drop(made, heads):
     intact, off = made.unseen(masks.explicit(made.grid, [[], heads])).mean(axis=1)
     return intact - off
@@ -39,11 +47,8 @@ def test_a_few_worlds_are_searched_as_well_as_many():
     for seed in range(30_000, 30_012):
         made, found = searched(seed, n_unseen=1000)
         recalls.append(recall(made, found))
-        intact, *alone = made.unseen(masks.explicit(made.grid, [[], *([head] for head in made.planted)])).mean(axis=1)
-        for head, score in zip(made.planted, alone, strict=True):
-            low, high = found.interval[head.layer, head.head]
-            known += bool(np.isfinite(low))
-            covered += bool(low <= intact - score <= high)
+        held = covering(made, found)
+        known, covered = known + len(held), covered + sum(held)
         assert set(found.universal) == set(made.universal)
         assert prove(made.unseen, found.top(5), apart=found.universal).verdict == "localized"
     # .984 of many, sd .055 a world, and .905: five and three standard errors below.
@@ -69,11 +74,8 @@ def test_recall_coverage_and_verdicts_at_a_hundred_evaluations():
     for seed in range(30_000, 30_060):
         made, found = searched(seed, n_unseen=3000)
         recalls.append(recall(made, found))
-        intact, *alone = made.unseen(masks.explicit(made.grid, [[], *([head] for head in made.planted)])).mean(axis=1)
-        for head, score in zip(made.planted, alone, strict=True):
-            low, high = found.interval[head.layer, head.head]
-            known += bool(np.isfinite(low))
-            covered += bool(low <= intact - score <= high)
+        held = covering(made, found)
+        known, covered = known + len(held), covered + sum(held)
         fresh = planted_world("main", seed=seed).unseen
         localized += prove(fresh, found.top(5), apart=found.universal).verdict == "localized"
     # Three standard errors, of .007, above the floor.
