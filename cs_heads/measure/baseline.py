@@ -75,11 +75,11 @@ def chance_of(experiment: object) -> float:
     return float(getattr(getattr(experiment, "task", experiment), "chance", 0.0))
 
 
-def too_low(scores: Float[np.ndarray, " example"], chance: float) -> str | None:
-    """Why a baseline is too low to find heads with (at chance, or too few right), or None."""
+def too_low(scores: Float[np.ndarray, " example"], chance: float, least: int = MIN_CORRECT) -> str | None:
+    """Why a baseline is too low to find heads with (at chance, or fewer than ``least`` right), or None."""
     correct, n = round(float(scores.sum())), len(scores)
-    if correct < MIN_CORRECT:
-        return f"the intact model answers {correct} of {n} examples right, fewer than {MIN_CORRECT}"
+    if correct < least:
+        return f"the intact model answers {correct} of {n} examples right, fewer than {least}"
     if chance > 0 and binomtest(correct, n, chance, alternative="greater").pvalue > 0.05:
         return f"the intact model scores {scores.mean():.3f} on {n} examples, no better than chance ({chance:.3f})"
     return None

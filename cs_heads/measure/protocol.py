@@ -77,3 +77,12 @@ def check_examples(n_examples: int, n_rows: int, examples: Int[np.ndarray, "row 
     if examples.size and not (examples.min() >= 0 and examples.max() < n_examples):
         raise ValueError(f"examples must be in 0..{n_examples - 1}, got {examples.min()}..{examples.max()}")
     return examples
+
+
+def name_of(experiment: object) -> str:
+    """The name of an experiment's task, or its own; "control" where it has neither.
+
+    >>> name_of(object())
+    'control'
+    """
+    return str(getattr(getattr(experiment, "task", experiment), "name", "control"))

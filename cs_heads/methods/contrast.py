@@ -1,0 +1,125 @@
+"""What masks take from a task beyond what they take from its controls, on one scale.
+
+A **loss** is the share of the score above chance that is lost. The **contrast** is the loss of the task minus the mean
+loss of its controls under the same mask: what a mask does to every task alike (universal heads, groups of heads that
+stand in for each other, a model that breaks) cancels in it, without anybody naming those heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from cs_heads.measure.baseline import chance_of, too_low
+from cs_heads.measure.protocol import ExperimentLike, measured, name_of
+from cs_heads.methods.annealing.rows import BalancedDraws
+
+N_ASKED = 240
+"""Examples of all controls together on which the intact model is asked, at most."""
+LEAST_ASKED, MOST_ASKED = 30, 100
+"""The same of one control, however many there are."""
+
+
+@dataclass(frozen=True, eq=False)
+class TaskLoss:
+    """The losses of one task, on examples that the intact model answers right.
+
+    ``examples`` are these, ``intact`` their scores on the intact model, ``chance`` is the score of guessing.
+    """
+
+    name: str
+    experiment: ExperimentLike
+    examples: Int[np.ndarray, " right"]
+    intact: Float[np.ndarray, " right"]
+    chance: float
+
+    @property
+    def above_chance(self) -> float:
+        """The mean intact score above chance, which is a loss of 1."""
+        return float(self.intact.mean()) - self.chance
+
+    def __call__(
+        self, masks: Bool[np.ndarray, "row layer head"], places: Int[np.ndarray, "row k"]
+    ) -> Float[np.ndarray, "row k"]:
+        """The loss of each row's examples, by their places in ``examples``, with the row's heads off."""
+        scores = measured(self.experiment, masks, self.examples[places])
+        return np.asarray((self.intact[places] - scores) / self.above_chance)
+
+
+class Controls:
+    """Other tasks, measured under a task's masks: examples in turn from all, and their losses.
+
+    Making one runs the intact model on some examples of each (``cost`` says how many in all). Those it answers right
+    are used; a control it cannot do is ``left_out``, with the reason.
+    """
+
+    def __init__(self, experiments: Sequence[ExperimentLike], rng: np.random.Generator) -> None:
+        self.tasks: list[TaskLoss] = []
+        self.left_out: dict[str, str] = {}
+        for experiment, n in zip(experiments, _asked(experiments), strict=True):
+            asked = np.sort(rng.permutation(experiment.n_examples)[:n])
+            intact = measured(experiment, np.zeros((1, *experiment.grid.shape), dtype=bool), asked[None])[0]
+            right, name, chance = intact > 0.5, name_of(experiment), chance_of(experiment)
+            reason = too_low(right.astype(float), chance, least=LEAST_ASKED // 4)
+            if reason:
+                self.left_out[name] = reason
+            else:
+                self.tasks.append(TaskLoss(name, experiment, asked[right], intact[right], chance))
+        self._starts = np.cumsum([0, *(len(task.examples) for task in self.tasks)])
+        self._turns = BalancedDraws(np.arange(len(self.tasks)), rng)
+        self._draws = [BalancedDraws(np.arange(len(task.examples)), rng) for task in self.tasks]
+
+    @staticmethod
+    def cost(experiments: Sequence[ExperimentLike]) -> int:
+        """Example-evaluations of the intact runs."""
+        return sum(_asked(experiments))
+
+    @property
+    def names(self) -> list[str]:
+        """The controls that are used."""
+        return [task.name for task in self.tasks]
+
+    @property
+    def n_examples(self) -> int:
+        """Examples of all controls, which are numbered through."""
+        return int(self._starts[-1])
+
+    def of(self, drawn: Int[np.ndarray, "..."]) -> Int[np.ndarray, "..."]:
+        """Which control each of these examples belongs to, by its place in ``tasks``."""
+        return np.searchsorted(self._starts, drawn, side="right") - 1
+
+    def draw(self, n_rows: int, per_row: int) -> Int[np.ndarray, "row k"]:
+        """Different examples for each row, from the controls in turn, those drawn least often first."""
+        drawn = np.zeros((n_rows, per_row), dtype=int)
+        for row in drawn:
+            turns = [self._turns.draw(1)[0] for _ in range(per_row)]
+            times = np.bincount(turns, minlength=len(self.tasks))
+            row[:] = np.concatenate(
+                [self._starts[task] + self._draws[task].draw(n) for task, n in enumerate(times.tolist()) if n]
+            )
+        return drawn
+
+    def __call__(
+        self, masks: Bool[np.ndarray, "row layer head"], drawn: Int[np.ndarray, "row k"]
+    ) -> Float[np.ndarray, "row k"]:
+        """The loss of each row's examples with the row's heads off."""
+        losses, of = np.full(drawn.shape, np.nan), self.of(drawn)
+        for place, task in enumerate(self.tasks):
+            mine = of == place
+            times = mine.sum(axis=1)
+            for n in np.unique(times[times > 0]).tolist():
+                rows = np.flatnonzero(times == n)
+                chosen = mine[rows]
+                examples = drawn[rows][chosen].reshape(len(rows), n) - self._starts[place]
+                some = np.full(chosen.shape, np.nan)
+                some[chosen] = task(masks[rows], examples).ravel()
+                losses[rows] = np.where(chosen, some, losses[rows])
+        return losses
+
+
+def _asked(experiments: Sequence[ExperimentLike]) -> list[int]:
+    each = int(np.clip(N_ASKED // max(len(experiments), 1), LEAST_ASKED, MOST_ASKED))
+    return [min(each, experiment.n_examples) for experiment in experiments]
