@@ -21,6 +21,8 @@ N_ASKED = 240
 """Examples of all controls together on which the intact model is asked, at most."""
 LEAST_ASKED, MOST_ASKED = 30, 100
 """The same of one control, however many there are."""
+TOGETHER = 4
+"""Examples of one control a row: under one mask, what they begin with alike is run once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,11 +94,11 @@ class Controls:
         return np.searchsorted(self._starts, drawn, side="right") - 1
 
     def draw(self, n_rows: int, per_row: int) -> Int[np.ndarray, "row k"]:
-        """Different examples for each row, from the controls in turn, those drawn least often first."""
+        """Different examples for each row, four of one control, of the controls in turn, those drawn least first."""
         drawn = np.zeros((n_rows, per_row), dtype=int)
         for row in drawn:
-            turns = [self._turns.draw(1)[0] for _ in range(per_row)]
-            times = np.bincount(turns, minlength=len(self.tasks))
+            turns = np.concatenate([self._turns.draw(1) for _ in range(-(-per_row // TOGETHER))])
+            times = np.bincount(np.repeat(turns, TOGETHER)[:per_row], minlength=len(self.tasks))
             row[:] = np.concatenate(
                 [self._starts[task] + self._draws[task].draw(n) for task, n in enumerate(times.tolist()) if n]
             )

@@ -39,7 +39,7 @@ def asked_once(
         line: The question about a word and its answer, which together are a worked example.
         n: Finding examples; 100 by default, or half of the words where there are fewer than 200.
         seed: The same seed gives the same examples.
-        shots: Worked examples before each question, of ten words kept for them.
+        shots: Worked examples, of ten words kept for them; the same come before each question.
 
     Raises:
         ValueError: ``shots`` are more than there are words for, or ``n`` leaves nothing to confirm.
@@ -53,10 +53,11 @@ def asked_once(
         raise ValueError(f"n must leave examples to confirm with: got n={n}, and task {name!r} has {len(asked)}")
     # Shots have a stream of their own: their number changes neither the questions nor their order.
     drawing = random.Random(f"{name}/{seed}/shots")
+    # The same before every question: their tokens run once for all examples of a mask.
+    worked = [" ".join(line(drawing, other)) for other in drawing.sample(shown, shots)]
     records: list[Record] = []
     for word in asked:
         question, answer = line(rng, word)
-        worked = (" ".join(line(drawing, other)) for other in drawing.sample(shown, shots))
         records.append({"prompt": "\n".join([*worked, question]), "target": f" {answer}", "asked": question})
     return _task(name, records[:n], records[n:])
 

@@ -19,7 +19,7 @@ SUMS_BELOW = 40
 def load(skill: str, n: int | None = None, seed: int = 0, *, shots: int = 4) -> Task:
     """``n`` questions of a skill (default 100, or half of them), the others held out.
 
-    ``shots`` worked examples, 0 to 10, come before each question, of words that are never asked about.
+    The same ``shots`` worked examples, 0 to 10, come before each question, of words that are never asked about.
     """
     words, line = _SKILLS[skill]
     return asked_once(f"everyday/{skill}", words(), line, n, seed, shots=shots)
