@@ -423,9 +423,14 @@ _STORE = [
             "planned = missing | (measured_by > number)",
         ),
         (
+            "a call that fills in margins is planned anew when it was cut short",
+            "excluded.{self.late}, call = excluded.call",
+            "excluded.{self.late}",
+        ),
+        (
             "a later result takes the place of one that is kept",
-            'f"INSERT OR IGNORE INTO results',
-            'f"REPLACE INTO results',
+            'f"DO UPDATE SET {filled} WHERE {self.late} IS NULL AND excluded.{self.late} IS NOT NULL"',
+            'f"DO UPDATE SET {filled}, logprob = excluded.logprob"',
         ),
     ),
     *_bugs(
@@ -439,7 +444,7 @@ _STORE = [
         ),
         (
             "a new log-probability wipes out the score",
-            "entry[examples] = np.where(np.isnan(values), entry[examples], values)",
+            "entry[examples] = np.where(np.isnan(entry[examples]), values, entry[examples])",
             "entry[examples] = values",
         ),
     ),
@@ -859,6 +864,11 @@ _TASKS = [
             "of choices that tie the right one wins",
             "return float(best[self.examples[example].answer] / max(best.sum(), 1))",
             "return float(best[self.examples[example].answer])",
+        ),
+        (
+            "the right choice competes with itself in its margin",
+            "np.logaddexp.reduce(np.delete(compared, answer))",
+            "np.logaddexp.reduce(compared)",
         ),
         (
             "unseen examples are not shown in the chat template",

@@ -114,7 +114,7 @@ def million(model, folder: Path) -> bool:
     start = perf_counter()
     for first in range(0, len(masks), 100):
         batch = [np.packbits(mask).tobytes() for mask in masks[first : first + 100]]
-        shelf.write([(mask, example, (1.0, rng.random())) for mask in batch for example in examples])
+        shelf.write([(mask, example, (1.0, *rng.random(2).tolist())) for mask in batch for example in examples])
     # A call that was begun and never ended, as a killed run leaves it.
     shelf.begin([np.packbits(~masks[0]).tobytes()] * len(task), np.array(examples), np.ones(len(task), dtype=bool))
     print(f"\n{MILLION:,} results of {len(masks):,} masks written in {perf_counter() - start:.1f} s")

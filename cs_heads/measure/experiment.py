@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from scipy.special import expit
 
 from cs_heads.heads import HeadGrid
 from cs_heads.integers import check_integer
@@ -25,8 +26,8 @@ from cs_heads.measure.engine.protocol import EngineLike
 from cs_heads.measure.engine.texts import Texts
 from cs_heads.measure.identity import keys_of, refuse_hooks, scoring_of, study_of
 from cs_heads.measure.inputs import check_writing, encode_prompts, encode_task, text_length
-from cs_heads.measure.protocol import check_examples
-from cs_heads.measure.results import Measurement, Results, Run
+from cs_heads.measure.protocol import RESPONSES, check_examples, check_response
+from cs_heads.measure.results import LOGPROB, MARGIN, SCORE, Measurement, Results, Run
 from cs_heads.measure.shelf import SCORES, TEXTS, Shelf
 from cs_heads.measure.store import Store
 from cs_heads.tasks import Task
@@ -94,9 +95,9 @@ class Experiment:
         self._engine: EngineLike = start(encode_task(self.model, task, prepend_bos), batch_tokens, replacement)
         self._keys = [] if self.store is None else keys_of(task, self.encoded)
         self._results = Results(self.grid, self.n_examples)
-        self._scores = Measurement(self._results, 0, self._shelf("score"))
+        self._scores = Measurement(self._results, SCORE, self._shelf("score"))
         # Text and log-probability of a generation task are runs of their own.
-        self._logprobs = Measurement(self._results, 1, self._shelf("logprob")) if self._writes else self._scores
+        self._logprobs = Measurement(self._results, LOGPROB, self._shelf("logprob")) if self._writes else self._scores
         self._texts: dict[tuple[int, tuple[str, ...]], Texts] = {}
         if task.max_new_tokens is not None:
             self._texts_of(task.max_new_tokens, task.stop)
@@ -143,7 +144,34 @@ class Experiment:
         raise ``ValueError`` before the model runs.
         """
         run = self._by_texts if self._writes else self._by_logprobs
-        return self._measure(self._scores, run, masks, examples)[..., 0]
+        return self._measure(self._scores, run, masks, examples)[..., SCORE]
+
+    def respond(
+        self,
+        masks: Bool[np.ndarray, "..."],
+        examples: Int[np.ndarray, "row k"] | None = None,
+        response: str = "probability",
+    ) -> Float[np.ndarray, "row k"]:
+        """A continuous response where ``__call__`` gives the score, from the same forwards: asking for both costs one.
+
+        - ``"probability"``: that of the right choice among the choices, a softmax over the numbers that the score
+          compares (summed log-probabilities, by character where length-normalised); of a completion that of the
+          whole target after the prompt.
+        - ``"margin"``: its log-odds, log p / (1 - p) (nats); for completions ``MAX_MARGIN`` (10) at most.
+        - ``"score"``: as ``__call__``.
+
+        These say how near an answer is to flipping, and are never counted as right answers: ``__call__``,
+        ``baseline`` and all that proves something keep to scores. A task that a scorer judges, as every generation
+        task is, has scores alone; another response raises ``ValueError`` before the model runs. Results that an
+        earlier version put into the store have no margin and are run anew when one is asked for.
+        """
+        check_response(response)
+        if self.task.scorer is not None:
+            check_response(response, RESPONSES[:1], f" for task {self.task.name!r}, which a scorer judges")
+        if response == "score":
+            return self(masks, examples)
+        margins = self._measure(self._scores, self._by_logprobs, masks, examples, MARGIN)[..., MARGIN]
+        return margins if response == "margin" else expit(margins)
 
     def logprob(
         self, masks: Bool[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None = None
@@ -155,7 +183,7 @@ class Experiment:
         """
         for example in self.task.examples if self._writes else ():
             _ = example.target
-        return self._measure(self._logprobs, self._by_logprobs, masks, examples)[..., 1]
+        return self._measure(self._logprobs, self._by_logprobs, masks, examples)[..., LOGPROB]
 
     def generate(
         self,
@@ -187,7 +215,7 @@ class Experiment:
         return self(self._nothing_off)[0]
 
     def to_frame(self) -> pd.DataFrame:
-        """Everything measured: one row a (mask, example) with the heads ablated, score and logprob."""
+        """Everything measured: one row a (mask, example) with the heads ablated, score, logprob and margin."""
         return self._results.to_frame()
 
     def provenance(self) -> dict[str, Any]:
@@ -246,11 +274,12 @@ class Experiment:
         run: Run,
         masks: Bool[np.ndarray, "..."],
         examples: Int[np.ndarray, "row k"] | None,
-    ) -> Float[np.ndarray, "row k 2"]:
+        wanted: int | None = None,
+    ) -> Float[np.ndarray, "row k 3"]:
         masks = check_masks(self.grid, masks)
         examples = check_examples(self.n_examples, len(masks), examples)
         refuse_hooks(self.model, self.store)
-        measured = measurement(masks, examples, run)
+        measured = measurement(masks, examples, run, wanted)
         if measurement is not self._logprobs and self.task.max_new_tokens is not None:
             # Scores that the store had stand for texts.
             texts = self._texts_of(self.task.max_new_tokens, self.task.stop)
@@ -264,7 +293,7 @@ class Experiment:
         masks: Bool[np.ndarray, "pair layer head"],
         examples: Int[np.ndarray, " pair"],
         known: Bool[np.ndarray, " pair"],
-    ) -> Iterator[list[tuple[int, Float[np.ndarray, " 2"]]]]:
+    ) -> Iterator[list[tuple[int, Float[np.ndarray, " 3"]]]]:
         for batch in self._engine.run(masks, examples, self.progress, known):
             yield [(pair, self._result(int(examples[pair]), logprobs, greedy)) for pair, logprobs, greedy in batch]
 
@@ -273,7 +302,7 @@ class Experiment:
         masks: Bool[np.ndarray, "pair layer head"],
         examples: Int[np.ndarray, " pair"],
         known: Bool[np.ndarray, " pair"],
-    ) -> Iterator[list[tuple[int, Float[np.ndarray, " 2"]]]]:
+    ) -> Iterator[list[tuple[int, Float[np.ndarray, " 3"]]]]:
         assert self.task.max_new_tokens is not None
         texts = self._texts_of(self.task.max_new_tokens, self.task.stop)
         intact = self._intact(texts, examples) if self.task.relative else None
@@ -284,7 +313,7 @@ class Experiment:
             chosen = [int(examples[pair]) for pair, _ in new]
             beside = None if intact is None else [intact[example] for example in chosen]
             scores = self.task.score_texts(chosen, [text for _, text in new], beside)
-            yield [(pair, np.array([score, np.nan])) for (pair, _), score in zip(new, scores, strict=True)]
+            yield [(pair, np.array([score, np.nan, np.nan])) for (pair, _), score in zip(new, scores, strict=True)]
 
     def _intact(self, texts: Texts, examples: Int[np.ndarray, " pair"]) -> dict[int, str]:
         """What the intact model says on these examples, by example."""
@@ -294,7 +323,8 @@ class Experiment:
 
     def _result(
         self, example: int, logprobs: Float[np.ndarray, " continuation"], greedy: Bool[np.ndarray, " continuation"]
-    ) -> Float[np.ndarray, " 2"]:
+    ) -> Float[np.ndarray, " 3"]:
         answer = self.task.examples[example].answer
         logprob = logprobs[answer] / len(self.encoded[example].continuations[answer])
-        return np.array([np.nan if self._writes else self.task.score(example, logprobs, greedy.tolist()), logprob])
+        score = np.nan if self._writes else self.task.score(example, logprobs, greedy.tolist())
+        return np.array([score, logprob, self.task.margin(example, logprobs)])

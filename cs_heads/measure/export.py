@@ -72,11 +72,11 @@ def frame_of(store: Store) -> pd.DataFrame:
     rows = []
     for number, task in enumerate(tasks):
         rows += store.query(
-            "SELECT ?, scoring, example, mask, score, logprob, text FROM results "
+            "SELECT ?, scoring, example, mask, score, logprob, margin, text FROM results "
             "WHERE (scoring, example) IN (SELECT scoring, example FROM tasks WHERE task = ?)",
             (number, task),
         )
-    of_task, scoring, example, mask, score, logprob, text = zip(*rows, strict=True) if rows else ((),) * 7
+    of_task, scoring, example, mask, score, logprob, margin, text = zip(*rows, strict=True) if rows else ((),) * 8
     scorings = dict(store.query("SELECT id, identity FROM scorings"))
     examples = {number: more for number, *more in store.query("SELECT id, identity, prompt FROM examples")}
     heads, n_heads = _heads(store)
@@ -89,6 +89,7 @@ def frame_of(store: Store) -> pd.DataFrame:
         "n_ablated": np.array([n_heads[number] for number in mask], dtype=int),
         "score": np.array(score, dtype=float),
         "logprob": np.array(logprob, dtype=float),
+        "margin": np.array(margin, dtype=float),
         "text": pd.Series(text, dtype=object),
     }
     return pd.DataFrame(columns)

@@ -176,6 +176,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
         "max_new_tokens": "identity",
         "stop": "identity",
     },
+    "respond": {"masks": "design", "examples": "design", "response": "identity"},
     "load_model": {
         "name_or_path": "identity",
         "dtype": "identity",
@@ -213,9 +214,9 @@ FIELDS: dict[str, dict[str, Kind]] = {
 
 *identity*: it may change the number of one mask on one example, so a result measured under one value never answers
 under another: it is in ``study_of``, in ``scoring_of`` or in ``keys_of``, or, of what is kept beside results, in the
-identity of its ``Progress``. *design*: it says which masks and examples
-are asked for, and needs no place of its own, as those are in the key themselves: a field that changes a number in any
-other way is no design. *runtime*: the number is the same whatever its value, to rounding.
+identity of its ``Progress``, or it names one of the numbers that a result holds. *design*: it says which masks and
+examples are asked for, and needs no place of its own, as those are in the key themselves: a field that changes a number
+in any other way is no design. *runtime*: the number is the same whatever its value, to rounding.
 """
 
 

@@ -15,7 +15,7 @@ CREATE TABLE masks (id INTEGER PRIMARY KEY, bits BLOB NOT NULL UNIQUE);
 CREATE TABLE calls (id INTEGER PRIMARY KEY AUTOINCREMENT, scoring INTEGER NOT NULL, size INTEGER NOT NULL, plan TEXT);
 CREATE TABLE results (
     scoring INTEGER NOT NULL, mask INTEGER NOT NULL, example INTEGER NOT NULL,
-    score REAL, logprob REAL, tokens BLOB, text TEXT, call INTEGER NOT NULL,
+    score REAL, logprob REAL, margin REAL, tokens BLOB, text TEXT, call INTEGER NOT NULL,
     PRIMARY KEY (scoring, mask, example)
 ) WITHOUT ROWID;
 CREATE TABLE progress (identity TEXT PRIMARY KEY, state BLOB NOT NULL);

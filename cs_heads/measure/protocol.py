@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -9,8 +11,20 @@ from jaxtyping import Bool, Float, Int
 
 from cs_heads.heads import HeadGrid
 
+RESPONSES = ("score", "probability", "margin")
+"""What an experiment may answer: score, probability of the right answer, or its log-odds (nats).
+
+Scores alone are right answers; the others are never counted as such.
+"""
+
 # What a mean of zeros and ones may lie outside of [0, 1].
 _ROUNDING = 1e-6
+
+Measures = Callable[
+    [Bool[np.ndarray, "row layer head"], Int[np.ndarray, "row k"] | None],
+    Float[np.ndarray, "row k"],
+]
+"""One number for each example of each row, with the row's heads off."""
 
 
 @runtime_checkable
@@ -39,13 +53,54 @@ def measured(
     experiment: ExperimentLike, masks: Bool[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"] | None
 ) -> Float[np.ndarray, "row k"]:
     """What an experiment answers; anything else than a score in [0, 1] for each example of each row is refused."""
-    scores = np.asarray(experiment(masks, examples), dtype=float)
+    return _checked(experiment, experiment(masks, examples), "scores", masks, examples)
+
+
+def responding(experiment: ExperimentLike, response: str) -> Measures:
+    """What measures a response of an experiment: ``measured`` for scores, else its ``respond``, checked alike.
+
+    An unknown response, or one other than the score of an experiment without ``respond``, raises ``ValueError``.
+    """
+    check_response(response)
+    if response == "score":
+        return partial(measured, experiment)
+    if not hasattr(experiment, "respond"):
+        check_response(response, RESPONSES[:1], f" for {name_of(experiment)!r}, an experiment without respond()")
+    respond: Callable[..., Any] = getattr(experiment, "respond")  # noqa: B009  # the protocol has none
+
+    def responded(
+        masks: Bool[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"] | None
+    ) -> Float[np.ndarray, "row k"]:
+        kind = "margins" if response == "margin" else "probabilities"
+        return _checked(experiment, respond(masks, examples, response), kind, masks, examples)
+
+    return responded
+
+
+def check_response(response: str, allowed: Sequence[str] = RESPONSES, of: str = "") -> None:
+    """Raise ``ValueError`` unless the response is one of those allowed; ``of`` says for what they are."""
+    if response not in allowed:
+        one_of = "one of " if len(allowed) > 1 else ""
+        raise ValueError(f"response must be {one_of}{', '.join(map(repr, allowed))}{of}, got {response!r}")
+
+
+def _checked(
+    experiment: ExperimentLike,
+    answer: Any,
+    kind: str,
+    masks: Bool[np.ndarray, "row layer head"],
+    examples: Int[np.ndarray, "row k"] | None,
+) -> Float[np.ndarray, "row k"]:
+    numbers = np.asarray(answer, dtype=float)
     wanted = (len(masks), experiment.n_examples if examples is None else examples.shape[1])
-    if scores.shape != wanted:
-        raise ValueError(f"the experiment must answer with scores [row, k] = {wanted}, got shape {scores.shape}")
-    if scores.size and not (scores.min() >= -_ROUNDING and scores.max() <= 1 + _ROUNDING):
-        raise ValueError(f"the experiment must answer with scores in 0..1, got {scores.min()}..{scores.max()}")
-    return scores
+    if numbers.shape != wanted:
+        raise ValueError(f"the experiment must answer with {kind} [row, k] = {wanted}, got shape {numbers.shape}")
+    bounded = kind != "margins"
+    low, high = (-_ROUNDING, 1 + _ROUNDING) if bounded else (-np.finfo(float).max, np.finfo(float).max)
+    if numbers.size and not (numbers.min() >= low and numbers.max() <= high):
+        allowed = "in 0..1" if bounded else "that are finite"
+        raise ValueError(f"the experiment must answer with {kind} {allowed}, got {numbers.min()}..{numbers.max()}")
+    return numbers
 
 
 def preparation_of(*experiments: object) -> int:

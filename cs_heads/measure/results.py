@@ -1,4 +1,4 @@
-"""What has been measured: one score and one log-probability per (mask, example)."""
+"""What has been measured: score, log-probability and margin per (mask, example)."""
 
 from __future__ import annotations
 
@@ -14,16 +14,19 @@ from cs_heads.measure.shelf import Shelf
 if TYPE_CHECKING:
     import pandas as pd
 
-Measured = Float[np.ndarray, "example 2"]
+SCORE, LOGPROB, MARGIN = range(3)
+"""The columns of an entry."""
+
+Measured = Float[np.ndarray, "example 3"]
 Run = Callable[
     [Bool[np.ndarray, "pair layer head"], Int[np.ndarray, " pair"], Bool[np.ndarray, " pair"]],
-    Iterator[list[tuple[int, Float[np.ndarray, " 2"]]]],
+    Iterator[list[tuple[int, Float[np.ndarray, " 3"]]]],
 ]
 """Masks and examples of different pairs, and which of them are known and not asked for: yields batches of results."""
 
 
 class Results:
-    """Scores and log-probabilities by mask; NaN where an example has not been measured under it.
+    """Scores, log-probabilities and margins by mask; NaN where an example has not been measured under it.
 
     The key of an entry is the whole mask: a result never answers for another ablation.
     """
@@ -36,7 +39,7 @@ class Results:
     def at(self, packed: bytes) -> Measured:
         """The entry of a mask as packed bits."""
         if packed not in self._by_mask:
-            self._by_mask[packed] = np.full((self.n_examples, 2), np.nan)
+            self._by_mask[packed] = np.full((self.n_examples, 3), np.nan)
         return self._by_mask[packed]
 
     def __iter__(self) -> Iterator[tuple[Bool[np.ndarray, "layer head"], Measured]]:
@@ -45,7 +48,7 @@ class Results:
             yield bits.astype(bool).reshape(self.grid.shape), measured
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a (mask, example) that was measured: the heads ablated, score and logprob."""
+        """One row a (mask, example) that was measured: the heads ablated, score, logprob and margin."""
         import pandas as pd
 
         records = []
@@ -53,13 +56,14 @@ class Results:
             heads = " ".join(str(self.grid.head(int(index))) for index in np.flatnonzero(mask))
             for example in np.flatnonzero(~np.isnan(measured).all(axis=1)):
                 records.append((heads, int(mask.sum()), int(example), *measured[example]))
-        return pd.DataFrame(records, columns=["ablated", "n_ablated", "example", "score", "logprob"])
+        return pd.DataFrame(records, columns=["ablated", "n_ablated", "example", "score", "logprob", "margin"])
 
 
 class Measurement:
-    """One column of ``results``, score (0) or log-probability (1): taken from a shelf of the store, or else run.
+    """What one run gives of ``results``, told by a column that it fills: taken from a shelf of the store, or else run.
 
-    ``taken`` counts the different pairs asked for so far, ``ran`` those of them that were run here.
+    ``taken`` counts the different pairs asked for so far, ``ran`` those that were run here: a pair twice where the
+    store had it without the column asked for.
     """
 
     def __init__(self, results: Results, column: int, shelf: Shelf | None) -> None:
@@ -67,31 +71,37 @@ class Measurement:
         self.taken = self.ran = 0
 
     def __call__(
-        self, masks: Bool[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"], run: Run
-    ) -> Float[np.ndarray, "row k 2"]:
-        """The entries of each row's examples, with what was missing measured and kept, batch by batch."""
+        self,
+        masks: Bool[np.ndarray, "row layer head"],
+        examples: Int[np.ndarray, "row k"],
+        run: Run,
+        wanted: int | None = None,
+    ) -> Float[np.ndarray, "row k 3"]:
+        """The entries of each row's examples, with what was missing measured and kept, batch by batch.
+
+        ``wanted`` is the column asked for (None: the measurement's own).
+        """
+        wanted = self.column if wanted is None else wanted
         packed = [np.packbits(mask).tobytes() for mask in masks]
         entries = [self.results.at(mask) for mask in packed]
         if self.shelf is not None:
             self.shelf.save()
         pairs = _different(packed, examples, self.results.n_examples)
-        if self._missing(entries, pairs).any():
-            self._read(packed, entries, pairs)
-            self._run(masks, packed, entries, pairs, run)
+        missing = _missing(entries, pairs, wanted)
+        if missing.any():
+            self._read(packed, entries, pairs[missing])
+            missing = _missing(entries, pairs, wanted)
+        if missing.any():
+            self._run(masks, packed, entries, pairs, run, missing=missing)
         return np.stack([entry[chosen] for entry, chosen in zip(entries, examples, strict=True)])
 
-    def _missing(self, entries: list[Measured], pairs: Int[np.ndarray, "pair 2"]) -> Bool[np.ndarray, " pair"]:
-        known = np.stack([entry[:, self.column] for entry in entries])
-        return np.isnan(known[pairs[:, 0], pairs[:, 1]])
-
     def _read(self, packed: list[bytes], entries: list[Measured], pairs: Int[np.ndarray, "pair 2"]) -> None:
-        """Fill in what the store has of the pairs that are missing."""
+        """Fill in what the store has of these pairs."""
         if self.shelf is None:
             return
-        wanted = pairs[self._missing(entries, pairs)]
-        wanted = wanted[np.argsort(wanted[:, 0], kind="stable")]
-        rows, begins = np.unique(wanted[:, 0], return_index=True)
-        for row, asked in zip(rows, np.split(wanted[:, 1], begins[1:]), strict=False):
+        pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
+        rows, begins = np.unique(pairs[:, 0], return_index=True)
+        for row, asked in zip(rows, np.split(pairs[:, 1], begins[1:]), strict=False):
             stored = self.shelf.read(packed[row])
             if stored:
                 places = np.array([place for place, _ in stored])
@@ -106,10 +116,9 @@ class Measurement:
         entries: list[Measured],
         pairs: Int[np.ndarray, "pair 2"],
         run: Run,
+        *,
+        missing: Bool[np.ndarray, " pair"],
     ) -> None:
-        missing = self._missing(entries, pairs)
-        if not missing.any():
-            return
         if self.shelf is None:
             call, chosen, known = None, pairs[missing], np.zeros(int(missing.sum()), dtype=bool)
         else:
@@ -126,10 +135,15 @@ class Measurement:
         if self.shelf is not None and call is not None:
             self.shelf.end(call)
 
-    def _keep(self, entry: Measured, examples: Int[np.ndarray, " n"], values: Float[np.ndarray, "n 2"]) -> None:
-        """Take in results of different examples; what is known of the other column stays."""
+    def _keep(self, entry: Measured, examples: Int[np.ndarray, " n"], values: Float[np.ndarray, "n 3"]) -> None:
+        """Take in results of different examples; what is known stays."""
         self.taken += int(np.isnan(entry[examples, self.column]).sum())
-        entry[examples] = np.where(np.isnan(values), entry[examples], values)
+        entry[examples] = np.where(np.isnan(entry[examples]), values, entry[examples])
+
+
+def _missing(entries: list[Measured], pairs: Int[np.ndarray, "pair 2"], column: int) -> Bool[np.ndarray, " pair"]:
+    known = np.stack([entry[:, column] for entry in entries])
+    return np.isnan(known[pairs[:, 0], pairs[:, 1]])
 
 
 def _different(packed: list[bytes], examples: Int[np.ndarray, "row k"], n_examples: int) -> Int[np.ndarray, "pair 2"]:

@@ -18,17 +18,31 @@ Values = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Columns:
-    """What one way of scoring writes of a pair, in the order of the table ``results``."""
+    """What one way of scoring writes of a pair, in the order of the table ``results``.
+
+    ``late`` is one that results of an earlier format lack: it is filled in where there is none, and nothing else of
+    a result is ever changed.
+    """
 
     names: tuple[str, ...]
+    late: str | None = None
 
     @property
     def listed(self) -> str:
         """For a SELECT or an INSERT."""
         return ", ".join(self.names)
 
+    @property
+    def on_conflict(self) -> str:
+        """What an INSERT does where there is a result: what was written first stands."""
+        if self.late is None:
+            return "DO NOTHING"
+        # The call that fills it in has measured the pair: one that was cut short knows its own by that.
+        filled = f"{self.late} = excluded.{self.late}, call = excluded.call"
+        return f"DO UPDATE SET {filled} WHERE {self.late} IS NULL AND excluded.{self.late} IS NOT NULL"
 
-SCORES = Columns(("score", "logprob"))
+
+SCORES = Columns(("score", "logprob", "margin"), late="margin")
 TEXTS = Columns(("tokens", "text"))
 
 
@@ -144,7 +158,8 @@ class Shelf:
         marks = ", ".join("?" * len(rows[0]))
         with self.store.transaction() as connection:
             connection.executemany(
-                f"INSERT OR IGNORE INTO results (scoring, mask, example, {self.columns.listed}, call) VALUES ({marks})",
+                f"INSERT INTO results (scoring, mask, example, {self.columns.listed}, call) VALUES ({marks}) "
+                f"ON CONFLICT (scoring, mask, example) {self.columns.on_conflict}",
                 rows,
             )
             self.store.stamp(connection)

@@ -28,16 +28,19 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, UInt64
 from scipy import sparse
 from scipy.optimize import brentq
+from scipy.special import expit
 from scipy.stats import norm
 
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.integers import check_integer
 from cs_heads.masks import check_masks
-from cs_heads.measure.protocol import check_examples
+from cs_heads.measure.protocol import check_examples, check_response
 from cs_heads.measure.scenarios import SCENARIOS, Scenario
 
 # Damage that no margin outlives, standard deviations of the intact margins being 1.
 _FATAL = 8.0
+# Margin of a guess that is right.
+_GUESSED = 1e-3
 # Heads differ in a grid smaller than this as they do in one of this size: scaled further, the unevenness of a
 # few hundred heads would be structure.
 _EVEN = 1024
@@ -85,6 +88,22 @@ class PlantedExperiment:
         self, masks: Bool[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None = None
     ) -> Float[np.ndarray, "row k"]:
         """Scores of each row's examples (None: all of them) with the row's heads off; others raise ``ValueError``."""
+        return (self.respond(masks, examples, "margin") > 0).astype(float)
+
+    def respond(
+        self,
+        masks: Bool[np.ndarray, "..."],
+        examples: Int[np.ndarray, "row k"] | None = None,
+        response: str = "probability",
+    ) -> Float[np.ndarray, "row k"]:
+        """How near the answers are to flipping: a margin above zero, or a probability above .5, is a score of 1.
+
+        A margin is that of the world, noise included, in units of its own and not in nats; a guess that is right is
+        just above zero. A probability is the sigmoid of a margin.
+        """
+        check_response(response)
+        if response != "margin":
+            return self(masks, examples) if response == "score" else expit(self.respond(masks, examples, "margin"))
         masks = check_masks(self.grid, masks)
         examples = check_examples(self.n_examples, len(masks), examples)
         flat = masks.reshape(len(masks), -1)
@@ -95,11 +114,11 @@ class PlantedExperiment:
             margins[both] -= damage[examples[both]]
         self.spent += examples.size
         if not self.noise and not self.chance:
-            return (margins > 0).astype(float)
+            return margins
         keys = self._mask_keys(off)[:, None] ^ self._example_keys[examples]
         if self.noise:
             margins += self.noise * norm.ppf(_uniform(keys, 1))
-        return ((margins > 0) | (_uniform(keys, 2) < self.chance)).astype(float)
+        return np.where((margins <= 0) & (_uniform(keys, 2) < self.chance), _GUESSED, margins)
 
     def _mask_keys(self, off: sparse.csr_array) -> UInt64[np.ndarray, " row"]:
         """One number a mask, the same whenever the same heads are off."""

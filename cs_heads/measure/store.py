@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 
     from cs_heads.measure.export import Contents
 
-FORMAT = 1
-"""Version of the file's layout: a newer one is refused, an older one brought up to date when it is opened."""
+FORMAT = 2
+"""Version of the file's layout: a newer one is refused, an older one is read as it is, and brought up to date to write.
+
+2: results have a margin.
+"""
 
 # Marks a SQLite file as ours ("cshd").
 _APPLICATION = 0x63736864
@@ -33,7 +36,10 @@ _APPLICATION = 0x63736864
 _PATIENCE = 60.0
 
 # By version, what makes a file of the next version of it.
-_UPGRADES: dict[int, str] = {}
+_UPGRADES: dict[int, str] = {1: "ALTER TABLE results ADD COLUMN margin REAL"}
+
+# By version, what lets a file be read as one of the newest version, for this connection alone.
+_READ_AS: dict[int, str] = {1: "CREATE TEMP VIEW results AS SELECT *, NULL AS margin FROM main.results"}
 
 
 class BrokenStoreError(ValueError):
@@ -154,11 +160,11 @@ class Store:
         return contents_of(self)
 
     def to_frame(self) -> pd.DataFrame:
-        """Every result: task, scoring, example, prompt, the heads ablated, score, logprob and text, as far as measured.
+        """Every result: task, scoring, example, prompt, the heads ablated, score, logprob, margin and text.
 
         ``example`` is a hash of its tokens and answer, ``scoring`` says in JSON how it was measured; NaN and None
-        stand for what was not. A result that several tasks share stands there once for each. Repeated texts are
-        categories, so a million rows take little memory; they take some ten seconds to read.
+        stand for what was not measured. A result that several tasks share stands there once for each. Repeated texts
+        are categories, so a million rows take little memory; they take some ten seconds to read.
         """
         from cs_heads.measure.export import frame_of
 
@@ -241,10 +247,8 @@ class Store:
                 "update cs-heads"
             )
         if version < FORMAT and not upgrade:
-            raise ValueError(
-                f"store {str(self.path)!r} has the older format {version}: open it once with the call that made it"
-            )
-        while version < FORMAT:
+            self.query(_READ_AS[version])
+        while upgrade and version < FORMAT:
             with self.transaction() as connection:
                 # Another process may have been first.
                 version = self.format()

@@ -107,12 +107,14 @@ def test_one_two_and_four_workers_give_the_same_numbers_bit_for_bit(cluster_of, 
     found = {}
     for n in numbers:
         experiment = Experiment(cluster_of(n), make_task(), batch_tokens=TOKENS)
-        found[n] = experiment(off()), experiment.logprob(off())
+        found[n] = experiment(off()), experiment.logprob(off()), experiment.respond(off(), response="margin")
         assert experiment.spent == 24 * 8
         np.testing.assert_array_equal(found[n][0], here(off()))
         np.testing.assert_allclose(found[n][1], here.logprob(off()), atol=1e-5)
+        np.testing.assert_allclose(found[n][2], here.respond(off(), response="margin"), atol=1e-4)
     for n in numbers[1:]:
         np.testing.assert_array_equal(found[n][1], found[1][1])
+        np.testing.assert_array_equal(found[n][2], found[1][2])
 
 
 @pytest.mark.slow

@@ -1,14 +1,19 @@
 """The experiment: many masks in one batch give the numbers of one mask, one example at a time."""
 
+import inspect
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cs_heads import Experiment, Task, masks
+from cs_heads import Experiment, Task, confirm, masks
 from cs_heads.lens import encode_example
-from cs_heads.measure.protocol import ExperimentLike
+from cs_heads.measure.protocol import RESPONSES, ExperimentLike, responding
+from cs_heads.tasks.task import MAX_MARGIN
+from tests.known_heads import WORKING, own_answers, rows_run
 from tests.plain import plain_score
 from tests.tiny import (
     ARCHITECTURES,
@@ -142,9 +147,11 @@ def test_to_frame_holds_everything_measured(load):
     off = masks.explicit(experiment.grid, [["L0H1", "L2H3"], []])
     scores = experiment(off, np.array([[1, 2], [0, 3]]))
     frame = experiment.to_frame()
-    assert frame.columns.tolist() == ["ablated", "n_ablated", "example", "score", "logprob"]
+    assert frame.columns.tolist() == ["ablated", "n_ablated", "example", "score", "logprob", "margin"]
     assert frame[["ablated", "example"]].to_numpy().tolist() == [["L0H1 L2H3", 1], ["L0H1 L2H3", 2], ["", 0], ["", 3]]
     assert frame.score.tolist() == scores.ravel().tolist()
+    margins = experiment.respond(off, np.array([[1, 2], [0, 3]]), "margin")
+    assert frame.margin.tolist() == margins.ravel().tolist()
 
 
 def test_acc_norm_divides_by_characters(load):
@@ -162,6 +169,190 @@ def test_acc_norm_divides_by_characters(load):
     assert Experiment(model, Task.from_records(records)).baseline().tolist() == acc
     normalised = Task.from_records(records, length_normalised=True)
     assert Experiment(model, normalised).baseline().tolist() == acc_norm
+
+
+# Continuous responses
+
+
+def normalised_task():
+    return replace(uneven_task(), length_normalised=True)
+
+
+def plain_probabilities(hf, task, mask):
+    """Probability of every right answer from plain Hugging Face: among the choices, or of the whole target."""
+    probabilities = []
+    for example in task.examples:
+        tokens = encode_example(make_tokenizer(), example.prompt, example.continuations)
+        summed = [plain_score(hf, tokens.prompt, target, mask)[0] for target in tokens.continuations]
+        if task.kind == "completion":
+            probabilities.append(np.exp(summed[0]))
+        else:
+            if task.length_normalised:
+                summed = [one / len(text.strip()) for one, text in zip(summed, example.continuations, strict=True)]
+            probabilities.append(torch.tensor(summed).softmax(0)[example.answer].item())
+    return np.array(probabilities)
+
+
+@pytest.mark.parametrize("make_task", [completion_task, choice_task, uneven_task, normalised_task])
+def test_probabilities_and_margins_equal_plain_hugging_face(load, backend, make_task):
+    task, off = make_task(), some_masks(4)
+    experiment, hf = Experiment(load("llama", backend), task), make_hf_model("llama")
+    plain = np.array([plain_probabilities(hf, task, mask) for mask in off])
+    np.testing.assert_allclose(experiment.respond(off), plain, rtol=1e-3)
+    np.testing.assert_allclose(experiment.respond(off, response="margin"), np.log(plain / (1 - plain)), atol=1e-3)
+
+
+def two_choices(n=12):
+    """Choices of one and of two words."""
+    rng = np.random.default_rng(3)
+    records = [
+        {"prompt": sentence(rng), "choices": [f" {sentence(rng, 1, 2)}", f" {sentence(rng, 2, 3)}"], "answer": i % 2}
+        for i in range(n)
+    ]
+    return Task.from_records(records, name="two")
+
+
+@pytest.mark.parametrize("length_normalised", [False, True])
+def test_of_two_choices_the_more_probable_one_is_the_answer(load, length_normalised):
+    experiment = Experiment(load("llama"), replace(two_choices(), length_normalised=length_normalised))
+    scores, probabilities = experiment(some_masks(6)), experiment.respond(some_masks(6))
+    assert 0 < scores.mean() < 1
+    np.testing.assert_array_equal(probabilities > 0.5, scores == 1)
+    np.testing.assert_array_equal(experiment.respond(some_masks(6), response="margin") > 0, scores == 1)
+
+
+@pytest.mark.parametrize("make_task", [completion_task, choice_task])
+def test_scores_and_responses_come_from_the_same_forwards(load, make_task):
+    off, examples = some_masks(3), np.array([[0, 5], [8, 8], [3, 1]])
+    asked = Experiment(load("llama"), make_task()), Experiment(load("llama"), make_task())
+    scores, margins = asked[0](off, examples), asked[1].respond(off, examples, "margin")
+    with rows_run(load("llama")) as rows:
+        np.testing.assert_array_equal(asked[0].respond(off, examples, "margin"), margins)
+        np.testing.assert_array_equal(asked[1](off, examples), scores)
+        np.testing.assert_array_equal(asked[1].respond(off, examples, "score"), scores)
+        assert not np.array_equal(asked[0].respond(off, examples), scores)
+    assert rows == []
+    assert [(experiment.spent, experiment.ran) for experiment in asked] == [(5, 5)] * 2
+
+
+class Halves:
+    identity = "halves/1"
+
+    def score_logprobs(self, example, logprobs, greedy):
+        return 0.5
+
+
+@pytest.mark.parametrize(
+    "make_task", [lambda: completion_task().generated(2), lambda: replace(choice_task(), scorer=Halves())]
+)
+def test_what_a_scorer_judges_has_scores_alone(load, make_task):
+    task = make_task()
+    experiment = Experiment(load("llama"), task)
+    for response in ("probability", "margin"):
+        said = f"response must be 'score' for task '{task.name}', which a scorer judges, got '{response}'"
+        with pytest.raises(ValueError, match=said):
+            experiment.respond(some_masks(1), response=response)
+        with pytest.raises(ValueError, match=said):
+            responding(experiment, response)(some_masks(1), None)
+    assert experiment.spent == 0
+    np.testing.assert_array_equal(experiment.respond(some_masks(1), response="score"), experiment(some_masks(1)))
+
+
+@pytest.mark.parametrize("response", ["logprob", ""])
+def test_an_unknown_response_is_refused_before_the_model_runs(load, response):
+    experiment = Experiment(load("llama"), choice_task())
+    said = f"response must be one of 'score', 'probability', 'margin', got {response!r}$"
+    with pytest.raises(ValueError, match=said):
+        experiment.respond(some_masks(1), response=response)
+    with pytest.raises(ValueError, match=said):
+        responding(experiment, response)
+    assert experiment.spent == 0
+
+
+def test_a_response_is_measured_by_its_name(load):
+    experiment = Experiment(load("llama"), choice_task())
+    off, examples = some_masks(2), np.array([[1, 2], [0, 3]])
+    for response in RESPONSES:
+        expected = experiment.respond(off, examples, response)
+        np.testing.assert_array_equal(responding(experiment, response)(off, examples), expected)
+
+
+class Answers:
+    """An experiment that has one answer to every question."""
+
+    def __init__(self, *answers):
+        self.grid, self.n_examples, self.answers = None, 2, np.array([answers])
+
+    def __call__(self, masks, examples=None):
+        return self.answers
+
+    def respond(self, masks, examples, response):
+        return self.answers
+
+
+@pytest.mark.parametrize(
+    ("response", "answers", "said"),
+    [
+        ("score", (0.5, 1.5), r"scores in 0\.\.1, got 0\.5\.\.1\.5"),
+        ("probability", (0.5, -0.5), r"probabilities in 0\.\.1, got -0\.5\.\.0\.5"),
+        ("probability", (0.5, np.nan), r"probabilities in 0\.\.1, got nan"),
+        ("margin", (-5.0, np.inf), r"margins that are finite, got -5\.0\.\.inf"),
+        ("margin", (-5.0, np.nan), "margins that are finite, got nan"),
+        ("margin", (-5.0,), r"margins \[row, k\] = \(1, 2\), got shape \(1, 1\)"),
+    ],
+)
+def test_an_answer_that_is_no_such_response_is_refused(response, answers, said):
+    with pytest.raises(ValueError, match=said):
+        responding(Answers(*answers), response)(some_masks(1), None)
+    good = Answers(0.25, 1.0)
+    np.testing.assert_array_equal(responding(good, response)(some_masks(1), None), [[0.25, 1.0]])
+
+
+def test_an_experiment_that_cannot_respond_has_scores_alone():
+    class Remote:
+        name, grid, n_examples = "remote", None, 2
+
+        def __call__(self, masks, examples=None):
+            return np.ones((1, 2))
+
+    assert responding(Remote(), "score")(some_masks(1), None).tolist() == [[1, 1]]
+    for response in ("probability", "margin"):
+        with pytest.raises(
+            ValueError,
+            match=rf"response must be 'score' for 'remote', an experiment without respond\(\), got '{response}'",
+        ):
+            responding(Remote(), response)
+
+
+def test_what_counts_right_answers_knows_of_scores_alone(load_known, monkeypatch):
+    """A probability is no right answer: nothing can hand one to a baseline or to a proof."""
+
+    def never(*arguments, **options):
+        raise AssertionError("a continuous response was asked for")
+
+    model = load_known()
+    task, unseen = Task.from_records(own_answers(model, 60), name="own").split(n=30)
+    experiment = Experiment(model, unseen)
+    experiment.respond(some_masks(2))
+    monkeypatch.setattr(Experiment, "respond", never)
+    assert set(experiment.baseline()) <= {0.0, 1.0}
+    assert confirm(model, task, list(WORKING), n=30, n_random=3, progress=False).verdict
+    for call in (confirm, Experiment.baseline, Experiment.__call__):
+        assert "response" not in inspect.signature(call).parameters
+
+
+def test_the_margin_of_a_completion_ends_where_float32_does():
+    """Log-odds of the whole target, finite however sure the model is."""
+    task = completion_task(n=1)
+
+    def margin(logprob):
+        return task.margin(0, np.array([logprob]))
+
+    for probability in (1e-30, 0.1, 0.5, 0.9, 0.9999):
+        assert margin(np.log(probability)) == pytest.approx(np.log(probability) - np.log1p(-probability))
+    assert margin(-200.0) == -200.0
+    for sure in (-1e-12, 0.0, 1e-6):
+        assert margin(sure) == pytest.approx(MAX_MARGIN)
 
 
 OUT_OF_MEMORY = torch.OutOfMemoryError("CUDA out of memory.")

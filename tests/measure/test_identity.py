@@ -56,7 +56,7 @@ def measures(each):
 
 EXPORTED = [getattr(package, name) for package in (cs, methods) for name in package.__all__]
 CALLS = [each for each in EXPORTED if measures(each)]
-CALLS += [Experiment.generate, load_model, Cluster, Task, Example]
+CALLS += [Experiment.generate, Experiment.respond, load_model, Cluster, Task, Example]
 
 
 def test_what_runs_a_model_is_found_among_all_that_is_exported():

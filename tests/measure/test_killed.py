@@ -48,7 +48,7 @@ def everything(path):
     """Every result, by what it is of, and whether the file is sound."""
     with closing(sqlite3.connect(path)) as connection:
         rows = connection.execute(
-            "SELECT scorings.identity, bits, examples.identity, score, tokens, logprob FROM results "
+            "SELECT scorings.identity, bits, examples.identity, score, tokens, logprob, margin FROM results "
             "JOIN scorings ON scorings.id = scoring JOIN masks ON masks.id = mask "
             "JOIN examples ON examples.id = example"
         )

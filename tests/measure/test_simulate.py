@@ -8,7 +8,7 @@ import pytest
 import cs_heads as cs
 from cs_heads import masks
 from cs_heads.heads import HeadGrid
-from cs_heads.measure.protocol import ExperimentLike
+from cs_heads.measure.protocol import ExperimentLike, responding
 from cs_heads.measure.scenarios import SCENARIOS, Scenario
 from cs_heads.measure.simulate import PlantedExperiment, planted_world
 
@@ -30,6 +30,27 @@ def test_a_margin_falls_by_the_damage_of_the_heads_that_are_off():
     assert experiment(off).tolist() == expected
     assert experiment(off[[1, 4]], np.array([[2, 1], [3, 3]])).tolist() == [[1, 0], [1, 1]]
     assert experiment.spent == 20 + 4
+    assert experiment.respond(off[[0, 3]], response="margin") == pytest.approx(
+        np.array([[1, 2, 3, -1], [-0.1, -0.5, -0.5, -1]])
+    )
+
+
+@pytest.mark.parametrize("name", ["main", "noisy", "chance50"])
+def test_a_planted_experiment_responds_as_it_scores(name):
+    """A score of 1 is a margin above zero and a probability above one half, noise and guesses included."""
+    made = planted_world(name, GRID, seed=5)
+    off = masks.bernoulli(GRID, n_masks=200, density=0.05, seed=0)
+    scores, margins = made.task(off), made.task.respond(off, response="margin")
+    probabilities = made.task.respond(off)
+    assert 0.05 < scores.mean() < 0.95
+    np.testing.assert_array_equal(margins > 0, scores == 1)
+    np.testing.assert_array_equal(probabilities > 0.5, scores == 1)
+    assert ((probabilities > 0) & (probabilities < 1)).all()
+    assert len(np.unique(probabilities)) > 1000
+    np.testing.assert_array_equal(made.task.respond(off, response="score"), scores)
+    np.testing.assert_array_equal(responding(made.task, "margin")(off, None), margins)
+    with pytest.raises(ValueError, match="response must be one of 'score', 'probability', 'margin', got 'logit'"):
+        made.task.respond(off, response="logit")
 
 
 def test_every_planted_head_costs_its_single_drop():

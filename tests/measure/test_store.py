@@ -31,7 +31,7 @@ from tests.tiny import N_HEADS, N_LAYERS, choice_records, completion_records
 from tests.waiting import HANG, ended, wait_until
 
 SHAPE = (N_LAYERS, N_HEADS)
-OLD = Path(__file__).with_name("store-format-1.sqlite")
+OLD, KEPT = (Path(__file__).with_name(f"store-format-{number}.sqlite") for number in (1, store_module.FORMAT))
 
 
 def completion_task(n=9):
@@ -113,6 +113,7 @@ def test_the_same_call_again_runs_nothing_and_gives_the_same_numbers(load, path)
     with rows_run(load("llama")) as rows:
         np.testing.assert_array_equal(again(some_masks(4)), scores)
         np.testing.assert_array_equal(again.logprob(some_masks(4)), logprobs)
+        np.testing.assert_array_equal(again.respond(some_masks(4)), first.respond(some_masks(4)))
     assert rows == []
     assert (first.spent, first.ran) == (36, 36)
     assert (again.spent, again.ran) == (36, 0)
@@ -169,6 +170,7 @@ def test_a_call_that_was_cut_short_goes_on_bit_for_bit(load, backend, path, monk
     last = Experiment(load("llama", backend), make_task(), **options, store=path)
     np.testing.assert_array_equal(last.logprob(some_masks(5)), expected)
     np.testing.assert_array_equal(last(some_masks(5)), whole(some_masks(5)))
+    np.testing.assert_array_equal(last.respond(some_masks(5)), whole.respond(some_masks(5)))
     assert ran + last.ran - last.preparation == 45
     assert last.spent == whole.spent
     assert last.store.query("SELECT * FROM calls") == []
@@ -408,7 +410,7 @@ def test_frame_and_parquet_hold_every_result(load, path, tmp_path):
     assert len(frame) == 8
     mine = frame[frame.task == "completion"].astype({"ablated": str}).sort_values(["ablated", "logprob"])
     ours = experiment.to_frame().sort_values(["ablated", "logprob"])
-    for column in ("ablated", "n_ablated", "score", "logprob"):
+    for column in ("ablated", "n_ablated", "score", "logprob", "margin"):
         assert mine[column].tolist() == ours[column].tolist()
     assert set(mine.prompt) == {experiment.task.examples[i].prompt for i in range(4)}
     texts = frame[frame.task == "writing"]
@@ -610,13 +612,13 @@ def shelf_of_old(store):
 
 
 def make_old(path):
-    """How ``store-format-1.sqlite`` was made."""
+    """How the file kept of each format was made (the first without margins)."""
     store = Store.for_study(path, STUDY)
     shelf = shelf_of_old(store)
     missing = np.ones(3, dtype=bool)
     call = shelf.begin([MASKS[0]] * 3, np.arange(3), missing)
-    shelf.write([(MASKS[0], 0, (1.0, -0.25)), (MASKS[0], 2, (0.0, -1.5))], call)
-    shelf.write([(MASKS[1], 1, (0.5, None))])
+    shelf.write([(MASKS[0], 0, (1.0, -0.25, 1.25)), (MASKS[0], 2, (0.0, -1.5, -1.25))], call)
+    shelf.write([(MASKS[1], 1, (0.5, None, None))])
     texts = Shelf(store, {"what": "text", "max_new_tokens": 2}, "sums", ["a"], ["1 + 1 ="], columns=TEXTS)
     texts.write([(MASKS[1], 0, (np.array([7, 8], dtype="<i4").tobytes(), " 2"))])
     store.close()
@@ -638,37 +640,113 @@ def test_a_store_of_the_first_format_is_read(old):
     assert frame.score.tolist()[:3] == [0.0, 1.0, 0.5]
     assert frame.logprob.tolist()[:2] == [-1.5, -0.25]
     assert frame.text.tolist() == [None, None, None, " 2"]
+    assert frame.margin.isna().all()
+    assert Store.open(old).contents().format == 1
 
 
 def test_a_store_of_the_first_format_goes_on(old):
     """Its results answer, and its open call is taken up with what it had measured."""
     shelf = shelf_of_old(Store.for_study(old, STUDY))
-    assert sorted(shelf.read(MASKS[0])) == [(0, (1.0, -0.25)), (2, (0.0, -1.5))]
+    assert sorted(shelf.read(MASKS[0])) == [(0, (1.0, -0.25, None)), (2, (0.0, -1.5, None))]
     call = shelf.begin([MASKS[0]] * 3, np.arange(3), np.array([False, True, False]))
     assert call.pairs.tolist() == [0, 1, 2]
     assert call.known.tolist() == [True, False, True]
-    shelf.write([(MASKS[0], 1, (1.0, -0.5))], call)
+    shelf.write([(MASKS[0], 1, (1.0, -0.5, 0.5))], call)
     shelf.end(call)
     assert sorted(place for place, _ in shelf.read(MASKS[0])) == [0, 1, 2]
 
 
-def test_an_older_format_is_brought_up_to_date_when_it_is_written_to(old, monkeypatch):
-    monkeypatch.setattr(store_module, "FORMAT", 2)
-    monkeypatch.setattr(store_module, "_UPGRADES", {1: "ALTER TABLE examples ADD COLUMN note TEXT"})
-    with pytest.raises(ValueError, match="has the older format 1: open it once with the call that made it"):
-        Store.open(old)
+def test_an_older_format_is_left_alone_by_reading_and_brought_up_to_date_by_writing(old):
+    before = old.read_bytes()
+    frame = Store.open(old).to_frame()
+    assert old.read_bytes() == before
     store = Store.for_study(old, STUDY)
-    assert store.query("SELECT note FROM examples") == [(None,)] * 3
-    assert Store.open(old).contents().format == 2
-    assert len(Store.open(old).to_frame()) == 4
+    assert store.query("SELECT margin FROM results") == [(None,)] * 4
+    assert Store.open(old).contents().format == store_module.FORMAT
+    pd.testing.assert_frame_equal(Store.open(old).to_frame(), frame)
 
 
 def test_the_layout_is_that_of_the_file_kept_of_its_format(path):
     """Another layout needs another number, a way to it from this one, and a file of its own beside the old."""
     layout = "SELECT name, sql FROM sqlite_master ORDER BY name"
-    kept = Store.open(OLD.with_name(f"store-format-{store_module.FORMAT}.sqlite"))
-    assert Store.for_study(path, STUDY).query(layout) == kept.query(layout)
-    assert set(store_module._UPGRADES) == set(range(1, store_module.FORMAT))
+    assert Store.for_study(path, STUDY).query(layout) == Store.open(KEPT).query(layout)
+    assert set(store_module._UPGRADES) == set(store_module._READ_AS) == set(range(1, store_module.FORMAT))
+
+
+def test_a_store_of_this_format_is_read():
+    frame = Store.open(KEPT).to_frame().sort_values(["ablated", "score"])
+    assert frame.score.tolist()[:3] == [0.0, 1.0, 0.5]
+    assert frame.margin.tolist()[:2] == [-1.25, 1.25]
+
+
+def to_first_format(path):
+    """A store as a version without margins would have left it."""
+    with closing(sqlite3.connect(OLD)) as connection:
+        (((table,)),) = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'results'").fetchall()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("ALTER TABLE results RENAME TO newer")
+        connection.execute(table)
+        columns = "scoring, mask, example, score, logprob, tokens, text, call"
+        connection.execute(f"INSERT INTO results ({columns}) SELECT {columns} FROM newer")
+        connection.execute("DROP TABLE newer")
+        connection.execute("PRAGMA user_version = 1")
+        connection.commit()
+
+
+@pytest.fixture
+def without_margins(load, path):
+    """A store of the first format with 4 masks on 9 examples, and what it answered."""
+    first = Experiment(load("llama"), choice_task(), store=path, batch_tokens=60)
+    known = first(some_masks(4)), first.logprob(some_masks(4))
+    first.store.close()
+    to_first_format(path)
+    return known
+
+
+def test_scores_of_the_first_format_are_not_measured_again(load, path, without_margins):
+    again = Experiment(load("llama"), choice_task(), store=path)
+    np.testing.assert_array_equal(again(some_masks(4)), without_margins[0])
+    np.testing.assert_array_equal(again.logprob(some_masks(4)), without_margins[1])
+    assert (again.spent, again.ran) == (36, 0)
+
+
+def test_margins_that_the_first_format_lacks_are_measured_when_they_are_asked_for(load, path, without_margins):
+    """Once; scores stay what they were, and the pairs count once."""
+    whole = Experiment(load("llama"), choice_task(), batch_tokens=60)
+    for ran in (18, 0):
+        again = Experiment(load("llama"), choice_task(), store=path, batch_tokens=60)
+        margins = again.respond(some_masks(4)[:2], response="margin")
+        np.testing.assert_allclose(margins, whole.respond(some_masks(4)[:2], response="margin"), atol=1e-4)
+        np.testing.assert_array_equal(again(some_masks(4)), without_margins[0])
+        np.testing.assert_array_equal(again.logprob(some_masks(4)), without_margins[1])
+        assert (again.spent, again.ran) == (36, ran)
+    frame = Store.open(path).to_frame()
+    assert (frame.margin.notna().sum(), len(frame)) == (18, 36)
+
+
+def test_a_call_for_margins_that_the_first_format_lacks_goes_on_bit_for_bit(load, path, without_margins, monkeypatch):
+    options = {"batch_tokens": 60}
+    expected = Experiment(load("llama"), choice_task(), **options).respond(some_masks(5), response="margin")
+    ran = 0
+    for n_batches in (1, 2):
+        cut = Experiment(load("llama"), choice_task(), store=path, **options)
+        with interrupted_at(monkeypatch, n_batches):
+            cut.respond(some_masks(5))
+        assert 0 < cut.ran < 45
+        ran += cut.ran
+    last = Experiment(load("llama"), choice_task(), store=path, **options)
+    np.testing.assert_array_equal(last.respond(some_masks(5), response="margin"), expected)
+    assert ran + last.ran == 45
+    assert last.spent == 45
+    assert last.store.query("SELECT * FROM calls") == []
+
+
+def test_a_margin_fills_what_is_missing_and_changes_nothing_else(path):
+    shelf = shelf_of_old(Store.for_study(path, STUDY))
+    shelf.write([(MASKS[0], 0, (1.0, -0.25, None)), (MASKS[0], 1, (0.0, -1.0, -0.5))])
+    shelf.write([(MASKS[0], 0, (0.0, -0.75, 1.5)), (MASKS[0], 1, (1.0, -2.0, 0.5))])
+    shelf.write([(MASKS[0], 0, (0.0, -0.75, None))])
+    assert sorted(shelf.read(MASKS[0])) == [(0, (1.0, -0.25, 1.5)), (1, (0.0, -1.0, -0.5))]
 
 
 def test_a_newer_format_is_refused(old):
@@ -695,7 +773,7 @@ shelf = Shelf(store, {"what": "score"}, "task", [str(i) for i in range(20)], [""
 for number in range(60):
     mask = np.packbits([int(bit) for bit in f"{number:016b}"]).tobytes()
     call = shelf.begin([mask] * 20, np.arange(20), np.ones(20, dtype=bool))
-    shelf.write([(mask, i, (number / 60, float(mine))) for i in range(20)], call)
+    shelf.write([(mask, i, (number / 60, float(mine), 0.0)) for i in range(20)], call)
     shelf.end(call)
 """
 
@@ -705,7 +783,7 @@ def test_what_another_process_wrote_first_stands(path):
     shelves = [Shelf(Store.for_study(path, {"grid": [4, 4]}), {"what": "score"}, "task", ["a"], [""]) for _ in range(2)]
     mask = np.packbits(np.zeros(16, dtype=bool)).tobytes()
     for number, shelf in enumerate(shelves):
-        shelf.write([(mask, 0, (1.0, -0.5 - number))])
+        shelf.write([(mask, 0, (1.0, -0.5 - number, 0.5))])
     assert Store.open(path).to_frame().logprob.tolist() == [-0.5]
 
 

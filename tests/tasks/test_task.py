@@ -222,6 +222,18 @@ def test_choices_that_tie_share_the_point():
     assert task.score(0, np.array([-2.0, -1.0, -1.0]), [False] * 3) == 0.0
 
 
+def test_the_margin_of_a_choice_is_its_log_odds_among_the_choices():
+    """Worked out by hand: shares of one half, one quarter, one quarter."""
+    record = {"prompt": "a", "choices": [" bb", " c", " d"], "answer": 0}
+    task = Task.from_records([record])
+    shares = np.log([0.02, 0.01, 0.01])
+    assert task.margin(0, shares) == pytest.approx(0.0)
+    assert task.margin(0, np.log([0.03, 0.01, 0.01])) == pytest.approx(np.log(1.5))
+    assert task.margin(0, np.array([-1.0, -1001.0, -1002.0])) == pytest.approx(1000 - np.log1p(np.exp(-1)))
+    by_character = Task.from_records([record], length_normalised=True)
+    assert by_character.margin(0, np.log([0.0004, 0.01, 0.01])) == pytest.approx(np.log(0.02) - np.log(0.02))
+
+
 def test_examples_are_checked_however_a_task_is_made():
     with pytest.raises(ValueError, match="answer must be the index of one of 2 continuations, got 5"):
         Example("x", (" a", " b"), 5)
