@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from cs_heads.integers import check_integer
+
 Pair = tuple[int, int, float]
 """Two planted heads, by place, and what they do to each other: see ``Scenario.pairs``."""
 
@@ -17,6 +19,11 @@ class Scenario:
     - ``drops`` are the single drops of the planted heads, ``weak`` those of further heads too small to
       be sought; a negative one interferes.
     - ``universal`` heads break the task and every other task.
+    - ``groups`` is the number of universal groups: three neighbors of one layer, as heads that share a key/value
+      head are. Each of them alone is harmless; any two cost the task and every other task ``two_of_three`` of the
+      score above chance (in SmolLM2-135M L1H3 to L1H5: .3 to .8), and all three break them. None is ``universal``
+      or planted. A random mask of density .03 has two or more of a group off once in 380 times, one of .12 once in
+      25; once fewer heads are left to draw from, more often.
     - ``pairs`` are ``(a, b, c)``: with both planted heads off, ``c`` times the smaller of their two
       damages comes on top. ``c > 0`` is redundancy (each stands in for the other in part), ``c = -1`` a
       serial pair (the second breaks nothing more).
@@ -35,6 +42,8 @@ class Scenario:
     drops: tuple[float, ...] = (0.27, 0.14, 0.10, 0.07, 0.07)
     weak: tuple[float, ...] = (0.03, 0.03, 0.02, 0.02, -0.02, -0.03)
     universal: int = 3
+    groups: int = 0
+    two_of_three: float = 0.6
     pairs: tuple[Pair, ...] = ((2, 4, 0.5), (0, 1, -1.0))
     hidden: tuple[float, ...] = ()
     flips: float = 3.0
@@ -54,6 +63,9 @@ class Scenario:
                     f"drops must lie between {self.baseline - 1:.3g} and {self.baseline - self.chance:.3g}, "
                     f"what the score can lose or gain; got {drop}"
                 )
+        check_integer("groups", self.groups, 0)
+        if not 0 <= self.two_of_three <= 0.99:
+            raise ValueError(f"two_of_three must be in 0..0.99, a share of the score; got {self.two_of_three}")
         for name in ("universal", "flips", "diffuse", "spread", "uneven", "noise"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be 0 or more, got {getattr(self, name)}")
@@ -78,6 +90,10 @@ SCENARIOS: dict[str, Scenario] = {
     "one_head": replace(_MAIN, drops=(0.4,), pairs=()),
     "redundant": replace(_MAIN, pairs=((0, 1, 1.0), (2, 4, 1.0), (1, 3, 0.5))),
     "hidden_pair": replace(_MAIN, drops=(0.27, 0.14, 0.10), pairs=(), hidden=(0.2,)),
+    "hidden_pairs": replace(_MAIN, drops=(0.27, 0.14, 0.10), pairs=(), hidden=(0.4, 0.3)),
+    "universal_groups": replace(_MAIN, groups=3),
+    # Three of a few hundred heads, for each of a hundred examples, would be drops as large as those planted.
+    "universal_groups_small": replace(_MAIN, groups=3, flips=1.0),
     "serial": replace(_MAIN, pairs=((0, 1, -1.0), (2, 3, -1.0))),
     "many_universal": replace(_MAIN, universal=8),
     "no_universal": replace(_MAIN, universal=0),

@@ -3,7 +3,7 @@
 An example of a planted world has a margin, and is right while it is above zero. Every head that is off
 takes something from it:
 
-    margin(mask, e) = margin(e) - sum of damage[head, e] over the heads off - damage of pairs + noise(mask, e)
+    margin(mask, e) = margin(e) - sum of damage[head, e] over the heads off - damage of groups + noise(mask, e)
 
 The damage of a planted head differs between examples (exponential) and is scaled so that the head alone
 costs its given drop, on average over examples; any other head does a little damage, and is what a few examples
@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from itertools import combinations
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt64
@@ -44,15 +45,19 @@ _GUESSED = 1e-3
 # Heads differ in a grid smaller than this as they do in one of this size: scaled further, the unevenness of a
 # few hundred heads would be structure.
 _EVEN = 1024
+# Heads of a universal group: neighbors in one layer.
+_TRIO = 3
+# What is drawn from a world's seed, each part with a stream of its own; controls after the first go on from the last.
+_ROLES, _TASK, _UNSEEN, _CONTROL, _UNEVEN, _GROUPS, _MORE_CONTROLS = range(7)
 
 
 class PlantedExperiment:
     """Answers as a model would in which the given heads do the given damage; scores are 0 or 1.
 
     ``margins`` are those of the intact model, ``damage`` what each head takes from each of them,
-    ``pairs`` are two flat indices and what both heads take on top when both are off. An example without a margin is
-    right with probability ``chance``, drawn once for each mask and example. ``spent`` counts the
-    example-evaluations asked for.
+    ``groups`` are the flat indices of two heads or more, and what they take on top when all of them are off. An
+    example without a margin is right with probability ``chance``, drawn once for each mask and example. ``spent``
+    counts the example-evaluations asked for; ``name`` is that of the task.
     """
 
     def __init__(
@@ -61,19 +66,21 @@ class PlantedExperiment:
         margins: Float[np.ndarray, " example"],
         damage: Float[np.ndarray, "flat example"],
         *,
-        pairs: Sequence[tuple[int, int, Float[np.ndarray, " example"]]] = (),
+        groups: Sequence[tuple[Sequence[int], Float[np.ndarray, " example"]]] = (),
         chance: float = 0.0,
         noise: float = 0.0,
         seed: int = 0,
+        name: str = "planted",
     ) -> None:
         if damage.shape != (grid.size, len(margins)):
             raise ValueError(f"damage must be [flat, example] = {(grid.size, len(margins))}, got {damage.shape}")
         self.grid = grid
         self.margins = margins
         self.damage = damage
-        self.pairs = pairs
+        self.groups = groups
         self.chance = chance
         self.noise = noise
+        self.name = name
         self.spent = 0
         rng = np.random.default_rng([seed, 1])
         self._head_keys = rng.integers(2**64, size=grid.size, dtype=np.uint64)
@@ -109,9 +116,9 @@ class PlantedExperiment:
         flat = masks.reshape(len(masks), -1)
         off = _sparse(flat)
         margins = self.margins[examples] - np.take_along_axis(off @ self.damage, examples, axis=1)
-        for a, b, damage in self.pairs:
-            both = flat[:, a] & flat[:, b]
-            margins[both] -= damage[examples[both]]
+        for heads, damage in self.groups:
+            together = np.logical_and.reduce([flat[:, head] for head in heads])
+            margins[together] -= damage[examples[together]]
         self.spent += examples.size
         if not self.noise and not self.chance:
             return margins
@@ -133,44 +140,53 @@ class PlantedExperiment:
 class World:
     """A planted world: which heads matter, and experiments on three sets of examples.
 
-    ``task`` is to find heads with, ``control`` another task that shares nothing with it but the universal heads and
-    how much damage any head does on average (``uneven``), ``unseen`` further examples of the task, for the proof.
-    ``planted`` come in the order of the scenario's drops; ``own`` and ``others`` are the flat indices of all heads
-    with a part in the task and in the control, the universal ones first.
+    ``task`` is to find heads with, ``controls`` are other tasks that share nothing with it, nor with each other, but
+    the universal heads and groups and how much damage any head does on average (``uneven``), ``unseen`` further
+    examples of the task, for the proof. ``planted`` come in the order of the scenario's drops; ``own`` and each of
+    ``others`` are the flat indices of all single heads with a part in the task and in each control, the universal
+    ones first.
     """
 
     scenario: Scenario
     grid: HeadGrid
     planted: tuple[Head, ...]
     universal: tuple[Head, ...]
+    groups: tuple[tuple[Head, ...], ...]
     n_examples: int
     n_unseen: int
     seed: int
     own: Int[np.ndarray, " role"] = field(repr=False)
-    others: Int[np.ndarray, " role"] = field(repr=False)
+    others: tuple[Int[np.ndarray, " role"], ...] = field(repr=False)
 
     @cached_property
     def task(self) -> PlantedExperiment:
         """Examples to find heads with."""
-        return self._experiment(self.own, self.n_examples, 1)
+        return self._experiment(self.own, self.n_examples, _TASK, "task")
 
     @cached_property
     def unseen(self) -> PlantedExperiment:
         """Fresh examples of the same task."""
-        return self._experiment(self.own, self.n_unseen, 2)
+        return self._experiment(self.own, self.n_unseen, _UNSEEN, "task")
 
     @cached_property
-    def control(self) -> PlantedExperiment:
-        """Another task: other planted heads; the same universal ones, and the same uneven damage."""
-        return self._experiment(self.others, self.n_examples, 3)
+    def controls(self) -> tuple[PlantedExperiment, ...]:
+        """Other tasks: each has planted heads of its own; the same universal ones, and the same uneven damage."""
+        return tuple(
+            self._experiment(roles, self.n_examples, *_control(number)) for number, roles in enumerate(self.others)
+        )
 
-    def _experiment(self, roles: Int[np.ndarray, " role"], n: int, part: int) -> PlantedExperiment:
+    @property
+    def control(self) -> PlantedExperiment:
+        """The first of the controls."""
+        return self.controls[0]
+
+    def _experiment(self, roles: Int[np.ndarray, " role"], n: int, part: int, name: str) -> PlantedExperiment:
         s, size = self.scenario, self.grid.size
         rng = np.random.default_rng([self.seed, part])
         margins = norm.ppf(_right(s)) * _deviation(s) + rng.standard_normal(n)
         damage = rng.standard_normal((size, n), dtype=np.float32)
         damage *= s.spread / np.sqrt(size)
-        heads = np.random.default_rng([self.seed, 4]).standard_normal((size, 1), dtype=np.float32)
+        heads = np.random.default_rng([self.seed, _UNEVEN]).standard_normal((size, 1), dtype=np.float32)
         damage += s.diffuse / size + s.uneven / np.sqrt(max(size, _EVEN)) * heads
         needed = rng.poisson(s.flips * n)
         damage[rng.integers(size, size=needed), rng.integers(n, size=needed)] = _FATAL
@@ -178,14 +194,26 @@ class World:
         damage[universal] = _FATAL / 2 * (1 + rng.random((len(universal), n)))
         for head, drop in zip((*planted, *weak), (*s.drops, *s.weak), strict=True):
             damage[head] = _scale(s, drop) * rng.standard_exponential(n)
-        pairs = [
-            (int(planted[a]), int(planted[b]), weight * np.minimum(damage[planted[a]], damage[planted[b]]))
+        groups: list[tuple[tuple[int, ...], Float[np.ndarray, " example"]]] = [
+            ((int(planted[a]), int(planted[b])), weight * np.minimum(damage[planted[a]], damage[planted[b]]))
             for a, b, weight in s.pairs
         ]
         for (a, b), drop in zip(hidden.reshape(-1, 2), s.hidden, strict=True):
-            pairs.append((int(a), int(b), _scale(s, drop) * rng.standard_exponential(n)))
+            groups.append(((int(a), int(b)), _scale(s, drop) * rng.standard_exponential(n)))
+        two = _scale(s, s.two_of_three * (s.baseline - s.chance)) if s.groups else 0.0
+        for heads in self.groups:
+            flat = tuple(self.grid.index(head) for head in heads)
+            groups += [(both, two * rng.standard_exponential(n)) for both in combinations(flat, 2)]
+            groups.append((flat, _FATAL / 2 * (1 + rng.random(n))))
         return PlantedExperiment(
-            self.grid, margins, damage, pairs=pairs, chance=s.chance, noise=s.noise, seed=10 * self.seed + part
+            self.grid,
+            margins,
+            damage,
+            groups=groups,
+            chance=s.chance,
+            noise=s.noise,
+            seed=10 * self.seed + part,
+            name=name,
         )
 
 
@@ -195,37 +223,68 @@ def planted_world(
     *,
     n_examples: int = 100,
     n_unseen: int = 100,
+    n_controls: int = 1,
     seed: int = 0,
 ) -> World:
     """A planted world of a scenario (see ``SCENARIOS``), on a grid of 32 × 32 heads unless another is given.
 
-    The seed draws which heads are planted, and all examples. An unknown scenario, a number of examples below 1, or a
-    grid too small for the heads of the task and of the control, raises ``ValueError``.
+    The seed draws which heads are planted, and all examples; more controls change nothing of the task nor of the
+    controls before them. An unknown scenario, a number of examples or of controls below 1, or a grid too small for
+    the heads of the task and of all controls, raises ``ValueError``.
     """
     if isinstance(scenario, str):
         if scenario not in SCENARIOS:
             raise ValueError(f"scenario must be one of {', '.join(SCENARIOS)}, got {scenario!r}")
         scenario = SCENARIOS[scenario]
-    for name, value, least in (("n_examples", n_examples, 1), ("n_unseen", n_unseen, 1), ("seed", seed, 0)):
+    counts = (
+        ("n_examples", n_examples, 1),
+        ("n_unseen", n_unseen, 1),
+        ("n_controls", n_controls, 1),
+        ("seed", seed, 0),
+    )
+    for name, value, least in counts:
         check_integer(name, value, least)
     grid = grid or HeadGrid(32, 32)
     n = scenario.universal
     n_sought = len(scenario.drops) + 2 * len(scenario.hidden)
     n_own = n_sought + len(scenario.weak)
-    if n + 2 * n_own > grid.size:
-        raise ValueError(f"grid must have {n + 2 * n_own} heads or more for this scenario, got {grid.size}")
-    roles = np.random.default_rng([seed, 0]).permutation(grid.size)[: n + 2 * n_own]
+    n_single = n + (1 + n_controls) * n_own
+    needed = n_single + _TRIO * scenario.groups
+    if needed > grid.size:
+        raise ValueError(f"grid must have {needed} heads or more for this scenario, got {grid.size}")
+    trios = _trios(grid, scenario.groups, seed)
+    order = np.random.default_rng([seed, _ROLES]).permutation(grid.size)
+    roles = order[~np.isin(order, trios)][:n_single]
+    shared, own, *others = np.split(roles, n + n_own * np.arange(1 + n_controls))
     return World(
         scenario=scenario,
         grid=grid,
-        planted=tuple(grid.head(int(index)) for index in roles[n : n + n_sought]),
-        universal=tuple(grid.head(int(index)) for index in roles[:n]),
+        planted=tuple(grid.head(int(index)) for index in own[:n_sought]),
+        universal=tuple(grid.head(int(index)) for index in shared),
+        groups=tuple(tuple(grid.head(int(index)) for index in trio) for trio in trios),
         n_examples=n_examples,
         n_unseen=n_unseen,
         seed=seed,
-        own=roles[: n + n_own],
-        others=np.concatenate([roles[:n], roles[n + n_own :]]),
+        own=np.concatenate([shared, own]),
+        others=tuple(np.concatenate([shared, other]) for other in others),
     )
+
+
+def _trios(grid: HeadGrid, n: int, seed: int) -> Int[np.ndarray, "group 3"]:
+    """Flat indices of so many groups of three neighbors, none of which share a head; too many raise ``ValueError``."""
+    starts = np.add.outer(grid.n_heads * np.arange(grid.n_layers), _TRIO * np.arange(grid.n_heads // _TRIO)).ravel()
+    if n > len(starts):
+        raise ValueError(
+            f"grid must hold {n} groups of {_TRIO} neighbors in one layer for this scenario, "
+            f"got {grid.n_layers} × {grid.n_heads} heads, which hold {len(starts)}"
+        )
+    drawn = np.random.default_rng([seed, _GROUPS]).permutation(starts)[:n]
+    return drawn[:, None] + np.arange(_TRIO)
+
+
+def _control(number: int) -> tuple[int, str]:
+    """The stream that a control is drawn from, and its name."""
+    return (_MORE_CONTROLS + number - 1, f"control {number + 1}") if number else (_CONTROL, "control")
 
 
 def _sparse(flat: Bool[np.ndarray, "row flat"]) -> sparse.csr_array:
