@@ -217,14 +217,9 @@ def planted_world(
         if scenario not in SCENARIOS:
             raise ValueError(f"scenario must be one of {', '.join(SCENARIOS)}, got {scenario!r}")
         scenario = SCENARIOS[scenario]
-    counts = (
-        ("n_examples", n_examples, 1),
-        ("n_unseen", n_unseen, 1),
-        ("n_controls", n_controls, 1),
-        ("seed", seed, 0),
-    )
-    for name, value, least in counts:
-        check_integer(name, value, least)
+    for name, value in (("n_examples", n_examples), ("n_unseen", n_unseen), ("n_controls", n_controls)):
+        check_integer(name, value, 1)
+    check_integer("seed", seed, 0)
     grid = grid or HeadGrid(32, 32)
     n = scenario.universal
     n_sought = len(scenario.drops) + 2 * len(scenario.hidden)
