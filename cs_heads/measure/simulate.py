@@ -182,8 +182,8 @@ class World:
         for (a, b), drop in zip(hidden.reshape(-1, 2), s.hidden, strict=True):
             groups.append(((int(a), int(b)), _scale(s, drop) * rng.standard_exponential(n)))
         two = _scale(s, s.two_of_three * (s.baseline - s.chance)) if s.groups else 0.0
-        for heads in self.groups:
-            flat = tuple(self.grid.index(head) for head in heads)
+        for trio in self.groups:
+            flat = tuple(self.grid.index(head) for head in trio)
             groups += [(both, two * rng.standard_exponential(n)) for both in combinations(flat, 2)]
             groups.append((flat, _FATAL / 2 * (1 + rng.random(n))))
         return PlantedExperiment(
