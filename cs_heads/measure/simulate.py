@@ -201,8 +201,8 @@ class World:
         for (a, b), drop in zip(hidden.reshape(-1, 2), s.hidden, strict=True):
             groups.append(((int(a), int(b)), _scale(s, drop) * rng.standard_exponential(n)))
         two = _scale(s, s.two_of_three * (s.baseline - s.chance)) if s.groups else 0.0
-        for heads in self.groups:
-            flat = tuple(self.grid.index(head) for head in heads)
+        for trio in self.groups:
+            flat = tuple(self.grid.index(head) for head in trio)
             groups += [(both, two * rng.standard_exponential(n)) for both in combinations(flat, 2)]
             groups.append((flat, _FATAL / 2 * (1 + rng.random(n))))
         return PlantedExperiment(
@@ -236,14 +236,9 @@ def planted_world(
         if scenario not in SCENARIOS:
             raise ValueError(f"scenario must be one of {', '.join(SCENARIOS)}, got {scenario!r}")
         scenario = SCENARIOS[scenario]
-    counts = (
-        ("n_examples", n_examples, 1),
-        ("n_unseen", n_unseen, 1),
-        ("n_controls", n_controls, 1),
-        ("seed", seed, 0),
-    )
-    for name, value, least in counts:
-        check_integer(name, value, least)
+    for name, value in (("n_examples", n_examples), ("n_unseen", n_unseen), ("n_controls", n_controls)):
+        check_integer(name, value, 1)
+    check_integer("seed", seed, 0)
     grid = grid or HeadGrid(32, 32)
     n = scenario.universal
     n_sought = len(scenario.drops) + 2 * len(scenario.hidden)
