@@ -17,7 +17,7 @@ from cs_heads.integers import check_integer
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 
 def normal_interval(each: Float[np.ndarray, "sample *heads"]) -> Float[np.ndarray, "*heads 2"]:
@@ -32,11 +32,13 @@ class HeadRanking:
 
     Where the method gives them: ``interval`` is a lower and an upper bound on each importance (NaN for a
     head that has none), ``frequency`` the share of resamples that select the head, ``z`` how clear
-    its importance is, in standard errors, ``claims`` the heads shown to matter beyond chance, and
-    ``universal`` those that another task needs as much (of ``find_heads``, a note says where none were
-    looked for). Heads are ordered by ``z``, so that luck does not outrank evidence, else by importance;
-    universal heads come last. ``spent`` counts example-evaluations; ``provenance`` says how the ranking was made;
-    ``notes`` are what its reader should know before trusting it. Methods that measure no score name another ``unit``.
+    its importance is, in standard errors, ``claims`` the heads shown to matter beyond chance. Where the task was held
+    against controls, ``chosen`` are the heads that proved best together, ``shared`` those that the controls need too
+    (see the method for how much), and ``control_importance`` is what each head takes from the controls, as a share of
+    their score above chance. Chosen heads come first, shared ones last, the others by ``z``, so that luck does not
+    outrank evidence, else by importance. ``spent`` counts example-evaluations; ``provenance`` says how the ranking was
+    made; ``notes`` are what its reader should know before trusting it. Methods that measure no score name another
+    ``unit``.
 
     >>> ranking = HeadRanking("css", np.array([[0.0, 0.4], [0.1, 0.0]]), spent=800)
     >>> ranking.top(2)
@@ -50,7 +52,9 @@ class HeadRanking:
     frequency: Float[np.ndarray, "layer head"] | None = None
     z: Float[np.ndarray, "layer head"] | None = None
     claims: tuple[Head, ...] = ()
-    universal: tuple[Head, ...] = ()
+    shared: tuple[Head, ...] = ()
+    chosen: tuple[Head, ...] = ()
+    control_importance: Float[np.ndarray, "layer head"] | None = None
     provenance: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     unit: str = "points of score"
@@ -63,12 +67,17 @@ class HeadRanking:
         shape = self.importance.shape
         if self.interval is not None and self.interval.shape != (*shape, 2):
             raise ValueError(f"interval must be [layer, head, 2] = {(*shape, 2)}, got {self.interval.shape}")
-        for name, value in (("frequency", self.frequency), ("z", self.z)):
+        for name, value in (
+            ("frequency", self.frequency),
+            ("z", self.z),
+            ("control_importance", self.control_importance),
+        ):
             if value is not None and value.shape != shape:
                 raise ValueError(f"{name} must be [layer, head] = {shape}, got {value.shape}")
-        if self.z is not None and not np.isfinite(self.z).all():
-            raise ValueError("z must be finite in every head")
-        for name, heads in (("claims", self.claims), ("universal", self.universal)):
+        for name, values in (("z", self.z), ("control_importance", self.control_importance)):
+            if values is not None and not np.isfinite(values).all():
+                raise ValueError(f"{name} must be finite in every head")
+        for name, heads in (("claims", self.claims), ("shared", self.shared), ("chosen", self.chosen)):
             outside = [str(head) for head in heads if head not in self.grid]
             if outside:
                 raise ValueError(f"{name} must be heads of the grid {shape}, got {', '.join(outside)}")
@@ -81,11 +90,12 @@ class HeadRanking:
 
     @property
     def order(self) -> list[Head]:
-        """All heads, the clearest or most important first, universal ones last; of equals the lower flat index."""
+        """All heads: chosen, then the clearest or most important, shared ones last; of equals the lower flat index."""
         merit = (self.importance if self.z is None else self.z).ravel()
-        last = np.zeros(self.grid.size, dtype=bool)
-        last[[self.grid.index(head) for head in self.universal]] = True
-        indices = np.lexsort((-merit, last))
+        place = np.full(self.grid.size, len(self.chosen))
+        place[[self.grid.index(head) for head in self.shared]] += 1
+        place[[self.grid.index(head) for head in self.chosen]] = np.arange(len(self.chosen))
+        indices = np.lexsort((-merit, place))
         return [self.grid.head(int(index)) for index in indices]
 
     def top(self, k: int) -> list[Head]:
@@ -112,8 +122,9 @@ class HeadRanking:
         if self.z is not None:
             columns["z"] = self.z[layers, heads]
             columns["claimed"] = [head in self.claims for head in order]
-        if self.universal:
-            columns["universal"] = [head in self.universal for head in order]
+        if self.control_importance is not None:
+            columns["controls"] = self.control_importance[layers, heads]
+            columns["shared"] = [head in self.shared for head in order]
         return pd.DataFrame(columns)
 
     def save(self, path: str | Path) -> None:
@@ -128,7 +139,9 @@ class HeadRanking:
             "frequency": None if self.frequency is None else self.frequency.tolist(),
             "z": None if self.z is None else self.z.tolist(),
             "claims": [str(head) for head in self.claims],
-            "universal": [str(head) for head in self.universal],
+            "shared": [str(head) for head in self.shared],
+            "chosen": [str(head) for head in self.chosen],
+            "control_importance": None if self.control_importance is None else self.control_importance.tolist(),
             "provenance": self.provenance,
             "notes": list(self.notes),
             "unit": self.unit,
@@ -169,7 +182,10 @@ class HeadRanking:
                 frequency=array("frequency"),
                 z=array("z"),
                 claims=tuple(map(Head.parse, record.get("claims") or ())),
-                universal=tuple(map(Head.parse, record.get("universal") or ())),
+                # Format 2 had heads that one control needs as much, checked one by one.
+                shared=tuple(map(Head.parse, record.get("shared") or record.get("universal") or ())),
+                chosen=tuple(map(Head.parse, record.get("chosen") or ())),
+                control_importance=array("control_importance"),
                 provenance=record.get("provenance") or {},
                 notes=tuple(record.get("notes") or ()),
                 unit=record.get("unit", "points of score"),
@@ -186,12 +202,12 @@ class HeadRanking:
     def __repr__(self) -> str:
         shown = self.top(min(5, self.grid.size))
         top = "  ".join(f"{head} {self.importance[head.layer, head.head]:+.3f}" for head in shown)
-        universal = f"\n  universal: {', '.join(map(str, self.universal))}" if self.universal else ""
-        return f"{self._title()}\n  {top}{universal}"
+        shared = f"\n  shared: {', '.join(map(str, self.shared))}" if self.shared else ""
+        return f"{self._title()}\n  {top}{shared}"
 
     def _repr_html_(self) -> str:
         table = self.to_frame().head(10).to_html(index=False, float_format="{:+.3f}".format, border=0)
-        said = [f"universal: {', '.join(map(str, self.universal))}"] if self.universal else []
+        said = [f"shared: {', '.join(map(str, self.shared))}"] if self.shared else []
         notes = "".join(f"<li>{escape(note)}</li>" for note in (*said, *self.notes))
         return f"<div><b>{escape(self._title())}</b>{table}{f'<ul>{notes}</ul>' if notes else ''}</div>"
 

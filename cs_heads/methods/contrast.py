@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from scipy.special import logit
 
 from cs_heads.measure.baseline import chance_of, too_low
-from cs_heads.measure.protocol import ExperimentLike, measured, name_of
+from cs_heads.measure.protocol import ExperimentLike, measured, name_of, responding
 from cs_heads.methods.annealing.rows import BalancedDraws
 
 N_ASKED = 240
@@ -29,26 +30,39 @@ TOGETHER = 4
 class TaskLoss:
     """The losses of one task, on examples that the intact model answers right.
 
-    ``examples`` are these, ``intact`` their scores on the intact model, ``chance`` is the score of guessing.
+    ``examples`` are these, ``intact`` their response on the intact model, and ``guess`` is that of guessing. The
+    response is the score, or a continuous one (``responding``).
     """
 
     name: str
     experiment: ExperimentLike
     examples: Int[np.ndarray, " right"]
     intact: Float[np.ndarray, " right"]
-    chance: float
+    guess: float
+    response: str = "score"
 
     @property
-    def above_chance(self) -> float:
-        """The mean intact score above chance, which is a loss of 1."""
-        return float(self.intact.mean()) - self.chance
+    def above_guess(self) -> float:
+        """The mean intact response above guessing, which is a loss of 1."""
+        return float(self.intact.mean()) - self.guess
 
     def __call__(
         self, masks: Bool[np.ndarray, "row layer head"], places: Int[np.ndarray, "row k"]
     ) -> Float[np.ndarray, "row k"]:
         """The loss of each row's examples, by their places in ``examples``, with the row's heads off."""
-        scores = measured(self.experiment, masks, self.examples[places])
-        return np.asarray((self.intact[places] - scores) / self.above_chance)
+        answers = responding(self.experiment, self.response)(masks, self.examples[places])
+        return np.asarray((self.intact[places] - answers) / self.above_guess)
+
+
+def guess_of(chance: float, response: str) -> float:
+    """The response of guessing: the score of it, that as a probability, or its log-odds.
+
+    Where nothing is guessed right, one token of 50,000 is.
+
+    >>> guess_of(0.5, "margin"), guess_of(0.25, "score")
+    (0.0, 0.25)
+    """
+    return float(logit(chance or 1 / 50_000)) if response == "margin" else chance
 
 
 class Controls:
@@ -58,18 +72,23 @@ class Controls:
     are used; a control it cannot do is ``left_out``, with the reason.
     """
 
-    def __init__(self, experiments: Sequence[ExperimentLike], rng: np.random.Generator) -> None:
+    def __init__(
+        self, experiments: Sequence[ExperimentLike], rng: np.random.Generator, response: str = "score"
+    ) -> None:
         self.tasks: list[TaskLoss] = []
         self.left_out: dict[str, str] = {}
         for experiment, n in zip(experiments, _asked(experiments), strict=True):
             asked = np.sort(rng.permutation(experiment.n_examples)[:n])
-            intact = measured(experiment, np.zeros((1, *experiment.grid.shape), dtype=bool), asked[None])[0]
-            right, name, chance = intact > 0.5, name_of(experiment), chance_of(experiment)
+            nothing_off = np.zeros((1, *experiment.grid.shape), dtype=bool)
+            right = measured(experiment, nothing_off, asked[None])[0] > 0.5
+            name, chance = name_of(experiment), chance_of(experiment)
             reason = too_low(right.astype(float), chance, least=LEAST_ASKED // 4)
             if reason:
                 self.left_out[name] = reason
             else:
-                self.tasks.append(TaskLoss(name, experiment, asked[right], intact[right], chance))
+                intact = responding(experiment, response)(nothing_off, asked[right][None])[0]
+                guess = guess_of(chance, response)
+                self.tasks.append(TaskLoss(name, experiment, asked[right], intact, guess, response))
         self._starts = np.cumsum([0, *(len(task.examples) for task in self.tasks)])
         self._turns = BalancedDraws(np.arange(len(self.tasks)), rng)
         self._draws = [BalancedDraws(np.arange(len(task.examples)), rng) for task in self.tasks]
@@ -120,6 +139,18 @@ class Controls:
                 some[chosen] = task(masks[rows], examples).ravel()
                 losses[rows] = np.where(chosen, some, losses[rows])
         return losses
+
+
+def check_controls(experiment: ExperimentLike, controls: Sequence[ExperimentLike]) -> list[ExperimentLike]:
+    """The controls as a list; raises ``ValueError`` for one that is no experiment, or has another grid."""
+    if isinstance(controls, ExperimentLike) or not isinstance(controls, Sequence):
+        raise ValueError(f"controls must be a list of experiments on other tasks, got {type(controls).__name__}")
+    for control in controls:
+        if not isinstance(control, ExperimentLike):
+            raise ValueError(f"controls must be experiments on other tasks, got {control!r}")
+        if control.grid != experiment.grid:
+            raise ValueError(f"controls must have the grid of the experiment, {experiment.grid}, got {control.grid}")
+    return list(controls)
 
 
 def _asked(experiments: Sequence[ExperimentLike]) -> list[int]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from jaxtyping import Float
 
@@ -26,17 +24,6 @@ def standardised(
         raise ValueError(f"prior must be finite, one number a head [layer, head] = {shape}, got shape {prior.shape}")
     spread = prior.std()
     return np.asarray(PRIOR_WEIGHT * (prior - prior.mean()).ravel() / (spread if spread > 0 else 1.0))
-
-
-def checked_control(experiment: ExperimentLike, control: Any) -> ExperimentLike | None:
-    """The control, refused where it is none or has another grid."""
-    if control is None:
-        return None
-    if not isinstance(control, ExperimentLike):
-        raise ValueError(f"control must be an experiment on another task, or None, got {control!r}")
-    if control.grid != experiment.grid:
-        raise ValueError(f"control must have the grid of the experiment, {experiment.grid}, got {control.grid}")
-    return control
 
 
 def checked_chance(name: str, value: float | None, experiment: ExperimentLike | None) -> float:

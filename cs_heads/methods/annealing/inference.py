@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from scipy import sparse
 from scipy.stats import t
 
+from cs_heads.methods.annealing.blame import Blame
 from cs_heads.methods.annealing.regression import regress
 from cs_heads.methods.annealing.rows import Rows
 
@@ -83,22 +84,27 @@ def contrasts(
 
 def selection_frequency(
     rows: Rows,
-    merit: Float[np.ndarray, " flat"],
+    known: Blame,
     prior: Float[np.ndarray, " flat"],
+    merit: Float[np.ndarray, " flat"],
     *,
     k: int,
     n_bootstraps: int,
     rng: np.random.Generator,
 ) -> Float[np.ndarray, " flat"]:
-    """Share of bootstraps over rows that find a head harmful and among the ``k`` best."""
+    """Share of bootstraps over rows that find a head harmful and among the ``k`` best.
+
+    What the controls take off its z, and the prior adds, stays as it is for all rows.
+    """
     candidates = np.sort(np.argsort(-merit, kind="stable")[:_CANDIDATES])
     candidates = candidates[np.isfinite(merit[candidates])]
     off, response = sparse.csr_array(rows.off[:, candidates]), rows.response()
+    beside = (prior + known.z - known.task.z)[candidates]
     frequency = np.zeros(len(merit))
     for _ in range(n_bootstraps):
         drawn = rng.integers(len(rows), size=len(rows))
         z = regress(off[drawn], response[drawn], rows.group[drawn]).z
-        best = np.argsort(-(z + prior[candidates]), kind="stable")[:k]
+        best = np.argsort(-(z + beside), kind="stable")[:k]
         frequency[candidates[best[z[best] > NO_HARM]]] += 1 / n_bootstraps
     return np.minimum(frequency, 1.0)
 

@@ -1,4 +1,4 @@
-"""What annealed sensing measures: rows of few heads off, each on few examples."""
+"""What annealed sensing measures: rows of few heads off, each on few examples of the task and of its controls."""
 
 from __future__ import annotations
 
@@ -17,34 +17,53 @@ _MAX_ENTRIES = 2**26
 class Rows:
     """Measured rows: the heads off in each (sparse, 1 = off), its examples, their scores, its group.
 
-    Rows of one group share an intercept; ``last`` marks those of the last phase.
+    ``drawn`` are the examples of the controls and ``losses`` what they lost; without controls a row has none. Rows of
+    one group share an intercept; ``last`` marks those of the last phase.
     """
 
     off: sparse.csr_array
     examples: Int[np.ndarray, "row k"]
     scores: Float[np.ndarray, "row k"]
+    drawn: Int[np.ndarray, "row c"]
+    losses: Float[np.ndarray, "row c"]
     group: Int[np.ndarray, " row"]
     last: Bool[np.ndarray, " row"]
 
     @classmethod
-    def none(cls, n_heads: int, per_row: int) -> Rows:
+    def none(cls, n_heads: int, per_row: int, of_controls: int = 0) -> Rows:
         """No rows yet."""
         empty = np.zeros(0, dtype=int)
         return cls(
-            sparse_rows([], n_heads), np.zeros((0, per_row), int), np.zeros((0, per_row)), empty, empty.astype(bool)
+            sparse_rows([], n_heads),
+            np.zeros((0, per_row), int),
+            np.zeros((0, per_row)),
+            np.zeros((0, of_controls), int),
+            np.zeros((0, of_controls)),
+            empty,
+            empty.astype(bool),
         )
 
     def __len__(self) -> int:
         return len(self.group)
 
     def __getitem__(self, chosen: np.ndarray) -> Rows:
-        return Rows(self.off[chosen], self.examples[chosen], self.scores[chosen], self.group[chosen], self.last[chosen])
+        return Rows(
+            self.off[chosen],
+            self.examples[chosen],
+            self.scores[chosen],
+            self.drawn[chosen],
+            self.losses[chosen],
+            self.group[chosen],
+            self.last[chosen],
+        )
 
     def __add__(self, other: Rows) -> Rows:
         return Rows(
             sparse.vstack([self.off, other.off], format="csr"),
             np.concatenate([self.examples, other.examples]),
             np.concatenate([self.scores, other.scores]),
+            np.concatenate([self.drawn, other.drawn]),
+            np.concatenate([self.losses, other.losses]),
             np.concatenate([self.group, other.group]),
             np.concatenate([self.last, other.last]),
         )
@@ -54,20 +73,31 @@ class Rows:
         columns = list(heads)
         return self[np.flatnonzero(self.off[:, columns].sum(axis=1) == 0)] if columns else self
 
-    def response(self, n_passes: int = 5) -> Float[np.ndarray, " row"]:
-        """Mean over a row's examples of score less example effect, which alternating passes estimate.
+    def response(self) -> Float[np.ndarray, " row"]:
+        """Mean score of each row's examples, hard examples not held against it."""
+        return row_means(self.scores, self.examples)
 
-        An example's effect is its mean distance from the rows it stands in, so a row is not called
-        harmful for the hard examples it happened to be given.
-        """
-        effect = np.zeros(int(self.examples.max()) + 1)
-        times = np.maximum(np.bincount(self.examples.ravel(), minlength=len(effect)), 1)
-        for _ in range(n_passes):
-            row = (self.scores - effect[self.examples]).mean(axis=1)
-            distance = self.scores - row[:, None]
-            effect = np.bincount(self.examples.ravel(), distance.ravel(), len(effect)) / times
-            effect -= (effect * times).sum() / times.sum()
-        return (self.scores - effect[self.examples]).mean(axis=1)
+    def control_response(self) -> Float[np.ndarray, " row"]:
+        """Mean loss of each row's control examples, hard examples not held against it."""
+        return row_means(self.losses, self.drawn)
+
+
+def row_means(
+    values: Float[np.ndarray, "row k"], examples: Int[np.ndarray, "row k"], n_passes: int = 5
+) -> Float[np.ndarray, " row"]:
+    """Mean over a row's examples of value less example effect, which alternating passes estimate.
+
+    An example's effect is its mean distance from the rows it stands in, so a row is not called
+    harmful for the hard examples it happened to be given.
+    """
+    effect = np.zeros(int(examples.max()) + 1)
+    times = np.maximum(np.bincount(examples.ravel(), minlength=len(effect)), 1)
+    for _ in range(n_passes):
+        row = (values - effect[examples]).mean(axis=1)
+        distance = values - row[:, None]
+        effect = np.bincount(examples.ravel(), distance.ravel(), len(effect)) / times
+        effect -= (effect * times).sum() / times.sum()
+    return np.asarray((values - effect[examples]).mean(axis=1))
 
 
 def sparse_rows(heads_off: list[np.ndarray], n_heads: int) -> sparse.csr_array:

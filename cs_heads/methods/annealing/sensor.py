@@ -1,0 +1,87 @@
+"""Measures rows on a task and its controls, and pays for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy import sparse
+
+from cs_heads.heads import HeadGrid
+from cs_heads.measure.protocol import ExperimentLike, responding
+from cs_heads.methods.annealing.rows import Rows, in_chunks
+from cs_heads.methods.contrast import Controls
+
+
+@dataclass
+class Purse:
+    """Example-evaluations, paid before they are measured."""
+
+    budget: int
+    spent: int = 0
+
+    @property
+    def left(self) -> int:
+        """What may still be spent."""
+        return self.budget - self.spent
+
+    def pay(self, cost: int) -> None:
+        """Take ``cost`` out; more than there is would be an error of the method."""
+        assert cost <= self.left, f"{cost} example-evaluations are more than the {self.left} left"
+        self.spent += cost
+
+
+@dataclass
+class Sensor:
+    """Measures rows: the response of ``per_row`` examples of the task, and the losses of ``of_controls`` others.
+
+    ``examples`` are those of the task to draw from, ``level`` their mean response on the intact model, ``guess`` that
+    of guessing.
+    """
+
+    experiment: ExperimentLike
+    response: str
+    examples: Int[np.ndarray, " used"]
+    level: float
+    guess: float
+    controls: Controls | None
+    per_row: int
+    of_controls: int
+    purse: Purse
+    rng: np.random.Generator = field(repr=False)
+
+    @property
+    def grid(self) -> HeadGrid:
+        """Layers × heads."""
+        return self.experiment.grid
+
+    @property
+    def cost(self) -> int:
+        """Example-evaluations of a row."""
+        return self.per_row + self.of_controls
+
+    @property
+    def above_guess(self) -> float:
+        """The mean intact response above guessing, which is a loss of 1."""
+        return self.level - self.guess
+
+    def __call__(self, off: sparse.csr_array, group: Int[np.ndarray, " row"], *, last: bool) -> Rows:
+        """Rows with these heads off, each on random examples."""
+        n_rows = off.shape[0]
+        examples = self.examples[self.rng.random((n_rows, len(self.examples))).argsort(axis=1)[:, : self.per_row]]
+        drawn = np.zeros((n_rows, 0), dtype=int)
+        if self.controls is not None:
+            drawn = self.controls.draw(n_rows, self.of_controls)
+        self.purse.pay(examples.size + drawn.size)
+        answers = responding(self.experiment, self.response)
+        scores: list[Float[np.ndarray, "row k"]] = []
+        losses: list[Float[np.ndarray, "row c"]] = []
+        for rows, flat in in_chunks(off):
+            masks = flat.reshape(-1, *self.grid.shape)
+            scores.append(answers(masks, examples[rows]))
+            if self.controls is None:
+                losses.append(np.zeros((len(masks), 0)))
+            else:
+                losses.append(self.controls(masks, drawn[rows]))
+        return Rows(off, examples, np.concatenate(scores), drawn, np.concatenate(losses), group, np.full(n_rows, last))

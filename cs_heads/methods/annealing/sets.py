@@ -1,0 +1,130 @@
+"""The set that does most together, measured and not inferred: sets of finalists, each drawn from what is known so far.
+
+What heads do one by one, among random others, is not what they do together: two that stand in for each other are
+worth one, and a group that every task needs is harmless head by head. So the last rows put off whole sets of as many
+heads as are wanted. Each is the best by one draw from the posterior of the heads' contrasts (Thompson sampling), which
+all sets measured so far have narrowed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from cs_heads.methods.annealing.blame import Blame
+from cs_heads.methods.annealing.rows import Rows, sparse_rows
+from cs_heads.methods.annealing.search import Search
+from cs_heads.methods.annealing.sensor import Sensor
+
+# How much wider than their standard errors the priors may be: what heads do together may differ.
+_WIDER = (1.0, 1.5, 2.0, 3.0, 5.0)
+_NOISE = (0.3, 0.5, 0.7, 0.9)
+# What sets are drawn with before any is measured.
+_FIRST = 2.0
+# A head replaces one of a better rank where it is better by so many standard errors of the difference.
+_CLEARLY = 1.0
+_N_ROUNDS = 6
+# Where the controls lose no more than this share of what the task loses by the first sets, no set need spare them.
+_SPARED = 0.15
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """Mean and covariance of what each candidate adds to the contrast of a set."""
+
+    mean: Float[np.ndarray, " head"]
+    covariance: Float[np.ndarray, "head head"]
+
+
+class Sets:
+    """Measures sets of ``k`` of the candidates, which come in their order so far, with contrast and standard error."""
+
+    def __init__(self, sensor: Sensor, candidates: Int[np.ndarray, " head"], blame: Blame, k: int) -> None:
+        self.sensor, self.candidates, self.k = sensor, candidates, k
+        self.contrast, self.error = blame.contrast[candidates], blame.error[candidates]
+        self.rows = Rows.none(sensor.grid.size, sensor.per_row, sensor.of_controls)
+        self.known = Known(self.contrast, np.diag((_FIRST * self.error) ** 2))
+
+    def measure(self, n: int, rng: np.random.Generator) -> None:
+        """Measure ``n`` sets, each the best by a draw from what is known."""
+        drawn = rng.multivariate_normal(self.known.mean, self.known.covariance, size=n, method="cholesky")
+        sets = np.argsort(-drawn, axis=1, kind="stable")[:, : self.k]
+        off = sparse_rows([np.sort(self.candidates[places]) for places in sets], self.sensor.grid.size)
+        self.rows += self.sensor(off, np.zeros(n, dtype=int), last=False)
+        lost = -self.rows.response() / self.sensor.above_guess - self.rows.control_response()
+        members = self.rows.off[:, self.candidates].toarray()
+        self.known = posterior(members, lost, self.contrast, self.error)
+
+    @property
+    def spare_the_controls(self) -> bool:
+        """Whether the controls lose next to nothing by the sets measured so far."""
+        lost = (self.sensor.level - self.rows.scores.mean()) / self.sensor.above_guess
+        return bool(self.rows.losses.mean() <= _SPARED * lost)
+
+    def best(self) -> Int[np.ndarray, " k"]:
+        """The first ``k``, each exchanged where another is clearly better in the sets measured; the best first."""
+        places, mean, variance = list(range(len(self.candidates))), self.known.mean, np.diag(self.known.covariance)
+        chosen, others = places[: self.k], places[self.k :]
+        while others:
+            gain = mean[others][:, None] - mean[chosen][None]
+            both = self.known.covariance[np.ix_(others, chosen)]
+            error = np.sqrt(np.maximum(variance[others][:, None] + variance[chosen][None] - 2 * both, 1e-12))
+            better, worse = np.unravel_index(np.argmax(gain / error), gain.shape)
+            if gain[better, worse] <= _CLEARLY * error[better, worse]:
+                break
+            chosen[worse], others[better] = others[better], chosen[worse]
+        return self.candidates[np.array(sorted(chosen, key=lambda place: -mean[place]))]
+
+
+def best_set(search: Search, k: int) -> Int[np.ndarray, " k"] | None:
+    """The ``k`` finalists that go together best; spends the purse.
+
+    None, and little spent, where the controls lose next to nothing by the first sets: then more rows tell better which
+    heads are the task's.
+    """
+    sensor, controls = search.sensor, search.sensor.controls
+    assert controls is not None
+    # As many examples on both sides, where there are as many: here the controls count as much as the task.
+    sensor = replace(sensor, of_controls=min(sensor.per_row, controls.n_examples))
+    order = np.argsort(-search.merit, kind="stable")
+    fit = np.isin(order, search.finalists) & np.isfinite(search.merit[order]) & (search.blame.error[order] > 0)
+    if fit.sum() <= k:
+        return None
+    sets = Sets(sensor, order[fit], search.blame, k)
+    for round_ in range(_N_ROUNDS):
+        n = sensor.purse.left // sensor.cost // (_N_ROUNDS - round_)
+        if n:
+            sets.measure(n, search.rng)
+        if round_ == 0 and (not n or sets.spare_the_controls):
+            return None
+    return sets.best()
+
+
+def posterior(
+    members: Float[np.ndarray, "row head"],
+    contrast: Float[np.ndarray, " row"],
+    mean: Float[np.ndarray, " head"],
+    error: Float[np.ndarray, " head"],
+) -> Known:
+    """What sets say of heads that are known by a mean and a standard error each: Bayesian linear regression.
+
+    Noise, and how much wider the priors are than the errors say, are those under which the sets are likeliest
+    (empirical Bayes): sets that go as foreseen leave the priors as they are.
+    """
+    members, contrast = members - members.mean(axis=0), contrast - contrast.mean()
+    surprise = contrast - members @ mean
+    best, wider, noise = -np.inf, 1.0, 1.0
+    for factor in _WIDER:
+        spread = (members * (factor * error) ** 2) @ members.T
+        for share in _NOISE:
+            variance = share * max(float(contrast.var()), 0.01)
+            half = np.linalg.cholesky(spread + variance * np.eye(len(contrast)))
+            white = np.linalg.solve(half, surprise)
+            evidence = -0.5 * white @ white - np.log(np.diag(half)).sum()
+            if evidence > best:
+                best, wider, noise = evidence, factor, variance
+    precision = 1 / (wider * error) ** 2
+    covariance = np.linalg.inv(members.T @ members / noise + np.diag(precision))
+    return Known(covariance @ (members.T @ contrast / noise + precision * mean), covariance)
