@@ -400,11 +400,6 @@ _STORE = [
         "measure/experiment.py",
         "measure/test_store.py measure/test_identity.py",
         (
-            "texts are kept without the tokens that end them",
-            'written = what == "text" or (what == "score" and self._writes)',
-            'written = what == "score" and self._writes',
-        ),
-        (
             "results under hooks of others go into the store",
             """\
         refuse_hooks(self.model, self.store)
@@ -417,6 +412,11 @@ _STORE = [
         "store",
         "measure/shelf.py",
         "measure/test_store.py",
+        (
+            "texts are kept without the tokens that end them",
+            'written = what == "text" or (what == "score" and task.kind == "generation")',
+            'written = what == "score" and task.kind == "generation"',
+        ),
         (
             "a call that was cut short is planned anew",
             "planned = missing | (measured_by >= number)",
@@ -856,24 +856,29 @@ _TASKS = [
         "tasks/task.py",
         "tasks/test_task.py measure/test_chat.py",
         (
-            "acc_norm counts the leading space of a choice",
-            "lengths = [len(text.lstrip()) for text",
-            "lengths = [len(text) for text",
-        ),
-        (
             "of choices that tie the right one wins",
             "return float(best[self.examples[example].answer] / max(best.sum(), 1))",
             "return float(best[self.examples[example].answer])",
         ),
         (
-            "the right choice competes with itself in its margin",
-            "np.logaddexp.reduce(np.delete(compared, answer))",
-            "np.logaddexp.reduce(compared)",
-        ),
-        (
             "unseen examples are not shown in the chat template",
             "unseen = None if self.held_out is None else self.held_out.chatting(chat)",
             "unseen = self.held_out",
+        ),
+    ),
+    *_bugs(
+        "tasks",
+        "tasks/margins.py",
+        "tasks/test_task.py measure/test_experiment.py",
+        (
+            "acc_norm counts the leading space of a choice",
+            "lengths = [len(text.lstrip()) for text",
+            "lengths = [len(text) for text",
+        ),
+        (
+            "the right choice competes with itself in its margin",
+            "np.logaddexp.reduce(np.delete(compared, answer))",
+            "np.logaddexp.reduce(compared)",
         ),
     ),
     *_bugs(

@@ -19,6 +19,7 @@ from cs_heads.heads import Head
 from cs_heads.masks import explicit
 from cs_heads.measure.store import Store
 from cs_heads.tasks import Example, Task
+from cs_heads.tasks.margins import compared
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -259,6 +260,4 @@ def _each_choice(
 
 def _pick(task: Task, example: int, logprobs: Float[np.ndarray, " choice"]) -> int:
     """The place of the choice that is picked; of choices that tie, the first."""
-    if task.length_normalised:
-        logprobs = logprobs / [max(1, len(text.lstrip())) for text in task.examples[example].continuations]
-    return int(np.argmax(logprobs))
+    return int(np.argmax(compared(task.examples[example], logprobs, task.length_normalised)))

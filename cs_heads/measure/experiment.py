@@ -15,7 +15,6 @@ from scipy.special import expit
 from cs_heads.heads import HeadGrid
 from cs_heads.integers import check_integer
 from cs_heads.lens import EncodedExample, describe, load_model
-from cs_heads.lens.model import end_tokens
 from cs_heads.masks import check_masks
 from cs_heads.measure.budget import kept_budget
 from cs_heads.measure.chat import template_of
@@ -24,11 +23,11 @@ from cs_heads.measure.engine import Engine
 from cs_heads.measure.engine.ablation import Ablation
 from cs_heads.measure.engine.protocol import EngineLike
 from cs_heads.measure.engine.texts import Texts
-from cs_heads.measure.identity import keys_of, refuse_hooks, scoring_of, study_of
+from cs_heads.measure.identity import keys_of, refuse_hooks, study_of
 from cs_heads.measure.inputs import check_writing, encode_prompts, encode_task, text_length
 from cs_heads.measure.protocol import RESPONSES, check_examples, check_response
 from cs_heads.measure.results import LOGPROB, MARGIN, SCORE, Measurement, Results, Run
-from cs_heads.measure.shelf import SCORES, TEXTS, Shelf
+from cs_heads.measure.shelf import Shelf
 from cs_heads.measure.store import Store
 from cs_heads.tasks import Task
 
@@ -88,7 +87,7 @@ class Experiment:
         self.model: Any = self.source.here if isinstance(self.source, Cluster) else self.source
         self.task, self.ablation, self.progress = task, ablation, progress
         self._prepend_bos = prepend_bos
-        self.store = self._opened(store)
+        self.store = None if store is None else Store.of(store, study_of(self.model, ablation, prepend_bos))
         if self.store is not None and batch_tokens is None:
             batch_tokens = kept_budget(self.store, self.source)
         start = self.source.engine if isinstance(self.source, Cluster) else partial(Engine, self.model)
@@ -154,22 +153,18 @@ class Experiment:
     ) -> Float[np.ndarray, "row k"]:
         """A continuous response where ``__call__`` gives the score, from the same forwards: asking for both costs one.
 
-        - ``"probability"``: that of the right choice among the choices, a softmax over the numbers that the score
-          compares (summed log-probabilities, by character where length-normalised); of a completion that of the
-          whole target after the prompt.
-        - ``"margin"``: its log-odds, log p / (1 - p) (nats); for completions ``MAX_MARGIN`` (10) at most.
-        - ``"score"``: as ``__call__``.
-
-        These say how near an answer is to flipping, and are never counted as right answers: ``__call__``,
-        ``baseline`` and all that proves something keep to scores. A task that a scorer judges, as every generation
-        task is, has scores alone; another response raises ``ValueError`` before the model runs. Results that an
-        earlier version put into the store have no margin and are run anew when one is asked for.
+        ``"probability"`` is that of the right choice among the choices, a softmax over the numbers that the score
+        compares (summed log-probabilities, by character where length-normalised), or that of a completion's whole
+        target; ``"margin"`` its log-odds, log p / (1 - p) (nats), of a completion 10 at most; ``"score"`` is as
+        ``__call__``. They are never counted as right answers: ``baseline`` and every proof keep to scores. A task that
+        a scorer judges, as every generation task is, has scores alone: ``ValueError``, before the model runs. Results
+        of a store of format 1 have no margin, and run anew when one is asked for.
         """
         check_response(response)
-        if self.task.scorer is not None:
-            check_response(response, RESPONSES[:1], f" for task {self.task.name!r}, which a scorer judges")
         if response == "score":
             return self(masks, examples)
+        if self.task.scorer is not None:
+            check_response(response, RESPONSES[:1], f" for task {self.task.name!r}, which a scorer judges")
         margins = self._measure(self._scores, self._by_logprobs, masks, examples, MARGIN)[..., MARGIN]
         return margins if response == "margin" else expit(margins)
 
@@ -252,21 +247,9 @@ class Experiment:
         """Whether the model writes what is scored."""
         return self.task.kind == "generation"
 
-    def _opened(self, store: str | Path | Store | None) -> Store | None:
-        return None if store is None else Store.of(store, study_of(self.model, self.ablation, self._prepend_bos))
-
     def _shelf(self, what: str, **settings: Any) -> Shelf | None:
-        if self.store is None:
-            return None
-        template = template_of(self.model, self.task)
-        shown = {} if template is None else {"chat_template": template}
-        # A text ends where the model's generation settings say; its score goes with it.
-        written = what == "text" or (what == "score" and self._writes)
-        ends = {"end_tokens": sorted(end_tokens(self.model))} if written else {}
-        scoring = scoring_of(self.task, what, self.ablation, self._keys) | settings | shown | ends
-        prompts = [example.prompt for example in self.task.examples]
-        columns = TEXTS if what == "text" else SCORES
-        return Shelf(self.store, scoring, self.task.name, self._keys, prompts, columns=columns)
+        kept = self.store
+        return None if kept is None else Shelf.of_task(kept, self.model, self.task, self._keys, what, **settings)
 
     def _measure(
         self,
@@ -305,21 +288,8 @@ class Experiment:
     ) -> Iterator[list[tuple[int, Float[np.ndarray, " 3"]]]]:
         assert self.task.max_new_tokens is not None
         texts = self._texts_of(self.task.max_new_tokens, self.task.stop)
-        intact = self._intact(texts, examples) if self.task.relative else None
-        for batch in texts.run(masks, examples):
-            new = [(pair, text) for pair, text in batch if not known[pair]]
-            if not new:
-                continue
-            chosen = [int(examples[pair]) for pair, _ in new]
-            beside = None if intact is None else [intact[example] for example in chosen]
-            scores = self.task.score_texts(chosen, [text for _, text in new], beside)
-            yield [(pair, np.array([score, np.nan, np.nan])) for (pair, _), score in zip(new, scores, strict=True)]
-
-    def _intact(self, texts: Texts, examples: Int[np.ndarray, " pair"]) -> dict[int, str]:
-        """What the intact model says on these examples, by example."""
-        wanted = np.unique(examples)
-        said = texts(self._nothing_off, wanted[None])[0]
-        return dict(zip(wanted.tolist(), said, strict=True))
+        for batch in texts.judged(self.task, masks, examples, known):
+            yield [(pair, np.array([score, np.nan, np.nan])) for pair, score in batch]
 
     def _result(
         self, example: int, logprobs: Float[np.ndarray, " continuation"], greedy: Bool[np.ndarray, " continuation"]

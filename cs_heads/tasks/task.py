@@ -12,6 +12,7 @@ from jaxtyping import Float
 from cs_heads.integers import check_integer
 from cs_heads.tasks.checks import check_task
 from cs_heads.tasks.example import Example, hash_of
+from cs_heads.tasks.margins import compared, margin_of_choice, margin_of_target
 from cs_heads.tasks.records import Kind, read_records
 from cs_heads.tasks.scorer import AnyScorer, ExactMatch, LogprobScorer, RelativeScorer, Scorer, as_scorer
 
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Role = Literal["whole", "finding", "confirming"]
-
-MAX_MARGIN = 10.0
-"""Margin of a completion at most, nats (p = .99995): float32 log-probabilities do not tell 1 - p below that."""
 
 
 @dataclass(frozen=True)
@@ -171,34 +169,22 @@ class Task:
             return float(self._checked([scored])[0])
         if self.kind == "completion":
             return float(greedy[0])
-        compared = self._compared(example, logprobs)
-        best = compared == np.max(compared)
+        logprobs = compared(self.examples[example], logprobs, self.length_normalised)
+        best = logprobs == np.max(logprobs)
         return float(best[self.examples[example].answer] / max(best.sum(), 1))
 
     def margin(self, example: int, logprobs: Float[np.ndarray, " continuation"]) -> float:
         """Log-odds (nats) of the right answer of one example: log p / (1 - p); NaN where a scorer judges the task.
 
-        ``logprobs`` are as for ``score``. Of a choice p is its share among the choices by the numbers that ``score``
-        compares (a softmax); of a completion p is the probability of the whole target, and the margin is cut off at
-        ``MAX_MARGIN``.
+        ``logprobs`` are as for ``score``; p is a choice's share by the numbers that ``score`` compares, or the
+        probability of the whole target.
         """
         if self.scorer is not None:
             return float("nan")
         if self.kind == "completion":
-            # log p where log p / (1 - p) is MAX_MARGIN.
-            logprob = np.minimum(logprobs[0], -np.log1p(np.exp(-MAX_MARGIN)))
-            return float(logprob - np.log(-np.expm1(logprob)))
-        compared, answer = self._compared(example, logprobs), self.examples[example].answer
-        return float(compared[answer] - np.logaddexp.reduce(np.delete(compared, answer)))
-
-    def _compared(
-        self, example: int, logprobs: Float[np.ndarray, " continuation"]
-    ) -> Float[np.ndarray, " continuation"]:
-        """The numbers by which choices compete: log-probabilities (nats), by character where length-normalised."""
-        if not self.length_normalised:
-            return logprobs
-        lengths = [len(text.lstrip()) for text in self.examples[example].continuations]
-        return logprobs / np.maximum(lengths, 1)
+            return margin_of_target(float(logprobs[0]))
+        one = self.examples[example]
+        return margin_of_choice(compared(one, logprobs, self.length_normalised), one.answer)
 
     def score_texts(
         self, examples: Sequence[int], texts: Sequence[str], intact: Sequence[str] | None = None

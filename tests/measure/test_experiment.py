@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cs_heads import Experiment, Task, confirm, masks
 from cs_heads.lens import encode_example
 from cs_heads.measure.protocol import RESPONSES, ExperimentLike, responding
-from cs_heads.tasks.task import MAX_MARGIN
+from cs_heads.tasks.margins import MAX_MARGIN
 from tests.known_heads import WORKING, own_answers, rows_run
 from tests.plain import plain_score
 from tests.tiny import (

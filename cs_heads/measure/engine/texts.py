@@ -13,6 +13,7 @@ from cs_heads.lens.model import end_tokens
 from cs_heads.measure.engine.ends import Ends
 from cs_heads.measure.engine.protocol import EngineLike, Text
 from cs_heads.measure.shelf import Call, Shelf
+from cs_heads.tasks import Task
 
 Key = tuple[bytes, int]
 """A mask, one byte a head, and an example."""
@@ -70,6 +71,30 @@ class Texts:
             self.used.update(asked)
             if asked:
                 yield [(pairs[key], self._decoded(self._known[key])) for key in asked]
+
+    def judged(
+        self,
+        task: Task,
+        masks: Bool[np.ndarray, "pair layer head"],
+        examples: Int[np.ndarray, " pair"],
+        known: Bool[np.ndarray, " pair"],
+    ) -> Iterator[list[tuple[int, float]]]:
+        """Yield (pair, score) as texts are finished and judged by the task's scorer, but for ``known`` pairs."""
+        intact = self._intact(masks.shape[1:], examples) if task.relative else None
+        for batch in self.run(masks, examples):
+            new = [(pair, text) for pair, text in batch if not known[pair]]
+            if not new:
+                continue
+            chosen = [int(examples[pair]) for pair, _ in new]
+            beside = None if intact is None else [intact[example] for example in chosen]
+            scores = task.score_texts(chosen, [text for _, text in new], beside)
+            yield [(pair, float(score)) for (pair, _), score in zip(new, scores, strict=True)]
+
+    def _intact(self, shape: tuple[int, ...], examples: Int[np.ndarray, " pair"]) -> dict[int, str]:
+        """What the intact model says on these examples, by example."""
+        wanted = np.unique(examples)
+        said = self(np.zeros((1, *shape), dtype=bool), wanted[None])[0]
+        return dict(zip(wanted.tolist(), said, strict=True))
 
     def _read(self, keys: list[Key]) -> None:
         """Take what the store has of texts that are not known."""
