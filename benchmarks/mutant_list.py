@@ -507,7 +507,7 @@ _METHODS = [
         ),
         (
             "a mask costs one evaluation, not one for each example",
-            "cost = Cost(forwards=before + len(once) * experiment.n_examples)",
+            "cost = Cost(forwards=before + len(once) * measure.a_mask)",
             "cost = Cost(forwards=before + len(once))",
         ),
     ),
@@ -592,8 +592,8 @@ _METHODS = [
         ),
         (
             "later rounds of greedy ablate each head alone",
-            "swept = _sweep(experiment, [[*chosen, head] for head in others], examples)",
-            "swept = _sweep(experiment, [[head] for head in others], examples)",
+            "swept = _sweep(measure, grid, [[*chosen, head] for head in others])",
+            "swept = _sweep(measure, grid, [[head] for head in others])",
         ),
     ),
     *_bugs(

@@ -27,7 +27,7 @@ from cs_heads.methods.annealing.schedule import LAST, WHOLE, DensityControl, row
 from cs_heads.methods.annealing.search import Search
 from cs_heads.methods.annealing.sensor import Purse, Sensor
 from cs_heads.methods.annealing.sets import best_set
-from cs_heads.methods.contrast import Controls, check_controls, guess_of
+from cs_heads.methods.contrast import Controls, check_experiments, guess_of
 from cs_heads.ranking import HeadRanking
 
 # A head that takes this share of the score above chance by itself may be universal, where no control can tell.
@@ -128,7 +128,7 @@ def annealed(
     """
     grid, size = experiment.grid, experiment.grid.size
     k = check_k(k, size)
-    controls = check_controls(experiment, controls)
+    check_experiments(experiment, controls)
     responding(experiment, response)
     n_finalists = max(20, k) if n_finalists is None else check_integer("n_finalists", n_finalists, k, why="which is k")
     n_batches = check_integer("n_batches", n_batches, _MIN_BATCHES)
@@ -163,7 +163,7 @@ def annealed(
     known = Controls(controls, np.random.default_rng([seed, 1]), response) if controls else None
     usable = known if known is not None and known.tasks else None
     per_row = min(per_row, len(used))
-    answers = responding(experiment, response)(nothing_off, None)[0]
+    answers = intact if response == "score" else responding(experiment, response)(nothing_off, None)[0]
     sensor = Sensor(
         experiment=experiment,
         response=response,

@@ -18,7 +18,8 @@ from sklearn.model_selection import KFold, cross_val_predict
 from cs_heads import masks
 from cs_heads.integers import check_integer
 from cs_heads.measure.cost import Cost, check_budget
-from cs_heads.measure.protocol import ExperimentLike, measured, preparation_of, provenance_of
+from cs_heads.measure.protocol import ExperimentLike, preparation_of, provenance_of
+from cs_heads.methods.contrast import Contrast, Controls, Scores, check_experiments
 from cs_heads.ranking import HeadRanking
 
 _DESIGNS = {"stratified": masks.stratified, "bernoulli": masks.bernoulli}
@@ -34,6 +35,7 @@ def compressed_sensing(
     density: float = 0.05,
     design: str = "stratified",
     alpha: float = 0.01,
+    controls: Sequence[ExperimentLike] = (),
     budget: int | None = None,
     seed: int = 0,
 ) -> HeadRanking:
@@ -46,23 +48,37 @@ def compressed_sensing(
     ``n_examples`` example-evaluations for each different mask, and what the ablation runs before. ``n_masks`` is 100,
     or as many as a ``budget`` covers. A wrong argument, or a budget below five masks or the masks asked
     for, raises ``ValueError`` before anything is measured.
+
+    With ``controls``, experiments on other tasks, the response is the contrast, and importances are the share of the
+    score above chance that the task loses less the mean share that its controls lose. Every mask then runs on as
+    many examples of the controls as the task has, the same for all masks, balanced over the controls (fewer where they
+    have fewer). The intact model first runs on all examples of the task and up to 100 of each control, those it answers
+    right being used; a control that it cannot do is left out, and the notes say so. A task it cannot do, or no
+    control that it can, raises ``BaselineTooLowError``. All of this counts in ``spent`` and ``budget``.
     """
     check_integer("seed", seed, 0)
-    before = preparation_of(experiment)
-    least = before + (n_masks or 5) * experiment.n_examples
-    check_budget(budget, least, f"{n_masks or 5} masks on {experiment.n_examples} examples")
+    check_experiments(experiment, controls)
+    _check(5 if n_masks is None else n_masks, design, alpha)
+    # Cheap to draw, and it names what is wrong with a density.
+    _DESIGNS[design](experiment.grid, 1, density, seed)
+    before, most, on = preparation_of(experiment), experiment.n_examples, f"{experiment.n_examples} examples"
+    if controls:
+        before, n_others = Contrast.cost(experiment, controls), Controls.most(controls, experiment.n_examples)
+        most, on = most + n_others, f"{on} and {n_others} of controls, after intact runs of {before:,}"
+    check_budget(budget, before + (n_masks or 5) * most, f"{n_masks or 5} masks on {on}")
+    all_of_them = np.arange(experiment.n_examples)
+    measure = Contrast(experiment, controls, all_of_them, seed) if controls else Scores(experiment)
     if n_masks is None:
-        n_masks = 100 if budget is None else (budget - before) // experiment.n_examples
-    _check(n_masks, design, alpha)
+        n_masks = 100 if budget is None else (budget - before) // measure.a_mask
     off = _DESIGNS[design](experiment.grid, n_masks, density, seed)
     # Each different mask once: not every experiment remembers what it was asked.
     once, place = masks.different(off)
-    response = measured(experiment, once, None).mean(axis=1)[place]
+    response = measure.mean(measure(once))[place]
     ablated = off.reshape(n_masks, -1).astype(float)
     importance, r2 = _regress(ablated, response, alpha, seed)
     times_off = ablated.sum(axis=0)
     origin = provenance_of(experiment)
-    cost = Cost(forwards=before + len(once) * experiment.n_examples)
+    cost = Cost(forwards=before + len(once) * measure.a_mask)
     return HeadRanking(
         method={"stratified": "css", "bernoulli": "csb"}[design],
         importance=importance.reshape(experiment.grid.shape),
@@ -72,9 +88,11 @@ def compressed_sensing(
             "design": {"name": design, "n_masks": n_masks, "density": density, "seed": seed},
             "alpha": alpha,
             "r2_out_of_sample": r2,
+            **measure.provenance,
             "cost": cost.to_dict(),
         },
-        notes=_notes(importance, times_off, response, r2),
+        notes=(*measure.notes, *_notes(importance, times_off, response, r2, bool(controls))),
+        unit=measure.unit,
     )
 
 
@@ -156,10 +174,12 @@ def _notes(
     times_off: Float[np.ndarray, " flat"],
     response: Float[np.ndarray, " mask"],
     r2: float | None,
+    contrast: bool,
 ) -> tuple[str, ...]:
     notes = []
     if r2 is None:
-        notes.append(f"every mask scored the same ({response[0]:.3f}): nothing can be ranked; change the density")
+        same, value = ("has the same contrast", 0.0 - response[0]) if contrast else ("scored the same", response[0])
+        notes.append(f"every mask {same} ({value:.3f}): nothing can be ranked; change the density")
     elif r2 <= 0:
         notes.append(
             f"the regression predicts no unseen mask (out-of-sample R² {r2:.2f}): use more masks or another density"

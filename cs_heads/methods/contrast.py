@@ -7,16 +7,19 @@ stand in for each other, a model that breaks) cancels in it, without anybody nam
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import logit
 
-from cs_heads.measure.baseline import chance_of, too_low
-from cs_heads.measure.protocol import ExperimentLike, measured, name_of, responding
+from cs_heads.measure.baseline import BaselineTooLowError, chance_of, too_low
+from cs_heads.measure.protocol import ExperimentLike, measured, name_of, preparation_of, responding
 from cs_heads.methods.annealing.rows import BalancedDraws
+from cs_heads.ranking import normal_interval
+from cs_heads.tasks import Task
 
 N_ASKED = 240
 """Examples of all controls together on which the intact model is asked, at most."""
@@ -28,16 +31,16 @@ TOGETHER = 4
 
 @dataclass(frozen=True, eq=False)
 class TaskLoss:
-    """The losses of one task, on examples that the intact model answers right.
+    """The losses of one task, on some of its examples.
 
-    ``examples`` are these, ``intact`` their response on the intact model, and ``guess`` is that of guessing. The
-    response is the score, or a continuous one (``responding``).
+    ``examples`` are these (of a control, some that the intact model answers right), ``intact`` their response on the
+    intact model, ``guess`` is that of guessing. The response is the score, or a continuous one (``responding``).
     """
 
     name: str
     experiment: ExperimentLike
-    examples: Int[np.ndarray, " right"]
-    intact: Float[np.ndarray, " right"]
+    examples: Int[np.ndarray, " example"]
+    intact: Float[np.ndarray, " example"]
     guess: float
     response: str = "score"
 
@@ -80,13 +83,18 @@ class Controls:
         for experiment, n in zip(experiments, _asked(experiments), strict=True):
             asked = np.sort(rng.permutation(experiment.n_examples)[:n])
             nothing_off = np.zeros((1, *experiment.grid.shape), dtype=bool)
-            right = measured(experiment, nothing_off, asked[None])[0] > 0.5
+            scores = measured(experiment, nothing_off, asked[None])[0]
+            right = scores > 0.5
             name, chance = name_of(experiment), chance_of(experiment)
             reason = too_low(right.astype(float), chance, least=LEAST_ASKED // 4)
             if reason:
                 self.left_out[name] = reason
             else:
-                intact = responding(experiment, response)(nothing_off, asked[right][None])[0]
+                # Continuous responses come from the run that the scores came from.
+                answers = (
+                    responding(experiment, response)(nothing_off, asked[None])[0] if response != "score" else scores
+                )
+                intact = answers[right]
                 guess = guess_of(chance, response)
                 self.tasks.append(TaskLoss(name, experiment, asked[right], intact, guess, response))
         self._starts = np.cumsum([0, *(len(task.examples) for task in self.tasks)])
@@ -123,6 +131,28 @@ class Controls:
             )
         return drawn
 
+    def sample(self, n: int) -> Int[np.ndarray, " k"]:
+        """``n`` different examples, from the controls in turn while they have any, and one of each at least."""
+        sizes = [len(task.examples) for task in self.tasks]
+        times = [0] * len(sizes)
+        for _ in range(min(max(n, len(sizes)), self.n_examples)):
+            open_tasks = [task for task, size in enumerate(sizes) if times[task] < size]
+            times[min(open_tasks, key=lambda task: times[task])] += 1
+        return np.concatenate([self._starts[task] + self._draws[task].draw(n) for task, n in enumerate(times)])
+
+    def examples_of(self, drawn: Int[np.ndarray, " k"]) -> list[tuple[Any, Int[np.ndarray, " n"]]]:
+        """The experiment of every control, with those of these examples that are its own, as it numbers them."""
+        of = self.of(drawn)
+        return [
+            (task.experiment, np.sort(task.examples[drawn[of == place] - self._starts[place]]))
+            for place, task in enumerate(self.tasks)
+        ]
+
+    @staticmethod
+    def most(experiments: Sequence[ExperimentLike], n: int) -> int:
+        """Examples in a ``sample(n)``, at most: that is known before the intact model runs."""
+        return min(max(n, len(experiments)), sum(_asked(experiments)))
+
     def __call__(
         self, masks: Bool[np.ndarray, "row layer head"], drawn: Int[np.ndarray, "row k"]
     ) -> Float[np.ndarray, "row k"]:
@@ -141,16 +171,148 @@ class Controls:
         return losses
 
 
-def check_controls(experiment: ExperimentLike, controls: Sequence[ExperimentLike]) -> list[ExperimentLike]:
-    """The controls as a list; raises ``ValueError`` for one that is no experiment, or has another grid."""
-    if isinstance(controls, ExperimentLike) or not isinstance(controls, Sequence):
-        raise ValueError(f"controls must be a list of experiments on other tasks, got {type(controls).__name__}")
-    for control in controls:
+class Scores:
+    """The scores of a task, on the same examples under every mask (None: all of them)."""
+
+    unit = "points of score"
+    notes: tuple[str, ...] = ()
+
+    def __init__(self, experiment: ExperimentLike, examples: Int[np.ndarray, " n"] | None = None) -> None:
+        self.experiment, self.examples = experiment, examples
+        self.a_mask = experiment.n_examples if examples is None else len(examples)
+        self.provenance: dict[str, Any] = {}
+
+    def __call__(self, masks: Bool[np.ndarray, "row layer head"]) -> Float[np.ndarray, "row example"]:
+        """The score of every example with a row's heads off."""
+        examples = None if self.examples is None else np.tile(self.examples, (len(masks), 1))
+        return measured(self.experiment, masks, examples)
+
+    def intact(self) -> Float[np.ndarray, " example"]:
+        """The scores of the intact model, which runs for them as under any mask."""
+        return self(np.zeros((1, *self.experiment.grid.shape), dtype=bool))[0]
+
+    def mean(self, scores: Float[np.ndarray, "row example"]) -> Float[np.ndarray, " row"]:
+        """The mean over examples of scores, or of what was lost of them."""
+        return np.asarray(scores.mean(axis=1))
+
+    def interval(self, scores: Float[np.ndarray, "row example"]) -> Float[np.ndarray, "row 2"] | None:
+        """Its 95 % normal interval; none for a single example."""
+        return normal_interval(scores.T) if self.a_mask > 1 else None
+
+
+class Contrast:
+    """What masks leave of a task less what they leave of its controls, on the same examples under every mask.
+
+    As ``Scores``, but a score is minus the loss, 0 on the intact model, and the mean is that of the task less the mean
+    over the controls of theirs.
+
+    Making one runs the intact model on all examples of the task, whose mean score is a loss of 1, and on some of each
+    control (``cost`` says how many in all). A task that it cannot do, or controls of which it can do none, raise
+    ``BaselineTooLowError``. ``examples`` are those of the task under every mask; the controls give as many in all.
+    """
+
+    unit = "share of the score above chance, less that of the controls"
+
+    def __init__(
+        self,
+        experiment: ExperimentLike,
+        controls: Sequence[ExperimentLike],
+        examples: Int[np.ndarray, " n"],
+        seed: int,
+    ) -> None:
+        intact = measured(experiment, np.zeros((1, *experiment.grid.shape), dtype=bool), None)[0]
+        chance = chance_of(experiment)
+        reason = too_low((intact > 0.5).astype(float), chance)
+        if reason:
+            raise BaselineTooLowError(reason)
+        self.task = TaskLoss(name_of(experiment), experiment, np.arange(experiment.n_examples), intact, chance)
+        # Of their own: what controls draw changes no draw of the method.
+        self.controls = Controls(controls, np.random.default_rng([seed, 1]))
+        self.notes = left_out_notes(self.controls.left_out, self.controls.names)
+        self.examples, self.drawn = examples, self.controls.sample(len(examples))
+        self._of = self.controls.of(self.drawn)
+        self.a_mask = len(self.examples) + len(self.drawn)
+        self.provenance = {"controls": self.controls.names, "control_examples_a_mask": len(self.drawn)}
+
+    @staticmethod
+    def cost(experiment: ExperimentLike, controls: Sequence[ExperimentLike]) -> int:
+        """Example-evaluations of the intact runs, and of what the ablation runs before."""
+        return preparation_of(experiment, *controls) + experiment.n_examples + Controls.cost(controls)
+
+    def __call__(self, masks: Bool[np.ndarray, "row layer head"]) -> Float[np.ndarray, "row example"]:
+        """Minus the loss of every example with a row's heads off: those of the task, then those of the controls."""
+        own, others = (np.tile(examples, (len(masks), 1)) for examples in (self.examples, self.drawn))
+        return 0.0 - np.concatenate([self.task(masks, own), self.controls(masks, others)], axis=1)
+
+    def intact(self) -> Float[np.ndarray, " example"]:
+        """Nothing is lost on the intact model, which has run."""
+        return np.zeros(self.a_mask)
+
+    def mean(self, scores: Float[np.ndarray, "row example"]) -> Float[np.ndarray, " row"]:
+        """The mean over the task's examples less the mean over controls of theirs, of scores or what was lost of them.
+
+        Rounded so that what ties or cancels does so exactly, in whatever order it is summed.
+        """
+        return np.round(contrasted(*self._sides(scores))[0], 12) + 0.0
+
+    def interval(self, scores: Float[np.ndarray, "row example"]) -> Float[np.ndarray, "row 2"] | None:
+        """Its 95 % normal interval; none where there is a single example of the task or of a control."""
+        return contrasted(*self._sides(scores))[1]
+
+    def _sides(
+        self, scores: Float[np.ndarray, "row example"]
+    ) -> tuple[Float[np.ndarray, "n row"], list[Float[np.ndarray, "_ row"]]]:
+        own, others = scores[:, : len(self.examples)], scores[:, len(self.examples) :]
+        return own.T, [others[:, self._of == task].T for task in range(len(self.controls.tasks))]
+
+
+def contrasted(
+    task: Float[np.ndarray, "_ *heads"], controls: Sequence[Float[np.ndarray, "_ *heads"]]
+) -> tuple[Float[np.ndarray, "*heads"], Float[np.ndarray, "*heads 2"] | None]:
+    """The mean over a task's examples, less the mean over controls of theirs.
+
+    With the 95 % normal interval over examples; none where there is a single one of the task or of a control.
+    """
+    sides = [(1.0, task), *((-1 / len(controls), each) for each in controls)]
+    mean = np.sum([weight * each.mean(axis=0) for weight, each in sides], axis=0)
+    if min(len(each) for _, each in sides) < 2:
+        return mean, None
+    error = np.sqrt(sum(weight**2 * each.var(axis=0, ddof=1) / len(each) for weight, each in sides))
+    return mean, np.stack([mean - 1.96 * error, mean + 1.96 * error], axis=-1)
+
+
+def left_out_notes(left_out: Mapping[str, str], used: Sequence[str]) -> tuple[str, ...]:
+    """A note for each control that the intact model cannot do; raises ``BaselineTooLowError`` where none is used."""
+    if not used:
+        reasons = "; ".join(f"{name!r}: {reason}" for name, reason in left_out.items())
+        raise BaselineTooLowError(f"controls: the model can do none of them ({reasons}); use others, or none")
+    return tuple(f"control {name!r} is left out: {reason}" for name, reason in left_out.items())
+
+
+def check_experiments(experiment: ExperimentLike, controls: Any) -> None:
+    """Raise ``ValueError`` for controls that are no list of experiments with the heads of the task's."""
+    for control in _listed(controls, "experiments"):
         if not isinstance(control, ExperimentLike):
             raise ValueError(f"controls must be experiments on other tasks, got {control!r}")
         if control.grid != experiment.grid:
             raise ValueError(f"controls must have the grid of the experiment, {experiment.grid}, got {control.grid}")
-    return list(controls)
+
+
+def check_tasks(controls: Any) -> None:
+    """Raise ``ValueError`` for controls that are no list of tasks, or the confirming side of one."""
+    for control in _listed(controls, "tasks"):
+        if not isinstance(control, Task):
+            raise ValueError(f"controls must be tasks (cs_heads.Task), got {control!r}"[:300])
+        if control.role == "confirming":
+            raise ValueError(
+                f"controls must not be the confirming side of a split, as {control.name!r} is: no search may see it"
+            )
+
+
+def _listed(controls: Any, what: str) -> Sequence[Any]:
+    if isinstance(controls, str) or not isinstance(controls, Sequence):
+        raise ValueError(f"controls must be a list of {what}, got {controls!r}"[:300])
+    return controls
 
 
 def _asked(experiments: Sequence[ExperimentLike]) -> list[int]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from cs_heads.integers import check_integer
 from cs_heads.lens import check_model
@@ -21,6 +21,7 @@ from cs_heads.measure.cost import Cost, check_budget
 from cs_heads.measure.experiment import Experiment
 from cs_heads.measure.progress import Progress, filled
 from cs_heads.measure.store import Store
+from cs_heads.methods.contrast import Controls, check_tasks, contrasted, left_out_notes
 from cs_heads.ranking import HeadRanking, normal_interval
 from cs_heads.tasks import Task
 from cs_heads.tasks.pairs import PromptPair
@@ -31,6 +32,7 @@ def gradient_importance(
     task: Task,
     *,
     signed: bool = False,
+    controls: Sequence[Task] = (),
     budget: int | None = None,
     seed: int = 0,
     progress: bool | None = None,
@@ -50,16 +52,76 @@ def gradient_importance(
     examples takes as many as it does, drawn with ``seed``; one below the intact run and one example raises
     ``ValueError``, as does a baseline that is too low. A ``store`` keeps the gradients every few seconds, for both
     rankings, and the same call goes on from there.
+
+    With ``controls``, the sides of other tasks to search with, the importance is the contrast: the mean of the task's
+    examples less the mean over controls of theirs, each first divided by its own standard deviation over heads, as nats
+    of different tasks are no common unit. The controls give as many examples in all as the task, balanced (fewer where
+    they have fewer), of those that the intact model answers right; it runs on up to 100 of each. One that it cannot do
+    is left out, and the notes say so; where it can do none, ``BaselineTooLowError`` is raised. A ``budget`` covers
+    that too, and is split evenly; it must be enough for one example of each control and as many of the task.
     """
     check_integer("seed", seed, 0)
-    experiment = Experiment(
-        model, task, progress=progress, batch_tokens=batch_tokens, prepend_bos=prepend_bos, store=store
-    )
-    intact = experiment.n_examples
-    check_budget(budget, intact + 2, f"the intact model: {intact}; one example forward and back: 2")
+    check_tasks(controls)
+    settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
+    experiment = Experiment(model, task, store=store, **settings)
+    others = [Experiment(experiment.model, each, store=experiment.store, **settings) for each in controls]
+    for other in others:
+        Answers.of(other)
+    intact = experiment.n_examples + Controls.cost(others)
+    least, need = 2, "one example"
+    if others:
+        least, need = 4 * len(others), "one example of each control, and as many of the task,"
+    check_budget(budget, intact + least, f"the intact model: {intact}; {need} forward and back: {least}")
     notes = check_baseline(experiment)
-    n = intact if budget is None else min(intact, (budget - intact) // 2)
-    examples = np.sort(np.random.default_rng(seed).permutation(intact)[:n])
+    n = experiment.n_examples
+    if budget is not None:
+        n = min(n, (budget - intact) // (4 if others else 2))
+    examples = np.sort(np.random.default_rng(seed).permutation(experiment.n_examples)[:n])
+    chosen = [(experiment, examples)]
+    used: dict[str, Any] = {}
+    if others:
+        # Of their own: what controls draw changes no draw of the task.
+        drawn = Controls(others, np.random.default_rng([seed, 1]))
+        notes = (*notes, *left_out_notes(drawn.left_out, drawn.names))
+        chosen += drawn.examples_of(drawn.sample(n))
+        used = {"controls": drawn.names, "control_examples": sum(len(some) for _, some in chosen[1:])}
+    sides = [_gradients(side, some, signed, progress, batch_tokens) for side, some in chosen]
+    if others:
+        own, *rest = map(_in_deviations, sides)
+        importance, interval = contrasted(own, rest)
+    else:
+        importance = sides[0].mean(axis=0)
+        interval = normal_interval(sides[0]) if n > 1 else None
+    run = sum(len(side) for side in sides)
+    cost = Cost(forwards=intact + run, backwards=run)
+    unit = "nats" if signed else "nats, absolute"
+    return HeadRanking(
+        method="attribution" if signed else "gradient",
+        importance=importance,
+        spent=cost.spent,
+        interval=interval,
+        provenance={
+            **experiment.provenance(),
+            "baseline": float(experiment.baseline().mean()),
+            "examples": n,
+            "seed": seed,
+            **used,
+            "cost": cost.to_dict(),
+        },
+        notes=notes,
+        unit="standard deviations over heads, less those of the controls" if others else unit,
+    )
+
+
+def _gradients(
+    experiment: Experiment,
+    examples: Int[np.ndarray, " n"],
+    signed: bool,
+    progress: bool | None,
+    batch_tokens: int | None,
+) -> Float[np.ndarray, "n layer head"]:
+    """What each example says of each head, in nats: minus the gradient, or its size."""
+    n = len(examples)
     answers = Answers.of(experiment).take(examples)
     gates = torch.ones(n, *experiment.grid.shape)
     gradient = torch.full_like(gates, torch.nan)
@@ -76,22 +138,13 @@ def gradient_importance(
         )
     # 0.0 - x and not -x: a head without effect has importance 0.0, not -0.0.
     each = 0.0 - gradient.double().numpy() if signed else gradient.double().abs().numpy()
-    cost = Cost(forwards=intact + n, backwards=n)
-    return HeadRanking(
-        method="attribution" if signed else "gradient",
-        importance=each.mean(axis=0),
-        spent=cost.spent,
-        interval=normal_interval(each) if len(each) > 1 else None,
-        provenance={
-            **experiment.provenance(),
-            "baseline": float(experiment.baseline().mean()),
-            "examples": n,
-            "seed": seed,
-            "cost": cost.to_dict(),
-        },
-        notes=notes,
-        unit="nats" if signed else "nats, absolute",
-    )
+    return np.asarray(each)
+
+
+def _in_deviations(each: Float[np.ndarray, "n layer head"]) -> Float[np.ndarray, "n layer head"]:
+    """In standard deviations over heads of the mean; nothing where all heads are alike."""
+    deviation = each.mean(axis=0).std()
+    return each / deviation if deviation > 0 else np.zeros_like(each)
 
 
 def attribution_patching(

@@ -5,15 +5,18 @@ The usual first attempt; both forms are baselines of Bair et al. (arXiv 2603.033
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from cs_heads import masks
-from cs_heads.heads import Head
+from cs_heads.heads import Head, HeadGrid
 from cs_heads.integers import check_integer
 from cs_heads.measure.cost import Cost, check_budget
-from cs_heads.measure.protocol import ExperimentLike, measured, preparation_of, provenance_of
-from cs_heads.ranking import HeadRanking, normal_interval
+from cs_heads.measure.protocol import ExperimentLike, preparation_of, provenance_of
+from cs_heads.methods.contrast import Contrast, Scores, check_experiments
+from cs_heads.ranking import HeadRanking
 
 # Points that the drop of a head alone adds to its importance: too few to pass any measured difference, so that
 # they order ties and nothing else.
@@ -27,6 +30,7 @@ def greedy(
     *,
     k: int = 5,
     one_shot: bool = False,
+    controls: Sequence[ExperimentLike] = (),
     budget: int | None = None,
     seed: int = 0,
 ) -> HeadRanking:
@@ -45,27 +49,43 @@ def greedy(
     what the ablation runs before. With a ``budget`` that does not cover ``k`` full rounds, every mask runs on the same
     examples, drawn with ``seed``, as many as it does cover. A ``k`` outside the grid or a budget below one example a
     mask raises ``ValueError`` before anything is measured.
+
+    With ``controls``, experiments on other tasks, heads are taken and ranked by the contrast: the share of the score
+    above chance that the task loses, less the mean share that its controls lose. Every mask then runs on as many
+    examples of the controls as of the task, the same for all masks, balanced over the controls (fewer where they have
+    fewer); a ``budget`` is split evenly, and must cover one example of each control and as many of the task. The intact
+    model first runs on all examples of the task and up to 100 of each control, those it answers right being used; a
+    control that it cannot do is left out, and the notes say so. A task it cannot do, or no control that it can, raises
+    ``BaselineTooLowError``.
     """
     check_integer("seed", seed, 0)
     grid = experiment.grid
     check_integer("k", k, 1, grid.size, "the heads of the grid")
-    rounds = 1 if one_shot else k
-    n_masks = 1 + sum(grid.size - done for done in range(rounds))
-    before = preparation_of(experiment)
-    check_budget(budget, before + n_masks, f"one example under each of {n_masks:,} masks")
-    n = experiment.n_examples if budget is None else min(experiment.n_examples, (budget - before) // n_masks)
+    check_experiments(experiment, controls)
+    n_masks = sum(grid.size - done for done in range(1 if one_shot else k))
+    if controls:
+        before, n_intact, least = Contrast.cost(experiment, controls), 0, 2 * len(controls)
+        need = f"intact runs of {before:,}, then one example of each control and as many of the task"
+    else:
+        before, n_intact, least, need = preparation_of(experiment), 1, 1, "one example"
+    n_masks += n_intact
+    check_budget(budget, before + least * n_masks, f"{need} under each of {n_masks:,} masks")
+    n = experiment.n_examples
+    if budget is not None:
+        n = min(n, (budget - before) // n_masks // (2 if controls else 1))
     examples = np.sort(np.random.default_rng(seed).permutation(experiment.n_examples)[:n])
+    measure = Contrast(experiment, controls, examples, seed) if controls else Scores(experiment, examples)
 
     # Drops are means of paired differences, exact for scores of 0 and 1: what ties, ties exactly.
-    current = _sweep(experiment, [[]], examples)[0]
-    swept = _sweep(experiment, [[head] for head in grid], examples)
+    current = measure.intact()
+    swept = _sweep(measure, grid, [[head] for head in grid])
     alone = current - swept
-    single = alone.mean(axis=1)
+    single = measure.mean(alone)
     chosen: list[Head] = []
     others = list(grid)
-    levels = [float(current.mean())]
+    levels = measure.mean(current[None]).tolist()
     gains = single
-    n_measured = 1 + grid.size
+    n_measured = n_intact + grid.size
     while not one_shot:
         best = int(np.argmax(gains + TIE * single))
         if gains[best] <= 0:
@@ -76,9 +96,9 @@ def greedy(
         if len(chosen) == k:
             break
         others = [head for head in grid if head not in chosen]
-        swept = _sweep(experiment, [[*chosen, head] for head in others], examples)
+        swept = _sweep(measure, grid, [[*chosen, head] for head in others])
         gains = np.full(grid.size, -np.inf)
-        gains[[grid.index(head) for head in others]] = (current - swept).mean(axis=1)
+        gains[[grid.index(head) for head in others]] = measure.mean(current - swept)
         n_measured += len(others)
 
     importance = single if one_shot else gains + TIE * single
@@ -86,42 +106,45 @@ def greedy(
         index = grid.index(head)
         importance[index] = level - levels[-1] + TIE * single[index]
     origin = provenance_of(experiment)
-    cost = Cost(forwards=before + n_measured * n)
+    cost = Cost(forwards=before + n_measured * measure.a_mask)
+    interval = measure.interval(alone) if one_shot else None
+    wanted = 0 if one_shot else k
     return HeadRanking(
         method="one-shot" if one_shot else "greedy",
         importance=importance.reshape(grid.shape),
         spent=cost.spent,
-        interval=normal_interval(alone.T).reshape(*grid.shape, 2) if one_shot and n > 1 else None,
+        interval=None if interval is None else interval.reshape(*grid.shape, 2),
         provenance={
             **origin,
             "examples_a_mask": n,
-            "chosen": [{"head": str(head), "score": score} for head, score in zip(chosen, levels[1:], strict=True)],
+            "chosen": [
+                {"head": str(head), **({"contrast": 0.0 - score} if controls else {"score": score})}
+                for head, score in zip(chosen, levels[1:], strict=True)
+            ],
             "seed": seed,
+            **measure.provenance,
             "cost": cost.to_dict(),
         },
-        notes=_notes(one_shot, k, len(chosen), n, experiment.n_examples),
+        notes=(*measure.notes, *_notes(wanted, len(chosen), n, experiment.n_examples, bool(controls))),
+        unit=measure.unit,
     )
 
 
-def _sweep(
-    experiment: ExperimentLike, groups: list[list[Head]], examples: Int[np.ndarray, " n"]
-) -> Float[np.ndarray, "group n"]:
+def _sweep(measure: Scores | Contrast, grid: HeadGrid, groups: list[list[Head]]) -> Float[np.ndarray, "group example"]:
     """Scores of every group of heads; the masks of a big grid do not fit into memory all at once."""
-    step = max(1, _MAX_ENTRIES // experiment.grid.size)
-    scores = []
-    for start in range(0, len(groups), step):
-        design = masks.explicit(experiment.grid, groups[start : start + step])
-        scores.append(measured(experiment, design, np.tile(examples, (len(design), 1))))
-    return np.concatenate(scores)
+    step = max(1, _MAX_ENTRIES // grid.size)
+    starts = range(0, len(groups), step)
+    return np.concatenate([measure(masks.explicit(grid, groups[start : start + step])) for start in starts])
 
 
-def _notes(one_shot: bool, k: int, n_chosen: int, n: int, n_examples: int) -> tuple[str, ...]:
+def _notes(wanted: int, n_chosen: int, n: int, n_examples: int, contrast: bool) -> tuple[str, ...]:
     notes = []
     if n < n_examples:
         notes.append(f"the budget covers {n} of {n_examples} examples a mask: drops are coarser")
-    if not one_shot and n_chosen < k:
+    if n_chosen < wanted:
         notes.append(
-            f"greedy stopped after {n_chosen} of {k} heads: no further head lowers the score; "
+            f"greedy stopped after {n_chosen} of {wanted} heads: no further head lowers the score"
+            f"{', beyond what the controls lose' if contrast else ''}; "
             "the others are ordered by their drop alone where they tie"
         )
     return tuple(notes)

@@ -7,7 +7,10 @@ from sklearn.preprocessing import StandardScaler
 
 from cs_heads import masks
 from cs_heads.heads import Head, HeadGrid
+from cs_heads.measure.baseline import BaselineTooLowError
+from cs_heads.measure.cost import BudgetTooSmallError
 from cs_heads.measure.protocol import ExperimentLike
+from cs_heads.measure.simulate import planted_world
 from cs_heads.methods.compressed_sensing import compressed_sensing, tune
 from tests.methods.planted import Planted
 
@@ -235,4 +238,126 @@ def test_wrong_settings_are_refused_before_anything_is_measured(wrong, message):
     experiment = planted()
     with pytest.raises(ValueError, match=message):
         inspect.unwrap(tune)(experiment, **wrong)
+    assert experiment.spent == 0
+
+
+# The contrast with controls
+
+
+@DESIGNS
+@pytest.mark.parametrize("seed", range(3))
+def test_with_a_control_heads_of_the_task_are_ranked_before_universal_ones(design, method, seed):
+    made = planted_world("many_universal", HeadGrid(12, 12), seed=seed)
+    plain, contrast = (
+        compressed_sensing(made.task, n_masks=400, density=0.03, design=design, controls=controls)
+        for controls in ((), [made.control])
+    )
+    assert set(plain.top(5)) <= set(made.universal)
+    assert made.planted[0] == contrast.top(1)[0]
+    assert not set(contrast.top(5)) & set(made.universal)
+    assert len(set(contrast.top(5)) & set(made.planted)) >= 2
+
+
+def test_importance_is_in_shares_of_the_score_above_chance_less_those_of_the_controls():
+    """Of a score of .9 the task loses .25 with L1H2 off; of two controls one loses all of its own."""
+    controls = [Planted(GRID, {Head(1, 2): 0.9}), Planted(GRID, {Head(0, 0): 0.9})]
+    ranking = compressed_sensing(planted(), n_masks=400, density=0.03, alpha=1e-4, controls=controls)
+    assert ranking.importance[1, 2] == pytest.approx(0.25 / 0.9 - 0.5, abs=0.05)
+    assert ranking.importance[0, 0] == pytest.approx(-0.5, abs=0.05)
+    assert ranking.importance[3, 3] == pytest.approx(0.15 / 0.9, abs=0.05)
+    assert ranking.unit == "share of the score above chance, less that of the controls"
+
+
+def test_without_controls_nothing_is_asked_of_any():
+    first, second = (compressed_sensing(planted(noise=True), density=0.1, **more) for more in ({}, {"controls": ()}))
+    assert first.importance.tobytes() == second.importance.tobytes()
+    assert (first.spent, first.provenance, first.notes) == (second.spent, second.provenance, second.notes)
+    assert "controls" not in first.provenance
+    assert first.unit == "points of score"
+
+
+def test_the_same_seed_gives_the_same_contrast_bit_for_bit():
+    def ranked(seed):
+        controls = [planted(noise=True), Planted(GRID, {}, noise=True)]
+        return compressed_sensing(planted(noise=True), density=0.1, controls=controls, seed=seed)
+
+    first, second, other = map(ranked, (3, 3, 4))
+    assert first.importance.tobytes() == second.importance.tobytes() != other.importance.tobytes()
+    assert first.provenance == second.provenance
+
+
+def test_the_cost_holds_the_intact_runs_and_the_examples_of_the_controls():
+    """Of 100 examples of each control 90 are right; each mask takes as many of both together as of the task."""
+    task, controls = planted(n_examples=60), [Planted(GRID, {}), Planted(GRID, {})]
+    ranking = compressed_sensing(task, n_masks=20, density=0.1, controls=controls)
+    assert task.spent == 60 + 20 * 60
+    assert [control.spent for control in controls] == [100 + 20 * 30] * 2
+    assert ranking.spent == task.spent + sum(control.spent for control in controls)
+    assert ranking.provenance["cost"] == {"forwards": ranking.spent, "backwards": 0}
+    assert ranking.provenance["control_examples_a_mask"] == 60
+
+
+@pytest.mark.parametrize("budget", [60 + 200 + 5 * 120, 2000, 9_999])
+def test_a_budget_covers_task_and_controls(budget):
+    task, controls = planted(n_examples=60), [Planted(GRID, {}), Planted(GRID, {})]
+    ranking = compressed_sensing(task, density=0.1, controls=controls, budget=budget)
+    assert ranking.spent == task.spent + sum(control.spent for control in controls) <= budget
+    assert ranking.provenance["design"]["n_masks"] == (budget - 260) // 120
+
+
+def test_controls_with_few_right_answers_leave_more_of_a_budget_for_masks():
+    few = Planted(GRID, {}, n_examples=50, baseline=0.4)
+    ranking = compressed_sensing(planted(), density=0.1, controls=[few], budget=5000)
+    assert ranking.provenance["control_examples_a_mask"] == 20
+    assert ranking.provenance["design"]["n_masks"] == (5000 - 150) // 120
+
+
+def test_a_budget_too_small_for_a_contrast_says_what_is_needed():
+    task, controls = planted(n_examples=60), [Planted(GRID, {}), Planted(GRID, {})]
+    with pytest.raises(
+        BudgetTooSmallError,
+        match=r"budget must be 860 or more .*\(5 masks on 60 examples and 60 of controls, after intact runs of 260\)",
+    ):
+        compressed_sensing(task, density=0.1, controls=controls, budget=859)
+    assert task.spent == controls[0].spent == 0
+
+
+def test_what_the_ablation_of_controls_runs_before_is_counted():
+    control = Planted(GRID, {})
+    control.preparation = 70
+    plain = compressed_sensing(planted(), n_masks=20, density=0.1, controls=[Planted(GRID, {})])
+    assert compressed_sensing(planted(), n_masks=20, density=0.1, controls=[control]).spent == plain.spent + 70
+
+
+def test_a_control_that_the_model_cannot_do_is_left_out_with_a_note():
+    hard, easy = Planted(GRID, {}, baseline=0.02), Planted(GRID, {})
+    hard.name, easy.name = "hard", "easy"
+    ranking = compressed_sensing(planted(), density=0.1, controls=[hard, easy])
+    assert ranking.provenance["controls"] == ["easy"]
+    assert ranking.notes[0].startswith("control 'hard' is left out: the intact model answers 2 of 100 examples right")
+    assert ranking.spent == 100 + 200 + 100 * (100 + 90)
+    with pytest.raises(BaselineTooLowError, match=r"controls: the model can do none of them \('hard': "):
+        compressed_sensing(planted(), density=0.1, controls=[hard])
+
+
+def test_masks_that_take_the_same_from_the_control_rank_nothing_and_say_so():
+    alike = compressed_sensing(planted(baseline=1.0), n_masks=50, density=0.1, controls=[planted(baseline=1.0)])
+    assert not alike.importance.any()
+    assert alike.notes[0].startswith("every mask has the same contrast (0.000): nothing can be ranked")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"controls": planted()}, "controls must be a list of experiments, got"),
+        ({"controls": ["demo/code"]}, "controls must be experiments on other tasks, got 'demo/code'"),
+        ({"controls": [Planted(HeadGrid(2, 2), {})]}, "controls must have the grid of the experiment, .*, got"),
+        ({"controls": [planted()], "density": 0.001}, r"density 0\.001 ablates no head"),
+        ({"controls": [planted()], "n_masks": 4}, "n_masks must be an integer of 5 or more, .* got 4"),
+    ],
+)
+def test_wrong_controls_are_refused_before_anything_is_measured(wrong, message):
+    experiment = planted()
+    with pytest.raises(ValueError, match=message):
+        inspect.unwrap(compressed_sensing)(experiment, **wrong)
     assert experiment.spent == 0

@@ -6,8 +6,19 @@ import numpy as np
 import pytest
 
 from cs_heads.heads import HeadGrid
+from cs_heads.measure.baseline import BaselineTooLowError
 from cs_heads.measure.simulate import PlantedExperiment
-from cs_heads.methods.contrast import LEAST_ASKED, MOST_ASKED, N_ASKED, TOGETHER, Controls
+from cs_heads.methods.contrast import (
+    LEAST_ASKED,
+    MOST_ASKED,
+    N_ASKED,
+    TOGETHER,
+    Contrast,
+    Controls,
+    check_tasks,
+    contrasted,
+)
+from cs_heads.tasks import Task
 
 GRID = HeadGrid(4, 4)
 INTACT = np.zeros((1, 4, 4), dtype=bool)
@@ -68,3 +79,89 @@ def test_the_intact_runs_cost_what_was_said_before() -> None:
     assert len(found.names) == 5
     assert Controls.cost([Named("one", 400)]) == MOST_ASKED
     assert Controls.cost([Named(str(number), 400) for number in range(20)]) == 20 * LEAST_ASKED
+
+
+# Examples that are the same for all masks
+
+
+@pytest.mark.parametrize(("n", "times"), [(9, [3, 3, 3]), (10, [4, 3, 3]), (60, [27, 10, 23]), (500, [50, 10, 23])])
+def test_a_sample_is_balanced_while_every_control_has_examples(n: int, times: list[int]) -> None:
+    found = controls(Named("a", 50), Named("few", 10), Named("c", 23))
+    drawn = found.sample(n)
+    assert np.bincount(found.of(drawn)).tolist() == times
+    assert len(set(drawn.tolist())) == len(drawn) <= Controls.most([task.experiment for task in found.tasks], n)
+
+
+def test_a_sample_has_one_example_of_each_control_at_least() -> None:
+    found = controls(*(Named(str(number), 40) for number in range(5)))
+    assert sorted(found.of(found.sample(2)).tolist()) == [0, 1, 2, 3, 4]
+
+
+def test_the_examples_of_a_control_are_numbered_as_it_numbers_them() -> None:
+    """The intact model answers the first half right."""
+    found = controls(Named("a", 40), Named("half", 60, right=0.5))
+    (first, some), (second, more) = found.examples_of(found.sample(30))
+    assert (first, second) == tuple(task.experiment for task in found.tasks)
+    assert len(set(some.tolist())) == len(set(more.tolist())) == 15
+    assert more.max() < 30
+
+
+# The contrast
+
+
+def test_the_contrast_is_the_loss_of_the_task_less_the_mean_loss_of_its_controls() -> None:
+    task = Named("task", 40, needs=1)
+    measure = Contrast(task, [Named("a", 30, needs=1), Named("b", 60, needs=2)], np.arange(40), seed=0)
+    left = measure(np.stack([GRID.mask(heads) for heads in ([], ["L0H1"], ["L0H2"], ["L0H1", "L0H2"], ["L3H3"])]))
+    np.testing.assert_array_equal(measure.mean(left), [0.0, -0.5, 0.5, 0.0, 0.0])
+    np.testing.assert_array_equal(measure.intact(), left[0])
+    assert measure.a_mask == 40 + 40
+
+
+def test_controls_count_alike_however_many_examples_they_have() -> None:
+    rest = [Named("few", 12, needs=1), Named("many", 100, needs=2)]
+    measure = Contrast(Named("task", 90), rest, np.arange(90), seed=0)
+    np.testing.assert_array_equal(measure.mean(measure(GRID.mask(["L0H1"])[None])), [0.5])
+
+
+def test_a_task_that_the_model_answers_in_part_loses_all_of_that() -> None:
+    """All examples of the task are measured; the mean score above chance is a loss of 1."""
+    measure = Contrast(Named("task", 100, needs=1, right=0.6), [Named("a", 40)], np.arange(100), seed=0)
+    np.testing.assert_array_equal(measure.mean(measure(GRID.mask(["L0H1"])[None])), [-1.0])
+
+
+def test_the_interval_of_a_contrast_is_that_of_means_of_independent_examples() -> None:
+    rng = np.random.default_rng(0)
+    task, *others = (rng.normal(size=(n, 3)) for n in (50, 20, 30))
+    mean, interval = contrasted(task, others)
+    assert mean == pytest.approx(task.mean(axis=0) - (others[0].mean(axis=0) + others[1].mean(axis=0)) / 2)
+    own, first, second = (each.var(axis=0, ddof=1) / len(each) for each in (task, *others))
+    error = np.sqrt(own + (first + second) / 4)
+    assert interval is not None
+    assert interval == pytest.approx(np.stack([mean - 1.96 * error, mean + 1.96 * error], axis=-1))
+    assert contrasted(task, [others[0], others[1][:1]])[1] is None
+
+
+def test_a_contrast_without_any_control_the_model_can_do_is_refused_and_names_them() -> None:
+    hard = [Named("one", 50, right=0.1), Named("other", 50, right=0.0)]
+    with pytest.raises(
+        BaselineTooLowError, match=r"controls: the model can do none of them \('one': .*; 'other': .*\)"
+    ):
+        Contrast(Named("task", 50), hard, np.arange(50), seed=0)
+
+
+def test_a_contrast_of_a_task_that_the_model_cannot_do_is_refused() -> None:
+    other = Named("other", 50)
+    with pytest.raises(BaselineTooLowError, match="answers 5 of 50 examples right, fewer than 20"):
+        Contrast(Named("task", 50, right=0.1), [other], np.arange(50), seed=0)
+    assert other.spent == 0
+
+
+def test_controls_that_are_no_tasks_to_search_with_are_refused() -> None:
+    task = Task.from_records([{"prompt": f"{i} is", "target": f" {i}"} for i in range(50)], "numbers")
+    with pytest.raises(ValueError, match="controls must be a list of tasks, got Task"):
+        check_tasks(task)
+    with pytest.raises(ValueError, match=r"controls must be tasks \(cs_heads.Task\), got 'numbers'"):
+        check_tasks(["numbers"])
+    with pytest.raises(ValueError, match="controls must not be the confirming side of a split, as 'numbers' is"):
+        check_tasks([task.split(25)[1]])

@@ -355,3 +355,109 @@ def test_a_fit_that_was_cut_short_goes_on_bit_for_bit(model, task, other, tmp_pa
     assert len(steps) == done
     rank(model, task, store=tmp_path / "run.sqlite", **{**options, "seed": 4})
     assert len(steps) > done
+
+
+# The contrast with controls
+
+
+@pytest.fixture(scope="module")
+def small(load_known):
+    """Another task, of 25 examples."""
+    return Task.from_records(own_answers(load_known(), 25, seed=11), "small")
+
+
+@pytest.mark.parametrize("n_seeds", [1, 2])
+def test_chg_with_controls_is_its_ranking_less_the_mean_of_theirs(model, task, other, small, n_seeds):
+    settings = {"steps": STEPS, "batch_size": BATCH, "seed": 4, "n_seeds": n_seeds}
+    ranking = causal_head_gating(model, task, controls=[other, small], **settings)
+    fits = [fit_gates(model, each, **settings) for each in (task, other, small)]
+    own, *rest = (fit.minus - (1 - fit.plus) for fit in fits)
+    each = own - (rest[0] + rest[1]) / 2
+    np.testing.assert_array_equal(ranking.importance, each.mean(axis=0))
+    np.testing.assert_array_equal(ranking.interval, np.stack([each.min(axis=0), each.max(axis=0)], axis=-1))
+    np.testing.assert_array_equal(ranking.frequency, (each > 0.5).mean(axis=0))
+    assert ranking.spent == sum(fit.cost.spent for fit in fits)
+    assert ranking.provenance["controls"] == ["others", "small"]
+    assert ranking.unit == "facilitation - interference, less that of the controls"
+
+
+def test_heads_that_task_and_control_need_alike_are_no_contrast(load_known, task, fitted):
+    """The working heads of the model serve every task."""
+    control = fit_gates(load_known(), task, n_seeds=2, steps=60, batch_size=10, seed=1)
+    contrast = fitted.ranking([control]).importance
+    assert min(fitted.ranking().importance[head.layer, head.head] for head in WORKING) > 0.8
+    assert max(abs(contrast[head.layer, head.head]) for head in WORKING) < 0.2
+
+
+def test_gates_of_as_many_seeds_are_held_against_each_other(load_known, task, fitted):
+    single = fit_gates(load_known(), task, steps=STEPS, batch_size=BATCH)
+    with pytest.raises(
+        ValueError, match=r"controls must have gates \[seed, layer, head\] = \(2, 3, 4\), got \[\(1, 3, 4\)"
+    ):
+        fitted.ranking([single])
+
+
+def test_chg_without_controls_is_as_ever(model, task):
+    first, second = (causal_head_gating(model, task, steps=STEPS, **more) for more in ({}, {"controls": ()}))
+    assert first.importance.tobytes() == second.importance.tobytes()
+    assert (first.spent, first.provenance, first.unit) == (second.spent, second.provenance, second.unit)
+    assert "controls" not in first.provenance
+
+
+@pytest.mark.usefixtures("no_short_cuts")
+def test_a_budget_shortens_the_fits_of_task_and_controls_alike(model, task, small):
+    a_step = 6 * (BATCH + BATCH)
+    settings = {"steps": 60, "batch_size": BATCH, "controls": [small]}
+    with rows_run(model) as rows:
+        ranking = causal_head_gating(model, task, budget=55 + 21 * a_step + 5, **settings)
+    assert sum(rows) == ranking.provenance["cost"]["forwards"]
+    assert ranking.spent == 55 + 21 * a_step
+    assert ranking.provenance["gating"]["steps"] == 21
+    assert ranking.notes[-1] == "the budget covers 21 of 60 steps in each phase: gates may not have settled"
+    refused = (
+        rf"budget must be {55 + 20 * a_step:,} or more .*\(the intact model: 55; 20 steps in each of 3 phases of 2 fits"
+    )
+    with rows_run(model) as rows, pytest.raises(ValueError, match=refused):
+        causal_head_gating(model, task, budget=54 + 20 * a_step, **settings)
+    assert rows == []
+
+
+def test_a_batch_larger_than_a_control_is_all_of_it(model, task, small):
+    ranking = causal_head_gating(model, task, steps=STEPS, batch_size=28, controls=[small])
+    assert ranking.spent == (30 + 6 * STEPS * 28) + (25 + 6 * STEPS * 25)
+
+
+@pytest.mark.usefixtures("no_short_cuts")
+def test_a_control_that_the_model_cannot_do_is_left_out_of_chg_with_a_note(model, task, small):
+    hard = Task.from_records(hopeless_records(100), "hard")
+    with rows_run(model) as rows:
+        ranking = causal_head_gating(model, task, steps=STEPS, batch_size=BATCH, controls=[hard, small])
+    assert ranking.provenance["controls"] == ["small"]
+    assert ranking.notes[-1].startswith("control 'hard' is left out: the intact model scores ")
+    assert ranking.provenance["cost"]["backwards"] == 2 * 3 * STEPS * BATCH
+    # Choices are two rows each, of an example.
+    assert ranking.spent == 30 + 100 + 25 + 2 * 6 * STEPS * BATCH
+    assert sum(rows) >= ranking.provenance["cost"]["forwards"]
+    with rows_run(model) as rows, pytest.raises(BaselineTooLowError, match="controls: the model can do none of them"):
+        causal_head_gating(model, task, steps=STEPS, batch_size=BATCH, controls=[hard])
+    # The intact runs and no fit.
+    assert sum(rows) <= 30 + 2 * 100
+
+
+def test_the_confirming_side_of_a_control_is_refused_before_the_model_runs(model, task, small):
+    with (
+        rows_run(model) as rows,
+        pytest.raises(ValueError, match="controls must not be the confirming side of a split"),
+    ):
+        causal_head_gating(model, task, controls=[small.split(10)[1]])
+    assert rows == []
+
+
+def test_a_contrast_that_was_kept_is_not_fitted_again(model, task, small, tmp_path):
+    settings = {"steps": STEPS, "batch_size": BATCH, "controls": [small], "store": tmp_path / "run.sqlite"}
+    whole = causal_head_gating(model, task, **settings)
+    with rows_run(model) as rows:
+        found = causal_head_gating(model, task, **settings)
+    assert rows == []
+    np.testing.assert_array_equal(found.importance, whole.importance)
+    assert (found.spent, found.provenance) == (whole.spent, whole.provenance)

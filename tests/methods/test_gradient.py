@@ -5,12 +5,13 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from cs_heads.demo import planted_heads, universal_heads
 from cs_heads.heads import Head
-from cs_heads.lens import differentiate, encode_example
+from cs_heads.lens import differentiate, encode_example, load_model
 from cs_heads.measure.baseline import BaselineTooLowError
 from cs_heads.methods.gradient import attribution_patching, gradient_importance
 from cs_heads.methods.mediation import indirect_effects
-from cs_heads.tasks import Task
+from cs_heads.tasks import Task, load_task
 from cs_heads.tasks.pairs import PromptPair
 from tests.known_heads import WORKING, hopeless_records, own_answers, rows_run
 from tests.plain_gates import gated_nll
@@ -117,6 +118,113 @@ def test_gradients_that_were_cut_short_go_on_bit_for_bit(model, task, tmp_path, 
     assert sum(ran) == 40
     gradient_importance(model, task, budget=61, **options)
     assert sum(ran) == 40 + 10
+
+
+# The contrast with controls
+
+
+@pytest.fixture(scope="module")
+def others(load_known):
+    """Two other tasks, of 30 and 40 examples, all of which the intact model answers right."""
+    records = own_answers(load_known(), 70, seed=9)
+    return [Task.from_records(records[:30], "first"), Task.from_records(records[30:], "second")]
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_with_controls_the_planted_heads_of_the_demo_model_come_first(signed):
+    """The head that every skill needs counts less than without, where it is among the first five."""
+    model = load_model("demo", device="cpu")
+    task, *others = (load_task(f"demo/{skill}", n=60) for skill in ("capitals", "code", "rhyme", "agreement"))
+    planted, (universal,) = planted_heads("capitals"), universal_heads()
+    plain, contrast = (gradient_importance(model, task, signed=signed, controls=c) for c in ((), others))
+    place = universal.layer, universal.head
+    assert universal in plain.top(5)
+    assert contrast.importance[place] < 0.7 * plain.importance[place] / plain.importance.std()
+    assert set(contrast.top(4)) <= set(planted)
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_the_contrast_is_between_standard_deviations_over_heads(model, task, others, signed):
+    """The controls are as large as what is drawn of them: the gradients of each task by itself say what is expected."""
+    others = [other.take(20) for other in others]
+    own, *rest = (gradient_importance(model, each, signed=signed) for each in (task, *others))
+    contrast = gradient_importance(model, task, signed=signed, controls=others)
+    scaled = [each.importance / each.importance.std() for each in (own, *rest)]
+    np.testing.assert_allclose(contrast.importance, scaled[0] - (scaled[1] + scaled[2]) / 2, rtol=1e-5, atol=1e-9)
+    widths = [np.diff(each.interval)[..., 0] / each.importance.std() for each in (own, *rest)]
+    width = np.sqrt(widths[0] ** 2 + (widths[1] ** 2 + widths[2] ** 2) / 4)
+    np.testing.assert_allclose(np.diff(contrast.interval)[..., 0], width, rtol=1e-5, atol=1e-9)
+    assert contrast.unit == "standard deviations over heads, less those of the controls"
+    assert contrast.method == own.method
+
+
+def test_a_task_less_itself_is_nothing(model, task):
+    assert np.abs(gradient_importance(model, task, controls=[task]).importance).max() < 1e-9
+
+
+def test_without_controls_gradients_are_as_ever(model, task):
+    first, second = (gradient_importance(model, task, **more) for more in ({}, {"controls": ()}))
+    assert first.importance.tobytes() == second.importance.tobytes()
+    assert (first.spent, first.provenance, first.unit) == (second.spent, second.provenance, second.unit)
+    assert "controls" not in first.provenance
+
+
+@pytest.mark.usefixtures("no_short_cuts")
+def test_the_cost_of_a_contrast_holds_the_intact_runs_and_the_examples_of_the_controls(model, task, others):
+    with rows_run(model) as rows:
+        ranking = gradient_importance(model, task, controls=others)
+    assert sum(rows) == (40 + 30 + 40) + (40 + 20 + 20)
+    assert ranking.provenance["cost"] == {"forwards": sum(rows), "backwards": 80}
+    assert ranking.spent == sum(rows) + 80
+    assert ranking.provenance["controls"] == ["first", "second"]
+    assert ranking.provenance["control_examples"] == 40
+
+
+def test_a_budget_is_split_evenly_between_task_and_controls(model, task, others):
+    rankings = [gradient_importance(model, task, controls=others, budget=153, seed=seed) for seed in (0, 0, 1)]
+    assert [ranking.spent for ranking in rankings] == [150, 150, 150]
+    assert (rankings[0].provenance["examples"], rankings[0].provenance["control_examples"]) == (10, 10)
+    first, second, other = (ranking.importance.tobytes() for ranking in rankings)
+    assert first == second != other
+
+
+def test_a_budget_for_no_example_of_some_control_is_refused_before_the_model_runs(model, task, others):
+    needed = (
+        r"budget must be 118 or more .*\(the intact model: 110; one example of each control, and as many of the task,"
+    )
+    with rows_run(model) as rows, pytest.raises(ValueError, match=needed):
+        gradient_importance(model, task, controls=others, budget=117)
+    assert rows == []
+
+
+def test_a_control_that_the_model_cannot_do_is_left_out_with_a_note(model, task, others):
+    hard = Task.from_records(hopeless_records(100), "hard")
+    ranking = gradient_importance(model, task, controls=[hard, others[0]])
+    assert ranking.provenance["controls"] == ["first"]
+    assert ranking.notes[-1].startswith("control 'hard' is left out: the intact model scores ")
+    assert ranking.spent == (40 + 100 + 30) + 2 * (40 + 30)
+    with pytest.raises(BaselineTooLowError, match=r"controls: the model can do none of them \('hard': "):
+        gradient_importance(model, task, controls=[hard])
+
+
+def test_the_confirming_side_of_a_control_is_refused_before_the_model_runs(model, task, others):
+    with (
+        rows_run(model) as rows,
+        pytest.raises(ValueError, match="controls must not be the confirming side of a split"),
+    ):
+        gradient_importance(model, task, controls=[others[0].split(20)[1]])
+    assert rows == []
+
+
+def test_gradients_of_controls_are_kept_too(model, task, others, tmp_path, monkeypatch):
+    whole = gradient_importance(model, task, controls=others)
+    gradient_importance(model, task, controls=others, store=tmp_path / "run.sqlite")
+    ran = []
+    monkeypatch.setattr(differentiate, "target_nll", lambda model, prompts, targets: ran.append(prompts))
+    found = gradient_importance(model, task, controls=others, store=tmp_path / "run.sqlite")
+    assert ran == []
+    np.testing.assert_array_equal(found.importance, whole.importance)
+    assert (found.spent, found.provenance) == (whole.spent, whole.provenance)
 
 
 # Attribution patching

@@ -7,8 +7,10 @@ from transformers import AutoModelForCausalLM
 
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.lens import encode_example
+from cs_heads.measure.baseline import BaselineTooLowError
 from cs_heads.measure.cost import BudgetTooSmallError
 from cs_heads.measure.experiment import Experiment
+from cs_heads.measure.simulate import planted_world
 from cs_heads.methods.greedy import greedy
 from cs_heads.tasks import Task
 from tests.known_heads import own_answers
@@ -230,3 +232,137 @@ def test_a_sweep_in_parts_is_the_same_sweep(one_shot, monkeypatch):
     assert parted.importance.tobytes() == whole.importance.tobytes()
     assert parted.spent == whole.spent == sum(rows) * table.n_examples
     assert max(rows) == 5
+
+
+# The contrast with controls
+
+
+@pytest.mark.parametrize("one_shot", [True, False])
+@pytest.mark.parametrize("seed", range(3))
+def test_with_a_control_heads_of_the_task_are_ranked_before_universal_ones(one_shot, seed):
+    made = planted_world("main", HeadGrid(12, 12), seed=seed)
+    plain, contrast = (greedy(made.task, one_shot=one_shot, controls=controls) for controls in ((), [made.control]))
+    assert set(plain.top(3)) == set(made.universal)
+    assert made.planted[0] == contrast.top(1)[0]
+    assert not set(contrast.top(5)) & set(made.universal)
+    assert len(set(contrast.top(5)) & set(made.planted)) >= 3
+
+
+def controls(**more):
+    """Two other tasks: one needs L1H2, the first head of the task, the other L0H0."""
+    return [Planted(GRID, {Head(1, 2): 0.9}, **more), Planted(GRID, {Head(0, 0): 0.9}, **more)]
+
+
+def test_the_importance_is_the_share_lost_less_the_mean_share_that_the_controls_lose():
+    ranking = greedy(Planted(GRID, DROPS), one_shot=True, controls=controls())
+    expected = {Head(1, 2): 0.25 / 0.9 - 0.5, Head(2, 3): 0.15 / 0.9, Head(0, 1): 0.1 / 0.9, Head(0, 0): -0.5}
+    for head, share in expected.items():
+        assert ranking.importance[head.layer, head.head] == pytest.approx(share)
+    assert ranking.order[:2] == [Head(2, 3), Head(0, 1)]
+    assert ranking.order[-2:] == [Head(1, 2), Head(0, 0)]
+    assert ranking.unit == "share of the score above chance, less that of the controls"
+
+
+def test_each_round_adds_the_head_that_gains_most_contrast_and_the_search_stops_where_none_does():
+    ranking = greedy(Planted(GRID, DROPS), k=4, controls=controls())
+    assert ranking.provenance["chosen"] == [
+        {"head": "L2H3", "contrast": pytest.approx(0.15 / 0.9)},
+        {"head": "L0H1", "contrast": pytest.approx(0.25 / 0.9)},
+    ]
+    assert ranking.notes[-1].startswith(
+        "greedy stopped after 2 of 4 heads: no further head lowers the score, beyond what the controls lose; "
+    )
+
+
+def test_what_task_and_control_lose_alike_is_no_contrast():
+    """Shares that are no round numbers cancel exactly, and no head is taken for the rounding."""
+    ranking = greedy(Planted(GRID, DROPS, baseline=0.87), k=3, controls=[Planted(GRID, {})], seed=1)
+    alike = greedy(Planted(GRID, {Head(1, 2): 1.0}, baseline=0.87), k=3, controls=[Planted(GRID, {Head(1, 2): 1.0})])
+    assert len(ranking.provenance["chosen"]) == 3
+    assert alike.provenance["chosen"] == []
+    assert not alike.importance.any()
+
+
+def test_greedy_without_controls_asks_nothing_of_any():
+    first, second = (greedy(Planted(GRID, DROPS, noise=True), k=3, **more) for more in ({}, {"controls": ()}))
+    assert first.importance.tobytes() == second.importance.tobytes()
+    assert (first.spent, first.provenance, first.notes) == (second.spent, second.provenance, second.notes)
+    assert first.unit == "points of score"
+
+
+@pytest.mark.parametrize(("one_shot", "masks"), [(True, 12), (False, 12 + 11 + 10)])
+def test_the_cost_of_a_contrast_is_the_intact_runs_and_one_sweep_a_round(one_shot, masks):
+    """All 30 examples of the task run intact, and 100 of each control, of which 90 are right."""
+    task, others = Planted(GRID, DROPS, n_examples=30), controls()
+    ranking = greedy(task, k=3, one_shot=one_shot, controls=others)
+    assert task.spent == 30 + masks * 30
+    assert [other.spent for other in others] == [100 + masks * 15] * 2
+    assert ranking.spent == task.spent + sum(other.spent for other in others)
+    assert ranking.provenance["cost"] == {"forwards": ranking.spent, "backwards": 0}
+    assert ranking.provenance["control_examples_a_mask"] == 30
+
+
+@pytest.mark.parametrize("one_shot", [True, False])
+@pytest.mark.parametrize("more", [0, 1, 500, 3_000, 10**6])
+def test_a_budget_is_split_evenly_between_task_and_controls_and_never_passed(one_shot, more):
+    task, others, masks = Planted(GRID, DROPS), controls(), 12 if one_shot else 12 + 11
+    budget = 300 + 4 * masks + more
+    ranking = greedy(task, k=2, one_shot=one_shot, controls=others, budget=budget)
+    n = min(100, (budget - 300) // (2 * masks))
+    assert ranking.provenance["examples_a_mask"] == ranking.provenance["control_examples_a_mask"] == n
+    assert ranking.spent == task.spent + sum(other.spent for other in others) <= budget
+
+
+def test_a_budget_below_one_example_of_each_control_a_mask_is_refused_with_the_least():
+    task, others = Planted(GRID, DROPS), controls()
+    with pytest.raises(
+        BudgetTooSmallError,
+        match=r"budget must be 348 or more .*\(intact runs of 300, then one example of each control and as many of the "
+        r"task under each of 12 masks\), got 347",
+    ):
+        greedy(task, one_shot=True, controls=others, budget=347)
+    assert task.spent == others[0].spent == 0
+
+
+def test_what_the_ablation_of_task_and_controls_runs_before_is_counted():
+    def spent(preparation):
+        task, others = Planted(GRID, DROPS), controls()
+        task.preparation = others[0].preparation = preparation
+        return greedy(task, one_shot=True, controls=others).spent
+
+    assert spent(70) == spent(0) + 140
+
+
+def test_the_interval_of_a_contrast_knows_the_examples_of_both():
+    task, other = Planted(GRID, DROPS, baseline=1.0, noise=True), Planted(GRID, {}, baseline=1.0)
+    ranking = greedy(task, one_shot=True, controls=[other])
+    lost = task(GRID.mask([])[None])[0] - task(GRID.mask(["L1H2"])[None])[0]
+    half = 1.96 * np.sqrt(lost.var(ddof=1) / 100)
+    assert ranking.interval[1, 2] == pytest.approx([lost.mean() - half, lost.mean() + half])
+    assert greedy(task, one_shot=True, controls=controls(), budget=348).interval is None
+
+
+def test_the_same_seed_gives_the_same_contrast():
+    def ranked(seed):
+        task, others = Planted(GRID, DROPS, noise=True), controls(noise=True)
+        return greedy(task, one_shot=True, controls=others, budget=900, seed=seed)
+
+    first, second, other = (ranked(seed).importance.tobytes() for seed in (1, 1, 2))
+    assert first == second != other
+
+
+def test_a_control_that_the_model_cannot_do_is_left_out_with_a_note():
+    hard, easy = Planted(GRID, {}, baseline=0.02), Planted(GRID, {})
+    hard.name, easy.name = "hard", "easy"
+    ranking = greedy(Planted(GRID, DROPS), one_shot=True, controls=[hard, easy])
+    assert ranking.provenance["controls"] == ["easy"]
+    assert ranking.notes[0].startswith("control 'hard' is left out: the intact model answers 2 of 100 examples right")
+    with pytest.raises(BaselineTooLowError, match=r"controls: the model can do none of them \('hard': "):
+        greedy(Planted(GRID, DROPS), one_shot=True, controls=[hard])
+
+
+def test_controls_of_another_grid_are_refused_before_anything_is_measured():
+    task = Planted(GRID, DROPS)
+    with pytest.raises(ValueError, match="controls must have the grid of the experiment"):
+        greedy(task, controls=[Planted(HeadGrid(2, 2), {})])
+    assert task.spent == 0

@@ -52,21 +52,33 @@ class Plan:
         if self.strength <= 0:
             raise ValueError(f"strength must be positive, got {self.strength}")
 
-    def within(self, budget: int | None, n_examples: int, phases: int, sides: int) -> tuple[Plan, tuple[str, ...]]:
-        """The plan on this many examples with its steps cut to the budget, and a note where they were."""
-        plan = replace(self, batch_size=min(self.batch_size, n_examples))
-        # A forward and a backward pass of every row; the intact run comes first.
-        a_step = 2 * phases * sides * plan.n_seeds * plan.batch_size
+    def within(
+        self, budget: int | None, n_examples: int, phases: int, sides: int, others: Sequence[int] = ()
+    ) -> tuple[Plan, tuple[str, ...]]:
+        """The plan on this many examples with its steps cut to the budget, and a note where they were.
+
+        ``others`` are the examples of each further task that is fitted alike, within the same budget.
+        """
+        plan = self.on(n_examples)
+        # A forward and a backward pass of every row; the intact runs come first.
+        intact = n_examples + sum(others)
+        rows = plan.batch_size + sum(self.on(n).batch_size for n in others)
+        a_step = 2 * phases * sides * plan.n_seeds * rows
+        fits = f" of {1 + len(others)} fits" if others else ""
         check_budget(
             budget,
-            n_examples + MIN_STEPS * a_step,
-            f"the intact model: {n_examples}; {MIN_STEPS} steps in each of {phases} phases: {MIN_STEPS * a_step:,}",
+            intact + MIN_STEPS * a_step,
+            f"the intact model: {intact}; {MIN_STEPS} steps in each of {phases} phases{fits}: {MIN_STEPS * a_step:,}",
         )
-        if budget is None or n_examples + plan.steps * a_step <= budget:
+        if budget is None or intact + plan.steps * a_step <= budget:
             return plan, ()
-        steps = (budget - n_examples) // a_step
+        steps = (budget - intact) // a_step
         note = f"the budget covers {steps} of {plan.steps} steps in each phase: gates may not have settled"
         return replace(plan, steps=steps), (note,)
+
+    def on(self, n_examples: int) -> Plan:
+        """The plan with batches no larger than the task."""
+        return replace(self, batch_size=min(self.batch_size, n_examples))
 
     def cost(self, n_examples: int, phases: int, sides: int) -> Cost:
         """What the whole fit costs, the intact run of ``n_examples`` included."""

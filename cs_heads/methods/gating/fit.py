@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from functools import wraps
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cs_heads.integers import check_integer
-from cs_heads.measure.baseline import check_baseline
+from cs_heads.measure.answers import Answers
+from cs_heads.measure.baseline import check_baseline, too_low
+from cs_heads.measure.cost import Cost
 from cs_heads.measure.experiment import Experiment
 from cs_heads.measure.progress import Progress
 from cs_heads.measure.store import Store
+from cs_heads.methods.contrast import check_tasks, left_out_notes
 from cs_heads.methods.gating.descent import FREE_RATES, SIGNED_RATES, Descent, Plan, contrast, start_of, target_loss
 from cs_heads.methods.gating.result import HeadGates
 from cs_heads.ranking import HeadRanking
@@ -55,14 +58,21 @@ def fit_gates(
     experiment = Experiment(model, task, store=store, **settings)
     plan, notes = plan.within(budget, experiment.n_examples, phases=3, sides=1)
     notes = (*check_baseline(experiment), *notes)
+    return replace(_fitted(experiment, plan, seed, progress, batch_tokens), notes=notes)
+
+
+def _fitted(
+    experiment: Experiment, plan: Plan, seed: int, progress: bool | None, batch_tokens: int | None
+) -> HeadGates:
+    """The gates of one task, whose intact run is done."""
     objective = target_loss(experiment, batch_tokens)
-    seeds = [np.random.default_rng(seed + i) for i in range(n_seeds)]
+    seeds = [np.random.default_rng(seed + i) for i in range(plan.n_seeds)]
     kept = Progress.of("chg", {"plan": asdict(plan), "seed": seed}, experiment)
     with plan.bar(progress, phases=3) as bar:
         descend = Descent(objective, seeds, experiment.n_examples, plan, bar, progress=kept)
         free = descend(start_of(experiment, seeds), FREE_RATES, [0.0])
-        signed = descend(free.logits.repeat(2, 1, 1), SIGNED_RATES, [strength, -strength])
-    plus, minus = signed.part(slice(None, n_seeds)), signed.part(slice(n_seeds, None))
+        signed = descend(free.logits.repeat(2, 1, 1), SIGNED_RATES, [plan.strength, -plan.strength])
+    plus, minus = signed.part(slice(None, plan.n_seeds)), signed.part(slice(plan.n_seeds, None))
     return HeadGates(
         free=free.gates,
         plus=plus.gates,
@@ -72,15 +82,53 @@ def fit_gates(
         at=free.at,
         cost=plan.cost(experiment.n_examples, phases=3, sides=1),
         provenance=plan.provenance(experiment, seed),
-        notes=notes,
     )
 
 
-# Without `assigned` it keeps its own name and docstring, and takes the signature alone.
-@wraps(fit_gates, assigned=())
-def causal_head_gating(*arguments: Any, **settings: Any) -> HeadRanking:
-    """The ranking of ``fit_gates``, with the arguments of that."""
-    return fit_gates(*arguments, **settings).ranking()
+def causal_head_gating(
+    model: Any,
+    task: Task,
+    *,
+    n_seeds: int = 1,
+    steps: int = 500,
+    batch_size: int = 64,
+    strength: float = 0.1,
+    controls: Sequence[Task] = (),
+    budget: int | None = None,
+    seed: int = 0,
+    progress: bool | None = None,
+    batch_tokens: int | None = None,
+    prepend_bos: bool | None = None,
+    store: str | Path | Store | None = None,
+) -> HeadRanking:
+    """The ranking of ``fit_gates``, with the arguments of that.
+
+    With ``controls``, the sides of other tasks to search with, gates are fitted to each of them as to the task, from
+    the same starts, and the ranking is ``HeadGates.ranking(controls)``. That costs as much for each control as for the
+    task; a ``budget`` covers all of it, with as many steps in every fit. A control that the intact model cannot do is
+    left out, and the notes say so; where it can do none, ``BaselineTooLowError`` is raised before any fit.
+    """
+    check_integer("seed", seed, 0)
+    check_tasks(controls)
+    plan = Plan(n_seeds, steps, batch_size, strength)
+    settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
+    experiment = Experiment(model, task, store=store, **settings)
+    others = [Experiment(experiment.model, each, store=experiment.store, **settings) for each in controls]
+    for other in others:
+        Answers.of(other)
+    cut, notes = plan.within(budget, experiment.n_examples, 3, 1, [other.n_examples for other in others])
+    notes = (*check_baseline(experiment), *notes)
+    reasons = [too_low(other.baseline(), other.task.chance) for other in others]
+    left_out = {other.task.name: reason for other, reason in zip(others, reasons, strict=True) if reason}
+    used = [other for other, reason in zip(others, reasons, strict=True) if not reason]
+    if others:
+        notes = (*notes, *left_out_notes(left_out, [other.task.name for other in used]))
+    gates, *rest = (
+        _fitted(side, replace(plan, steps=cut.steps).on(side.n_examples), seed, progress, batch_tokens)
+        for side in (experiment, *used)
+    )
+    ran = sum(other.n_examples for other, reason in zip(others, reasons, strict=True) if reason)
+    return replace(gates, notes=notes, cost=gates.cost + Cost(forwards=ran)).ranking(rest)
 
 
 def contrastive_gating(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -76,16 +77,29 @@ class HeadGates:
                 frame[f"{name}{kind}"] = values.ravel()[frame["index"]]
         return frame
 
-    def ranking(self) -> HeadRanking:
-        """Heads by facilitation less interference, in [-1, 1]; the interval is its range over the seeds."""
-        each = self.score("facilitation") - self.score("interference")
+    def ranking(self, controls: Sequence[HeadGates] = ()) -> HeadRanking:
+        """Heads by facilitation less interference, in [-1, 1]; the interval is its range over the seeds.
+
+        With ``controls``, as many seeds of gates of other tasks, by that less the mean of theirs, seed by seed;
+        ``frequency`` is then the share of seeds in which that is above .5, and ``spent`` counts all fits.
+        """
+        each, unit = self.score("facilitation") - self.score("interference"), "facilitation - interference"
+        frequency, cost, used = (self.score("facilitation") > 0.5).mean(axis=0), self.cost, {}
+        if controls:
+            shapes = [control.free.shape for control in controls]
+            if set(shapes) != {self.free.shape}:
+                raise ValueError(f"controls must have gates [seed, layer, head] = {self.free.shape}, got {shapes}")
+            other = [control.score("facilitation") - control.score("interference") for control in controls]
+            each, unit = each - np.mean(other, axis=0), f"{unit}, less that of the controls"
+            frequency, cost = (each > 0.5).mean(axis=0), sum((control.cost for control in controls), cost)
+            used = {"controls": [control.provenance.get("task", {}).get("name") for control in controls]}
         return HeadRanking(
             method="chg",
             importance=each.mean(axis=0),
-            spent=self.cost.spent,
+            spent=cost.spent,
             interval=np.stack([each.min(axis=0), each.max(axis=0)], axis=-1),
-            frequency=(self.score("facilitation") > 0.5).mean(axis=0),
-            provenance={**self.provenance, "cost": self.cost.to_dict()},
+            frequency=frequency,
+            provenance={**self.provenance, **used, "cost": cost.to_dict()},
             notes=self.notes,
-            unit="facilitation - interference",
+            unit=unit,
         )
