@@ -7,6 +7,7 @@ those of compressed sensing (Bair et al., arXiv 2603.03335).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,7 @@ _FIXED = {
 
 def annealed(
     experiment: ExperimentLike,
-    control: ExperimentLike | None = None,
+    controls: Sequence[ExperimentLike] = (),
     budget: int | None = None,
     k: int = 5,
     seed: int = 0,
@@ -110,10 +111,11 @@ def annealed(
     ever fewer, and for the last 30 % on ``n_finalists`` (20, or ``k`` where that is more) and ``n_decoys`` random
     others, nearer to the intact score (``last_target``), so that what a head does there is near what it does alone.
 
-    ``control`` is an experiment on another task. A clearly harmful head (z above 4) is ablated alone on 8 examples of
-    it, and where that breaks it on 8 of the task. A head that leaves at most .4 of the control's score above
-    chance, and .7 of the task's, is universal, reported as such, never ranked among the top, and its rows are set
-    aside. Without a control, universal heads cannot be told from heads of the task, and the notes say so.
+    ``controls`` are experiments on other tasks, of which the first is used. A clearly harmful head (z above 4) is
+    ablated alone on 8 examples of it, and where that breaks it on 8 of the task. A head that leaves at most .4 of the
+    control's score above chance, and .7 of the task's, is universal, reported as such, never ranked among the top, and
+    its rows are set aside. Without a control, universal heads cannot be told from heads of the task, and the notes say
+    so.
     ``control_chance`` is the score of guessing, by default that of the control's task (0 where it has none); from .2
     on, 24 examples are used, and all of up to 72 that the intact model answers right where these leave .4 to .8.
     ``prior``, another ranking (its importances) or one number a head, such as a gradient importance, is standardised
@@ -133,7 +135,7 @@ def annealed(
     """
     grid, size = experiment.grid, experiment.grid.size
     k = check_k(k, size)
-    control = checked_control(experiment, control)
+    control = checked_control(experiment, controls[0] if controls else None)
     n_finalists = max(20, k) if n_finalists is None else check_integer("n_finalists", n_finalists, k, why="which is k")
     n_batches = check_integer("n_batches", n_batches, _MIN_BATCHES)
     n_decoys, n_bootstraps = check_integer("n_decoys", n_decoys, 0), check_integer("n_bootstraps", n_bootstraps, 0)
