@@ -42,7 +42,7 @@ def compared(model, task, control):
 
 def test_every_method_gives_the_ranking_it_gives_alone(compared, model, task):
     for name, one in compared.methods.items():
-        alone = find_heads(model, task, k=4, method=name, seed=1, **OPTIONS.get(name, {}))
+        alone = find_heads(model, task, k=4, method=name, seed=1, **OPTIONS.get(name, {}), controls=None)
         assert one.ranking.importance.tobytes() == alone.importance.tobytes()
         assert one.ranking.spent == alone.spent
         assert one.cost == {**alone.provenance["cost"], "spent": alone.spent, "seconds": one.seconds}
@@ -192,13 +192,15 @@ def test_the_same_seed_gives_the_same_comparison(compared, model, task, control)
 
 
 def test_every_method_keeps_to_a_budget_in_common(model, task):
-    found = compare(model, task, budget=700, **SETTINGS | {"options": {"css": {"density": 0.17}}})
+    found = compare(model, task, budget=700, **SETTINGS | {"options": {"css": {"density": 0.17}}}, controls=None)
     assert set(found.methods) == set(METHODS)
     assert all(one.ranking.spent <= 700 for one in found.methods.values())
 
 
 def test_a_method_that_refuses_its_budget_does_not_lose_what_others_measured(model, task):
-    found = compare(model, task, budget=130, **SETTINGS | {"methods": ("gradient", "css"), "options": {}})
+    found = compare(
+        model, task, budget=130, **SETTINGS | {"methods": ("gradient", "css"), "options": {}}, controls=None
+    )
     assert set(found.methods) == {"gradient"}
     assert found.refused["css"].startswith("budget must be 240 or more")
     assert "<p>css did not run: budget must be 240 or more" in found._repr_html_()
@@ -220,14 +222,14 @@ def test_a_method_that_refuses_its_budget_does_not_lose_what_others_measured(mod
 )
 def test_a_wrong_argument_is_refused_before_the_model_runs(model, task, wrong, message):
     with rows_run(model) as rows, pytest.raises(ValueError, match=message):
-        compare(model, task, **SETTINGS | {"options": {}} | wrong)
+        compare(model, task, **SETTINGS | {"options": {}} | wrong, controls=None)
     assert rows == []
 
 
 def test_a_baseline_at_chance_ends_the_comparison(model):
     coins = Task.from_records(hopeless_records(120), "coins").split(60)[0]
     with pytest.raises(BaselineTooLowError, match="no better than chance"):
-        compare(model, coins, **SETTINGS)
+        compare(model, coins, **SETTINGS, controls=None)
 
 
 def test_methods_that_differ_begin_with_a_head_that_works(compared):

@@ -268,7 +268,7 @@ def test_where_no_head_matters_nothing_is_ranked_or_selected():
 def test_no_more_is_ever_spent_than_given(budget, seed, scenario, with_control, chance):
     made = world(scenario, seed)
     task, control = Counting(made.task), Counting(made.control)
-    given = {"chance": chance, "control": control if with_control else None}
+    given = {"chance": chance, "controls": [control] if with_control else []}
     found = annealed(task, budget=budget, seed=seed, n_bootstraps=2, **given)
     assert found.spent == task.asked + control.asked
     assert budget - 8 < found.spent <= budget
@@ -281,7 +281,7 @@ def test_the_cost_is_in_the_provenance():
 
 def test_every_setting_is_in_the_provenance():
     known = annealed(Planted(GRID, {Head(0, 0): 0.3}), budget=3000).provenance
-    settings = set(inspect.signature(annealed).parameters) - {"experiment", "control"}
+    settings = set(inspect.signature(annealed).parameters) - {"experiment", "controls"}
     assert set(known["design"]) == settings | {"fixed"}
     assert known["design"]["fixed"]["suspect_z"] == 4.0
     assert "control" in known
@@ -304,7 +304,9 @@ def test_by_default_ten_a_head_and_eight_thousand_at_least_go_to_masks_however_m
     assert found.provenance["design"]["budget"] == n_examples + for_masks
     assert 0 <= n_examples + for_masks - found.spent < 8
     control = Planted(grid, {}, n_examples=30)
-    assert annealed(task, controls=[control], n_bootstraps=0).provenance["design"]["budget"] == n_examples + 16 + for_masks
+    assert (
+        annealed(task, controls=[control], n_bootstraps=0).provenance["design"]["budget"] == n_examples + 16 + for_masks
+    )
 
 
 def test_small_grids_are_searched_well_by_default_also_with_more_examples():
@@ -447,7 +449,7 @@ def test_few_right_answers_are_noted():
 
 @pytest.mark.parametrize(("baseline", "n", "answers"), [(0.0, 100, "0 of the 16"), (1.0, 3, "3 of the 3")])
 def test_a_control_that_cannot_tell_is_noted(baseline, n, answers):
-    found = annealed(world().task, control=Planted(GRID, {}, baseline=baseline, n_examples=n), budget=3000)
+    found = annealed(world().task, controls=[Planted(GRID, {}, baseline=baseline, n_examples=n)], budget=3000)
     said = f"the control could tell no universal heads: the intact model answers {answers} examples asked right, 4 are"
     assert any(note.startswith(said) for note in found.notes)
 
@@ -471,7 +473,7 @@ def test_a_control_that_cannot_tell_is_noted(baseline, n, answers):
         ({"prior": np.zeros((2, 2))}, r"prior must be finite, .* \(16, 16\), got shape \(2, 2\)"),
         ({"prior": HeadRanking("gradient", np.zeros((2, 2)), spent=0)}, r"\(16, 16\), got shape \(2, 2\)"),
         ({"seed": -1}, "seed must be an integer of 0 or more, got -1"),
-        ({"control": Planted(HeadGrid(2, 2), {})}, "control must have the grid of the experiment"),
+        ({"controls": [Planted(HeadGrid(2, 2), {})]}, "control must have the grid of the experiment"),
     ],
 )
 def test_a_wrong_argument_is_refused_before_anything_is_measured(wrong, message):
