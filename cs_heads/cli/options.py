@@ -220,10 +220,9 @@ def largest_losses(found: Specificity, most: int = 3) -> str:
     """The controls that lose most, the first first."""
     order = sorted(found.controls, key=lambda name: -found.controls[name].loss)
     shown = ", ".join(f"{name} {found.controls[name].loss:.2f}" for name in order[:most])
-    left = len(order) - most
-    return f"most of them: {shown}" + (
-        f"; {left} more at most {found.controls[order[most]].loss:.2f}" if left > 0 else ""
-    )
+    left = order[most:]
+    more = f"; {len(left)} more lose at most {found.controls[left[0]].loss:.2f}" if left else ""
+    return f"controls that lose most: {shown}{more}"
 
 
 def forgotten(options: argparse.Namespace, methods: Sequence[str]) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from cs_heads.heads import Head, HeadGrid
 from cs_heads.measure.baseline import BaselineTooLowError
 from cs_heads.measure.experiment import Experiment
 from cs_heads.methods.find import find_heads
+from cs_heads.methods.registry import METHODS as REGISTRY
+from cs_heads.methods.registry import Method
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task, control_side, search_control
 from tests.known_heads import WORKING, hopeless_records, own_answers, rows_run
@@ -136,6 +138,48 @@ def test_the_half_of_a_whole_control_that_is_searched_with_is_not_judged_with(mo
     others = Experiment(model, control_side(control, 100, 4))
     left = others(HeadGrid(3, 4).mask(found.ranking.top(2))[None]).mean()
     assert found.controls == {"others": pytest.approx(others.baseline().mean() - left)}
+
+
+def by_lot(experiment, budget=None, seed=0, *, controls=()):
+    """A method that takes controls, and says which it had."""
+    experiment(np.zeros((1, *experiment.grid.shape), dtype=bool))
+    importance = np.random.default_rng(seed).normal(size=experiment.grid.shape)
+    return HeadRanking("lot", importance, spent=0, provenance={"had": [other.task.name for other in controls]})
+
+
+@pytest.mark.parametrize("contrast", [False, True])
+def test_controls_serve_the_search_of_the_methods_of_papers_where_contrast_is_asked_for(
+    model, task, control, monkeypatch, contrast
+):
+    monkeypatch.setitem(REGISTRY, "lot", Method(by_lot))
+    found = compare(model, task, controls=[control], contrast=contrast, methods=["lot"], k=2, most=2, n_random=1)
+    assert found.methods["lot"].ranking.provenance["had"] == (["others"] if contrast else [])
+    assert [*found.methods["lot"].controls] == found.provenance["controls"] == ["others"]
+
+
+def test_by_default_everyday_skills_are_judged_and_what_they_lose_is_one_column(model, task, monkeypatch, few_skills):
+    """A model of twenty words does none of them, and a note says so."""
+    monkeypatch.setitem(REGISTRY, "lot", Method(by_lot))
+    found = compare(model, task, contrast=True, methods=["lot"], k=2, most=2, n_random=1)
+    assert found.default_controls
+    names = found.provenance["controls"]
+    assert found.methods["lot"].ranking.provenance["had"] == names == [*found.methods["lot"].controls] == few_skills[1:]
+    assert {drop.n_examples for drop in found.methods["lot"].control_drops.values()} == {50}
+    (note,) = found.notes
+    assert note.startswith("0 of 4 default controls count")
+    assert found.specificity("lot") is None
+    frame = found.to_frame()
+    assert {"loss", "control loss"} <= {*frame.columns}
+    assert not [name for name in frame.columns if "everyday" in name]
+    assert found.to_dict()["notes"] == [note]
+
+
+def test_the_losses_of_task_and_controls_stand_beside_the_drops(compared):
+    frame = compared.to_frame().set_index("method")
+    for name, one in compared.methods.items():
+        assert frame["loss"][name] == pytest.approx(one.curve[1].share_lost)
+        assert frame["control loss"][name] == pytest.approx(one.control_drops["others"].share_lost)
+        assert compared.specificity(name).mean.loss == frame["control loss"][name]
 
 
 def test_controls_of_one_name_are_refused(model, task, control):

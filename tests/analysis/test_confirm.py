@@ -1,3 +1,4 @@
+import json
 import sys
 from dataclasses import replace
 from itertools import product
@@ -6,7 +7,7 @@ import numpy as np
 import pytest
 
 from cs_heads.analysis.confirm import confirm
-from cs_heads.analysis.proof import _paired_p
+from cs_heads.analysis.proof import Confirmation, _paired_p
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.measure.experiment import Experiment
 from cs_heads.tasks import Task
@@ -216,6 +217,24 @@ def test_controls_show_what_the_heads_do_to_other_tasks_and_count_in_the_verdict
     assert note.startswith("control coins does not count: the intact model")
 
 
+def test_by_default_everyday_skills_are_the_controls(model, task, measured, few_skills):
+    """A model of twenty words does none of them, so nothing is specific."""
+    proof = confirm(model, task, WORKING, n=60, n_random=1)
+    assert proof.default_controls
+    assert [control.task for control in proof.controls] == few_skills[1:]
+    assert {control.n_examples for control in proof.controls} == {30}
+    assert proof.spent == 60 * len(measured[0][0]) + 2 * 30 * len(proof.controls)
+    assert (proof.verdict, proof.specificity) == ("localized", None)
+    assert proof.notes[0].startswith("0 of 4 default controls count; the intact model does not do the others well")
+    assert proof.provenance["controls"] == [control.task for control in proof.controls]
+    assert proof.provenance["controls_from"] == "auto"
+    again = Confirmation.from_dict(json.loads(json.dumps(proof.to_dict())))
+    assert (again.default_controls, again.to_dict()["default_controls"]) == (True, True)
+    alone = confirm(model, task, WORKING, n=60, n_random=1, controls=None)
+    assert (alone.default_controls, alone.controls, alone.provenance["controls_from"]) == (False, (), None)
+    assert alone.notes[0].startswith("no control was given")
+
+
 # What it costs and what it says of itself
 
 
@@ -314,6 +333,7 @@ for call in (
     lambda: cs.confirm("demo", "demo/capitals", ["L0H1"]),
     lambda: cs.confirm("demo", task, ["L0H1"], controls=["demo/code"]),
     lambda: cs.confirm("demo", task, ["L0H1"], controls=task),
+    lambda: cs.confirm("demo", task, ["L0H1"], controls="everyday/plural"),
     lambda: cs.confirm("demo", task, "L0H1"),
 ):
     try:
@@ -328,6 +348,7 @@ for call in (
         "task must be a cs_heads.Task (see load_task and Task.from_records), got 'demo/capitals'",
         "task must be a cs_heads.Task (see load_task and Task.from_records), got 'demo/code'",
         "controls must be a list of tasks, got one task",
+        "controls must be a list of tasks, 'auto' or None, got 'everyday/plural'",
         "heads must be a list of heads, as ranking.top(5) gives; got str",
     ]
     assert done.stdout.splitlines() == expected
