@@ -6,9 +6,8 @@ HOOKED := .venv-hooked
 
 DEMO_MODEL ?= demo
 DEMO_TASK  ?= demo/capitals
-DEMO_CONTROL ?= demo/code
 DEMO_OUT   ?= demo-report
-DEMO       ?= $(VENV)/bin/cs-heads find --model $(DEMO_MODEL) --task $(DEMO_TASK) --control $(DEMO_CONTROL) --out $(DEMO_OUT)
+DEMO       ?= $(VENV)/bin/cs-heads find --model $(DEMO_MODEL) --task $(DEMO_TASK) --out $(DEMO_OUT)
 
 # Of `make test-all`: ONLY="tasks killed" takes the folder tests/tasks, and test_killed*.py wherever it is.
 ONLY   ?=

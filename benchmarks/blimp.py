@@ -47,19 +47,20 @@ def main() -> None:
     options = parser.parse_args()
     model = cs.load_model(options.model)
     own: dict[str, Any] = {"n_masks": options.n_masks} if options.method == "css" else {"budget": options.budget}
+    own["controls"] = None
     print("| BLiMP set | baseline | first head (importance) | top 5 off | random heads off | p | verdict | cost |")
     print("|---|---|---|---|---|---|---|---|")
     paths = sorted(options.data.glob("*.jsonl"))
     for path, following in zip(paths, [*paths[1:], paths[0]], strict=True):
         task, _ = blimp_task(path).split(options.n, options.seed)
         if options.control:
-            own["control"] = blimp_task(following).split(options.n, options.seed)[0]
+            own["controls"] = [blimp_task(following).split(options.n, options.seed)[0]]
         try:
             found = cs.find_heads(model, task, method=options.method, seed=options.seed, **own)
         except cs.BaselineTooLowError as error:
             print(f"| {path.stem} | {error} | | | | | baseline too low | |")
             continue
-        proof = cs.confirm(model, task, found.top(5), n=options.unseen, seed=options.seed)
+        proof = cs.confirm(model, task, found.top(5), controls=None, n=options.unseen, seed=options.seed)
         first = found.top(1)[0]
         cells = [
             path.stem,

@@ -49,7 +49,7 @@ def annealed(budget: int | None) -> Search:
 
     def run(made: Callable[[cs.Task], cs.Experiment], skill: str, seed: int) -> cs.HeadRanking:
         control = made(finding(SKILLS[(SKILLS.index(skill) + 1) % len(SKILLS)], seed))
-        return cs.methods.annealed(made(finding(skill, seed)), control=control, budget=budget, k=K, seed=seed)
+        return cs.methods.annealed(made(finding(skill, seed)), controls=[control], budget=budget, k=K, seed=seed)
 
     return run
 

@@ -111,7 +111,7 @@ def annealed(made: World, size: int, seed: int) -> dict[str, Any]:
     try:
         found = cs.methods.annealed(
             task,
-            control=control,
+            controls=[control],
             budget=100 * size,
             k=K,
             seed=seed,

@@ -93,6 +93,18 @@ def backend(request) -> str:
 
 
 @pytest.fixture
+def few_skills(monkeypatch):
+    """Four everyday skills in place of fifteen, which take time: of the first the tiny models read no choice."""
+    from cs_heads.tasks import controls
+
+    names = [f"everyday/{skill}" for skill in ("agreement", "copying", "past", "sums")]
+    controls._skills.cache_clear()
+    monkeypatch.setattr(controls, "names_of", lambda family: names)
+    yield names
+    controls._skills.cache_clear()
+
+
+@pytest.fixture
 def no_short_cuts(monkeypatch):
     """One row an example-evaluation: without the short cuts, which run fewer, and their trial on a few tokens."""
     from cs_heads.lens.abilities import PLAIN

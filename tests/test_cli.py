@@ -15,8 +15,10 @@ import cs_heads as cs
 from cs_heads import Head, HeadGrid, masks
 from cs_heads.analysis.attention import HeadAttention
 from cs_heads.analysis.compare import METHODS
+from cs_heads.analysis.losses import Loss, Specificity
 from cs_heads.analysis.sparsity import SparsityCurve
 from cs_heads.cli import _parser, main
+from cs_heads.cli.options import largest_losses, losses_line
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task, search_control
 from tests.known_heads import WORKING, hopeless_records, own_answers
@@ -45,7 +47,8 @@ def task(load_known, tmp_path_factory) -> str:
 def find(known_folder, task, capsys):
     """Runs ``cs-heads find`` on the known model with options that fit it, and gives status, stdout and stderr."""
 
-    def run(*more: str, **options: str | Path | None) -> tuple[int, str, str]:
+    def run(*more: str, **options: str | Path | bool | None) -> tuple[int, str, str]:
+        more = (*more, *controls_of(more, options))
         given = {"model": known_folder, "task": task, "method": "css", "k": "2", "device": "cpu"}
         given |= {"density": "0.17", "n_masks": "24"} if options.get("method") != "annealed" else {}
         chosen = {name: value for name, value in (given | options).items() if value is not None}
@@ -61,6 +64,12 @@ def find(known_folder, task, capsys):
 
 def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
+
+
+def controls_of(more: tuple[str, ...], options: dict) -> list[str]:
+    """No controls, which cost time, unless a test is about them; ``default_controls=True`` has the default ones."""
+    own = options.pop("default_controls", False) or "--control" in more or "control" in options
+    return [] if own else ["--no-control"]
 
 
 # What is printed and written
@@ -239,10 +248,39 @@ def test_all_controls_are_shown_beside_the_verdict_and_count_in_it(find, load_kn
     assert proof["specificity"]["own"]["loss"] == proof["share_lost"]
 
 
+def test_without_a_word_on_controls_the_default_ones_are_measured_and_told_in_a_line(find, tmp_path, few_skills):
+    """A model of twenty words does none of them."""
+    status, out, err = find("--no-curve", default_controls=True, out=tmp_path)
+    assert (status, err) == (0, "")
+    assert "verdict: localized\n" in out
+    assert "  control everyday" not in out
+    assert sum("default controls" in line for line in out.splitlines()) == 1
+    assert "note: 0 of 4 default controls count; the intact model does not do the others well enough: " in out
+    proof = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))["confirm"]
+    assert proof["default_controls"] is True
+    assert [control["task"] for control in proof["controls"]] == few_skills[1:]
+
+
+def test_of_many_controls_those_that_lose_most_are_told_in_a_line():
+    losses = {f"skill {number}": Loss(number / 10, 0.0, 1.0) for number in range(6)}
+    found = Specificity(Loss(0.9, 0.8, 1.0), losses)
+    assert (
+        largest_losses(found)
+        == "controls that lose most: skill 5 0.50, skill 4 0.40, skill 3 0.30; 3 more lose at most 0.20"
+    )
+    assert losses_line(found).startswith("the task loses 0.90 (+0.80 to +1.00), 6 controls 0.25 (")
+    alone = Specificity(found.own, {"one": Loss(0.1, 0.0, 0.2)})
+    assert losses_line(alone) == "the task loses 0.90 (+0.80 to +1.00), its control 0.10 (+0.00 to +0.20)"
+
+
+def test_controls_and_none_do_not_go_together(find, task):
+    refused(find("--no-control", "--control", task), "--control", "not allowed with argument --no-control")
+
+
 def test_the_command_is_installed_and_answers_from_a_shell(known_folder, task):
     (command,) = entry_points(group="console_scripts", name="cs-heads")
     assert command.load() is main
-    arguments = ["find", "--model", str(known_folder), "--task", task, "--k", "2", "--json"]
+    arguments = ["find", "--model", str(known_folder), "--task", task, "--k", "2", "--json", "--no-control"]
     program = Path(sys.executable).with_name("cs-heads")
     run = run_program([program, *arguments, "--device", "cpu"], env=os.environ | {"HF_HUB_OFFLINE": "1"})
     assert (run.returncode, run.stderr) == (0, "")
@@ -295,7 +333,8 @@ def test_help_shows_the_usual_way_by_commands_that_are_understood(capsys):
 def compare(known_folder, task, capsys):
     """Runs ``cs-heads compare`` on the known model, and gives status, stdout and stderr."""
 
-    def run(*more: str, **options: str | Path) -> tuple[int, str, str]:
+    def run(*more: str, **options: str | Path | bool) -> tuple[int, str, str]:
+        more = (*more, *controls_of(more, options))
         given = {"model": known_folder, "task": task, "k": "2", "most": "4", "n": "40", "device": "cpu"}
         given |= {"methods": "one-shot,greedy,gradient"}
         arguments = [part for name, value in (given | options).items() for part in (flag(name), str(value))]

@@ -22,7 +22,7 @@ def task(load_known, tmp_path_factory):
 def find(known_folder, task, tmp_path):
     """The arguments of a search with a store."""
     arguments = ["find", "--model", known_folder, "--task", task, "--method", "css", "--density", "0.17", "--k", "2"]
-    arguments += ["--n-masks", "12", "--device", "cpu", "--store", tmp_path / "my run.sqlite", "--json"]
+    arguments += ["--n-masks", "12", "--no-control", "--device", "cpu", "--store", tmp_path / "my run.sqlite", "--json"]
     return [str(argument) for argument in arguments]
 
 
@@ -83,6 +83,7 @@ def test_ctrl_c_without_a_store_is_as_before(find, stop_at, capsys):
 def test_compare_takes_a_store(find, capsys, stop_at):
     store = find[-2]
     arguments = ["compare", *find[1:5], "--methods", "one-shot,greedy", "--k", "1", "--most", "2", "--store", store]
+    arguments += ["--no-control"]
     assert main([*arguments, "--device", "cpu", "--json"]) == 0
     first = json.loads(capsys.readouterr().out)
     calls = stop_at(0)

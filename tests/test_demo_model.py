@@ -127,7 +127,7 @@ def test_contrastive_gates_stay_open_where_the_retained_skill_lives_and_shut_whe
 @pytest.mark.parametrize("skill", ["capitals", "multiple_choice"])
 def test_annealed_sensing_finds_what_css_finds_for_a_fifth_of_its_cost(demo, skill):
     task = cs.load_task(f"demo/{skill}", n=100, seed=0)
-    found = cs.find_heads(demo, task, control=cs.load_task("demo/code"), budget=2000, seed=0, progress=False)
+    found = cs.find_heads(demo, task, controls=[cs.load_task("demo/code")], budget=2000, seed=0, progress=False)
     css = cs.find_heads(demo, task, method="css", n_masks=100, seed=0, progress=False)
     assert found.spent <= 2000 < css.spent / 5
     ours, theirs = (len({*ranking.top(5)} & {*planted_heads(skill)}) for ranking in (found, css))
@@ -137,9 +137,9 @@ def test_annealed_sensing_finds_what_css_finds_for_a_fifth_of_its_cost(demo, ski
 @pytest.mark.slow
 def test_planted_heads_are_found_and_proved_by_what_the_model_writes(demo):
     task = cs.load_task("demo/word_problems", generate=True)
-    found = cs.find_heads(demo, task, control=cs.load_task("demo/capitals", generate=True))
+    found = cs.find_heads(demo, task, controls=[cs.load_task("demo/capitals", generate=True)])
     assert len(set(found.top(5)) & set(planted_heads("word_problems"))) >= 4
-    proof = cs.confirm(demo, task, found.top(5))
+    proof = cs.confirm(demo, task, found.top(5), controls=None)
     assert proof.verdict == "localized"
 
 

@@ -319,7 +319,7 @@ def test_the_shell_finds_heads_on_a_blimp_set_of_lm_eval(folder, real, capsys):
 def test_heads_of_a_blimp_set_prove_themselves(model, real):
     task = load_task(f"lm-eval/{AGREEMENT}", n=150, seed=0, data_files=real / "data" / "blimp")
     found = find_heads(model, task, method="css", n_masks=80, density=0.1, seed=0, progress=False)
-    proof = confirm(model, task, found.top(3), progress=False)
+    proof = confirm(model, task, found.top(3), progress=False, controls=None)
     assert proof.verdict == "localized"
     assert proof.drop > 0.1
 

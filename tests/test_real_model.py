@@ -164,7 +164,9 @@ def test_annealed_sensing_finds_what_css_finds_for_half_of_its_cost(model, pairs
     """Over twelve pairs of searches in benchmarks/README.md; here in one, within a standard error of .03."""
     task, _ = Task.from_records(whole_sentences(pairs("anaphor_gender_agreement"))).split(150, seed=0)
     css = cs.find_heads(model, task, method="css", n_masks=100, seed=0, progress=False)
-    ours = cs.find_heads(model, task, budget=css.spent // 2, seed=0, progress=False)
+    ours = cs.find_heads(model, task, budget=css.spent // 2, seed=0, progress=False, controls=None)
     assert ours.spent <= css.spent // 2
-    theirs, own = (cs.confirm(model, task, found.top(5), n=300, seed=0, progress=False) for found in (css, ours))
+    theirs, own = (
+        cs.confirm(model, task, found.top(5), n=300, seed=0, progress=False, controls=None) for found in (css, ours)
+    )
     assert own.drop >= theirs.drop - 0.03 > 0

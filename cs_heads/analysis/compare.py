@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -13,16 +13,18 @@ from jaxtyping import Bool
 from cs_heads.analysis.comparison import Compared, Comparison
 from cs_heads.analysis.random_heads import random_orders
 from cs_heads.analysis.task_drop import TaskDrop, task_drop
-from cs_heads.analysis.unseen import check_apart
+from cs_heads.analysis.unseen import check_apart, default_sides
+from cs_heads.analysis.verdict import default_note
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.integers import check_integer
-from cs_heads.measure.baseline import BaselineTooLowError, check_k, check_size
+from cs_heads.measure.baseline import BaselineTooLowError, check_k, check_size, too_low
 from cs_heads.measure.cluster import placed
 from cs_heads.measure.store import BrokenStoreError, Store
-from cs_heads.methods.find import find_heads
-from cs_heads.methods.registry import method_named
+from cs_heads.methods.find import experiments_on, find_heads
+from cs_heads.methods.registry import Method, method_named
 from cs_heads.ranking import HeadRanking
-from cs_heads.tasks import Task, confirming_side, control_side, finding_side
+from cs_heads.tasks import Task, check_controls, confirming_side, control_side, default_controls, finding_side
+from cs_heads.tasks.controls import AUTO
 
 if TYPE_CHECKING:
     from cs_heads.measure.experiment import Experiment
@@ -40,7 +42,8 @@ def compare(
     most: int = 10,
     n: int = 100,
     n_random: int = 8,
-    controls: Sequence[Task] = (),
+    controls: Sequence[Task] | str | None = "auto",
+    contrast: bool = False,
     options: Mapping[str, Mapping[str, Any]] | None = None,
     seed: int = 0,
     progress: bool | None = None,
@@ -57,11 +60,16 @@ def compare(
     ``{"chg": {"n_seeds": 4}, "annealed": {"budget": 4000}}``. Each ranking's first 1, 2, ..., ``most`` heads are
     ablated, and as many of ``n_random`` random orders, each through the layers of one method's heads and with none of
     these, nor of those any method found universal, as ``confirm`` draws them, the methods taking turns; methods whose
-    search depends on the number wanted are told ``most``. ``controls`` are other tasks, measured with the top ``k``
-    off; the first also serves the search of methods that take a control, by examples it is not measured with. A mask
-    that several methods ask for is measured once where there is a ``store``, and counted for each. ``model`` may be a
-    ``Cluster``, and ``workers`` or ``address`` make one for this call; methods that start from the model itself run
-    here all the same.
+    search depends on the number wanted are told ``most``. A mask that several methods ask for is measured once where
+    there is a ``store``, and counted for each. ``model`` may be a ``Cluster``, and ``workers`` or ``address`` make one
+    for this call; methods that start from the model itself run here all the same.
+
+    ``controls`` are other tasks, measured with the top ``k`` of each method off: ``"auto"`` the default ones of
+    ``confirm``, None none. All of them also serve the search of methods that have controls by default (``annealed``),
+    by examples they are not measured with; with ``contrast`` that of every method that takes controls, while the others
+    stand as in their papers without it. Judging takes at most ``n × (1 + most × (methods + n_random))``
+    example-evaluations of the task and ``n × (1 + methods)`` of each control given, ``n // 2 × (1 + methods)`` of each
+    default one: with seven methods and 14 default controls 5,600. What controls add to a search, each method says.
 
     Unknown methods and options, a task without unseen examples, and one whose unseen examples share a question with
     the finding side of another raise ``ValueError`` before the model runs. A method that refuses its budget or the
@@ -73,26 +81,28 @@ def compare(
     check_integer("seed", seed, 0)
     options = dict(options or {})
     _check(methods, options, n_random, k, most)
-    _check_controls(controls)
+    given = check_controls(controls)
     settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
     unseen = confirming_side(task)
     check_size(finding_side(task))
     check_size(unseen)
-    sides = [unseen.take(n), *(control_side(control, n, seed) for control in controls)]
-    check_apart([task, *controls], sides)
+    sides = [unseen.take(n), *(control_side(control, n, seed) for control in given)]
+    check_apart([task, *given], sides)
     with placed(model, workers, address) as place:
         judged = Experiment(place, sides[0], store=store, **settings)
         settings["store"] = judged.store
         grid = judged.grid
         check_k(most, grid.size, "most")
-        others = [Experiment(place, side, **settings) for side in sides[1:]]
+        automatic = isinstance(controls, str)
+        beside = default_sides(task, judged, n, seed) if automatic else sides[1:]
+        others = experiments_on(place, beside, chosen=not automatic, **settings)
+        helping = _search_controls(controls, given, task, others, seed)
 
         rankings: dict[str, tuple[HeadRanking, float]] = {}
         refused: dict[str, ValueError] = {}
         for name in methods:
             more = {"budget": budget, "seed": seed, **settings, **options.get(name, {})}
-            if controls and method_named(name).takes_control:
-                more["control"] = controls[0]
+            more["controls"] = helping(method_named(name), contrast)
             start = perf_counter()
             try:
                 found = find_heads(place, task, k=most, method=name, **more)
@@ -121,6 +131,8 @@ def compare(
             )
             for name, (ranking, seconds) in rankings.items()
         }
+        names = [side.name for side in beside]
+        counted = [other.task.name for other in others if not too_low(other.baseline(), other.task.chance)]
         return Comparison(
             methods=compared,
             random_drops=np.stack([baseline - judged(_growing(grid, heads)).mean(axis=1) for heads in random]),
@@ -128,7 +140,16 @@ def compare(
             baseline=baseline,
             spent=judged.spent + sum(other.spent for other in others),
             refused={name: str(error) for name, error in refused.items()},
-            provenance={**judged.provenance(), "budget": budget, "n_random": n_random, "seed": seed},
+            notes=default_note(names, counted) if automatic else (),
+            provenance={
+                **judged.provenance(),
+                "budget": budget,
+                "n_random": n_random,
+                "controls": [other.task.name for other in others],
+                "controls_from": AUTO if automatic else "given" if others else None,
+                "contrast": contrast,
+                "seed": seed,
+            },
         )
 
 
@@ -144,13 +165,23 @@ def _check(methods: Sequence[str], options: Mapping[str, Mapping[str, Any]], n_r
     check_integer("k", k, 1, check_integer("most", most, 1), "the heads of the drop curve (most)")
 
 
-def _check_controls(controls: Sequence[Task]) -> None:
-    if isinstance(controls, Task):
-        raise ValueError("controls must be a list of tasks, got one task")
-    names = [control.name for control in controls]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ValueError(f"controls must have different names, got two or more of {', '.join(map(repr, twice))}")
+def _search_controls(
+    controls: Sequence[Task] | str | None, given: Sequence[Task], task: Task, judged: Sequence[Experiment], seed: int
+) -> Callable[[Method, bool], Sequence[Task] | str | None]:
+    """What of the controls a method searches with; the default ones, to a method that has none, are those judged."""
+
+    def helping(method: Method, contrast: bool) -> Sequence[Task] | str | None:
+        if method.default_controls:
+            return controls
+        if not (contrast and method.takes_controls):
+            return None
+        if not isinstance(controls, str) or not judged:
+            return given
+        names = [other.task.name for other in judged]
+        skills = default_controls(task, str(judged[0].model.cfg.model_name), seed)
+        return [skill for skill in skills if skill.name in names]
+
+    return helping
 
 
 def _growing(grid: HeadGrid, heads: Sequence[Head]) -> Bool[np.ndarray, "row layer head"]:

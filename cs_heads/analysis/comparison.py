@@ -10,9 +10,11 @@ import numpy as np
 from jaxtyping import Float
 
 from cs_heads.analysis.agreement import overlap, rank_biased_overlap, spearman
+from cs_heads.analysis.losses import Specificity, loss_of
 from cs_heads.analysis.task_drop import TaskDrop
 from cs_heads.integers import check_integer
 from cs_heads.ranking import HeadRanking
+from cs_heads.tasks.controls import AUTO
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,7 +56,7 @@ class Comparison:
     layers of the heads of one method, in turn, and has none of its heads.
     ``k`` is the number of heads that controls and agreement are told of; ``baseline`` and all drops are
     those of unseen examples; ``spent`` counts the example-evaluations of this judgement alone; ``refused``
-    has the methods that did not run, and why.
+    has the methods that did not run, and why; ``notes`` say which default controls do not count.
     """
 
     methods: dict[str, Compared]
@@ -64,11 +66,24 @@ class Comparison:
     spent: int
     refused: dict[str, str]
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
+    notes: tuple[str, ...] = ()
 
     @property
     def random_drop(self) -> Float[np.ndarray, " k"]:
         """Mean drop of random heads: the line a method must beat."""
         return self.random_drops.mean(axis=0)
+
+    @property
+    def default_controls(self) -> bool:
+        """Whether the controls are the default ones, and nobody's choice."""
+        return self.provenance.get("controls_from") == AUTO
+
+    def specificity(self, method: str) -> Specificity | None:
+        """What a method's top heads take from the task and from each control that counts; None where none does."""
+        one = self.methods[method]
+        own = loss_of(one.curve[self.k - 1])
+        losses = {name: loss for name, drop in one.control_drops.items() if (loss := loss_of(drop)) is not None}
+        return Specificity(own, losses) if own is not None and losses else None
 
     def leading(self, k: int | None = None) -> tuple[str, ...]:
         """The methods whose first ``k`` heads (None: as many as the comparison is of) take the most, as far as told.
@@ -85,9 +100,14 @@ class Comparison:
         return tuple(name for name in order if name == order[0] or drops[name].drop >= low)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a method: its top heads, cost, drop@1, @k (with its interval) and at the end, the controls' drops."""
+        """One row a method: its top heads, cost, drop@1, @k (with its interval) and at the end, and its controls.
+
+        Where there are controls, ``loss`` is the share of the score above chance that the task loses with the top heads
+        off, ``control loss`` the mean of theirs; the drop of each control given has a column of its own.
+        """
         import pandas as pd
 
+        losses = {name: self._losses(name) for name in self.methods}
         most = self.random_drops.shape[1]
         at = sorted({1, min(self.k, most), most})
         return pd.DataFrame(
@@ -98,10 +118,18 @@ class Comparison:
                 **{f"drop@{k}": one.drops[k - 1] for k in at},
                 "low": one.curve[self.k - 1].interval[0],
                 "high": one.curve[self.k - 1].interval[1],
-                **{f"control {task}": drop for task, drop in one.controls.items()},
+                **losses[name],
+                **({} if self.default_controls else {f"control {task}": drop for task, drop in one.controls.items()}),
             }
             for name, one in self.methods.items()
         )
+
+    def _losses(self, method: str) -> dict[str, float]:
+        if not self.methods[method].control_drops:
+            return {}
+        found = self.specificity(method)
+        own, mean = (np.nan, np.nan) if found is None else (found.own.loss, found.mean.loss)
+        return {"loss": own, "control loss": mean}
 
     def curves(self) -> pd.DataFrame:
         """Drop by number of heads off: one row a (method, k) with its interval, and random heads' mean, least and most.
@@ -167,6 +195,7 @@ class Comparison:
             ],
             "spent": self.spent,
             "refused": self.refused,
+            "notes": list(self.notes),
             "provenance": self.provenance,
         }
 
@@ -175,4 +204,5 @@ class Comparison:
 
         table = self.to_frame().to_html(index=False, float_format="{:.3f}".format, border=0)
         refused = (f"<p>{escape(name)} did not run: {escape(reason)}</p>" for name, reason in self.refused.items())
-        return table + "".join(refused)
+        notes = (f"<p>{escape(note)}</p>" for note in self.notes)
+        return table + "".join((*refused, *notes))

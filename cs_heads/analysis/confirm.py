@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from cs_heads.analysis.proof import Confirmation, prove
-from cs_heads.analysis.unseen import check_apart, settings_of
+from cs_heads.analysis.unseen import check_apart, default_sides, settings_of
 from cs_heads.heads import Head, HeadLike
 from cs_heads.integers import check_integer
 from cs_heads.measure.baseline import MIN_CORRECT, check_size
 from cs_heads.measure.cluster import placed
 from cs_heads.measure.store import Store
-from cs_heads.tasks import Task, confirming_side, control_side
+from cs_heads.methods.find import experiments_on
+from cs_heads.tasks import Task, check_controls, confirming_side, control_side
 
 
 def confirm(
@@ -23,7 +24,7 @@ def confirm(
     heads: Sequence[HeadLike],
     *,
     apart: Sequence[HeadLike] = (),
-    controls: Sequence[Task] = (),
+    controls: Sequence[Task] | str | None = "auto",
     n: int = 100,
     n_random: int = 8,
     seed: int = 0,
@@ -50,10 +51,15 @@ def confirm(
     Else it is *not localized*, or *baseline too low* where the intact model cannot do the task itself. It is ``close``
     where the 95 % intervals allow another verdict. ``cs_heads.analysis.verdict`` has the whole rule.
 
+    By default (``"auto"``) they are everyday skills that come with the library (``tasks.default_controls``; the demo
+    model's own skills on that), split with the same ``seed`` as for ``find_heads``, up to ``n // 2`` unseen examples of
+    each, but 20 at least. A note says which of them the model does not do well enough to count; where fewer than three
+    count, *specific* is not said. ``controls=None`` measures none.
+
     Of a control that is a whole task up to ``n`` examples are drawn, from the half that
     ``find_heads`` with the same ``seed`` does not search with. Costs at most ``(2 + n_random) × n``
-    example-evaluations and ``2 × n`` for each control; mean and resample ablation another ``n`` for each of them,
-    which they run beforehand.
+    example-evaluations and ``2 × n`` for each control given, ``n`` for each default one (14 or 15, on the demo model
+    7); mean and resample ablation another run of each task's examples, which they make beforehand.
 
     ``ablation``, ``progress``, ``batch_tokens``, ``prepend_bos`` and ``store`` are those of ``Experiment``; ``model``
     may be a ``Cluster``, and ``workers`` or ``address`` make one for this call. The examples are those
@@ -65,26 +71,28 @@ def confirm(
     check_integer("seed", seed, 0)
     for name, value, least in (("n", n, MIN_CORRECT), ("n_random", n_random, 1)):
         check_integer(name, value, least)
-    if isinstance(controls, Task):
-        raise ValueError("controls must be a list of tasks, got one task")
+    given = check_controls(controls)
     if isinstance(heads, str | Head) or not isinstance(heads, Sequence):
         raise ValueError(f"heads must be a list of heads, as ranking.top(5) gives; got {type(heads).__name__}")
     unseen = confirming_side(task)
     check_size(unseen)
-    sides = [unseen.take(n), *(control_side(control, n, seed) for control in controls)]
-    check_apart([task, *controls], sides)
+    sides = [unseen.take(n), *(control_side(control, n, seed) for control in given)]
+    check_apart([task, *given], sides)
     settings = settings_of(ablation, progress, batch_tokens, prepend_bos, store)
     with placed(model, workers, address) as place:
         experiment = Experiment(place, sides[0], **settings)
         settings["store"] = experiment.store
         # Read before anything runs, so that a control that cannot be measured is refused at once.
-        others = [Experiment(place, side, **settings) for side in sides[1:]]
+        automatic = isinstance(controls, str)
+        beside = default_sides(task, experiment, n, seed) if automatic else sides[1:]
+        others = experiments_on(place, beside, chosen=not automatic, **settings)
         proof = prove(
             experiment,
             heads,
             apart=apart,
             name=experiment.task.name,
             controls=[(other.task.name, other) for other in others],
+            defaults=[side.name for side in beside] if automatic else None,
             n_random=n_random,
             seed=seed,
         )

@@ -21,6 +21,7 @@ from cs_heads.integers import check_integer
 from cs_heads.masks import different
 from cs_heads.measure.baseline import chance_of, check_k
 from cs_heads.measure.protocol import ExperimentLike, provenance_of
+from cs_heads.tasks.controls import AUTO
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,6 +56,11 @@ class Confirmation:
     def localized(self) -> bool:
         """Whether the heads do more harm than random ones: the verdict is localized, specific or shared."""
         return is_localized(self.verdict)
+
+    @property
+    def default_controls(self) -> bool:
+        """Whether the controls are the default ones, and nobody's choice."""
+        return self.provenance.get("controls_from") == AUTO
 
     @property
     def close(self) -> bool:
@@ -92,6 +98,7 @@ class Confirmation:
             "reasons": list(self.reasons),
             "notes": list(self.notes),
             "controls": [control.to_dict() for control in self.controls],
+            "default_controls": self.default_controls,
             "specificity": None if self.specificity is None else self.specificity.to_dict(),
             "spent": self.spent,
             "provenance": self.provenance,
@@ -140,6 +147,7 @@ def prove(
     name: str = "task",
     chance: float | None = None,
     controls: Sequence[tuple[str, ExperimentLike]] = (),
+    defaults: Sequence[str] | None = None,
     n_random: int = 8,
     seed: int = 0,
 ) -> Confirmation:
@@ -150,7 +158,8 @@ def prove(
     of a ranking: on a small grid these would be in most of them, and hide what ``heads`` do. ``chance`` is the
     score of guessing (None: that of the experiment's task, or its own ``chance``, else 0); ``controls`` are
     ``(name, experiment)`` of other tasks, and all that can tell count in the verdict, which
-    ``cs_heads.analysis.verdict`` defines.
+    ``cs_heads.analysis.verdict`` defines. Where they are the default ones, ``defaults`` has the names of these, also of
+    those that could not be measured.
     Heads outside the grid, named twice or also ``apart``, or too many to leave as many others, and controls of one name
     raise ``ValueError`` before anything is measured.
 
@@ -190,7 +199,7 @@ def prove(
     p = _paired_p(np.mean(random, axis=0) - ablated, seed)
     random_drops = tuple(float(baseline.mean() - scores.mean()) for scores in random)
     measured = () if controlled is None else tuple(controlled.drops["heads"].values())
-    said = judge(result, float(np.mean(random_drops)), p, measured)
+    said = judge(result, float(np.mean(random_drops)), p, measured, defaults)
     origin = provenance_of(experiment)
     return Confirmation(
         heads=tuple(grid.resolve(head) for head in heads),
@@ -205,6 +214,8 @@ def prove(
             **origin,
             "n_random": n_random,
             "apart": [str(grid.resolve(head)) for head in apart],
+            "controls": [control.task for control in measured],
+            "controls_from": AUTO if defaults is not None else "given" if measured else None,
             "seed": seed,
         },
         specificity=said.specificity,

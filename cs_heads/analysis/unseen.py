@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cs_heads.analysis.drops import Column, Role
 from cs_heads.integers import check_integer
 from cs_heads.measure.baseline import MIN_CORRECT, check_size
 from cs_heads.measure.store import Store
-from cs_heads.tasks import Task, confirming_side, control_side
+from cs_heads.tasks import Task, confirming_side, control_side, default_controls
+
+if TYPE_CHECKING:
+    from cs_heads.measure.experiment import Experiment
 
 Others = list[tuple[str, Role, Sequence[Task]]]
 """Name, role and tasks of what heads are ablated on beside their own task."""
@@ -50,6 +53,12 @@ def unseen_columns(
             settings = {**settings, "store": parts[-1].store}  # and a file opened once
         columns.append(Column(name, role, tuple(parts)))
     return columns
+
+
+def default_sides(task: Task, experiment: Experiment, n: int, seed: int) -> list[Task]:
+    """Up to ``n // 2`` unseen examples of each default control of a task, 20 at least, beside ``n`` of its own."""
+    controls = default_controls(task, str(experiment.model.cfg.model_name), seed)
+    return [control_side(control, max(n // 2, MIN_CORRECT), seed) for control in controls]
 
 
 def others_of(role: Role, tasks: Sequence[Task]) -> Others:

@@ -11,9 +11,13 @@ The verdicts, from measurements on unseen examples; a *loss* is the share of the
   of own loss minus mean control loss lies above .10.
 - **shared**: the controls lose as much, or too much for *specific*: more than a third of the own loss on average.
 - **localized**: whether it is the one or the other is not known. The controls lose little, and the interval of the
-  difference reaches down to .10: a weak effect, or few examples. Or no control was given, or none that can tell: a
+  difference reaches down to .10: a weak effect, or few examples. Or there is no control, or none that can tell: a
   control does not count that is not clearly above chance or has fewer than 20 right answers, and none does where the
-  task itself is not clearly above chance.
+  task itself is not clearly above chance. Or the controls are the default ones, and fewer than three of them count.
+
+Controls of one's own are chosen to tell something, and one is enough. The default ones are skills that the model may
+not have: what is left of them by luck, one or two, is no sample of what else the model does, so *specific* is not said
+by it. Those that do not count are told in one note.
 
 A control that by itself loses more than half of the own loss is named, in *specific* as in *shared*. A verdict is
 **close** where another one is compatible with the 95 % intervals: that of the relative drop beyond random heads (whose
@@ -23,7 +27,7 @@ control loss.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -39,12 +43,19 @@ MAX_CONTROL = 1 / 3
 """Mean control loss as a share of the own loss, at most, for *specific*."""
 MIN_DIFFERENCE = 0.10
 """What the interval of own loss minus mean control loss lies above, for *specific*."""
+MIN_DEFAULTS = 3
+"""Default controls that count, at least, for *specific*."""
 
 _NO_CONTROL = (
     "no control was given, so heads of this task cannot be told from heads that every task needs (task-general): "
     "give other tasks as controls"
 )
 _NONE_COUNTS = "no control counts, so heads of this task cannot be told from heads that every task needs (task-general)"
+_FEW_DEFAULTS = (
+    f"fewer than {MIN_DEFAULTS} default controls count, too few to call heads specific: give controls of your own that "
+    "the model can do (controls=[...]; --control)"
+)
+_MEAN_OPEN = "the mean control loss may be above or below a third of the own loss"
 _OWN_UNKNOWN = (
     "the task's own baseline is too near to chance to say what share of it is lost, so heads of this task cannot be "
     "told from heads that every task needs (task-general)"
@@ -74,9 +85,19 @@ def is_localized(verdict: str | None) -> bool:
     return verdict in ("specific", "shared", "localized")
 
 
-def judge(result: TaskDrop, random_drop: float, p: float, controls: Sequence[TaskDrop]) -> Judgement:
-    """The verdict on heads from what they and random heads take from their task, and what they take from controls."""
-    found, notes = _specificity(result, controls)
+def judge(
+    result: TaskDrop,
+    random_drop: float,
+    p: float,
+    controls: Sequence[TaskDrop],
+    defaults: Sequence[str] | None = None,
+) -> Judgement:
+    """The verdict on heads from what they and random heads take from their task, and what they take from controls.
+
+    ``defaults`` are the names of the default controls, also of those that could not be measured; None where
+    ``controls`` are one's own.
+    """
+    found, notes = _specificity(result, controls, defaults)
     if result.too_low:
         return Judgement("baseline too low", (result.too_low,), notes=tuple(notes))
     margin = result.relative_drop - random_drop / result.baseline
@@ -97,17 +118,25 @@ def judge(result: TaskDrop, random_drop: float, p: float, controls: Sequence[Tas
         )
     verdict: Verdict = "localized" if localized else "not localized"
     if localized and found is not None:
-        specific, open_ = _is_specific(found)
+        few = defaults is not None and len(found.controls) < MIN_DEFAULTS
+        specific, open_ = _is_specific(found, few)
         verdict = "specific" if specific else "localized" if _is_little(found) else "shared"
         reasons += _told(found)
         close += open_
+        if few and verdict == "localized":
+            notes.append(_FEW_DEFAULTS)
     elif localized:
         notes.append(_NO_CONTROL if not controls else _OWN_UNKNOWN if loss_of(result) is None else _NONE_COUNTS)
     return Judgement(verdict, tuple(reasons), "; ".join(close) or None, found, tuple(notes))
 
 
-def _specificity(result: TaskDrop, controls: Sequence[TaskDrop]) -> tuple[Specificity | None, list[str]]:
-    """The losses that can be held against each other, if any, and a note for each control that does not count."""
+def _specificity(
+    result: TaskDrop, controls: Sequence[TaskDrop], defaults: Sequence[str] | None
+) -> tuple[Specificity | None, list[str]]:
+    """The losses that can be held against each other, if any, and a note for each control that does not count.
+
+    The default ones share a note.
+    """
     own, losses, notes = loss_of(result), {}, []
     for control in controls:
         loss = loss_of(control)
@@ -116,21 +145,39 @@ def _specificity(result: TaskDrop, controls: Sequence[TaskDrop]) -> tuple[Specif
             notes.append(f"control {control.task} does not count: {control.too_low or near}")
         else:
             losses[control.task] = loss
+    if defaults is not None:
+        notes = [*default_note(defaults, losses)]
     return (Specificity(own, losses) if own is not None and losses else None), notes
 
 
-def _is_specific(found: Specificity) -> tuple[bool, list[str]]:
-    """Whether the controls lose little, and where the intervals leave that open, in words what may be otherwise."""
+def default_note(defaults: Sequence[str], counted: Collection[str]) -> tuple[str, ...]:
+    """How many of the default controls count, and which do not; nothing where all do.
+
+    >>> default_note(["everyday/sums", "everyday/past"], ["everyday/past"])
+    ('1 of 2 default controls count; the intact model does not do the others well enough: everyday/sums',)
+    """
+    others = [name for name in defaults if name not in counted]
+    counts = f"{len(defaults) - len(others)} of {len(defaults)} default controls count"
+    return (f"{counts}; the intact model does not do the others well enough: {', '.join(others)}",) if others else ()
+
+
+def _is_specific(found: Specificity, few: bool) -> tuple[bool, list[str]]:
+    """Whether the controls lose little, and where the intervals leave that open, in words what may be otherwise.
+
+    Of too ``few`` default controls none is specific, whatever the intervals.
+    """
     difference = found.difference
     # Above zero where the mean is below a third of the own loss; unlike their ratio it has bounds wherever they have.
     spare = combined([found.own, found.mean], [MAX_CONTROL, -1.0])
+    if few:
+        return False, [_MEAN_OPEN] if spare.low < 0 <= spare.high else []
     specific = _is_little(found) and difference.low > MIN_DIFFERENCE
     otherwise = spare.low < 0 if specific else spare.high >= 0 and difference.high > MIN_DIFFERENCE
     if not otherwise:
         return specific, []
     open_ = []
     if spare.low < 0 <= spare.high:
-        open_.append("the mean control loss may be above or below a third of the own loss")
+        open_.append(_MEAN_OPEN)
     if difference.low <= MIN_DIFFERENCE:
         open_.append(f"own loss minus mean control loss may be above or below {MIN_DIFFERENCE:.2f}")
     return specific, open_

@@ -46,7 +46,7 @@ the verdict, not the ranking."""
 _EXAMPLES = """\
 the usual way:
   cs-heads tasks                                                     what there is to measure
-  cs-heads find --model demo --task demo/capitals --control demo/code --out found
+  cs-heads find --model demo --task demo/capitals --out found
                                                                      the heads, the verdict, found/report.html
   cs-heads compare --model demo --task demo/capitals --out compared  the same by several methods
   cs-heads report found -o page.html                                 the page once more; nothing is measured

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cs_heads.cli.options import Help, add_common, forgotten, loaded, unseen_of
+from cs_heads.cli.options import Help, add_common, forgotten, loaded, losses_line, unseen_of
 
 if TYPE_CHECKING:
     from cs_heads.analysis.comparison import Comparison
@@ -19,7 +19,8 @@ Rank heads by several methods on the same finding examples, and judge all rankin
 same unseen ones.
 
 Printed are cost, the drop of the score with the first 1, --k and --most heads of each
-method off, beside random heads, what each control loses, and how far the methods agree. No
+method off, beside random heads, what task and controls lose, and how far the methods agree.
+Without --control the default controls are measured, 50 examples of each for every method. No
 method runs beyond --budget, in example-evaluations (one mask on one example; a backward
 pass counts as another); one that needs more is left out, and says how much it needs."""
 
@@ -46,6 +47,12 @@ def add(commands: Commands) -> None:
         default=None,
         help="names, commas between (default: annealed,css,csb,one-shot,greedy,chg,gradient)",
     )
+    add(
+        "--contrast",
+        action="store_true",
+        help="controls serve the search of every method that takes them (else of annealed alone: the others stand as "
+        "in their papers)",
+    )
     add("--most", type=int, default=10, help="heads to ablate at the end of the drop curve")
     add("--out", type=Path, default=None, metavar="DIR", help="write report.html, results and pictures there")
     parser.set_defaults(run=_compare)
@@ -71,6 +78,7 @@ def _compare(options: argparse.Namespace) -> None:
             k=options.k,
             most=options.most,
             controls=controls,
+            contrast=options.contrast,
             options=given,
             seed=options.seed,
             store=options.store if unseen is None else unseen.store,
@@ -97,10 +105,13 @@ def _print_comparison(options: argparse.Namespace, result: Comparison) -> None:
     if len(result.methods) > 1:
         print(result.agreement().to_string(index=False, float_format="{:.2f}".format))
     for name, one in result.methods.items():
-        for task, drop in one.controls.items():
-            print(f"control {task}: {drop:+.3f} with the top {options.k} of {name} off")
+        found = result.specificity(name)
+        if found is not None:
+            print(f"with the top {options.k} of {name} off: {losses_line(found)}")
         for note in one.ranking.notes:
             print(f"note on {name}: {note}")
+    for note in result.notes:
+        print(f"note: {note}")
     for name, reason in result.refused.items():
         print(f"{name} did not run: {reason}")
     print(f"cost: {result.spent:,} example-evaluations to judge")

@@ -11,7 +11,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from cs_heads.cli.options import Help, add_common, forgotten, loaded, unseen_of
+from cs_heads.cli.options import Help, add_common, forgotten, largest_losses, loaded, losses_line, unseen_of
 
 if TYPE_CHECKING:
     from cs_heads.analysis.proof import Confirmation
@@ -39,16 +39,23 @@ examples, beside random heads of the same layers. The verdict:
   baseline too low  the intact model does not do the task well enough to tell: already on the examples
                     that find heads, the search ends with an error that says so
 
-It is close where the intervals allow another verdict. Give --control, a task of another kind, once
-or several times: all of them count in the verdict, each alike. The search uses the first alone:
-single heads that it needs as much are set aside as universal. Cost, counted in example-evaluations
-(one mask on one example, a forward pass): by default 10 for each head of the model, 8,000
-at least, to find; 1,000 to prove and 200 for each control; with --out a curve of up to
-4,100."""
+It is close where the intervals allow another verdict.
+
+Controls are other tasks, which the heads should not serve. By default they are the everyday
+skills that come with the library (cs-heads tasks lists them), for the verdict and for the
+search of the method annealed: those that the model can do count, alike, and specific takes
+three. The search ranks heads by what they take from the task beyond what they take from the
+controls. Give --control, once or several times, for controls of your own, of which each counts;
+--no-control for none. Choose tasks that differ in what matters: skills that share a form share
+heads, and the result names the controls that lose.
+
+Cost, counted in example-evaluations (one mask on one example, a forward pass): by default 10 for
+each head of the model, 8,000 at least, to find; 1,000 to prove, and up to 1,500 for the default
+controls (100 each; 200 for each --control); with --out a curve of up to 4,100."""
 
 _EXAMPLES = """\
 examples:
-  cs-heads find --model demo --task demo/capitals --control demo/code --out found
+  cs-heads find --model demo --task demo/capitals --out found
   cs-heads find --model gpt2 --task my_task.jsonl --control another.jsonl --store run.sqlite --out found
   cs-heads find --model FOLDER --task boolq --task-option data_files=boolq/ --method css --n-masks 200
 
@@ -107,8 +114,8 @@ def _find(options: argparse.Namespace) -> None:
         unseen = unseen_of(options, model, task, COMPARISON)
         if unseen is not None:
             more["store"] = unseen.store
-        if controls and method.takes_control:
-            more["control"] = controls[0]
+        # Of a method that takes no controls they judge all the same.
+        more["controls"] = controls if method.takes_controls else None
         start = perf_counter()
         found = cs.find_heads(model, task, k=options.k, method=options.method, budget=options.budget, **more)
         between = perf_counter()
@@ -181,19 +188,30 @@ def _print_result(options: argparse.Namespace, result: dict[str, Any], found: He
         bounds = "" if low is None else f"  ({low:+.3f} to {high:+.3f})"
         print(f"{row['head']:<8}{row['importance']:>+10.3f}{bounds}")
     if result["universal"]:
-        print(f"universal heads, needed by the control as well: {', '.join(result['universal'])}")
+        print(f"universal heads, needed by the controls as well: {', '.join(result['universal'])}")
     print(f"\nverdict: {proof.verdict}")
     for reason in proof.reasons:
         print(f"  {reason}")
-    for control in proof.controls:
-        known = proof.specificity.controls.get(control.task) if proof.specificity else None
-        lost = f", loss {known}" if known else ""
-        print(f"  control {control.task}: {control.baseline:.3f} to {control.score:.3f}{lost}")
+    _print_controls(proof)
     if proof.close_because is not None:
         print(f"  close: {proof.close_because}")
     for note in (*proof.notes, *found.notes):
         print(f"note: {note}")
     print(f"cost: {found.spent:,} example-evaluations to find, {proof.spent:,} to confirm")
+
+
+def _print_controls(proof: Confirmation) -> None:
+    """What the controls lose: each one given, of the default ones those that lose most."""
+    found = proof.specificity
+    if found is not None and not proof.localized:
+        # The reasons of the other verdicts have the losses.
+        print(f"  {losses_line(found)}")
+    elif found is not None and proof.default_controls and len(found.controls) > 1:
+        print(f"  {largest_losses(found)}")
+    for control in () if proof.default_controls else proof.controls:
+        known = found.controls.get(control.task) if found else None
+        lost = f", loss {known}" if known else ""
+        print(f"  control {control.task}: {control.baseline:.3f} to {control.score:.3f}{lost}")
 
 
 def _write(folder: Path, k: int, result: dict[str, Any], found: HeadRanking) -> list[Path]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
+    from cs_heads.analysis.losses import Specificity
     from cs_heads.measure.experiment import Experiment
     from cs_heads.tasks import Task
 
@@ -50,13 +51,17 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         help="Hugging Face name or local folder, or demo: the model that comes with the library",
     )
     add("--task", required=True, help="built-in task, or a .jsonl or .csv file")
-    add(
+    controls = parser.add_mutually_exclusive_group().add_argument
+    controls(
         "--control",
         action="append",
         default=[],
         metavar="TASK",
-        help="another task, which the heads should not serve; may be repeated: all are measured, and count in the "
-        "verdict of find; the search (annealed) uses the first alone, to tell which heads are universal",
+        help="another task, which the heads should not serve; may be repeated: all count, in the search and in the "
+        "verdict (default: everyday skills that come with the library)",
+    )
+    controls(
+        "--no-control", action="store_true", help="no controls: heads of any task are ranked, and none is specific"
     )
     add(
         "--control-option",
@@ -130,8 +135,11 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def loaded(options: argparse.Namespace) -> Iterator[tuple[Any, Task, list[Task]]]:
-    """The model or the cluster that holds it, the task and its controls, each read before anything is measured."""
+def loaded(options: argparse.Namespace) -> Iterator[tuple[Any, Task, list[Task] | str | None]]:
+    """The model or the cluster that holds it, the task and its controls, each read before anything is measured.
+
+    Controls are as ``find_heads`` takes them: tasks, "auto" or None.
+    """
     import cs_heads as cs
     from cs_heads.analysis.unseen import check_apart
     from cs_heads.measure.cluster import placed
@@ -156,7 +164,7 @@ def loaded(options: argparse.Namespace) -> Iterator[tuple[Any, Task, list[Task]]
     with placed(load if many else load(), options.workers, options.ray_address) as model:
         for side in sides:
             cs.Experiment(model, side)
-        yield model, task, controls
+        yield model, task, None if options.no_control else controls or "auto"
 
 
 def control_options(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
@@ -199,6 +207,22 @@ def unseen_of(options: argparse.Namespace, model: Any, task: Task, beside: str) 
         unseen = cs.Experiment(model, confirming_side(task).take(100), ablation=ablation, store=options.store)
     check_folder(options.out, beside, unseen.provenance())
     return unseen
+
+
+def losses_line(found: Specificity, most: int = 3) -> str:
+    """The own loss, the mean control loss, and the controls that lose most."""
+    many = len(found.controls)
+    line = f"the task loses {found.own}, {f'{many} controls {found.mean} on average' if many > 1 else 'its control'}"
+    return f"{line}; {largest_losses(found, most)}" if many > 1 else f"{line} {found.mean}"
+
+
+def largest_losses(found: Specificity, most: int = 3) -> str:
+    """The controls that lose most, the first first."""
+    order = sorted(found.controls, key=lambda name: -found.controls[name].loss)
+    shown = ", ".join(f"{name} {found.controls[name].loss:.2f}" for name in order[:most])
+    left = order[most:]
+    more = f"; {len(left)} more lose at most {found.controls[left[0]].loss:.2f}" if left else ""
+    return f"controls that lose most: {shown}{more}"
 
 
 def forgotten(options: argparse.Namespace, methods: Sequence[str]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ matter, so far fewer masks than heads suffice. Greedy search ablates each head; 
 the model itself.
 
 **Universal** heads are those that every task needs: without them the model writes nothing sensible, and they rank
-high for any task. A ``control``, another task, tells them apart (``annealed``), or the table of
+high for any task. ``controls``, other tasks, tell them apart (``annealed``), or the table of
 ``cs.universal_heads`` does; they are reported, and never among the top.
 
 A ranking is no proof: some head always comes first. ``cs.confirm`` gives the verdict.

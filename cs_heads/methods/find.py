@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,10 +15,11 @@ from cs_heads.integers import check_integer
 from cs_heads.measure.baseline import check_baseline, check_k, check_size
 from cs_heads.measure.cluster import here, placed
 from cs_heads.measure.cost import BudgetTooSmallError, Cost, check_budget
-from cs_heads.measure.store import Store
-from cs_heads.methods.registry import Method, method_named
+from cs_heads.measure.store import BrokenStoreError, Store
+from cs_heads.methods.registry import METHODS, Method, method_named
 from cs_heads.ranking import HeadRanking
-from cs_heads.tasks import Task, finding_side, search_control
+from cs_heads.tasks import Task, check_controls, default_controls, finding_side, search_control
+from cs_heads.tasks.controls import AUTO
 
 if TYPE_CHECKING:
     from cs_heads.measure.experiment import Experiment
@@ -29,7 +31,7 @@ def find_heads(
     *,
     k: int = 5,
     method: str = "annealed",
-    control: Task | None = None,
+    controls: Sequence[Task] | str | None = "auto",
     budget: int | None = None,
     seed: int = 0,
     ablation: str = "zero",
@@ -46,12 +48,16 @@ def find_heads(
     Measures on the finding side of a task that is split (``load_task``, ``Task.split``), so that
     ``confirm`` has unseen examples. ``options`` go to the method, as in
     ``find_heads(model, task, method="css", n_masks=200)``. ``k`` is the number of heads you mean to use; ``budget``
-    the most example-evaluations to spend, with the intact run, a control, and what the ablation runs beforehand
-    (None: what the method takes by default). ``control`` is another task, by which the annealed method tells
-    universal heads from those of the task; of a task that is split its finding side is used, of a whole one half,
-    the other half being left for ``confirm`` with the same ``seed``. ``ablation``, ``progress``, ``batch_tokens``,
-    ``prepend_bos`` and ``store`` are those of ``Experiment``; methods that start from the model itself know zero
-    ablation alone.
+    the most example-evaluations to spend, with the intact run, the controls, and what the ablation runs beforehand
+    (None: what the method takes by default). ``ablation``, ``progress``, ``batch_tokens``, ``prepend_bos`` and
+    ``store`` are those of ``Experiment``; methods that start from the model itself know zero ablation alone.
+
+    ``controls`` are other tasks, by which a method tells heads of the task from heads that every task needs: all of
+    them, on the finding side of a task that is split, on one half of a whole one, the other half being left for
+    ``confirm`` with the same ``seed``. ``"auto"`` are everyday skills that come with the library
+    (``tasks.default_controls``; the demo model's own skills on that), for ``annealed``: the other methods stand as in
+    their papers unless controls are given. None is none. Controls of one name, or one that shares a question with the
+    examples the task holds out, raise ``ValueError``.
 
     With a ``store`` the same call goes on where it was cut short, and ends with the ranking, ``spent`` included, of one
     that was not. Of methods that start from the model it has the intact run, and the gates of ``chg`` and
@@ -69,20 +75,17 @@ def find_heads(
     from cs_heads.measure.experiment import Experiment
 
     check_integer("seed", seed, 0)
-    chosen = method_named(method)
-    chosen.check(method, options)
-    if control is not None and not chosen.takes_control:
-        raise ValueError(f"method {method!r} takes no control task; give it to confirm")
-    if ablation != "zero" and chosen.starts_from == "model":
-        raise ValueError(
-            f"ablation must be 'zero' for method {method!r}, which does not ablate by mask; got {ablation!r}"
-        )
+    chosen = _chosen(method, options, ablation)
+    asked = check_controls(controls)
+    if asked and not chosen.takes_controls:
+        raise ValueError(f"method {method!r} takes no controls; give them to confirm")
     if chosen.starts_from == "model":
         if workers is not None or address is not None:
             warnings.warn(f"method {method!r} starts from the model itself: it runs here, not on workers", stacklevel=2)
         model, workers, address = here(model), None, None
     side = finding_side(task)
     check_size(side)
+    others = _sides(side, asked, seed)
     settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
     with placed(model, workers, address) as place:
         experiment = Experiment(place, side, ablation=ablation, store=store, **settings)
@@ -94,30 +97,93 @@ def find_heads(
                 warnings.simplefilter("ignore")
                 Experiment(place, side.held_out, prepend_bos=prepend_bos)
         given = {**options, "seed": seed, **({"k": k} if chosen.takes_k else {})}
-        if control is not None:
-            other = search_control(control, seed)
-            given["control"] = Experiment(place, other, ablation=ablation, store=experiment.store, **settings)
+        automatic = controls == AUTO and chosen.default_controls
+        if automatic:
+            others = default_controls(side, str(experiment.model.cfg.model_name), seed)
+        if others and chosen.starts_from == "model":
+            given["controls"] = others
+        elif others:
+            shared = {"ablation": ablation, "store": experiment.store, **settings}
+            given["controls"] = experiments_on(place, others, chosen=not automatic, **shared)
         if chosen.starts_from == "model":
             if chosen.takes_store:
                 given["store"] = experiment.store
             ranking = chosen.run(experiment.model, side, budget=budget, **settings, **given)
         else:
             ranking = _from_experiment(experiment, chosen, budget, given)
-    # The annealed method says it of itself, where it had no control.
-    untold = (
-        () if chosen.takes_control else (f"method {method!r} does not look for universal heads: confirm with controls",)
-    )
+    used = [getattr(other, "task", other).name for other in given.get("controls", ())]
+    # A method that leaves a control out says itself which it used.
+    provenance = {"controls": used, **ranking.provenance}
+    provenance["controls_from"] = AUTO if automatic else "given" if used else None
     return replace(
         ranking,
-        provenance={**ranking.provenance, "k": k, "seed": seed, "budget": budget},
-        notes=(*ranking.notes, *untold),
+        provenance={**provenance, "k": k, "seed": seed, "budget": budget},
+        notes=(*ranking.notes, *_notes(method, used, [other.name for other in others])),
     )
+
+
+def experiments_on(model: Any, tasks: Sequence[Task], *, chosen: bool, **settings: Any) -> list[Experiment]:
+    """An experiment on each task. Of those that nobody has ``chosen`` some may be left out, and nothing is warned of.
+
+    Left out are those whose texts the model's tokenizer or context does not take.
+    """
+    from cs_heads.measure.experiment import Experiment
+
+    if chosen:
+        return [Experiment(model, task, **settings) for task in tasks]
+    made: list[Experiment] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for task in tasks:
+            try:
+                made.append(Experiment(model, task, **settings))
+            except BrokenStoreError:
+                raise
+            except ValueError:
+                continue
+    return made
+
+
+def _chosen(name: str, options: dict[str, Any], ablation: str) -> Method:
+    """The method of this name; options and an ablation that it does not have raise ``ValueError``."""
+    if "control" in options:
+        raise ValueError("control is now controls, a list of tasks: find_heads(model, task, controls=[...])")
+    method = method_named(name)
+    method.check(name, options)
+    if ablation != "zero" and method.starts_from == "model":
+        raise ValueError(
+            f"ablation must be 'zero' for method {name!r}, which does not ablate by mask; got {ablation!r}"
+        )
+    return method
+
+
+def _notes(name: str, used: Sequence[str], wanted: Sequence[str]) -> Iterator[str]:
+    """What weakens a ranking for the controls that its method had not."""
+    # Annealed sensing says of itself where it had none.
+    if not used and not METHODS[name].default_controls:
+        yield f"method {name!r} does not look for universal heads: confirm with controls"
+    unread = [other for other in wanted if other not in used]
+    if unread:
+        yield f"default controls that the model cannot read: {', '.join(unread)}"
+
+
+def _sides(task: Task, controls: Sequence[Task], seed: int) -> tuple[Task, ...]:
+    """What of each control is searched with; a question that is kept for the task's proof raises ``ValueError``."""
+    sides = tuple(search_control(control, seed) for control in controls)
+    unseen = set() if task.held_out is None else {example.question for example in task.held_out.examples}
+    for side in sides:
+        shared = unseen & {example.question for example in side.examples}
+        if shared:
+            raise ValueError(
+                f"control {side.name!r} shares {len(shared)} examples with the unseen side of task {task.name!r}: "
+                "heads are judged on examples that none were found with"
+            )
+    return sides
 
 
 def _from_experiment(experiment: Experiment, method: Method, budget: int | None, given: dict[str, Any]) -> HeadRanking:
     """Run a method on an experiment whose intact run comes first and is counted once."""
     checked = _BaselineFirst(experiment)
-    control = given.get("control")
     intact = 0 if method.measures_intact else experiment.n_examples
     check_budget(budget, intact + 1, f"the intact model: {intact}")
     try:
@@ -125,7 +191,7 @@ def _from_experiment(experiment: Experiment, method: Method, budget: int | None,
     except BudgetTooSmallError as error:
         raise error.beside(intact) from None
     # Their own count: what methods ask twice, or of the intact model again, is measured once.
-    spent = experiment.spent + (0 if control is None else control.spent)
+    spent = experiment.spent + sum(control.spent for control in given.get("controls", ()))
     return replace(
         ranking,
         spent=spent,

@@ -17,7 +17,7 @@ from cs_heads.methods.mediation import mediation
 from cs_heads.ranking import HeadRanking
 
 # What the caller gives every method, and no user sets as an option.
-_GIVEN = ("seed", "budget", "k", "control", "progress", "batch_tokens", "prepend_bos", "store")
+_GIVEN = ("seed", "budget", "k", "controls", "progress", "batch_tokens", "prepend_bos", "store")
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,16 @@ class Method:
     ``run`` takes an experiment, and ``seed=`` and ``budget=``; or a model and the finding side of a task,
     and also ``progress=``, ``batch_tokens=`` and ``prepend_bos=``, as ``starts_from`` says. A method of the second kind
     runs the intact model by itself, and counts it; one of the first does where ``measures_intact`` says so. A
-    method with ``k=`` is told how many heads are wanted, one with ``control=`` is given another task, one with
-    ``store=`` the store.
+    method with ``k=`` is told how many heads are wanted, one with ``store=`` is given the store, and one with
+    ``controls=`` other tasks: experiments on them, or the tasks where it starts from the model. Where
+    ``default_controls`` says so it has the default ones unless it is told otherwise; the methods of papers stand as
+    they are there.
     """
 
     run: Callable[..., HeadRanking]
     starts_from: Literal["experiment", "model"] = "experiment"
     measures_intact: bool = False
+    default_controls: bool = False
     parameters: dict[str, inspect.Parameter] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -45,9 +48,9 @@ class Method:
         return "k" in self.parameters
 
     @property
-    def takes_control(self) -> bool:
-        """Whether another task can help the search."""
-        return "control" in self.parameters
+    def takes_controls(self) -> bool:
+        """Whether other tasks can help the search."""
+        return "controls" in self.parameters
 
     @property
     def takes_store(self) -> bool:
@@ -76,7 +79,7 @@ class Method:
 
 
 METHODS: dict[str, Method] = {
-    "annealed": Method(annealed, measures_intact=True),
+    "annealed": Method(annealed, measures_intact=True, default_controls=True),
     "css": Method(partial(compressed_sensing, design="stratified")),
     "csb": Method(partial(compressed_sensing, design="bernoulli")),
     "one-shot": Method(partial(greedy, one_shot=True)),

@@ -137,6 +137,7 @@ def _methods(study: Reproduction) -> list[Output]:
         k=settings.k,
         most=settings.most,
         n=len(study.unseen(name)),
+        controls=None,
         seed=study.seed,
         progress=study.progress,
         store=study.store,

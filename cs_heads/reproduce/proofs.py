@@ -40,6 +40,7 @@ def _proof(study: Reproduction, heads: str) -> Confirmation:
         study.tasks[name],
         study.top(heads),
         apart=study.rankings[heads].universal,
+        controls=None,  # what the heads take from other tasks is a step of its own
         n=len(study.unseen(name)),
         seed=study.seed,
         progress=study.progress,

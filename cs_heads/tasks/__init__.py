@@ -14,11 +14,13 @@ question stays on one side, also with its choices in another order. A task that 
 >>> (finding.role, len(finding)), (unseen.role, len(unseen)), finding.held_out == unseen
 (('finding', 3), ('confirming', 1), True)
 
-A *control* is another task, whole or split: one half helps the search to tell universal heads, the other is
-judged.
+A *control* is another task, whole or split: one half helps the search to tell heads of the task from heads that every
+task needs, the other is judged. The default ones are everyday skills (``default_controls``).
 """
 
 from cs_heads.tasks.catalogue import Entry as Entry
+from cs_heads.tasks.controls import check_controls as check_controls
+from cs_heads.tasks.controls import default_controls as default_controls
 from cs_heads.tasks.example import Example as Example
 from cs_heads.tasks.forms import full_form as full_form
 from cs_heads.tasks.forms import letter_form as letter_form

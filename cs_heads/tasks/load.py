@@ -51,6 +51,11 @@ def builtin_tasks() -> dict[str, Entry]:
     }
 
 
+def names_of(family: str) -> list[str]:
+    """The names of a family's tasks, ``family/name``; no other family is read."""
+    return [f"{family}/{name}" for name in _catalogue(FAMILIES[family])]
+
+
 def entry_of(name: str) -> Entry | None:
     """The built-in task of this name, or None; what ends as a task file does is a file."""
     if Path(name).suffix.lower() in FORMATS:

@@ -11,7 +11,7 @@ from cs_heads.tasks.task import Task
 
 def finding_side(task: Task) -> Task:
     """The examples heads are found with; a task that has no such side raises ``ValueError``."""
-    _check_task(task)
+    check_is_task(task)
     if task.role == "finding":
         return task
     raise ValueError(
@@ -23,7 +23,7 @@ def finding_side(task: Task) -> Task:
 
 def confirming_side(task: Task) -> Task:
     """The unseen examples of a finding or confirming task; a task without any raises ``ValueError``."""
-    _check_task(task)
+    check_is_task(task)
     if task.role == "confirming":
         return task
     if task.role == "whole":
@@ -38,7 +38,7 @@ def control_side(task: Task, n: int, seed: int) -> Task:
 
     Of a whole task they come from the half that ``search_control`` leaves with the same seed.
     """
-    _check_task(task)
+    check_is_task(task)
     if task.role != "whole":
         return confirming_side(task).take(n)
     half = _halves(task, seed)[1]
@@ -52,7 +52,7 @@ def search_control(task: Task, seed: int) -> Task:
     ``control_side`` draws from the other half with the same ``seed``. A confirming side raises ``ValueError``:
     its examples are kept for the proof.
     """
-    _check_task(task)
+    check_is_task(task)
     return _halves(task, seed)[0] if task.role == "whole" else finding_side(task)
 
 
@@ -70,6 +70,7 @@ _UNSPLIT = (
 )
 
 
-def _check_task(task: object) -> None:
+def check_is_task(task: object) -> None:
+    """Raise ``ValueError`` for what is no task, such as its name."""
     if not isinstance(task, Task):
         raise ValueError(f"task must be a cs_heads.Task (see load_task and Task.from_records), got {task!r}"[:300])

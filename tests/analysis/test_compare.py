@@ -10,6 +10,8 @@ from cs_heads.heads import Head, HeadGrid
 from cs_heads.measure.baseline import BaselineTooLowError
 from cs_heads.measure.experiment import Experiment
 from cs_heads.methods.find import find_heads
+from cs_heads.methods.registry import METHODS as REGISTRY
+from cs_heads.methods.registry import Method
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task, control_side, search_control
 from tests.known_heads import WORKING, hopeless_records, own_answers, rows_run
@@ -42,7 +44,7 @@ def compared(model, task, control):
 
 def test_every_method_gives_the_ranking_it_gives_alone(compared, model, task):
     for name, one in compared.methods.items():
-        alone = find_heads(model, task, k=4, method=name, seed=1, **OPTIONS.get(name, {}))
+        alone = find_heads(model, task, k=4, method=name, seed=1, **OPTIONS.get(name, {}), controls=None)
         assert one.ranking.importance.tobytes() == alone.importance.tobytes()
         assert one.ranking.spent == alone.spent
         assert one.cost == {**alone.provenance["cost"], "spent": alone.spent, "seconds": one.seconds}
@@ -138,6 +140,48 @@ def test_the_half_of_a_whole_control_that_is_searched_with_is_not_judged_with(mo
     assert found.controls == {"others": pytest.approx(others.baseline().mean() - left)}
 
 
+def by_lot(experiment, budget=None, seed=0, *, controls=()):
+    """A method that takes controls, and says which it had."""
+    experiment(np.zeros((1, *experiment.grid.shape), dtype=bool))
+    importance = np.random.default_rng(seed).normal(size=experiment.grid.shape)
+    return HeadRanking("lot", importance, spent=0, provenance={"had": [other.task.name for other in controls]})
+
+
+@pytest.mark.parametrize("contrast", [False, True])
+def test_controls_serve_the_search_of_the_methods_of_papers_where_contrast_is_asked_for(
+    model, task, control, monkeypatch, contrast
+):
+    monkeypatch.setitem(REGISTRY, "lot", Method(by_lot))
+    found = compare(model, task, controls=[control], contrast=contrast, methods=["lot"], k=2, most=2, n_random=1)
+    assert found.methods["lot"].ranking.provenance["had"] == (["others"] if contrast else [])
+    assert [*found.methods["lot"].controls] == found.provenance["controls"] == ["others"]
+
+
+def test_by_default_everyday_skills_are_judged_and_what_they_lose_is_one_column(model, task, monkeypatch, few_skills):
+    """A model of twenty words does none of them, and a note says so."""
+    monkeypatch.setitem(REGISTRY, "lot", Method(by_lot))
+    found = compare(model, task, contrast=True, methods=["lot"], k=2, most=2, n_random=1)
+    assert found.default_controls
+    names = found.provenance["controls"]
+    assert found.methods["lot"].ranking.provenance["had"] == names == [*found.methods["lot"].controls] == few_skills[1:]
+    assert {drop.n_examples for drop in found.methods["lot"].control_drops.values()} == {50}
+    (note,) = found.notes
+    assert note.startswith("0 of 4 default controls count")
+    assert found.specificity("lot") is None
+    frame = found.to_frame()
+    assert {"loss", "control loss"} <= {*frame.columns}
+    assert not [name for name in frame.columns if "everyday" in name]
+    assert found.to_dict()["notes"] == [note]
+
+
+def test_the_losses_of_task_and_controls_stand_beside_the_drops(compared):
+    frame = compared.to_frame().set_index("method")
+    for name, one in compared.methods.items():
+        assert frame["loss"][name] == pytest.approx(one.curve[1].share_lost)
+        assert frame["control loss"][name] == pytest.approx(one.control_drops["others"].share_lost)
+        assert compared.specificity(name).mean.loss == frame["control loss"][name]
+
+
 def test_controls_of_one_name_are_refused(model, task, control):
     with rows_run(model) as rows, pytest.raises(ValueError, match=r"controls must have different names, .* 'others'"):
         compare(model, task, controls=[control, control.take(30)], **SETTINGS)
@@ -192,13 +236,15 @@ def test_the_same_seed_gives_the_same_comparison(compared, model, task, control)
 
 
 def test_every_method_keeps_to_a_budget_in_common(model, task):
-    found = compare(model, task, budget=700, **SETTINGS | {"options": {"css": {"density": 0.17}}})
+    found = compare(model, task, budget=700, **SETTINGS | {"options": {"css": {"density": 0.17}}}, controls=None)
     assert set(found.methods) == set(METHODS)
     assert all(one.ranking.spent <= 700 for one in found.methods.values())
 
 
 def test_a_method_that_refuses_its_budget_does_not_lose_what_others_measured(model, task):
-    found = compare(model, task, budget=130, **SETTINGS | {"methods": ("gradient", "css"), "options": {}})
+    found = compare(
+        model, task, budget=130, **SETTINGS | {"methods": ("gradient", "css"), "options": {}}, controls=None
+    )
     assert set(found.methods) == {"gradient"}
     assert found.refused["css"].startswith("budget must be 240 or more")
     assert "<p>css did not run: budget must be 240 or more" in found._repr_html_()
@@ -220,14 +266,14 @@ def test_a_method_that_refuses_its_budget_does_not_lose_what_others_measured(mod
 )
 def test_a_wrong_argument_is_refused_before_the_model_runs(model, task, wrong, message):
     with rows_run(model) as rows, pytest.raises(ValueError, match=message):
-        compare(model, task, **SETTINGS | {"options": {}} | wrong)
+        compare(model, task, **SETTINGS | {"options": {}} | wrong, controls=None)
     assert rows == []
 
 
 def test_a_baseline_at_chance_ends_the_comparison(model):
     coins = Task.from_records(hopeless_records(120), "coins").split(60)[0]
     with pytest.raises(BaselineTooLowError, match="no better than chance"):
-        compare(model, coins, **SETTINGS)
+        compare(model, coins, **SETTINGS, controls=None)
 
 
 def test_methods_that_differ_begin_with_a_head_that_works(compared):

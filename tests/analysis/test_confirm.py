@@ -1,3 +1,4 @@
+import json
 import sys
 from dataclasses import replace
 from itertools import product
@@ -6,7 +7,7 @@ import numpy as np
 import pytest
 
 from cs_heads.analysis.confirm import confirm
-from cs_heads.analysis.proof import _paired_p
+from cs_heads.analysis.proof import Confirmation, _paired_p
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.measure.experiment import Experiment
 from cs_heads.tasks import Task
@@ -59,7 +60,7 @@ def in_layers(mask) -> list[int]:
 
 
 def test_a_capability_is_localized_in_the_heads_that_it_rests_on(model, task):
-    proof = confirm(model, task, WORKING)
+    proof = confirm(model, task, WORKING, controls=None)
     assert proof.verdict == "localized"
     assert proof.heads == WORKING
     assert proof.result.baseline == 1.0
@@ -70,7 +71,7 @@ def test_a_capability_is_localized_in_the_heads_that_it_rests_on(model, task):
 
 @pytest.mark.parametrize("heads", [IDLE, (Head(1, 0), Head(1, 3))])
 def test_a_capability_is_not_localized_in_heads_without_effect(model, task, heads):
-    proof = confirm(model, task, heads)
+    proof = confirm(model, task, heads, controls=None)
     assert proof.verdict == "not localized"
     assert proof.drop == 0
     assert proof.p > 0.5
@@ -78,7 +79,7 @@ def test_a_capability_is_not_localized_in_heads_without_effect(model, task, head
 
 def test_heads_that_do_less_than_random_ones_are_not_localized(model, task):
     """Three of the four heads of a layer are named, so every random set holds the fourth, which works."""
-    proof = confirm(model, task, ["L0H0", "L0H2", "L0H3"])
+    proof = confirm(model, task, ["L0H0", "L0H2", "L0H3"], controls=None)
     assert proof.random_drop > proof.drop == 0
     assert proof.verdict == "not localized"
 
@@ -90,7 +91,7 @@ def test_a_small_certain_drop_is_not_localized(model):
     falls = [record for record, score in zip(right, without, strict=True) if not score]
     stays = [record for record, score in zip(right, without, strict=True) if score]
     unseen = replace(Task.from_records(falls[:8] + stays[:92]), role="confirming")
-    proof = confirm(model, unseen, [WORKING[1]])
+    proof = confirm(model, unseen, [WORKING[1]], controls=None)
     assert proof.drop == pytest.approx(0.08)
     assert proof.p < 0.01
     assert proof.verdict == "not localized"
@@ -98,7 +99,7 @@ def test_a_small_certain_drop_is_not_localized(model):
 
 
 def test_a_task_at_chance_has_a_baseline_too_low(model):
-    proof = confirm(model, Task.from_records(hopeless_records(200)).split()[0], WORKING)
+    proof = confirm(model, Task.from_records(hopeless_records(200)).split()[0], WORKING, controls=None)
     assert proof.verdict == "baseline too low"
     assert len(proof.reasons) == 1
     assert proof.reasons[0].endswith("no better than chance (0.500)")
@@ -108,7 +109,7 @@ def test_too_few_right_answers_are_a_baseline_too_low(model, whole):
     right, wrong = ([e.prompt, e.continuations[0]] for e in whole.examples[:19]), whole.examples[19:60]
     records = [{"prompt": p, "target": t} for p, t in right]
     records += [{"prompt": e.prompt, "target": e.continuations[0] + " cat dog bird"} for e in wrong]
-    proof = confirm(model, replace(Task.from_records(records), role="confirming"), WORKING)
+    proof = confirm(model, replace(Task.from_records(records), role="confirming"), WORKING, controls=None)
     assert proof.verdict == "baseline too low"
     assert "19 of 60 examples right, fewer than 20" in proof.reasons[0]
 
@@ -117,7 +118,7 @@ def test_too_few_right_answers_are_a_baseline_too_low(model, whole):
 
 
 def test_random_sets_have_as_many_heads_in_each_layer_and_none_that_was_found(model, task, measured):
-    confirm(model, task, WORKING, n=20, n_random=30)
+    confirm(model, task, WORKING, n=20, n_random=30, controls=None)
     intact, found, *random = measured[0][0]
     assert not intact.any()
     assert np.argwhere(found).tolist() == [[head.layer, head.head] for head in WORKING]
@@ -132,7 +133,7 @@ def test_random_sets_have_as_many_heads_in_each_layer_and_none_that_was_found(mo
 
 def test_where_a_layer_is_exhausted_the_rest_comes_from_other_layers(model, task, measured):
     heads = ["L1H0", "L1H1", "L1H2", "L1H3", "L2H0"]
-    confirm(model, task, heads, n=20, n_random=20)
+    confirm(model, task, heads, n=20, n_random=20, controls=None)
     _, found, *random = measured[0][0]
     for mask in random:
         assert mask.sum() == 5
@@ -142,7 +143,7 @@ def test_where_a_layer_is_exhausted_the_rest_comes_from_other_layers(model, task
 
 
 def test_a_layer_that_is_nearly_exhausted_gives_what_it_has(model, task, measured):
-    confirm(model, task, ["L0H0", "L0H1", "L0H2"], n=20, n_random=20)
+    confirm(model, task, ["L0H0", "L0H1", "L0H2"], n=20, n_random=20, controls=None)
     _, found, *random = measured[0][0]
     for mask in random:
         assert in_layers(mask)[0] == 1
@@ -151,7 +152,7 @@ def test_a_layer_that_is_nearly_exhausted_gives_what_it_has(model, task, measure
 
 
 def test_the_random_drops_are_those_of_the_random_sets(model, task, measured):
-    proof = confirm(model, task, IDLE, n=40)
+    proof = confirm(model, task, IDLE, n=40, controls=None)
     baseline, ablated, *random = measured[0][1]
     assert proof.random_drops == pytest.approx([(baseline - scores).mean() for scores in random])
     assert proof.random_drop == pytest.approx(np.mean(proof.random_drops))
@@ -176,7 +177,7 @@ def test_p_is_that_of_every_flip_of_the_paired_differences(seed):
 
 @pytest.mark.parametrize("heads", [["L0H0"], ["L2H1"], ["L2H3"], WITH_ONE_WORKING])
 def test_p_of_many_examples_agrees_with_another_draw_of_flips(model, task, measured, heads):
-    proof = confirm(model, task, heads, n=60)
+    proof = confirm(model, task, heads, n=60, controls=None)
     _, ablated, *random = measured[0][1]
     difference = np.mean(random, axis=0) - ablated
     flips = np.random.default_rng(123).choice([1, -1], size=(20_000, 60)) @ difference
@@ -185,7 +186,7 @@ def test_p_of_many_examples_agrees_with_another_draw_of_flips(model, task, measu
 
 
 def test_the_interval_is_that_of_another_bootstrap(model, task, measured):
-    proof = confirm(model, task, [WORKING[1]])
+    proof = confirm(model, task, [WORKING[1]], controls=None)
     baseline, ablated, *_ = measured[0][1]
     lost = baseline - ablated
     resampled = np.random.default_rng(9).choice(lost, size=(4000, len(lost))).mean(axis=1)
@@ -216,6 +217,24 @@ def test_controls_show_what_the_heads_do_to_other_tasks_and_count_in_the_verdict
     assert note.startswith("control coins does not count: the intact model")
 
 
+def test_by_default_everyday_skills_are_the_controls(model, task, measured, few_skills):
+    """A model of twenty words does none of them, so nothing is specific."""
+    proof = confirm(model, task, WORKING, n=60, n_random=1)
+    assert proof.default_controls
+    assert [control.task for control in proof.controls] == few_skills[1:]
+    assert {control.n_examples for control in proof.controls} == {30}
+    assert proof.spent == 60 * len(measured[0][0]) + 2 * 30 * len(proof.controls)
+    assert (proof.verdict, proof.specificity) == ("localized", None)
+    assert proof.notes[0].startswith("0 of 4 default controls count; the intact model does not do the others well")
+    assert proof.provenance["controls"] == [control.task for control in proof.controls]
+    assert proof.provenance["controls_from"] == "auto"
+    again = Confirmation.from_dict(json.loads(json.dumps(proof.to_dict())))
+    assert (again.default_controls, again.to_dict()["default_controls"]) == (True, True)
+    alone = confirm(model, task, WORKING, n=60, n_random=1, controls=None)
+    assert (alone.default_controls, alone.controls, alone.provenance["controls_from"]) == (False, (), None)
+    assert alone.notes[0].startswith("no control was given")
+
+
 # What it costs and what it says of itself
 
 
@@ -242,13 +261,13 @@ def test_what_an_ablation_runs_beforehand_is_part_of_the_cost(model, task, ablat
 def test_the_examples_are_those_the_task_holds_out(model, whole):
     finding, confirming = whole.split(50, seed=4)
     for given in (finding, confirming):
-        proof = confirm(model, given, WORKING, n=500, n_random=1)
+        proof = confirm(model, given, WORKING, n=500, n_random=1, controls=None)
         assert proof.provenance["task"]["identity"] == confirming.identity
         assert proof.result.n_examples == 150
 
 
 def test_the_same_seed_gives_the_same_proof(model, task):
-    first, second, other = (confirm(model, task, IDLE, n=40, seed=seed) for seed in (1, 1, 2))
+    first, second, other = (confirm(model, task, IDLE, n=40, seed=seed, controls=None) for seed in (1, 1, 2))
     assert first == second
     assert first.random_drops != other.random_drops
 
@@ -267,7 +286,7 @@ def test_a_proof_as_a_record_and_as_a_table(model, task):
 
 def test_a_notebook_shows_the_verdict_and_names_as_text(model, task):
     named = Task.from_records(own_answers(model, 60), "<b>t</b>").split()[0]
-    shown = confirm(model, named, WORKING, n_random=1)._repr_html_()
+    shown = confirm(model, named, WORKING, n_random=1, controls=None)._repr_html_()
     assert "L0H1, L2H3: localized" in shown
     assert "<b>t</b>" not in shown
 
@@ -293,7 +312,7 @@ def test_a_notebook_shows_the_verdict_and_names_as_text(model, task):
 )
 def test_wrong_heads_or_numbers_are_refused_before_the_model_runs(model, task, heads, more, message):
     with rows_run(model) as rows, pytest.raises(ValueError, match=message):
-        confirm(model, task, heads, **more)
+        confirm(model, task, heads, **more, controls=None)
     assert rows == []
 
 
@@ -301,7 +320,7 @@ def test_too_few_unseen_examples_are_refused_as_such(model, whole):
     with pytest.raises(
         ValueError, match="has 15 confirming examples; 20 or more are needed on each side: add examples"
     ):
-        confirm(model, whole.take(45).split(30)[0], WORKING)
+        confirm(model, whole.take(45).split(30)[0], WORKING, controls=None)
 
 
 def test_a_name_in_place_of_an_object_gets_one_clear_line():
@@ -314,6 +333,7 @@ for call in (
     lambda: cs.confirm("demo", "demo/capitals", ["L0H1"]),
     lambda: cs.confirm("demo", task, ["L0H1"], controls=["demo/code"]),
     lambda: cs.confirm("demo", task, ["L0H1"], controls=task),
+    lambda: cs.confirm("demo", task, ["L0H1"], controls="everyday/plural"),
     lambda: cs.confirm("demo", task, "L0H1"),
 ):
     try:
@@ -328,6 +348,7 @@ for call in (
         "task must be a cs_heads.Task (see load_task and Task.from_records), got 'demo/capitals'",
         "task must be a cs_heads.Task (see load_task and Task.from_records), got 'demo/code'",
         "controls must be a list of tasks, got one task",
+        "controls must be a list of tasks, 'auto' or None, got 'everyday/plural'",
         "heads must be a list of heads, as ranking.top(5) gives; got str",
     ]
     assert done.stdout.splitlines() == expected
@@ -336,10 +357,10 @@ for call in (
 def test_a_whole_task_is_refused_with_the_remedy(model, whole):
     """Its examples may have found the heads: nobody could tell."""
     with pytest.raises(ValueError, match=r"is not split .*: finding, unseen = task\.split\(n=100, seed=0\)"):
-        confirm(model, whole, WORKING)
+        confirm(model, whole, WORKING, controls=None)
 
 
 def test_a_task_without_unseen_examples_is_refused(model, task):
     used_up = replace(task, held_out=None)
     with pytest.raises(ValueError, match="has no held-out examples to confirm with"):
-        confirm(model, used_up, WORKING)
+        confirm(model, used_up, WORKING, controls=None)

@@ -156,6 +156,52 @@ def test_one_control_that_shares_heads_is_named_though_the_others_lose_nothing()
     assert found.reasons[-1] == "shared with neighbor: more than half of the own loss"
 
 
+# Default controls
+
+
+def by_default(own: TaskDrop, *controls: TaskDrop, unread: tuple[str, ...] = ()):
+    return judge(own, 0.0, 0.0001, controls, [*(control.task for control in controls), *unread])
+
+
+@pytest.mark.parametrize(("n", "verdict"), [(2, "localized"), (3, "specific")])
+def test_fewer_than_three_default_controls_that_count_make_nothing_specific(n, verdict):
+    controls = [made(100, 98, name=f"skill {number}") for number in range(n)]
+    found = by_default(made(100, 10), *controls)
+    assert found.verdict == verdict
+    assert any("fewer than 3 default controls count" in note for note in found.notes) == (verdict == "localized")
+    # Of one's own one is enough.
+    assert judged(made(100, 10), controls[0]).verdict == "specific"
+
+
+def test_two_default_controls_show_that_heads_are_shared():
+    found = by_default(made(100, 10), made(100, 30, name="one"), made(100, 20, name="two"))
+    assert (found.verdict, found.close, found.notes) == ("shared", None, ())
+
+
+def test_two_default_controls_are_close_where_they_may_lose_more_than_a_third():
+    near, far = (by_default(made(100, 10), *(made(100, n, name=name) for name in "ab")) for n in (72, 100))
+    assert (near.verdict, near.close) == (
+        "localized",
+        "the mean control loss may be above or below a third of the own loss",
+    )
+    assert (far.verdict, far.close) == ("localized", None)
+
+
+def test_default_controls_that_do_not_count_share_one_note():
+    weak = [made(12, 0, name="sums"), made(15, 0, name="past")]
+    able = [made(90, 90, name=name) for name in "abc"]
+    found = by_default(made(100, 10), *weak, *able, unread=("code",))
+    assert found.verdict == "specific"
+    assert found.notes == (
+        "3 of 6 default controls count; the intact model does not do the others well enough: sums, past, code",
+    )
+    none = by_default(made(100, 10), *weak)
+    assert (none.verdict, none.specificity, len(none.notes)) == ("localized", None, 2)
+    assert none.notes[0].startswith("0 of 2 default controls count")
+    assert none.notes[1].startswith("no control counts, so heads of this task cannot be told")
+    assert by_default(made(100, 10), *able).notes == ()
+
+
 # The border
 
 

@@ -30,8 +30,8 @@ def main(model: str, records: str, store: str, out: str) -> None:
     settings = {"store": store, "progress": False, "batch_tokens": 400}
     results = []
     for options in ({"method": "css", "density": 0.17, "n_masks": 40}, {"method": "annealed", "budget": 1000}):
-        found = cs.find_heads(loaded, task, k=2, **options, **settings)
-        proof = cs.confirm(loaded, task, found.top(2), n=40, **settings)
+        found = cs.find_heads(loaded, task, k=2, **options, **settings, controls=None)
+        proof = cs.confirm(loaded, task, found.top(2), n=40, **settings, controls=None)
         # Floats as they are, to the last bit.
         importance = [value.hex() for value in found.importance.ravel().tolist()]
         results.append([importance, found.spent, found.provenance, found.notes, proof.to_dict()])

@@ -175,14 +175,14 @@ def test_the_short_form_ends_its_workers_with_the_experiment(ray, folders, load)
 @pytest.mark.slow
 def test_find_confirm_and_compare_give_the_answers_of_one_model(ray, known_folder, load_known, task):
     alone = find_heads(load_known(), task, method="one-shot", k=2)
-    proof = cs.confirm(load_known(), task, alone.top(2))
+    proof = cs.confirm(load_known(), task, alone.top(2), controls=None)
     with Cluster(known_folder, workers=2) as cluster:
         found = find_heads(cluster, task, method="one-shot", k=2)
         np.testing.assert_array_equal(found.importance, alone.importance)
         assert found.spent == alone.spent
-        assert cs.confirm(cluster, task, found.top(2)).to_dict() == proof.to_dict()
+        assert cs.confirm(cluster, task, found.top(2), controls=None).to_dict() == proof.to_dict()
         # A method that starts from the model runs here.
-        compared = cs.compare(cluster, task, methods=["one-shot", "gradient"], k=2, most=2)
+        compared = cs.compare(cluster, task, methods=["one-shot", "gradient"], k=2, most=2, controls=None)
         assert set(compared.methods) == {"one-shot", "gradient"}
     assert find_heads(known_folder, task, method="one-shot", k=2, workers=2).top(2) == alone.top(2)
     with pytest.warns(UserWarning, match="'gradient' starts from the model itself: it runs here, not on workers"):

@@ -225,11 +225,11 @@ def test_ctrl_c_in_a_notebook_goes_on_in_the_same_experiment(load, path, monkeyp
 @pytest.mark.parametrize(("method", "more"), [("annealed", {}), ("css", {"density": 0.17}), ("greedy", {})])
 def test_a_search_that_was_cut_short_ends_as_one_that_was_not(load_known, known_task, path, monkeypatch, method, more):
     options = {"k": 2, "method": method, "batch_tokens": 500, "budget": 2000, **more}
-    whole = find_heads(load_known(), known_task, **options)
+    whole = find_heads(load_known(), known_task, **options, controls=None)
     for n_batches in (0, 1):
         with interrupted_at(monkeypatch, n_batches):
-            find_heads(load_known(), known_task, store=path, **options)
-    found = find_heads(load_known(), known_task, store=path, **options)
+            find_heads(load_known(), known_task, store=path, **options, controls=None)
+    found = find_heads(load_known(), known_task, store=path, **options, controls=None)
     np.testing.assert_array_equal(found.importance, whole.importance)
     assert (found.spent, found.provenance, found.notes) == (whole.spent, whole.provenance, whole.notes)
 

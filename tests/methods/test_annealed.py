@@ -50,7 +50,7 @@ class Counting:
 @pytest.mark.parametrize("seed", range(3))
 def test_planted_and_universal_heads_are_found(seed):
     made = world(seed=seed)
-    found = annealed(made.task, control=made.control, budget=8000, seed=seed)
+    found = annealed(made.task, controls=[made.control], budget=8000, seed=seed)
     assert len({*found.top(5)} & {*made.planted}) >= 4
     assert set(found.universal) == set(made.universal)
     assert not set(found.top(5)) & set(made.universal)
@@ -61,7 +61,7 @@ def test_planted_and_universal_heads_are_found(seed):
 def test_rows_with_a_universal_head_off_are_set_aside():
     made = world(seed=1)
     counted = Counting(made.task)
-    found = annealed(counted, control=made.control, budget=8000, seed=1)
+    found = annealed(counted, controls=[made.control], budget=8000, seed=1)
     assert len(found.universal) == 3
     off = np.array([mask for mask, examples in counted.rows[1:] if len(examples) == 8])
     # Heads are ablated alone, too, to be checked.
@@ -87,7 +87,7 @@ def test_a_head_that_breaks_the_task_alone_is_not_universal():
     """The control stands without it."""
     vital = Head(3, 3)
     task, control = Planted(GRID, {vital: 0.85, Head(5, 5): 0.2}), Planted(GRID, {Head(7, 7): 0.85})
-    found = annealed(task, control=control, budget=4000)
+    found = annealed(task, controls=[control], budget=4000)
     assert found.universal == ()
     assert found.top(2) == [vital, Head(5, 5)]
     assert found.provenance["control_left"]["L3H3"] == 1.0
@@ -107,7 +107,7 @@ def test_a_head_that_breaks_the_control_but_not_the_task_is_not_universal(task_d
     assert check.checked == {GRID.index(suspect): 0.0}
     assert check.checked_on_task == {GRID.index(suspect): 1.0}
     assert purse.spent == control.asked + counted.asked == 16 + 8 + 8
-    found = annealed(task, control=control, budget=4000)
+    found = annealed(task, controls=[control], budget=4000)
     assert found.universal == ()
 
 
@@ -171,16 +171,16 @@ def test_more_heads_are_wanted_than_there_are_finalists_by_default():
 def test_universal_heads_are_told_where_the_control_can_be_guessed(seed):
     """A head that breaks it leaves half of its examples right."""
     made = world("chance50", seed=seed)
-    found = annealed(made.task, control=made.control, chance=0.5, control_chance=0.5, budget=8000, seed=seed)
+    found = annealed(made.task, controls=[made.control], chance=0.5, control_chance=0.5, budget=8000, seed=seed)
     assert set(found.universal) == set(made.universal)
     made.task.task = made.control.task = SimpleNamespace(chance=0.5)
-    assert annealed(made.task, control=made.control, budget=8000, seed=seed).universal == found.universal
+    assert annealed(made.task, controls=[made.control], budget=8000, seed=seed).universal == found.universal
 
 
 def test_a_budget_is_kept_with_a_control_that_can_be_guessed():
     made = world("chance50")
     task, control = Counting(made.task), Counting(made.control)
-    found = annealed(task, control=control, control_chance=0.5, budget=3000)
+    found = annealed(task, controls=[control], control_chance=0.5, budget=3000)
     assert found.spent == task.asked + control.asked <= 3000
     asked = [len(examples) for mask, examples in control.rows]
     assert asked[0] == 72
@@ -268,7 +268,7 @@ def test_where_no_head_matters_nothing_is_ranked_or_selected():
 def test_no_more_is_ever_spent_than_given(budget, seed, scenario, with_control, chance):
     made = world(scenario, seed)
     task, control = Counting(made.task), Counting(made.control)
-    given = {"chance": chance, "control": control if with_control else None}
+    given = {"chance": chance, "controls": [control] if with_control else []}
     found = annealed(task, budget=budget, seed=seed, n_bootstraps=2, **given)
     assert found.spent == task.asked + control.asked
     assert budget - 8 < found.spent <= budget
@@ -281,7 +281,7 @@ def test_the_cost_is_in_the_provenance():
 
 def test_every_setting_is_in_the_provenance():
     known = annealed(Planted(GRID, {Head(0, 0): 0.3}), budget=3000).provenance
-    settings = set(inspect.signature(annealed).parameters) - {"experiment", "control"}
+    settings = set(inspect.signature(annealed).parameters) - {"experiment", "controls"}
     assert set(known["design"]) == settings | {"fixed"}
     assert known["design"]["fixed"]["suspect_z"] == 4.0
     assert "control" in known
@@ -304,7 +304,9 @@ def test_by_default_ten_a_head_and_eight_thousand_at_least_go_to_masks_however_m
     assert found.provenance["design"]["budget"] == n_examples + for_masks
     assert 0 <= n_examples + for_masks - found.spent < 8
     control = Planted(grid, {}, n_examples=30)
-    assert annealed(task, control=control, n_bootstraps=0).provenance["design"]["budget"] == n_examples + 16 + for_masks
+    assert (
+        annealed(task, controls=[control], n_bootstraps=0).provenance["design"]["budget"] == n_examples + 16 + for_masks
+    )
 
 
 def test_small_grids_are_searched_well_by_default_also_with_more_examples():
@@ -313,7 +315,7 @@ def test_small_grids_are_searched_well_by_default_also_with_more_examples():
         recalls = []
         for seed in range(60_000, 60_008):
             made = planted_world("main", HeadGrid(12, 12), n_examples=n_examples, seed=seed)
-            found = annealed(made.task, control=made.control, seed=seed, n_bootstraps=0)
+            found = annealed(made.task, controls=[made.control], seed=seed, n_bootstraps=0)
             recalls.append(len({*found.top(5)} & {*made.planted}) / 5)
         assert np.mean(recalls) >= floor
 
@@ -321,7 +323,7 @@ def test_small_grids_are_searched_well_by_default_also_with_more_examples():
 def test_where_every_mask_takes_all_examples_the_default_gives_intervals():
     """Also in a large grid with universal heads, whose rows are set aside."""
     made = planted_world("main", HeadGrid(32, 32), seed=1)
-    found = annealed(made.task, control=made.control, examples_per_mask=None, n_bootstraps=0)
+    found = annealed(made.task, controls=[made.control], examples_per_mask=None, n_bootstraps=0)
     assert np.isfinite(found.interval[..., 0]).sum() >= 15
     assert not any(note.startswith("no intervals") for note in found.notes)
 
@@ -335,7 +337,7 @@ def test_an_intact_run_that_takes_much_of_a_budget_is_noted(n_examples, said):
 
 def test_the_same_seed_gives_the_same_ranking_bit_for_bit():
     made = world(seed=3)
-    first, second, other = (annealed(made.task, control=made.control, budget=3000, seed=seed) for seed in (5, 5, 6))
+    first, second, other = (annealed(made.task, controls=[made.control], budget=3000, seed=seed) for seed in (5, 5, 6))
     for name in ("importance", "z", "interval", "frequency"):
         assert getattr(first, name).tobytes() == getattr(second, name).tobytes()
     assert (first.universal, first.claims, first.provenance) == (second.universal, second.claims, second.provenance)
@@ -347,7 +349,7 @@ def test_the_number_of_heads_off_follows_the_score():
     sturdy, fragile = (world(name, n_examples=300) for name in ("no_universal", "no_structure_fragile"))
     off = {}
     for name, made in (("sturdy", sturdy), ("fragile", fragile)):
-        found = annealed(made.task, control=made.control, budget=6000, target=0.7, max_density=0.3)
+        found = annealed(made.task, controls=[made.control], budget=6000, target=0.7, max_density=0.3)
         off[name] = np.mean(found.provenance["heads_off"][2:6])
     assert off["fragile"] < off["sturdy"]
 
@@ -391,7 +393,7 @@ def test_nothing_is_claimed_where_nothing_is():
     """All heads alike: where they differ, five of 256 may well take a tenth of the score more than random ones."""
     for seed in range(4):
         made = world(replace(SCENARIOS["no_structure"], uneven=0.0), seed)
-        found = annealed(made.task, control=made.control, budget=4000, seed=seed)
+        found = annealed(made.task, controls=[made.control], budget=4000, seed=seed)
         assert len(found.claims) <= 1
         assert prove(made.unseen, found.top(5)).verdict == "not localized"
 
@@ -447,7 +449,7 @@ def test_few_right_answers_are_noted():
 
 @pytest.mark.parametrize(("baseline", "n", "answers"), [(0.0, 100, "0 of the 16"), (1.0, 3, "3 of the 3")])
 def test_a_control_that_cannot_tell_is_noted(baseline, n, answers):
-    found = annealed(world().task, control=Planted(GRID, {}, baseline=baseline, n_examples=n), budget=3000)
+    found = annealed(world().task, controls=[Planted(GRID, {}, baseline=baseline, n_examples=n)], budget=3000)
     said = f"the control could tell no universal heads: the intact model answers {answers} examples asked right, 4 are"
     assert any(note.startswith(said) for note in found.notes)
 
@@ -471,7 +473,7 @@ def test_a_control_that_cannot_tell_is_noted(baseline, n, answers):
         ({"prior": np.zeros((2, 2))}, r"prior must be finite, .* \(16, 16\), got shape \(2, 2\)"),
         ({"prior": HeadRanking("gradient", np.zeros((2, 2)), spent=0)}, r"\(16, 16\), got shape \(2, 2\)"),
         ({"seed": -1}, "seed must be an integer of 0 or more, got -1"),
-        ({"control": Planted(HeadGrid(2, 2), {})}, "control must have the grid of the experiment"),
+        ({"controls": [Planted(HeadGrid(2, 2), {})]}, "control must have the grid of the experiment"),
     ],
 )
 def test_a_wrong_argument_is_refused_before_anything_is_measured(wrong, message):

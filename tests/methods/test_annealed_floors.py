@@ -19,7 +19,7 @@ GRIDS = {512: HeadGrid(16, 32), 1024: HeadGrid(32, 32)}
 def searched(seed, n_heads=1024, evaluations=100, scenario="main", n_unseen=100):
     """A planted world, and its ranking within so many times 100 example-evaluations."""
     made = planted_world(scenario, GRIDS[n_heads], n_unseen=n_unseen, seed=seed)
-    found = annealed(made.task, control=made.control, budget=100 * evaluations, seed=seed, n_bootstraps=0)
+    found = annealed(made.task, controls=[made.control], budget=100 * evaluations, seed=seed, n_bootstraps=0)
     assert found.spent <= 100 * evaluations
     return made, found
 

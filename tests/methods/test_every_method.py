@@ -88,7 +88,7 @@ def test_no_method_asks_an_experiment_for_more_than_its_budget(
     experiment = Prepared({Head(1, 1): 0.4, Head(3, 5): 0.3}, n_examples, preparation)
     control = Prepared({Head(1, 1): 0.8}, n_examples, preparation)
     given = {**OPTIONS.get(name, {}), **({"k": 2} if method.takes_k else {})}
-    given |= {"control": control} if with_control and method.takes_control else {}
+    given |= {"controls": [control]} if with_control and method.takes_controls else {}
     found = found_or_least(lambda: method.run(experiment, budget=budget, seed=seed, **given))
     if isinstance(found, HeadRanking):
         assert experiment.run + control.run <= found.spent <= budget
@@ -112,7 +112,7 @@ def test_no_method_runs_a_model_more_often_than_its_budget(load_known, tasks, na
     """The least that it says it needs is enough, and is kept, as is more; rows are counted where the model runs."""
     method, model, (task, other) = METHODS[name], load_known(), tasks
     given = {"k": 2, "method": name, "seed": seed, "ablation": ablation, **options_of(name, task)}
-    given |= {"control": other} if with_control and method.takes_control else {}
+    given["controls"] = [other] if with_control and method.takes_controls else None
     budget, kept = 1, []
     while len(kept) < 2:
         with rows_run(model) as rows:

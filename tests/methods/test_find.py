@@ -7,8 +7,9 @@ from cs_heads.analysis.confirm import confirm
 from cs_heads.heads import Head
 from cs_heads.measure.baseline import BaselineTooLowError
 from cs_heads.methods.find import find_heads
-from cs_heads.methods.registry import METHODS
-from cs_heads.tasks import Task
+from cs_heads.methods.registry import METHODS, Method
+from cs_heads.ranking import HeadRanking
+from cs_heads.tasks import Task, search_control
 from tests.known_heads import WORKING, hopeless_records, own_answers, rows_run
 from tests.tiny import WORDS
 
@@ -46,7 +47,7 @@ def options_of(method: str, task: Task) -> dict:
 @pytest.mark.parametrize("method", [name for name in METHODS if name not in ("attribution", "contrastive")])
 def test_the_working_heads_of_a_model_are_found(model, answered, method):
     finding = answered.split()[0]
-    ranking = find_heads(model, finding, k=2, method=method, **options_of(method, finding))
+    ranking = find_heads(model, finding, k=2, method=method, **options_of(method, finding), controls=None)
     assert set(ranking.top(2)) == set(WORKING)
     assert ranking.method == method
 
@@ -59,7 +60,7 @@ def test_attribution_sees_the_working_heads_and_no_others(model, answered):
 @pytest.mark.parametrize("method", METHODS)
 def test_every_ranking_says_where_it_comes_from_and_what_it_cost(model, answered, method):
     finding = answered.split(40)[0]
-    ranking = find_heads(model, finding, k=2, method=method, **options_of(method, finding))
+    ranking = find_heads(model, finding, k=2, method=method, **options_of(method, finding), controls=None)
     assert ranking.method == method
     assert {"model", "task", "baseline", "cost", "seed", "k", "budget"} <= ranking.provenance.keys()
     assert ranking.spent == sum(ranking.provenance["cost"].values())
@@ -72,24 +73,25 @@ def test_every_method_keeps_to_its_budget_and_names_the_least(model, answered, m
     finding = answered.split(40)[0]
     options = options_of(method, finding) | ({"n_masks": None} if method in ("css", "csb") else {})
     with rows_run(model) as rows, pytest.raises(ValueError, match=r"budget must be [\d,]+ or more") as refused:
-        find_heads(model, finding, k=2, method=method, budget=41, **options)
+        find_heads(model, finding, k=2, method=method, budget=41, **options, controls=None)
     assert rows == []
     least = int(str(refused.value).split("be ")[1].split(" ")[0].replace(",", ""))
     for budget in (least, least + 500):
         with rows_run(model) as rows:
-            ranking = find_heads(model, finding, k=2, method=method, budget=budget, **options)
+            ranking = find_heads(model, finding, k=2, method=method, budget=budget, **options, controls=None)
         backwards = ranking.provenance["cost"]["backwards"]
         # What masks have in common is measured once, and counted once.
         assert sum(rows) + backwards <= ranking.spent <= budget
     with pytest.raises(ValueError, match=f"budget must be {least:,} or more"):
-        find_heads(model, finding, k=2, method=method, budget=least - 1, **options)
+        find_heads(model, finding, k=2, method=method, budget=least - 1, **options, controls=None)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_gives_the_same_ranking_for_the_same_seed(model, answered, method):
     finding = answered.split(40)[0]
     first, second = (
-        find_heads(model, finding, k=2, method=method, seed=3, **options_of(method, finding)) for _ in range(2)
+        find_heads(model, finding, k=2, method=method, seed=3, **options_of(method, finding), controls=None)
+        for _ in range(2)
     )
     assert first.importance.tobytes() == second.importance.tobytes()
     assert first.provenance == second.provenance
@@ -100,7 +102,7 @@ def test_every_method_gives_the_same_ranking_for_the_same_seed(model, answered, 
 @pytest.mark.parametrize("progress", [True, False])
 def test_every_method_shows_a_bar_where_it_is_asked_to(model, answered, method, progress, capsys):
     finding = answered.split(40)[0]
-    find_heads(model, finding, k=2, method=method, progress=progress, **options_of(method, finding))
+    find_heads(model, finding, k=2, method=method, progress=progress, **options_of(method, finding), controls=None)
     assert bool(capsys.readouterr().err) is progress
 
 
@@ -116,7 +118,7 @@ def test_the_cost_is_every_row_the_model_ran_the_intact_one_too(model, answered)
 def test_annealed_spends_what_the_model_ran_and_no_more_than_its_budget(model, answered, load_known):
     control = Task.from_records(own_answers(load_known(), 40, seed=8), "others")
     with rows_run(model) as rows:
-        ranking = find_heads(model, answered.split()[0], k=2, control=control, budget=900)
+        ranking = find_heads(model, answered.split()[0], k=2, controls=[control], budget=900)
     # A pair that comes twice, in so small a grid, runs once.
     assert sum(rows) == ranking.spent <= 900
     assert ranking.method == "annealed"
@@ -128,18 +130,106 @@ def test_annealed_spends_what_the_model_ran_and_no_more_than_its_budget(model, a
 
 def test_of_a_control_that_is_split_the_finding_side_is_used(model, answered, load_known):
     finding, confirming = Task.from_records(own_answers(load_known(), 80, seed=8), "others").split()
-    ranking = find_heads(model, answered.split()[0], k=2, control=finding)
+    ranking = find_heads(model, answered.split()[0], k=2, controls=[finding])
     assert ranking.provenance["control"]["identity"] == finding.identity
     with pytest.raises(ValueError, match="is the confirming side of a split"):
-        find_heads(model, answered.split()[0], k=2, control=confirming)
+        find_heads(model, answered.split()[0], k=2, controls=[confirming])
 
 
-def test_a_method_that_takes_no_control_says_so(model, answered):
+def test_a_method_that_takes_no_controls_says_so(model, answered, load_known):
+    others = Task.from_records(own_answers(load_known(), 40, seed=8), "others")
     with (
         rows_run(model) as rows,
-        pytest.raises(ValueError, match="method 'css' takes no control task; give it to conf"),
+        pytest.raises(ValueError, match="method 'mediation' takes no controls; give them to confirm"),
     ):
-        find_heads(model, answered.split()[0], k=2, control=answered, **FEW)
+        find_heads(model, answered.split()[0], k=2, method="mediation", controls=[others])
+    assert rows == []
+
+
+# Which controls there are
+
+
+def test_by_default_annealed_has_everyday_skills_as_controls_and_counts_them(model, answered, few_skills):
+    """A model of twenty words does none of them, and asking costs."""
+    alone, found = (
+        find_heads(model, answered.split()[0], k=2, n_bootstraps=0, **more) for more in ({"controls": None}, {})
+    )
+    assert found.provenance["controls"] == few_skills[1:]
+    assert found.provenance["controls_from"] == "auto"
+    assert found.spent > alone.spent
+    assert (alone.provenance["controls"], alone.provenance["controls_from"]) == ([], None)
+    # Its choices are one and the same token to this model.
+    assert "default controls that the model cannot read: everyday/agreement" in found.notes
+
+
+def test_the_methods_of_papers_have_no_controls_unless_they_are_given(model, answered):
+    ranking = find_heads(model, answered.split()[0], k=2, **FEW)
+    assert (ranking.provenance["controls"], ranking.provenance["controls_from"]) == ([], None)
+
+
+def test_of_the_controls_given_each_is_used_by_its_finding_side(model, answered, load_known):
+    """A method that takes controls gets an experiment on each, with the settings of the task's own."""
+    first, second = (Task.from_records(own_answers(load_known(), 40, seed=seed), f"other {seed}") for seed in (8, 9))
+    seen = []
+
+    def curious(experiment, budget=None, seed=0, *, controls=()):
+        seen.extend(controls)
+        for one in (experiment, *controls):
+            one(np.zeros((1, 3, 4), dtype=bool))
+        return HeadRanking("curious", np.zeros((3, 4)), spent=0)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(METHODS, "curious", Method(curious))
+        finding = second.split(20)[0]
+        settings = {"k": 2, "method": "curious", "seed": 3, "ablation": "mean"}
+        ranking = find_heads(model, answered.split(40)[0], controls=[first, finding], **settings)
+    assert [one.task.identity for one in seen] == [search_control(first, 3).identity, finding.identity]
+    assert [one.ablation for one in seen] == ["mean", "mean"]
+    assert ranking.spent == 2 * (40 + 20 + 20)
+    assert (ranking.provenance["controls"], ranking.provenance["controls_from"]) == (["other 8", "other 9"], "given")
+
+
+def test_a_method_that_starts_from_the_model_gets_the_tasks(model, answered, load_known):
+    control = Task.from_records(own_answers(load_known(), 40, seed=8), "others")
+    seen = []
+
+    def curious(model, task, budget=None, seed=0, *, controls=(), progress=None, batch_tokens=None, prepend_bos=None):
+        seen.extend(controls)
+        return HeadRanking("curious", np.zeros((3, 4)), spent=0)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(METHODS, "curious", Method(curious, "model"))
+        find_heads(model, answered.split(40)[0], k=2, method="curious", controls=[control])
+    assert seen == [search_control(control, 0)]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"controls": "everyday"}, "controls must be a list of tasks, 'auto' or None, got 'everyday'"),
+        (
+            {"control": None},
+            r"control is now controls, a list of tasks: find_heads\(model, task, controls=\[\.\.\.\]\)",
+        ),
+    ],
+)
+def test_controls_of_another_kind_are_refused_in_one_line(model, answered, wrong, message):
+    with rows_run(model) as rows, pytest.raises(ValueError, match=message):
+        find_heads(model, answered.split()[0], k=2, **wrong)
+    assert rows == []
+
+
+def test_controls_of_one_name_are_refused(model, answered, load_known):
+    one, other = (Task.from_records(own_answers(load_known(), 40, seed=seed), "others") for seed in (8, 9))
+    with pytest.raises(ValueError, match="controls must have different names, got two or more of 'others'"):
+        find_heads(model, answered.split()[0], k=2, controls=[one, other])
+
+
+def test_a_control_with_questions_that_prove_the_heads_is_refused(model, answered):
+    finding, confirming = answered.split()
+    again = replace(confirming.take(30), name="again", role="whole")
+    with rows_run(model) as rows, pytest.raises(ValueError, match=r"'again' shares \d+ examples with the unseen side"):
+        find_heads(model, finding, k=2, controls=[again])
     assert rows == []
 
 
@@ -147,7 +237,7 @@ def test_a_method_that_takes_no_control_says_so(model, answered):
     ("method", "said"), [("one-shot", "method 'one-shot' does not look for"), ("annealed", "cannot be told")]
 )
 def test_a_ranking_says_where_universal_heads_were_not_looked_for(model, answered, method, said):
-    ranking = find_heads(model, answered.split()[0], k=2, method=method, progress=False)
+    ranking = find_heads(model, answered.split()[0], k=2, method=method, progress=False, controls=None)
     assert ranking.universal == ()
     assert sum("universal heads" in note and said in note for note in ranking.notes) == 1
 
@@ -175,7 +265,7 @@ def test_examples_that_find_heads_never_confirm_them(model, answered):
     finding, confirming = twice.split()
     assert not set(finding.examples) & set(confirming.examples)
     ranking = find_heads(model, finding, k=2, **FEW)
-    proof = confirm(model, finding, ranking.top(2), n=len(confirming), n_random=1)
+    proof = confirm(model, finding, ranking.top(2), n=len(confirming), n_random=1, controls=None)
     assert ranking.provenance["task"]["identity"] == finding.identity
     assert proof.provenance["task"]["identity"] == confirming.identity
 
@@ -237,7 +327,7 @@ def test_a_whole_task_is_refused_with_the_remedy(model, answered):
 def test_heads_are_found_and_confirmed_by_other_ablations(model, answered, ablation):
     found = find_heads(model, answered.split()[0], k=2, ablation=ablation, **FEW)
     assert found.provenance["ablation"] == ablation
-    proof = confirm(model, answered.split()[0], found.top(2), n=30, ablation=ablation)
+    proof = confirm(model, answered.split()[0], found.top(2), n=30, ablation=ablation, controls=None)
     assert proof.provenance["ablation"] == ablation
 
 
@@ -247,11 +337,11 @@ def test_a_budget_covers_what_an_ablation_runs_beforehand(model, answered, metho
     finding = answered.split(40)[0]
     settings = {"k": 2, "method": method, "ablation": "mean"} | ({"density": 0.17} if method == "css" else {})
     with rows_run(model) as rows, pytest.raises(ValueError, match=r"budget must be [\d,]+ or more") as refused:
-        find_heads(model, finding, budget=81, **settings)
+        find_heads(model, finding, budget=81, **settings, controls=None)
     assert rows == []
     least = int(str(refused.value).split("be ")[1].split(" ")[0].replace(",", ""))
     with rows_run(model) as rows:
-        ranking = find_heads(model, finding, budget=least, **settings)
+        ranking = find_heads(model, finding, budget=least, **settings, controls=None)
     assert sum(rows) == ranking.spent <= least
 
 
@@ -260,7 +350,7 @@ def test_a_budget_covers_what_an_ablation_runs_beforehand_on_the_control(model, 
     control = Task.from_records(own_answers(load_known(), 40, seed=8), "others")
     with rows_run(model) as rows:
         ranking = find_heads(
-            model, answered.split()[0], k=2, method="annealed", control=control, budget=900, ablation="mean"
+            model, answered.split()[0], k=2, method="annealed", controls=[control], budget=900, ablation="mean"
         )
     assert sum(rows) == ranking.spent <= 900
 
@@ -290,5 +380,5 @@ def test_a_budget_covers_what_an_ablation_runs_beforehand_on_the_control(model, 
 )
 def test_a_wrong_argument_is_refused_before_the_model_runs(model, answered, wrong, message):
     with rows_run(model) as rows, pytest.raises(ValueError, match=message):
-        find_heads(model, answered.split()[0], **({"method": "css"} | wrong))
+        find_heads(model, answered.split()[0], **({"method": "css"} | wrong), controls=None)
     assert rows == []

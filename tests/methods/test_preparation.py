@@ -34,7 +34,8 @@ def test_no_more_is_run_than_given(tasks, method, budget, ablation):
     experiment = Experiment(model, task, ablation=ablation)
     given, control = {}, None
     if method.func is annealed:
-        control = given["control"] = Experiment(model, other, ablation=ablation)
+        control = Experiment(model, other, ablation=ablation)
+        given["controls"] = [control]
     found = method(experiment, budget=budget, **given)
     run = experiment.spent + (0 if control is None else control.spent)
     assert run <= found.spent <= budget

@@ -29,7 +29,7 @@ def test_a_method_joins_by_one_line(with_lot, load_known):
     assert found.provenance["told"] == 3
     assert found.provenance["budget_left"] == 70
     assert found.provenance["baseline"] == 1.0
-    compared = compare(load_known(), task, methods=["lot"], most=3, k=2, n_random=1)
+    compared = compare(load_known(), task, methods=["lot"], most=3, k=2, n_random=1, controls=None)
     assert set(compared.methods) == {"lot"}
 
 
@@ -39,7 +39,8 @@ def test_a_method_has_the_options_that_its_keywords_name_and_no_others():
     assert method_named("chg").options == ["n_seeds", "steps", "batch_size", "strength"]
     assert method_named("contrastive").options[0] == "forget"
     assert [name for name, method in METHODS.items() if method.takes_k] == ["annealed", "one-shot", "greedy"]
-    assert [name for name, method in METHODS.items() if method.takes_control] == ["annealed"]
+    assert [name for name, method in METHODS.items() if method.default_controls] == ["annealed"]
+    assert METHODS["annealed"].takes_controls
 
 
 def test_an_unknown_name_lists_all():

@@ -177,11 +177,12 @@ def test_a_proof_of_an_older_version_is_shown_as_what_it_says(report):
     """It measured controls, and its verdict did not read them."""
     words = report(Findings(ranking=made_ranking(), proof=made_proof("localized"), k=2)).words
     assert "the task rests on them." in words
-    assert "no control could tell" not in words
+    assert "too few controls could tell" not in words
     assert "Loss: share" not in words
     new = report(Findings(ranking=made_ranking(), proof={**made_proof("localized"), "specificity": None}, k=2)).words
     assert (
-        "Whether other tasks do as well is not known: no control could tell, or the difference is not certain." in new
+        "Whether other tasks do as well is not known: too few controls could tell, or the difference is not certain."
+        in new
     )
 
 

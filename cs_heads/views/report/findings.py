@@ -197,4 +197,5 @@ def _comparison(folder: Path, record: dict[str, Any]) -> Comparison:
         spent=int(record["spent"]),
         refused=dict(record["refused"]),
         provenance=dict(record["provenance"]),
+        notes=tuple(record.get("notes", ())),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from cs_heads.analysis.comparison import Comparison
 from cs_heads.ranking import HeadRanking
 from cs_heads.views.attention import load_script, plot_last_token, show_attention
 from cs_heads.views.comparison import plot_agreement, plot_drops
@@ -24,7 +25,7 @@ _MEANING = {
     "shared": "On unseen examples these heads do more harm than random heads of the same layers, but they cannot be "
     "called heads of this task: the controls lose as much, or too much.",
     "localized": "On unseen examples these heads do more harm than random heads of the same layers: the task rests on "
-    "them. Whether other tasks do as well is not known: no control could tell, or the difference is not certain.",
+    "them. Whether other tasks do as well is not known: too few controls could tell, or the difference is not certain.",
     "not localized": "On unseen examples these heads do not do clearly more harm than random heads of the same layers: "
     "the ranking is no evidence that the task rests on them.",
     "baseline too low": "The intact model does not do the task well enough for any ablation to show a drop.",
@@ -174,7 +175,7 @@ def _comparison(study: Findings) -> dict[str, Any] | None:
             "seconds": one.seconds,
             "drop": float(one.drops[compared.k - 1]),
             "interval": one.curve[compared.k - 1].interval,
-            "controls": one.controls,
+            "controls": _controls(compared, name),
         }
         for name, one in compared.methods.items()
     ]
@@ -201,9 +202,18 @@ def _comparison(study: Findings) -> dict[str, Any] | None:
         "random": float(compared.random_drop[compared.k - 1]),
         "controls": sorted({task for row in rows for task in row["controls"]}),
         "refused": compared.refused,
+        "notes": compared.notes,
         "pictures": pictures,
         "maps": maps,
     }
+
+
+def _controls(compared: Comparison, method: str) -> dict[str, float]:
+    """What the controls of a method's heads lose, one column each; of the default ones the mean."""
+    if not compared.default_controls:
+        return {f"{task} (control)": drop for task, drop in compared.methods[method].controls.items()}
+    found = compared.specificity(method)
+    return {} if found is None else {f"loss, mean of {len(found.controls)} controls": found.mean.loss}
 
 
 def _attention(study: Findings) -> dict[str, Any] | None:

@@ -1,0 +1,76 @@
+"""Which tasks stand as controls where nobody chooses any."""
+
+from dataclasses import replace
+
+import pytest
+
+from cs_heads.analysis.unseen import check_apart
+from cs_heads.tasks import (
+    Task,
+    check_controls,
+    confirming_side,
+    control_side,
+    default_controls,
+    load_task,
+    search_control,
+)
+from cs_heads.tasks.load import names_of
+
+SKILLS = [*names_of("everyday"), *names_of("demo")]
+
+
+def small(name: str) -> Task:
+    return Task.from_records([{"prompt": f"{name} {i}", "target": " x"} for i in range(4)], name)
+
+
+def test_they_are_everyday_skills_with_examples_to_search_and_to_judge_with():
+    controls = default_controls(small("mine"), "gpt2")
+    assert [control.name for control in controls] == names_of("everyday")
+    assert len(controls) == 15
+    assert all(len(search_control(control, 0)) >= 50 <= len(control_side(control, 50, 0)) for control in controls)
+
+
+def test_on_the_demo_model_they_are_its_other_skills():
+    names = [control.name for control in default_controls(load_task("demo/code", n=20), "demo")]
+    assert names == [name for name in names_of("demo") if name != "demo/code"]
+
+
+@pytest.mark.parametrize("name", SKILLS)
+def test_no_skill_is_a_control_of_itself_and_none_shares_examples_with_another(name):
+    task = load_task(name)
+    controls = default_controls(task, name.partition("/")[0])
+    assert name not in [control.name for control in controls]
+    assert len(controls) == len(names_of(name.partition("/")[0])) - 1
+    check_apart([task, *controls], [confirming_side(task), *(control_side(control, 100, 0) for control in controls)])
+
+
+def test_a_skill_under_another_name_is_known_by_its_questions():
+    for seed in (0, 5):
+        copied = replace(load_task("everyday/plural", seed=seed), name="mine")
+        names = [control.name for control in default_controls(copied, "gpt2")]
+        assert "everyday/plural" not in names
+        assert len(names) == 14
+
+
+def test_the_same_seed_gives_the_same_examples_to_search_and_to_prove():
+    task = small("mine")
+    first, second, other = (default_controls(task, "gpt2", seed) for seed in (1, 1, 2))
+    assert first == second
+    assert first != other
+
+
+@pytest.mark.parametrize("none", [None, "auto", (), []])
+def test_none_given_is_none(none):
+    assert list(check_controls(none)) == []
+
+
+@pytest.mark.parametrize(
+    ("controls", "message"),
+    [
+        ("none", "controls must be a list of tasks, 'auto' or None, got 'none'"),
+        ([small("a"), small("b"), small("a")], "controls must have different names, got two or more of 'a'"),
+    ],
+)
+def test_what_are_no_controls_is_refused(controls, message):
+    with pytest.raises(ValueError, match=message):
+        check_controls(controls)
