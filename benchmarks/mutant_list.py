@@ -1075,7 +1075,7 @@ _VIEWS = [
         (
             "the command line proves heads beside universal ones",
             """\
-            apart=found.universal,
+            apart=found.shared,
 """,
             "",
         ),

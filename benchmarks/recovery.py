@@ -131,13 +131,13 @@ def annealed(made: World, size: int, seed: int) -> dict[str, Any]:
     drops = scores[0] - scores[1:]
     sure = [head for head in found.top(K) if found.frequency[head.layer, head.head] >= 0.9]
     fresh = planted_world(made.scenario, made.grid, seed=seed).unseen
-    proof = cs.prove(fresh, found.top(K), apart=found.universal, chance=chance)
+    proof = cs.prove(fresh, found.top(K), apart=found.shared, chance=chance)
     return {
         "heads": found.top(K),
         "spent": found.spent,
         "arithmetic": arithmetic,
-        "universal_found": len({*found.universal} & {*made.universal}),
-        "universal_wrong": len({*found.universal} - {*made.universal}),
+        "universal_found": len({*found.shared} & {*made.universal}),
+        "universal_wrong": len({*found.shared} - {*made.universal}),
         "intervals": int(known.sum()),
         "covered": int(((bounds[:, 0] <= drops) & (drops <= bounds[:, 1]))[known].sum()),
         "claims": len(found.claims),

@@ -198,7 +198,7 @@ def test_annealed_finds_the_same_heads_and_says_how_sure_it_is(find, load_known,
     result = json.loads(out)
     assert result["method"] == "annealed"
     # Every answer of this model hangs on both heads, those of the control too.
-    assert set(result["universal"]) <= {str(head) for head in WORKING}
+    assert set(result["shared"]) <= {str(head) for head in WORKING}
     assert result["spent"] <= 1500
     status, out, err = find(method="annealed")
     assert (status, err) == (0, "")
@@ -289,7 +289,7 @@ def test_the_command_is_installed_and_answers_from_a_shell(known_folder, task):
 
 def test_random_heads_of_the_proof_leave_out_the_universal_ones(find, monkeypatch):
     search = cs.find_heads
-    monkeypatch.setattr(cs, "find_heads", lambda *a, **more: replace(search(*a, **more), universal=(Head(1, 1),)))
+    monkeypatch.setattr(cs, "find_heads", lambda *a, **more: replace(search(*a, **more), shared=(Head(1, 1),)))
     _, out, _ = find("--json")
     assert json.loads(out)["confirm"]["provenance"]["apart"] == ["L1H1"]
 

@@ -78,7 +78,7 @@ def test_what_is_saved_is_loaded_bit_for_bit(tmp_path):
         frequency=rng.random((3, 4)),
         z=rng.normal(size=(3, 4)),
         claims=(Head(0, 1),),
-        universal=(Head(2, 2), Head(2, 3)),
+        shared=(Head(2, 2), Head(2, 3)),
         provenance={"model": {"name": "Größe", "grid": [3, 4]}, "r2_out_of_sample": None},
         notes=("one", "zwei · R²"),
     )
@@ -114,7 +114,7 @@ def test_evidence_outranks_luck():
 
 
 def test_universal_heads_come_last_however_important():
-    found = ranking(universal=(Head(0, 1),))
+    found = ranking(shared=(Head(0, 1),))
     assert found.top(2) == [Head(1, 1), Head(1, 0)]
     assert found.order[-1] == Head(0, 1)
     assert "universal: L0H1" in repr(found)

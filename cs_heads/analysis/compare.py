@@ -115,7 +115,7 @@ def compare(
         if not rankings:
             raise next(iter(refused.values()))
         tops = [ranking.top(most) for ranking, _ in rankings.values()]
-        universal = sorted({head for ranking, _ in rankings.values() for head in ranking.universal})
+        universal = sorted({head for ranking, _ in rankings.values() for head in ranking.shared})
         random = _random(grid, tops, universal, n_random, seed)
         intact = judged.baseline()
         baseline = float(intact.mean())

@@ -190,7 +190,7 @@ def _read(study: Study | HeadRanking | str | Path) -> tuple[HeadRanking, dict[st
 
 
 def _model(name: str, ranking: HeadRanking, record: dict[str, Any], k: int | None) -> ModelScale:
-    weights = np.where(ranking.grid.mask(ranking.universal), 0.0, np.maximum(ranking.importance, 0.0))
+    weights = np.where(ranking.grid.mask(ranking.shared), 0.0, np.maximum(ranking.importance, 0.0))
     if k is not None:
         check_integer("k", k, 1, ranking.grid.size, f"the heads of {name!r}")
         weights = np.where(ranking.grid.mask(ranking.top(k)), weights, 0.0)

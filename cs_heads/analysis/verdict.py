@@ -33,6 +33,7 @@ from typing import Literal
 
 from cs_heads.analysis.losses import Specificity, combined, loss_of
 from cs_heads.analysis.task_drop import TaskDrop
+from cs_heads.tasks.controls import MIN_DEFAULTS
 
 Verdict = Literal["specific", "shared", "localized", "not localized", "baseline too low"]
 
@@ -43,8 +44,6 @@ MAX_CONTROL = 1 / 3
 """Mean control loss as a share of the own loss, at most, for *specific*."""
 MIN_DIFFERENCE = 0.10
 """What the interval of own loss minus mean control loss lies above, for *specific*."""
-MIN_DEFAULTS = 3
-"""Default controls that count, at least, for *specific*."""
 
 _NO_CONTROL = (
     "no control was given, so heads of this task cannot be told from heads that every task needs (task-general): "

@@ -123,7 +123,7 @@ def _find(options: argparse.Namespace) -> None:
             model,
             task,
             found.top(options.k),
-            apart=found.universal,
+            apart=found.shared,
             controls=controls,
             seed=options.seed,
             ablation=options.ablation,
@@ -157,7 +157,7 @@ def _result(
         "method": found.method,
         "baseline": found.provenance["baseline"],
         "heads": [_row(found, head) for head in found.top(options.k)],
-        "universal": [str(head) for head in found.universal],
+        "shared": [str(head) for head in found.shared],
         "spent": found.spent,
         "seconds": {name: round(value, 3) for name, value in seconds.items()},
         "confirm": proof.to_dict(),
@@ -187,7 +187,7 @@ def _print_result(options: argparse.Namespace, result: dict[str, Any], found: He
         low, high = row.get("interval", (None, None))
         bounds = "" if low is None else f"  ({low:+.3f} to {high:+.3f})"
         print(f"{row['head']:<8}{row['importance']:>+10.3f}{bounds}")
-    if result["universal"]:
+    if result["shared"]:
         print(f"universal heads, needed by the controls as well: {', '.join(result['universal'])}")
     print(f"\nverdict: {proof.verdict}")
     for reason in proof.reasons:
@@ -238,7 +238,7 @@ def _measure_curve(
 
     heads = found.top(min(MOST, found.grid.size // 2))
     spent = unseen.spent
-    curve = measure_sparsity([Column(unseen.task.name, "own", (unseen,))], heads, seed, N_RANDOM, found.universal)
+    curve = measure_sparsity([Column(unseen.task.name, "own", (unseen,))], heads, seed, N_RANDOM, found.shared)
     _write_json(folder / CURVE, curve.to_dict())
     result["half"] = curve.heads_for(0.5)
     result["curve_spent"] = unseen.spent - spent

@@ -10,10 +10,12 @@ from jaxtyping import Float
 from scipy.stats import binomtest
 
 from cs_heads.integers import check_integer
+from cs_heads.measure.protocol import name_of
 from cs_heads.tasks import Task
 
 if TYPE_CHECKING:
     from cs_heads.measure.experiment import Experiment
+    from cs_heads.measure.without import Without
 
 MIN_CORRECT = 20
 """Examples the intact model must answer right."""
@@ -45,12 +47,12 @@ def check_k(k: Any, n_heads: int, name: str = "k") -> int:
     return check_integer(name, k, 1, n_heads // 2, why)
 
 
-def check_baseline(experiment: Experiment) -> tuple[str, ...]:
+def check_baseline(experiment: Experiment | Without) -> tuple[str, ...]:
     """A note where the intact model answers few examples right; raises ``BaselineTooLowError`` where too few."""
     scores = experiment.baseline()
-    reason = too_low(scores, experiment.task.chance)
+    reason = too_low(scores, chance_of(experiment))
     if reason:
-        raise BaselineTooLowError(f"task {experiment.task.name!r}: {reason}; use a model that can do the task")
+        raise BaselineTooLowError(f"task {name_of(experiment)!r}: {reason}; use a model that can do the task")
     return few_correct(int(scores.sum()))
 
 

@@ -11,15 +11,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from cs_heads.heads import HeadLike
 from cs_heads.integers import check_integer
-from cs_heads.measure.baseline import check_baseline, check_k, check_size
+from cs_heads.measure.baseline import chance_of, check_baseline, check_k, check_size
 from cs_heads.measure.cluster import here, placed
 from cs_heads.measure.cost import BudgetTooSmallError, Cost, check_budget
+from cs_heads.measure.protocol import name_of
 from cs_heads.measure.store import BrokenStoreError, Store
+from cs_heads.measure.without import Without
 from cs_heads.methods.registry import METHODS, Method, method_named
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task, check_controls, default_controls, finding_side, search_control
-from cs_heads.tasks.controls import AUTO
+from cs_heads.tasks.controls import AUTO, MIN_DEFAULTS
 
 if TYPE_CHECKING:
     from cs_heads.measure.experiment import Experiment
@@ -32,6 +35,7 @@ def find_heads(
     k: int = 5,
     method: str = "annealed",
     controls: Sequence[Task] | str | None = "auto",
+    off: Sequence[HeadLike] = (),
     budget: int | None = None,
     seed: int = 0,
     ablation: str = "zero",
@@ -59,6 +63,10 @@ def find_heads(
     their papers unless controls are given. None is none. Controls of one name, or one that shares a question with the
     examples the task holds out, raise ``ValueError``.
 
+    ``off`` are heads that are off under every mask: give the heads found, to sense again what carries the task when
+    they are gone (backups). What the ranking calls intact is the model without them; they come out as heads that
+    take nothing. For methods that ablate by mask.
+
     With a ``store`` the same call goes on where it was cut short, and ends with the ranking, ``spent`` included, of one
     that was not. Of methods that start from the model it has the intact run, and the gates of ``chg`` and
     ``contrastive``, which are kept every few seconds; what ``gradient``, ``attribution`` and ``mediation`` run beside
@@ -76,6 +84,8 @@ def find_heads(
 
     check_integer("seed", seed, 0)
     chosen = _chosen(method, options, ablation)
+    if len(off) and chosen.starts_from == "model":
+        raise ValueError(f"off must be left out for method {method!r}, which does not ablate by mask; got {off!r}")
     asked = check_controls(controls)
     if asked and not chosen.takes_controls:
         raise ValueError(f"method {method!r} takes no controls; give them to confirm")
@@ -90,6 +100,7 @@ def find_heads(
     with placed(model, workers, address) as place:
         experiment = Experiment(place, side, ablation=ablation, store=store, **settings)
         check_k(k, experiment.grid.size)
+        experiment.grid.mask(off)
         if side.held_out is not None:
             # Read now, so that what cannot be confirmed is refused before the search and not after it.
             check_size(side.held_out)
@@ -110,15 +121,16 @@ def find_heads(
                 given["store"] = experiment.store
             ranking = chosen.run(experiment.model, side, budget=budget, **settings, **given)
         else:
-            ranking = _from_experiment(experiment, chosen, budget, given)
-    used = [getattr(other, "task", other).name for other in given.get("controls", ())]
+            ranking = _from_experiment(experiment, chosen, budget, given, off)
+    used = [name_of(other) for other in given.get("controls", ())]
     # A method that leaves a control out says itself which it used.
     provenance = {"controls": used, **ranking.provenance}
     provenance["controls_from"] = AUTO if automatic else "given" if used else None
+    few = _few_default(len(provenance["controls"])) if automatic else ()
     return replace(
         ranking,
         provenance={**provenance, "k": k, "seed": seed, "budget": budget},
-        notes=(*ranking.notes, *_notes(method, used, [other.name for other in others])),
+        notes=(*ranking.notes, *_notes(method, used, [other.name for other in others]), *few),
     )
 
 
@@ -157,6 +169,15 @@ def _chosen(name: str, options: dict[str, Any], ablation: str) -> Method:
     return method
 
 
+def _few_default(n: int) -> tuple[str, ...]:
+    """A note where the model can do too few of the default controls to speak for other tasks."""
+    note = (
+        f"the model can do {n} of the default controls, fewer than {MIN_DEFAULTS}: they do not speak for other tasks; "
+        "give controls of your own (controls=[...])"
+    )
+    return (note,) if n < MIN_DEFAULTS else ()
+
+
 def _notes(name: str, used: Sequence[str], wanted: Sequence[str]) -> Iterator[str]:
     """What weakens a ranking for the controls that its method had not."""
     # Annealed sensing says of itself where it had none.
@@ -181,9 +202,15 @@ def _sides(task: Task, controls: Sequence[Task], seed: int) -> tuple[Task, ...]:
     return sides
 
 
-def _from_experiment(experiment: Experiment, method: Method, budget: int | None, given: dict[str, Any]) -> HeadRanking:
+def _from_experiment(
+    experiment: Experiment, method: Method, budget: int | None, given: dict[str, Any], off: Sequence[HeadLike]
+) -> HeadRanking:
     """Run a method on an experiment whose intact run comes first and is counted once."""
-    checked = _BaselineFirst(experiment)
+    controls = given.get("controls", ())
+    seen = Without(experiment, off) if len(off) else experiment
+    if len(off) and controls:
+        given = {**given, "controls": [Without(control, off) for control in controls]}
+    checked = _BaselineFirst(seen)
     intact = 0 if method.measures_intact else experiment.n_examples
     check_budget(budget, intact + 1, f"the intact model: {intact}")
     try:
@@ -191,13 +218,13 @@ def _from_experiment(experiment: Experiment, method: Method, budget: int | None,
     except BudgetTooSmallError as error:
         raise error.beside(intact) from None
     # Their own count: what methods ask twice, or of the intact model again, is measured once.
-    spent = experiment.spent + sum(control.spent for control in given.get("controls", ()))
+    spent = experiment.spent + sum(control.spent for control in controls)
     return replace(
         ranking,
         spent=spent,
         provenance={
             **ranking.provenance,
-            "baseline": float(experiment.baseline().mean()),
+            "baseline": float(seen.baseline().mean()),
             "cost": Cost(forwards=spent).to_dict(),
         },
         notes=tuple(dict.fromkeys((*checked.notes, *ranking.notes))),
@@ -207,10 +234,11 @@ def _from_experiment(experiment: Experiment, method: Method, budget: int | None,
 class _BaselineFirst:
     """An experiment whose intact run comes before its first mask, and after the method has read its arguments."""
 
-    def __init__(self, experiment: Experiment) -> None:
+    def __init__(self, experiment: Experiment | Without) -> None:
         self.experiment = experiment
         self.grid, self.n_examples, self.provenance = experiment.grid, experiment.n_examples, experiment.provenance
-        self.task, self.preparation = experiment.task, experiment.preparation
+        self.name, self.chance = name_of(experiment), chance_of(experiment)
+        self.preparation = experiment.preparation
         self.notes: tuple[str, ...] = ()
         self._checked = False
 
@@ -221,3 +249,8 @@ class _BaselineFirst:
             self.notes = check_baseline(self.experiment)
             self._checked = True
         return self.experiment(masks, examples)
+
+    def respond(
+        self, masks: Bool[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"] | None, response: str
+    ) -> Float[np.ndarray, "row k"]:
+        return self.experiment.respond(masks, examples, response)

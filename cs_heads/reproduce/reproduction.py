@@ -237,7 +237,7 @@ class Reproduction:
     def rankings(self) -> dict[str, HeadRanking]:
         """The rankings with universal heads put last."""
         universal: Iterable[Head] = () if self.universal is None else self.universal.heads
-        return {heads: replace(ranking, universal=tuple(universal)) for heads, ranking in self.searched.items()}
+        return {heads: replace(ranking, shared=tuple(universal)) for heads, ranking in self.searched.items()}
 
     @property
     def first(self) -> str:

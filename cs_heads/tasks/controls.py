@@ -15,6 +15,8 @@ from cs_heads.tasks.task import Task
 
 AUTO = "auto"
 """What stands for the default controls."""
+MIN_DEFAULTS = 3
+"""Default controls that the model can do below which they do not speak for other tasks."""
 
 
 def default_controls(task: Task, model_name: str, seed: int = 0) -> tuple[Task, ...]:

@@ -75,8 +75,8 @@ def plot_heads(
         color=[ink(image, ranking.importance[tuple(at)]) for at in opposed],
     )
     top = _shown(ranking, k)
-    mark_heads(ax, grid, top, hollow=_not_claimed(ranking, top), apart=ranking.universal)
-    for head in ranking.universal:
+    mark_heads(ax, grid, top, hollow=_not_claimed(ranking, top), apart=ranking.shared)
+    for head in ranking.shared:
         write_on(ax, (head.head, head.layer), "U", _inwards(head, grid, points_a_square(ax, grid)))
     ax.set_title(_title(ranking, verdict))
     if top:
@@ -102,7 +102,7 @@ def _marks(ranking: HeadRanking, top: list[Head]) -> list[str]:
     """What the marks of heads mean, as far as they are there."""
     marks = ["✓ claimed"] if set(top) & set(ranking.claims) else []
     marks += ["hollow not claimed"] if _not_claimed(ranking, top) else []
-    return marks + (["U universal"] if ranking.universal else [])
+    return marks + (["U universal"] if ranking.shared else [])
 
 
 def _inwards(head: Head, grid: HeadGrid, square: float) -> tuple[float, float]:
@@ -114,7 +114,7 @@ def _inwards(head: Head, grid: HeadGrid, square: float) -> tuple[float, float]:
 
 def _limit(ranking: HeadRanking) -> float:
     """Where the scale ends: the largest importance of a head that is not universal."""
-    own = ranking.importance[~ranking.grid.mask(ranking.universal)]
+    own = ranking.importance[~ranking.grid.mask(ranking.shared)]
     return float(np.abs(own).max(initial=0)) or 1.0
 
 

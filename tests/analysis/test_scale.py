@@ -108,7 +108,7 @@ def test_profiles_of_models_of_unlike_depth_fit_the_same_parts(bins):
 
 
 def test_heads_that_interfere_or_are_universal_have_no_part_in_the_profile():
-    with_others = ranking({**DROPS, Head(0, 0): 5.0, Head(3, 0): -2.0}, universal=(Head(0, 0),))
+    with_others = ranking({**DROPS, Head(0, 0): 5.0, Head(3, 0): -2.0}, shared=(Head(0, 0),))
     plain, other = scale_study({"plain": ranking(), "others": with_others}).models
     assert other.profile == pytest.approx(plain.profile)
 

@@ -52,7 +52,7 @@ def test_planted_and_universal_heads_are_found(seed):
     made = world(seed=seed)
     found = annealed(made.task, controls=[made.control], budget=8000, seed=seed)
     assert len({*found.top(5)} & {*made.planted}) >= 4
-    assert set(found.universal) == set(made.universal)
+    assert set(found.shared) == set(made.universal)
     assert not set(found.top(5)) & set(made.universal)
     assert set(found.order[-3:]) == set(made.universal)
     assert found.method == "annealed"
@@ -62,11 +62,11 @@ def test_rows_with_a_universal_head_off_are_set_aside():
     made = world(seed=1)
     counted = Counting(made.task)
     found = annealed(counted, controls=[made.control], budget=8000, seed=1)
-    assert len(found.universal) == 3
+    assert len(found.shared) == 3
     off = np.array([mask for mask, examples in counted.rows[1:] if len(examples) == 8])
     # Heads are ablated alone, too, to be checked.
     rows = off[off.sum(axis=(1, 2)) > 1]
-    kept = ~rows[:, made.grid.mask(found.universal)].any(axis=1)
+    kept = ~rows[:, made.grid.mask(found.shared)].any(axis=1)
     assert (~kept).any()
     alone = (off.sum(axis=(1, 2)) == 1).sum()
     assert kept.sum() <= found.provenance["n_rows"] <= kept.sum() + alone
@@ -75,7 +75,7 @@ def test_rows_with_a_universal_head_off_are_set_aside():
 def test_without_a_control_universal_heads_are_ranked_and_the_notes_say_so():
     made = world(seed=1)
     found = annealed(made.task, budget=8000, seed=1)
-    assert found.universal == ()
+    assert found.shared == ()
     assert set(made.universal) <= set(found.top(5))
     (note,) = [
         note for note in found.notes if note.startswith("without a control task, universal heads cannot be told")
@@ -88,7 +88,7 @@ def test_a_head_that_breaks_the_task_alone_is_not_universal():
     vital = Head(3, 3)
     task, control = Planted(GRID, {vital: 0.85, Head(5, 5): 0.2}), Planted(GRID, {Head(7, 7): 0.85})
     found = annealed(task, controls=[control], budget=4000)
-    assert found.universal == ()
+    assert found.shared == ()
     assert found.top(2) == [vital, Head(5, 5)]
     assert found.provenance["control_left"]["L3H3"] == 1.0
 
@@ -108,7 +108,7 @@ def test_a_head_that_breaks_the_control_but_not_the_task_is_not_universal(task_d
     assert check.checked_on_task == {GRID.index(suspect): 1.0}
     assert purse.spent == control.asked + counted.asked == 16 + 8 + 8
     found = annealed(task, controls=[control], budget=4000)
-    assert found.universal == ()
+    assert found.shared == ()
 
 
 def test_a_check_that_cannot_be_paid_in_full_is_not_begun():
@@ -172,9 +172,9 @@ def test_universal_heads_are_told_where_the_control_can_be_guessed(seed):
     """A head that breaks it leaves half of its examples right."""
     made = world("chance50", seed=seed)
     found = annealed(made.task, controls=[made.control], chance=0.5, control_chance=0.5, budget=8000, seed=seed)
-    assert set(found.universal) == set(made.universal)
+    assert set(found.shared) == set(made.universal)
     made.task.task = made.control.task = SimpleNamespace(chance=0.5)
-    assert annealed(made.task, controls=[made.control], budget=8000, seed=seed).universal == found.universal
+    assert annealed(made.task, controls=[made.control], budget=8000, seed=seed).universal == found.shared
 
 
 def test_a_budget_is_kept_with_a_control_that_can_be_guessed():
@@ -244,7 +244,7 @@ def test_a_note_on_universal_heads_is_about_the_score_above_chance():
     """A head that leaves nothing but guesses takes a good half of the score: all that can be taken."""
     guessed = world("chance25", seed=5)
     (note,) = [note for note in annealed(guessed.task, budget=8000, chance=0.25, seed=5).notes if "control" in note]
-    assert all(str(head) in note for head in guessed.universal)
+    assert all(str(head) in note for head in guessed.shared)
 
 
 def test_where_no_head_matters_nothing_is_ranked_or_selected():
@@ -340,7 +340,7 @@ def test_the_same_seed_gives_the_same_ranking_bit_for_bit():
     first, second, other = (annealed(made.task, controls=[made.control], budget=3000, seed=seed) for seed in (5, 5, 6))
     for name in ("importance", "z", "interval", "frequency"):
         assert getattr(first, name).tobytes() == getattr(second, name).tobytes()
-    assert (first.universal, first.claims, first.provenance) == (second.universal, second.claims, second.provenance)
+    assert (first.shared, first.claims, first.provenance) == (second.shared, second.claims, second.provenance)
     assert first.z.tobytes() != other.z.tobytes()
 
 

@@ -49,8 +49,8 @@ def test_a_few_worlds_are_searched_as_well_as_many():
         recalls.append(recall(made, found))
         held = covering(made, found)
         known, covered = known + len(held), covered + sum(held)
-        assert set(found.universal) == set(made.universal)
-        assert prove(made.unseen, found.top(5), apart=found.universal).verdict == "localized"
+        assert set(found.shared) == set(made.universal)
+        assert prove(made.unseen, found.top(5), apart=found.shared).verdict == "localized"
     # .984 of many, sd .055 a world, and .905: five and three standard errors below.
     assert np.mean(recalls) >= 0.9
     assert known >= 55
@@ -63,7 +63,7 @@ def test_a_few_worlds_without_structure_are_not_localized():
     for seed in range(33_000, 33_010):
         for scenario in ("no_structure", "no_structure_fragile", "no_structure_chance50"):
             made, found = searched(seed, scenario=scenario)
-            called += prove(made.unseen, found.top(5), apart=found.universal).verdict == "localized"
+            called += prove(made.unseen, found.top(5), apart=found.shared).verdict == "localized"
     assert called <= 1
 
 
@@ -77,7 +77,7 @@ def test_recall_coverage_and_verdicts_at_a_hundred_evaluations():
         held = covering(made, found)
         known, covered = known + len(held), covered + sum(held)
         fresh = planted_world("main", seed=seed).unseen
-        localized += prove(fresh, found.top(5), apart=found.universal).verdict == "localized"
+        localized += prove(fresh, found.top(5), apart=found.shared).verdict == "localized"
     # Three standard errors, of .007, above the floor.
     assert np.mean(recalls) >= 0.96
     # .025 above the floor, where the standard error of 300 intervals is .018.
@@ -128,5 +128,5 @@ def test_worlds_without_structure_are_called_localized_in_one_of_a_hundred_at_mo
     for seed in range(33_000, 33_050):
         for scenario in ("no_structure", "no_structure_fragile", "no_structure_chance50"):
             made, found = searched(seed, scenario=scenario)
-            called += prove(made.unseen, found.top(5), apart=found.universal).verdict == "localized"
+            called += prove(made.unseen, found.top(5), apart=found.shared).verdict == "localized"
     assert called <= 1

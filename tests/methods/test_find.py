@@ -124,8 +124,8 @@ def test_annealed_spends_what_the_model_ran_and_no_more_than_its_budget(model, a
     assert ranking.method == "annealed"
     assert ranking.provenance["control"]["name"] == "others"
     # Both tasks hang on the working heads: what breaks both is universal.
-    assert ranking.universal
-    assert set(ranking.universal) <= set(WORKING)
+    assert ranking.shared
+    assert set(ranking.shared) <= set(WORKING)
 
 
 def test_of_a_control_that_is_split_the_finding_side_is_used(model, answered, load_known):
@@ -238,7 +238,7 @@ def test_a_control_with_questions_that_prove_the_heads_is_refused(model, answere
 )
 def test_a_ranking_says_where_universal_heads_were_not_looked_for(model, answered, method, said):
     ranking = find_heads(model, answered.split()[0], k=2, method=method, progress=False, controls=None)
-    assert ranking.universal == ()
+    assert ranking.shared == ()
     assert sum("universal heads" in note and said in note for note in ranking.notes) == 1
 
 

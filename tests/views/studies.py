@@ -22,7 +22,7 @@ def made_ranking(task="capitals", model="tiny") -> HeadRanking:
         interval=np.stack([importance - 0.1, importance + 0.1], axis=-1),
         z=importance * 20,
         claims=(Head(0, 1),),
-        universal=(Head(0, 0),),
+        shared=(Head(0, 0),),
         provenance={
             "task": {"name": task, "identity": "abc"},
             "model": {"name": model, "grid": [3, 4], "key_value_heads": 2, "revision": None},

@@ -45,7 +45,7 @@ def test_heads_without_importance_are_not_marked(ax):
 
 
 def test_universal_heads_are_marked_and_do_not_set_the_scale(ax):
-    plot_heads(HeadRanking("annealed", IMPORTANCE, spent=800, universal=(Head(0, 2),)), 2, ax)
+    plot_heads(HeadRanking("annealed", IMPORTANCE, spent=800, shared=(Head(0, 2),)), 2, ax)
     assert ax.images[0].get_clim() == (-0.4, 0.4)
     assert [text.xy for text in ax.texts if text.get_text() == "U"] == [(2, 0)]
     assert marked(ax) == [Head(0, 1), Head(1, 0)]
@@ -96,7 +96,7 @@ def large(n_layers, n_heads, key_value_heads=None) -> HeadRanking:
         interval=np.stack([importance - 0.1, importance + 0.1], axis=-1),
         z=importance / 0.05,
         claims=tuple(heads[:3]),
-        universal=(Head(0, 0),) if Head(0, 0) not in heads else (Head(0, 1),),
+        shared=(Head(0, 0),) if Head(0, 0) not in heads else (Head(0, 1),),
         provenance={"task": {"name": "capitals"}, "model": {"key_value_heads": key_value_heads}},
     )
 

@@ -71,7 +71,7 @@ def _contents(study: Findings) -> dict[str, Any]:
         "heads": [] if ranking is None else _heads(ranking, study.k),
         "method": None if ranking is None else ranking.method,
         "unit": None if ranking is None else ranking.unit,
-        "universal": [] if ranking is None else [str(head) for head in ranking.universal],
+        "universal": [] if ranking is None else [str(head) for head in ranking.shared],
         "proof": study.proof,
         "verdict": None if study.proof is None else study.proof["verdict"],
         "kind": None if study.proof is None else _KINDS.get(study.proof["verdict"], "not"),
