@@ -169,5 +169,5 @@ def sparsity_curve(
     columns = unseen_columns(model, {task.name: task}, others, n=n, seed=seed, settings=settings)
     grid = columns[0].parts[0].grid
     check_k(most, grid.size, "most")
-    apart = heads.universal if isinstance(heads, HeadRanking) else ()
+    apart = heads.shared if isinstance(heads, HeadRanking) else ()
     return measure_sparsity(columns, heads_of(grid, heads, most)[:most], seed, n_random, apart)
