@@ -65,7 +65,8 @@ def confirm(
     the task holds out, 20 at least; a task without, one that shares a question with the finding side of another, a
     head outside the grid, one named twice or also ``apart`` raises ``ValueError`` before the model runs.
     """
-    from cs_heads.measure.experiment import Experiment, experiments_on
+    from cs_heads.measure.controls import experiments_on
+    from cs_heads.measure.experiment import Experiment
 
     check_integer("seed", seed, 0)
     for name, value, least in (("n", n, MIN_CORRECT), ("n_random", n_random, 1)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from functools import partial
 from importlib.metadata import version
@@ -29,7 +28,7 @@ from cs_heads.measure.inputs import check_writing, encode_prompts, encode_task, 
 from cs_heads.measure.protocol import check_examples
 from cs_heads.measure.results import Measurement, Results, Run
 from cs_heads.measure.shelf import SCORES, TEXTS, Shelf
-from cs_heads.measure.store import BrokenStoreError, Store
+from cs_heads.measure.store import Store
 from cs_heads.tasks import Task
 
 if TYPE_CHECKING:
@@ -299,23 +298,3 @@ class Experiment:
         answer = self.task.examples[example].answer
         logprob = logprobs[answer] / len(self.encoded[example].continuations[answer])
         return np.array([np.nan if self._writes else self.task.score(example, logprobs, greedy.tolist()), logprob])
-
-
-def experiments_on(model: Any, tasks: Sequence[Task], *, chosen: bool, **settings: Any) -> list[Experiment]:
-    """An experiment on each task. Of those that nobody has ``chosen`` some may be left out, and nothing is warned of.
-
-    Left out are those whose texts the model's tokenizer or context does not take.
-    """
-    if chosen:
-        return [Experiment(model, task, **settings) for task in tasks]
-    made = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for task in tasks:
-            try:
-                made.append(Experiment(model, task, **settings))
-            except BrokenStoreError:
-                raise
-            except ValueError:
-                continue
-    return made

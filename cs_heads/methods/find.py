@@ -18,7 +18,7 @@ from cs_heads.measure.cost import BudgetTooSmallError, Cost, check_budget
 from cs_heads.measure.store import Store
 from cs_heads.methods.registry import METHODS, Method, method_named
 from cs_heads.ranking import HeadRanking
-from cs_heads.tasks import Task, check_controls, default_controls, finding_side, search_control
+from cs_heads.tasks import Task, check_controls, finding_side, search_control
 from cs_heads.tasks.controls import AUTO
 
 if TYPE_CHECKING:
@@ -72,7 +72,8 @@ def find_heads(
     wrong option, a budget below the least the method needs, or a ``k`` that leaves no random heads to compare
     with, raises before the model runs.
     """
-    from cs_heads.measure.experiment import Experiment, experiments_on
+    from cs_heads.measure.controls import defaults_of, experiments_on
+    from cs_heads.measure.experiment import Experiment
 
     check_integer("seed", seed, 0)
     chosen = _chosen(method, options, ablation)
@@ -99,7 +100,7 @@ def find_heads(
         given = {**options, "seed": seed, **({"k": k} if chosen.takes_k else {})}
         automatic = controls == AUTO and chosen.default_controls
         if automatic:
-            others = default_controls(side, str(experiment.model.cfg.model_name), seed)
+            others = defaults_of(experiment, side, seed)
         if others and chosen.starts_from == "model":
             given["controls"] = others
         elif others:
