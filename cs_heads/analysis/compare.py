@@ -20,10 +20,10 @@ from cs_heads.integers import check_integer
 from cs_heads.measure.baseline import BaselineTooLowError, check_k, check_size, too_low
 from cs_heads.measure.cluster import placed
 from cs_heads.measure.store import BrokenStoreError, Store
-from cs_heads.methods.find import experiments_on, find_heads
+from cs_heads.methods.find import find_heads
 from cs_heads.methods.registry import Method, method_named
 from cs_heads.ranking import HeadRanking
-from cs_heads.tasks import Task, check_controls, confirming_side, control_side, default_controls, finding_side
+from cs_heads.tasks import Task, check_controls, confirming_side, control_side, finding_side
 from cs_heads.tasks.controls import AUTO
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ def compare(
     value of an option stands in ``refused`` with its reason, so that what the others measured is kept; where all
     refuse, the first reason is raised. So is a baseline that is too low.
     """
+    from cs_heads.measure.controls import experiments_on
     from cs_heads.measure.experiment import Experiment
 
     check_integer("seed", seed, 0)
@@ -169,6 +170,7 @@ def _search_controls(
     controls: Sequence[Task] | str | None, given: Sequence[Task], task: Task, judged: Sequence[Experiment], seed: int
 ) -> Callable[[Method, bool], Sequence[Task] | str | None]:
     """What of the controls a method searches with; the default ones, to a method that has none, are those judged."""
+    from cs_heads.measure.controls import defaults_of
 
     def helping(method: Method, contrast: bool) -> Sequence[Task] | str | None:
         if method.default_controls:
@@ -178,7 +180,7 @@ def _search_controls(
         if not isinstance(controls, str) or not judged:
             return given
         names = [other.task.name for other in judged]
-        skills = default_controls(task, str(judged[0].model.cfg.model_name), seed)
+        skills = defaults_of(judged[0], task, seed)
         return [skill for skill in skills if skill.name in names]
 
     return helping

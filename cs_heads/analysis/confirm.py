@@ -14,7 +14,6 @@ from cs_heads.integers import check_integer
 from cs_heads.measure.baseline import MIN_CORRECT, check_size
 from cs_heads.measure.cluster import placed
 from cs_heads.measure.store import Store
-from cs_heads.methods.find import experiments_on
 from cs_heads.tasks import Task, check_controls, confirming_side, control_side
 
 
@@ -66,6 +65,7 @@ def confirm(
     the task holds out, 20 at least; a task without, one that shares a question with the finding side of another, a
     head outside the grid, one named twice or also ``apart`` raises ``ValueError`` before the model runs.
     """
+    from cs_heads.measure.controls import experiments_on
     from cs_heads.measure.experiment import Experiment
 
     check_integer("seed", seed, 0)

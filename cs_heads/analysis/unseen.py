@@ -10,7 +10,7 @@ from cs_heads.analysis.drops import Column, Role
 from cs_heads.integers import check_integer
 from cs_heads.measure.baseline import MIN_CORRECT, check_size
 from cs_heads.measure.store import Store
-from cs_heads.tasks import Task, confirming_side, control_side, default_controls
+from cs_heads.tasks import Task, confirming_side, control_side
 
 if TYPE_CHECKING:
     from cs_heads.measure.experiment import Experiment
@@ -57,7 +57,9 @@ def unseen_columns(
 
 def default_sides(task: Task, experiment: Experiment, n: int, seed: int) -> list[Task]:
     """Up to ``n // 2`` unseen examples of each default control of a task, 20 at least, beside ``n`` of its own."""
-    controls = default_controls(task, str(experiment.model.cfg.model_name), seed)
+    from cs_heads.measure.controls import defaults_of
+
+    controls = defaults_of(experiment, task, seed)
     return [control_side(control, max(n // 2, MIN_CORRECT), seed) for control in controls]
 
 

@@ -17,11 +17,11 @@ from cs_heads.measure.baseline import chance_of, check_baseline, check_k, check_
 from cs_heads.measure.cluster import here, placed
 from cs_heads.measure.cost import BudgetTooSmallError, Cost, check_budget
 from cs_heads.measure.protocol import name_of
-from cs_heads.measure.store import BrokenStoreError, Store
+from cs_heads.measure.store import Store
 from cs_heads.measure.without import Without
 from cs_heads.methods.registry import METHODS, Method, method_named
 from cs_heads.ranking import HeadRanking
-from cs_heads.tasks import Task, check_controls, default_controls, finding_side, search_control
+from cs_heads.tasks import Task, check_controls, finding_side, search_control
 from cs_heads.tasks.controls import AUTO, MIN_DEFAULTS
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ def find_heads(
     wrong option, a budget below the least the method needs, or a ``k`` that leaves no random heads to compare
     with, raises before the model runs.
     """
+    from cs_heads.measure.controls import defaults_of, experiments_on
     from cs_heads.measure.experiment import Experiment
 
     check_integer("seed", seed, 0)
@@ -110,7 +111,7 @@ def find_heads(
         given = {**options, "seed": seed, **({"k": k} if chosen.takes_k else {})}
         automatic = controls == AUTO and chosen.default_controls
         if automatic:
-            others = default_controls(side, str(experiment.model.cfg.model_name), seed)
+            others = defaults_of(experiment, side, seed)
         if others and chosen.starts_from == "model":
             given["controls"] = others
         elif others:
@@ -132,28 +133,6 @@ def find_heads(
         provenance={**provenance, "k": k, "seed": seed, "budget": budget},
         notes=(*ranking.notes, *_notes(method, used, [other.name for other in others]), *few),
     )
-
-
-def experiments_on(model: Any, tasks: Sequence[Task], *, chosen: bool, **settings: Any) -> list[Experiment]:
-    """An experiment on each task. Of those that nobody has ``chosen`` some may be left out, and nothing is warned of.
-
-    Left out are those whose texts the model's tokenizer or context does not take.
-    """
-    from cs_heads.measure.experiment import Experiment
-
-    if chosen:
-        return [Experiment(model, task, **settings) for task in tasks]
-    made: list[Experiment] = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for task in tasks:
-            try:
-                made.append(Experiment(model, task, **settings))
-            except BrokenStoreError:
-                raise
-            except ValueError:
-                continue
-    return made
 
 
 def _chosen(name: str, options: dict[str, Any], ablation: str) -> Method:

@@ -8,7 +8,7 @@ all sets measured so far have narrowed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -26,8 +26,6 @@ _FIRST = 2.0
 # A head replaces one of a better rank where it is better by so many standard errors of the difference.
 _CLEARLY = 1.0
 _N_ROUNDS = 6
-# Where the controls lose no more than this share of what the task loses by the first sets, no set need spare them.
-_SPARED = 0.15
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,12 +55,6 @@ class Sets:
         members = self.rows.off[:, self.candidates].toarray()
         self.known = posterior(members, lost, self.contrast, self.error)
 
-    @property
-    def spare_the_controls(self) -> bool:
-        """Whether the controls lose next to nothing by the sets measured so far."""
-        lost = (self.sensor.level - self.rows.scores.mean()) / self.sensor.above_guess
-        return bool(self.rows.losses.mean() <= _SPARED * lost)
-
     def best(self) -> Int[np.ndarray, " k"]:
         """The first ``k``, each exchanged where another is clearly better in the sets measured; the best first."""
         places, mean, variance = list(range(len(self.candidates))), self.known.mean, np.diag(self.known.covariance)
@@ -81,13 +73,9 @@ class Sets:
 def best_set(search: Search, k: int) -> Int[np.ndarray, " k"] | None:
     """The ``k`` finalists that go together best; spends the purse.
 
-    None, and little spent, where the controls lose next to nothing by the first sets: then more rows tell better which
-    heads are the task's.
+    None where there are no more of them than that.
     """
-    sensor, controls = search.sensor, search.sensor.controls
-    assert controls is not None
-    # As many examples on both sides, where there are as many: here the controls count as much as the task.
-    sensor = replace(sensor, of_controls=min(sensor.per_row, controls.n_examples))
+    sensor = search.sensor
     order = np.argsort(-search.merit, kind="stable")
     fit = np.isin(order, search.finalists) & np.isfinite(search.merit[order]) & (search.blame.error[order] > 0)
     if fit.sum() <= k:
@@ -97,8 +85,6 @@ def best_set(search: Search, k: int) -> Int[np.ndarray, " k"] | None:
         n = sensor.purse.left // sensor.cost // (_N_ROUNDS - round_)
         if n:
             sets.measure(n, search.rng)
-        if round_ == 0 and (not n or sets.spare_the_controls):
-            return None
     return sets.best()
 
 

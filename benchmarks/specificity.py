@@ -1,0 +1,202 @@
+"""Heads of one skill, not of every skill: what heads found take from their own skill and from all others.
+
+    python benchmarks/real_models.py --out models --models smollm2
+    python benchmarks/specificity.py --model models/smollm2 --out smollm2.jsonl
+    python benchmarks/specificity.py --table smollm2.jsonl
+
+Each method finds five heads of each everyday skill, which then go off on unseen examples of every skill that the model
+can do. A *loss* is the share of the score above chance that is lost, 1 at most in means (a two-choice answer that turns
+into its opposite loses more). Methods named ``...+`` have all other skills as controls, those without stand as in their
+papers, with the same budget. Results are appended to ``--out``; what is there already is not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+import cs_heads as cs
+from cs_heads.analysis.losses import loss_of
+from cs_heads.analysis.task_drop import task_drop
+from cs_heads.tasks import builtin_tasks
+
+FAMILY = "everyday/"
+SKILLS = ("agreement", "closing", "code", "copying", "indirect_object", "kinds", "plural", "succession")
+METHODS = ("annealed+", "annealed", "css+", "css", "one-shot+", "one-shot", "gradient+", "gradient", "attribution+")
+K = 5
+BUDGET = 10_000
+"""Example-evaluations to find heads with, controls included; gradients take a few hundred, whatever the budget."""
+N_UNSEEN = 60
+
+
+class Judge:
+    """What heads take from every skill that the model can do, on unseen examples."""
+
+    def __init__(self, model: Any, tasks: dict[str, cs.Task]) -> None:
+        unseen = {skill: task.held_out for skill, task in tasks.items()}
+        self.experiments = {
+            skill: cs.Experiment(model, side.take(N_UNSEEN), progress=False)
+            for skill, side in unseen.items()
+            if side is not None
+        }
+
+    def losses(self, heads: list[cs.Head]) -> dict[str, float]:
+        """The loss of each skill with these heads off; skills that cannot tell have none."""
+        losses = {}
+        for skill, experiment in self.experiments.items():
+            off = experiment(experiment.grid.mask(heads)[None])[0]
+            drop = task_drop(skill, experiment.task.chance, [(experiment.baseline(), off)], 0)
+            loss = loss_of(drop)
+            if loss is not None and not drop.too_low:
+                losses[skill] = loss.loss
+        return losses
+
+
+def find(model: Any, tasks: dict[str, cs.Task], skill: str, method: str, seed: int, budget: int) -> cs.HeadRanking:
+    """The ranking of a skill by a method, with all other skills as controls where its name ends in a plus."""
+    name = method.removesuffix("+")
+    controls = [task for other, task in tasks.items() if other != skill] if method.endswith("+") else None
+    more: dict[str, Any] = {} if name in {"gradient", "attribution"} else {"budget": budget}
+    if name == "css" and controls is None:
+        # Of the paper: 100 examples a mask.
+        more["density"] = 0.05
+    return cs.find_heads(model, tasks[skill], k=K, method=name, controls=controls, seed=seed, progress=False, **more)
+
+
+def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """One record a (seed, skill, method) that is not there yet."""
+    done = {(r["skill"], r["method"], r["seed"]) for r in records(options.out)}
+    model = cs.load_model(options.model, dtype=options.dtype)
+    names = [name.removeprefix(FAMILY) for name in builtin_tasks() if name.startswith(FAMILY)]
+    for seed in options.seeds:
+        wanted = [(s, m) for m in options.methods for s in options.skills if (s, m, seed) not in done]
+        if not wanted:
+            continue
+        tasks = {name: cs.load_task(f"{FAMILY}{name}", seed=seed) for name in names}
+        judge = Judge(model, tasks)
+        for skill, method in wanted:
+            start = perf_counter()
+            try:
+                ranking = find(model, tasks, skill, method, seed, options.budget)
+            except ValueError as error:
+                yield {"skill": skill, "method": method, "seed": seed, "refused": str(error)}
+                continue
+            seconds = perf_counter() - start
+            heads = ranking.top(K)
+            proof = (
+                cs.confirm(
+                    model,
+                    tasks[skill],
+                    heads,
+                    apart=ranking.shared,
+                    controls=[task for other, task in tasks.items() if other != skill],
+                    n=N_UNSEEN,
+                    progress=False,
+                )
+                if options.confirm
+                else None
+            )
+            losses = judge.losses(heads)
+            yield {
+                "skill": skill,
+                "method": method,
+                "seed": seed,
+                "heads": [str(head) for head in heads],
+                "shared": [str(head) for head in ranking.shared],
+                "losses": losses,
+                "spent": ranking.spent,
+                "seconds": round(seconds, 1),
+                "verdict": None if proof is None else proof.verdict,
+                "close": None if proof is None else proof.close,
+                "model": Path(options.model).name,
+                "dtype": options.dtype,
+            }
+
+
+def records(path: Path) -> list[dict[str, Any]]:
+    """What a file has."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def own_and_others(record: dict[str, Any]) -> tuple[float, float]:
+    """The own loss and the mean loss of the other skills, each 1 at most."""
+    losses = {skill: min(loss, 1.0) for skill, loss in record["losses"].items()}
+    return losses[record["skill"]], float(np.mean([loss for skill, loss in losses.items() if skill != record["skill"]]))
+
+
+def tables(done: list[dict[str, Any]]) -> str:
+    """Means by method, then the first method skill by skill."""
+    known = [record for record in done if "losses" in record and record["skill"] in record["losses"]]
+    lines = [
+        "| method | skills | seeds | own loss | others' mean loss | example-evaluations |",
+        "|---|---|---|---|---|---|",
+    ]
+    for method in dict.fromkeys(record["method"] for record in known):
+        mine = [record for record in known if record["method"] == method]
+        pairs = np.array([own_and_others(record) for record in mine])
+        skills, seeds = len({r["skill"] for r in mine}), len({r["seed"] for r in mine})
+        spent = int(np.mean([record["spent"] for record in mine]))
+        lines.append(
+            f"| `{method}` | {skills} | {seeds} | {pairs[:, 0].mean():.2f} | {pairs[:, 1].mean():.2f} | {spent:,} |"
+        )
+    first = next((record["method"] for record in known), None)
+    lines += [
+        "",
+        "| skill | own loss, by seed | others' mean loss | the other that loses most | heads of the first seed | verdicts |",
+    ]
+    lines.append("|---|---|---|---|---|---|")
+    for skill in dict.fromkeys(record["skill"] for record in known):
+        mine = [record for record in known if record["method"] == first and record["skill"] == skill]
+        if not mine:
+            continue
+        pairs = [own_and_others(record) for record in mine]
+        others = {other: loss for other, loss in mine[0]["losses"].items() if other != skill}
+        most = max(others, key=lambda other: others[other])
+        own, rest = (", ".join(f"{pair[side]:.2f}" for pair in pairs) for side in (0, 1))
+        verdicts = ", ".join(f"{r['verdict']}{' (close)' if r['close'] else ''}" for r in mine if r["verdict"])
+        lines.append(
+            f"| {skill} | {own} | {rest} | {most} {others[most]:.2f} | {' '.join(mine[0]['heads'])} | {verdicts} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure what is missing, or print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", help="folder or name")
+    parser.add_argument("--out", type=Path, help="results, one JSON object a line")
+    parser.add_argument("--table", type=Path, nargs="+", help="print the tables of these results, and run nothing")
+    parser.add_argument("--skills", nargs="+", default=list(SKILLS))
+    parser.add_argument("--methods", nargs="+", default=list(METHODS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--budget", type=int, default=BUDGET)
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--confirm", action="store_true", help="prove each set, for its verdict")
+    options = parser.parse_args()
+    if options.table:
+        print(tables([record for path in options.table for record in records(path)]))
+        return
+    for record in measure(options):
+        with options.out.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+        known = record.get("losses", {})
+        said = "own {:.2f}, others {:.2f}".format(*own_and_others(record)) if record["skill"] in known else "refused"
+        print(
+            record["seed"],
+            record["method"],
+            record["skill"],
+            said,
+            record.get("verdict"),
+            record.get("seconds"),
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""Experiments on the controls of a task, where they are one's own and where nobody chose them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from cs_heads.measure.experiment import Experiment
+from cs_heads.measure.store import BrokenStoreError
+from cs_heads.tasks import Task, default_controls
+
+
+def defaults_of(experiment: Experiment, task: Task, seed: int) -> tuple[Task, ...]:
+    """The default controls of a task on the model of an experiment."""
+    return default_controls(task, str(experiment.model.cfg.model_name), seed)
+
+
+def experiments_on(model: Any, tasks: Sequence[Task], *, chosen: bool, **settings: Any) -> list[Experiment]:
+    """An experiment on each task. Of those that nobody has ``chosen`` some may be left out, and nothing is warned of.
+
+    Left out are those whose texts the model's tokenizer or context does not take.
+    """
+    if chosen:
+        return [Experiment(model, task, **settings) for task in tasks]
+    made = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for task in tasks:
+            try:
+                made.append(Experiment(model, task, **settings))
+            except BrokenStoreError:
+                raise
+            except ValueError:
+                continue
+    return made
