@@ -98,6 +98,16 @@ class HeadRanking:
         indices = np.lexsort((-merit, place))
         return [self.grid.head(int(index)) for index in indices]
 
+    @property
+    def shared_effects(self) -> list[dict[str, Any]]:
+        """Of each shared head, under ``head``, what the method says that it takes from the task and from the controls.
+
+        ``task`` and ``controls`` are losses, with ``task_interval`` and ``controls_interval``, and ``most`` names the
+        control that loses most; a method that does not say it leaves the head alone.
+        """
+        told = self.provenance.get("shared", {})
+        return [{"head": str(head), **told.get(str(head), {})} for head in self.shared]
+
     def top(self, k: int) -> list[Head]:
         """The first ``k`` heads of the order; ``k`` outside 1..grid size raises ``ValueError``."""
         return self.order[: check_integer("k", k, 1, self.grid.size, "the heads of the grid")]
@@ -124,6 +134,7 @@ class HeadRanking:
             columns["claimed"] = [head in self.claims for head in order]
         if self.control_importance is not None:
             columns["controls"] = self.control_importance[layers, heads]
+        if self.control_importance is not None or self.shared:
             columns["shared"] = [head in self.shared for head in order]
         return pd.DataFrame(columns)
 

@@ -198,12 +198,12 @@ def test_annealed_finds_the_same_heads_and_says_how_sure_it_is(find, load_known,
     result = json.loads(out)
     assert result["method"] == "annealed"
     # Every answer of this model hangs on both heads, those of the control too.
-    assert set(result["shared"]) <= {str(head) for head in WORKING}
+    assert {effects["head"] for effects in result["shared"]} <= {str(head) for head in WORKING}
     assert result["spent"] <= 1500
     status, out, err = find(method="annealed")
     assert (status, err) == (0, "")
     assert {line.split()[0] for line in out.splitlines()[4:6]} == {str(head) for head in WORKING}
-    assert "note: without a control task, universal heads cannot be told from heads of the task" in out
+    assert "note: no controls: heads of this task cannot be told from heads that every task needs" in out
 
 
 def test_an_option_of_another_method_is_refused_by_name(find):
@@ -287,11 +287,25 @@ def test_the_command_is_installed_and_answers_from_a_shell(known_folder, task):
     assert json.loads(run.stdout)["confirm"]["verdict"] == "localized"
 
 
-def test_random_heads_of_the_proof_leave_out_the_universal_ones(find, monkeypatch):
+def test_random_heads_of_the_proof_leave_out_the_shared_ones(find, monkeypatch):
     search = cs.find_heads
     monkeypatch.setattr(cs, "find_heads", lambda *a, **more: replace(search(*a, **more), shared=(Head(1, 1),)))
     _, out, _ = find("--json")
     assert json.loads(out)["confirm"]["provenance"]["apart"] == ["L1H1"]
+
+
+def test_shared_heads_are_told_with_what_they_take_from_both_sides(find, monkeypatch):
+    effects = {"task": 0.32, "task_interval": [0.2, 0.4], "controls": 0.3, "controls_interval": [0.2, 0.4], "most": "b"}
+    search = cs.find_heads
+
+    def sharing(*arguments, **more):
+        found = search(*arguments, **more)
+        return replace(found, shared=(Head(1, 1),), provenance=found.provenance | {"shared": {"L1H1": effects}})
+
+    monkeypatch.setattr(cs, "find_heads", sharing)
+    assert json.loads(find("--json")[1])["shared"] == [{"head": "L1H1", **effects}]
+    told = "  L1H1 (task 0.32 (+0.20 to +0.40), controls 0.30 (+0.20 to +0.40), most: b)\n"
+    assert f"left out, because the controls need them too (shared):\n{told}" in find()[1]
 
 
 def test_help_is_no_error(find, capsys):

@@ -17,6 +17,12 @@ SAVED_BY_VERSION_1 = """
 """
 
 
+# What version 2 wrote beside it: heads that one control needs as much were called universal.
+SAVED_BY_VERSION_2 = json.dumps(
+    json.loads(SAVED_BY_VERSION_1) | {"version": 2, "z": [[0.0, 2.5], [-1.0, 9.0]], "universal": ["L1H1"]}
+)
+
+
 def ranking(**more) -> HeadRanking:
     return HeadRanking("css", IMPORTANCE, spent=800, **more)
 
@@ -79,14 +85,16 @@ def test_what_is_saved_is_loaded_bit_for_bit(tmp_path):
         z=rng.normal(size=(3, 4)),
         claims=(Head(0, 1),),
         shared=(Head(2, 2), Head(2, 3)),
+        chosen=(Head(1, 3), Head(0, 2)),
+        control_importance=rng.normal(size=(3, 4)),
         provenance={"model": {"name": "Größe", "grid": [3, 4]}, "r2_out_of_sample": None},
         notes=("one", "zwei · R²"),
     )
     saved.save(tmp_path / "ranking.json")
     loaded = HeadRanking.load(tmp_path / "ranking.json")
-    for name in ("importance", "interval", "frequency", "z"):
+    for name in ("importance", "interval", "frequency", "z", "control_importance"):
         assert np.array_equal(getattr(loaded, name), getattr(saved, name))
-    for name in ("method", "spent", "claims", "universal", "provenance", "notes", "order"):
+    for name in ("method", "spent", "claims", "shared", "chosen", "provenance", "notes", "order"):
         assert getattr(loaded, name) == getattr(saved, name)
 
 
@@ -96,6 +104,8 @@ def test_what_is_not_known_stays_unknown_when_saved(tmp_path):
     assert loaded.interval is None
     assert loaded.frequency is None
     assert loaded.z is None
+    assert loaded.control_importance is None
+    assert loaded.chosen == loaded.shared == ()
 
 
 def test_heads_without_an_interval_stay_without_when_saved(tmp_path):
@@ -113,13 +123,36 @@ def test_evidence_outranks_luck():
     assert ranking(z=z).top(3) == [Head(1, 0), Head(0, 1), Head(1, 1)]
 
 
-def test_universal_heads_come_last_however_important():
+def test_shared_heads_come_last_however_important():
     found = ranking(shared=(Head(0, 1),))
     assert found.top(2) == [Head(1, 1), Head(1, 0)]
     assert found.order[-1] == Head(0, 1)
-    assert "universal: L0H1" in repr(found)
-    assert "<li>universal: L0H1</li>" in found._repr_html_()
-    assert found.to_frame()["universal"].tolist() == [False] * 5 + [True]
+    assert "shared: L0H1" in repr(found)
+    assert "<li>shared: L0H1</li>" in found._repr_html_()
+    assert found.to_frame()["shared"].tolist() == [False] * 5 + [True]
+
+
+def test_chosen_heads_come_first_and_in_their_order_whatever_their_evidence():
+    found = ranking(chosen=(Head(0, 2), Head(1, 0)), shared=(Head(1, 1),), z=IMPORTANCE * 10)
+    assert found.order == [Head(0, 2), Head(1, 0), Head(0, 1), Head(0, 0), Head(1, 2), Head(1, 1)]
+    assert found.to_frame()["head"].tolist()[:2] == ["L0H2", "L1H0"]
+
+
+def test_what_heads_take_from_the_controls_stands_in_the_frame():
+    taken = np.array([[0.0, 0.3, 0.1], [0.05, 0.0, 0.0]])
+    frame = ranking(control_importance=taken, shared=(Head(0, 1),)).to_frame()
+    assert frame["head"].tolist() == ["L1H1", "L1H0", "L0H0", "L1H2", "L0H2", "L0H1"]
+    assert frame["controls"].tolist() == [0.0, 0.05, 0.0, 0.0, 0.1, 0.3]
+    assert frame["shared"].tolist() == [False] * 5 + [True]
+    assert ranking(control_importance=taken).to_frame()["shared"].tolist() == [False] * 6
+    assert not {"controls", "shared"} & set(ranking().to_frame().columns)
+
+
+def test_of_a_shared_head_both_effects_are_told_where_the_method_says_them():
+    effects = {"task": 0.32, "task_interval": [0.2, 0.4], "controls": 0.3, "controls_interval": [0.2, 0.4], "most": "b"}
+    found = ranking(shared=(Head(0, 1), Head(1, 0)), provenance={"shared": {"L0H1": effects}})
+    assert found.shared_effects == [{"head": "L0H1", **effects}, {"head": "L1H0"}]
+    assert ranking().shared_effects == []
 
 
 def test_a_frame_shows_z_and_claims_where_they_are_known():
@@ -139,7 +172,18 @@ def test_a_file_of_version_1_is_readable(tmp_path):
     assert old.frequency.tolist() == [[0.0, 0.5], [0.0, 1.0]]
     assert old.provenance == {"model": {"name": "tiny"}, "design": {"density": 0.05}}
     assert old.notes == ("only 2 heads",)
-    assert (old.z, old.claims, old.universal) == (None, (), ())
+    assert (old.z, old.claims, old.shared, old.chosen, old.control_importance) == (None, (), (), (), None)
+
+
+def test_the_universal_heads_of_a_file_of_version_2_are_shared(tmp_path):
+    (tmp_path / "old.json").write_text(SAVED_BY_VERSION_2, encoding="utf-8")
+    old = HeadRanking.load(tmp_path / "old.json")
+    assert old.shared == (Head(1, 1),)
+    assert old.order == [Head(0, 1), Head(0, 0), Head(1, 0), Head(1, 1)]
+    assert old.shared_effects == [{"head": "L1H1"}]
+    old.save(tmp_path / "new.json")
+    record = json.loads((tmp_path / "new.json").read_text(encoding="utf-8"))
+    assert (record["version"], record["shared"], record["chosen"]) == (3, ["L1H1"], [])
 
 
 def test_a_saved_file_names_its_format_and_version(tmp_path):
@@ -201,5 +245,9 @@ def test_interval_frequency_and_cost_fit_the_importance():
         HeadRanking("css", IMPORTANCE, spent=-1)
     with pytest.raises(ValueError, match=r"claims must be heads of the grid \(2, 3\), got L2H0"):
         ranking(claims=(Head(2, 0),))
+    with pytest.raises(ValueError, match=r"chosen must be heads of the grid \(2, 3\), got L0H3"):
+        ranking(chosen=(Head(0, 1), Head(0, 3)))
     with pytest.raises(ValueError, match="z must be finite in every head"):
         ranking(z=np.full((2, 3), np.nan))
+    with pytest.raises(ValueError, match="control_importance must be finite in every head"):
+        ranking(control_importance=np.full((2, 3), np.inf))

@@ -59,7 +59,7 @@ def compare(
     default) and ``seed``; ``options`` has more of a method's own, by its name, as in
     ``{"chg": {"n_seeds": 4}, "annealed": {"budget": 4000}}``. Each ranking's first 1, 2, ..., ``most`` heads are
     ablated, and as many of ``n_random`` random orders, each through the layers of one method's heads and with none of
-    these, nor of those any method found universal, as ``confirm`` draws them, the methods taking turns; methods whose
+    these, nor of those any method found shared, as ``confirm`` draws them, the methods taking turns; methods whose
     search depends on the number wanted are told ``most``. A mask that several methods ask for is measured once where
     there is a ``store``, and counted for each. ``model`` may be a ``Cluster``, and ``workers`` or ``address`` make one
     for this call; methods that start from the model itself run here all the same.
@@ -116,8 +116,8 @@ def compare(
         if not rankings:
             raise next(iter(refused.values()))
         tops = [ranking.top(most) for ranking, _ in rankings.values()]
-        universal = sorted({head for ranking, _ in rankings.values() for head in ranking.shared})
-        random = _random(grid, tops, universal, n_random, seed)
+        shared = sorted({head for ranking, _ in rankings.values() for head in ranking.shared})
+        random = _random(grid, tops, shared, n_random, seed)
         intact = judged.baseline()
         baseline = float(intact.mean())
         compared = {
@@ -192,12 +192,12 @@ def _growing(grid: HeadGrid, heads: Sequence[Head]) -> Bool[np.ndarray, "row lay
 
 
 def _random(
-    grid: HeadGrid, tops: Sequence[Sequence[Head]], universal: Sequence[Head], n_random: int, seed: int
+    grid: HeadGrid, tops: Sequence[Sequence[Head]], shared: Sequence[Head], n_random: int, seed: int
 ) -> list[list[Head]]:
     """Random orders like the heads of each method, in turn."""
     rng = np.random.default_rng(seed)
     by_method = [
-        random_orders(grid, top, universal, len(range(place, n_random, len(tops))), rng)
+        random_orders(grid, top, shared, len(range(place, n_random, len(tops))), rng)
         for place, top in enumerate(tops)
     ]
     return [by_method[number % len(tops)][number // len(tops)] for number in range(n_random)]

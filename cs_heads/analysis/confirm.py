@@ -41,7 +41,7 @@ def confirm(
 
     Heads are localized (``proof.localized``) when the paired test against the random sets gives p < .01 and the
     relative drop exceeds theirs by .10 or more. Random heads, not the intact model, are what the heads are held
-    against: any ablation does some harm. They have none of ``apart``: give the universal heads of the ranking, whose
+    against: any ablation does some harm. They have none of ``apart``: give the shared heads of the ranking, whose
     harm says nothing of the task.
 
     ``controls`` are other tasks, and tell heads of this task from heads that every task needs. Localized heads are

@@ -47,6 +47,19 @@ class Loss:
         return {"loss": self.loss, "low": self.low, "high": self.high}
 
 
+def shared_line(effects: Mapping[str, Any]) -> str:
+    """A shared head and what it takes from both sides, as in ``HeadRanking.shared_effects``.
+
+    >>> effects = {"task": 0.32, "task_interval": [0.2, 0.4], "controls": 0.3, "controls_interval": [0.2, 0.4]}
+    >>> shared_line({"head": "L1H3", **effects, "most": "succession"})
+    'L1H3 (task 0.32 (+0.20 to +0.40), controls 0.30 (+0.20 to +0.40), most: succession)'
+    """
+    if "task" not in effects:
+        return str(effects["head"])
+    own, others = (Loss(effects[side], *effects[f"{side}_interval"]) for side in ("task", "controls"))
+    return f"{effects['head']} (task {own}, controls {others}, most: {effects['most']})"
+
+
 def loss_of(drop: TaskDrop) -> Loss | None:
     """The loss of a task; None where its baseline is too low, or may be no better than chance."""
     low, high = drop.share_interval

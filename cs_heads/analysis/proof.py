@@ -154,7 +154,7 @@ def prove(
     """Ablate ``heads`` on every example of an experiment, beside ``n_random`` random sets of the same layers.
 
     This is ``confirm`` for experiments of any kind; the examples must be others than those the heads were
-    found with, which nobody can check here. Random sets have none of the heads ``apart``, such as the universal ones
+    found with, which nobody can check here. Random sets have none of the heads ``apart``, such as the shared ones
     of a ranking: on a small grid these would be in most of them, and hide what ``heads`` do. ``chance`` is the
     score of guessing (None: that of the experiment's task, or its own ``chance``, else 0); ``controls`` are
     ``(name, experiment)`` of other tasks, and all that can tell count in the verdict, which

@@ -165,7 +165,7 @@ def scale_study(studies: Mapping[str, Study | HeadRanking | str | Path], *, k: i
 
     A study is a ``Study``, a ranking alone, or the folder that ``cs-heads find --out`` wrote (``ranking.json``,
     ``result.json``; one without ``share_lost``, as older versions wrote it, has no localisation index). ``k`` restricts
-    profile and effective heads to the top heads of each ranking, where the rest is noise; universal heads never count.
+    profile and effective heads to the top heads of each ranking, where the rest is noise; shared heads never count.
     Nothing is measured. No study at all, a folder without a ranking, or a ranking without a head of positive importance
     raises ``ValueError``.
     """
@@ -195,7 +195,7 @@ def _model(name: str, ranking: HeadRanking, record: dict[str, Any], k: int | Non
         check_integer("k", k, 1, ranking.grid.size, f"the heads of {name!r}")
         weights = np.where(ranking.grid.mask(ranking.top(k)), weights, 0.0)
     if not weights.any():
-        raise ValueError(f"study {name!r} has no head of positive importance that is not universal")
+        raise ValueError(f"study {name!r} has no head of positive importance that is not shared")
     localisation, interval = _localisation(record)
     return ModelScale(
         name=name,

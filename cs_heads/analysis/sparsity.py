@@ -161,7 +161,7 @@ def sparsity_curve(
     All the nested sets of a task share the engine's batches; each task costs ``n × (most + 1)`` example-evaluations at
     most. Siblings, controls and suites are those of ``generalisation`` and ``specificity``, and so are the refusals;
     ``most`` must be at most half of the grid. ``n_random`` sets of random heads of the same layers, none of them
-    universal by the ranking, for comparison on the own task, cost up to ``n × most`` each. Bair et al. (arXiv
+    shared by the ranking, for comparison on the own task, cost up to ``n × most`` each. Bair et al. (arXiv
     2603.03335) draw this for 0 to 10 heads.
     """
     others = others_of("sibling", siblings) + others_of("control", controls) + suites_of(suites)

@@ -170,7 +170,7 @@ def _result(
         "method": found.method,
         "baseline": found.provenance["baseline"],
         "heads": [_row(found, head) for head in found.top(options.k)],
-        "shared": [str(head) for head in found.shared],
+        "shared": found.shared_effects,
         "spent": found.spent,
         "seconds": {name: round(value, 3) for name, value in seconds.items()},
         "confirm": proof.to_dict(),
@@ -190,6 +190,8 @@ def _row(found: HeadRanking, head: Head) -> dict[str, Any]:
 
 
 def _print_result(options: argparse.Namespace, result: dict[str, Any], found: HeadRanking, proof: Confirmation) -> None:
+    from cs_heads.analysis.losses import shared_line
+
     if options.json:
         print(json.dumps(result))
         return
@@ -201,7 +203,9 @@ def _print_result(options: argparse.Namespace, result: dict[str, Any], found: He
         bounds = "" if low is None else f"  ({low:+.3f} to {high:+.3f})"
         print(f"{row['head']:<8}{row['importance']:>+10.3f}{bounds}")
     if result["shared"]:
-        print(f"universal heads, needed by the controls as well: {', '.join(result['universal'])}")
+        print("left out, because the controls need them too (shared):")
+    for effects in result["shared"]:
+        print(f"  {shared_line(effects)}")
     print(f"\nverdict: {proof.verdict}")
     for reason in proof.reasons:
         print(f"  {reason}")

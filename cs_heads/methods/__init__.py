@@ -11,8 +11,10 @@ matter, so far fewer masks than heads suffice. Greedy search ablates each head; 
 the model itself.
 
 **Universal** heads are those that every task needs: without them the model writes nothing sensible, and they rank
-high for any task. ``controls``, other tasks, tell them apart (``annealed``), or the table of
-``cs.universal_heads`` does; they are reported, and never among the top.
+high for any task. ``controls``, other tasks, tell them apart: with these, heads are ranked by the **contrast**, what
+they take from the task less what they take from the controls. ``annealed`` sets heads that surely take much from both
+aside as **shared**, with both effects; they are never among the top. The table of ``cs.universal_heads`` tells
+universal heads of several tasks.
 
 A ranking is no proof: some head always comes first. ``cs.confirm`` gives the verdict.
 """

@@ -41,7 +41,7 @@ def plot_heads(
     Blue heads facilitate the task, orange ones interfere (those that do so clearly carry a minus), white ones do
     not matter; the scale is symmetric about zero. Each of the top heads has the marker that it has in every picture,
     and the key below names it, with its importance and interval; a tick says that the head is claimed, a hollow marker
-    that it is not, where the method claims heads. Universal heads are marked U and do not set the scale. Fewer than
+    that it is not, where the method claims heads. Shared heads are marked S and do not set the scale. Fewer than
     ``k`` heads are marked where fewer have an importance above zero. Where query heads share keys and values
     (``key_value_heads``, by default what the ranking knows of its model) the groups stand between lines, numbered
     above. ``verdict``, as in ``proof.verdict``, joins the title. Returns the axes; ``save_picture(ax, "heads")``
@@ -77,7 +77,7 @@ def plot_heads(
     top = _shown(ranking, k)
     mark_heads(ax, grid, top, hollow=_not_claimed(ranking, top), apart=ranking.shared)
     for head in ranking.shared:
-        write_on(ax, (head.head, head.layer), "U", _inwards(head, grid, points_a_square(ax, grid)))
+        write_on(ax, (head.head, head.layer), "S", _inwards(head, grid, points_a_square(ax, grid)))
     ax.set_title(_title(ranking, verdict))
     if top:
         _draw_key(ax, ranking, top)
@@ -102,7 +102,7 @@ def _marks(ranking: HeadRanking, top: list[Head]) -> list[str]:
     """What the marks of heads mean, as far as they are there."""
     marks = ["✓ claimed"] if set(top) & set(ranking.claims) else []
     marks += ["hollow not claimed"] if _not_claimed(ranking, top) else []
-    return marks + (["U universal"] if ranking.shared else [])
+    return marks + (["S shared"] if ranking.shared else [])
 
 
 def _inwards(head: Head, grid: HeadGrid, square: float) -> tuple[float, float]:
@@ -113,7 +113,7 @@ def _inwards(head: Head, grid: HeadGrid, square: float) -> tuple[float, float]:
 
 
 def _limit(ranking: HeadRanking) -> float:
-    """Where the scale ends: the largest importance of a head that is not universal."""
+    """Where the scale ends: the largest importance of a head that is not shared."""
     own = ranking.importance[~ranking.grid.mask(ranking.shared)]
     return float(np.abs(own).max(initial=0)) or 1.0
 

@@ -5,18 +5,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
-from scipy.stats import t
+from scipy.stats import multivariate_normal, t
 from sklearn.linear_model import LinearRegression
 
+from cs_heads.heads import Head, HeadGrid
 from cs_heads.methods.annealing import rows as rows_module
+from cs_heads.methods.annealing.blame import Blame, BothEffects, beyond_doubt, blame, standard_error
 from cs_heads.methods.annealing.inference import Contrasts, contrasts, selection_frequency
-from cs_heads.methods.annealing.regression import regress
-from cs_heads.methods.annealing.rows import BalancedDraws, Rows, sparse_rows
+from cs_heads.methods.annealing.regression import Fit, regress
+from cs_heads.methods.annealing.rows import BalancedDraws, Rows, row_means, sparse_rows
 from cs_heads.methods.annealing.schedule import DensityControl, Groups, finalists_and_decoys, pool_size
+from cs_heads.methods.annealing.sensor import Purse, Sensor
+from cs_heads.methods.annealing.sets import Known, Sets, posterior
+from cs_heads.methods.contrast import Controls
+from tests.methods.planted import Planted
 
 
-def some_rows(seed, effects, *, n_rows=600, per_row=8, n_examples=60, noise=0.1, spread=0.0):
-    """Rows whose scores are a sum: example, heads off (an effect that may differ by example), noise."""
+def some_rows(seed, effects, *, taken=None, general=0.0, n_rows=600, per_row=8, n_examples=60, noise=0.1, spread=0.0):
+    """Rows whose scores are a sum: example, heads off (an effect that may differ by example), noise.
+
+    With ``taken``, what each head takes from the controls, as a loss, they have four examples of these each.
+    ``general`` is what a row takes from everything on top, at most.
+    """
     rng = np.random.default_rng(seed)
     off = sparse_rows([rng.choice(len(effects), 5, replace=False) for _ in range(n_rows)], len(effects))
     examples = np.argsort(rng.random((n_rows, n_examples)))[:, :per_row]
@@ -24,7 +34,23 @@ def some_rows(seed, effects, *, n_rows=600, per_row=8, n_examples=60, noise=0.1,
     level = rng.normal(0.7, 0.2, n_examples)
     harm = np.take_along_axis(off @ of_example, examples, axis=1)
     scores = level[examples] - harm + noise * rng.standard_normal(examples.shape)
-    return Rows(off, examples, scores, np.zeros(n_rows, dtype=int), np.ones(n_rows, dtype=bool))
+    drawn, losses = np.zeros((n_rows, 0), dtype=int), np.zeros((n_rows, 0))
+    if taken is not None:
+        damage = general * rng.random((n_rows, 1))
+        scores -= damage
+        drawn = np.argsort(rng.random((n_rows, 30)))[:, :4]
+        losses = (off @ np.asarray(taken))[:, None] + damage + noise * rng.standard_normal(drawn.shape)
+        losses += rng.normal(0.0, 0.2, 30)[drawn]
+    group, last = np.zeros(n_rows, dtype=int), np.ones(n_rows, dtype=bool)
+    return Rows(off, examples, scores, drawn, losses, group, last)
+
+
+def effects_of(size, **heads):
+    """What heads take, by their number: ``effects_of(20, h3=0.2)``."""
+    effects = np.zeros(size)
+    for name, effect in heads.items():
+        effects[int(name[1:])] = effect
+    return effects
 
 
 # Draws
@@ -58,7 +84,7 @@ def test_the_response_is_that_of_a_regression_on_rows_and_examples():
     row, example = np.repeat(np.arange(30), 8), rows.examples.ravel()
     dummies = np.hstack([np.eye(30)[row], np.eye(60)[example]])
     fitted = np.linalg.lstsq(dummies, rows.scores.ravel(), rcond=None)[0][:30]
-    made = rows.response(n_passes=500)
+    made = row_means(rows.scores, rows.examples, n_passes=500)
     assert made - made.mean() == pytest.approx(fitted - fitted.mean(), abs=1e-6)
 
 
@@ -105,6 +131,220 @@ def test_heads_that_were_never_off_have_no_effect():
     fit = regress(wider, rows.response(), rows.group)
     assert not fit.effect[20:].any()
     assert not fit.z[20:].any()
+
+
+# Blame: the task beside its controls
+
+
+def test_a_row_without_controls_blames_as_the_regression_does():
+    rows = some_rows(2, effects_of(20, h3=0.2, h7=0.1))
+    fit, known = regress(rows.off, rows.response(), rows.group), blame(rows, 0.8)
+    assert np.array_equal(known.task.effect, fit.effect)
+    assert np.array_equal(known.z, fit.z)
+    assert np.array_equal(known.contrast, fit.effect / 0.8)
+    assert not known.controls.effect.any()
+
+
+def test_what_a_head_takes_from_both_alike_is_no_contrast():
+    """On one scale: 40 points of the task, half of what it scores above guessing, are a loss of .5."""
+    rows = some_rows(8, effects_of(20, h3=0.4, h7=0.2), taken=effects_of(20, h3=0.5, h9=0.3))
+    known = blame(rows, 0.8)
+    idle = np.delete(np.arange(20), [3, 7, 9])
+    assert known.task.effect[[3, 7]] - known.task.effect[idle].mean() == pytest.approx([0.4, 0.2], abs=0.02)
+    taken = known.controls.effect - known.controls.effect[idle].mean()
+    assert taken[[3, 7, 9]] == pytest.approx([0.5, 0, 0.3], abs=0.04)
+    contrast = known.contrast - known.contrast[idle].mean()
+    assert contrast[[3, 7, 9]] == pytest.approx([0.0, 0.25, -0.3], abs=0.08)
+    assert known.z.argmax() == 7
+    assert known.z[9] < -4
+    both = known.both(3)
+    assert (both.task, both.controls) == (known.task.effect[3] / 0.8, known.controls.effect[3])
+    assert both.task / both.task_error == pytest.approx(known.task.z[3])
+    assert both.controls / both.controls_error == pytest.approx(known.controls.z[3])
+
+
+def test_of_the_controls_effects_what_is_beyond_doubt_counts_alone():
+    """Two standard errors are .1 for each of these heads."""
+    effect = np.array([0.3, 0.11, 0.1, 0.05, -0.3, 0.0])
+    fit = Fit(effect, effect / 0.05)
+    assert standard_error(fit) == pytest.approx([0.05] * 5 + [0.0])
+    assert beyond_doubt(fit) == pytest.approx([0.2, 0.01, 0, 0, 0, 0])
+
+
+def test_noise_in_the_controls_does_not_spread_into_the_contrast():
+    rows = some_rows(9, effects_of(20, h3=0.2), taken=np.zeros(20), noise=0.4)
+    known = blame(rows, 1.0)
+    doubtful = known.controls.z <= 2
+    assert doubtful.sum() >= 18
+    assert np.array_equal(known.contrast[doubtful], known.task.effect[doubtful])
+
+
+def test_what_rows_do_to_everything_is_taken_off_the_noise_of_the_task():
+    """Rows take up to .8 from task and controls alike: that says nothing of their heads."""
+    effects = effects_of(20, h3=0.1)
+    rows = some_rows(10, effects, taken=np.zeros(20), general=0.8, noise=0.05)
+    alone, known = regress(rows.off, rows.response(), rows.group), blame(rows, 1.0)
+    assert known.z[3] > 2.5 * alone.z[3]
+    assert standard_error(known.task)[0] < standard_error(alone)[0] / 2.5
+    assert known.contrast[3] - np.delete(known.contrast, 3).mean() == pytest.approx(0.1, abs=0.02)
+
+
+def test_controls_that_go_their_own_way_change_no_blame():
+    rows = some_rows(11, effects_of(20, h3=0.2), taken=np.zeros(20), noise=0.2)
+    alone, known = regress(rows.off, rows.response(), rows.group), blame(rows, 1.0)
+    assert known.contrast == pytest.approx(alone.effect, abs=0.02)
+    assert known.z == pytest.approx(alone.z, rel=0.1, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("task", "controls", "shared", "large"),
+    [
+        ((0.5, 0.1), (0.5, 0.1), True, True),
+        # Not clear on one side or the other.
+        ((0.5, 0.13), (0.5, 0.1), False, True),
+        ((0.5, 0.1), (0.5, 0.13), False, True),
+        # Half of the task's loss, and a little more.
+        ((0.6, 0.05), (0.3, 0.05), False, False),
+        ((0.6, 0.05), (0.31, 0.05), True, False),
+        ((0.3, 0.05), (0.9, 0.05), True, False),
+        ((-0.5, 0.05), (0.9, 0.05), False, False),
+        # Never off.
+        ((0.0, 0.0), (0.0, 0.0), False, False),
+    ],
+)
+def test_a_head_is_shared_where_it_surely_takes_from_both_and_from_the_controls_more_than_half(
+    task, controls, shared, large
+):
+    both = BothEffects(*task, *controls)
+    assert (both.are_shared, both.are_large) == (shared, large)
+    own, others = both.intervals
+    assert own == pytest.approx((task[0] - 1.96 * task[1], task[0] + 1.96 * task[1]))
+    assert others == pytest.approx((controls[0] - 1.96 * controls[1], controls[0] + 1.96 * controls[1]))
+
+
+# Measuring rows
+
+
+def sensor_on(task, controls, *, per_row=4, of_controls=6, budget=10_000):
+    """A sensor that measures this task, and these controls where there are any."""
+    right = np.flatnonzero(task(np.zeros((1, *task.grid.shape), dtype=bool), None)[0] > 0.5)
+    return Sensor(
+        experiment=task,
+        response="score",
+        examples=right,
+        level=1.0,
+        guess=0.0,
+        controls=Controls(controls, np.random.default_rng(1)) if controls else None,
+        per_row=per_row,
+        of_controls=of_controls if controls else 0,
+        purse=Purse(budget),
+        rng=np.random.default_rng(0),
+    )
+
+
+def test_rows_carry_what_the_controls_lose_and_are_paid_for_on_both_sides():
+    """Half of what the first control answers goes with one head; the second does not mind."""
+    grid, head = HeadGrid(3, 4), Head(1, 1)
+    first, second = Planted(grid, {head: 0.4}, baseline=0.8, n_examples=40), Planted(grid, {}, n_examples=40)
+    sensor = sensor_on(Planted(grid, {}), [first, second])
+    off = sparse_rows([np.array([grid.index(head)])] * 60, grid.size)
+    rows = sensor(off, np.zeros(60, dtype=int), last=False)
+    assert (rows.scores.shape, rows.losses.shape) == ((60, 4), (60, 6))
+    assert sensor.purse.spent == 60 * sensor.cost == 600
+    of = sensor.controls.of(rows.drawn)
+    assert rows.losses[of == 0].mean() == pytest.approx(0.5, abs=0.03)
+    assert not rows.losses[of == 1].any()
+    assert (of == 0).sum() == pytest.approx(180, abs=6)
+    assert rows.control_response().mean() == pytest.approx(rows.losses.mean())
+    without = sensor_on(Planted(grid, {}), [])(off, np.zeros(60, dtype=int), last=True)
+    assert without.losses.shape == without.drawn.shape == (60, 0)
+
+
+def test_no_more_is_paid_than_there_is():
+    purse = Purse(10)
+    purse.pay(6)
+    assert (purse.spent, purse.left) == (6, 4)
+    with pytest.raises(AssertionError, match="5 example-evaluations are more than the 4 left"):
+        purse.pay(5)
+
+
+# Sets
+
+
+def test_what_sets_say_is_a_bayesian_regression_whose_priors_and_noise_make_them_likeliest():
+    """By the marginal likelihood of a multivariate normal, and least squares with the priors as further rows."""
+    rng = np.random.default_rng(0)
+    for wider in (1.0, 4.0):
+        mean, error = rng.normal(0.2, 0.1, 8), rng.uniform(0.05, 0.1, 8)
+        truth = mean + wider * error * rng.standard_normal(8)
+        members = np.zeros((60, 8))
+        for row in members:
+            row[rng.choice(8, 4, replace=False)] = 1
+        contrast = 0.3 + members @ truth + 0.15 * rng.standard_normal(60)
+        X, y = members - members.mean(axis=0), contrast - contrast.mean()
+        settings = [(factor, share * y.var()) for factor in (1, 1.5, 2, 3, 5) for share in (0.3, 0.5, 0.7, 0.9)]
+        likelihood = [
+            multivariate_normal(X @ mean, X @ np.diag((factor * error) ** 2) @ X.T + noise * np.eye(60)).logpdf(y)
+            for factor, noise in settings
+        ]
+        factor, noise = settings[int(np.argmax(likelihood))]
+        rows = np.vstack([X / np.sqrt(noise), np.diag(1 / (factor * error))])
+        answers = np.concatenate([y / np.sqrt(noise), mean / (factor * error)])
+        known = posterior(members, contrast, mean, error)
+        assert known.mean == pytest.approx(np.linalg.lstsq(rows, answers, rcond=None)[0])
+        assert known.covariance == pytest.approx(np.linalg.inv(rows.T @ rows))
+
+
+def test_sets_that_go_as_foreseen_leave_what_is_known_as_it_is():
+    rng = np.random.default_rng(1)
+    mean, error = rng.normal(0.2, 0.1, 8), np.full(8, 0.02)
+    members = np.stack([rng.permutation(8) < 4 for _ in range(60)]).astype(float)
+    known = posterior(members, members @ mean, mean, error)
+    assert known.mean == pytest.approx(mean, abs=1e-9)
+    assert (np.diag(known.covariance) <= 0.02**2).all()
+
+
+def sets_of(task, controls, mean, error, k):
+    """Sets of all heads of a grid, of which so much is known, and a purse of 4,000."""
+    size = task.grid.size
+    nothing = Fit(np.zeros(size), np.zeros(size))
+    known = Blame(Fit(mean, mean / error), nothing, 1.0, mean, mean / error)
+    sensor = sensor_on(task, controls, per_row=8, of_controls=8, budget=4000)
+    return Sets(sensor, np.argsort(-mean, kind="stable"), known, k)
+
+
+def test_a_head_is_exchanged_for_one_that_is_clearly_better_alone():
+    grid = HeadGrid(2, 3)
+    sets = sets_of(Planted(grid, {}), [Planted(grid, {})], np.arange(0.6, 0.0, -0.1), np.full(6, 0.1), k=2)
+    chosen = {}
+    for ahead in (0.1, 0.2):
+        # The fifth head is this much better than the second, and a standard error of the difference is .14.
+        sets.known = Known(np.array([0.6, 0.4, 0.1, 0.1, 0.4 + ahead, 0.1]), np.diag(np.full(6, 0.1**2)))
+        chosen[ahead] = sorted(sets.best().tolist())
+    assert chosen == {0.1: [0, 1], 0.2: [0, 4]}
+
+
+def test_the_best_of_a_set_comes_first():
+    grid = HeadGrid(2, 3)
+    sets = sets_of(Planted(grid, {}), [Planted(grid, {})], np.arange(0.6, 0.0, -0.1), np.full(6, 0.1), k=3)
+    sets.known = Known(np.array([0.3, 0.5, 0.4, 0.0, 0.0, 0.0]), np.diag(np.full(6, 0.1**2)))
+    assert sets.best().tolist() == [1, 2, 0]
+
+
+def test_sets_leave_out_heads_that_every_task_needs_together_and_take_those_that_work_together():
+    """By what is known of single heads a universal trio comes first, and of a redundant pair neither head counts."""
+    grid = HeadGrid(3, 4)
+    trio, pair = (Head(0, 0), Head(0, 1), Head(0, 2)), (Head(2, 0), Head(2, 1))
+    task = Planted(grid, {Head(1, 1): 0.1}, groups={trio: 0.6, pair: 0.4}, baseline=0.95)
+    control = Planted(grid, {}, groups={trio: 0.7}, baseline=0.95)
+    mean = np.array([0.15, 0.15, 0.15, 0.01, 0.01, 0.1, 0.01, 0.01, 0.05, 0.05, 0.01, 0.01])
+    sets = sets_of(task, [control], mean, np.full(12, 0.05), k=3)
+    assert sets.candidates[:3].tolist() == [0, 1, 2]
+    rng = np.random.default_rng(0)
+    for _ in range(6):
+        sets.measure(40, rng)
+    assert sets.sensor.purse.spent == 6 * 40 * 16
+    assert {grid.head(int(index)) for index in sets.best()} == {Head(1, 1), *pair}
 
 
 # Density and pool
@@ -222,6 +462,7 @@ def test_resampled_rows_select_the_heads_that_matter():
     rows = some_rows(7, effects)
     merit = regress(rows.off, rows.response(), rows.group).z
     merit[5] = -np.inf
-    frequency = selection_frequency(rows, merit, np.zeros(30), k=2, n_bootstraps=20, rng=np.random.default_rng(0))
+    known, rng = blame(rows, 1.0), np.random.default_rng(0)
+    frequency = selection_frequency(rows, known, np.zeros(30), merit, k=2, n_bootstraps=20, rng=rng)
     assert frequency[[2, 9]].tolist() == [1.0, 1.0]
     assert frequency.sum() == pytest.approx(2)

@@ -27,6 +27,15 @@ def made_ranking(task="capitals", model="tiny") -> HeadRanking:
             "task": {"name": task, "identity": "abc"},
             "model": {"name": model, "grid": [3, 4], "key_value_heads": 2, "revision": None},
             "cost": {"forwards": 1992, "backwards": 0},
+            "shared": {
+                "L0H0": {
+                    "task": 0.32,
+                    "task_interval": [0.24, 0.4],
+                    "controls": 0.3,
+                    "controls_interval": [0.2, 0.4],
+                    "most": "succession",
+                }
+            },
             "seed": 7,
         },
         notes=("few heads above zero",),

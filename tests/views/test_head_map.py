@@ -44,10 +44,10 @@ def test_heads_without_importance_are_not_marked(ax):
     assert marked(ax) == RANKING.top(5)
 
 
-def test_universal_heads_are_marked_and_do_not_set_the_scale(ax):
+def test_shared_heads_are_marked_and_do_not_set_the_scale(ax):
     plot_heads(HeadRanking("annealed", IMPORTANCE, spent=800, shared=(Head(0, 2),)), 2, ax)
     assert ax.images[0].get_clim() == (-0.4, 0.4)
-    assert [text.xy for text in ax.texts if text.get_text() == "U"] == [(2, 0)]
+    assert [text.xy for text in ax.texts if text.get_text() == "S"] == [(2, 0)]
     assert marked(ax) == [Head(0, 1), Head(1, 0)]
 
 
@@ -83,7 +83,7 @@ def test_the_verdict_joins_the_title(ax):
 
 
 def large(n_layers, n_heads, key_value_heads=None) -> HeadRanking:
-    """Five heads of falling importance among noise, one that interferes, and a universal one."""
+    """Five heads of falling importance among noise, one that interferes, and a shared one."""
     rng = np.random.default_rng(0)
     importance = rng.normal(0, 0.02, (n_layers, n_heads))
     chosen = rng.choice(importance.size, 6, replace=False)
@@ -119,10 +119,10 @@ def test_claimed_heads_are_filled_and_others_hollow(ax, shape):
 def test_the_caption_says_what_is_drawn(ax, shape):
     assert describe_heads(large(*shape)) == (
         "Importance of every head: blue facilitates the task, orange interferes (a minus where clearly so). "
-        "Marked and numbered: the first heads; ✓ claimed; hollow not claimed; U universal."
+        "Marked and numbered: the first heads; ✓ claimed; hollow not claimed; S shared."
     )
     plot_heads(large(*shape), 5, ax)
-    assert ax.get_legend().get_title().get_text() == "✓ claimed; hollow not claimed; U universal"
+    assert ax.get_legend().get_title().get_text() == "✓ claimed; hollow not claimed; S shared"
     assert "hollow" not in describe_heads(RANKING)
     assert describe_heads(RANKING, 1).endswith("Marked and numbered: the first heads.")
 

@@ -93,7 +93,8 @@ def test_every_number_of_the_proof_is_told(full):
     assert "code (control) 0.970 0.900 +0.070 +0.010 to +0.130" in words
     assert "capitals, random heads of the same layers 1.000 0.990 +0.010 2 sets: +0.000 to +0.020" in words
     assert "code can show no drop: it guesses" in words
-    assert "universal): L0H0" in words
+    told = "L0H0 (task 0.32 (+0.24 to +0.40), controls 0.30 (+0.20 to +0.40), most: succession)"
+    assert f"Left out, because the controls need them too (shared): {told}." in words
     assert "few heads above zero" in words
 
 
@@ -284,6 +285,15 @@ def test_an_older_folder_without_attention_and_command_is_read(folder):
     (folder / "result.json").write_text(json.dumps(record))
     study = Findings.load(folder)
     assert (study.attention, study.command) == (None, "")
+
+
+def test_an_older_folder_names_its_universal_heads_as_shared_ones(folder, report):
+    ranking, record = (json.loads((folder / name).read_text()) for name in ("ranking.json", "result.json"))
+    ranking |= {"version": 2, "universal": ranking.pop("shared")}
+    del ranking["provenance"]["shared"]
+    (folder / "ranking.json").write_text(json.dumps(ranking))
+    (folder / "result.json").write_text(json.dumps(record | {"universal": ["L0H0"]}))
+    assert "Left out, because the controls need them too (shared): L0H0." in report(folder).words
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from cs_heads.analysis.comparison import Comparison
+from cs_heads.analysis.losses import shared_line
 from cs_heads.ranking import HeadRanking
 from cs_heads.views.attention import load_script, plot_last_token, show_attention
 from cs_heads.views.comparison import plot_agreement, plot_drops
@@ -71,7 +72,7 @@ def _contents(study: Findings) -> dict[str, Any]:
         "heads": [] if ranking is None else _heads(ranking, study.k),
         "method": None if ranking is None else ranking.method,
         "unit": None if ranking is None else ranking.unit,
-        "universal": [] if ranking is None else [str(head) for head in ranking.shared],
+        "shared": [] if ranking is None else [shared_line(effects) for effects in ranking.shared_effects],
         "proof": study.proof,
         "verdict": None if study.proof is None else study.proof["verdict"],
         "kind": None if study.proof is None else _KINDS.get(study.proof["verdict"], "not"),
