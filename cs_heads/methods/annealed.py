@@ -130,7 +130,8 @@ def annealed(
     grid, size = experiment.grid, experiment.grid.size
     k = check_k(k, size)
     check_experiments(experiment, controls)
-    responding(experiment, response)
+    for each in (experiment, *controls):
+        responding(each, response)
     n_finalists = max(20, k) if n_finalists is None else check_integer("n_finalists", n_finalists, k, why="which is k")
     n_batches = check_integer("n_batches", n_batches, _MIN_BATCHES)
     n_decoys, n_bootstraps = check_integer("n_decoys", n_decoys, 0), check_integer("n_bootstraps", n_bootstraps, 0)
