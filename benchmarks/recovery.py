@@ -25,7 +25,8 @@ from joblib import Parallel, delayed
 from recovery_tables import NO_STRUCTURE, arithmetic, certainty_table, draw, recovery_table
 
 import cs_heads as cs
-from cs_heads.measure.protocol import ExperimentLike
+from cs_heads.measure.baseline import chance_of
+from cs_heads.measure.protocol import ExperimentLike, name_of
 from cs_heads.measure.scenarios import SCENARIOS
 from cs_heads.measure.simulate import World, planted_world
 
@@ -50,6 +51,7 @@ class Timed:
     def __init__(self, experiment: ExperimentLike) -> None:
         self._experiment = experiment
         self.grid, self.n_examples, self.seconds = experiment.grid, experiment.n_examples, 0.0
+        self.name, self.chance = name_of(experiment), chance_of(experiment)
 
     def __call__(self, masks: np.ndarray, examples: np.ndarray | None = None) -> np.ndarray:
         """Scores of the experiment."""
@@ -116,7 +118,6 @@ def annealed(made: World, size: int, seed: int) -> dict[str, Any]:
             k=K,
             seed=seed,
             chance=chance,
-            control_chance=chance,
         )
     except cs.BaselineTooLowError:
         return {"heads": [], "spent": made.task.spent, "verdict": "baseline too low"}
@@ -130,8 +131,11 @@ def annealed(made: World, size: int, seed: int) -> dict[str, Any]:
     known = ~np.isnan(bounds[:, 0])
     drops = scores[0] - scores[1:]
     sure = [head for head in found.top(K) if found.frequency[head.layer, head.head] >= 0.9]
-    fresh = planted_world(made.scenario, made.grid, seed=seed).unseen
-    proof = cs.prove(fresh, found.top(K), apart=found.shared, chance=chance)
+    # One example more draws all anew, and the heads stay.
+    fresh = planted_world(made.scenario, made.grid, n_examples=made.n_examples + 1, seed=seed)
+    proof = cs.prove(
+        fresh.unseen, found.top(K), apart=found.shared, chance=chance, controls=[("control", fresh.control)]
+    )
     return {
         "heads": found.top(K),
         "spent": found.spent,

@@ -39,7 +39,7 @@ def certainty_table(lines: pd.DataFrame) -> str:
     """What annealed sensing at 100 evaluations says of its certainty on 1,024 heads, by scenario."""
     part = lines[(lines.method == "annealed") & (lines.n_heads == 1024) & (lines["size"] == 100)]
     text = [
-        "| scenario | worlds | recall@5 | localized | intervals that cover | claims planted | frequency ≥ .9 planted "
+        "| scenario | worlds | recall@5 | specific; localized of any kind | intervals that cover | claims planted | frequency ≥ .9 planted "
         "| universal found |"
     ]
     text.append("|---|---|---|---|---|---|---|---|")
@@ -76,9 +76,10 @@ def arithmetic(lines: pd.DataFrame) -> str:
 
 
 def verdicts(said: pd.Series) -> str:
-    """How often heads are called localized, of whatever kind, and how often a world is refused."""
+    """How often heads are called specific, and localized of whatever kind, and how often a world is refused."""
     refused = int((said == "baseline too low").sum())
-    return f"{sum(map(is_localized, said))}{f', {refused} refused' if refused else ''}"
+    localized = f"{sum(said == 'specific')}; {sum(map(is_localized, said))}"
+    return f"{localized}{f'; {refused} refused' if refused else ''}"
 
 
 def draw(lines: pd.DataFrame, path: Path) -> None:

@@ -215,6 +215,22 @@ def test_heads_may_be_set_to_their_mean(find):
     assert result["confirm"]["provenance"]["ablation"] == "mean"
 
 
+def test_heads_that_are_off_throughout_are_not_found_again(find):
+    idle = next(str(head) for head in HeadGrid(3, 4) if head not in WORKING)
+    result = json.loads(find("--json", "--off", idle)[1])
+    assert {row["head"] for row in result["heads"]} == {str(head) for head in WORKING}
+    assert result["confirm"]["provenance"]["off"] == [idle]
+    # All of this model hangs on its heads: nothing is left to sense again.
+    refused(find("--off", str(WORKING[0])), "answers ")
+    refused(find("--off", idle, method="gradient", n_masks=None, density=None), "off must be left out")
+
+
+def test_a_continuous_response_is_fitted_when_asked_for(find):
+    ranking = json.loads(find("--json", "--response", "probability", method="annealed")[1])
+    assert {row["head"] for row in ranking["heads"]} == {str(head) for head in WORKING}
+    refused(find("--response", "loudness", method="annealed"), "response must be one of 'score', 'probability'")
+
+
 def test_n_is_the_number_of_examples_heads_are_found_with(find):
     result = json.loads(find("--json", n="80")[1])
     assert result["spent"] == 80 * RUNS

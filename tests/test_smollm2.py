@@ -71,3 +71,16 @@ def test_answers_of_everyday_skills_are_one_token(tokenizer):
         if name.startswith("everyday/") and name not in ("everyday/sums", "everyday/capitals"):
             answers = {e.target for e in cs.load_task(name).examples}
             assert all(len(tokenizer(answer, add_special_tokens=False)["input_ids"]) == 1 for answer in answers), name
+
+
+@pytest.mark.slow
+def test_heads_of_plurals_are_found_that_other_skills_can_do_without(smollm2):
+    """Where plain sensing finds L1H3 to L1H5, a group that every skill needs."""
+    model = cs.load_model(smollm2, device="cpu", dtype="bfloat16")
+    task = cs.load_task("everyday/plural", seed=0)
+    found = cs.find_heads(model, task, progress=False)
+    assert not {cs.Head(1, 3), cs.Head(1, 4), cs.Head(1, 5)} & {*found.top(5)}
+    proof = cs.confirm(model, task, found.top(5), apart=found.shared, progress=False)
+    assert proof.verdict == "specific"
+    assert proof.specificity.own.loss >= 0.7
+    assert proof.specificity.mean.loss <= 0.2

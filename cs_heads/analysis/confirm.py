@@ -14,6 +14,7 @@ from cs_heads.integers import check_integer
 from cs_heads.measure.baseline import MIN_CORRECT, check_size
 from cs_heads.measure.cluster import placed
 from cs_heads.measure.store import Store
+from cs_heads.measure.without import Without
 from cs_heads.tasks import Task, check_controls, confirming_side, control_side
 
 
@@ -24,6 +25,7 @@ def confirm(
     *,
     apart: Sequence[HeadLike] = (),
     controls: Sequence[Task] | str | None = "auto",
+    off: Sequence[HeadLike] = (),
     n: int = 100,
     n_random: int = 8,
     seed: int = 0,
@@ -60,6 +62,9 @@ def confirm(
     example-evaluations and ``2 × n`` for each control given, ``n`` for each default one (14 or 15, on the demo model
     7); mean and resample ablation another run of each task's examples, which they make beforehand.
 
+    ``off`` are heads that are off throughout, as in ``find_heads``: what is proved is what carries the task without
+    them.
+
     ``ablation``, ``progress``, ``batch_tokens``, ``prepend_bos`` and ``store`` are those of ``Experiment``; ``model``
     may be a ``Cluster``, and ``workers`` or ``address`` make one for this call. The examples are those
     the task holds out, 20 at least; a task without, one that shares a question with the finding side of another, a
@@ -86,12 +91,15 @@ def confirm(
         automatic = isinstance(controls, str)
         beside = default_sides(task, experiment, n, seed) if automatic else sides[1:]
         others = experiments_on(place, beside, chosen=not automatic, **settings)
+        twice = {experiment.grid.resolve(head) for head in off} & {experiment.grid.resolve(head) for head in heads}
+        if twice:
+            raise ValueError(f"heads must be others than those off already, got {', '.join(map(str, sorted(twice)))}")
         proof = prove(
-            experiment,
+            Without(experiment, off) if len(off) else experiment,
             heads,
-            apart=apart,
+            apart=[*apart, *off],
             name=experiment.task.name,
-            controls=[(other.task.name, other) for other in others],
+            controls=[(other.task.name, Without(other, off) if len(off) else other) for other in others],
             defaults=[side.name for side in beside] if automatic else None,
             n_random=n_random,
             seed=seed,

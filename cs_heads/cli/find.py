@@ -87,10 +87,22 @@ def add(commands: Commands) -> None:
     add("--density", type=float, default=None, help="share of heads ablated in a mask, for css and csb (default: 0.05)")
     add("--out", type=Path, default=None, metavar="DIR", help="write report.html, results and pictures there")
     add(
+        "--response",
+        default=None,
+        help="what annealed fits: score, probability (of the right choice, or the answer) or margin (its log-odds)",
+    )
+    add(
+        "--off",
+        nargs="+",
+        default=[],
+        metavar="HEAD",
+        help="heads that are off throughout, as L1H3 L1H4: what carries the task without them",
+    )
+    add(
         "--no-curve",
         dest="curve",
         action="store_false",
-        help="with --out: leave out the score with 0 to 10 heads off, beside random heads "
+        help="with --out: leave out the score with 0 to 10 heads off, beside random heads (as with --off) "
         f"({(1 + N_RANDOM) * 10 + 1} example-evaluations an unseen example at most)",
     )
     parser.set_defaults(run=_find)
@@ -104,12 +116,12 @@ def _find(options: argparse.Namespace) -> None:
     from cs_heads.views.report.findings import COMPARISON
 
     # What needs no model to be refused is refused before one is loaded.
-    design = {"n_masks": options.n_masks, "density": options.density}
+    design = {"n_masks": options.n_masks, "density": options.density, "response": options.response}
     more: dict[str, Any] = {name: value for name, value in design.items() if value is not None}
     method = method_named(options.method)
     more |= forgotten(options, [options.method])
     method.check(options.method, more)
-    more |= {"seed": options.seed, "ablation": options.ablation, "store": options.store}
+    more |= {"seed": options.seed, "ablation": options.ablation, "store": options.store, "off": options.off}
     with loaded(options) as (model, task, controls):
         unseen = unseen_of(options, model, task, COMPARISON)
         if unseen is not None:
@@ -125,6 +137,7 @@ def _find(options: argparse.Namespace) -> None:
             found.top(options.k),
             apart=found.shared,
             controls=controls,
+            off=options.off,
             seed=options.seed,
             ablation=options.ablation,
             store=more["store"],
@@ -138,7 +151,7 @@ def _find(options: argparse.Namespace) -> None:
         written = _write(options.out, options.k, result, found)
         if not options.json:
             _print_result(options, result, found, proof)
-        if options.curve and not proof.result.too_low:
+        if options.curve and not options.off and not proof.result.too_low:
             written += _measure_curve(options.out, unseen, found, result, options.seed)
         written += _attend(options.out, here(model), task, found.top(options.k))
         written.append(write_report(options.out, options.out / "report.html"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -137,12 +138,10 @@ def annealed(
     if examples_per_mask is not None:
         examples_per_mask = check_integer("examples_per_mask", examples_per_mask, 1, why="or None for all")
     per_row = min(examples_per_mask or experiment.n_examples, experiment.n_examples)
-    of_controls = min(_OF_EACH_CONTROL * len(controls), per_row)
     check_shares(target=target, last_target=last_target, density=density, max_density=max_density)
     chance = checked_chance("chance", chance, experiment)
     before = preparation_of(experiment, *controls) + experiment.n_examples + Controls.cost(controls)
-    masks = n_batches * _MIN_ROWS * (per_row + of_controls)
-    least = before + masks
+    least = before + n_batches * _MIN_ROWS * (per_row + _of_controls(len(controls), per_row))
     if budget is None:
         rows = max(n_batches * _MIN_ROWS, rows_for_intervals(n_batches, n_finalists + n_decoys))
         budget = max(least, before + max(10 * size, _LEAST, rows * per_row))
@@ -153,30 +152,14 @@ def annealed(
     rng = np.random.default_rng(seed)
     purse = Purse(budget)
     purse.pay(before)
-    nothing_off = np.zeros((1, *grid.shape), dtype=bool)
-    intact = measured(experiment, nothing_off, None)[0]
-    right = np.flatnonzero(intact > 0.5)
-    reason = too_low((intact > 0.5).astype(float), chance)
-    if reason:
-        raise BaselineTooLowError(reason)
-    used = np.arange(len(intact)) if chance >= _EVEN else right
-    # Of its own: what the controls draw changes no other draw.
-    known = Controls(controls, np.random.default_rng([seed, 1]), response) if controls else None
-    usable = known if known is not None and known.tasks else None
-    per_row = min(per_row, len(used))
-    answers = intact if response == "score" else responding(experiment, response)(nothing_off, None)[0]
-    sensor = Sensor(
-        experiment=experiment,
-        response=response,
-        examples=used,
-        level=float(answers[used].mean()),
-        guess=guess_of(chance, response),
-        controls=usable,
-        per_row=per_row,
-        of_controls=0 if usable is None else min(_OF_EACH_CONTROL * len(usable.tasks), per_row, usable.n_examples),
-        purse=purse,
-        rng=rng,
-    )
+    sensor, n_right = _sensor(experiment, response, chance, per_row=per_row, purse=purse, rng=rng)
+    known = None
+    if controls:
+        # Draws of its own: what the controls draw changes no other draw.
+        known = Controls(controls, np.random.default_rng([seed, 1]), response)
+        if known.tasks:
+            of_controls = min(_of_controls(len(known.tasks), sensor.per_row), known.n_examples)
+            sensor = replace(sensor, controls=known, of_controls=of_controls)
     search = Search(
         sensor=sensor,
         density=DensityControl(size, target, max_density, density * size),
@@ -188,36 +171,66 @@ def annealed(
         n_decoys=n_decoys,
         rng=rng,
     )
-    # The first batch of the last phase, then sets or, where these are not needed, its other batches.
+    # The first batch of the last phase, then sets or, without controls, its other batches.
     first = math.ceil(LAST * n_batches) + 1
     search.run(range(first))
-    chosen = None if usable is None else best_set(search, k)
+    chosen = None if sensor.controls is None else best_set(search, k)
     if chosen is None:
         search.run(range(first, n_batches))
-    ranking = _ranking(search, k, n_bootstraps)
-    if chosen is not None:
-        ranking["chosen"] = tuple(grid.head(int(index)) for index in chosen)
-    origin = provenance_of(experiment)
     settings: dict[str, Any] = {"budget": budget, "k": k, "seed": seed, "response": response}
     settings |= {"examples_per_mask": examples_per_mask}
     settings |= {"n_batches": n_batches, "target": target, "last_target": last_target, "density": density}
     settings |= {"max_density": max_density, "n_finalists": search.n_finalists, "n_decoys": n_decoys}
     settings |= {"n_bootstraps": n_bootstraps, "prior": prior is not None, "chance": chance, "fixed": _FIXED}
-    found = {"n_right": len(right), "n_used": len(used), "n_rows": len(search.rows), "heads_off": search.heads_off}
+    found = {"n_right": n_right, "n_used": len(sensor.examples), "n_rows": len(search.rows)}
     held = {
-        "controls": [] if usable is None else usable.names,
+        "heads_off": search.heads_off,
+        "controls": [] if sensor.controls is None else sensor.controls.names,
         "controls_left_out": {} if known is None else known.left_out,
-        "shared": _shared_with(search, ranking["shared"]),
+        "shared": _shared_with(search),
         "cost": Cost(forwards=purse.spent).to_dict(),
     }
     return HeadRanking(
         method="annealed",
         spent=purse.spent,
-        notes=(*few_correct(len(right)), *_dear(before, budget), *_of_controls(known), *_notes(search)),
-        provenance={**origin, "design": settings, **found, **held},
+        notes=(*few_correct(n_right), *_dear(before, budget), *_without(known), *_notes(search)),
+        provenance={**provenance_of(experiment), "design": settings, **found, **held},
         unit=_UNITS[response],
-        **ranking,
+        chosen=() if chosen is None else tuple(grid.head(int(index)) for index in chosen),
+        **_ranking(search, k, n_bootstraps),
     )
+
+
+def _of_controls(n: int, per_row: int) -> int:
+    """Control examples of a row, of so many controls."""
+    return min(_OF_EACH_CONTROL * n, per_row)
+
+
+def _sensor(
+    experiment: ExperimentLike, response: str, chance: float, *, per_row: int, purse: Purse, rng: np.random.Generator
+) -> tuple[Sensor, int]:
+    """What measures rows of the task alone, after the intact run, which is paid for; and how many it has right."""
+    nothing_off = np.zeros((1, *experiment.grid.shape), dtype=bool)
+    intact = measured(experiment, nothing_off, None)[0]
+    right = intact > 0.5
+    reason = too_low(right.astype(float), chance)
+    if reason:
+        raise BaselineTooLowError(reason)
+    used = np.arange(len(intact)) if chance >= _EVEN else np.flatnonzero(right)
+    answers = intact if response == "score" else responding(experiment, response)(nothing_off, None)[0]
+    sensor = Sensor(
+        experiment=experiment,
+        response=response,
+        examples=used,
+        level=float(answers[used].mean()),
+        guess=guess_of(chance, response),
+        controls=None,
+        per_row=min(per_row, len(used)),
+        of_controls=0,
+        purse=purse,
+        rng=rng,
+    )
+    return sensor, int(right.sum())
 
 
 def _ranking(search: Search, k: int, n_bootstraps: int) -> dict[str, Any]:
@@ -264,33 +277,29 @@ def _contrasts(search: Search) -> Contrasts | None:
     return contrasts(last, np.array(left, dtype=int), np.array(decoys, dtype=int))
 
 
-def _shared_with(search: Search, shared: tuple[Head, ...]) -> dict[str, dict[str, Any]]:
+def _shared_with(search: Search) -> dict[str, dict[str, Any]]:
     """Of each shared head what it takes from both sides, and the control that loses most with it off."""
     grid, controls = search.sensor.grid, search.sensor.controls
     if controls is None:
         return {}
     told, every = {}, search.every_row
-    for head in shared:
-        both = search.shared[grid.index(head)]
-        rows = every[np.flatnonzero(every.off[:, [grid.index(head)]].toarray()[:, 0])]
+    for head, both in search.shared.items():
+        rows = every[np.flatnonzero(every.off[:, [head]].toarray()[:, 0])]
         of = controls.of(rows.drawn)
-        losses = {
-            name: float(rows.losses[of == place].mean())
-            for place, name in enumerate(controls.names)
-            if (of == place).any()
-        }
+        lost = {name: rows.losses[of == place] for place, name in enumerate(controls.names)}
+        means = {name: float(losses.mean()) for name, losses in lost.items() if losses.size}
         task, others = both.intervals
-        told[str(head)] = {
+        told[str(grid.head(head))] = {
             "task": both.task,
             "task_interval": list(task),
             "controls": both.controls,
             "controls_interval": list(others),
-            "most": max(losses, key=lambda name: losses[name]),
+            "most": max(means, key=lambda name: means[name]),
         }
     return told
 
 
-def _of_controls(known: Controls | None) -> tuple[str, ...]:
+def _without(known: Controls | None) -> tuple[str, ...]:
     """What the reader should know of the controls."""
     if known is None:
         return ("no controls: heads of this task cannot be told from heads that every task needs (task-general)",)
