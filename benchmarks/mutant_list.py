@@ -481,9 +481,14 @@ _METHODS = [
         "ranking.py",
         "test_ranking.py methods/test_greedy.py",
         (
-            "universal heads are ranked among the top",
-            "indices = np.lexsort((-merit, last))",
-            "indices = np.lexsort((last, -merit))",
+            "shared heads are ranked among the top",
+            "place[[self.grid.index(head) for head in self.shared]] += 1",
+            "place[[self.grid.index(head) for head in self.shared]] += 0",
+        ),
+        (
+            "the set that was chosen is forgotten in the order",
+            "place[[self.grid.index(head) for head in self.chosen]] = np.arange(len(self.chosen))",
+            "place[[self.grid.index(head) for head in self.chosen]] = len(self.chosen)",
         ),
         (
             "the standard error of a mean lacks its square root",
@@ -535,25 +540,64 @@ _METHODS = [
         "methods/annealing/search.py",
         "methods/test_annealed.py",
         (
-            "rows with a universal head off stay in the fit",
-            """\
-        self.rows = self.rows.without(self.universal)
-        if len(self.rows):""",
-            """\
-        if len(self.rows):""",
+            "rows with a shared head off stay in the fit",
+            "self.rows = self.every_row.without(head for head, both in self.shared.items() if both.are_large)",
+            "self.rows = self.every_row",
         ),
         (
-            "checks of a head alone are not paid for",
-            """\
-        self.purse.pay(len(examples))
-        grid = self.experiment.grid""",
-            """\
-        grid = self.experiment.grid""",
+            "heads that the controls need too are not set aside",
+            "        self.shared |= found\n        return bool(found)",
+            "        return False",
         ),
         (
             "the share of the intact score that is left forgets chance",
-            "ratio = (new.scores.mean() - self.chance) / (self.level - self.chance)",
-            "ratio = new.scores.mean() / self.level",
+            "ratio = (new.scores.mean() - self.sensor.guess) / self.sensor.above_guess",
+            "ratio = new.scores.mean() / self.sensor.level",
+        ),
+    ),
+    *_bugs(
+        "methods",
+        "methods/annealing/blame.py",
+        "methods/test_annealing_parts.py methods/test_annealed.py",
+        (
+            "what heads take from the controls is added to the contrast",
+            "contrast = task.effect / above_guess - sure",
+            "contrast = task.effect / above_guess + sure",
+        ),
+        (
+            "what rows do to everything stays in the task's noise",
+            "task = regress(rows.off, response + together * left, rows.group)",
+            "task = regress(rows.off, response, rows.group)",
+        ),
+    ),
+    *_bugs(
+        "methods",
+        "methods/annealing/rows.py",
+        "methods/test_annealing_parts.py",
+        (
+            "hard examples of the controls are held against their rows",
+            "return row_means(self.losses, self.drawn)",
+            "return np.asarray(self.losses.mean(axis=1))",
+        ),
+    ),
+    *_bugs(
+        "methods",
+        "methods/annealing/sets.py",
+        "methods/test_annealing_parts.py",
+        (
+            "sets are held against the task alone",
+            "lost = -self.rows.response() / self.sensor.above_guess - self.rows.control_response()",
+            "lost = -self.rows.response() / self.sensor.above_guess",
+        ),
+    ),
+    *_bugs(
+        "methods",
+        "methods/annealing/sensor.py",
+        "methods/test_annealing_parts.py methods/test_annealed.py",
+        (
+            "examples of the controls are not paid for",
+            "self.purse.pay(examples.size + drawn.size)",
+            "self.purse.pay(examples.size)",
         ),
     ),
     *_bugs(

@@ -197,8 +197,7 @@ def _random(
     """Random orders like the heads of each method, in turn."""
     rng = np.random.default_rng(seed)
     by_method = [
-        random_orders(grid, top, shared, len(range(place, n_random, len(tops))), rng)
-        for place, top in enumerate(tops)
+        random_orders(grid, top, shared, len(range(place, n_random, len(tops))), rng) for place, top in enumerate(tops)
     ]
     return [by_method[number % len(tops)][number // len(tops)] for number in range(n_random)]
 

@@ -526,7 +526,7 @@ def test_few_right_answers_are_noted():
         ({"seed": -1}, "seed must be an integer of 0 or more, got -1"),
         ({"controls": [Planted(HeadGrid(2, 2), {})]}, "controls must have the grid of the experiment, .*16.*, got .*2"),
         ({"response": "nats"}, "response must be one of 'score', 'probability', 'margin', got 'nats'"),
-        ({"response": "margin"}, "response must be 'score' for .*, an experiment without respond"),
+        ({"response": "margin"}, r"response must be 'score' for .*, an experiment without respond"),
     ],
 )
 def test_a_wrong_argument_is_refused_before_anything_is_measured(wrong, message):
@@ -542,7 +542,7 @@ def test_controls_that_cannot_answer_are_refused_before_anything_is_measured():
         with pytest.raises(ValueError, match="controls must be a list of experiments, got "):
             inspect.unwrap(annealed)(task, controls=controls)
     made = world()
-    with pytest.raises(ValueError, match="response must be 'score' for .*, an experiment without respond"):
+    with pytest.raises(ValueError, match=r"response must be 'score' for .*, an experiment without respond"):
         annealed(made.task, controls=[control], response="probability")
     assert task.asked == control.asked == made.task.spent == 0
 

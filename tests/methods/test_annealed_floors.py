@@ -49,7 +49,7 @@ def test_a_few_worlds_are_searched_as_well_as_many():
         recalls.append(recall(made, found))
         held = covering(made, found)
         known, covered = known + len(held), covered + sum(held)
-        assert set(found.shared) == set(made.universal)
+        assert set(found.shared) >= set(made.universal)
         assert prove(made.unseen, found.top(5), apart=found.shared).verdict == "localized"
     # .984 of many, sd .055 a world, and .905: five and three standard errors below.
     assert np.mean(recalls) >= 0.9

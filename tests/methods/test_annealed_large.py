@@ -16,6 +16,6 @@ def test_planted_heads_among_sixteen_thousand_are_found_within_the_budget():
         made = planted_world("main", HeadGrid(128, 128), seed=seed)
         found = annealed(made.task, controls=[made.control], budget=20_000, seed=seed)
         assert made.task.spent + made.control.spent == found.spent <= 20_000
-        assert set(found.universal) == set(made.universal)
+        assert set(found.shared) >= set(made.universal)
         recall.append(len(set(found.top(5)) & set(made.planted)) / 5)
     assert np.mean(recall) >= 0.9

@@ -94,6 +94,13 @@ def test_hard_examples_are_not_blamed_on_the_row():
     assert hard.response().std() < 1.2 * easy.response().std()
 
 
+def test_hard_examples_of_the_controls_are_not_blamed_on_the_row():
+    rows, hard = (some_rows(1, np.zeros(20), taken=np.zeros(20)) for _ in range(2))
+    hard.losses[hard.drawn < 15] += 0.5
+    assert hard.control_response().std() < 1.2 * rows.control_response().std()
+    assert rows.control_response().std() < 1.3 * 0.1 / np.sqrt(4)
+
+
 # Regression
 
 

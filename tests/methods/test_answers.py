@@ -52,7 +52,7 @@ def test_lists_and_booleans_are_scores_too(method):
     ("wrong", "message"),
     [
         ({"seed": -1}, "seed must be an integer of 0 or more, got -1"),
-        ({"controls": ["x"]}, "control must be an experiment on .* got 'x'"),
+        ({"controls": ["x"]}, "controls must be experiments on other tasks, got 'x'"),
     ],
 )
 def test_what_is_no_seed_or_control_is_refused_before_anything_is_measured(wrong, message):
