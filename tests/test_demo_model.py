@@ -174,7 +174,7 @@ def test_the_command_line_lists_the_skills(capsys):
 
 def test_the_demo_runs_from_a_shell(tmp_path):
     """The main job in a process of its own, with few masks."""
-    arguments = ["find", "--model", "demo", "--task", "demo/swearing", "--n", "30", "--budget", "600", "--json"]
+    arguments = ["find", "--model", "demo", "--task", "demo/swearing", "--n", "30", "--budget", "1300", "--json"]
     done = run_program([sys.executable, "-m", "cs_heads.cli", *arguments, "--out", tmp_path / "report"])
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["baseline"] > 0.9

@@ -286,15 +286,16 @@ def _shared_with(search: Search) -> dict[str, dict[str, Any]]:
     for head, both in search.shared.items():
         rows = every[np.flatnonzero(every.off[:, [head]].toarray()[:, 0])]
         of = controls.of(rows.drawn)
-        lost = {name: rows.losses[of == place] for place, name in enumerate(controls.names)}
-        means = {name: float(losses.mean()) for name, losses in lost.items() if losses.size}
+        # By place: experiments of one's own may have the same name.
+        lost = [rows.losses[of == place] for place in range(len(controls.tasks))]
+        means = [float(losses.mean()) if losses.size else -np.inf for losses in lost]
         task, others = both.intervals
         told[str(grid.head(head))] = {
             "task": both.task,
             "task_interval": list(task),
             "controls": both.controls,
             "controls_interval": list(others),
-            "most": max(means, key=lambda name: means[name]),
+            "most": controls.names[int(np.argmax(means))],
         }
     return told
 
