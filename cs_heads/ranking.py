@@ -30,15 +30,15 @@ def normal_interval(each: Float[np.ndarray, "sample *heads"]) -> Float[np.ndarra
 class HeadRanking:
     """Importance of every head, in ``unit``: positive = the task does worse without the head.
 
-    Where the method gives them: ``interval`` is a lower and an upper bound on each importance (NaN for a
-    head that has none), ``frequency`` the share of resamples that select the head, ``z`` how clear
-    its importance is, in standard errors, ``claims`` the heads shown to matter beyond chance. Where the task was held
-    against controls, ``chosen`` are the heads that proved best together, ``shared`` those that the controls need too
-    (see the method for how much), and ``control_importance`` is what each head takes from the controls, as a share of
-    their score above chance. Chosen heads come first, shared ones last, the others by ``z``, so that luck does not
-    outrank evidence, else by importance. ``spent`` counts example-evaluations; ``provenance`` says how the ranking was
-    made; ``notes`` are what its reader should know before trusting it. Methods that measure no score name another
-    ``unit``.
+    Where the method gives them: ``interval`` is a lower and an upper bound on each importance (NaN for a head that has
+    none), ``frequency`` the share of resamples that select the head, ``z`` how clear its importance is, in standard
+    errors, ``claims`` the heads shown to matter beyond chance. Where the task was held against controls, ``chosen`` are
+    the heads that proved best together, ``shared`` those that the controls need too (see the method for how much), and
+    ``control_importance`` is what each head takes from the controls, as a share of their score above chance. Chosen
+    heads come first, shared ones last but for those that were ``off`` throughout, the others by ``z``, so that luck
+    does not outrank evidence, else by importance. ``spent`` counts example-evaluations; ``provenance`` says how the
+    ranking was made; ``notes`` are what its reader should know before trusting it. Methods that measure no score name
+    another ``unit``.
 
     >>> ranking = HeadRanking("css", np.array([[0.0, 0.4], [0.1, 0.0]]), spent=800)
     >>> ranking.top(2)
@@ -55,6 +55,7 @@ class HeadRanking:
     shared: tuple[Head, ...] = ()
     chosen: tuple[Head, ...] = ()
     control_importance: Float[np.ndarray, "layer head"] | None = None
+    off: tuple[Head, ...] = ()
     provenance: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     unit: str = "points of score"
@@ -77,7 +78,12 @@ class HeadRanking:
         for name, values in (("z", self.z), ("control_importance", self.control_importance)):
             if values is not None and not np.isfinite(values).all():
                 raise ValueError(f"{name} must be finite in every head")
-        for name, heads in (("claims", self.claims), ("shared", self.shared), ("chosen", self.chosen)):
+        for name, heads in (
+            ("claims", self.claims),
+            ("shared", self.shared),
+            ("chosen", self.chosen),
+            ("off", self.off),
+        ):
             outside = [str(head) for head in heads if head not in self.grid]
             if outside:
                 raise ValueError(f"{name} must be heads of the grid {shape}, got {', '.join(outside)}")
@@ -94,6 +100,7 @@ class HeadRanking:
         merit = (self.importance if self.z is None else self.z).ravel()
         place = np.full(self.grid.size, len(self.chosen))
         place[[self.grid.index(head) for head in self.shared]] += 1
+        place[[self.grid.index(head) for head in self.off]] += 2
         place[[self.grid.index(head) for head in self.chosen]] = np.arange(len(self.chosen))
         indices = np.lexsort((-merit, place))
         return [self.grid.head(int(index)) for index in indices]
@@ -152,6 +159,7 @@ class HeadRanking:
             "claims": [str(head) for head in self.claims],
             "shared": [str(head) for head in self.shared],
             "chosen": [str(head) for head in self.chosen],
+            "off": [str(head) for head in self.off],
             "control_importance": None if self.control_importance is None else self.control_importance.tolist(),
             "provenance": self.provenance,
             "notes": list(self.notes),
@@ -196,6 +204,7 @@ class HeadRanking:
                 # Format 2 had heads that one control needs as much, checked one by one.
                 shared=tuple(map(Head.parse, record.get("shared") or record.get("universal") or ())),
                 chosen=tuple(map(Head.parse, record.get("chosen") or ())),
+                off=tuple(map(Head.parse, record.get("off") or ())),
                 control_importance=array("control_importance"),
                 provenance=record.get("provenance") or {},
                 notes=tuple(record.get("notes") or ()),

@@ -88,8 +88,8 @@ def universal_heads(
     """Ablate each candidate alone on several tasks and a control; universal breaks the control and most tasks.
 
     The control is broken when at most .4 of its intact score above chance is left, a task when at most .7 is
-    (``measure.baseline.is_universal``, the rule of annealed sensing too). Candidates are usually the top heads and the
-    ``universal`` ones of each task's ranking (Bair et al., arXiv 2603.03335, section 6.1). The experiments are those
+    (``measure.baseline.is_universal``). Candidates are usually the top heads and the
+    ``shared`` ones of each task's ranking (Bair et al., arXiv 2603.03335, section 6.1). The experiments are those
     of the finding sides: which heads are put aside is part of finding them, and the unseen examples are kept for the
     proof. Costs the intact run of every task and the control, and ``n_examples × candidates`` example-evaluations for
     each, on examples drawn with ``seed``. Fewer than two tasks, no candidate, different grids, or a task or control

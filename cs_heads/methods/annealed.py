@@ -28,7 +28,7 @@ from cs_heads.methods.annealing.schedule import LAST, WHOLE, DensityControl, row
 from cs_heads.methods.annealing.search import Search
 from cs_heads.methods.annealing.sensor import Purse, Sensor
 from cs_heads.methods.annealing.sets import best_set
-from cs_heads.methods.contrast import Controls, check_experiments, guess_of
+from cs_heads.methods.contrast import Controls, check_experiments, guess_of, too_near
 from cs_heads.ranking import HeadRanking
 
 # A head that takes this share of the score above chance by itself may be universal, where no control can tell.
@@ -97,18 +97,19 @@ def annealed(
     heads off begins at ``density`` of the grid and is steered so that the score above chance stays near ``target``
     of the intact one, up to ``max_density``. Masks draw on all heads for 40 % of the rows, then on the best by z,
     ever fewer, and for the last 30 % on ``n_finalists`` (20, or ``k`` where that is more) and ``n_decoys`` random
-    others, nearer to the intact score (``last_target``), so that what a head does there is near what it does alone.
+    others, nearer to the intact score (``last_target``), so that what a head does there is near what it does alone;
+    with controls for one batch, or what intervals need, and then for sets.
 
     ``controls`` are experiments on other tasks, on which the intact model is asked some examples first (30 to 100 of
-    each). Those it can do are measured under the same masks, in turn, two examples of each of them a row, eight at
-    most. What a row takes from them is fitted like what it takes from the task, both as shares of the score above
-    chance, and z is that of the difference, the *contrast*. So heads of which every task needs each, or a group, are
-    not ranked. A head with a clear and large effect on both sides is set aside on the way with its rows. The last
-    fifth of the budget measures sets of ``k`` finalists, drawn from what is known (Thompson sampling), and the set
-    that proves best on the task less its controls is ``chosen``: its heads come first. ``shared`` are heads with a
-    clear effect on both sides, the controls' more than half of the task's; ``control_importance`` has what each head
-    takes from the controls. Without controls heads of the task cannot be told from heads of every task, no set is
-    chosen, and the notes say so.
+    each). Those it can do are measured under the same masks: a row has two examples for each control, no more than of
+    the task, four of one control at a time, the controls in turn. What a row takes from them is fitted like what it
+    takes from the task, both as shares of the score above chance, and z is that of the difference, the *contrast*. So
+    heads of which every task needs each, or a group, are not ranked. A head with a clear and large effect on both sides
+    is set aside on the way with its rows. About the last fifth of the budget measures sets of ``k`` finalists, drawn
+    from what is known (Thompson sampling), and the set that proves best on the task less its controls is ``chosen``:
+    its heads come first. ``shared`` are heads with a clear effect on both sides, the controls' more than half of the
+    task's; ``control_importance`` has what each head takes from the controls. Without controls heads of the task cannot
+    be told from heads of every task, no set is chosen, and the notes say so.
 
     ``prior``, another ranking (its importances) or one number a head, such as a gradient importance, is standardised
     and half of it is added to z, in the ranking too, whose notes say so; it alone rules out no head. ``response`` is
@@ -218,12 +219,16 @@ def _sensor(
         raise BaselineTooLowError(reason)
     used = np.arange(len(intact)) if chance >= _EVEN else np.flatnonzero(right)
     answers = intact if response == "score" else responding(experiment, response)(nothing_off, None)[0]
+    level, guess = float(answers[used].mean()), guess_of(chance, response)
+    reason = too_near(level - guess, response)
+    if reason:
+        raise BaselineTooLowError(f"the intact model: {reason}")
     sensor = Sensor(
         experiment=experiment,
         response=response,
         examples=used,
-        level=float(answers[used].mean()),
-        guess=guess_of(chance, response),
+        level=level,
+        guess=guess,
         controls=None,
         per_row=min(per_row, len(used)),
         of_controls=0,
@@ -242,6 +247,7 @@ def _ranking(search: Search, k: int, n_bootstraps: int) -> dict[str, Any]:
     for head, both in search.shared.items():
         effect[head], taken[head] = both.task * sensor.above_guess, both.controls
         z[head] = (both.task - both.controls) / both.task_error
+    effect[search.off], z[search.off] = 0.0, 0.0
     interval = np.full((grid.size, 2), np.nan)
     for head, both in search.shared.items():
         interval[head] = np.array(both.intervals[0]) * sensor.above_guess
@@ -251,7 +257,9 @@ def _ranking(search: Search, k: int, n_bootstraps: int) -> dict[str, Any]:
         kept = ~np.isin(search.finalists, list(search.shared))
         heads = search.finalists[kept]
         effect[heads], interval[heads] = known.estimate, known.interval()
-        claimed[kept] = known.claims(beyond=_BEYOND / share)
+        # Nats have no points: two hundredths of what the intact model has above guessing.
+        beyond = _BEYOND * sensor.above_guess if sensor.response == "margin" else _BEYOND / share
+        claimed[kept] = known.claims(beyond=beyond)
     frequency = None
     if n_bootstraps and len(search.rows):
         drawn = selection_frequency(
@@ -330,7 +338,7 @@ def _notes(search: Search) -> tuple[str, ...]:
         if sure:
             notes.append(f"heads that take half of the score by themselves may be task-general: {', '.join(sure)}")
     if search.prior.any():
-        notes.append("z, and with it the order, holds half of the standardised prior")
+        notes.append("z, and with it the order of heads that were not chosen, holds half of the standardised prior")
     if not len(search.rows):
         notes.append("every row had a shared head off: nothing can be ranked")
     elif not np.abs(search.blame.task.z).max() > NO_HARM:

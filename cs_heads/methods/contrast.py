@@ -25,6 +25,8 @@ N_ASKED = 240
 """Examples of all controls together on which the intact model is asked, at most."""
 LEAST_ASKED, MOST_ASKED = 30, 100
 """The same of one control, however many there are."""
+LEAST_RIGHT = 8
+"""Of these answered right, below which a control is left out."""
 TOGETHER = 4
 """Examples of one control a row: under one mask, what they begin with alike is run once."""
 
@@ -68,6 +70,13 @@ def guess_of(chance: float, response: str) -> float:
     return float(logit(chance or 1 / 50_000)) if response == "margin" else chance
 
 
+def too_near(above_guess: float, response: str) -> str | None:
+    """Why a response of the intact model is too near to guessing for a share of it to be lost, or None."""
+    if above_guess > (0.1 if response == "margin" else 0.01):
+        return None
+    return f"its mean {response} is {above_guess:+.3f} above guessing: use another response"
+
+
 class Controls:
     """Other tasks, measured under a task's masks: examples in turn from all, and their losses.
 
@@ -86,17 +95,18 @@ class Controls:
             scores = measured(experiment, nothing_off, asked[None])[0]
             right = scores > 0.5
             name, chance = name_of(experiment), chance_of(experiment)
-            reason = too_low(right.astype(float), chance, least=LEAST_ASKED // 4)
+            reason = too_low(right.astype(float), chance, least=LEAST_RIGHT)
+            if not reason:
+                # Continuous responses come from the run that the scores came from.
+                answers = (
+                    scores if response == "score" else responding(experiment, response)(nothing_off, asked[None])[0]
+                )
+                task = TaskLoss(name, experiment, asked[right], answers[right], guess_of(chance, response), response)
+                reason = too_near(task.above_guess, response)
             if reason:
                 self.left_out[name] = reason
             else:
-                # Continuous responses come from the run that the scores came from.
-                answers = (
-                    responding(experiment, response)(nothing_off, asked[None])[0] if response != "score" else scores
-                )
-                intact = answers[right]
-                guess = guess_of(chance, response)
-                self.tasks.append(TaskLoss(name, experiment, asked[right], intact, guess, response))
+                self.tasks.append(task)
         self._starts = np.cumsum([0, *(len(task.examples) for task in self.tasks)])
         self._turns = BalancedDraws(np.arange(len(self.tasks)), rng)
         self._draws = [BalancedDraws(np.arange(len(task.examples)), rng) for task in self.tasks]
@@ -124,12 +134,17 @@ class Controls:
         """Different examples for each row, four of one control, of the controls in turn, those drawn least first."""
         drawn = np.zeros((n_rows, per_row), dtype=int)
         for row in drawn:
-            turns = np.concatenate([self._turns.draw(1) for _ in range(-(-per_row // TOGETHER))])
+            turns = self._taking_turns(-(-per_row // TOGETHER))
             times = np.bincount(np.repeat(turns, TOGETHER)[:per_row], minlength=len(self.tasks))
             row[:] = np.concatenate(
                 [self._starts[task] + self._draws[task].draw(n) for task, n in enumerate(times.tolist()) if n]
             )
         return drawn
+
+    def _taking_turns(self, n: int) -> Int[np.ndarray, " n"]:
+        """Controls in turn, none twice before all have had one."""
+        drawn = [self._turns.draw(min(n - done, len(self.tasks))) for done in range(0, n, len(self.tasks))]
+        return np.concatenate(drawn)
 
     def sample(self, n: int) -> Int[np.ndarray, " k"]:
         """``n`` different examples, from the controls in turn while they have any, and one of each at least."""

@@ -64,8 +64,8 @@ def find_heads(
     examples the task holds out, raise ``ValueError``.
 
     ``off`` are heads that are off under every mask: give the heads found, to sense again what carries the task when
-    they are gone (backups). What the ranking calls intact is the model without them; they come out as heads that
-    take nothing. For methods that ablate by mask.
+    they are gone (backups). What the ranking calls intact is the model without them; they come last. For methods that
+    ablate by mask.
 
     With a ``store`` the same call goes on where it was cut short, and ends with the ranking, ``spent`` included, of one
     that was not. Of methods that start from the model it has the intact run, and the gates of ``chg`` and
@@ -100,8 +100,7 @@ def find_heads(
     settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
     with placed(model, workers, address) as place:
         experiment = Experiment(place, side, ablation=ablation, store=store, **settings)
-        check_k(k, experiment.grid.size)
-        experiment.grid.mask(off)
+        check_k(k, experiment.grid.size - int(experiment.grid.mask(off).sum()))
         if side.held_out is not None:
             # Read now, so that what cannot be confirmed is refused before the search and not after it.
             check_size(side.held_out)
@@ -130,6 +129,7 @@ def find_heads(
     few = _few_default(len(provenance["controls"])) if automatic else ()
     return replace(
         ranking,
+        off=tuple(ranking.grid.resolve(head) for head in off),
         provenance={**provenance, "k": k, "seed": seed, "budget": budget},
         notes=(*ranking.notes, *_notes(method, used, [other.name for other in others]), *few),
     )
@@ -161,7 +161,7 @@ def _notes(name: str, used: Sequence[str], wanted: Sequence[str]) -> Iterator[st
     """What weakens a ranking for the controls that its method had not."""
     # Annealed sensing says of itself where it had none.
     if not used and not METHODS[name].default_controls:
-        yield f"method {name!r} does not look for universal heads: confirm with controls"
+        yield f"method {name!r} had no controls: heads of this task cannot be told from heads that every task needs"
     unread = [other for other in wanted if other not in used]
     if unread:
         yield f"default controls that the model cannot read: {', '.join(unread)}"
@@ -218,6 +218,7 @@ class _BaselineFirst:
         self.grid, self.n_examples, self.provenance = experiment.grid, experiment.n_examples, experiment.provenance
         self.name, self.chance = name_of(experiment), chance_of(experiment)
         self.preparation = experiment.preparation
+        self.off = getattr(experiment, "off", np.zeros(0, dtype=bool))
         self.notes: tuple[str, ...] = ()
         self._checked = False
 

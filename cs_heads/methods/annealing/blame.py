@@ -52,12 +52,14 @@ class BothEffects:
 class Blame:
     """The effect of each head on the task (points of response) and on its controls (losses), and the contrast of both.
 
-    ``contrast`` is the loss of the task less what is sure of the controls' (without controls the loss of the task),
-    and ``z`` the same in standard errors of the task's effect.
+    ``response`` is that of the rows, less the control variate. ``contrast`` is the loss of the task less what is sure
+    of the controls' (without controls the loss of the task), and ``z`` the same in standard errors of the task's
+    effect.
     """
 
     task: Fit
     controls: Fit
+    response: Float[np.ndarray, " row"]
     above_guess: float
     contrast: Float[np.ndarray, " flat"]
     z: Float[np.ndarray, " flat"]
@@ -66,7 +68,7 @@ class Blame:
     def none(cls, n_heads: int) -> Blame:
         """Of no rows."""
         zero = np.zeros(n_heads)
-        return cls(Fit(zero, zero), Fit(zero, zero), 1.0, zero, zero)
+        return cls(Fit(zero, zero), Fit(zero, zero), np.zeros(0), 1.0, zero, zero)
 
     @property
     def error(self) -> Float[np.ndarray, " flat"]:
@@ -92,17 +94,18 @@ def blame(rows: Rows, above_guess: float) -> Blame:
     if not rows.drawn.shape[1]:
         task = regress(rows.off, response, rows.group)
         nothing = Fit(np.zeros_like(task.z), np.zeros_like(task.z))
-        return Blame(task, nothing, above_guess, task.effect / above_guess, task.z)
+        return Blame(task, nothing, response, above_guess, task.effect / above_guess, task.z)
     lost = rows.control_response()
     controls = regress(rows.off, -lost, rows.group)
     sure = beyond_doubt(controls)
     left = _less_mean(lost - rows.off @ sure, rows.group)
     together = float(np.clip(-(_less_mean(response, rows.group) @ left) / max(left @ left, 1e-12), 0, above_guess))
-    task = regress(rows.off, response + together * left, rows.group)
+    response = response + together * left
+    task = regress(rows.off, response, rows.group)
     contrast = task.effect / above_guess - sure
     error = standard_error(task) / above_guess
     z = np.divide(contrast, error, out=np.zeros_like(contrast), where=error > 0)
-    return Blame(task, controls, above_guess, contrast, z)
+    return Blame(task, controls, response, above_guess, contrast, z)
 
 
 def standard_error(fit: Fit) -> Float[np.ndarray, " flat"]:

@@ -98,7 +98,7 @@ def selection_frequency(
     """
     candidates = np.sort(np.argsort(-merit, kind="stable")[:_CANDIDATES])
     candidates = candidates[np.isfinite(merit[candidates])]
-    off, response = sparse.csr_array(rows.off[:, candidates]), rows.response()
+    off, response = sparse.csr_array(rows.off[:, candidates]), known.response
     beside = (prior + known.z - known.task.z)[candidates]
     frequency = np.zeros(len(merit))
     for _ in range(n_bootstraps):

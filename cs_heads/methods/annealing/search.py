@@ -39,14 +39,16 @@ class Search:
         size = self.sensor.grid.size
         self.blame = Blame.none(size)
         self.every_row = self.rows = Rows.none(size, self.sensor.per_row, self.sensor.of_controls)
+        self.off = np.flatnonzero(getattr(self.sensor.experiment, "off", np.zeros(0)))
         self._groups = Groups()
         self._draws = BalancedDraws(np.arange(size), self.rng)
 
     @property
     def merit(self) -> Float[np.ndarray, " flat"]:
-        """What heads are ranked by: z and the prior; -inf for heads set aside."""
+        """What heads are ranked by: z and the prior; -inf for heads set aside, or off throughout."""
         merit = self.blame.z + self.prior
         merit[list(self.shared)] = -np.inf
+        merit[self.off] = -np.inf
         return merit
 
     def run(self, batches: range) -> None:

@@ -73,7 +73,7 @@ class Sets:
 def best_set(search: Search, k: int) -> Int[np.ndarray, " k"] | None:
     """The ``k`` finalists that go together best; spends the purse.
 
-    None where there are no more of them than that.
+    None where there are no more of them than that, or nothing is left to measure sets with.
     """
     sensor = search.sensor
     order = np.argsort(-search.merit, kind="stable")
@@ -85,7 +85,7 @@ def best_set(search: Search, k: int) -> Int[np.ndarray, " k"] | None:
         n = sensor.purse.left // sensor.cost // (_N_ROUNDS - round_)
         if n:
             sets.measure(n, search.rng)
-    return sets.best()
+    return sets.best() if len(sets.rows) else None
 
 
 def posterior(
