@@ -58,15 +58,14 @@ class Judge:
         return losses
 
 
-def find(model: Any, tasks: dict[str, cs.Task], skill: str, method: str, seed: int, budget: int) -> cs.HeadRanking:
+def find(model: Any, tasks: dict[str, cs.Task], skill: str, method: str, **given: Any) -> cs.HeadRanking:
     """The ranking of a skill by a method, with all other skills as controls where its name ends in a plus."""
     name = method.removesuffix("+")
     controls = [task for other, task in tasks.items() if other != skill] if method.endswith("+") else None
-    more: dict[str, Any] = {} if name in {"gradient", "attribution"} else {"budget": budget}
-    if name == "css" and controls is None:
-        # Of the paper: 100 examples a mask.
-        more["density"] = 0.05
-    return cs.find_heads(model, tasks[skill], k=K, method=name, controls=controls, seed=seed, progress=False, **more)
+    if name in {"gradient", "attribution"}:
+        # One pass forward and back over the examples there are.
+        given.pop("budget")
+    return cs.find_heads(model, tasks[skill], k=K, method=name, controls=controls, progress=False, **given)
 
 
 def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -83,7 +82,7 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
         for skill, method in wanted:
             start = perf_counter()
             try:
-                ranking = find(model, tasks, skill, method, seed, options.budget)
+                ranking = find(model, tasks, skill, method, seed=seed, budget=options.budget)
             except ValueError as error:
                 yield {"skill": skill, "method": method, "seed": seed, "refused": str(error)}
                 continue
@@ -148,7 +147,7 @@ def tables(done: list[dict[str, Any]]) -> str:
     first = next((record["method"] for record in known), None)
     lines += [
         "",
-        "| skill | own loss, by seed | others' mean loss | the other that loses most | heads of the first seed | verdicts |",
+        "| skill | own loss, by seed | others' mean loss | loses most | heads of the first seed | verdicts |",
     ]
     lines.append("|---|---|---|---|---|---|")
     for skill in dict.fromkeys(record["skill"] for record in known):

@@ -75,7 +75,7 @@ def pool_size(done: float, n_heads: int, n_finalists: int) -> int:
 
 
 def rows_for_intervals(n_batches: int, n_heads: int) -> int:
-    """Rows of the whole search that leave the last phase two for each of its heads, and some to be left out.
+    """Rows of the whole search that leave the last phase two for each of its heads, and some for those left out.
 
     >>> rows_for_intervals(14, 26)
     201
