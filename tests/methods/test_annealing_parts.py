@@ -324,11 +324,11 @@ def test_a_head_is_exchanged_for_one_that_is_clearly_better_alone():
     grid = HeadGrid(2, 3)
     sets = sets_of(Planted(grid, {}), [Planted(grid, {})], np.arange(0.6, 0.0, -0.1), np.full(6, 0.1), k=2)
     chosen = {}
-    for ahead in (0.1, 0.2):
-        # The fifth head is this much better than the second, and a standard error of the difference is .14.
+    for ahead in (0.25, 0.32):
+        # The fifth head is this much better than the second, and two standard errors of the difference are .28.
         sets.known = Known(np.array([0.6, 0.4, 0.1, 0.1, 0.4 + ahead, 0.1]), np.diag(np.full(6, 0.1**2)))
         chosen[ahead] = sorted(sets.best().tolist())
-    assert chosen == {0.1: [0, 1], 0.2: [0, 4]}
+    assert chosen == {0.25: [0, 1], 0.32: [0, 4]}
 
 
 def test_the_best_of_a_set_comes_first():
@@ -351,7 +351,9 @@ def test_sets_leave_out_heads_that_every_task_needs_together_and_take_those_that
     for _ in range(6):
         sets.measure(40, rng)
     assert sets.sensor.purse.spent == 6 * 40 * 16
-    assert {grid.head(int(index)) for index in sets.best()} == {Head(1, 1), *pair}
+    best = {grid.head(int(index)) for index in sets.best()}
+    assert best > {*pair}
+    assert len(best & {*trio}) <= 1
 
 
 # Density and pool

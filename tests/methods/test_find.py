@@ -154,8 +154,10 @@ def test_by_default_annealed_has_everyday_skills_as_controls_and_counts_them(mod
     alone, found = (
         find_heads(model, answered.split()[0], k=2, n_bootstraps=0, **more) for more in ({"controls": None}, {})
     )
-    assert found.provenance["controls"] == few_skills[1:]
+    assert found.provenance["controls"] == []
+    assert list(found.provenance["controls_left_out"]) == few_skills[1:]
     assert found.provenance["controls_from"] == "auto"
+    assert any(note.startswith("the model can do 0 of the default controls, fewer than") for note in found.notes)
     assert found.spent > alone.spent
     assert (alone.provenance["controls"], alone.provenance["controls_from"]) == ([], None)
     # Its choices are one and the same token to this model.
@@ -377,7 +379,7 @@ def test_a_budget_covers_what_an_ablation_runs_beforehand_on_the_control(model, 
         ({"k": 2, "design": "bernoulli"}, "method 'css' has no option design"),
         (
             {"k": 2, "method": "annealed", "n_masks": 3},
-            "method 'annealed' has no option n_masks; it has examples_per_mask",
+            "method 'annealed' has no option n_masks; it has response, examples_per_mask",
         ),
         ({"k": 2, "method": "annealed", "budget": 100}, r"budget must be 513 or more .*, got 100"),
     ],
