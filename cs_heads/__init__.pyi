@@ -34,9 +34,9 @@ from .lens import load_model as load_model
 from .measure.baseline import BaselineTooLowError as BaselineTooLowError
 from .measure.cluster import Cluster as Cluster
 from .measure.experiment import Experiment as Experiment
+from .measure.planted import PlantedExperiment as PlantedExperiment
 from .measure.scenarios import SCENARIOS as SCENARIOS
 from .measure.scenarios import Scenario as Scenario
-from .measure.simulate import PlantedExperiment as PlantedExperiment
 from .measure.simulate import World as World
 from .measure.simulate import planted_world as planted_world
 from .measure.store import Store as Store

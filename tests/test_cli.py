@@ -576,7 +576,7 @@ def test_the_examples_of_a_control_file_that_are_searched_with_do_not_confirm(fi
     control = Task.from_records(records, "others")
     others, out = write(tmp_path / "others.jsonl", records), tmp_path / "out"
     assert find("--json", method="annealed", control=others, budget="1500", seed="3", out=out)[0] == 0
-    searched = HeadRanking.load(out / "ranking.json").provenance["control"]
+    searched = HeadRanking.load(out / "ranking.json").provenance["control_tasks"][0]
     assert searched["identity"] == search_control(control, 3).identity
     assert searched["n_examples"] == 30
 

@@ -19,7 +19,8 @@ from cs_heads import masks
 from cs_heads.integers import check_integer
 from cs_heads.measure.cost import Cost, check_budget
 from cs_heads.measure.protocol import ExperimentLike, preparation_of, provenance_of
-from cs_heads.methods.contrast import Contrast, Controls, Scores, check_experiments
+from cs_heads.methods.contrast import Contrast, Scores, check_experiments
+from cs_heads.methods.controls import Controls
 from cs_heads.ranking import HeadRanking
 
 _DESIGNS = {"stratified": masks.stratified, "bernoulli": masks.bernoulli}

@@ -21,7 +21,8 @@ from cs_heads.measure.cost import Cost, check_budget
 from cs_heads.measure.experiment import Experiment
 from cs_heads.measure.progress import Progress, filled
 from cs_heads.measure.store import Store
-from cs_heads.methods.contrast import Controls, check_tasks, contrasted, left_out_notes
+from cs_heads.methods.contrast import check_tasks, contrasted, left_out_notes
+from cs_heads.methods.controls import Controls
 from cs_heads.ranking import HeadRanking, normal_interval
 from cs_heads.tasks import Task
 from cs_heads.tasks.pairs import PromptPair

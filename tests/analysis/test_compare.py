@@ -125,7 +125,7 @@ def test_controls_are_measured_with_the_top_heads_off(compared, model, control):
 def test_annealed_searches_with_the_finding_side_of_a_control_that_is_split(model, task, control):
     finding, unseen = control.split(20)
     found = compare(model, task, controls=[finding], k=2, most=4, n_random=1, methods=("annealed",)).methods["annealed"]
-    assert found.ranking.provenance["control"] == Experiment(model, finding).provenance()["task"]
+    assert found.ranking.provenance["control_tasks"][0] == Experiment(model, finding).provenance()["task"]
     others = Experiment(model, unseen)
     left = others(HeadGrid(3, 4).mask(found.ranking.top(2))[None]).mean()
     assert found.controls == {"others": pytest.approx(others.baseline().mean() - left)}
@@ -134,7 +134,7 @@ def test_annealed_searches_with_the_finding_side_of_a_control_that_is_split(mode
 def test_the_half_of_a_whole_control_that_is_searched_with_is_not_judged_with(model, task, control):
     settings = {"k": 2, "most": 4, "n_random": 1, "seed": 4, "methods": ("annealed",)}
     found = compare(model, task, controls=[control], **settings).methods["annealed"]
-    assert found.ranking.provenance["control"]["identity"] == search_control(control, 4).identity
+    assert found.ranking.provenance["control_tasks"][0]["identity"] == search_control(control, 4).identity
     others = Experiment(model, control_side(control, 100, 4))
     left = others(HeadGrid(3, 4).mask(found.ranking.top(2))[None]).mean()
     assert found.controls == {"others": pytest.approx(others.baseline().mean() - left)}
@@ -243,7 +243,11 @@ def test_every_method_keeps_to_a_budget_in_common(model, task):
 
 def test_a_method_that_refuses_its_budget_does_not_lose_what_others_measured(model, task):
     found = compare(
-        model, task, budget=130, **SETTINGS | {"methods": ("gradient", "css"), "options": {}}, controls=None
+        model,
+        task,
+        budget=130,
+        **SETTINGS | {"methods": ("gradient", "css"), "options": {"css": {"density": 0.17}}},
+        controls=None,
     )
     assert set(found.methods) == {"gradient"}
     assert found.refused["css"].startswith("budget must be 240 or more")

@@ -9,9 +9,10 @@ import pytest
 import cs_heads as cs
 from cs_heads import masks
 from cs_heads.heads import HeadGrid
+from cs_heads.measure.planted import PlantedExperiment
 from cs_heads.measure.protocol import ExperimentLike, responding
 from cs_heads.measure.scenarios import SCENARIOS, Scenario
-from cs_heads.measure.simulate import PlantedExperiment, planted_world
+from cs_heads.measure.simulate import planted_world
 
 GRID = HeadGrid(8, 16)
 CLEAN = Scenario(weak=(), universal=1, pairs=(), flips=0.0, diffuse=0.0, spread=0.0, uneven=0.0)

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from cs_heads.analysis.proof import prove
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.measure.baseline import BaselineTooLowError
+from cs_heads.measure.planted import PlantedExperiment
 from cs_heads.measure.scenarios import SCENARIOS
-from cs_heads.measure.simulate import PlantedExperiment, planted_world
+from cs_heads.measure.simulate import planted_world
 from cs_heads.methods.annealed import annealed
 from cs_heads.methods.annealing.inference import Contrasts
 from cs_heads.ranking import HeadRanking

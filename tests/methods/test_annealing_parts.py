@@ -17,7 +17,7 @@ from cs_heads.methods.annealing.rows import BalancedDraws, Rows, row_means, spar
 from cs_heads.methods.annealing.schedule import DensityControl, Groups, finalists_and_decoys, pool_size
 from cs_heads.methods.annealing.sensor import Purse, Sensor
 from cs_heads.methods.annealing.sets import Known, Sets, posterior
-from cs_heads.methods.contrast import Controls
+from cs_heads.methods.controls import Controls
 from tests.methods.planted import Planted
 
 

@@ -7,17 +7,9 @@ import pytest
 
 from cs_heads.heads import HeadGrid
 from cs_heads.measure.baseline import BaselineTooLowError
-from cs_heads.measure.simulate import PlantedExperiment
-from cs_heads.methods.contrast import (
-    LEAST_ASKED,
-    MOST_ASKED,
-    N_ASKED,
-    TOGETHER,
-    Contrast,
-    Controls,
-    check_tasks,
-    contrasted,
-)
+from cs_heads.measure.planted import PlantedExperiment
+from cs_heads.methods.contrast import Contrast, check_tasks, contrasted
+from cs_heads.methods.controls import LEAST_ASKED, MOST_ASKED, N_ASKED, TOGETHER, Controls
 from cs_heads.tasks import Task
 
 GRID = HeadGrid(4, 4)

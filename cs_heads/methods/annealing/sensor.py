@@ -11,7 +11,7 @@ from scipy import sparse
 from cs_heads.heads import HeadGrid
 from cs_heads.measure.protocol import ExperimentLike, responding
 from cs_heads.methods.annealing.rows import Rows, in_chunks
-from cs_heads.methods.contrast import Controls
+from cs_heads.methods.controls import Controls
 
 
 @dataclass

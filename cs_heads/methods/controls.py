@@ -1,0 +1,184 @@
+"""Other tasks under the masks of a task: which of their examples are measured, and what these lose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.special import logit
+
+from cs_heads.measure.baseline import chance_of, too_low
+from cs_heads.measure.protocol import ExperimentLike, measured, name_of, responding
+from cs_heads.methods.annealing.rows import BalancedDraws
+
+N_ASKED = 240
+"""Examples of all controls together on which the intact model is asked, at most."""
+LEAST_ASKED, MOST_ASKED = 30, 100
+"""The same of one control, however many there are."""
+LEAST_RIGHT = 8
+"""Of these answered right, below which a control is left out."""
+TOGETHER = 4
+"""Examples of one control a row: under one mask, what they begin with alike is run once."""
+
+
+@dataclass(frozen=True, eq=False)
+class TaskLoss:
+    """The losses of one task, on some of its examples.
+
+    ``examples`` are these (of a control, some that the intact model answers right), ``intact`` their response on the
+    intact model, ``guess`` is that of guessing. The response is the score, or a continuous one (``responding``).
+    """
+
+    name: str
+    experiment: ExperimentLike
+    examples: Int[np.ndarray, " example"]
+    intact: Float[np.ndarray, " example"]
+    guess: float
+    response: str = "score"
+
+    @property
+    def above_guess(self) -> float:
+        """The mean intact response above guessing, which is a loss of 1."""
+        return float(self.intact.mean()) - self.guess
+
+    def __call__(
+        self, masks: Bool[np.ndarray, "row layer head"], places: Int[np.ndarray, "row k"]
+    ) -> Float[np.ndarray, "row k"]:
+        """The loss of each row's examples, by their places in ``examples``, with the row's heads off."""
+        answers = responding(self.experiment, self.response)(masks, self.examples[places])
+        return np.asarray((self.intact[places] - answers) / self.above_guess)
+
+
+def guess_of(chance: float, response: str) -> float:
+    """The response of guessing: the score of it, that as a probability, or its log-odds.
+
+    Where nothing is guessed right, one token of 50,000 is.
+
+    >>> guess_of(0.5, "margin"), guess_of(0.25, "score")
+    (0.0, 0.25)
+    """
+    return float(logit(chance or 1 / 50_000)) if response == "margin" else chance
+
+
+def too_near(above_guess: float, response: str) -> str | None:
+    """Why a response of the intact model is too near to guessing for a share of it to be lost, or None."""
+    if above_guess > (0.1 if response == "margin" else 0.01):
+        return None
+    return f"its mean {response} is {above_guess:+.3f} above guessing: use another response"
+
+
+class Controls:
+    """Other tasks, measured under a task's masks: examples in turn from all, and their losses.
+
+    Making one runs the intact model on some examples of each (``cost`` says how many in all). Those it answers right
+    are used; a control it cannot do is ``left_out``, with the reason.
+    """
+
+    def __init__(
+        self, experiments: Sequence[ExperimentLike], rng: np.random.Generator, response: str = "score"
+    ) -> None:
+        self.tasks: list[TaskLoss] = []
+        self.left_out: dict[str, str] = {}
+        for experiment, n in zip(experiments, _asked(experiments), strict=True):
+            asked = np.sort(rng.permutation(experiment.n_examples)[:n])
+            nothing_off = np.zeros((1, *experiment.grid.shape), dtype=bool)
+            scores = measured(experiment, nothing_off, asked[None])[0]
+            right = scores > 0.5
+            name, chance = name_of(experiment), chance_of(experiment)
+            reason = too_low(right.astype(float), chance, least=LEAST_RIGHT)
+            if not reason:
+                # Continuous responses come from the run that the scores came from.
+                answers = (
+                    scores if response == "score" else responding(experiment, response)(nothing_off, asked[None])[0]
+                )
+                task = TaskLoss(name, experiment, asked[right], answers[right], guess_of(chance, response), response)
+                reason = too_near(task.above_guess, response)
+            if reason:
+                self.left_out[name] = reason
+            else:
+                self.tasks.append(task)
+        self._starts = np.cumsum([0, *(len(task.examples) for task in self.tasks)])
+        self._turns = BalancedDraws(np.arange(len(self.tasks)), rng)
+        self._draws = [BalancedDraws(np.arange(len(task.examples)), rng) for task in self.tasks]
+
+    @staticmethod
+    def cost(experiments: Sequence[ExperimentLike]) -> int:
+        """Example-evaluations of the intact runs."""
+        return sum(_asked(experiments))
+
+    @property
+    def names(self) -> list[str]:
+        """The controls that are used."""
+        return [task.name for task in self.tasks]
+
+    @property
+    def n_examples(self) -> int:
+        """Examples of all controls, which are numbered through."""
+        return int(self._starts[-1])
+
+    def of(self, drawn: Int[np.ndarray, "..."]) -> Int[np.ndarray, "..."]:
+        """Which control each of these examples belongs to, by its place in ``tasks``."""
+        return np.searchsorted(self._starts, drawn, side="right") - 1
+
+    def draw(self, n_rows: int, per_row: int) -> Int[np.ndarray, "row k"]:
+        """Different examples for each row, four of one control, of the controls in turn, those drawn least first."""
+        drawn = np.zeros((n_rows, per_row), dtype=int)
+        for row in drawn:
+            turns = self._taking_turns(-(-per_row // TOGETHER))
+            times = np.bincount(np.repeat(turns, TOGETHER)[:per_row], minlength=len(self.tasks))
+            row[:] = np.concatenate(
+                [self._starts[task] + self._draws[task].draw(n) for task, n in enumerate(times.tolist()) if n]
+            )
+        return drawn
+
+    def _taking_turns(self, n: int) -> Int[np.ndarray, " n"]:
+        """Controls in turn, none twice before all have had one."""
+        drawn = [self._turns.draw(min(n - done, len(self.tasks))) for done in range(0, n, len(self.tasks))]
+        return np.concatenate(drawn)
+
+    def sample(self, n: int) -> Int[np.ndarray, " k"]:
+        """``n`` different examples, from the controls in turn while they have any, and one of each at least."""
+        sizes = [len(task.examples) for task in self.tasks]
+        times = [0] * len(sizes)
+        for _ in range(min(max(n, len(sizes)), self.n_examples)):
+            open_tasks = [task for task, size in enumerate(sizes) if times[task] < size]
+            times[min(open_tasks, key=lambda task: times[task])] += 1
+        return np.concatenate([self._starts[task] + self._draws[task].draw(n) for task, n in enumerate(times)])
+
+    def examples_of(self, drawn: Int[np.ndarray, " k"]) -> list[tuple[Any, Int[np.ndarray, " n"]]]:
+        """The experiment of every control, with those of these examples that are its own, as it numbers them."""
+        of = self.of(drawn)
+        return [
+            (task.experiment, np.sort(task.examples[drawn[of == place] - self._starts[place]]))
+            for place, task in enumerate(self.tasks)
+        ]
+
+    @staticmethod
+    def most(experiments: Sequence[ExperimentLike], n: int) -> int:
+        """Examples in a ``sample(n)``, at most: that is known before the intact model runs."""
+        return min(max(n, len(experiments)), sum(_asked(experiments)))
+
+    def __call__(
+        self, masks: Bool[np.ndarray, "row layer head"], drawn: Int[np.ndarray, "row k"]
+    ) -> Float[np.ndarray, "row k"]:
+        """The loss of each row's examples with the row's heads off."""
+        losses, of = np.full(drawn.shape, np.nan), self.of(drawn)
+        for place, task in enumerate(self.tasks):
+            mine = of == place
+            times = mine.sum(axis=1)
+            for n in np.unique(times[times > 0]).tolist():
+                rows = np.flatnonzero(times == n)
+                chosen = mine[rows]
+                examples = drawn[rows][chosen].reshape(len(rows), n) - self._starts[place]
+                some = np.full(chosen.shape, np.nan)
+                some[chosen] = task(masks[rows], examples).ravel()
+                losses[rows] = np.where(chosen, some, losses[rows])
+        return losses
+
+
+def _asked(experiments: Sequence[ExperimentLike]) -> list[int]:
+    each = int(np.clip(N_ASKED // max(len(experiments), 1), LEAST_ASKED, MOST_ASKED))
+    return [min(each, experiment.n_examples) for experiment in experiments]
