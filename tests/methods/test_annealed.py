@@ -248,7 +248,7 @@ def test_a_prior_breaks_what_is_open_and_rules_nothing_out():
     assert set(told.top(2)) == set(plain.top(2)) == {Head(1, 1), Head(2, 2)}
     assert told.order.index(Head(9, 9)) == 2
     assert told.provenance["design"]["prior"] is True
-    said = "z, and with it the order, holds half of the standardised prior"
+    said = "z, and with it the order of heads that were not chosen, holds half of the standardised prior"
     assert said in told.notes
     assert said not in plain.notes
     ranked = annealed(task, budget=3000, prior=HeadRanking("gradient", prior, spent=0))
@@ -482,7 +482,7 @@ def test_a_claim_is_about_points_of_all_examples(beyond, claimed, monkeypatch):
     def sure(rows, finalists, decoys):
         return Contrasts(np.full(len(finalists), beyond), np.full(len(finalists), 1e-4), dof=100)
 
-    monkeypatch.setattr(import_module("cs_heads.methods.annealed"), "contrasts", sure)
+    monkeypatch.setattr(import_module("cs_heads.methods.annealing.told"), "contrasts", sure)
     found = annealed(Planted(GRID, {Head(0, 0): 0.3}, baseline=0.5), budget=3000)
     assert bool(found.claims) is claimed
     assert all((found.importance[head.layer, head.head] > 0.02) for head in found.claims)

@@ -315,7 +315,7 @@ def sets_of(task, controls, mean, error, k):
     """Sets of all heads of a grid, of which so much is known, and a purse of 4,000."""
     size = task.grid.size
     nothing = Fit(np.zeros(size), np.zeros(size))
-    known = Blame(Fit(mean, mean / error), nothing, 1.0, mean, mean / error)
+    known = Blame(Fit(mean, mean / error), nothing, np.zeros(0), 1.0, mean, mean / error)
     sensor = sensor_on(task, controls, per_row=8, of_controls=8, budget=4000)
     return Sets(sensor, np.argsort(-mean, kind="stable"), known, k)
 
