@@ -566,8 +566,8 @@ _METHODS = [
         ),
         (
             "what rows do to everything stays in the task's noise",
-            "task = regress(rows.off, response + together * left, rows.group)",
-            "task = regress(rows.off, response, rows.group)",
+            "response = response + together * left",
+            "response = response + 0.0 * left",
         ),
     ),
     *_bugs(

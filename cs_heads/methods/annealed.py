@@ -200,6 +200,7 @@ def annealed(
         provenance={**provenance_of(experiment), "design": settings, **found, **held},
         unit=_UNITS[response],
         chosen=() if chosen is None else tuple(grid.head(int(index)) for index in chosen),
+        off=tuple(grid.head(int(index)) for index in search.off),
         **ranking_fields(search, k, n_bootstraps),
     )
 
