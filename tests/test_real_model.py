@@ -134,8 +134,9 @@ def test_from_sentences_to_proved_heads_through_the_command_line(find, pairs, tm
     proof = result["confirm"]
     assert proof["verdict"] in ("localized", "not localized")
     assert proof["drop"] > proof["random_drop"]
+    controls = sum(2 * control["n_examples"] for control in proof["controls"])
     # Two random sets may happen to be the same; the model runs once for both.
-    assert 900 <= proof["spent"] <= (2 + 8) * 100
+    assert 900 <= proof["spent"] - controls <= (2 + 8) * 100
     assert proof["provenance"]["task"]["n_examples"] == 100
     assert (tmp_path / "heads.png").stat().st_size > 1000
 

@@ -95,11 +95,11 @@ def confirm(
         if twice:
             raise ValueError(f"heads must be others than those off already, got {', '.join(map(str, sorted(twice)))}")
         proof = prove(
-            Without(experiment, off) if len(off) else experiment,
+            Without(experiment, off),
             heads,
             apart=[*apart, *off],
             name=experiment.task.name,
-            controls=[(other.task.name, Without(other, off) if len(off) else other) for other in others],
+            controls=[(other.task.name, Without(other, off)) for other in others],
             defaults=[side.name for side in beside] if automatic else None,
             n_random=n_random,
             seed=seed,

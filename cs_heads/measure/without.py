@@ -51,6 +51,6 @@ class Without:
         return self(np.zeros((1, *self.grid.shape), dtype=bool))[0]
 
     def provenance(self) -> dict[str, Any]:
-        """That of the experiment, and the heads that are off."""
+        """That of the experiment, and the heads that are off, where there are any."""
         heads = [str(self.grid.head(int(index))) for index in np.flatnonzero(self.off)]
-        return {**provenance_of(self.experiment), "off": heads}
+        return {**provenance_of(self.experiment), **({"off": heads} if heads else {})}

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 
 from cs_heads.heads import HeadLike
 from cs_heads.integers import check_integer
-from cs_heads.measure.baseline import chance_of, check_baseline, check_k, check_size
+from cs_heads.measure.baseline import check_baseline, check_k, check_size
 from cs_heads.measure.cluster import here, placed
 from cs_heads.measure.cost import BudgetTooSmallError, Cost, check_budget
 from cs_heads.measure.protocol import name_of
@@ -186,10 +186,9 @@ def _from_experiment(
 ) -> HeadRanking:
     """Run a method on an experiment whose intact run comes first and is counted once."""
     controls = given.get("controls", ())
-    seen = Without(experiment, off) if len(off) else experiment
-    if len(off) and controls:
+    if controls:
         given = {**given, "controls": [Without(control, off) for control in controls]}
-    checked = _BaselineFirst(seen)
+    checked = _BaselineFirst(experiment, off)
     intact = 0 if method.measures_intact else experiment.n_examples
     check_budget(budget, intact + 1, f"the intact model: {intact}")
     try:
@@ -203,34 +202,25 @@ def _from_experiment(
         spent=spent,
         provenance={
             **ranking.provenance,
-            "baseline": float(seen.baseline().mean()),
+            "baseline": float(checked.baseline().mean()),
             "cost": Cost(forwards=spent).to_dict(),
         },
         notes=tuple(dict.fromkeys((*checked.notes, *ranking.notes))),
     )
 
 
-class _BaselineFirst:
+class _BaselineFirst(Without):
     """An experiment whose intact run comes before its first mask, and after the method has read its arguments."""
 
-    def __init__(self, experiment: Experiment | Without) -> None:
-        self.experiment = experiment
-        self.grid, self.n_examples, self.provenance = experiment.grid, experiment.n_examples, experiment.provenance
-        self.name, self.chance = name_of(experiment), chance_of(experiment)
-        self.preparation = experiment.preparation
-        self.off = getattr(experiment, "off", np.zeros(0, dtype=bool))
+    def __init__(self, experiment: Experiment, off: Sequence[HeadLike]) -> None:
+        super().__init__(experiment, off)
         self.notes: tuple[str, ...] = ()
         self._checked = False
 
     def __call__(
-        self, masks: Bool[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"] | None = None
+        self, masks: Bool[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None = None
     ) -> Float[np.ndarray, "row k"]:
         if not self._checked:
-            self.notes = check_baseline(self.experiment)
             self._checked = True
-        return self.experiment(masks, examples)
-
-    def respond(
-        self, masks: Bool[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"] | None, response: str
-    ) -> Float[np.ndarray, "row k"]:
-        return self.experiment.respond(masks, examples, response)
+            self.notes = check_baseline(self)
+        return super().__call__(masks, examples)

@@ -185,8 +185,8 @@ def test_of_the_controls_given_each_is_used_by_its_finding_side(model, answered,
         finding = second.split(20)[0]
         settings = {"k": 2, "method": "curious", "seed": 3, "ablation": "mean"}
         ranking = find_heads(model, answered.split(40)[0], controls=[first, finding], **settings)
-    assert [one.task.identity for one in seen] == [search_control(first, 3).identity, finding.identity]
-    assert [one.ablation for one in seen] == ["mean", "mean"]
+    assert [one.experiment.task.identity for one in seen] == [search_control(first, 3).identity, finding.identity]
+    assert [one.experiment.ablation for one in seen] == ["mean", "mean"]
     assert ranking.spent == 2 * (40 + 20 + 20)
     assert (ranking.provenance["controls"], ranking.provenance["controls_from"]) == (["other 8", "other 9"], "given")
 
@@ -238,7 +238,7 @@ def test_a_control_with_questions_that_prove_the_heads_is_refused(model, answere
 @pytest.mark.parametrize(
     ("method", "said"),
     [
-        ("one-shot", "method 'one-shot' does not look for universal heads"),
+        ("one-shot", "method 'one-shot' had no controls: heads of this task cannot be told from heads that every task"),
         ("annealed", "no controls: heads of this task cannot be told from heads that every task needs"),
     ],
 )

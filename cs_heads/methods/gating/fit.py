@@ -52,23 +52,18 @@ def fit_gates(
     and the same call goes on from there. A wrong number, a budget below that, or a baseline that is too low raises
     ``ValueError``.
     """
-    check_integer("seed", seed, 0)
-    plan = Plan(n_seeds, steps, batch_size, strength)
     settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
     experiment = Experiment(model, task, store=store, **settings)
-    plan, notes = plan.within(budget, experiment.n_examples, phases=3, sides=1)
-    notes = (*check_baseline(experiment), *notes)
-    return replace(_fitted(experiment, plan, seed, progress, batch_tokens), notes=notes)
+    plan = Plan(n_seeds, steps, batch_size, strength)
+    return _fitted_beside(experiment, (), plan, budget=budget, seed=seed, settings=settings)[0]
 
 
-def _fitted(
-    experiment: Experiment, plan: Plan, seed: int, progress: bool | None, batch_tokens: int | None
-) -> HeadGates:
+def _fitted(experiment: Experiment, plan: Plan, seed: int, settings: dict[str, Any]) -> HeadGates:
     """The gates of one task, whose intact run is done."""
-    objective = target_loss(experiment, batch_tokens)
+    objective = target_loss(experiment, settings["batch_tokens"])
     seeds = [np.random.default_rng(seed + i) for i in range(plan.n_seeds)]
     kept = Progress.of("chg", {"plan": asdict(plan), "seed": seed}, experiment)
-    with plan.bar(progress, phases=3) as bar:
+    with plan.bar(settings["progress"], phases=3) as bar:
         descend = Descent(objective, seeds, experiment.n_examples, plan, bar, progress=kept)
         free = descend(start_of(experiment, seeds), FREE_RATES, [0.0])
         signed = descend(free.logits.repeat(2, 1, 1), SIGNED_RATES, [plan.strength, -plan.strength])
@@ -108,27 +103,45 @@ def causal_head_gating(
     task; a ``budget`` covers all of it, with as many steps in every fit. A control that the intact model cannot do is
     left out, and the notes say so; where it can do none, ``BaselineTooLowError`` is raised before any fit.
     """
-    check_integer("seed", seed, 0)
     check_tasks(controls)
-    plan = Plan(n_seeds, steps, batch_size, strength)
     settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
     experiment = Experiment(model, task, store=store, **settings)
+    plan = Plan(n_seeds, steps, batch_size, strength)
+    gates, rest = _fitted_beside(experiment, controls, plan, budget=budget, seed=seed, settings=settings)
+    return gates.ranking(rest)
+
+
+def _fitted_beside(
+    experiment: Experiment,
+    controls: Sequence[Task],
+    plan: Plan,
+    *,
+    budget: int | None,
+    seed: int,
+    settings: dict[str, Any],
+) -> tuple[HeadGates, list[HeadGates]]:
+    """The gates of a task, with the notes and the cost of all, and those of each control that the model can do."""
+    check_integer("seed", seed, 0)
     others = [Experiment(experiment.model, each, store=experiment.store, **settings) for each in controls]
     for other in others:
         Answers.of(other)
     cut, notes = plan.within(budget, experiment.n_examples, 3, 1, [other.n_examples for other in others])
     notes = (*check_baseline(experiment), *notes)
-    reasons = [too_low(other.baseline(), other.task.chance) for other in others]
-    left_out = {other.task.name: reason for other, reason in zip(others, reasons, strict=True) if reason}
-    used = [other for other, reason in zip(others, reasons, strict=True) if not reason]
+    used, left_out, ran = [], {}, 0
+    for other in others:
+        reason = too_low(other.baseline(), other.task.chance)
+        if reason:
+            left_out[other.task.name] = reason
+            ran += other.n_examples
+        else:
+            used.append(other)
     if others:
         notes = (*notes, *left_out_notes(left_out, [other.task.name for other in used]))
     gates, *rest = (
-        _fitted(side, replace(plan, steps=cut.steps).on(side.n_examples), seed, progress, batch_tokens)
+        _fitted(side, replace(plan, steps=cut.steps).on(side.n_examples), seed, settings)
         for side in (experiment, *used)
     )
-    ran = sum(other.n_examples for other, reason in zip(others, reasons, strict=True) if reason)
-    return replace(gates, notes=notes, cost=gates.cost + Cost(forwards=ran)).ranking(rest)
+    return replace(gates, notes=notes, cost=gates.cost + Cost(forwards=ran)), rest
 
 
 def contrastive_gating(
