@@ -43,6 +43,11 @@ class DensityControl:
         """The pool went from ``old`` heads to ``new``, and those that stay do more harm."""
         self.n_off *= float(np.sqrt(new / old))
 
+    def begin(self, target: float, taken: float) -> None:
+        """Aim anew, at ``target``, with heads that take this share of the score above guessing each, in the mean."""
+        self.target = target
+        self.n_off = float(-np.log(target) / max(taken, 1e-3))
+
     def numbers(self, pool: int, levels: bool) -> list[int]:
         """Heads off in a row, one number or, with ``levels``, three in turn; none beyond the bounds."""
         most = max(1.0, min(pool / 2, self.max_density * self.n_heads))

@@ -87,19 +87,26 @@ class Search:
         old = self._draws.pool
         if len(self.finalists):
             pool = old[~np.isin(old, list(self.shared))]
+        elif done >= LAST:
+            self._begin_last()
+            return
         else:
             candidates = np.flatnonzero(np.isfinite(self.merit))
-            merit = self.merit[candidates]
             size = pool_size(done, len(candidates), min(self.n_finalists, len(candidates)))
-            pool = candidates[np.argsort(-merit, kind="stable")[:size]]
-            if done >= LAST:
-                best, others = finalists_and_decoys(merit, self.n_finalists, self.n_decoys, self.rng)
-                self.finalists, self.decoys = candidates[best], candidates[others]
-                pool = np.concatenate([self.finalists, self.decoys])
-                self.density.target = self.last_target
+            pool = candidates[np.argsort(-self.merit[candidates], kind="stable")[:size]]
         if not np.array_equal(np.sort(pool), np.sort(old)):
             self._draws = BalancedDraws(pool, self.rng)
             self.density.resize(len(old), len(pool))
+
+    def _begin_last(self) -> None:
+        """Choose finalists and decoys; as many of them are to go off as their effects so far allow."""
+        candidates = np.flatnonzero(np.isfinite(self.merit))
+        best, others = finalists_and_decoys(self.merit[candidates], self.n_finalists, self.n_decoys, self.rng)
+        self.finalists, self.decoys = candidates[best], candidates[others]
+        pool = np.concatenate([self.finalists, self.decoys])
+        self._draws = BalancedDraws(pool, self.rng)
+        taken = np.maximum(self.blame.task.effect[pool], 0).mean() / self.sensor.above_guess
+        self.density.begin(self.last_target, float(taken))
 
     def _measure(self, n_rows: int) -> Rows:
         size, last = len(self._draws.pool), len(self.finalists) > 0

@@ -66,13 +66,18 @@ class Sensor:
         """The mean intact response above guessing, which is a loss of 1."""
         return self.level - self.guess
 
-    def __call__(self, off: sparse.csr_array, group: Int[np.ndarray, " row"], *, last: bool) -> Rows:
-        """Rows with these heads off, each on random examples."""
+    def __call__(
+        self, off: sparse.csr_array, group: Int[np.ndarray, " row"], *, last: bool, beside: Rows | None = None
+    ) -> Rows:
+        """Rows with these heads off, each on random examples, or on those of as many other rows."""
         n_rows = off.shape[0]
-        examples = self.examples[self.rng.random((n_rows, len(self.examples))).argsort(axis=1)[:, : self.per_row]]
-        drawn = np.zeros((n_rows, 0), dtype=int)
-        if self.controls is not None:
-            drawn = self.controls.draw(n_rows, self.of_controls)
+        if beside is not None:
+            examples, drawn = beside.examples, beside.drawn
+        else:
+            examples = self.examples[self.rng.random((n_rows, len(self.examples))).argsort(axis=1)[:, : self.per_row]]
+            drawn = np.zeros((n_rows, 0), dtype=int)
+            if self.controls is not None:
+                drawn = self.controls.draw(n_rows, self.of_controls)
         self.purse.pay(examples.size + drawn.size)
         answers = responding(self.experiment, self.response)
         scores: list[Float[np.ndarray, "row k"]] = []

@@ -26,6 +26,8 @@ _FIRST = 2.0
 # A head replaces one of a better rank where it is better by so many standard errors of the difference.
 _CLEARLY = 2.0
 _N_ROUNDS = 6
+# Rounds that are left to hold two sets against each other, and by how many standard errors the challenger must win.
+_DUEL, _WON = 2, 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,14 +51,31 @@ class Sets:
         """Measure ``n`` sets, each the best by a draw from what is known."""
         drawn = rng.multivariate_normal(self.known.mean, self.known.covariance, size=n, method="cholesky")
         sets = np.argsort(-drawn, axis=1, kind="stable")[:, : self.k]
-        off = sparse_rows([np.sort(self.candidates[places]) for places in sets], self.sensor.grid.size)
-        self.rows += self.sensor(off, np.zeros(n, dtype=int), last=False)
-        lost = -self.rows.response() / self.sensor.above_guess - self.rows.control_response()
+        self.rows += self._measured([np.sort(self.candidates[places]) for places in sets])
         members = self.rows.off[:, self.candidates].toarray()
-        self.known = posterior(members, lost, self.contrast, self.error)
+        self.known = posterior(members, self._lost(self.rows), self.contrast, self.error)
 
-    def best(self) -> Int[np.ndarray, " k"]:
-        """The first ``k``, each exchanged where another is clearly better in the sets measured; the best first."""
+    def duel(self, n: int) -> Int[np.ndarray, " k"]:
+        """The set of ``best``, or the likeliest one where that proves better, each on the same ``2 n`` examples."""
+        first, challenger = self.best(), self.best(clearly=0.0)
+        if not n or set(first) == set(challenger):
+            return first
+        one = self._measured([np.sort(first)] * n)
+        other = self._measured([np.sort(challenger)] * n, beside=one)
+        gain = self._lost(one + other)
+        gain = gain[n:] - gain[:n]
+        return challenger if gain.mean() > _WON * gain.std(ddof=min(1, n - 1)) / np.sqrt(n) else first
+
+    def _measured(self, sets: list[Int[np.ndarray, " k"]], beside: Rows | None = None) -> Rows:
+        off = sparse_rows(sets, self.sensor.grid.size)
+        return self.sensor(off, np.zeros(len(sets), dtype=int), last=False, beside=beside)
+
+    def _lost(self, rows: Rows) -> Float[np.ndarray, " row"]:
+        """What rows lose of the task less what they lose of the controls, on the scale of losses."""
+        return -rows.response() / self.sensor.above_guess - rows.control_response()
+
+    def best(self, clearly: float = _CLEARLY) -> Int[np.ndarray, " k"]:
+        """The first ``k``, each exchanged where another is ``clearly`` better in the sets measured; the best first."""
         places, mean, variance = list(range(len(self.candidates))), self.known.mean, np.diag(self.known.covariance)
         chosen, others = places[: self.k], places[self.k :]
         while others:
@@ -64,7 +83,7 @@ class Sets:
             both = self.known.covariance[np.ix_(others, chosen)]
             error = np.sqrt(np.maximum(variance[others][:, None] + variance[chosen][None] - 2 * both, 1e-12))
             better, worse = np.unravel_index(np.argmax(gain / error), gain.shape)
-            if gain[better, worse] <= _CLEARLY * error[better, worse]:
+            if gain[better, worse] <= clearly * error[better, worse]:
                 break
             chosen[worse], others[better] = others[better], chosen[worse]
         return self.candidates[np.array(sorted(chosen, key=lambda place: -mean[place]))]
@@ -81,11 +100,11 @@ def best_set(search: Search, k: int) -> Int[np.ndarray, " k"] | None:
     if fit.sum() <= k:
         return None
     sets = Sets(sensor, order[fit], search.blame, k)
-    for round_ in range(_N_ROUNDS):
+    for round_ in range(_N_ROUNDS - _DUEL):
         n = sensor.purse.left // sensor.cost // (_N_ROUNDS - round_)
         if n:
             sets.measure(n, search.rng)
-    return sets.best() if len(sets.rows) else None
+    return sets.duel(sensor.purse.left // sensor.cost // 2) if len(sets.rows) else None
 
 
 def posterior(
