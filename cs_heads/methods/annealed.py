@@ -193,6 +193,9 @@ def annealed(
         "shared": shared_with(search),
         "cost": Cost(forwards=purse.spent).to_dict(),
     }
+    fields = ranking_fields(search, k, n_bootstraps)
+    if chosen is not None:
+        chosen = chosen[np.argsort(-fields["z"].ravel()[chosen], kind="stable")]
     return HeadRanking(
         method="annealed",
         spent=purse.spent,
@@ -201,7 +204,7 @@ def annealed(
         unit=_UNITS[response],
         chosen=() if chosen is None else tuple(grid.head(int(index)) for index in chosen),
         off=tuple(grid.head(int(index)) for index in search.off),
-        **ranking_fields(search, k, n_bootstraps),
+        **fields,
     )
 
 
@@ -222,15 +225,15 @@ def _sensor(
         raise BaselineTooLowError(reason)
     used = np.arange(len(intact)) if chance >= _EVEN else np.flatnonzero(right)
     answers = intact if response == "score" else responding(experiment, response)(nothing_off, None)[0]
-    level, guess = float(answers[used].mean()), guess_of(chance, response)
-    reason = too_near(level - guess, response)
+    guess = guess_of(chance, response)
+    reason = too_near(float(answers[used].mean()) - guess, response)
     if reason:
         raise BaselineTooLowError(f"the intact model: {reason}")
     sensor = Sensor(
         experiment=experiment,
         response=response,
         examples=used,
-        level=level,
+        intact=answers,
         guess=guess,
         controls=None,
         per_row=min(per_row, len(used)),

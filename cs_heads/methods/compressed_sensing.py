@@ -27,6 +27,8 @@ _DESIGNS = {"stratified": masks.stratified, "bernoulli": masks.bernoulli}
 
 # Below this many masks with a head off, its coefficient is hardly more than chance.
 _FEW_TIMES_OFF = 5
+# Masks a head from which on least squares need no help from most heads doing nothing.
+_PLENTY = 4
 
 
 def compressed_sensing(
@@ -42,13 +44,15 @@ def compressed_sensing(
 ) -> HeadRanking:
     """Rank heads by a Lasso of the mean score of each mask on which heads it ablates.
 
-    ``design="stratified"`` is the paper's CSS, ``"bernoulli"`` its CSB. Every mask runs on all
-    examples; the response is standardised, ``alpha`` is scikit-learn's; importances are the
-    coefficients, turned back into points of score lost. The provenance holds the out-of-sample R²
-    of the regression (5 folds), and the notes say what makes the ranking weak. Costs
-    ``n_examples`` example-evaluations for each different mask, and what the ablation runs before. ``n_masks`` is 100,
-    or as many as a ``budget`` covers. A wrong argument, or a budget below five masks or the masks asked
-    for, raises ``ValueError`` before anything is measured.
+    ``design="stratified"`` is the paper's CSS, ``"bernoulli"`` its CSB. Every mask runs on all examples; the response
+    is standardised, ``alpha`` is scikit-learn's; the coefficients, turned back into points of score, say how heads
+    differ. Importances are points lost against the intact model, which runs too: all coefficients are raised by what a
+    head off costs in the mean beyond them, which leaves their order. Where there are four masks a head or more, least
+    squares against the intact model give importances without shrinking any (``"regression"`` in the provenance says
+    which). The provenance holds the out-of-sample R² of the Lasso (5 folds), and the notes say what makes the ranking
+    weak. Costs ``n_examples`` example-evaluations for each different mask and for the intact model, and what the
+    ablation runs before. ``n_masks`` is 100, or as many as a ``budget`` covers. A wrong argument, or a budget below
+    five masks or the masks asked for, raises ``ValueError`` before anything is measured.
 
     With ``controls``, experiments on other tasks, the response is the contrast, and importances are the share of the
     score above chance that the task loses less the mean share that its controls lose. Every mask then runs on as
@@ -62,10 +66,11 @@ def compressed_sensing(
     _check(5 if n_masks is None else n_masks, design, alpha)
     # Cheap to draw, and it names what is wrong with a density.
     _DESIGNS[design](experiment.grid, 1, density, seed)
-    before, most, on = preparation_of(experiment), experiment.n_examples, f"{experiment.n_examples} examples"
+    most = experiment.n_examples
+    before, on = preparation_of(experiment) + most, f"{most} examples, after the intact run"
     if controls:
-        before, n_others = Contrast.cost(experiment, controls), Controls.most(controls, experiment.n_examples)
-        most, on = most + n_others, f"{on} and {n_others} of controls, after intact runs of {before:,}"
+        before, n_others = Contrast.cost(experiment, controls), Controls.most(controls, most)
+        most, on = most + n_others, f"{most} examples and {n_others} of controls, after intact runs of {before:,}"
     check_budget(budget, before + (n_masks or 5) * most, f"{n_masks or 5} masks on {on}")
     all_of_them = np.arange(experiment.n_examples)
     measure = Contrast(experiment, controls, all_of_them, seed) if controls else Scores(experiment)
@@ -75,8 +80,14 @@ def compressed_sensing(
     # Each different mask once: not every experiment remembers what it was asked.
     once, place = masks.different(off)
     response = measure.mean(measure(once))[place]
+    intact = float(measure.mean(measure.intact()[None])[0])
+    lost = intact - response
     ablated = off.reshape(n_masks, -1).astype(float)
+    n_heads = ablated.shape[1]
+    plenty = n_masks >= _PLENTY * n_heads and np.linalg.matrix_rank(ablated) == n_heads
     importance, r2 = _regress(ablated, response, alpha, seed)
+    differing = int((importance > 0).sum())
+    importance = _least_squares(ablated, lost) if plenty else _raised(importance, ablated, lost)
     times_off = ablated.sum(axis=0)
     origin = provenance_of(experiment)
     cost = Cost(forwards=before + len(once) * measure.a_mask)
@@ -88,11 +99,13 @@ def compressed_sensing(
             **origin,
             "design": {"name": design, "n_masks": n_masks, "density": density, "seed": seed},
             "alpha": alpha,
+            "intact": intact,
+            "regression": "least squares" if plenty else "lasso",
             "r2_out_of_sample": r2,
             **measure.provenance,
             "cost": cost.to_dict(),
         },
-        notes=(*measure.notes, *_notes(importance, times_off, response, r2, bool(controls))),
+        notes=(*measure.notes, *_notes(differing, times_off, response, r2, bool(controls))),
         unit=measure.unit,
     )
 
@@ -131,12 +144,11 @@ def tune(
         # Cheap to draw, and it names what is wrong with a density.
         _DESIGNS[design](experiment.grid, 1, density, seed)
     settings = [(number, density) for number in sorted(n_masks) for density in used]
-    intact = float(experiment(np.zeros((1, *experiment.grid.shape), dtype=bool)).mean())
     before = preparation_of(experiment)
-    spent, tried, rankings = before + experiment.n_examples, [], []
+    spent, tried, rankings = before, [], []
     for number, density in settings:
         ranking = compressed_sensing(experiment, n_masks=number, density=density, design=design, alpha=alpha, seed=seed)
-        drop = intact - float(experiment(experiment.grid.mask(ranking.top(k))[None]).mean())
+        drop = ranking.provenance["intact"] - float(experiment(experiment.grid.mask(ranking.top(k))[None]).mean())
         own = ranking.spent - before
         spent += own + experiment.n_examples
         tried.append({"n_masks": number, "density": density, "drop": drop, "spent": own})
@@ -170,8 +182,23 @@ def _regress(
     return 0.0 - lasso.fit(ablated, standardised).coef_ * spread, r2
 
 
+def _least_squares(
+    ablated: Float[np.ndarray, "mask flat"], lost: Float[np.ndarray, " mask"]
+) -> Float[np.ndarray, " flat"]:
+    """What each head costs, where nothing off costs nothing."""
+    return np.asarray(np.linalg.lstsq(ablated, lost, rcond=None)[0])
+
+
+def _raised(
+    importance: Float[np.ndarray, " flat"], ablated: Float[np.ndarray, "mask flat"], lost: Float[np.ndarray, " mask"]
+) -> Float[np.ndarray, " flat"]:
+    """All by as much, so that nothing off costs nothing: masks of one size tell how heads differ, and no level."""
+    n_off = ablated.sum(axis=1)
+    return importance + n_off @ (lost - ablated @ importance) / max(n_off @ n_off, 1.0)
+
+
 def _notes(
-    importance: Float[np.ndarray, " flat"],
+    differing: int,
     times_off: Float[np.ndarray, " flat"],
     response: Float[np.ndarray, " mask"],
     r2: float | None,
@@ -190,6 +217,6 @@ def _notes(
             f"some heads were ablated only {int(times_off.min())} times (mean {times_off.mean():.1f}): "
             "use more masks or a higher density"
         )
-    if r2 is not None and (importance > 0).sum() < 5:
-        notes.append(f"only {(importance > 0).sum()} heads have an importance above zero; the order of others is void")
+    if r2 is not None and differing < 5:
+        notes.append(f"only {differing} heads have an importance above the average head's; the order of others is void")
     return tuple(notes)

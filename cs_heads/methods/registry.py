@@ -80,8 +80,8 @@ class Method:
 
 METHODS: dict[str, Method] = {
     "annealed": Method(annealed, measures_intact=True, default_controls=True),
-    "css": Method(partial(compressed_sensing, design="stratified")),
-    "csb": Method(partial(compressed_sensing, design="bernoulli")),
+    "css": Method(partial(compressed_sensing, design="stratified"), measures_intact=True),
+    "csb": Method(partial(compressed_sensing, design="bernoulli"), measures_intact=True),
     "one-shot": Method(partial(greedy, one_shot=True)),
     "greedy": Method(partial(greedy, one_shot=False)),
     "chg": Method(causal_head_gating, "model"),

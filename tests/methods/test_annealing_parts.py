@@ -11,7 +11,7 @@ from sklearn.linear_model import LinearRegression
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.methods.annealing import rows as rows_module
 from cs_heads.methods.annealing.blame import Blame, BothEffects, beyond_doubt, blame, standard_error
-from cs_heads.methods.annealing.inference import Contrasts, contrasts, selection_frequency
+from cs_heads.methods.annealing.inference import Taken, selection_frequency, taken_by
 from cs_heads.methods.annealing.regression import Fit, regress
 from cs_heads.methods.annealing.rows import BalancedDraws, Rows, row_means, sparse_rows
 from cs_heads.methods.annealing.schedule import DensityControl, Groups, finalists_and_decoys, pool_size
@@ -21,7 +21,19 @@ from cs_heads.methods.controls import Controls
 from tests.methods.planted import Planted
 
 
-def some_rows(seed, effects, *, taken=None, general=0.0, n_rows=600, per_row=8, n_examples=60, noise=0.1, spread=0.0):
+def some_rows(
+    seed,
+    effects,
+    *,
+    taken=None,
+    general=0.0,
+    n_rows=600,
+    per_row=8,
+    n_examples=60,
+    noise=0.1,
+    spread=0.0,
+    level_spread=0.2,
+):
     """Rows whose scores are a sum: example, heads off (an effect that may differ by example), noise.
 
     With ``taken``, what each head takes from the controls, as a loss, they have four examples of these each.
@@ -31,7 +43,7 @@ def some_rows(seed, effects, *, taken=None, general=0.0, n_rows=600, per_row=8, 
     off = sparse_rows([rng.choice(len(effects), 5, replace=False) for _ in range(n_rows)], len(effects))
     examples = np.argsort(rng.random((n_rows, n_examples)))[:, :per_row]
     of_example = np.asarray(effects)[:, None] * (1 + spread * rng.standard_normal((len(effects), n_examples)))
-    level = rng.normal(0.7, 0.2, n_examples)
+    level = rng.normal(0.7, level_spread, n_examples)
     harm = np.take_along_axis(off @ of_example, examples, axis=1)
     scores = level[examples] - harm + noise * rng.standard_normal(examples.shape)
     drawn, losses = np.zeros((n_rows, 0), dtype=int), np.zeros((n_rows, 0))
@@ -239,7 +251,7 @@ def sensor_on(task, controls, *, per_row=4, of_controls=6, budget=10_000):
         experiment=task,
         response="score",
         examples=right,
-        level=1.0,
+        intact=np.ones(task.n_examples),
         guess=0.0,
         controls=Controls(controls, np.random.default_rng(1)) if controls else None,
         per_row=per_row,
@@ -415,54 +427,71 @@ def test_decoys_are_neither_finalists_nor_from_the_best_quarter():
 # Inference
 
 
-def test_contrasts_are_those_of_least_squares_with_example_dummies():
+def lost_in(rows, level=0.7):
+    """The heads off, what answers lost of an intact level that all examples have, and the examples."""
+    return rows.off, level - rows.scores, rows.examples
+
+
+def additive(seed, effects, **more):
+    """Rows of examples that the intact model answers alike."""
+    return lost_in(some_rows(seed, effects, level_spread=0.0, **more))
+
+
+def test_effects_are_those_of_least_squares_through_the_intact_run():
     effects = np.zeros(12)
-    effects[[0, 1]] = 0.3, 0.1
-    rows = some_rows(5, effects, n_rows=200)
-    known = contrasts(rows, np.arange(4), np.arange(4, 12))
-    X = np.hstack([rows.off.toarray()[np.repeat(np.arange(200), 8)], np.eye(60)[rows.examples.ravel()]])
-    coefficients = -LinearRegression(fit_intercept=False).fit(X[:, 1:], rows.scores.ravel()).coef_
-    # Dropping one head for collinearity shifts all coefficients alike, and no contrast.
-    heads = np.concatenate([[0.0], coefficients[:11]])
-    assert known.estimate == pytest.approx(heads[:4] - heads[4:].mean(), abs=0.02)
-    assert known.estimate[:2] == pytest.approx([0.3, 0.1], abs=0.03)
+    effects[[0, 1, 2]] = 0.3, 0.1, -0.2
+    off, lost, examples = additive(5, effects, n_rows=200)
+    known = taken_by(off, lost, examples)
+    line = LinearRegression(fit_intercept=False).fit(off.toarray()[np.repeat(np.arange(200), 8)], lost.ravel())
+    assert known.estimate == pytest.approx(line.coef_)
+    assert known.estimate == pytest.approx(effects, abs=0.03)
+
+
+def test_rows_of_one_size_tell_the_level_of_all_heads():
+    """Where each takes as much, a free intercept would say that none takes anything."""
+    known = taken_by(*additive(5, np.full(12, 0.1), n_rows=200))
+    assert known.estimate == pytest.approx(np.full(12, 0.1), abs=0.02)
 
 
 def test_errors_count_rows_and_examples():
     """With effects that differ by example, estimates over many draws spread as the errors say."""
     effects = np.zeros(12)
     effects[0] = 0.3
-    made = [contrasts(some_rows(s, effects, n_rows=150, spread=1.0), np.arange(2), np.arange(2, 12)) for s in range(60)]
+    made = [taken_by(*additive(seed, effects, n_rows=150, spread=1.0)) for seed in range(60)]
     spread = np.std([one.estimate[0] for one in made])
     assert np.median([one.error[0] for one in made]) == pytest.approx(spread, rel=0.3)
-    covered = [low <= 0.3 <= high for low, high in (one.interval()[0] for one in made)]
+    covered = [abs(one.estimate[0] - 0.3) < 1.96 * one.error[0] for one in made]
     assert np.mean(covered) >= 0.85
 
 
-def test_without_decoys_or_rows_there_are_no_contrasts():
-    rows = some_rows(6, np.zeros(12))
-    assert contrasts(rows, np.arange(3), np.zeros(0, dtype=int)) is None
-    assert contrasts(Rows.none(12, 8), np.arange(3), np.arange(3, 6)) is None
-
-
-def test_contrasts_need_two_rows_a_head():
+def test_effects_need_rows():
+    assert taken_by(*lost_in(Rows.none(12, 8))) is None
     rows = some_rows(6, np.zeros(12), n_rows=24)
-    assert contrasts(rows, np.arange(8), np.arange(8, 12)).dof == 24 - 1 - 12
-    assert contrasts(rows[np.arange(23)], np.arange(8), np.arange(8, 12)) is None
+    assert taken_by(*lost_in(rows)).dof == 24 - 12
+    assert taken_by(*lost_in(rows[np.arange(23)])) is None
+    assert taken_by(*lost_in(rows), rows_a_head=3) is None
 
 
 def test_claims_on_few_rows_are_hardly_ever_wrong():
     """Forty worlds without any effect, two rows a head."""
-    wrong = [contrasts(some_rows(s, np.zeros(26), n_rows=52), np.arange(20), np.arange(20, 26)) for s in range(40)]
-    assert sum(one.claims(beyond=0.0).any() for one in wrong) <= 5
+    finalists, decoys = np.arange(20), np.arange(20, 26)
+    wrong = [taken_by(*additive(seed, np.zeros(26), n_rows=52)) for seed in range(40)]
+    assert sum(one.claims(finalists, decoys, beyond=0.0).any() for one in wrong) <= 5
 
 
 def test_claims_are_those_of_holm():
     p = np.array([0.001, 0.04, 0.011, 0.6])  # against .05 / 4, / 3, / 2: the third falls, and the last with it
     estimate = 0.02 + t.isf(p, 80) * 0.01
-    known = Contrasts(estimate, np.full(4, 0.01), dof=80)
-    assert known.claims().tolist() == [True, False, True, False]
-    assert Contrasts(np.full(3, 0.5), np.full(3, 0.01), dof=80).claims().all()
+    heads, decoys = np.arange(4), np.zeros(0, dtype=int)
+    known = Taken(heads, estimate, np.eye(4) * 0.01**2, dof=80)
+    assert known.claims(heads, decoys).tolist() == [True, False, True, False]
+    assert Taken(heads, np.full(4, 0.5), np.eye(4) * 0.01**2, dof=80).claims(heads, decoys).all()
+
+
+def test_a_claim_is_about_what_a_head_takes_beyond_the_mean_decoy():
+    heads, known = np.arange(4), Taken(np.arange(4), np.array([0.3, 0.3, 0.2, 0.4]), np.eye(4) * 1e-4, dof=80)
+    assert known.claims(heads[:2], heads[2:]).tolist() == [False, False]
+    assert known.claims(heads[:2], heads[2:3]).tolist() == [True, True]
 
 
 def test_resampled_rows_select_the_heads_that_matter():

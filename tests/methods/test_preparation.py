@@ -57,7 +57,7 @@ def test_the_cost_without_a_budget_holds_the_preparation(tasks):
 
 def test_a_budget_that_preparation_uses_up_is_refused_before_anything_is_run(tasks):
     model, task, _ = tasks
-    for method, least in ((partial(compressed_sensing, density=0.17), 150), (partial(greedy, one_shot=True), 13)):
+    for method, least in ((partial(compressed_sensing, density=0.17), 180), (partial(greedy, one_shot=True), 13)):
         experiment = Experiment(model, task, ablation="mean")
         with pytest.raises(BudgetTooSmallError) as refused:
             method(experiment, budget=least + 29)

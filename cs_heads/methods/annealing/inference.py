@@ -22,21 +22,39 @@ _CANDIDATES = 256
 
 
 @dataclass(frozen=True, eq=False)
-class Contrasts:
-    """Points of score that each finalist takes beyond the mean of the decoys, and its standard error."""
+class Taken:
+    """What heads take from the intact response, by least squares, with standard errors.
 
-    estimate: Float[np.ndarray, " finalist"]
-    error: Float[np.ndarray, " finalist"]
+    ``covariance`` has the errors of every pair of heads; ``dof`` are the degrees of freedom of all.
+    """
+
+    heads: Int[np.ndarray, " head"]
+    estimate: Float[np.ndarray, " head"]
+    covariance: Float[np.ndarray, "head head"]
     dof: int
 
-    def interval(self, level: float = 0.95) -> Float[np.ndarray, "finalist bound"]:
-        """Two-sided t intervals, finalist by finalist."""
-        reach = t.ppf(0.5 + level / 2, self.dof) * self.error
-        return np.stack([self.estimate - reach, self.estimate + reach], axis=1)
+    @property
+    def error(self) -> Float[np.ndarray, " head"]:
+        """Standard error of each estimate."""
+        return np.sqrt(np.diag(self.covariance))
 
-    def claims(self, beyond: float = 0.02, level: float = 0.05) -> Bool[np.ndarray, " finalist"]:
-        """Finalists with an effect above ``beyond``; any claim is wrong with probability ``level`` (Holm 1979)."""
-        p = t.sf((self.estimate - beyond) / np.maximum(self.error, 1e-12), self.dof)
+    def claims(
+        self,
+        finalists: Int[np.ndarray, " finalist"],
+        decoys: Int[np.ndarray, " decoy"],
+        beyond: float = 0.02,
+        level: float = 0.05,
+    ) -> Bool[np.ndarray, " finalist"]:
+        """Finalists that take more than ``beyond`` more than the mean decoy; without decoys, more than ``beyond``.
+
+        Any claim is wrong with probability ``level`` (Holm 1979).
+        """
+        weights = np.array(
+            [np.isin(self.heads, head) - np.isin(self.heads, decoys) / max(1, len(decoys)) for head in finalists]
+        )
+        estimate = weights @ self.estimate
+        error = np.sqrt(np.maximum(np.einsum("fi,ij,fj->f", weights, self.covariance, weights), 1e-24))
+        p = t.sf((estimate - beyond) / error, self.dof)
         order = np.argsort(p, kind="stable")
         passed = p[order] <= level / np.arange(len(p), 0, -1)
         claimed = np.zeros(len(p), dtype=bool)
@@ -44,42 +62,39 @@ class Contrasts:
         return claimed
 
 
-def contrasts(
-    rows: Rows, finalists: Int[np.ndarray, " finalist"], decoys: Int[np.ndarray, " decoy"]
-) -> Contrasts | None:
-    """Least squares of single scores on the heads off, with example fixed effects.
+def taken_by(
+    off: sparse.csr_array,
+    lost: Float[np.ndarray, "row k"],
+    examples: Int[np.ndarray, "row k"],
+    rows_a_head: int = ROWS_A_HEAD,
+) -> Taken | None:
+    """Least squares of what single answers lost against the intact model on the heads off, with no intercept.
 
-    None without decoys, or with fewer than two rows for each head in the fit. Standard errors are clustered on
-    rows and on examples (Cameron, Gelbach and Miller 2011): the examples of a row share its mask, and an
-    example that hangs on a head does so in every row. The heads take degrees of freedom from the rows, which
-    tell them apart, and none from the examples.
+    With nothing off nothing is lost: that is the intact run's place in the regression, and it fixes the level of all
+    heads, also where every row has as many off. None with fewer than ``rows_a_head`` rows for each head that was ever
+    off. Standard errors are clustered on rows and on examples (Cameron, Gelbach and Miller 2011): the examples of a row
+    share its mask, and an example that hangs on a head does so in every row.
     """
-    n_rows, k = rows.examples.shape
-    examples = np.unique(rows.examples)
-    heads = np.concatenate([finalists, decoys])
-    if not len(decoys) or n_rows < ROWS_A_HEAD * len(heads) or len(examples) < 2:
+    n_rows, k = examples.shape
+    heads = np.flatnonzero(np.asarray(off.sum(axis=0)).ravel())
+    if not len(heads) or n_rows < rows_a_head * len(heads) or len(np.unique(examples)) < 2:
         return None
-    dof = max(1, n_rows - 1 - len(heads))
+    dof = max(1, n_rows - len(heads))
     row = np.repeat(np.arange(n_rows), k)
-    example = np.searchsorted(examples, rows.examples.ravel())
-    X = _less_mean(rows.off[:, heads].toarray()[row], example)
-    harm = _less_mean(-rows.scores.ravel()[:, None], example)
+    example = np.unique(examples, return_inverse=True)[1].ravel()
+    X, y = off[:, heads].toarray()[row], lost.ravel()
     bread = np.linalg.pinv(X.T @ X, hermitian=True)
-    coefficients = bread @ (X.T @ harm)[:, 0]
-    scores = X * (harm[:, 0] - X @ coefficients)[:, None]
+    estimate = bread @ (X.T @ y)
+    scores = X * (y - X @ estimate)[:, None]
     # A fit of many heads on few rows leaves residuals smaller than the noise.
     by_row, by_example = _meat(scores, row) * (n_rows - 1) / dof, _meat(scores, example)
-    alone = scores.T @ scores
-    weights = np.eye(len(finalists), len(heads))
-    weights[:, len(finalists) :] = -1 / len(decoys)
-    half = weights @ bread
-
-    def variance(meat: Float[np.ndarray, "head head"]) -> Float[np.ndarray, " finalist"]:
-        return np.einsum("fi,ij,fj->f", half, meat, half)
-
+    both = bread @ (by_row + by_example - scores.T @ scores) @ bread
     # The two-way variance may come out below either one-way variance, or below 0.
-    both = np.maximum.reduce([variance(by_row + by_example - alone), variance(by_row), variance(by_example)])
-    return Contrasts(weights @ coefficients, np.sqrt(np.maximum(both, 0)), min(dof, len(examples) - 1))
+    one_way = [bread @ meat @ bread for meat in (by_row, by_example)]
+    widest = np.sqrt(np.maximum.reduce([np.diag(each) for each in (both, *one_way)]))
+    narrow = np.sqrt(np.maximum(np.diag(one_way[0]), 1e-24))
+    covariance = one_way[0] * np.outer(widest / narrow, widest / narrow)
+    return Taken(heads, estimate, covariance, min(dof, int(example.max())))
 
 
 def selection_frequency(
@@ -107,10 +122,6 @@ def selection_frequency(
         best = np.argsort(-(z + beside), kind="stable")[:k]
         frequency[candidates[best[z[best] > NO_HARM]]] += 1 / n_bootstraps
     return np.minimum(frequency, 1.0)
-
-
-def _less_mean(values: Float[np.ndarray, "pair column"], group: Int[np.ndarray, " pair"]) -> np.ndarray:
-    return np.asarray(values - _sums(values, group)[group] / np.bincount(group)[group, None])
 
 
 def _meat(scores: Float[np.ndarray, "pair head"], cluster: Int[np.ndarray, " pair"]) -> Float[np.ndarray, "head head"]:

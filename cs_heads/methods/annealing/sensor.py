@@ -36,14 +36,14 @@ class Purse:
 class Sensor:
     """Measures rows: the response of ``per_row`` examples of the task, and the losses of ``of_controls`` others.
 
-    ``examples`` are those of the task to draw from, ``level`` their mean response on the intact model, ``guess`` that
-    of guessing.
+    ``examples`` are those of the task to draw from, ``intact`` the response of each example of the task on the intact
+    model, ``guess`` that of guessing.
     """
 
     experiment: ExperimentLike
     response: str
     examples: Int[np.ndarray, " used"]
-    level: float
+    intact: Float[np.ndarray, " example"]
     guess: float
     controls: Controls | None
     per_row: int
@@ -60,6 +60,11 @@ class Sensor:
     def cost(self) -> int:
         """Example-evaluations of a row."""
         return self.per_row + self.of_controls
+
+    @property
+    def level(self) -> float:
+        """The mean intact response of the examples to draw from."""
+        return float(self.intact[self.examples].mean())
 
     @property
     def above_guess(self) -> float:

@@ -52,6 +52,7 @@ def fit_gates(
     and the same call goes on from there. A wrong number, a budget below that, or a baseline that is too low raises
     ``ValueError``.
     """
+    check_integer("seed", seed, 0)
     settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
     experiment = Experiment(model, task, store=store, **settings)
     plan = Plan(n_seeds, steps, batch_size, strength)
@@ -103,6 +104,7 @@ def causal_head_gating(
     task; a ``budget`` covers all of it, with as many steps in every fit. A control that the intact model cannot do is
     left out, and the notes say so; where it can do none, ``BaselineTooLowError`` is raised before any fit.
     """
+    check_integer("seed", seed, 0)
     check_tasks(controls)
     settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
     experiment = Experiment(model, task, store=store, **settings)
@@ -121,7 +123,6 @@ def _fitted_beside(
     settings: dict[str, Any],
 ) -> tuple[HeadGates, list[HeadGates]]:
     """The gates of a task, with the notes and the cost of all, and those of each control that the model can do."""
-    check_integer("seed", seed, 0)
     others = [Experiment(experiment.model, each, store=experiment.store, **settings) for each in controls]
     for other in others:
         Answers.of(other)
