@@ -71,18 +71,19 @@ def compare(
     example-evaluations of the task and ``n × (1 + methods)`` of each control given, ``n // 2 × (1 + methods)`` of each
     default one: with seven methods and 14 default controls 5,600. What controls add to a search, each method says.
 
-    Unknown methods and options, a task without unseen examples, and one whose unseen examples share a question with
-    the finding side of another raise ``ValueError`` before the model runs. A method that refuses its budget or the
+    Unknown methods and options, a task without unseen examples, a control that shares a question with the task, and
+    one whose unseen examples share any with the finding side of another control raise ``ValueError`` before the model
+    runs. A method that refuses its budget or the
     value of an option stands in ``refused`` with its reason, so that what the others measured is kept; where all
     refuse, the first reason is raised. So is a baseline that is too low.
     """
-    from cs_heads.measure.controls import experiments_on
+    from cs_heads.measure.controls import experiments_on, overlap_note
     from cs_heads.measure.experiment import Experiment
 
     check_integer("seed", seed, 0)
     options = dict(options or {})
     _check(methods, options, n_random, k, most)
-    given = check_controls(controls)
+    given = check_controls(controls, task)
     settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
     unseen = confirming_side(task)
     check_size(finding_side(task))
@@ -141,7 +142,7 @@ def compare(
             baseline=baseline,
             spent=judged.spent + sum(other.spent for other in others),
             refused={name: str(error) for name, error in refused.items()},
-            notes=default_note(names, counted) if automatic else (),
+            notes=(*default_note(names, counted), *overlap_note(judged, task, seed)) if automatic else (),
             provenance={
                 **judged.provenance(),
                 "budget": budget,
