@@ -16,7 +16,7 @@ from cs_heads.analysis.task_drop import TaskDrop, task_drop
 from cs_heads.analysis.unseen import check_apart, default_sides
 from cs_heads.analysis.verdict import default_note
 from cs_heads.heads import Head, HeadGrid
-from cs_heads.integers import check_integer
+from cs_heads.integers import check_integer, check_seed
 from cs_heads.measure.baseline import BaselineTooLowError, check_k, check_size, too_low
 from cs_heads.measure.cluster import placed
 from cs_heads.measure.store import BrokenStoreError, Store
@@ -80,7 +80,7 @@ def compare(
     from cs_heads.measure.controls import experiments_on, overlap_note
     from cs_heads.measure.experiment import Experiment
 
-    check_integer("seed", seed, 0)
+    check_seed(seed)
     options = dict(options or {})
     _check(methods, options, n_random, k, most)
     given = check_controls(controls, task)
@@ -156,7 +156,7 @@ def compare(
 
 
 def _check(methods: Sequence[str], options: Mapping[str, Mapping[str, Any]], n_random: int, k: int, most: int) -> None:
-    if isinstance(methods, str) or not methods or len({*methods}) < len(methods):
+    if isinstance(methods, str) or not methods or len({*map(str, methods)}) < len(methods):
         raise ValueError(f"methods must be a list of different names, got {methods!r}")
     for name in methods:
         method_named(name).check(name, {key: v for key, v in options.get(name, {}).items() if key != "budget"})

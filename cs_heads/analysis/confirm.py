@@ -10,7 +10,7 @@ from typing import Any
 from cs_heads.analysis.proof import Confirmation, prove
 from cs_heads.analysis.unseen import check_apart, default_sides, settings_of
 from cs_heads.heads import Head, HeadLike
-from cs_heads.integers import check_integer
+from cs_heads.integers import check_integer, check_seed
 from cs_heads.measure.baseline import MIN_CORRECT, check_size
 from cs_heads.measure.cluster import placed
 from cs_heads.measure.store import Store
@@ -74,7 +74,7 @@ def confirm(
     from cs_heads.measure.controls import experiments_on, overlap_note
     from cs_heads.measure.experiment import Experiment
 
-    check_integer("seed", seed, 0)
+    check_seed(seed)
     for name, value, least in (("n", n, MIN_CORRECT), ("n_random", n_random, 1)):
         check_integer(name, value, least)
     given = check_controls(controls, task)

@@ -286,5 +286,5 @@ def _option(flag: str, text: str, flags: Sequence[str]) -> tuple[str, Any]:
         raise ValueError(f"{flag} {name}=...: use --{own.replace('_', '-')}")
     try:
         return name, json.loads(value)
-    except json.JSONDecodeError:
+    except (json.JSONDecodeError, RecursionError):
         return name, value

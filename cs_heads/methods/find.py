@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from cs_heads.heads import HeadLike
-from cs_heads.integers import check_integer
+from cs_heads.integers import check_seed
 from cs_heads.measure.baseline import check_baseline, check_k, check_size
 from cs_heads.measure.cluster import here, placed
 from cs_heads.measure.cost import BudgetTooSmallError, Cost, check_budget
@@ -83,7 +83,7 @@ def find_heads(
     from cs_heads.measure.controls import defaults_of, experiments_on, overlap_note
     from cs_heads.measure.experiment import Experiment
 
-    check_integer("seed", seed, 0)
+    check_seed(seed)
     chosen = _chosen(method, options, ablation)
     if len(off) and chosen.starts_from == "model":
         raise ValueError(f"off must be left out for method {method!r}, which does not ablate by mask; got {off!r}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 from cs_heads.tasks.example import Example
 from cs_heads.tasks.load import load_task, names_of
@@ -43,7 +44,7 @@ def overlapping_controls(task: Task, model_name: str, seed: int = 0) -> tuple[st
     return tuple(skill.name for skill in _others(task, model_name, seed) if _shared(skill, task))
 
 
-def check_controls(controls: Sequence[Task] | str | None, task: Task) -> Sequence[Task]:
+def check_controls(controls: Any, task: Task) -> Sequence[Task]:
     """The tasks given, none for ``"auto"`` and None; what is neither, or has a name twice, raises ``ValueError``.
 
     So does a control that shares a question with ``task``, on whatever side: that is the task, or some of it.
@@ -53,7 +54,7 @@ def check_controls(controls: Sequence[Task] | str | None, task: Task) -> Sequenc
         return ()
     if isinstance(controls, Task):
         raise ValueError("controls must be a list of tasks, got one task")
-    if isinstance(controls, str):
+    if not isinstance(controls, Sequence) or isinstance(controls, str):
         raise ValueError(f"controls must be a list of tasks, {AUTO!r} or None, got {controls!r}"[:300])
     for control in controls:
         check_is_task(control)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cs_heads.integers import check_integer
+from cs_heads.integers import check_seed
 from cs_heads.measure.answers import Answers
 from cs_heads.measure.baseline import check_baseline, too_low
 from cs_heads.measure.cost import Cost
@@ -121,7 +121,7 @@ def _fitted_beside(
     settings: dict[str, Any],
 ) -> tuple[HeadGates, list[HeadGates]]:
     """The gates of a task, with the notes and the cost of all, and those of each control that the model can do."""
-    check_integer("seed", seed, 0)
+    check_seed(seed)
     others = [Experiment(experiment.model, each, store=experiment.store, **settings) for each in controls]
     for other in others:
         Answers.of(other)
@@ -170,7 +170,7 @@ def contrastive_gating(
     Otherwise as ``fit_gates``; costs the intact run and
     ``4 * n_seeds * steps * batch_size`` forward and as many backward passes.
     """
-    check_integer("seed", seed, 0)
+    check_seed(seed)
     plan = Plan(n_seeds, steps, batch_size, strength)
     settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
     experiment = Experiment(model, task, store=store, **settings)
