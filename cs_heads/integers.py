@@ -1,8 +1,8 @@
-"""The check of every argument that counts something, asked before anything is read, drawn or run."""
+"""The check of every argument that is a number, asked before anything is read, drawn or run."""
 
 from __future__ import annotations
 
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 
@@ -20,3 +20,25 @@ def check_integer(name: str, value: Any, least: int, most: int | None = None, wh
         allowed = f"of {least} or more" if most is None else f"in {least}..{most}"
         raise ValueError(f"{name} must be an integer {allowed}{f', {why};' if why else ','} got {value!r:.80}")
     return int(value)
+
+
+MAX_SEED = 2**31 - 1
+"""The largest seed that every random generator in use takes."""
+
+
+def check_seed(seed: Any) -> int:
+    """The seed as an ``int``; raises ``ValueError`` where it is no integer of 0 or more, or too large.
+
+    >>> check_seed(2**70)
+    Traceback (most recent call last):
+    ValueError: seed must be an integer in 0..2147483647, got 1180591620717411303424
+    """
+    return check_integer("seed", check_integer("seed", seed, 0), 0, MAX_SEED)
+
+
+def check_share(name: str, value: Any) -> float:
+    """The value as a ``float``; raises ``ValueError`` where it is no number between 0 and 1, both excluded."""
+    number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else float("nan")
+    if not 0 < number < 1:
+        raise ValueError(f"{name} must lie between 0 and 1, got {value!r:.80}")
+    return number

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from cs_heads.heads import HeadGrid, HeadLike
-from cs_heads.integers import check_integer
+from cs_heads.integers import check_integer, check_share
 
 
 def bernoulli(grid: HeadGrid, n_masks: int, density: float, seed: int = 0) -> Bool[np.ndarray, "row layer head"]:
@@ -84,8 +84,7 @@ def check_masks(grid: HeadGrid, masks: Bool[np.ndarray, "..."]) -> Bool[np.ndarr
 
 def _check(grid: HeadGrid, n_masks: int, density: float) -> int:
     check_integer("n_masks", n_masks, 1)
-    if not 0 < density < 1:
-        raise ValueError(f"density must lie between 0 and 1, got {density}")
+    check_share("density", density)
     # Rounded first: 0.05 * 160 must be 8, not 7.999....
     n_off = int(np.floor(round(density * grid.size, 9)))
     if n_off < 1:

@@ -503,8 +503,20 @@ def test_a_wrong_option_gets_one_line(find, options, said):
     refused(find(**options), *said)
 
 
-def test_a_control_with_examples_that_find_the_heads_is_refused_before_the_model_is_loaded(find, task):
-    refused(find(control=task, n="100", model="nobody/nothing"), "task 'own' shares", "with the finding side of 'own'")
+def test_a_control_that_is_the_task_is_refused_before_the_model_is_loaded(find, task, tmp_path):
+    """The same file, a copy of it, and a file that has some of its lines."""
+    lines = Path(task).read_text(encoding="utf-8").splitlines()
+    copy = write(tmp_path / "copy.jsonl", list(map(json.loads, lines)))
+    some = write(tmp_path / "some.jsonl", [*map(json.loads, lines[:2]), *own_answers_elsewhere()])
+    for control, shared in ((task, "130 of its 130"), (copy, "130 of its 130"), (some, "2 of its 4")):
+        said = (
+            f"control '{Path(control).stem}' shares {shared} examples with task 'own': a control must be another task"
+        )
+        refused(find(control=control, n="100", model="nobody/nothing"), said)
+
+
+def own_answers_elsewhere() -> list[dict]:
+    return [{"prompt": f"not asked {i}", "target": " runs"} for i in range(2)]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from cs_heads.analysis.task_drop import TaskDrop, task_drop
 from cs_heads.analysis.unseen import check_apart, default_sides
 from cs_heads.analysis.verdict import default_note
 from cs_heads.heads import Head, HeadGrid
-from cs_heads.integers import check_integer
+from cs_heads.integers import check_integer, check_seed
 from cs_heads.measure.baseline import BaselineTooLowError, check_k, check_size, too_low
 from cs_heads.measure.cluster import placed
 from cs_heads.measure.store import BrokenStoreError, Store
@@ -71,18 +71,19 @@ def compare(
     example-evaluations of the task and ``n × (1 + methods)`` of each control given, ``n // 2 × (1 + methods)`` of each
     default one: with seven methods and 14 default controls 5,600. What controls add to a search, each method says.
 
-    Unknown methods and options, a task without unseen examples, and one whose unseen examples share a question with
-    the finding side of another raise ``ValueError`` before the model runs. A method that refuses its budget or the
+    Unknown methods and options, a task without unseen examples, a control that shares a question with the task, and
+    one whose unseen examples share any with the finding side of another control raise ``ValueError`` before the model
+    runs. A method that refuses its budget or the
     value of an option stands in ``refused`` with its reason, so that what the others measured is kept; where all
     refuse, the first reason is raised. So is a baseline that is too low.
     """
-    from cs_heads.measure.controls import experiments_on
+    from cs_heads.measure.controls import experiments_on, overlap_note
     from cs_heads.measure.experiment import Experiment
 
-    check_integer("seed", seed, 0)
+    check_seed(seed)
     options = dict(options or {})
     _check(methods, options, n_random, k, most)
-    given = check_controls(controls)
+    given = check_controls(controls, task)
     settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
     unseen = confirming_side(task)
     check_size(finding_side(task))
@@ -141,7 +142,7 @@ def compare(
             baseline=baseline,
             spent=judged.spent + sum(other.spent for other in others),
             refused={name: str(error) for name, error in refused.items()},
-            notes=default_note(names, counted) if automatic else (),
+            notes=(*default_note(names, counted), *overlap_note(judged, task, seed)) if automatic else (),
             provenance={
                 **judged.provenance(),
                 "budget": budget,
@@ -155,7 +156,7 @@ def compare(
 
 
 def _check(methods: Sequence[str], options: Mapping[str, Mapping[str, Any]], n_random: int, k: int, most: int) -> None:
-    if isinstance(methods, str) or not methods or len({*methods}) < len(methods):
+    if isinstance(methods, str) or not methods or len({*map(str, methods)}) < len(methods):
         raise ValueError(f"methods must be a list of different names, got {methods!r}")
     for name in methods:
         method_named(name).check(name, {key: v for key, v in options.get(name, {}).items() if key != "budget"})

@@ -10,7 +10,7 @@ from typing import Any
 from cs_heads.analysis.proof import Confirmation, prove
 from cs_heads.analysis.unseen import check_apart, default_sides, settings_of
 from cs_heads.heads import Head, HeadLike
-from cs_heads.integers import check_integer
+from cs_heads.integers import check_integer, check_seed
 from cs_heads.measure.baseline import MIN_CORRECT, check_size
 from cs_heads.measure.cluster import placed
 from cs_heads.measure.store import Store
@@ -67,16 +67,17 @@ def confirm(
 
     ``ablation``, ``progress``, ``batch_tokens``, ``prepend_bos`` and ``store`` are those of ``Experiment``; ``model``
     may be a ``Cluster``, and ``workers`` or ``address`` make one for this call. The examples are those
-    the task holds out, 20 at least; a task without, one that shares a question with the finding side of another, a
-    head outside the grid, one named twice or also ``apart`` raises ``ValueError`` before the model runs.
+    the task holds out, 20 at least; a task without, a control that shares a question with the task, or with the
+    finding side of another control, a head outside the grid, one named twice or also ``apart`` raises ``ValueError``
+    before the model runs. A default control that shares one is left out, and a note says so.
     """
-    from cs_heads.measure.controls import experiments_on
+    from cs_heads.measure.controls import experiments_on, overlap_note
     from cs_heads.measure.experiment import Experiment
 
-    check_integer("seed", seed, 0)
+    check_seed(seed)
     for name, value, least in (("n", n, MIN_CORRECT), ("n_random", n_random, 1)):
         check_integer(name, value, least)
-    given = check_controls(controls)
+    given = check_controls(controls, task)
     if isinstance(heads, str | Head) or not isinstance(heads, Sequence):
         raise ValueError(f"heads must be a list of heads, as ranking.top(5) gives; got {type(heads).__name__}")
     unseen = confirming_side(task)
@@ -104,5 +105,6 @@ def confirm(
             n_random=n_random,
             seed=seed,
         )
+        notes = (*proof.notes, *overlap_note(experiment, task, seed)) if automatic else proof.notes
         # Their own count has what the ablation ran beforehand.
-        return replace(proof, spent=sum(each.spent for each in (experiment, *others)))
+        return replace(proof, notes=notes, spent=sum(each.spent for each in (experiment, *others)))

@@ -17,7 +17,7 @@ from cs_heads.analysis.random_heads import random_sets
 from cs_heads.analysis.task_drop import TaskDrop, task_drop
 from cs_heads.analysis.verdict import Verdict, is_localized, judge
 from cs_heads.heads import Head, HeadLike
-from cs_heads.integers import check_integer
+from cs_heads.integers import check_integer, check_seed
 from cs_heads.masks import different
 from cs_heads.measure.baseline import chance_of, check_k
 from cs_heads.measure.protocol import ExperimentLike, provenance_of
@@ -174,7 +174,7 @@ def prove(
     >>> print(proof.specificity.difference)
     0.55 (+0.41 to +0.66)
     """
-    check_integer("seed", seed, 0)
+    check_seed(seed)
     check_integer("n_random", n_random, 1)
     grid = experiment.grid
     found = grid.mask(heads)

@@ -5,10 +5,16 @@ A command is a module of its own with ``add(commands)``, which registers its arg
 
 from __future__ import annotations
 
+import argparse
+import os
 import shlex
+import signal
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from threading import current_thread, main_thread
+from types import FrameType
 from typing import Any
 
 from cs_heads.cli import compare, find, report, reproduce, store, tasks
@@ -18,21 +24,60 @@ _COMMANDS = (find, compare, report, reproduce, store, tasks)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status, 2 for bad input."""
+    """Run the command line; returns the exit status: 2 for bad input, 130 for Ctrl-C, 141 where nobody reads on."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     options = _parser().parse_args(given)
     options.command = shlex.join(["cs-heads", *given])
-    try:
-        with warnings.catch_warnings():
-            warnings.showwarning = _print_warning
-            options.run(options)
-    except (ValueError, OSError, MemoryError, ImportError) as error:
-        print(f"cs-heads: error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print(f"cs-heads: interrupted{store.saved(options)}", file=sys.stderr)
-        return 130
+    with _noticing_ctrl_c() as pressed:
+        try:
+            with warnings.catch_warnings():
+                warnings.showwarning = _print_warning
+                options.run(options)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # What is left in the buffer has nowhere to go, and Python would try once more at its end.
+            sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open until the process ends
+            return 141
+        except KeyboardInterrupt:
+            return _interrupted(options)
+        except Exception as error:
+            # A library that is interrupted while it is imported may say so in an exception of its own.
+            if pressed:
+                return _interrupted(options)
+            if not isinstance(error, ValueError | OSError | MemoryError | ImportError):
+                raise
+            print(f"cs-heads: error: {' '.join(str(error).split()) or type(error).__name__}", file=sys.stderr)
+            return 2
     return 0
+
+
+def _interrupted(options: argparse.Namespace) -> int:
+    try:
+        kept = store.saved(options)
+    except (Exception, KeyboardInterrupt):  # what reads the store may be half imported
+        kept = ""
+    print(f"cs-heads: interrupted{kept}", file=sys.stderr)
+    return 130
+
+
+@contextmanager
+def _noticing_ctrl_c() -> Iterator[list[int]]:
+    """A list that is not empty once Ctrl-C was pressed, whatever becomes of the exception."""
+    pressed: list[int] = []
+
+    def note(number: int, _: FrameType | None) -> None:
+        pressed.append(number)
+        raise KeyboardInterrupt
+
+    # Only the main thread has signals, and a handler of others stays.
+    noticing = current_thread() is main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if noticing:
+        signal.signal(signal.SIGINT, note)
+    try:
+        yield pressed
+    finally:
+        if noticing:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 _ABOUT = """\

@@ -212,7 +212,7 @@ def _print_result(options: argparse.Namespace, result: dict[str, Any], found: He
     _print_controls(proof)
     if proof.close_because is not None:
         print(f"  close: {proof.close_because}")
-    for note in (*proof.notes, *found.notes):
+    for note in dict.fromkeys((*proof.notes, *found.notes)):
         print(f"note: {note}")
     print(f"cost: {found.spent:,} example-evaluations to find, {proof.spent:,} to confirm")
 

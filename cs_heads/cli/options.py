@@ -143,7 +143,7 @@ def loaded(options: argparse.Namespace) -> Iterator[tuple[Any, Task, list[Task] 
     import cs_heads as cs
     from cs_heads.analysis.unseen import check_apart
     from cs_heads.measure.cluster import placed
-    from cs_heads.tasks import confirming_side, control_side, entry_of, whole_task
+    from cs_heads.tasks import check_controls, confirming_side, control_side, entry_of, whole_task
 
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
@@ -157,6 +157,7 @@ def loaded(options: argparse.Namespace) -> Iterator[tuple[Any, Task, list[Task] 
         controls = [control.chatting(options.chat) for control in controls]
     if options.too_long is not None:
         controls = [control.shortening(options.too_long) for control in controls]
+    check_controls(controls, task)
     sides = [control_side(control, n=100, seed=options.seed) for control in controls]
     check_apart([task, *controls], [confirming_side(task), *sides])
     load = partial(cs.load_model, options.model, device=options.device, dtype=options.dtype, backend=options.backend)
@@ -285,5 +286,5 @@ def _option(flag: str, text: str, flags: Sequence[str]) -> tuple[str, Any]:
         raise ValueError(f"{flag} {name}=...: use --{own.replace('_', '-')}")
     try:
         return name, json.loads(value)
-    except json.JSONDecodeError:
+    except (json.JSONDecodeError, RecursionError):
         return name, value

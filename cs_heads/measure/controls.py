@@ -8,12 +8,18 @@ from typing import Any
 
 from cs_heads.measure.experiment import Experiment
 from cs_heads.measure.store import BrokenStoreError
-from cs_heads.tasks import Task, default_controls
+from cs_heads.tasks import Task, default_controls, overlapping_controls
 
 
 def defaults_of(experiment: Experiment, task: Task, seed: int) -> tuple[Task, ...]:
     """The default controls of a task on the model of an experiment."""
     return default_controls(task, str(experiment.model.cfg.model_name), seed)
+
+
+def overlap_note(experiment: Experiment, task: Task, seed: int) -> tuple[str, ...]:
+    """A note where skills are left out of the default controls, since they are the task under another name."""
+    names = overlapping_controls(task, str(experiment.model.cfg.model_name), seed)
+    return (f"no default controls, since they share examples with the task: {', '.join(names)}",) if names else ()
 
 
 def experiments_on(model: Any, tasks: Sequence[Task], *, chosen: bool, **settings: Any) -> list[Experiment]:

@@ -30,7 +30,7 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from cs_heads.heads import Head, HeadGrid
-from cs_heads.integers import check_integer
+from cs_heads.integers import check_integer, check_seed
 from cs_heads.measure.planted import PlantedExperiment
 from cs_heads.measure.scenarios import SCENARIOS, Scenario
 
@@ -147,7 +147,7 @@ def planted_world(
         scenario = SCENARIOS[scenario]
     for name, value in (("n_examples", n_examples), ("n_unseen", n_unseen), ("n_controls", n_controls)):
         check_integer(name, value, 1)
-    check_integer("seed", seed, 0)
+    check_seed(seed)
     grid = grid or HeadGrid(32, 32)
     n = scenario.universal
     n_sought = len(scenario.drops) + 2 * len(scenario.hidden)

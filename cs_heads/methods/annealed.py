@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from cs_heads.integers import check_integer
+from cs_heads.integers import check_integer, check_seed
 from cs_heads.measure.baseline import BaselineTooLowError, check_k, few_correct, too_low
 from cs_heads.measure.cost import Cost, check_budget
 from cs_heads.measure.protocol import ExperimentLike, measured, preparation_of, provenance_of, responding
@@ -150,7 +150,7 @@ def annealed(
     check_budget(budget, least, f"{n_batches} batches of {_MIN_ROWS} rows, after the intact run")
     budget = int(budget)
     added = standardised(prior, grid.shape)
-    check_integer("seed", seed, 0)
+    check_seed(seed)
     rng = np.random.default_rng(seed)
     purse = Purse(budget)
     purse.pay(before)

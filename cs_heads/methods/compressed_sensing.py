@@ -16,7 +16,7 @@ from sklearn.linear_model import Lasso
 from sklearn.model_selection import KFold, cross_val_predict
 
 from cs_heads import masks
-from cs_heads.integers import check_integer
+from cs_heads.integers import check_integer, check_seed
 from cs_heads.measure.cost import Cost, check_budget
 from cs_heads.measure.protocol import ExperimentLike, preparation_of, provenance_of
 from cs_heads.methods.contrast import Contrast, Scores, check_experiments
@@ -61,7 +61,7 @@ def compressed_sensing(
     right being used; a control that it cannot do is left out, and the notes say so. A task it cannot do, or no
     control that it can, raises ``BaselineTooLowError``. All of this counts in ``spent`` and ``budget``.
     """
-    check_integer("seed", seed, 0)
+    check_seed(seed)
     check_experiments(experiment, controls)
     _check(5 if n_masks is None else n_masks, design, alpha)
     # Cheap to draw, and it names what is wrong with a density.
@@ -127,7 +127,7 @@ def tune(
     settings the one that ablates each head most often is kept, as its ranking rests on most. ``spent`` is the cost of
     the whole search, and ``provenance["tuning"]`` has one record a setting.
     """
-    check_integer("seed", seed, 0)
+    check_seed(seed)
     size = experiment.grid.size
     for name, value in (("n_masks", n_masks), ("densities", densities)):
         if not isinstance(value, Sequence | np.ndarray):

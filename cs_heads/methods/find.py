@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from cs_heads.heads import HeadLike
-from cs_heads.integers import check_integer
+from cs_heads.integers import check_seed
 from cs_heads.measure.baseline import check_baseline, check_k, check_size
 from cs_heads.measure.cluster import here, placed
 from cs_heads.measure.cost import BudgetTooSmallError, Cost, check_budget
@@ -61,7 +61,7 @@ def find_heads(
     ``confirm`` with the same ``seed``. ``"auto"`` are everyday skills that come with the library
     (``tasks.default_controls``; the demo model's own skills on that), for ``annealed``: the other methods stand as in
     their papers unless controls are given. None is none. Controls of one name, or one that shares a question with the
-    examples the task holds out, raise ``ValueError``.
+    task (the task itself, a copy), raise ``ValueError``; a default one that does is left out, and a note says so.
 
     ``off`` are heads that are off under every mask: give the heads found, to sense again what carries the task when
     they are gone (backups). What the ranking calls intact is the model without them; they come last. For methods that
@@ -80,14 +80,14 @@ def find_heads(
     wrong option, a budget below the least the method needs, or a ``k`` that leaves no random heads to compare
     with, raises before the model runs.
     """
-    from cs_heads.measure.controls import defaults_of, experiments_on
+    from cs_heads.measure.controls import defaults_of, experiments_on, overlap_note
     from cs_heads.measure.experiment import Experiment
 
-    check_integer("seed", seed, 0)
+    check_seed(seed)
     chosen = _chosen(method, options, ablation)
     if len(off) and chosen.starts_from == "model":
         raise ValueError(f"off must be left out for method {method!r}, which does not ablate by mask; got {off!r}")
-    asked = check_controls(controls)
+    asked = check_controls(controls, task)
     if asked and not chosen.takes_controls:
         raise ValueError(f"method {method!r} takes no controls; give them to confirm")
     if chosen.starts_from == "model":
@@ -96,7 +96,7 @@ def find_heads(
         model, workers, address = here(model), None, None
     side = finding_side(task)
     check_size(side)
-    others = _sides(side, asked, seed)
+    others = tuple(search_control(control, seed) for control in asked)
     settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
     with placed(model, workers, address) as place:
         experiment = Experiment(place, side, ablation=ablation, store=store, **settings)
@@ -111,6 +111,7 @@ def find_heads(
         automatic = controls == AUTO and chosen.default_controls
         if automatic:
             others = defaults_of(experiment, side, seed)
+            overlap = overlap_note(experiment, side, seed)
         if others and chosen.starts_from == "model":
             given["controls"] = others
         elif others:
@@ -126,7 +127,7 @@ def find_heads(
     # A method that leaves a control out says itself which it used.
     provenance = {"controls": used, **ranking.provenance}
     provenance["controls_from"] = AUTO if automatic else "given" if used else None
-    few = _few_default(len(provenance["controls"])) if automatic else ()
+    few = (*overlap, *_few_default(len(provenance["controls"]))) if automatic else ()
     return replace(
         ranking,
         off=tuple(ranking.grid.resolve(head) for head in off),
@@ -165,20 +166,6 @@ def _notes(name: str, used: Sequence[str], wanted: Sequence[str]) -> Iterator[st
     unread = [other for other in wanted if other not in used]
     if unread:
         yield f"default controls that the model cannot read: {', '.join(unread)}"
-
-
-def _sides(task: Task, controls: Sequence[Task], seed: int) -> tuple[Task, ...]:
-    """What of each control is searched with; a question that is kept for the task's proof raises ``ValueError``."""
-    sides = tuple(search_control(control, seed) for control in controls)
-    unseen = set() if task.held_out is None else {example.question for example in task.held_out.examples}
-    for side in sides:
-        shared = unseen & {example.question for example in side.examples}
-        if shared:
-            raise ValueError(
-                f"control {side.name!r} shares {len(shared)} examples with the unseen side of task {task.name!r}: "
-                "heads are judged on examples that none were found with"
-            )
-    return sides
 
 
 def _from_experiment(

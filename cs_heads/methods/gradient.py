@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
-from cs_heads.integers import check_integer
+from cs_heads.integers import check_seed
 from cs_heads.lens import check_model
 from cs_heads.lens.differentiate import gate_gradients
 from cs_heads.lens.patch import patch_gradients, record_z
@@ -61,7 +61,7 @@ def gradient_importance(
     is left out, and the notes say so; where it can do none, ``BaselineTooLowError`` is raised. A ``budget`` covers
     that too, and is split evenly; it must be enough for one example of each control and as many of the task.
     """
-    check_integer("seed", seed, 0)
+    check_seed(seed)
     check_tasks(controls)
     settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
     experiment = Experiment(model, task, store=store, **settings)

@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from cs_heads import masks
 from cs_heads.heads import Head, HeadGrid
-from cs_heads.integers import check_integer
+from cs_heads.integers import check_integer, check_seed
 from cs_heads.measure.cost import Cost, check_budget
 from cs_heads.measure.protocol import ExperimentLike, preparation_of, provenance_of
 from cs_heads.methods.contrast import Contrast, Scores, check_experiments
@@ -58,7 +58,7 @@ def greedy(
     control that it cannot do is left out, and the notes say so. A task it cannot do, or no control that it can, raises
     ``BaselineTooLowError``.
     """
-    check_integer("seed", seed, 0)
+    check_seed(seed)
     grid = experiment.grid
     check_integer("k", k, 1, grid.size, "the heads of the grid")
     check_experiments(experiment, controls)

@@ -21,7 +21,7 @@ from scipy.stats import false_discovery_control, ttest_1samp
 from torch import Tensor
 
 from cs_heads.heads import Head, HeadGrid
-from cs_heads.integers import check_integer
+from cs_heads.integers import check_integer, check_seed
 from cs_heads.lens import check_model, describe
 from cs_heads.lens.batches import room_for
 from cs_heads.lens.patch import PATCH_TOKENS, patched_effects, record_z
@@ -121,7 +121,7 @@ def mediation(
     does a baseline that is too low. A ``store`` keeps the effects every few seconds, and the same call goes on from
     there: the clean runs alone are run again.
     """
-    check_integer("seed", seed, 0)
+    check_seed(seed)
     check_integer("n_pairs", n_pairs, 2)
     experiment = Experiment(
         model, task, progress=progress, batch_tokens=batch_tokens, prepend_bos=prepend_bos, store=store
@@ -208,7 +208,7 @@ def screen_identity_rules(
     Symbol abstraction, symbolic induction, retrieval: see ``identity_rules``. ``heads()`` of each result
     are the heads of that stage; each has a third of ``budget``. ``settings`` are the others of ``indirect_effects``.
     """
-    check_integer("seed", seed, 0)
+    check_seed(seed)
     pairs = {stage: identity_rules(words, stage, n, n_shots=n_shots, seed=seed, after=after) for stage in STAGES}
     each = None if budget is None else budget // len(STAGES)
     return {stage: indirect_effects(model, of_stage, budget=each, **settings) for stage, of_stage in pairs.items()}

@@ -93,8 +93,8 @@ METHODS: dict[str, Method] = {
 """Every method that ``find_heads``, ``compare`` and the command line know."""
 
 
-def method_named(name: str) -> Method:
+def method_named(name: Any) -> Method:
     """The method of this name; an unknown one raises ``ValueError``."""
-    if name not in METHODS:
+    if not isinstance(name, str) or name not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, got {name!r}")
     return METHODS[name]

@@ -1,9 +1,12 @@
-"""What a task must be, checked when it is made."""
+"""What a task must be, checked when it is made, and what its scorer must say."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
 
 from cs_heads.integers import check_integer
 from cs_heads.tasks.scorer import LogprobScorer, RelativeScorer, Scorer
@@ -59,3 +62,14 @@ def _check_generation(task: Task) -> None:
         raise ValueError(f"stop must be texts, none empty, got {task.stop!r}")
     if task.length_normalised:
         raise ValueError(f"length_normalised applies to choice tasks alone; task {task.name!r} is a generation task")
+
+
+def check_scores(identity: str, scores: Any, n: int) -> Float[np.ndarray, " score"]:
+    """A scorer's ``n`` scores as numbers; anything else than so many in [0, 1] raises ``ValueError`` naming it."""
+    try:
+        checked = np.asarray(scores, dtype=float)
+    except (TypeError, ValueError):
+        checked = np.empty(0)
+    if checked.shape != (n,) or not ((checked >= 0) & (checked <= 1)).all():
+        raise ValueError(f"scorer {identity!r} must give {n} numbers in 0..1, got {scores!r}"[:300])
+    return checked

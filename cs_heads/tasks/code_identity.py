@@ -2,118 +2,252 @@
 
 from __future__ import annotations
 
-import dis
+import copyreg
+import hashlib
 import sys
-import sysconfig
-from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import Field
+from functools import cached_property, reduce
 from re import Pattern
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
-from typing import Any
+from types import (
+    BuiltinFunctionType,
+    ClassMethodDescriptorType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MappingProxyType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+    WrapperDescriptorType,
+)
+from typing import Any, Generic, NoReturn, Protocol
 
+from cs_heads.tasks.code_reads import (
+    UnidentifiableError,
+    check_named,
+    contents_of,
+    globals_of,
+    is_installed,
+    is_installed_module,
+)
 from cs_heads.tasks.example import hash_of
 
-# Where functions and classes are told by their names: Python itself, and packages that are installed.
-_INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+# What a class has beside what its author wrote: nothing that it does, and some of it other in each process.
+_OF_PYTHON = {
+    *("__dict__", "__weakref__", "__module__", "__annotations__", "__annotate__", "__annotate_func__"),
+    *("__annotations_cache__", "__firstlineno__", "__static_attributes__", "_abc_impl"),
+}
+# What an object of a class of the user's own holds as one of these builtins.
+_CONTENT: dict[type, Callable[[Any], Any]] = {
+    str: str.__str__,
+    int: int.__index__,
+    float: float.__float__,
+    bytes: lambda value: bytes.__getitem__(value, slice(None)),
+    list: lambda value: list(list.__iter__(value)),
+    tuple: lambda value: tuple(tuple.__iter__(value)),
+    dict: lambda value: dict(dict.items(value)),
+    set: lambda value: set(set.__iter__(value)),
+    frozenset: lambda value: frozenset(frozenset.__iter__(value)),
+}
+# Bases by which an object holds nothing more.
+_EMPTY_BASES = (object, Generic, Protocol, *_CONTENT)
+_HEAP_TYPE = 1 << 9
+"""Flag of a class that was made by a class statement, and is no part of the interpreter."""
 
 
 def identity_of(function: Callable[..., Any]) -> str:
     """A function's name and a hash of its bytecode, constants, defaults and the values of all names it reads.
 
-    Functions of your own that it calls are part of it; those of installed packages, and their classes and modules,
-    are told by name. Two functions of one source, made with other values, differ; so may the same function under
-    another version of Python. A function that reads something that cannot be told, or is itself no function with
-    code, raises ``ValueError`` naming it.
+    Functions, classes and objects of your own modules are part of it by what they are, whatever they call in turn;
+    those of Python and of installed packages are identified by name. Two functions of one source, made with other
+    values, differ; so may the same function under another version of Python. Files that it reads are no part of it. A
+    function that reads something that cannot be identified raises ``ValueError`` naming it.
 
     >>> make = lambda least: lambda example, text: float(len(text) > least)
     >>> identity_of(make(0)) == identity_of(make(0)), identity_of(make(0)) == identity_of(make(5))
     (True, False)
     """
     name = getattr(function, "__qualname__", type(function).__qualname__)
-    if not isinstance(function, FunctionType | partial):
-        raise _untold(name, "has no code to tell it by")
-    return f"{name}/{hash_of(_told(function, name, name, []))}"
+    try:
+        return f"{name}/{hash_of(_Identities()(function, name))}"
+    except UnidentifiableError as error:
+        why = str(error)
+    except RecursionError:
+        why = "reads what is nested too deeply to be identified"
+    raise ValueError(f"scorer {name!r} {why}: give an object with identity and __call__ (Scorer)")
 
 
-def _untold(scorer: str, why: str) -> ValueError:
-    return ValueError(f"scorer {scorer!r} {why}: give an object with identity and __call__ (Scorer)")
+class _Identities:
+    """Values as JSON-ready content, alike in every process; what was read before is told by the hash it had."""
 
+    def __init__(self, known: Mapping[int, tuple[Any, str]] | None = None, above: Iterable[Any] = ()) -> None:
+        # The values themselves too, since an id is taken again once its object is gone.
+        self._known = dict(known or {})
+        self._above = list(above)
 
-def _told(value: Any, name: str, scorer: str, above: list[Any]) -> Any:  # noqa: PLR0911, PLR0912 - one kind a line
-    """A value as JSON-ready content; ``above`` are the values it was found in."""
-    if value is None or isinstance(value, bool | int | float | str | bytes | complex) or value is Ellipsis:
-        return [type(value).__name__, repr(value)]
-    if any(value is other for other in above):
-        return ["itself", next(i for i, other in enumerate(above) if other is value)]
-    above = [*above, value]
+    def __call__(self, value: Any, name: str) -> Any:  # noqa: PLR0911 - one kind a line
+        kind = type(value)
+        if value is None or value is Ellipsis or value is NotImplemented or kind in (bool, float, complex, str):
+            return [kind.__name__, repr(value)]
+        if kind is int:
+            return ["int", hex(value)]
+        if kind in (bytes, bytearray):
+            return [kind.__name__, hashlib.sha256(value).hexdigest()]
+        if kind is tuple:
+            return ["tuple", *(self(inner, name) for inner in value)]
+        if kind is Pattern:
+            return ["pattern", self(value.pattern, name), value.flags]
+        if id(value) in self._known:
+            return self._known[id(value)][1]
+        for up, other in enumerate(reversed(self._above)):
+            if other is value:
+                return ["itself", up]
+        self._above.append(value)
+        identity = hash_of(self._compound(value, name))
+        self._above.pop()
+        self._known[id(value)] = value, identity
+        return identity
 
-    def told(inner: Any, name: str = name) -> Any:
-        return _told(inner, name, scorer, above)
+    def _compound(self, value: Any, name: str) -> list[Any]:  # noqa: PLR0911 - one kind a line
+        check_named(value, name)
+        kind = type(value)
+        if kind is list:
+            return ["list", *(self(inner, name) for inner in value)]
+        if kind in (set, frozenset):
+            # In the order of their hashes, each as if it were the first: the order of a set is other in each process.
+            each = [_Identities(self._known, self._above)(inner, name) for inner in value]
+            return [kind.__name__, *sorted(each, key=repr)]
+        if kind in (dict, MappingProxyType):
+            return ["mapping", *([self(key, name), self(inner, _inner(name, key))] for key, inner in value.items())]
+        if isinstance(value, CodeType):
+            return self._code(value, name)
+        if isinstance(value, ModuleType):
+            if is_installed_module(value):
+                return ["module", value.__name__]
+            return ["own module", self._named(contents_of(vars(value)), value.__name__)]
+        if isinstance(value, type):
+            return _installed_name(value) or self._class(value, name)
+        if isinstance(value, FunctionType):
+            return _installed_name(value) or self._function(value, name)
+        return self._part_of_class(value, name) or self._object(value, name)
 
-    if isinstance(value, list | tuple):
-        return [type(value).__name__, *map(told, value)]
-    if isinstance(value, set | frozenset):
-        return [type(value).__name__, *sorted(map(told, value), key=repr)]
-    if isinstance(value, Mapping):
-        return ["mapping", *([told(key), told(inner)] for key, inner in value.items())]
-    if isinstance(value, Pattern):
-        return ["pattern", told(value.pattern), value.flags]
-    if isinstance(value, partial):
-        return ["partial", told(value.func), told(value.args), told(value.keywords)]
-    if isinstance(value, CodeType):
-        return ["code", value.co_code.hex(), list(value.co_names), told(value.co_consts)]
-    if isinstance(value, ModuleType):
-        return ["module", value.__name__]
-    if isinstance(value, type | BuiltinFunctionType) or _is_installed(value):
-        if not _is_installed(value):
-            raise _untold(scorer, f"reads {name!r}, a class of your own, which cannot be told from another")
-        return ["named", str(getattr(value, "__module__", "")), str(getattr(value, "__qualname__", name))]
-    if isinstance(value, FunctionType):
-        return ["function", told(value.__code__), *([n, told(inner, n)] for n, inner in _read_by(value).items())]
-    if is_dataclass(value):
-        values = {field.name: getattr(value, field.name) for field in fields(value)}
-        return ["dataclass", type(value).__module__, type(value).__qualname__, told(values)]
-    raise _untold(scorer, f"reads {name!r}, a {type(value).__name__}, which cannot be told from another")
+    def _named(self, values: Mapping[str, Any], name: str = "") -> list[Any]:
+        """Values by their names, which errors say."""
+        return [[key, self(value, _inner(name, key))] for key, value in values.items()]
 
+    def _code(self, code: CodeType, name: str) -> list[Any]:
+        counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
+        names = code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
+        caught = getattr(code, "co_exceptiontable", b"")
+        steps = code.co_code.hex(), caught.hex()
+        return ["code", code.co_name, *counts, *map(list, names), *steps, self(code.co_consts, name)]
 
-def _read_by(function: FunctionType) -> dict[str, Any]:
-    """By name, what a function reads that is not in its code: closure, defaults and globals."""
-    read: dict[str, Any] = {
-        "its defaults": function.__defaults__,
-        "its keyword defaults": function.__kwdefaults__,
-    }
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+    def _function(self, function: FunctionType, name: str) -> list[Any]:
+        read = {"its defaults": function.__defaults__, "its keyword defaults": function.__kwdefaults__}
+        for free, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            try:
+                read[free] = cell.cell_contents
+            except ValueError:  # not yet filled
+                read[free] = None
+        # A wrapper of an installed package reads its module by name; what it wraps is in its closure.
+        if not is_installed(function.__code__.co_filename):
+            read |= {f"global {key}": value for key, value in globals_of(function).items()}
+        return [
+            "function",
+            self(function.__code__, name),
+            [[key, self(value, key.removeprefix("global "))] for key, value in read.items()],
+            self._named(vars(function), name),
+        ]
+
+    def _class(self, value: type, name: str) -> list[Any]:
+        own = {key: inner for key, inner in vars(value).items() if key not in _OF_PYTHON}
+        bases = [self(base, base.__qualname__) for base in value.__bases__]
+        return ["class", value.__qualname__, self(type(value), name), bases, self._named(own, value.__qualname__)]
+
+    def _part_of_class(self, value: Any, name: str) -> list[Any] | None:  # noqa: PLR0911 - one kind a line
+        """Methods, descriptors and fields; None for any other value."""
+        kind = type(value).__name__
+        if isinstance(value, MethodType):
+            return [kind, self(value.__func__, name), self(value.__self__, f"{name}.__self__")]
+        if isinstance(value, BuiltinFunctionType | MethodWrapperType):
+            owner = value.__self__
+            if owner is None or isinstance(owner, ModuleType):
+                return _installed_name(value) or _refuse(value, name)
+            return [kind, value.__name__, self(owner, f"{name}.__self__")]
+        if isinstance(value, MethodDescriptorType | WrapperDescriptorType | ClassMethodDescriptorType):
+            return [kind, value.__name__, self(value.__objclass__, name)]
+        if isinstance(value, GetSetDescriptorType | MemberDescriptorType):
+            return [kind, value.__name__]
+        if isinstance(value, property):
+            return [kind, *(self(part, name) for part in (value.fget, value.fset, value.fdel, value.__doc__))]
+        if isinstance(value, staticmethod | classmethod):
+            return [kind, self(value.__func__, name)]
+        if isinstance(value, cached_property):
+            return [kind, self(value.func, name)]
+        if isinstance(value, Field):
+            return [kind, *(self(getattr(value, slot), name) for slot in value.__slots__ if slot != "type")]
+        return None
+
+    def _object(self, value: Any, name: str) -> list[Any]:
+        """An object by its class and by what it holds: of one's own classes all of that, else what a pickle has."""
+        kind = type(value)
+        told = ["object", self(kind, name)]
+        if not _installed_name(kind):
+            slots = [slot for base in kind.__mro__ for slot in _slots(base) if hasattr(value, slot)]
+            held = {**getattr(value, "__dict__", {}), **{slot: getattr(value, slot) for slot in slots}}
+            content = [read(value) for base, read in _CONTENT.items() if isinstance(value, base)]
+            told += [self._named(held, name), self(content, name)]
+            bases = [base for base in kind.__mro__ if base not in _EMPTY_BASES and _installed_name(base)]
+            if not bases or isinstance(value, set | frozenset):
+                return told
+        return [*told, *self._pickled(value, name)]
+
+    def _pickled(self, value: Any, name: str) -> list[Any]:
         try:
-            read[name] = cell.cell_contents
-        except ValueError:  # not yet filled
-            read[name] = None
-    for name in sorted(_globals_of(function.__code__)):
-        # What is not there is a builtin, or will fail.
-        if name in function.__globals__:
-            read[f"global {name}"] = function.__globals__[name]
-    return read
+            parts = value.__reduce_ex__(4)
+        except Exception:  # whatever a class of others raises for what it cannot pickle
+            reducing = copyreg.dispatch_table.get(type(value))
+            parts = reducing(value) if reducing else _refuse(value, name)
+        if isinstance(parts, str):
+            # A global of its module: one's own functions stand in there, too, behind a wrapper.
+            if hasattr(value, "__wrapped__"):
+                return [self(value.__wrapped__, name), self._named(vars(value), name)]
+            module = getattr(value, "__module__", None)
+            if module is None or type(value).__module__ == "typing" or is_installed_module(sys.modules.get(module)):
+                return [parts]
+            _refuse(value, name)
+        make, arguments, state, items, pairs = (*parts, None, None, None)[:5]
+        return [self(part, name) for part in (make, arguments, state, list(items or ()), list(pairs or ()))]
 
 
-def _globals_of(code: CodeType) -> set[str]:
-    """Names that code, and what is defined in it, looks up in its module."""
-    own = {str(step.argval) for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
-    return own.union(*(_globals_of(inner) for inner in code.co_consts if isinstance(inner, CodeType)))
+def _refuse(value: Any, name: str) -> NoReturn:
+    raise UnidentifiableError(f"reads {name!r}, a {type(value).__qualname__}, which cannot be identified")
 
 
-def _is_installed(value: Any) -> bool:
-    """Whether a function or class is of Python itself or of a package that is installed."""
-    if isinstance(value, FunctionType):
-        return value.__code__.co_filename.startswith((*_INSTALLED, "<frozen"))
-    if isinstance(value, BuiltinFunctionType):
-        return True
-    if isinstance(value, type):
-        module = sys.modules.get(value.__module__)
-        file = getattr(module, "__file__", None)
-        return (
-            module is not None
-            and value.__module__ != "__main__"
-            and (file is None or str(Path(file)).startswith(_INSTALLED) or value.__module__.split(".")[0] == "cs_heads")
-        )
-    return False
+def _inner(name: str, key: Any) -> str:
+    return f"{name}.{key}" if isinstance(key, str) else name
+
+
+def _slots(kind: type) -> tuple[str, ...]:
+    """The names of a class's slots, as its objects have them."""
+    slots = vars(kind).get("__slots__", ())
+    names = (slots,) if isinstance(slots, str) else tuple(slots)
+    hidden = f"_{kind.__name__.lstrip('_')}"
+    return tuple(f"{hidden}{name}" if name.startswith("__") and not name.endswith("__") else name for name in names)
+
+
+def _installed_name(value: Any) -> list[Any] | None:
+    """Module and name of what stands under that name in Python itself or in an installed package; else None."""
+    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    if isinstance(value, type) and not value.__flags__ & _HEAP_TYPE:
+        return ["named", module, name]
+    if isinstance(value, FunctionType) and not is_installed(value.__code__.co_filename):
+        return None
+    home = sys.modules.get(str(module))
+    if not name or not is_installed_module(home):
+        return None
+    found = reduce(lambda place, part: getattr(place, part, None), name.split("."), home)
+    return ["named", module, name] if found is value else None

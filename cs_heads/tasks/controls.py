@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
+from cs_heads.tasks.example import Example
 from cs_heads.tasks.load import load_task, names_of
 from cs_heads.tasks.sides import check_is_task
 from cs_heads.tasks.task import Task
@@ -30,18 +32,29 @@ def default_controls(task: Task, model_name: str, seed: int = 0) -> tuple[Task, 
     >>> len(default_controls(task, "gpt2"))
     15
     """
-    own = _questions(task)
-    family = "demo" if model_name == "demo" else "everyday"
-    return tuple(skill for skill in _skills(family, seed) if skill.name != task.name and not own & _questions(skill))
+    return tuple(skill for skill in _others(task, model_name, seed) if not _shared(skill, task))
 
 
-def check_controls(controls: Sequence[Task] | str | None) -> Sequence[Task]:
-    """The tasks given, none for ``"auto"`` and None; what is neither, or has a name twice, raises ``ValueError``."""
+def overlapping_controls(task: Task, model_name: str, seed: int = 0) -> tuple[str, ...]:
+    """The names of the skills that are no default controls of a task of another name, since they share its questions.
+
+    >>> overlapping_controls(load_task("demo/capitals", n=20), "demo")
+    ()
+    """
+    return tuple(skill.name for skill in _others(task, model_name, seed) if _shared(skill, task))
+
+
+def check_controls(controls: Any, task: Task) -> Sequence[Task]:
+    """The tasks given, none for ``"auto"`` and None; what is neither, or has a name twice, raises ``ValueError``.
+
+    So does a control that shares a question with ``task``, on whatever side: that is the task, or some of it.
+    """
+    check_is_task(task)
     if controls is None or (isinstance(controls, str) and controls == AUTO):
         return ()
     if isinstance(controls, Task):
         raise ValueError("controls must be a list of tasks, got one task")
-    if isinstance(controls, str):
+    if not isinstance(controls, Sequence) or isinstance(controls, str):
         raise ValueError(f"controls must be a list of tasks, {AUTO!r} or None, got {controls!r}"[:300])
     for control in controls:
         check_is_task(control)
@@ -49,7 +62,20 @@ def check_controls(controls: Sequence[Task] | str | None) -> Sequence[Task]:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ValueError(f"controls must have different names, got two or more of {', '.join(map(repr, twice))}")
+    for control in controls:
+        shared = _shared(control, task)
+        if shared:
+            raise ValueError(
+                f"control {control.name!r} shares {shared} of its {len(_examples(control))} examples with task "
+                f"{task.name!r}: a control must be another task"
+            )
     return controls
+
+
+def _others(task: Task, model_name: str, seed: int) -> list[Task]:
+    """The skills of the model's family without the one of the task's name."""
+    family = "demo" if model_name == "demo" else "everyday"
+    return [skill for skill in _skills(family, seed) if skill.name != task.name]
 
 
 @lru_cache(maxsize=4)
@@ -58,7 +84,12 @@ def _skills(family: str, seed: int) -> tuple[Task, ...]:
     return tuple(load_task(name, seed=seed) for name in names_of(family))
 
 
-def _questions(task: Task) -> set[str]:
-    """What either side of a task asks."""
-    sides = [task] if task.held_out is None else [task, task.held_out]
-    return {example.question for side in sides for example in side.examples}
+def _shared(control: Task, task: Task) -> int:
+    """How many examples of a control ask what the task asks, on either side of both."""
+    own = {example.question for example in _examples(task)}
+    return sum(example.question in own for example in _examples(control))
+
+
+def _examples(task: Task) -> tuple[Example, ...]:
+    """The examples of both sides of a task."""
+    return task.examples if task.held_out is None else (*task.examples, *task.held_out.examples)

@@ -28,6 +28,11 @@ class Example:
     prompts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        for text in (self.prompt, self.reference, self.asked or "", *self.continuations, *self.prompts):
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:
+                raise ValueError(f"a text must be Unicode, without lone surrogates; got {text!r:.80}") from error
         if not 0 <= self.answer < max(1, len(self.continuations)):
             raise ValueError(
                 f"answer must be the index of one of {len(self.continuations)} continuations, got {self.answer}"

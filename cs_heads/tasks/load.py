@@ -6,19 +6,23 @@ import csv
 import difflib
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from cs_heads.integers import check_integer
+from cs_heads.integers import check_integer, check_seed
 from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.files import json_lines, read_text
 from cs_heads.tasks.option_types import check_options
+from cs_heads.tasks.records import check_columns
 from cs_heads.tasks.task import Task
 
 FORMATS = (".jsonl", ".csv")
+
+MAX_EXAMPLES = 100_000
+"""Examples to find heads with, at most: tasks that are drawn have any number, and take a while to draw it."""
 
 _SCORING = ("scorer", "max_new_tokens", "stop")
 
@@ -99,9 +103,11 @@ def load_task(
     >>> len(task), task.role, task.held_out.role
     (100, 'finding', 'confirming')
     """
-    for argument, value, least in (("n", n, 1), ("seed", seed, 0)):
-        if value is not None:
-            check_integer(argument, value, least)
+    check_seed(seed)
+    if n is not None:
+        check_integer("n", check_integer("n", n, 1), 1, MAX_EXAMPLES)
+    if not isinstance(name_or_path, str | Path):
+        raise ValueError(f"name_or_path must be a name or a path, got {name_or_path!r:.80}")
     entry = entry_of(str(name_or_path))
     if entry is None:
         task = whole_task(name_or_path, length_normalised, **options).split(n, seed)[0]
@@ -146,6 +152,7 @@ def whole_task(path: str | Path, length_normalised: bool = False, **options: Any
 
 def _csv_lines(text: str, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     reader = csv.DictReader(io.StringIO(text, newline=""))
+    check_columns(_header(reader, path), f"task {path.stem!r}, line 1")
     while True:
         try:
             record: dict[Any, Any] = next(reader)
@@ -166,10 +173,17 @@ def _csv_lines(text: str, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         yield place, record
 
 
+def _header(reader: csv.DictReader[str], path: Path) -> Sequence[str]:
+    try:
+        return reader.fieldnames or ()
+    except csv.Error as error:
+        raise ValueError(f"task {path.stem!r}, line 1: not CSV ({error})") from error
+
+
 def _json_field(text: str | None, path: Path, place: str) -> Any:
     try:
         return json.loads(text or "")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(
-            f'task {path.stem!r}, {place}: "choices" must be a JSON list like ["a", "b"], got {text!r}'
+            f'task {path.stem!r}, {place}: "choices" must be a JSON list like ["a", "b"], got {text!r:.80}'
         ) from error

@@ -2,17 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from cs_heads.tasks.example import Example
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 Kind = Literal["choice", "completion", "generation"]
 
 FORMS = '{"prompt", "choices", "answer"} or {"prompt", "target"}'
 GENERATED = '{"prompt", "target", "reference"}, the last two optional'
+
+
+def numbered(records: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+    """Records with their places, in words; what holds none raises ``ValueError``."""
+    if not isinstance(records, Iterable):
+        raise ValueError(f"records must be a list of records, got {records!r:.80}")
+    return ((f"record {i}", record) for i, record in enumerate(records))
+
+
+def records_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a frame as records; what is none, or has a column twice, raises ``ValueError``."""
+    columns = list(map(str, getattr(frame, "columns", ())))
+    if not columns:
+        raise ValueError(f"frame must be a DataFrame with columns, got {frame!r:.80}")
+    check_columns(columns, "frame")
+    return [{str(key): value for key, value in row.items()} for row in frame.to_dict("records")]
+
+
+def check_columns(columns: Sequence[str], place: str) -> None:
+    """Raise ``ValueError`` where two columns have one name: of which the values are cannot be known."""
+    twice = sorted({column for column in columns if columns.count(column) > 1})
+    if twice:
+        raise ValueError(
+            f"{place}: columns must have different names, got two or more of {', '.join(map(repr, twice))}"
+        )
 
 
 def read_records(
@@ -44,11 +72,18 @@ def read_record(record: Any, place: str, generated: bool = False) -> tuple[Kind,
     if "choices" in record and "target" in record:
         raise ValueError(f'{place}: has both "choices" and "target"; records are {FORMS}')
     if "choices" in record:
-        return "choice", Example(prompt, *_choices(record, place))
+        return "choice", _example(place, prompt, *_choices(record, place))
     target = record.get("target")
     if not isinstance(target, str) or not target.strip():
         raise ValueError(f'{place}: "target" must be a text that is not empty, got {target!r}; records are {FORMS}')
-    return "completion", Example(prompt, (target,))
+    return "completion", _example(place, prompt, (target,))
+
+
+def _example(place: str, *fields: Any, **more: Any) -> Example:
+    try:
+        return Example(*fields, **more)
+    except ValueError as error:
+        raise ValueError(f"{place}: {error}") from error
 
 
 def _generated(record: Mapping[str, Any], prompt: str, place: str) -> Example:
@@ -59,7 +94,7 @@ def _generated(record: Mapping[str, Any], prompt: str, place: str) -> Example:
                 f'{place}: "{name}" must be a text that is not empty, got {text!r}; records are {GENERATED}'
             )
     target, reference = texts["target"], texts["reference"]
-    return Example(prompt, () if target is None else (target,), reference=reference or target or "")
+    return _example(place, prompt, () if target is None else (target,), reference=reference or target or "")
 
 
 def _choices(record: Mapping[str, Any], place: str) -> tuple[tuple[str, ...], int]:

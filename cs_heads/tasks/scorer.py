@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -88,7 +88,16 @@ class FunctionScorer:
 
     def __call__(self, examples: Sequence[Example], texts: Sequence[str]) -> list[float]:
         """The function on each example and text."""
-        return [float(self.function(example, text)) for example, text in zip(examples, texts, strict=True)]
+        return [self._number(self.function(example, text)) for example, text in zip(examples, texts, strict=True)]
+
+    def _number(self, score: Any) -> float:
+        try:
+            if not isinstance(score, str | bytes):
+                return float(score)
+        except TypeError:
+            pass
+        name = getattr(self.function, "__qualname__", type(self.function).__qualname__)
+        raise ValueError(f"scorer {name!r} must give a number in 0..1, got {score!r:.80}")
 
 
 def as_scorer(scorer: AnyScorer | Callable[[Example, str], float]) -> AnyScorer:

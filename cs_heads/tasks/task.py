@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from jaxtyping import Float
 
-from cs_heads.integers import check_integer
-from cs_heads.tasks.checks import check_task
+from cs_heads.integers import check_integer, check_seed
+from cs_heads.tasks.checks import check_scores, check_task
 from cs_heads.tasks.example import Example, hash_of
 from cs_heads.tasks.margins import compared, margin_of_choice, margin_of_target
-from cs_heads.tasks.records import Kind, read_records
+from cs_heads.tasks.records import Kind, numbered, read_records, records_of
 from cs_heads.tasks.scorer import AnyScorer, ExactMatch, LogprobScorer, RelativeScorer, Scorer, as_scorer
 
 if TYPE_CHECKING:
@@ -81,9 +81,8 @@ class Task:
         >>> task.kind, len(task)
         ('completion', 1)
         """
-        numbered = ((f"record {i}", record) for i, record in enumerate(records))
         return cls.from_numbered(
-            numbered, name, length_normalised, scorer=scorer, max_new_tokens=max_new_tokens, stop=stop
+            numbered(records), name, length_normalised, scorer=scorer, max_new_tokens=max_new_tokens, stop=stop
         )
 
     @classmethod
@@ -113,8 +112,7 @@ class Task:
     @classmethod
     def from_frame(cls, frame: pd.DataFrame, name: str = "task", length_normalised: bool = False) -> Task:
         """A task from a pandas DataFrame whose columns are the fields of ``from_records``."""
-        records = ({str(key): value for key, value in row.items()} for row in frame.to_dict("records"))
-        return cls.from_records(records, name, length_normalised)
+        return cls.from_records(records_of(frame), name, length_normalised)
 
     @classmethod
     def from_dataset(cls, dataset: datasets.Dataset, name: str = "task", length_normalised: bool = False) -> Task:
@@ -201,12 +199,9 @@ class Task:
             raise ValueError(f"task {self.name!r} is a {self.kind} task: it {wants}")
         return self._checked(self.scorer(chosen, texts), len(texts))
 
-    def _checked(self, scores: Sequence[float], n: int = 1) -> Float[np.ndarray, " text"]:
+    def _checked(self, scores: Any, n: int = 1) -> Float[np.ndarray, " text"]:
         assert self.scorer is not None
-        checked = np.asarray(scores, dtype=float)
-        if checked.shape != (n,) or not ((checked >= 0) & (checked <= 1)).all():
-            raise ValueError(f"scorer {self.scorer.identity!r} must give {n} numbers in 0..1, got {scores!r}"[:300])
-        return checked
+        return check_scores(self.scorer.identity, scores, n)
 
     def generated(self, max_new_tokens: int, stop: Sequence[str] = ()) -> Task:
         """The completion task with the model writing its answer: 1 where the text is the target, white space aside.
@@ -249,7 +244,7 @@ class Task:
         the same question and continuations stay on one side, so the finding side may miss ``n`` by some.
         A task that was split before, or an ``n`` that leaves nothing to confirm, raises ``ValueError``.
         """
-        check_integer("seed", seed, 0)
+        check_seed(seed)
         if self.role != "whole":
             raise ValueError(f"task {self.name!r} is the {self.role} side of a split; split the whole task")
         groups: dict[str, list[Example]] = {}

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -185,6 +186,13 @@ def test_the_losses_of_task_and_controls_stand_beside_the_drops(compared):
 def test_controls_of_one_name_are_refused(model, task, control):
     with rows_run(model) as rows, pytest.raises(ValueError, match=r"controls must have different names, .* 'others'"):
         compare(model, task, controls=[control, control.take(30)], **SETTINGS)
+    assert rows == []
+
+
+def test_a_control_that_is_the_task_is_refused_before_the_model_runs(model, task):
+    message = "control 'copy' shares 90 of its 90 examples with task 'own answers': a control must be another task"
+    with rows_run(model) as rows, pytest.raises(ValueError, match=message):
+        compare(model, task, controls=[replace(task, name="copy")], **SETTINGS)
     assert rows == []
 
 

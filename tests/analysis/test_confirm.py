@@ -316,6 +316,17 @@ def test_wrong_heads_or_numbers_are_refused_before_the_model_runs(model, task, h
     assert rows == []
 
 
+@pytest.mark.parametrize("side", ["finding", "unseen"])
+def test_a_control_that_is_the_task_is_refused_before_the_model_runs(model, task, whole, side):
+    judged = task if side == "finding" else task.held_out
+    message = (
+        rf"control 'copy' shares {len(judged) * (1 + (side == 'finding'))} of its 200 examples with task 'own answers'"
+    )
+    with rows_run(model) as rows, pytest.raises(ValueError, match=message):
+        confirm(model, judged, WORKING, controls=[replace(whole, name="copy")])
+    assert rows == []
+
+
 def test_too_few_unseen_examples_are_refused_as_such(model, whole):
     with pytest.raises(
         ValueError, match="has 15 confirming examples; 20 or more are needed on each side: add examples"

@@ -9,7 +9,7 @@ from cs_heads.measure.baseline import BaselineTooLowError
 from cs_heads.methods.find import find_heads
 from cs_heads.methods.registry import METHODS, Method
 from cs_heads.ranking import HeadRanking
-from cs_heads.tasks import Task, search_control
+from cs_heads.tasks import Task, controls, search_control
 from tests.known_heads import WORKING, hopeless_records, own_answers, rows_run
 from tests.tiny import WORDS
 
@@ -227,12 +227,26 @@ def test_controls_of_one_name_are_refused(model, answered, load_known):
         find_heads(model, answered.split()[0], k=2, controls=[one, other])
 
 
-def test_a_control_with_questions_that_prove_the_heads_is_refused(model, answered):
-    finding, confirming = answered.split()
-    again = replace(confirming.take(30), name="again", role="whole")
-    with rows_run(model) as rows, pytest.raises(ValueError, match=r"'again' shares \d+ examples with the unseen side"):
+@pytest.mark.parametrize("side", ["finding", "unseen"])
+def test_a_control_that_is_some_of_the_task_is_refused_before_the_model_runs(model, answered, side):
+    finding, unseen = answered.split()
+    again = replace(unseen if side == "unseen" else finding, name="again", role="whole", held_out=None).take(30)
+    message = "control 'again' shares 30 of its 30 examples with task 'own answers': a control must be another task"
+    with rows_run(model) as rows, pytest.raises(ValueError, match=message):
         find_heads(model, finding, k=2, controls=[again])
     assert rows == []
+
+
+def test_a_default_control_that_is_the_task_under_another_name_is_left_out_with_a_note(model, answered, monkeypatch):
+    others = Task.from_records(own_answers(model, 40, seed=8), "others")
+    skills = [replace(answered, name="everyday/copy"), others]
+    monkeypatch.setattr(controls, "_skills", lambda family, seed: tuple(skill.split(20)[0] for skill in skills))
+    found = find_heads(model, answered.split()[0], k=2, budget=1000)
+    assert found.provenance["controls"] == ["others"]
+    assert "no default controls, since they share examples with the task: everyday/copy" in found.notes
+    proof = confirm(model, answered.split()[0], WORKING, n=30, n_random=1)
+    assert [control.task for control in proof.controls] == ["others"]
+    assert "no default controls, since they share examples with the task: everyday/copy" in proof.notes
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,14 @@ import pytest
 
 from cs_heads.analysis.unseen import check_apart
 from cs_heads.tasks import (
+    Example,
     Task,
     check_controls,
     confirming_side,
     control_side,
     default_controls,
     load_task,
+    overlapping_controls,
     search_control,
 )
 from cs_heads.tasks.load import names_of
@@ -50,6 +52,8 @@ def test_a_skill_under_another_name_is_known_by_its_questions():
         names = [control.name for control in default_controls(copied, "gpt2")]
         assert "everyday/plural" not in names
         assert len(names) == 14
+        assert overlapping_controls(copied, "gpt2", seed) == ("everyday/plural",)
+        assert overlapping_controls(load_task("everyday/plural", seed=seed), "gpt2", seed) == ()
 
 
 def test_the_same_seed_gives_the_same_examples_to_search_and_to_prove():
@@ -61,7 +65,7 @@ def test_the_same_seed_gives_the_same_examples_to_search_and_to_prove():
 
 @pytest.mark.parametrize("none", [None, "auto", (), []])
 def test_none_given_is_none(none):
-    assert list(check_controls(none)) == []
+    assert list(check_controls(none, small("mine"))) == []
 
 
 @pytest.mark.parametrize(
@@ -73,4 +77,33 @@ def test_none_given_is_none(none):
 )
 def test_what_are_no_controls_is_refused(controls, message):
     with pytest.raises(ValueError, match=message):
-        check_controls(controls)
+        check_controls(controls, small("mine"))
+
+
+WHOLE = Task.from_records([{"prompt": f"{i}", "choices": [" a", " b"], "answer": 0} for i in range(40)], "mine")
+FINDING, UNSEEN = WHOLE.split(20)
+SHUFFLED = Task.from_records([{"prompt": f"{i}", "choices": [" b", " a"], "answer": 1} for i in range(40)], "shuffled")
+OTHERS = small("others")
+OVERLAPPING = replace(
+    OTHERS, kind="choice", examples=(WHOLE.examples[7], *SHUFFLED.examples[20:22]), name="overlapping"
+)
+
+
+@pytest.mark.parametrize("task", [WHOLE, FINDING, UNSEEN], ids=lambda task: task.role)
+@pytest.mark.parametrize(
+    "control",
+    [WHOLE, FINDING, replace(WHOLE, name="copy"), SHUFFLED, SHUFFLED.split(5)[0], FINDING.chatting("auto")],
+    ids=["itself", "split", "copy", "choices shuffled", "split otherwise", "in chat"],
+)
+def test_a_control_that_is_the_task_is_refused(task, control):
+    with pytest.raises(
+        ValueError, match=rf"control '{control.name}' shares .* with task 'mine': a control must be ano"
+    ):
+        check_controls([OTHERS, control], task)
+
+
+def test_a_control_with_a_few_questions_of_the_task_is_refused_with_their_number():
+    both = replace(OVERLAPPING, examples=(*OVERLAPPING.examples, Example("none", (" a", " b"))))
+    with pytest.raises(ValueError, match="control 'overlapping' shares 3 of its 4 examples with task 'mine'"):
+        check_controls([both], FINDING)
+    assert check_controls([OTHERS], FINDING) == [OTHERS]

@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 import math
 import os
+import socket
 import sys
 from collections.abc import Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
+
+from cs_heads.integers import check_integer
 
 
 def ray_module() -> ModuleType:
@@ -20,6 +23,13 @@ def ray_module() -> ModuleType:
     except ImportError as error:
         raise ImportError("workers need Ray, which is not installed: pip install 'cs-heads[ray]'") from error
     return ray
+
+
+PER_CORE = 4
+"""Workers on this machine for each of its cores, at most: each holds a model of its own."""
+
+# Seconds that an address has to answer in: Ray itself tries a dead one for many minutes.
+_ANSWER = 10.0
 
 
 @dataclass(eq=False)
@@ -47,6 +57,10 @@ def join(address: str | None, workers: int | None) -> Session:
         if address not in (None, "auto", session.address):
             raise ValueError(f"address must be {session.address!r}, which Ray is connected to; got {address!r}")
     else:
+        if address is not None:
+            _check_answers(address)
+        elif workers is not None:
+            check_integer("workers", workers, 1, PER_CORE * (os.cpu_count() or 1), f"{PER_CORE} a core of this machine")
         _current[:] = [_connect(ray, address, workers)]
         session = _current[0]
     session.users += 1
@@ -59,6 +73,17 @@ def leave(session: Session) -> None:
     if session in _current and session.users <= 0:
         _current.clear()
         ray_module().shutdown()
+
+
+def _check_answers(address: str) -> None:
+    """Raise ``ValueError`` where nothing answers at ``host:port`` or ``ray://host:port``; Ray is fast with the rest."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER).close()
+    except (OSError, OverflowError) as error:
+        raise ValueError(f"address must be that of a running Ray cluster, got {address!r}: {error}") from error
 
 
 def _connect(ray: Any, address: str | None, workers: int | None) -> Session:

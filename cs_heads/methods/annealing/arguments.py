@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
+from cs_heads.integers import check_share
 from cs_heads.measure.baseline import chance_of
 from cs_heads.measure.protocol import ExperimentLike
 from cs_heads.ranking import HeadRanking
@@ -37,5 +38,4 @@ def checked_chance(name: str, value: float | None, experiment: ExperimentLike | 
 def check_shares(**shares: float) -> None:
     """Raise ``ValueError`` for a share outside (0, 1)."""
     for name, value in shares.items():
-        if not 0 < value < 1:
-            raise ValueError(f"{name} must lie between 0 and 1, got {value}")
+        check_share(name, value)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cs_heads.integers import check_integer
+from cs_heads.integers import check_seed
 from cs_heads.measure.answers import Answers
 from cs_heads.measure.baseline import check_baseline, too_low
 from cs_heads.measure.cost import Cost
@@ -52,7 +52,7 @@ def fit_gates(
     and the same call goes on from there. A wrong number, a budget below that, or a baseline that is too low raises
     ``ValueError``.
     """
-    check_integer("seed", seed, 0)
+    check_seed(seed)
     settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
     experiment = Experiment(model, task, store=store, **settings)
     plan = Plan(n_seeds, steps, batch_size, strength)
@@ -104,7 +104,7 @@ def causal_head_gating(
     task; a ``budget`` covers all of it, with as many steps in every fit. A control that the intact model cannot do is
     left out, and the notes say so; where it can do none, ``BaselineTooLowError`` is raised before any fit.
     """
-    check_integer("seed", seed, 0)
+    check_seed(seed)
     check_tasks(controls)
     settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
     experiment = Experiment(model, task, store=store, **settings)
@@ -171,7 +171,7 @@ def contrastive_gating(
     Otherwise as ``fit_gates``; costs the intact run and
     ``4 * n_seeds * steps * batch_size`` forward and as many backward passes.
     """
-    check_integer("seed", seed, 0)
+    check_seed(seed)
     plan = Plan(n_seeds, steps, batch_size, strength)
     settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
     experiment = Experiment(model, task, store=store, **settings)

@@ -27,6 +27,9 @@ RESULT = "result.json"
 COMPARISON = "comparison.json"
 CURVE = "curve.json"
 
+BROKEN = (KeyError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError, OSError)
+"""What reading fails with where a file does not hold what was written there."""
+
 
 @dataclass(frozen=True, eq=False)
 class Section:
@@ -99,20 +102,25 @@ class Findings:
                 else comparison.k
             )
             curve = SparsityCurve.from_dict(_read(folder / CURVE)) if (folder / CURVE).is_file() else None
-        except (KeyError, TypeError, OSError) as error:
-            raise ValueError(f"study {str(folder)!r} is broken: {error!r}") from error
-        attention = folder / ATTENTION
-        record = _read(compared) if comparison is not None else {}
-        return cls(
-            ranking=ranking,
-            proof=result.get("confirm"),
-            comparison=comparison,
-            attention=HeadAttention.load(attention) if attention.is_file() else None,
-            curve=curve,
-            seconds=result.get("seconds") or {},
-            command="\n".join(each["command"] for each in (result, record) if each.get("command")),
-            k=k,
-        )
+            attention = folder / ATTENTION
+            record = _read(compared) if comparison is not None else {}
+            return cls(
+                ranking=ranking,
+                proof=result.get("confirm"),
+                comparison=comparison,
+                attention=HeadAttention.load(attention) if attention.is_file() else None,
+                curve=curve,
+                seconds=result.get("seconds") or {},
+                command="\n".join(each["command"] for each in (result, record) if each.get("command")),
+                k=k,
+            )
+        except BROKEN as error:
+            raise broken_study(folder, error) from error
+
+
+def broken_study(folder: str | Path, error: Exception) -> ValueError:
+    """What to raise for a folder whose files are not what was written there."""
+    return ValueError(f"study {str(folder)!r} is broken: {error!r:.200}")
 
 
 def check_same(*origins: Mapping[str, Any]) -> None:
@@ -151,6 +159,8 @@ def check_folder(folder: Path, name: str, origin: Mapping[str, Any]) -> None:
     record = _read(path)
     try:
         check_same((record.get("confirm") or record).get("provenance") or {}, origin)
+    except BROKEN as error:
+        raise broken_study(folder, error) from error
     except ValueError as error:
         raise ValueError(f"out {str(folder)!r} has a {name} already: {error}") from error
 
@@ -173,7 +183,7 @@ def _no_study(folder: Path) -> str:
 def _read(path: Path) -> dict[str, Any]:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"path {str(path)!r} is no JSON: {error}") from error
     if not isinstance(record, dict):
         raise ValueError(f"path {str(path)!r} holds no result")

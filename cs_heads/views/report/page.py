@@ -12,7 +12,7 @@ from cs_heads.views.attention import load_script, plot_last_token, show_attentio
 from cs_heads.views.comparison import plot_agreement, plot_drops
 from cs_heads.views.confirmation import plot_confirmation
 from cs_heads.views.head_map import describe_heads, plot_heads
-from cs_heads.views.report.findings import Findings
+from cs_heads.views.report.findings import BROKEN, Findings, broken_study
 from cs_heads.views.report.pictures import Picture, drops_frame, losses_of, picture_of, plot_importance
 from cs_heads.views.sparsity import plot_sparsity
 from cs_heads.views.style import head_look, offscreen
@@ -45,12 +45,27 @@ def write_report(findings: Findings | str | Path, path: str | Path) -> Path:
 
     One HTML file with everything in it: the heads and the verdict first, then what broke, maps, curves, attention
     patterns, cost, provenance, and how to do it again. It asks the network for nothing, can be printed, follows the
-    reader's dark or light setting, and shows the user's own texts as texts. A folder without results raises
-    ``ValueError``.
+    reader's dark or light setting, and shows the user's own texts as texts. A folder without results or with
+    broken ones raises ``ValueError``.
     """
+    from jinja2 import TemplateError
+
+    if isinstance(findings, Findings):
+        page = _page(findings)
+    else:
+        study = Findings.load(findings)
+        try:
+            page = _page(study)
+        except (*BROKEN, TemplateError) as error:
+            raise broken_study(findings, error) from error
+    path = Path(path)
+    path.write_text(page + "\n", encoding="utf-8")
+    return path
+
+
+def _page(study: Findings) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    study = findings if isinstance(findings, Findings) else Findings.load(findings)
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -59,10 +74,7 @@ def write_report(findings: Findings | str | Path, path: str | Path) -> Path:
         lstrip_blocks=True,
     )
     with offscreen():
-        page = environment.get_template("report.html.j2").render(**_contents(study))
-    path = Path(path)
-    path.write_text(page + "\n", encoding="utf-8")
-    return path
+        return environment.get_template("report.html.j2").render(**_contents(study))
 
 
 def _contents(study: Findings) -> dict[str, Any]:

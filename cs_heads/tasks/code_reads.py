@@ -1,0 +1,143 @@
+"""What a function reads by name, and what of that belongs to Python or to an installed package."""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import importlib
+import importlib.util
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+# Python's own folders, and this library's: where it is used from a checkout, its version is still what tells it.
+_FOLDERS = tuple(
+    f"{folder}/" for folder in (*map(sysconfig.get_path, ("stdlib", "platstdlib")), Path(__file__).parents[1])
+)
+_PACKAGES = ("/site-packages/", "/dist-packages/")
+
+# Builtins that read any name of the module they are called in.
+_READ_ALL = ("globals", "eval", "exec")
+# What reads names that are made at run time; modules that have some of it.
+_BY_ANY_NAME = (globals, eval, exec, __import__, importlib.import_module, importlib.reload, sys.modules)
+_HOLDERS = (builtins, importlib, sys)
+_OTHER_GLOBALS = ("__globals__", "f_globals", "f_builtins")
+
+
+class UnidentifiableError(Exception):
+    """What a function reads cannot be identified; its text says what that is."""
+
+
+def check_named(value: Any, name: str) -> None:
+    """Raise ``UnidentifiableError`` for what reads names that are made at run time."""
+    if any(value is other for other in _BY_ANY_NAME):
+        raise UnidentifiableError(f"reads {name!r}, by which it may read anything")
+
+
+def is_installed(file: str) -> bool:
+    """Whether a file of code is Python's own, or of an installed package."""
+    file = file.replace("\\", "/")
+    return file.startswith((*_FOLDERS, "<frozen")) or any(folder in file for folder in _PACKAGES)
+
+
+def is_installed_module(module: ModuleType | None) -> bool:
+    """Whether a module is Python's own, or of an installed package."""
+    if module is None or module.__name__ == "__main__":
+        return False
+    origin = getattr(getattr(module, "__spec__", None), "origin", None)
+    return _is_installed_at(getattr(module, "__file__", None) or origin, getattr(module, "__path__", ()))
+
+
+def _is_installed_at(origin: str | None, folders: Iterable[str]) -> bool:
+    """Whether a module of this file is installed; a package without a file by the folders it has."""
+    if origin is not None:
+        return origin in ("built-in", "frozen") or is_installed(str(origin))
+    places = [f"{folder}/" for folder in folders]
+    return bool(places) and all(map(is_installed, places))
+
+
+def globals_of(function: FunctionType) -> dict[str, Any]:
+    """By name, the values that a function and what is defined in it read from modules.
+
+    Of a module of the user's own these are the attributes that the code names; the module itself where it is used in
+    another way. A name that is not there is a builtin, or will fail.
+    """
+    return dict(sorted(dict(_reads(function.__code__, function.__globals__)).items()))
+
+
+def contents_of(namespace: Mapping[str, Any]) -> dict[str, Any]:
+    """By name, all that a module defines, without what Python itself keeps there."""
+    return {name: value for name, value in sorted(namespace.items()) if not _is_of_python(name)}
+
+
+def _is_of_python(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")
+
+
+def _reads(code: CodeType, namespace: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name in set(code.co_names).intersection(_OTHER_GLOBALS):
+        raise UnidentifiableError(f"reads {name!r}, by which it may read anything")
+    steps = [step for step in dis.get_instructions(code) if step.opname not in ("EXTENDED_ARG", "NOP", "CACHE")]
+    for place, step in enumerate(steps):
+        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            name = str(step.argval)
+            if name in namespace:
+                yield _attribute(name, namespace[name], steps[place + 1 :])
+            elif name in _READ_ALL:
+                yield from contents_of(namespace).items()
+            elif hasattr(builtins, name):
+                check_named(getattr(builtins, name), name)
+        elif step.opname == "IMPORT_NAME":
+            level, names = (before.argval for before in steps[place - 2 : place])
+            yield from _imported("." * level + step.argval, names, namespace)
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _reads(inner, namespace)
+
+
+def _attribute(name: str, value: Any, following: Sequence[dis.Instruction]) -> tuple[str, Any]:
+    """A value and its name, or of a module the attribute that is looked up at once."""
+    for step in takewhile(lambda step: step.opname in ("LOAD_ATTR", "LOAD_METHOD"), following):
+        followed = isinstance(value, ModuleType) and (value in _HOLDERS or not is_installed_module(value))
+        if not followed or not hasattr(value, step.argval):
+            break
+        name, value = f"{name}.{step.argval}", getattr(value, step.argval)
+    return name, value
+
+
+def _is_installed_name(name: str) -> bool:
+    """Whether a module that need not be loaded yet is installed; raises ``ImportError`` where there is none."""
+    if name in sys.modules:
+        return is_installed_module(sys.modules[name])
+    spec = importlib.util.find_spec(name)
+    if spec is None:
+        raise ImportError(name)
+    return _is_installed_at(spec.origin, spec.submodule_search_locations or ())
+
+
+def _imported(name: str, attributes: Sequence[str] | None, namespace: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What an import inside a function reads; nothing of an installed package, or where the import will fail."""
+    try:
+        name = importlib.util.resolve_name(name, str(namespace.get("__package__") or ""))
+        top = name.partition(".")[0]
+        if _is_installed_name(top):
+            # Of an installed module, too, names may be read that are made at run time.
+            for attribute in attributes or () if top in ("builtins", "importlib", "sys") else ():
+                check_named(getattr(sys.modules[name], attribute, None), attribute)
+            return
+        module = importlib.import_module(name)
+    except ImportError:
+        return
+    if attributes is None:
+        yield from ((f"import {one}", sys.modules[one]) for one in {top, name})
+    for attribute in attributes or ():
+        if not hasattr(module, attribute):
+            try:
+                importlib.import_module(f"{name}.{attribute}")
+            except ImportError:
+                continue
+        yield f"{name}.{attribute}", getattr(module, attribute)

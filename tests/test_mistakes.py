@@ -1,0 +1,218 @@
+"""Whatever is given wrong gets one line and exit status 2, at once; Ctrl-C gets one line and 130."""
+
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+import cs_heads as cs
+from cs_heads.cli import main
+from cs_heads.integers import MAX_SEED, check_seed
+from cs_heads.tasks import Example, Task, load_task
+from cs_heads.tasks.scorer import as_scorer
+from tests.known_heads import own_answers
+from tests.views.studies import made_ranking
+from tests.waiting import run_program
+
+ROOT = Path(__file__).parents[1]
+RECORDS = [{"prompt": f"the cat {i}", "target": " runs"} for i in range(60)]
+
+
+@pytest.fixture
+def said(capsys):
+    """Runs ``cs-heads``, which has to refuse in one line, and gives that."""
+
+    def run(*arguments: object) -> str:
+        assert main([str(argument) for argument in arguments]) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith("cs-heads: error: ")
+        assert err.count("\n") == 1
+        return err
+
+    return run
+
+
+def program(code: str, **more: str) -> list:
+    return run_program([sys.executable, "-c", code], cwd=ROOT, env={**os.environ, **more})
+
+
+# Files
+
+
+@pytest.mark.parametrize("depth", [5_000, 60_000], ids=["nested too deep", "longer than a field"])
+def test_deep_nesting_in_a_csv_cell(said, tmp_path, depth):
+    (tmp_path / "deep.csv").write_text(f"prompt,choices,answer\nthe cat,{'[' * depth}{']' * depth},0\n")
+    assert "task 'deep', line 2: " in said("find", "--model", "demo", "--task", tmp_path / "deep.csv")
+
+
+@pytest.mark.parametrize("field", ["prompt", "target"])
+def test_a_lone_surrogate(said, tmp_path, field):
+    lines = [json.dumps(record) for record in [*RECORDS, {"prompt": "a", "target": " b", field: " \ud800"}]]
+    (tmp_path / "half.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    line = said("find", "--model", "demo", "--task", tmp_path / "half.jsonl")
+    assert "task 'half', line 61: a text must be Unicode, without lone surrogates; got ' \\ud800'" in line
+    with pytest.raises(ValueError, match="without lone surrogates"):
+        Example("a", (" \udc00",))
+
+
+def test_a_csv_column_that_is_there_twice(said, tmp_path):
+    (tmp_path / "twice.csv").write_text("prompt,target,target\nthe cat, runs, sees\n", encoding="utf-8")
+    line = said("find", "--model", "demo", "--task", tmp_path / "twice.csv")
+    assert "task 'twice', line 1: columns must have different names, got two or more of 'target'" in line
+
+
+BROKEN = ["", "{", "[]", "5", "null", "[" * 100_000, '{"heads": 5}', '{"confirm": 5}', '{"confirm": {"heads": 3}}']
+
+
+@pytest.mark.parametrize("content", BROKEN, ids=lambda content: content[:30])
+@pytest.mark.parametrize("name", ["result.json", "curve.json", "attention.json", "ranking.json"])
+def test_a_study_with_a_broken_file(said, tmp_path, name, content):
+    made_ranking().save(tmp_path / "ranking.json")
+    (tmp_path / "result.json").write_text('{"heads": []}', encoding="utf-8")
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    said("report", tmp_path)
+
+
+# Arguments
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("--n", "100000000"), "n must be an integer in 1..100000, got 100000000"),
+        (("--seed", str(2**70)), f"seed must be an integer in 0..2147483647, got {2**70}"),
+        (("--workers", "999"), "workers must be an integer in 1.."),
+        (("--ray-address", "127.0.0.1:1"), "address must be that of a running Ray cluster, got '127.0.0.1:1': "),
+        (
+            ("--ray-address", "ray://127.0.0.1:1"),
+            "address must be that of a running Ray cluster, got 'ray://127.0.0.1:",
+        ),
+        (("--task-option", f"choices={'[' * 100_000}"), "no option"),
+    ],
+    ids=lambda value: " ".join(value)[:30] if isinstance(value, tuple) else "",
+)
+def test_a_number_or_an_address_out_of_reach(said, arguments, line):
+    if arguments[0] in ("--workers", "--ray-address"):
+        pytest.importorskip("ray")
+    assert line in said("find", "--model", "demo", "--task", "demo/capitals", *arguments)
+
+
+@pytest.mark.parametrize("command", ["find", "compare"])
+@pytest.mark.parametrize("out", ["a file", "a file/out"])
+def test_out_that_is_a_file_or_in_one(said, tmp_path, command, out):
+    (tmp_path / "a file").write_text("", encoding="utf-8")
+    assert "a file" in said(command, "--model", "demo", "--task", "demo/capitals", "--out", tmp_path / out)
+
+
+def test_every_random_generator_takes_the_largest_seed():
+    assert check_seed(MAX_SEED) == MAX_SEED
+    task = Task.from_records(RECORDS).split(20, seed=MAX_SEED)[0]
+    assert len(task) == 20
+    with pytest.raises(ValueError, match=r"seed must be an integer in 0\.\.2147483647"):
+        load_task("demo/capitals", seed=MAX_SEED + 1)
+
+
+MISTAKES = {
+    "cs.load_task(None)": "name_or_path must be a name or a path, got None",
+    "cs.load_task(5)": "name_or_path must be a name or a path, got 5",
+    "cs.load_task('demo/capitals', n=10**8)": "n must be an integer in 1..100000, got 100000000",
+    "cs.Task.from_frame(None)": "frame must be a DataFrame with columns, got None",
+    "cs.Task.from_records(None)": "records must be a list of records, got None",
+    "cs.Task.from_frame(twice)": "frame: columns must have different names, got two or more of 'target'",
+    "cs.find_heads(None, task, method=['css'])": "method must be one of annealed, css,",
+    "cs.find_heads(None, task, controls=5)": "controls must be a list of tasks, 'auto' or None, got 5",
+    "cs.masks.bernoulli(grid, 4, 'a', seed=0)": "density must lie between 0 and 1, got 'a'",
+    "cs.masks.stratified(grid, 4, None, seed=0)": "density must lie between 0 and 1, got None",
+    "judged.score_texts([0], ['a'])": "scorer 'nothing' must give a number in 0..1, got None",
+    "cs.compare(None, task, methods=[['css']])": "method must be one of annealed, css,",
+}
+
+
+def test_a_wrong_argument_raises_a_value_error_that_names_it():
+    """In a process where no types are checked at run time, as those of users are."""
+    code = (
+        "import cs_heads as cs, pandas as pd, json\n"
+        "task = cs.load_task('demo/capitals', n=40)\ngrid = cs.HeadGrid(3, 4)\n"
+        "twice = pd.DataFrame([['a', 'b', 'c']], columns=['prompt', 'target', 'target'])\n"
+        "def nothing(example, text): return None\n"
+        "judged = cs.Task.from_records([{'prompt': 'a'}] * 2, scorer=nothing, max_new_tokens=2)\n"
+        f"for mistake in {list(MISTAKES)!r}:\n"
+        "    try: eval(mistake)\n"
+        "    except Exception as error: print(json.dumps([type(error).__name__, str(error)]))\n"
+        "    else: print(json.dumps(['nothing', 'raised']))\n"
+    )
+    run = program(code)
+    assert run.returncode == 0, run.stderr
+    raised = dict(zip(MISTAKES, map(json.loads, run.stdout.splitlines()), strict=True))
+    wrong = {
+        mistake: got for mistake, got in raised.items() if got[0] != "ValueError" or MISTAKES[mistake] not in got[1]
+    }
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("score", [None, "1", b"1", [0.5], {}], ids=repr)
+def test_a_scorer_that_gives_no_number(score):
+    with pytest.raises(ValueError, match=r"must give a number in 0\.\.1, got") as got:
+        as_scorer(lambda example, text: score)([Example("?")], ["a"])
+    assert repr(score) in str(got.value)
+
+
+class Silent:
+    identity = "silent/1"
+
+    def __call__(self, examples, texts):
+        return None
+
+
+def test_a_scorer_object_that_returns_nothing():
+    task = Task.from_records(RECORDS, scorer=Silent(), max_new_tokens=2)
+    with pytest.raises(ValueError, match=r"scorer 'silent/1' must give 1 numbers in 0\.\.1, got None"):
+        task.score_texts([0], ["a"])
+
+
+# Endings
+
+
+def test_a_reader_that_has_enough_ends_the_command_quietly(load_known, tmp_path):
+    task = Task.from_records(own_answers(load_known(), 20))
+    cs.Experiment(load_known(), task, store=tmp_path / "run.sqlite").baseline()
+    # No reader from the start: what is printed meets a closed pipe.
+    for command in (["store", str(tmp_path / "run.sqlite")], ["tasks"]):
+        code = (
+            "import os, sys\nread, write = os.pipe()\nos.close(read)\nos.dup2(write, 1)\n"
+            f"from cs_heads.cli import main\nsys.exit(main({command!r}))"
+        )
+        run = program(code)
+        assert (run.returncode, run.stderr) == (141, "")
+
+
+@pytest.mark.parametrize("raised", ["KeyboardInterrupt", "ImportError('initialization failed')", "SystemError('C')"])
+@pytest.mark.parametrize("module", ["torch", "numpy"])
+def test_ctrl_c_while_a_library_is_imported(module, raised):
+    """However the library puts it, and though it can no more be imported for the last words."""
+    code = (
+        "import os, signal, sys\n"
+        "class Pressed:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {module!r}:\n"
+        "            try: os.kill(os.getpid(), signal.SIGINT)\n"
+        f"            except KeyboardInterrupt: raise {raised}\n"
+        "sys.meta_path.insert(0, Pressed())\n"
+        "from cs_heads.cli import main\n"
+        "sys.exit(main(['find', '--model', 'demo', '--task', 'demo/capitals', '--store', 'none.sqlite']))"
+    )
+    run = program(code)
+    assert (run.returncode, run.stderr) == (130, "cs-heads: interrupted\n")
+
+
+def test_an_address_where_another_program_listens_is_looked_at_by_ray_alone(monkeypatch):
+    from cs_heads.measure.cluster.session import _check_answers
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        _check_answers(f"127.0.0.1:{server.getsockname()[1]}")
+    for address in ("auto", "local", "nonsense"):
+        _check_answers(address)
