@@ -32,6 +32,7 @@ def load_model(
     dtype: str | torch.dtype | None = None,
     backend: str = "auto",
     revision: str | None = None,
+    *,
     unfolded: bool = False,
 ) -> Any:
     """A TransformerLens model whose heads can be ablated: nothing folded, nothing centred.
@@ -63,7 +64,9 @@ def load_model(
     folder = DEMO if name == "demo" else Path(name)
     gguf = gguf_in(folder)
     if folder.exists() and gguf is None and not (folder / "config.json").is_file():
-        raise ValueError(f"model folder {name!r} has no config.json: it must be in Hugging Face form, or hold one GGUF file")
+        raise ValueError(
+            f"model folder {name!r} has no config.json: it must be in Hugging Face form, or hold one GGUF file"
+        )
     load = _load_hooked if backend == "hooked" else _load_bridge
     try:
         # Loaders report on standard output, which belongs to the caller.
@@ -144,7 +147,7 @@ def _load_hooked(name: str, read: Read, device: torch.device, dtype: torch.dtype
         return _load_hooked_folder(HookedTransformer, Path(name), read, device, dtype)
     more = {} if revision is None else {"revision": revision}
     # It takes no class to read weights with: the one it imported is put aside meanwhile.
-    loading.AutoModelForCausalLM = Reader(lambda config: auto_class, read)
+    loading.AutoModelForCausalLM = Reader(lambda _: auto_class, read)
     try:
         model = HookedTransformer.from_pretrained_no_processing(name, device=device, dtype=dtype, **more)
     finally:

@@ -92,8 +92,7 @@ def test_of_one_s_own_model_one_must_say_that_its_value_biases_are_zero_by_thems
         model = TransformerBridge.boot_transformers(str(zero_folder), device="cpu")
     else:
         model = load_model(zero_folder, device="cpu", backend="hooked")
-        model = type(model)(model.cfg, model.tokenizer)
-        torch.nn.init.normal_(model.blocks[0].attn.b_O)
+        model.blocks[0].attn.b_O.data[:] += 1
     with pytest.raises(FoldedValueBiasesError, match=r"cs_heads\.load_model\(model, unfolded=True\)"):
         load_model(model)
     assert load_model(model, unfolded=True) is model

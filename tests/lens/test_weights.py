@@ -90,9 +90,11 @@ def test_missing_weights_of_gpt2_are_refused_too(written, backend):
 
 def test_a_refusal_is_one_line_on_the_command_line(written, tmp_path, capfd):
     task = tmp_path / "task.jsonl"
-    records = [{"prompt": f"{first} {second}", "target": " runs"} for first in WORDS for second in WORDS]
+    records = [{"prompt": f"{first} {second}", "target": " runs"} for first in WORDS[:8] for second in WORDS[:8]]
     task.write_text("".join(json.dumps(record) + "\n" for record in records))
-    status = main(["find", "--model", str(written(change=without("layers.1."))), "--task", str(task)])
+    folder = written(change=without("layers.1."))
+    capfd.readouterr()
+    status = main(["find", "--model", str(folder), "--task", str(task)])
     out, err = capfd.readouterr()
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert "9 weights are missing (model.layers.1.input_layernorm.weight" in err
