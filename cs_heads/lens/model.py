@@ -10,12 +10,16 @@ from typing import Any, Literal
 import torch
 
 from cs_heads.heads import HeadGrid
+from cs_heads.lens.fingerprint import checksum
 from cs_heads.lens.outline import Outline
 
 Backend = Literal["bridge", "hooked"]
 
 # GPT-Neo has an output bias but no value bias, and HookedTransformer fills the missing one with zeros.
 _NO_VALUE_BIAS = "GPTNeoForCausalLM"
+
+# On a model: a checksum of output biases that are its own, though its value biases are zero.
+_OWN_OUTPUT_BIASES = "_cs_heads_own_output_biases"
 
 
 class FoldedValueBiasesError(ValueError):
@@ -37,12 +41,15 @@ def backend_of(model: Any) -> Backend:
     )
 
 
-def check_model(model: Any) -> None:
+def check_model(model: Any, unfolded: bool = False) -> None:
     """Raise ``ValueError`` where heads of this model cannot be ablated rightly.
 
     Refused are an object of another class, a model that does not read left to right, one without
     ``hook_z`` in some layer, and folded value biases (``FoldedValueBiasesError``): zeroing z leaves
     a folded ``b_V W_O`` standing. An ``Outline`` was checked where its model is.
+
+    Folded ones are all zero, as those of a model may be that never had any, and no model tells by itself: ``unfolded``
+    vouches for its output biases as they are now. That is remembered, and what is folded later is seen.
     """
     if isinstance(model, Outline):
         return
@@ -54,13 +61,17 @@ def check_model(model: Any) -> None:
     missing = [name for name in hook_names(model) if name not in model.hook_dict]
     if missing:
         raise ValueError(f"model has no hook point {', '.join(missing)}: its heads cannot be ablated there")
-    if _value_biases_are_folded(model):
+    if not _value_biases_are_folded(model):
+        return
+    if not unfolded:
         raise FoldedValueBiasesError(
             "model has its value biases folded into b_O (fold_value_biases, the default of "
             "HookedTransformer.from_pretrained and of enable_compatibility_mode): ablating a head would leave "
             "its value bias standing and every score would be wrong. Load it with cs_heads.load_model, with "
-            "from_pretrained_no_processing, or with fold_value_biases=False"
+            "from_pretrained_no_processing, or with fold_value_biases=False. If its value biases are zero by "
+            "themselves, say so once: cs_heads.load_model(model, unfolded=True)"
         )
+    model.__dict__[_OWN_OUTPUT_BIASES] = _output_biases(model)
 
 
 def hook_names(model: Any) -> list[str]:
@@ -168,11 +179,15 @@ def _value_biases_are_folded(model: Any) -> bool:
     )
     if unprocessed_neo:
         return False
-    output_bias = False
-    for block in model.blocks:
-        value = getattr(block.attn, "b_V", None)
-        if value is None or bool(value.any()):
-            return False
-        output = getattr(block.attn, "b_O", None)
-        output_bias |= output is not None and bool(output.any())
-    return output_bias
+    biases = [getattr(block.attn, "b_V", None) for block in model.blocks]
+    if any(value is None or bool(value.any()) for value in biases):
+        return False
+    output = _output_biases(model)
+    return output is not None and output != model.__dict__.get(_OWN_OUTPUT_BIASES)
+
+
+def _output_biases(model: Any) -> bytes | None:
+    """A checksum of the output biases of all layers, None where all of them are zero."""
+    biases = [getattr(block.attn, "b_O", None) for block in model.blocks]
+    some = [bias.detach() for bias in biases if bias is not None]
+    return b"".join(map(checksum, some)) if any(bool(bias.any()) for bias in some) else None

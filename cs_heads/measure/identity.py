@@ -185,6 +185,8 @@ FIELDS: dict[str, dict[str, Kind]] = {
         "dtype": "identity",
         "backend": "identity",
         "revision": "identity",
+        # Says how the model came about, which is in its weights.
+        "unfolded": "runtime",
         "device": "runtime",
     },
     "Cluster": {

@@ -7,6 +7,8 @@ from transformers import AutoModelForCausalLM
 from cs_heads import HeadGrid
 from cs_heads.lens import FoldedValueBiasesError, check_model, describe, load_model, score_tokens
 from cs_heads.lens.model import backend_of, dtype_of, hook_names
+from cs_heads.lens.ship import packed, unpacked
+from tests.plain import plain_score
 from tests.tiny import N_HEADS, N_LAYERS, make_hf_model, make_tokenizer
 
 
@@ -39,6 +41,66 @@ def test_value_biases_that_came_from_folded_norms_are_refused_too(folders):
     """GPT-Neo has no value bias; folding its norms makes one, and that is folded into b_O in turn."""
     with pytest.raises(FoldedValueBiasesError):
         check_model(folded_bridge(folders("neo")))
+
+
+@pytest.fixture(scope="module")
+def zero_folder(tmp_path_factory):
+    """GPT-2 whose value biases are zero by themselves, and whose output biases are not."""
+    folder = tmp_path_factory.mktemp("zero")
+    model = make_hf_model("gpt2")
+    for block in model.transformer.h:
+        block.attn.c_attn.bias.data[64:] = 0
+        # The norms add nothing either, so that folding them moves nothing into the value biases.
+        block.ln_1.bias.data[:] = 0
+        assert block.attn.c_proj.bias.any()
+    model.save_pretrained(folder)
+    make_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def test_zero_value_biases_of_a_folder_are_not_taken_for_folded_ones(zero_folder, backend):
+    model = load_model(zero_folder, device="cpu", backend=backend)
+    assert load_model(model) is model
+    plain = AutoModelForCausalLM.from_pretrained(zero_folder).eval()
+    gates = torch.ones(1, N_LAYERS, N_HEADS)
+    gates[0, 1, 2] = 0
+    ours = score_tokens(model, [[1, 4, 5]], [[6, 7]], gates).logprob
+    assert ours == pytest.approx(plain_score(plain, (1, 4, 5), (6, 7), gates[0].numpy() == 0)[0], abs=1e-4)
+
+
+def test_what_is_folded_after_loading_is_still_refused(tmp_path, zero_folder, backend):
+    """Only the output biases that it was loaded with are its own."""
+    plain = AutoModelForCausalLM.from_pretrained(zero_folder)
+    for block in plain.transformer.h:
+        block.ln_1.bias.data.normal_()
+    plain.save_pretrained(tmp_path)
+    make_tokenizer().save_pretrained(tmp_path)
+    model = load_model(tmp_path, device="cpu", backend=backend)
+    # A folded norm gives the value biases something to fold.
+    if backend == "bridge":
+        model.enable_compatibility_mode(disable_warnings=True)
+    else:
+        model.load_and_process_state_dict(model.state_dict(), fold_ln=True, fold_value_biases=True)
+    with pytest.raises(FoldedValueBiasesError):
+        load_model(model)
+
+
+def test_of_one_s_own_model_one_must_say_that_its_value_biases_are_zero_by_themselves(zero_folder, backend):
+    if backend == "bridge":
+        from transformer_lens.model_bridge import TransformerBridge
+
+        model = TransformerBridge.boot_transformers(str(zero_folder), device="cpu")
+    else:
+        model = load_model(zero_folder, device="cpu", backend="hooked")
+        model.blocks[0].attn.b_O.data[:] += 1
+    with pytest.raises(FoldedValueBiasesError, match=r"cs_heads\.load_model\(model, unfolded=True\)"):
+        load_model(model)
+    assert load_model(model, unfolded=True) is model
+    assert load_model(model) is model
+
+
+def test_a_model_sent_to_another_process_keeps_its_zero_value_biases(zero_folder, backend):
+    check_model(unpacked(packed(load_model(zero_folder, device="cpu", backend=backend)), "cpu"))
 
 
 @pytest.mark.parametrize("architecture", ["gpt2", "qwen2"])

