@@ -76,7 +76,7 @@ def compare(
     value of an option stands in ``refused`` with its reason, so that what the others measured is kept; where all
     refuse, the first reason is raised. So is a baseline that is too low.
     """
-    from cs_heads.measure.controls import experiments_on
+    from cs_heads.measure.controls import experiments_on, unreadable_note
     from cs_heads.measure.experiment import Experiment
 
     check_integer("seed", seed, 0)
@@ -141,7 +141,7 @@ def compare(
             baseline=baseline,
             spent=judged.spent + sum(other.spent for other in others),
             refused={name: str(error) for name, error in refused.items()},
-            notes=default_note(names, counted) if automatic else (),
+            notes=(*default_note(names, counted), *unreadable_note(judged)) if automatic else (),
             provenance={
                 **judged.provenance(),
                 "budget": budget,

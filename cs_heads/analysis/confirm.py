@@ -70,7 +70,7 @@ def confirm(
     the task holds out, 20 at least; a task without, one that shares a question with the finding side of another, a
     head outside the grid, one named twice or also ``apart`` raises ``ValueError`` before the model runs.
     """
-    from cs_heads.measure.controls import experiments_on
+    from cs_heads.measure.controls import experiments_on, unreadable_note
     from cs_heads.measure.experiment import Experiment
 
     check_integer("seed", seed, 0)
@@ -105,4 +105,6 @@ def confirm(
             seed=seed,
         )
         # Their own count has what the ablation ran beforehand.
-        return replace(proof, spent=sum(each.spent for each in (experiment, *others)))
+        spent = sum(each.spent for each in (experiment, *others))
+        notes = (*proof.notes, *(unreadable_note(experiment) if automatic else ()))
+        return replace(proof, spent=spent, notes=notes)

@@ -6,14 +6,26 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from cs_heads.lens.model import tokenizer_of
 from cs_heads.measure.experiment import Experiment
 from cs_heads.measure.store import BrokenStoreError
 from cs_heads.tasks import Task, default_controls
 
 
 def defaults_of(experiment: Experiment, task: Task, seed: int) -> tuple[Task, ...]:
-    """The default controls of a task on the model of an experiment."""
+    """The default controls of a task on the model of an experiment: none for one that reads no text."""
+    if tokenizer_of(experiment.model) is None:
+        return ()
     return default_controls(task, str(experiment.model.cfg.model_name), seed)
+
+
+def unreadable_note(experiment: Experiment) -> tuple[str, ...]:
+    """Why there are no default controls, for a model that reads no text; else nothing."""
+    note = (
+        "no default controls: they are texts, and the model has no tokenizer. Heads of this task cannot be told from "
+        "heads that every task needs (task-general): give controls of your own (controls=[...]; --control)"
+    )
+    return () if tokenizer_of(experiment.model) is not None else (note,)
 
 
 def experiments_on(model: Any, tasks: Sequence[Task], *, chosen: bool, **settings: Any) -> list[Experiment]:

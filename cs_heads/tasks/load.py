@@ -20,7 +20,7 @@ from cs_heads.tasks.task import Task
 
 FORMATS = (".jsonl", ".csv")
 
-_SCORING = ("scorer", "max_new_tokens", "stop")
+_SCORING = ("scorer", "accuracy", "max_new_tokens", "stop")
 
 FAMILIES = {
     "demo": "cs_heads.demo.tasks",
@@ -92,7 +92,7 @@ def load_task(
     chosen with ``seed`` to find heads with; ``length_normalised`` scores choices by ``acc_norm``; ``chat`` shows
     prompts in the model's chat template (``Task.chatting``; None: as the task says); ``too_long="truncate"`` cuts a
     prompt that does not fit into the model's context at the left (``Task.shortening``). ``options`` are the built-in
-    task's own, or ``scorer``, ``max_new_tokens`` and ``stop`` of ``Task.from_records`` for a file. An unknown name
+    task's own, or ``scorer``, ``accuracy``, ``max_new_tokens`` and ``stop`` of ``Task.from_records`` for a file. An unknown name
     or option, a missing file or a malformed record raises ``ValueError``, naming the line.
 
     >>> task = load_task("demo/capitals", n=100, seed=0)

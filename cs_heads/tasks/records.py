@@ -8,9 +8,11 @@ from typing import Any, Literal
 import numpy as np
 
 from cs_heads.tasks.example import Example
+from cs_heads.text import Text, is_token_ids
 
 Kind = Literal["choice", "completion", "generation"]
 
+IDS = "a list of token ids (integers of 0 or more, one at least)"
 FORMS = '{"prompt", "choices", "answer"} or {"prompt", "target"}'
 GENERATED = '{"prompt", "target", "reference"}, the last two optional'
 
@@ -36,19 +38,29 @@ def read_record(record: Any, place: str, generated: bool = False) -> tuple[Kind,
     forms = GENERATED if generated else FORMS
     if not isinstance(record, Mapping):
         raise ValueError(f"{place}: a record must be an object {forms}, got {type(record).__name__}")
-    prompt = record.get("prompt")
-    if not isinstance(prompt, str):
-        raise ValueError(f'{place}: "prompt" must be a text, got {prompt!r}; records are {forms}')
+    prompt = _token_ids(record.get("prompt"))
+    if not isinstance(prompt, str) and (generated or not is_token_ids(prompt)):
+        allowed = "a text" if generated else f"a text or {IDS}"
+        raise ValueError(f'{place}: "prompt" must be {allowed}, got {record.get("prompt")!r:.200}; records are {forms}')
     if generated:
         return "generation", _generated(record, prompt, place)
+    if "positions" in record and (isinstance(prompt, str) or "choices" in record):
+        raise ValueError(f'{place}: "positions" are for a prompt and a target of token ids')
     if "choices" in record and "target" in record:
         raise ValueError(f'{place}: has both "choices" and "target"; records are {FORMS}')
     if "choices" in record:
-        return "choice", Example(prompt, *_choices(record, place))
-    target = record.get("target")
-    if not isinstance(target, str) or not target.strip():
-        raise ValueError(f'{place}: "target" must be a text that is not empty, got {target!r}; records are {FORMS}')
-    return "completion", Example(prompt, (target,))
+        return "choice", Example(prompt, *_choices(record, place, isinstance(prompt, str)))
+    target = _token_ids(record.get("target"))
+    if isinstance(prompt, str) and (not isinstance(target, str) or not target.strip()):
+        raise ValueError(
+            f'{place}: "target" must be a text that is not empty, got {target!r:.200}; records are {FORMS}'
+        )
+    if not isinstance(prompt, str) and not is_token_ids(target):
+        raise ValueError(f'{place}: "target" must be {IDS}, as the prompt is, got {record.get("target")!r:.200}')
+    try:
+        return "completion", Example(prompt, (target,), positions=_token_ids(record.get("positions", ())))
+    except ValueError as error:
+        raise ValueError(f"{place}: {error}") from error
 
 
 def _generated(record: Mapping[str, Any], prompt: str, place: str) -> Example:
@@ -62,12 +74,23 @@ def _generated(record: Mapping[str, Any], prompt: str, place: str) -> Example:
     return Example(prompt, () if target is None else (target,), reference=reference or target or "")
 
 
-def _choices(record: Mapping[str, Any], place: str) -> tuple[tuple[str, ...], int]:
+def _token_ids(value: Any) -> Any:
+    """A list of whole numbers as a tuple of them; anything else as it is."""
+    if not isinstance(value, list | tuple | np.ndarray):
+        return value
+    return tuple(int(token) if isinstance(token, np.integer) else token for token in value)
+
+
+def _choices(record: Mapping[str, Any], place: str, texts: bool) -> tuple[tuple[Text, ...], int]:
     choices, answer = record["choices"], record.get("answer")
     if isinstance(choices, np.ndarray):
         choices = choices.tolist()
-    if not isinstance(choices, list | tuple) or not all(isinstance(c, str) and c.strip() for c in choices):
-        raise ValueError(f'{place}: "choices" must be a list of texts, none empty, got {choices!r}')
+    if not isinstance(choices, list | tuple):
+        raise ValueError(f'{place}: "choices" must be a list, got {choices!r:.200}')
+    choices = [_token_ids(choice) for choice in choices]
+    if not all(isinstance(choice, str) and choice.strip() if texts else is_token_ids(choice) for choice in choices):
+        allowed = "texts, none empty" if texts else f"choices that are each {IDS}, as the prompt is"
+        raise ValueError(f'{place}: "choices" must be a list of {allowed}, got {record["choices"]!r:.200}')
     if len(choices) < 2:
         raise ValueError(f'{place}: "choices" must hold two or more, got {len(choices)}')
     if len(set(choices)) < len(choices):
