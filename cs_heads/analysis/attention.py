@@ -173,9 +173,9 @@ def attention(
 ) -> HeadAttention:
     """Attention of ``heads`` on each prompt, intact and with ``off`` ablated (None: with ``heads`` ablated).
 
-    A head's own ablation leaves its attention as it is; what changes is that of heads in later layers. Two forwards
-    a prompt, which is a text or token ids. ``prepend_bos`` is as in ``Experiment``. No prompt, no head, a head twice or one outside the grid
-    raise ``ValueError`` before the model runs.
+    A head's own ablation leaves its attention as it is; what changes is that of heads in later layers. Two forwards a
+    prompt, which is a text or token ids. ``prepend_bos`` is as in ``Experiment``. No prompt, no head, a head twice or
+    one outside the grid raise ``ValueError`` before the model runs.
     """
     from cs_heads.lens.attention import attention_patterns, token_texts
     from cs_heads.lens.model import check_model, describe, tokenizer_of

@@ -49,11 +49,11 @@ def gate_gradients(
 ) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch layer head"]]:
     """Per row: the mean negative log-probability of the target (nats per token), and its gradient in the row's gates.
 
-    Gates may be float32 where the weights are bfloat16: z is then multiplied in float32. Rows are independent,
-    so one backward pass gives every row its own gradient. Both results lie where ``gates`` lie. Calls that share a
-    ``Room`` find out once what fits into memory. ``progress`` is told of the rows done. Gradients that an earlier call
-    left in ``measured``, NaN where it did not get to, are filled in place: a batch of which every row is known is not
-    run, and its loss is NaN. ``positions`` are those of ``score_tokens``. An empty prompt or target raises ``ValueError``.
+    Gates may be float32 where the weights are bfloat16: z is then multiplied in float32. Rows are independent, so one
+    backward pass gives every row its own gradient. Both results lie where ``gates`` lie. Calls that share a ``Room``
+    find out once what fits into memory. ``progress`` is told of the rows done. Gradients that an earlier call left in
+    ``measured``, NaN where it did not get to, are filled in place: a batch of which every row is known is not run, and
+    its loss is NaN. ``positions`` are those of ``score_tokens``. An empty prompt or target raises ``ValueError``.
     """
     for name, rows in (("prompts", prompts), ("targets", targets)):
         if len(rows) != len(gates) or not all(map(len, rows)):

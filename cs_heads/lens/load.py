@@ -31,12 +31,11 @@ def load_model(
 ) -> Any:
     """A TransformerLens model whose heads can be ablated: nothing folded, nothing centred.
 
-    ``name_or_path`` is ``"demo"`` (the model that comes with cs-heads), a Hugging Face name, a local
-    folder in Hugging Face form (without a tokenizer it takes tasks over token ids alone), or your own TransformerLens model, which is checked and returned as
-    it is. ``backend="bridge"`` loads a
-    ``TransformerBridge`` and so does ``"auto"``; ``"hooked"`` a ``HookedTransformer``, on
-    TransformerLens 3. The device is CUDA where there is one, the dtype float32. An unknown model,
-    device, dtype or backend raises ``ValueError``.
+    ``name_or_path`` is ``"demo"`` (the model that comes with cs-heads), a Hugging Face name, a local folder in Hugging
+    Face form (without a tokenizer it takes tasks over token ids alone), or your own TransformerLens model, which is
+    checked and returned as it is. ``backend="bridge"`` loads a ``TransformerBridge`` and so does ``"auto"``;
+    ``"hooked"`` a ``HookedTransformer``, on TransformerLens 3. The device is CUDA where there is one, the dtype
+    float32. An unknown model, device, dtype or backend raises ``ValueError``.
     """
     if not isinstance(name_or_path, str | Path):
         check_model(name_or_path)

@@ -10,7 +10,6 @@ from unicodedata import category
 
 from cs_heads.text import Text
 
-
 NO_TOKENIZER = (
     "the model has no tokenizer to read and write texts with; give it one (model.tokenizer), or write prompts and "
     "answers as lists of token ids"
@@ -108,10 +107,8 @@ def unread_words(tokenizer: Any, text: str) -> list[str]:
     """
     unknown = _unknown(tokenizer)
     if not getattr(tokenizer, "is_fast", False):
-        read = {word: _encode(tokenizer, word) for word in text.split()}
-        return [
-            word for word, ids in read.items() if not ids or (set(ids) & set(unknown) and word not in unknown.values())
-        ]
+        read = {word: set(_encode(tokenizer, word)) for word in text.split() if word not in unknown.values()}
+        return [word for word, ids in read.items() if not ids or ids & set(unknown)]
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     read_at, unread = set[int](), set[int]()
     for token, (begin, end) in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True):

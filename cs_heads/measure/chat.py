@@ -23,8 +23,8 @@ def template_of(model: Any, task: Task) -> str | None:
 def as_shown(model: Any, task: Task) -> Task:
     """The task with each prompt as a user's message of the model's chat template, and answers without leading space.
 
-    With ``chat="off"``, over token ids, and with ``"auto"`` on a model without a template, it is the task itself. ``chat="on"`` on such
-    a model raises ``ValueError``.
+    With ``chat="off"``, over token ids, and with ``"auto"`` on a model without a template, it is the task itself.
+    ``chat="on"`` on such a model raises ``ValueError``.
     """
     tokenizer = tokenizer_of(model)
     if _is_bare(task, tokenizer):

@@ -26,9 +26,9 @@ _HINT = '; load_task(..., too_long="truncate") cuts long prompts at the left'
 def encode_task(model: Any, task: Task, prepend_bos: bool | None) -> list[EncodedExample]:
     """The examples of a task as tokens; one that does not fit into the model's context raises ``ValueError``.
 
-    So do a text for a model without a tokenizer, and tokens that the model does not read, or cannot answer with. With ``too_long="truncate"`` its prompt is cut at the left, as lm-eval's HFLM does: for each continuation to what
-    that one leaves. Warns where the tokenizer merges the end of a prompt with a continuation, and of words it does not
-    know.
+    So do a text for a model without a tokenizer, and tokens that the model does not read, or cannot answer with. With
+    ``too_long="truncate"`` its prompt is cut at the left, as lm-eval's HFLM does: for each continuation to what that
+    one leaves. Warns where the tokenizer merges the end of a prompt with a continuation, and of words it does not know.
     """
     tokenizer, limit, vocabulary = tokenizer_of(model), context_length(model), vocabularies(model)
     if tokenizer is None and not task.over_token_ids:
@@ -59,10 +59,11 @@ def encode_task(model: Any, task: Task, prepend_bos: bool | None) -> list[Encode
             stacklevel=4,
         )
     if unread:
+        named = ", ".join(list(unread.values())[:_TOLD])
         more = f" and {len(unread) - _TOLD} more" if len(unread) > _TOLD else ""
         warnings.warn(
-            f"task {task.name!r}: the tokenizer does not know {', '.join(list(unread.values())[:_TOLD])}{more}, and puts "
-            "another token, or none, in their place: the model is asked something else",
+            f"task {task.name!r}: the tokenizer does not know {named}{more}, and puts another token, or none, in their "
+            "place: the model is asked something else",
             stacklevel=4,
         )
     return encoded
@@ -81,11 +82,8 @@ def _fitting(tokens: EncodedExample, prompts: list[tuple[int, ...]], limit: int,
     over = [len(tokens.inputs_of(continuation)) - limit for continuation in range(len(prompts))]
     if max(over) <= 0:
         return tokens
-    if (
-        too_long == "refuse"
-        or tokens.positions
-        or any(n >= len(prompt) for n, prompt in zip(over, prompts, strict=True))
-    ):
+    too_short = any(n >= len(prompt) for n, prompt in zip(over, prompts, strict=True))
+    if too_long == "refuse" or tokens.positions or too_short:
         hint = "" if tokens.positions else _HINT
         raise ValueError(f"{limit + max(over)} tokens do not fit into the model's context of {limit}{hint}")
     return tokens.following([prompt[max(0, n) :] for n, prompt in zip(over, prompts, strict=True)])

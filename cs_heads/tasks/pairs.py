@@ -24,10 +24,10 @@ STAGES: tuple[Stage, ...] = ("abstraction", "induction", "retrieval")
 class PromptPair:
     """A clean prompt, a corrupted one, and the answer that the clean prompt's state should bring about.
 
-    ``target`` is that answer and ``instead``, where there is one, what the corrupted prompt says by
-    itself; both begin with their own space. ``clean_ends`` and ``corrupted_ends`` are the places where
-    state is carried over, as numbers of characters (of token ids, where prompts are such): the last token up to there. Without them it is the last
-    token of the prompt.
+    ``target`` is that answer and ``instead``, where there is one, what the corrupted prompt says by itself; both begin
+    with their own space. ``clean_ends`` and ``corrupted_ends`` are the places where state is carried over, as numbers
+    of characters (of token ids, where prompts are such): the last token up to there. Without them it is the last token
+    of the prompt.
     """
 
     clean: Text
@@ -55,8 +55,9 @@ class PromptPair:
 def counterparts(task: Task, n: int, seed: int = 0) -> tuple[PromptPair, ...]:
     """Pairs for any task: an example's prompt is clean, that of another example with another answer corrupted.
 
-    The answer of the clean prompt is the target, that of the corrupted one stands ``instead``. Up to ``n``
-    examples are drawn with ``seed``. Of a sequence with answers inside it the pair is about the first. A task whose examples all have the same answer raises ``ValueError``.
+    The answer of the clean prompt is the target, that of the corrupted one stands ``instead``. Up to ``n`` examples are
+    drawn with ``seed``. Of a sequence with answers inside it the pair is about the first. A task whose examples all
+    have the same answer raises ``ValueError``.
     """
     rng = np.random.default_rng(seed)
     first = [_first_answer(example) for example in task.examples]

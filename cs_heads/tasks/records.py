@@ -40,7 +40,7 @@ def read_record(record: Any, place: str, generated: bool = False) -> tuple[Kind,
         raise ValueError(f"{place}: a record must be an object {forms}, got {type(record).__name__}")
     prompt = _token_ids(record.get("prompt"))
     if not isinstance(prompt, str) and (generated or not is_token_ids(prompt)):
-        allowed = "a text" if generated else f"a text or {IDS}"
+        allowed = IDS if isinstance(prompt, tuple) and not generated else "a text"
         raise ValueError(f'{place}: "prompt" must be {allowed}, got {record.get("prompt")!r:.200}; records are {forms}')
     if generated:
         return "generation", _generated(record, prompt, place)
@@ -85,10 +85,10 @@ def _choices(record: Mapping[str, Any], place: str, texts: bool) -> tuple[tuple[
     choices, answer = record["choices"], record.get("answer")
     if isinstance(choices, np.ndarray):
         choices = choices.tolist()
-    if not isinstance(choices, list | tuple):
-        raise ValueError(f'{place}: "choices" must be a list, got {choices!r:.200}')
-    choices = [_token_ids(choice) for choice in choices]
-    if not all(isinstance(choice, str) and choice.strip() if texts else is_token_ids(choice) for choice in choices):
+    listed = isinstance(choices, list | tuple)
+    choices = [_token_ids(choice) for choice in choices] if listed else []
+    good = (isinstance(choice, str) and choice.strip() if texts else is_token_ids(choice) for choice in choices)
+    if not listed or not all(good):
         allowed = "texts, none empty" if texts else f"choices that are each {IDS}, as the prompt is"
         raise ValueError(f'{place}: "choices" must be a list of {allowed}, got {record["choices"]!r:.200}')
     if len(choices) < 2:

@@ -73,15 +73,14 @@ class Task:
     ) -> Task:
         """A task from records of one form.
 
-        A choice record is ``{"prompt", "choices", "answer"}`` with the index of the right choice, a
-        completion record ``{"prompt", "target"}``. Lists of token ids may stand for all of these texts; then a completion
-        may have ``"positions"``, the places in its prompt where the tokens of its target are read (``Example``), and
+        A choice record is ``{"prompt", "choices", "answer"}`` with the index of the right choice, a completion record
+        ``{"prompt", "target"}``. Lists of token ids may stand for all of these texts; then a completion may have
+        ``"positions"``, the places in its prompt where the tokens of its target are read (``Example``), and
         ``accuracy`` says whether the score is all of them right (``"sequence"``) or the share (``"token"``). With
-        ``max_new_tokens`` the model writes, up to so many tokens or
-        the first of ``stop``, and records are ``{"prompt", "target", "reference"}``, the last two optional; ``scorer``
-        is a ``Scorer`` or a function of an example and a text (by default 1 where the text is the reference, or the
-        target where there is none). A malformed record, an empty task or a mixture of forms raises ``ValueError``
-        naming the record.
+        ``max_new_tokens`` the model writes, up to so many tokens or the first of ``stop``, and records are ``{"prompt",
+        "target", "reference"}``, the last two optional; ``scorer`` is a ``Scorer`` or a function of an example and a
+        text (by default 1 where the text is the reference, or the target where there is none). A malformed record, an
+        empty task or a mixture of forms raises ``ValueError`` naming the record.
 
         >>> task = Task.from_records([{"prompt": "One, two,", "target": " three"}], name="counting")
         >>> task.kind, len(task)
@@ -176,7 +175,7 @@ class Task:
     def score(
         self, example: int, logprobs: Float[np.ndarray, " continuation"], hits: Sequence[float] | Sequence[bool]
     ) -> float:
-        """Score of one example from each continuation's summed log-probability (nats) and share of tokens that are argmax.
+        """Score of one example from the summed log-probability (nats) and share of argmax tokens of each continuation.
 
         Choices that tie for the best share the point. A scorer's number outside [0, 1] raises ``ValueError``.
         """

@@ -26,7 +26,7 @@ def schema(start, rivals, end, answer):
 EXAMPLES = (
     schema("the cat sees a dog and", ["the cat", "a small red dog"], "sleeps one", 1),
     schema("a big tree", ["runs", "in"], "the house", 0),
-    schema("the king and a bird", ["the king", "a bird"], "sees", 0),
+    schema("the king , a bird", ["the king", "a bird"], "sees", 0),
 )
 TASK = Task("schemas", "choice", EXAMPLES)
 

@@ -37,8 +37,9 @@ def share_memory(n: int) -> None:
 def token_budget(model: Any, fused: bool) -> int:
     """Tokens of one forward: what the device is fast with, or less where memory is short.
 
-    Four rows of 32 tokens, or as many as the context holds, run through the model while its memory is watched. No clock is read: unless
-    memory is short, the same model on the same machine is planned alike, so that results are the same bit for bit.
+    Four rows of 32 tokens, or as many as the context holds, run through the model while its memory is watched. No clock
+    is read: unless memory is short, the same model on the same machine is planned alike, so that results are the same
+    bit for bit.
     """
     device = device_of(model)
     length = min(_PROBE_LENGTH, context_length(model) or _PROBE_LENGTH)

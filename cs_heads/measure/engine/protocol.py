@@ -31,7 +31,7 @@ class EngineLike(Protocol):
         progress: bool | None,
         known: Bool[np.ndarray, " pair"] | None = None,
     ) -> Iterator[list[PairResult]]:
-        """Yield results as they come, but for ``known`` pairs: (pair, logprobs, shares of tokens that are the argmax)."""
+        """Yield results as they come, but for ``known`` pairs: (pair, logprobs, shares of argmax tokens)."""
 
     def generate(
         self,
