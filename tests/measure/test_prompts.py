@@ -131,6 +131,6 @@ def test_prompts_that_fit_no_choice_are_refused(load):
 def test_words_that_the_tokenizer_does_not_know_are_told_with_their_example(load):
     records = [{"prompt": "the cat", "target": " runs"}, {"prompt": "a zebra", "target": " sees a gnu"}]
     task = Task.from_records(records, "animals")
-    said = r"task 'animals': the tokenizer does not know 'zebra' \(example 1\), 'gnu' \(example 1\), and puts another token"
+    said = r"task 'animals': the tokenizer does not know 'zebra' \(example 1\), 'gnu' \(example 1\), and puts another"
     with pytest.warns(UserWarning, match=said):
         Experiment(load("llama"), task)
