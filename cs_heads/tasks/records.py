@@ -44,8 +44,10 @@ def read_record(record: Any, place: str, generated: bool = False) -> tuple[Kind,
         raise ValueError(f'{place}: "prompt" must be {allowed}, got {record.get("prompt")!r:.200}; records are {forms}')
     if generated:
         return "generation", _generated(record, prompt, place)
-    if "positions" in record and (isinstance(prompt, str) or "choices" in record):
-        raise ValueError(f'{place}: "positions" are for a prompt and a target of token ids')
+    positions = _token_ids(record.get("positions"))
+    if positions is not None and (isinstance(prompt, str) or "choices" in record or not isinstance(positions, tuple)):
+        given = f"{record['positions']!r:.80}"
+        raise ValueError(f'{place}: "positions" must be a list, for a prompt and a target of token ids; got {given}')
     if "choices" in record and "target" in record:
         raise ValueError(f'{place}: has both "choices" and "target"; records are {FORMS}')
     if "choices" in record:
@@ -58,7 +60,7 @@ def read_record(record: Any, place: str, generated: bool = False) -> tuple[Kind,
     if not isinstance(prompt, str) and not is_token_ids(target):
         raise ValueError(f'{place}: "target" must be {IDS}, as the prompt is, got {record.get("target")!r:.200}')
     try:
-        return "completion", Example(prompt, (target,), positions=_token_ids(record.get("positions", ())))
+        return "completion", Example(prompt, (target,), positions=positions or ())
     except ValueError as error:
         raise ValueError(f"{place}: {error}") from error
 
