@@ -255,15 +255,15 @@ _ENGINE = [
         "measure/test_engine.py measure/test_experiment.py",
         (
             "choices are scored by the mean log-probability of their tokens",
-            "        return self.pairs[local], np.bincount(continuation, weights=self.logprob[slots]), misses == 0",
+            "        return self.pairs[local], np.bincount(continuation, weights=self.logprob[slots]), hits",
             """\
         mean = np.bincount(continuation, weights=self.logprob[slots]) / np.bincount(continuation)
-        return self.pairs[local], mean, misses == 0""",
+        return self.pairs[local], mean, hits""",
         ),
         (
             "a completion is right when one of its tokens is",
-            "misses = np.bincount(continuation, weights=~self.greedy[slots])",
-            "misses = ~np.bincount(continuation, weights=self.greedy[slots]).astype(bool)",
+            "hits = np.bincount(continuation, weights=self.greedy[slots]) / np.bincount(continuation)",
+            "hits = np.bincount(continuation, weights=self.greedy[slots]).astype(bool).astype(float)",
         ),
         (
             "masks start one layer after the first that they touch",
@@ -273,12 +273,17 @@ _ENGINE = [
     ),
     *_bugs(
         "engine",
-        "measure/engine/layout.py",
-        "measure/test_prompts.py measure/test_prefixes.py",
+        "lens/tokens.py",
+        "measure/test_prompts.py measure/test_prefixes.py test_token_ids.py",
         (
             "choices are read where the first prompt ends, not their own",
-            "first = len(encoded[e].prompt_of(c)) - 1",
-            "first = len(encoded[e].prompt) - 1",
+            "first = len(self.prompt_of(continuation)) - 1",
+            "first = len(self.prompt) - 1",
+        ),
+        (
+            "answers inside a prompt are read after it",
+            "return self.positions or range(",
+            "return range(",
         ),
     ),
     *_bugs(

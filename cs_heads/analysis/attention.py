@@ -13,6 +13,7 @@ from jaxtyping import Float
 
 from cs_heads.heads import Head, HeadGrid, HeadLike
 from cs_heads.integers import check_integer
+from cs_heads.text import Text, is_token_ids, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +24,10 @@ HABITS = ("previous token", "first token", "same token", "induction")
 
 @dataclass(frozen=True, eq=False)
 class PromptAttention:
-    """One prompt: its tokens, and each head's attention intact and with the heads ``off`` (None where none were)."""
+    """One prompt: its tokens, and each head's attention intact and with the heads ``off`` (None where none were).
+
+    Without a tokenizer to write them with, tokens are shown as their ids.
+    """
 
     prompt: str
     tokens: tuple[str, ...]
@@ -161,7 +165,7 @@ class HeadAttention:
 
 def attention(
     model: Any,
-    prompts: Sequence[str],
+    prompts: Sequence[Text],
     heads: Iterable[HeadLike],
     *,
     off: Iterable[HeadLike] | None = None,
@@ -169,35 +173,38 @@ def attention(
 ) -> HeadAttention:
     """Attention of ``heads`` on each prompt, intact and with ``off`` ablated (None: with ``heads`` ablated).
 
-    A head's own ablation leaves its attention as it is; what changes is that of heads in later layers. Two forwards
-    a prompt. ``prepend_bos`` is as in ``Experiment``. No prompt, no head, a head twice or one outside the grid
-    raise ``ValueError`` before the model runs.
+    A head's own ablation leaves its attention as it is; what changes is that of heads in later layers. Two forwards a
+    prompt, which is a text or token ids. ``prepend_bos`` is as in ``Experiment``. No prompt, no head, a head twice or
+    one outside the grid raise ``ValueError`` before the model runs.
     """
     from cs_heads.lens.attention import attention_patterns, token_texts
-    from cs_heads.lens.model import check_model, describe
+    from cs_heads.lens.model import check_model, describe, tokenizer_of
     from cs_heads.lens.tokens import encode_prompt
 
     check_model(model)
     if isinstance(prompts, str) or not prompts:
         raise ValueError(f"prompts must be a list of one text or more, got {prompts!r}")
+    if not all(isinstance(prompt, str) or is_token_ids(prompt) for prompt in prompts):
+        raise ValueError(f"prompts must be texts or tuples of token ids, none empty, got {prompts!r:.200}")
+    tokenizer = tokenizer_of(model)
     grid = HeadGrid.from_model(model)
     chosen = tuple(grid.resolve(head) for head in heads)
     if not chosen or len(set(chosen)) < len(chosen):
         raise ValueError(f"heads must be one head or more, each once; got {', '.join(map(str, chosen)) or 'none'}")
     ablated = chosen if off is None else tuple(grid.resolve(head) for head in off)
-    shown = []
+    seen = []
     for prompt in prompts:
-        ids = encode_prompt(model.tokenizer, prompt, prepend_bos)
-        shown.append(
+        ids = encode_prompt(tokenizer, prompt, prepend_bos)
+        seen.append(
             PromptAttention(
-                prompt=prompt,
-                tokens=tuple(token_texts(model.tokenizer, ids)),
+                prompt=shown(prompt),
+                tokens=tuple(token_texts(tokenizer, ids)),
                 ids=tuple(ids),
                 intact=attention_patterns(model, ids, chosen),
                 ablated=attention_patterns(model, ids, chosen, grid.mask(ablated)) if ablated else None,
             )
         )
-    return HeadAttention(chosen, ablated, tuple(shown), {"model": describe(model)})
+    return HeadAttention(chosen, ablated, tuple(seen), {"model": describe(model)})
 
 
 def habit_scores(
@@ -234,27 +241,32 @@ def habit_scores(
 
 
 def habits(
-    model: Any, heads: Iterable[HeadLike] | None = None, *, n: int = 8, length: int = 20, seed: int = 0
+    model: Any, heads: Iterable[HeadLike] | None = None, *, n: int = 8, length: int | None = None, seed: int = 0
 ) -> pd.DataFrame:
     """The four habits of each head (None: of all) on random tokens that come twice: one row a head.
 
-    ``n`` sequences of ``length`` random tokens and the same again, after the token that begins a text, where the
-    tokenizer has one (Olsson et al., arXiv 2209.11895). Random tokens have nothing else to look at.
+    ``n`` sequences of ``length`` random tokens (None: 20, or as many as the context holds twice) and the same again,
+    after the token that begins a text, where the tokenizer has one (Olsson et al., arXiv 2209.11895). Random tokens
+    have nothing else to look at.
     """
     import pandas as pd
 
     from cs_heads.lens.attention import attention_patterns
-    from cs_heads.lens.model import check_model
+    from cs_heads.lens.model import check_model, context_length, tokenizer_of, vocabularies
     from cs_heads.lens.tokens import encode_prompt
 
     check_model(model)
-    for name, value in (("n", n), ("length", length)):
-        check_integer(name, value, 1)
+    check_integer("n", n, 1)
+    tokenizer, limit, n_tokens = tokenizer_of(model), context_length(model), vocabularies(model)[0]
+    special = set[int]() if tokenizer is None else set(tokenizer.all_special_ids)
+    if tokenizer is not None:
+        n_tokens = min(n_tokens, len(tokenizer))
+    begin = encode_prompt(tokenizer, "") if getattr(tokenizer, "bos_token_id", None) is not None else ()
+    most = None if limit is None else (limit - len(begin)) // 2
+    length = check_integer("length", min(20, most or 20) if length is None else length, 1, most)
     grid = HeadGrid.from_model(model)
     chosen = [grid.resolve(head) for head in (grid if heads is None else heads)]
-    special = set(model.tokenizer.all_special_ids)
-    usable = np.array([token for token in range(min(model.cfg.d_vocab, len(model.tokenizer))) if token not in special])
-    begin = encode_prompt(model.tokenizer, "") if model.tokenizer.bos_token_id is not None else ()
+    usable = np.array([token for token in range(n_tokens) if token not in special])
     rng = np.random.default_rng(seed)
     scores = []
     for _ in range(n):

@@ -77,7 +77,7 @@ def compare(
     value of an option stands in ``refused`` with its reason, so that what the others measured is kept; where all
     refuse, the first reason is raised. So is a baseline that is too low.
     """
-    from cs_heads.measure.controls import experiments_on, overlap_note
+    from cs_heads.measure.controls import experiments_on, overlap_note, unreadable_note
     from cs_heads.measure.experiment import Experiment
 
     check_seed(seed)
@@ -142,7 +142,9 @@ def compare(
             baseline=baseline,
             spent=judged.spent + sum(other.spent for other in others),
             refused={name: str(error) for name, error in refused.items()},
-            notes=(*default_note(names, counted), *overlap_note(judged, task, seed)) if automatic else (),
+            notes=(*default_note(names, counted), *overlap_note(judged, task, seed), *unreadable_note(judged))
+            if automatic
+            else (),
             provenance={
                 **judged.provenance(),
                 "budget": budget,

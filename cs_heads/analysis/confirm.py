@@ -71,7 +71,7 @@ def confirm(
     finding side of another control, a head outside the grid, one named twice or also ``apart`` raises ``ValueError``
     before the model runs. A default control that shares one is left out, and a note says so.
     """
-    from cs_heads.measure.controls import experiments_on, overlap_note
+    from cs_heads.measure.controls import experiments_on, overlap_note, unreadable_note
     from cs_heads.measure.experiment import Experiment
 
     check_seed(seed)
@@ -105,6 +105,8 @@ def confirm(
             n_random=n_random,
             seed=seed,
         )
-        notes = (*proof.notes, *overlap_note(experiment, task, seed)) if automatic else proof.notes
+        said = (*overlap_note(experiment, task, seed), *unreadable_note(experiment)) if automatic else ()
+        notes = (*proof.notes, *said)
         # Their own count has what the ablation ran beforehand.
-        return replace(proof, notes=notes, spent=sum(each.spent for each in (experiment, *others)))
+        spent = sum(each.spent for each in (experiment, *others))
+        return replace(proof, spent=spent, notes=notes)

@@ -94,7 +94,7 @@ def judge(
     """The verdict on heads from what they and random heads take from their task, and what they take from controls.
 
     ``defaults`` are the names of the default controls, also of those that could not be measured; None where
-    ``controls`` are one's own.
+    ``controls`` are one's own. Where there are none of them, as for a model that reads no text, the caller says why.
     """
     found, notes = _specificity(result, controls, defaults)
     if result.too_low:
@@ -124,7 +124,7 @@ def judge(
         close += open_
         if few and verdict == "localized":
             notes.append(_FEW_DEFAULTS)
-    elif localized:
+    elif localized and (defaults is None or len(defaults)):
         notes.append(_NO_CONTROL if not controls else _OWN_UNKNOWN if loss_of(result) is None else _NONE_COUNTS)
     return Judgement(verdict, tuple(reasons), "; ".join(close) or None, found, tuple(notes))
 

@@ -60,7 +60,8 @@ examples:
   cs-heads find --model FOLDER --task boolq --task-option data_files=boolq/ --method css --n-masks 200
 
 A line of my_task.jsonl: {"prompt": "The cats", "choices": [" sleep", " sleeps"], "answer": 0}
-or {"prompt": "The capital of France is", "target": " Paris"}.
+or {"prompt": "The capital of France is", "target": " Paris"}; lists of token ids may stand for the
+texts, as {"prompt": [3, 4, 11], "target": [7]}, and need no tokenizer.
 With --store an interrupted command goes on where it was."""
 
 PROMPTS = 3
@@ -273,7 +274,8 @@ def _attend(folder: Path, model: Any, task: Task, heads: Sequence[Head]) -> list
     from cs_heads.tasks import confirming_side
     from cs_heads.views.attention import MOST
 
-    short = sorted({example.prompt for example in confirming_side(task).examples}, key=lambda text: (len(text), text))
+    prompts = {example.prompt for example in confirming_side(task).examples}
+    short = sorted(prompts, key=lambda prompt: (len(prompt), prompt))
     path = folder / "attention.json"
     path.unlink(missing_ok=True)
     try:

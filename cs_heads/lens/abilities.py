@@ -14,7 +14,7 @@ from cs_heads.heads import HeadGrid
 from cs_heads.lens.cache import Extension
 from cs_heads.lens.forward import logits_at
 from cs_heads.lens.fused import why_not_fused
-from cs_heads.lens.model import device_of, dtype_of, evaluating
+from cs_heads.lens.model import context_length, device_of, dtype_of, evaluating
 from cs_heads.lens.resume import Resumed, recorded
 from cs_heads.lens.score import pad
 
@@ -45,7 +45,8 @@ PLAIN = Abilities(fused=False, extend=False, resume=False)
 def abilities(model: Any, wanted: Abilities | None = None) -> Abilities:
     """The short cuts among ``wanted`` (all by default) whose logits equal those of the plain forward.
 
-    Three rows of up to nine random tokens, padded, with random heads off, run with and without each. A short cut
+    Three rows of up to nine random tokens (fewer where the context is shorter), padded, with random heads off, run
+    with and without each. A short cut
     that fails or differs is left out, and the log says so.
     """
     wanted = wanted or Abilities()
@@ -57,7 +58,9 @@ def abilities(model: Any, wanted: Abilities | None = None) -> Abilities:
         fused = wanted.fused and reason is None and trial.agrees("fused attention", trial.fused)
         return Abilities(
             fused=fused,
-            extend=wanted.extend and trial.agrees("stored keys and values", lambda: trial.extended(fused)),
+            extend=wanted.extend
+            and trial.width > 1
+            and trial.agrees("stored keys and values", lambda: trial.extended(fused)),
             resume=wanted.resume
             and model.cfg.n_layers > 1
             and trial.agrees("resuming at a later layer", lambda: trial.resumed(fused), trial.late_gates),
@@ -71,9 +74,11 @@ class _Trial:
         self.model = model
         generator = torch.Generator().manual_seed(0)
         device = device_of(model)
-        lengths = torch.tensor([9, 6, 8])
-        tokens = torch.randint(model.cfg.d_vocab, (3, 9), generator=generator)
-        self.tokens, self.mask = tokens.to(device), (torch.arange(9) < lengths[:, None]).long().to(device)
+        self.width = min(9, context_length(model) or 9)
+        # Two at least, where there are, so that each row can go on from its beginning.
+        lengths = torch.tensor([min(self.width, max(2, self.width - less)) for less in (0, 3, 1)])
+        tokens = torch.randint(model.cfg.d_vocab, (3, self.width), generator=generator)
+        self.tokens, self.mask = tokens.to(device), (torch.arange(self.width) < lengths[:, None]).long().to(device)
         self.gates = (torch.rand(3, *HeadGrid.from_model(model).shape, generator=generator) > 0.3).float()
         self.layer = model.cfg.n_layers // 2
         self.late_gates = self.gates.clone()
@@ -101,8 +106,8 @@ class _Trial:
 
     def extended(self, fused: bool) -> Float[Tensor, "n vocab"]:
         """The first tokens of each row, unequally many, then the others from what was stored, rows in another order."""
-        cuts, order = [5, 3, 4], [2, 0, 1]
         lengths = self.mask.sum(dim=1).tolist()
+        cuts, order = [(length + 1) // 2 for length in lengths], [2, 0, 1]
         first_tokens, first_mask = pad([self.tokens[row, :cut].tolist() for row, cut in enumerate(cuts)])
         later = [self.tokens[row, cuts[row] : lengths[row]].tolist() for row in order]
         later_tokens, later_mask = pad(later)

@@ -53,7 +53,7 @@ def attention_patterns(
 
 
 def token_texts(tokenizer: Any, tokens: Sequence[int]) -> list[str]:
-    """Each token as a reader sees it, with the space before a word where the tokenizer keeps one.
+    """Each token as a reader sees it, with the space before a word where the tokenizer keeps one; without one its id.
 
     >>> from tokenizers import Tokenizer, models
     >>> from transformers import PreTrainedTokenizerFast
@@ -61,6 +61,8 @@ def token_texts(tokenizer: Any, tokens: Sequence[int]) -> list[str]:
     >>> token_texts(PreTrainedTokenizerFast(tokenizer_object=vocabulary), [0, 1, 0])
     ['the', 'cat', 'the']
     """
+    if tokenizer is None:
+        return [str(int(token)) for token in tokens]
     texts = []
     for token in tokens:
         text, piece = tokenizer.decode([int(token)]), str(tokenizer.convert_ids_to_tokens(int(token)))

@@ -45,14 +45,15 @@ def gate_gradients(
     *,
     progress: Callable[[int], Any] = lambda _: None,
     measured: Float[Tensor, "batch layer head"] | None = None,
+    positions: Sequence[Tokens] | None = None,
 ) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch layer head"]]:
     """Per row: the mean negative log-probability of the target (nats per token), and its gradient in the row's gates.
 
-    Gates may be float32 where the weights are bfloat16: z is then multiplied in float32. Rows are independent,
-    so one backward pass gives every row its own gradient. Both results lie where ``gates`` lie. Calls that share a
-    ``Room`` find out once what fits into memory. ``progress`` is told of the rows done. Gradients that an earlier call
-    left in ``measured``, NaN where it did not get to, are filled in place: a batch of which every row is known is not
-    run, and its loss is NaN. An empty prompt or target raises ``ValueError``.
+    Gates may be float32 where the weights are bfloat16: z is then multiplied in float32. Rows are independent, so one
+    backward pass gives every row its own gradient. Both results lie where ``gates`` lie. Calls that share a ``Room``
+    find out once what fits into memory. ``progress`` is told of the rows done. Gradients that an earlier call left in
+    ``measured``, NaN where it did not get to, are filled in place: a batch of which every row is known is not run, and
+    its loss is NaN. ``positions`` are those of ``score_tokens``. An empty prompt or target raises ``ValueError``.
     """
     for name, rows in (("prompts", prompts), ("targets", targets)):
         if len(rows) != len(gates) or not all(map(len, rows)):
@@ -69,12 +70,15 @@ def gate_gradients(
             return
         leaf = gates[batch].detach().to(device).requires_grad_()
         with hooked(model, gate_hooks(model, leaf)):
-            loss = target_nll(model, [prompts[i] for i in batch], [targets[i] for i in batch])
+            read_at = None if positions is None else [positions[i] for i in batch]
+            loss = target_nll(model, [prompts[i] for i in batch], [targets[i] for i in batch], read_at)
         nll[batch] = loss.detach().to(nll)
         gradient[batch] = torch.autograd.grad(loss.sum(), leaf)[0].to(gradient)
         progress(new)
 
     lengths = [len(prompt) + len(target) - 1 for prompt, target in zip(prompts, targets, strict=True)]
+    if positions is not None:
+        lengths = [len(prompts[i]) if len(inside) else lengths[i] for i, inside in enumerate(positions)]
     with differentiable(model):
         run_in_batches(lengths, room, run)
     return nll, gradient
@@ -93,10 +97,12 @@ def gate_hooks(model: Any, gates: Float[Tensor, "batch layer head"]) -> dict[str
     return {name: hook_of(layer) for layer, name in enumerate(hook_names(model))}
 
 
-def target_nll(model: Any, prompts: Sequence[Tokens], targets: Sequence[Tokens]) -> Float[Tensor, " batch"]:
+def target_nll(
+    model: Any, prompts: Sequence[Tokens], targets: Sequence[Tokens], positions: Sequence[Tokens] | None = None
+) -> Float[Tensor, " batch"]:
     """Mean negative log-probability of each row's target (nats per token), in float32, one forward."""
     device = device_of(model)
-    tokens, attention_mask, reads = with_targets(prompts, targets)
+    tokens, attention_mask, reads = with_targets(prompts, targets, positions)
     row = torch.from_numpy(reads.row).to(device)
     logits = logits_at(
         model,

@@ -22,6 +22,7 @@ DEMO = Path(__file__).parents[1] / "demo" / "weights"
 
 Read = Callable[..., Any]
 """``weights.read_model``, or what does as much for another form of files."""
+_TOKENIZERS = ("tokenizer*", "vocab.*", "merges.txt", "*.model", "*.tiktoken", "tekken.json")
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -39,8 +40,9 @@ def load_model(
 
     Args:
         name_or_path: ``"demo"`` (the model that comes with cs-heads), a Hugging Face name, a local folder in Hugging
-            Face form, a GGUF file or a folder with one (extra ``gguf``; de-quantized, with its tokenizer), or your
-            own TransformerLens model, which is checked and returned as it is.
+            Face form (without a tokenizer it takes tasks over token ids alone), a GGUF file or a folder with one
+            (extra ``gguf``; de-quantized, with its tokenizer), or your own TransformerLens model, which is checked and
+            returned as it is.
         device: CUDA by default, where there is one.
         dtype: float32 by default.
         backend: ``"bridge"`` loads a ``TransformerBridge`` and so does ``"auto"``; ``"hooked"`` a
@@ -118,9 +120,31 @@ def _quietly() -> Iterator[None]:
 def _load_bridge(name: str, read: Read, device: torch.device, dtype: torch.dtype, revision: str | None) -> Any:
     from transformer_lens.model_bridge import TransformerBridge
 
-    return TransformerBridge.boot_transformers(
-        name, device=device, dtype=dtype, revision=revision, model_class=Reader(_bridged_class, read)
-    )
+    reader = Reader(_bridged_class, read)
+    options = {"device": device, "dtype": dtype, "revision": revision, "model_class": reader}
+    if not _lacks_tokenizer(name):
+        return TransformerBridge.boot_transformers(name, **options)
+    # TransformerLens would make one up, or fail for want of it.
+    model = TransformerBridge.boot_transformers(name, tokenizer=_stand_in(), **options)
+    model.tokenizer = None
+    return model
+
+
+def _lacks_tokenizer(name: str) -> bool:
+    """Whether it is a folder with none of the files that tokenizers are kept in."""
+    folder = Path(name)
+    return folder.is_dir() and not any(next(folder.glob(pattern), None) for pattern in _TOKENIZERS)
+
+
+def _stand_in() -> Any:
+    """A tokenizer of one word, from a folder, where TransformerLens reads it once more."""
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    with TemporaryDirectory(prefix="tokenizer") as folder:
+        inner = Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))
+        PreTrainedTokenizerFast(tokenizer_object=inner).save_pretrained(folder)
+        return PreTrainedTokenizerFast.from_pretrained(folder)
 
 
 def _bridged_class(config: Any) -> Any:
@@ -172,7 +196,12 @@ def _load_hooked_folder(cls: Any, folder: Path, read: Read, device: torch.device
         (Path(neutral) / "config.json").write_text(json.dumps(config, default=str))
         cfg = loading.get_pretrained_model_config(neutral, device=device, dtype=dtype)
         weights = loading.get_pretrained_state_dict(neutral, cfg, hf_model=source, dtype=dtype)
-    model = cls(cfg, AutoTokenizer.from_pretrained(folder), move_to_device=False)
+    tokenizer = None
+    if _lacks_tokenizer(str(folder)):
+        cfg.tokenizer_name = None  # else it is asked for by that
+    else:
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = cls(cfg, tokenizer, move_to_device=False)
     model.load_and_process_state_dict(
         weights,
         fold_ln=False,

@@ -105,6 +105,28 @@ def context_length(model: Any) -> int | None:
     return getattr(model.cfg, "n_ctx", None)
 
 
+def vocabularies(model: Any) -> tuple[int, int]:
+    """How many tokens the model reads, and how many it answers with: a model over integers may have fewer of these."""
+    n_in = int(model.cfg.d_vocab)
+    n_out = getattr(model.cfg, "d_vocab_out", None)
+    n_out = n_out if n_out is not None and n_out > 0 else n_in
+    # A head that was put in by hand is in no configuration.
+    weight = getattr(getattr(getattr(model, "unembed", None), "original_component", None), "weight", None)
+    return n_in, int(n_out) if weight is None or weight.ndim != 2 else min(int(n_out), len(weight))
+
+
+def tokenizer_of(model: Any) -> Any:
+    """The model's tokenizer; None where it has none, or one with special tokens alone.
+
+    transformers makes up such a one for a folder without any.
+    """
+    tokenizer = getattr(model, "tokenizer", None)
+    special = getattr(tokenizer, "all_special_ids", None)
+    if tokenizer is None or special is None or len(tokenizer) > len(set(special)):
+        return tokenizer
+    return None
+
+
 def end_tokens(model: Any) -> frozenset[int]:
     """Tokens that end a text: the tokenizer's, and those of the model's generation settings."""
     if isinstance(model, Outline):
@@ -112,7 +134,7 @@ def end_tokens(model: Any) -> frozenset[int]:
     settings = getattr(getattr(model, "original_model", None), "generation_config", None)
     listed = getattr(settings, "eos_token_id", None)
     listed = listed if isinstance(listed, list | tuple) else [listed]
-    own = getattr(getattr(model, "tokenizer", None), "eos_token_id", None)
+    own = getattr(tokenizer_of(model), "eos_token_id", None)
     return frozenset(int(token) for token in (own, *listed) if token is not None)
 
 

@@ -14,6 +14,7 @@ class OutlineConfig:
     n_heads: int
     n_ctx: int | None
     d_vocab: int
+    d_vocab_out: int
     model_name: str
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cs_heads.lens.tokens import EncodedExample, encode_example
+from cs_heads.text import Text
 
 
 @dataclass(frozen=True)
@@ -23,9 +24,9 @@ class PatchPoint:
 
 
 def encode_point(
-    tokenizer: Any, prompt: str, answers: Sequence[str], ends: Sequence[int] = (), prepend_bos: bool | None = None
+    tokenizer: Any, prompt: Text, answers: Sequence[Text], ends: Sequence[int] = (), prepend_bos: bool | None = None
 ) -> PatchPoint:
-    """Tokenise a prompt and the first token of each answer; ``ends`` are places as numbers of characters.
+    """Tokenise a prompt and the first token of each answer; ``ends`` are places as numbers of characters, or token ids.
 
     A place is the last token of the text up to there; without any it is the last token of the prompt.
     Raises ``ValueError`` where answers begin with the same token, or where a place lies inside a token.
@@ -33,27 +34,29 @@ def encode_point(
     encoded = encode_answers(tokenizer, prompt, answers, prepend_bos)
     first = tuple(continuation[0] for continuation in encoded.continuations)
     if len(set(first)) < len(first):
-        raise ValueError(f"answers {', '.join(map(repr, answers))} begin with the same token to this tokenizer")
+        raise ValueError(f"answers {', '.join(map(repr, answers))} begin with the same token")
     if not ends:
         return PatchPoint(encoded.prompt, (len(encoded.prompt) - 1,), first)
     return PatchPoint(encoded.prompt, tuple(_place(tokenizer, prompt, end, encoded.prompt) for end in ends), first)
 
 
 def encode_answers(
-    tokenizer: Any, prompt: str, answers: Sequence[str], prepend_bos: bool | None = None
+    tokenizer: Any, prompt: Text, answers: Sequence[Text], prepend_bos: bool | None = None
 ) -> EncodedExample:
     """``encode_example``, but white space at the end of the prompt that all answers share as a token stays with it."""
     encoded = encode_example(tokenizer, prompt, answers, prepend_bos)
     while len({tokens[0] for tokens in encoded.continuations}) == 1 and min(map(len, encoded.continuations)) > 1:
         shared = encoded.continuations[0][0]
-        if tokenizer.decode([shared]).strip():
+        if not isinstance(prompt, str) or tokenizer.decode([shared]).strip():
             break
         rest = tuple(tokens[1:] for tokens in encoded.continuations)
         encoded = replace(encoded, prompt=(*encoded.prompt, shared), continuations=rest)
     return encoded
 
 
-def _place(tokenizer: Any, prompt: str, end: int, tokens: tuple[int, ...]) -> int:
+def _place(tokenizer: Any, prompt: Text, end: int, tokens: tuple[int, ...]) -> int:
+    if not isinstance(prompt, str):
+        return end - 1
     until = list(tokenizer(prompt[:end], add_special_tokens=False)["input_ids"])
     # The prompt may have a beginning-of-sequence token before its text.
     for before in (0, 1):

@@ -31,10 +31,15 @@ class TokenScores:
 
 @dataclass(frozen=True)
 class TargetScores:
-    """Per row: the summed log-probability of the target (nats), and whether every target token is the argmax."""
+    """Per row: the summed log-probability of the target (nats), and the share of target tokens that are the argmax."""
 
     logprob: Float[np.ndarray, " batch"]
-    greedy: Bool[np.ndarray, " batch"]
+    hits: Float[np.ndarray, " batch"]
+
+    @property
+    def greedy(self) -> Bool[np.ndarray, " batch"]:
+        """Whether every target token is the argmax."""
+        return self.hits == 1
 
 
 @dataclass(frozen=True)
@@ -55,9 +60,11 @@ def score_tokens(
     prompts: Sequence[Tokens],
     targets: Sequence[Tokens],
     gates: Float[Tensor, "batch layer head"] | None = None,
+    positions: Sequence[Tokens] | None = None,
 ) -> TargetScores:
     """Score each row's target tokens after its prompt tokens, with the row's own heads gated.
 
+    A row of ``positions`` that is not empty says where in its prompt the tokens of its target are read instead.
     One forward of ``[batch, longest row - 1]`` tokens. Logits exist for the positions that predict target
     tokens alone; their log-softmax is float32 whatever the model's dtype. An empty prompt or target raises
     ``ValueError``: the first token of a text has no probability.
@@ -68,21 +75,26 @@ def score_tokens(
             raise ValueError(f"{name} must hold at least one token a row; row {empty[0]} is empty")
     if not len(prompts) == len(targets) > 0:
         raise ValueError(f"prompts and targets must pair up, got {len(prompts)} and {len(targets)} rows")
-    tokens, attention_mask, reads = with_targets(prompts, targets)
+    tokens, attention_mask, reads = with_targets(prompts, targets, positions)
     each = read_tokens(model, tokens, attention_mask, reads, gates=gates)
     summed = np.bincount(reads.row, weights=each.logprob, minlength=len(targets))
-    misses = np.bincount(reads.row, weights=~each.greedy, minlength=len(targets))
-    return TargetScores(summed, misses == 0)
+    hits = np.bincount(reads.row, weights=each.greedy, minlength=len(targets))
+    return TargetScores(summed, hits / np.array([len(target) for target in targets]))
 
 
 def with_targets(
-    prompts: Sequence[Tokens], targets: Sequence[Tokens]
+    prompts: Sequence[Tokens], targets: Sequence[Tokens], positions: Sequence[Tokens] | None = None
 ) -> tuple[Int[Tensor, "batch pos"], Int[Tensor, "batch pos"], Reads]:
-    """Prompts followed by their targets but for the last token, padded, and where each target token is read."""
-    tokens, attention_mask = pad([[*prompt, *target[:-1]] for prompt, target in zip(prompts, targets, strict=True)])
+    """Prompts followed by their targets but for the last token, padded, and where each target token is read.
+
+    A row that has ``positions`` is its prompt alone, and read there.
+    """
+    positions = [()] * len(targets) if positions is None else positions
+    each = list(zip(prompts, targets, positions, strict=True))
+    tokens, attention_mask = pad([p if len(inside) else [*p, *t[:-1]] for p, t, inside in each])
     row = np.repeat(np.arange(len(targets)), [len(target) for target in targets])
-    position = [len(p) - 1 + np.arange(len(t)) for p, t in zip(prompts, targets, strict=True)]
-    return tokens, attention_mask, Reads(row, np.concatenate(position), np.concatenate(targets))
+    places = [np.array(inside) if len(inside) else len(p) - 1 + np.arange(len(t)) for p, t, inside in each]
+    return tokens, attention_mask, Reads(row, np.concatenate(places), np.concatenate(targets))
 
 
 def read_tokens(

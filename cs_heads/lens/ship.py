@@ -17,7 +17,15 @@ from jaxtyping import Float
 
 from cs_heads.lens.fingerprint import fingerprint
 from cs_heads.lens.forward import logits_at
-from cs_heads.lens.model import context_length, describe, device_of, devices_of, end_tokens, evaluating
+from cs_heads.lens.model import (
+    context_length,
+    describe,
+    device_of,
+    devices_of,
+    end_tokens,
+    evaluating,
+    vocabularies,
+)
 from cs_heads.lens.outline import Outline, OutlineConfig
 from cs_heads.lens.settings import settings_of
 
@@ -29,7 +37,7 @@ def outline_of(model: Any) -> Outline:
     """What is told of a model to those who do not hold it."""
     cfg = model.cfg
     return Outline(
-        OutlineConfig(cfg.n_layers, cfg.n_heads, context_length(model), cfg.d_vocab, str(cfg.model_name)),
+        OutlineConfig(cfg.n_layers, cfg.n_heads, context_length(model), *vocabularies(model), str(cfg.model_name)),
         getattr(model, "tokenizer", None),
         describe(model),
         end_tokens(model),
@@ -85,12 +93,17 @@ def use_threads(n: int) -> None:
 
 def sample_logits(model: Any) -> Float[np.ndarray, "n vocab"]:
     """Logits after a few fixed tokens, in float32: by these two copies of a model are told apart."""
-    tokens = (torch.arange(24).reshape(3, 8) * 7919) % model.cfg.d_vocab
+    n = min(8, context_length(model) or 8)
+    tokens = (torch.arange(3 * n).reshape(3, n) * 7919) % model.cfg.d_vocab
     row, position = torch.ones_like(tokens).nonzero(as_tuple=True)
     device = device_of(model)
     with evaluating(model):
         logits = logits_at(
-            model, tokens.to(device), torch.ones_like(tokens).to(device), row=row[5::8], position=position[5::8]
+            model,
+            tokens.to(device),
+            torch.ones_like(tokens).to(device),
+            row=row[n - 1 :: n],
+            position=position[n - 1 :: n],
         )
     return logits.float().cpu().numpy()
 

@@ -1,4 +1,4 @@
-"""Text to tokens: joining a prompt and its continuations without losing a token at the border."""
+"""Text to tokens: joining a prompt and its continuations without losing a token, or a word in silence."""
 
 from __future__ import annotations
 
@@ -6,6 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
+from unicodedata import category
+
+from cs_heads.text import Text
+
+NO_TOKENIZER = (
+    "the model has no tokenizer to read and write texts with; give it one (model.tokenizer), or write prompts and "
+    "answers as lists of token ids"
+)
 
 
 @dataclass(frozen=True)
@@ -14,17 +22,29 @@ class EncodedExample:
 
     ``merged`` says that some continuation shares a token with the end of the prompt; that token is
     then scored with the continuation, for every continuation alike. ``prompts`` has one prompt for each continuation
-    where they differ; ``prompt`` is then the first of them.
+    where they differ; ``prompt`` is then the first of them. With ``positions`` the tokens of the one continuation are
+    not read after the prompt but at these places in it.
     """
 
     prompt: tuple[int, ...]
     continuations: tuple[tuple[int, ...], ...]
     merged: bool
     prompts: tuple[tuple[int, ...], ...] = ()
+    positions: tuple[int, ...] = ()
 
     def prompt_of(self, continuation: int) -> tuple[int, ...]:
         """What a continuation follows, by its index."""
         return self.prompts[continuation] if self.prompts else self.prompt
+
+    def inputs_of(self, continuation: int) -> tuple[int, ...]:
+        """What the model is run on to read a continuation: the prompt, and the continuation but for its last token."""
+        prompt = self.prompt_of(continuation)
+        return prompt if self.positions else (*prompt, *self.continuations[continuation][:-1])
+
+    def positions_of(self, continuation: int) -> Sequence[int]:
+        """Where in these inputs each token of a continuation is read: after the token at that place."""
+        first = len(self.prompt_of(continuation)) - 1
+        return self.positions or range(first, first + len(self.continuations[continuation]))
 
     def following(self, prompts: Sequence[tuple[int, ...]]) -> EncodedExample:
         """The same continuations, each after its own of ``prompts``."""
@@ -32,7 +52,11 @@ class EncodedExample:
 
 
 def encode_example(
-    tokenizer: Any, prompt: str, continuations: Sequence[str], prepend_bos: bool | None = None
+    tokenizer: Any,
+    prompt: Text,
+    continuations: Sequence[Text],
+    prepend_bos: bool | None = None,
+    positions: tuple[int, ...] = (),
 ) -> EncodedExample:
     """Tokenise prompt + continuation in one piece and cut it where the prompt ends, as lm-eval does.
 
@@ -42,10 +66,13 @@ def encode_example(
     tokenizer has one of its own, other than its end-of-sequence token: what Llama and Gemma
     tokenizers do by themselves, and GPT-2 and Qwen tokenizers do not. A prompt that begins with it gets no second one,
     an empty prompt always gets one, the end-of-sequence token for want of another. A tokenizer with neither, or a
-    continuation without tokens, raises ``ValueError``.
+    continuation without tokens, raises ``ValueError``. Token ids need no tokenizer and stay as they are given;
+    ``positions`` are those of ``EncodedExample``.
     """
+    if not isinstance(prompt, str):
+        return EncodedExample(encode_prompt(tokenizer, prompt, prepend_bos), _ids(continuations), False, (), positions)
     context = _encode(tokenizer, prompt.rstrip())
-    joined = [_encode(tokenizer, prompt + continuation) for continuation in continuations]
+    joined = [_encode(tokenizer, prompt + text) for text in continuations if isinstance(text, str)]
     border = min(_common_prefix(context, tokens) for tokens in joined)
     for text, tokens in zip(continuations, joined, strict=True):
         if len(tokens) <= border:
@@ -58,13 +85,61 @@ def encode_example(
     )
 
 
-def encode_prompt(tokenizer: Any, prompt: str, prepend_bos: bool | None = None) -> tuple[int, ...]:
+def encode_prompt(tokenizer: Any, prompt: Text, prepend_bos: bool | None = None) -> tuple[int, ...]:
     """Tokens of a prompt that a text is generated after; ``prepend_bos`` is as in ``encode_example``."""
+    if not isinstance(prompt, str):
+        if prepend_bos:
+            raise ValueError("prepend_bos must be left out for prompts of token ids: they are given with all they need")
+        return prompt
     tokens = _encode(tokenizer, prompt)
     return (*_prefix(tokenizer, prepend_bos, tokens), *tokens)
 
 
+def unread_words(tokenizer: Any, text: str) -> list[str]:
+    """Words of a text in whose place, or part of it, the tokenizer puts its unknown token, or nothing at all.
+
+    >>> from tokenizers import Tokenizer, models, pre_tokenizers
+    >>> from transformers import PreTrainedTokenizerFast
+    >>> words = Tokenizer(models.WordLevel({"the": 0, "cat": 1}, unk_token="the"))
+    >>> words.pre_tokenizer = pre_tokenizers.Whitespace()
+    >>> unread_words(PreTrainedTokenizerFast(tokenizer_object=words), "the cat sat")
+    ['sat']
+    """
+    unknown = _unknown(tokenizer)
+    if not getattr(tokenizer, "is_fast", False):
+        read = {word: set(_encode(tokenizer, word)) for word in text.split() if word not in unknown.values()}
+        return [word for word, ids in read.items() if not ids or ids & set(unknown)]
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    read_at, unread = set[int](), set[int]()
+    for token, (begin, end) in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True):
+        missed = token in unknown and text[begin:end].strip().lower() != unknown[token].lower()
+        (unread if missed else read_at).update(range(begin, end))
+    # What is no letter, number, mark or symbol says nothing when it is dropped.
+    dropped = {at for at, character in enumerate(text) if at not in read_at and category(character)[0] in "LNPS"}
+    return list(dict.fromkeys(_word_at(text, at) for at in sorted(unread | dropped) if not text[at].isspace()))
+
+
+def _unknown(tokenizer: Any) -> dict[int, str]:
+    """The tokens that stand for what a tokenizer does not know; it may know one that its wrapper does not name."""
+    inner = getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)
+    names = (tokenizer.unk_token, getattr(inner, "unk_token", None))
+    named = {name: tokenizer.convert_tokens_to_ids(name) for name in names if name}
+    return {int(token): name for name, token in named.items() if token is not None}
+
+
+def _word_at(text: str, at: int) -> str:
+    before, after = text[:at].split(), text[at:].split()
+    inside = at > 0 and not text[at - 1].isspace()
+    return (before[-1] if inside else "") + after[0]
+
+
+def _ids(texts: Sequence[Text]) -> tuple[tuple[int, ...], ...]:
+    return tuple(text for text in texts if not isinstance(text, str))
+
+
 def _encode(tokenizer: Any, text: str) -> list[int]:
+    if tokenizer is None:
+        raise ValueError(NO_TOKENIZER)
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
+from cs_heads.lens.model import tokenizer_of
 from cs_heads.lens.points import PatchPoint, encode_point
 from cs_heads.measure.experiment import Experiment
 from cs_heads.tasks.pairs import PromptPair
@@ -16,10 +17,14 @@ from cs_heads.tasks.pairs import PromptPair
 
 @dataclass(frozen=True)
 class Answers:
-    """Tokens of each example's prompt and of its right continuation, in the order of the task."""
+    """Tokens of each example's prompt and of its right continuation, in the order of the task.
+
+    ``positions`` are the places in the prompt where the continuation's tokens are read, none where it comes after it.
+    """
 
     prompts: tuple[tuple[int, ...], ...]
     targets: tuple[tuple[int, ...], ...]
+    positions: tuple[tuple[int, ...], ...]
 
     @classmethod
     def of(cls, experiment: Experiment) -> Answers:
@@ -31,6 +36,7 @@ class Answers:
         return cls(
             prompts=tuple(tokens.prompt_of(answer) for tokens, answer in answered),
             targets=tuple(tokens.continuations[answer] for tokens, answer in answered),
+            positions=tuple(tokens.positions for tokens, _ in answered),
         )
 
     def __len__(self) -> int:
@@ -38,7 +44,8 @@ class Answers:
 
     def take(self, examples: Int[np.ndarray, " n"]) -> Answers:
         """The answers of these examples, in this order; an example may come several times."""
-        return Answers(tuple(self.prompts[i] for i in examples), tuple(self.targets[i] for i in examples))
+        each = (self.prompts, self.targets, self.positions)
+        return Answers(*(tuple(some[i] for i in examples) for some in each))
 
 
 def points_of(
@@ -55,7 +62,7 @@ def points_of(
         texts = ((pair.clean, pair.clean_ends), (pair.corrupted, pair.corrupted_ends))
         for side, (text, ends) in zip(sides, texts, strict=True):
             try:
-                side.append(encode_point(model.tokenizer, text, answers, ends, prepend_bos))
+                side.append(encode_point(tokenizer_of(model), text, answers, ends, prepend_bos))
             except ValueError as error:
                 raise ValueError(f"pair {number}: {error}") from error
     return sides

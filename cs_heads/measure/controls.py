@@ -6,13 +6,16 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from cs_heads.lens.model import tokenizer_of
 from cs_heads.measure.experiment import Experiment
 from cs_heads.measure.store import BrokenStoreError
 from cs_heads.tasks import Task, default_controls, overlapping_controls
 
 
 def defaults_of(experiment: Experiment, task: Task, seed: int) -> tuple[Task, ...]:
-    """The default controls of a task on the model of an experiment."""
+    """The default controls of a task on the model of an experiment: none for one that reads no text."""
+    if tokenizer_of(experiment.model) is None:
+        return ()
     return default_controls(task, str(experiment.model.cfg.model_name), seed)
 
 
@@ -20,6 +23,15 @@ def overlap_note(experiment: Experiment, task: Task, seed: int) -> tuple[str, ..
     """A note where skills are left out of the default controls, since they are the task under another name."""
     names = overlapping_controls(task, str(experiment.model.cfg.model_name), seed)
     return (f"no default controls, since they share examples with the task: {', '.join(names)}",) if names else ()
+
+
+def unreadable_note(experiment: Experiment) -> tuple[str, ...]:
+    """Why there are no default controls, for a model that reads no text; else nothing."""
+    note = (
+        "no default controls: they are texts, and the model has no tokenizer. Heads of this task cannot be told from "
+        "heads that every task needs (task-general): give controls of your own (controls=[...]; --control)"
+    )
+    return () if tokenizer_of(experiment.model) is not None else (note,)
 
 
 def experiments_on(model: Any, tasks: Sequence[Task], *, chosen: bool, **settings: Any) -> list[Experiment]:

@@ -278,7 +278,7 @@ class Experiment:
         known: Bool[np.ndarray, " pair"],
     ) -> Iterator[list[tuple[int, Float[np.ndarray, " 3"]]]]:
         for batch in self._engine.run(masks, examples, self.progress, known):
-            yield [(pair, self._result(int(examples[pair]), logprobs, greedy)) for pair, logprobs, greedy in batch]
+            yield [(pair, self._result(int(examples[pair]), logprobs, hits)) for pair, logprobs, hits in batch]
 
     def _by_texts(
         self,
@@ -292,9 +292,9 @@ class Experiment:
             yield [(pair, np.array([score, np.nan, np.nan])) for pair, score in batch]
 
     def _result(
-        self, example: int, logprobs: Float[np.ndarray, " continuation"], greedy: Bool[np.ndarray, " continuation"]
+        self, example: int, logprobs: Float[np.ndarray, " continuation"], hits: Float[np.ndarray, " continuation"]
     ) -> Float[np.ndarray, " 3"]:
         answer = self.task.examples[example].answer
         logprob = logprobs[answer] / len(self.encoded[example].continuations[answer])
-        score = np.nan if self._writes else self.task.score(example, logprobs, greedy.tolist())
+        score = np.nan if self._writes else self.task.score(example, logprobs, hits.tolist())
         return np.array([score, logprob, self.task.margin(example, logprobs)])

@@ -201,6 +201,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
         "examples": "identity",
         "length_normalised": "identity",
         "scorer": "identity",
+        "accuracy": "identity",
         "max_new_tokens": "identity",
         "stop": "identity",
         "chat": "identity",
@@ -210,7 +211,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
         "held_out": "design",
     },
     "Example": {
-        **dict.fromkeys(("prompt", "prompts", "continuations", "answer", "reference"), "identity"),
+        **dict.fromkeys(("prompt", "prompts", "continuations", "answer", "reference", "positions"), "identity"),
         # Which side of a split an example is on.
         "asked": "design",
     },
@@ -273,7 +274,7 @@ def scoring_of(task: Task, what: str, ablation: str, keys: Sequence[str]) -> dic
 
 
 def keys_of(task: Task, encoded: Sequence[EncodedExample]) -> list[str]:
-    """A hash for each example of everything in it: tokens, texts and answer."""
+    """A hash for each example of everything in it: tokens, texts, answer and where it is read."""
     return [
         _hash([example.identity, tokens.prompt, tokens.continuations, *tokens.prompts])
         for example, tokens in zip(task.examples, encoded, strict=True)

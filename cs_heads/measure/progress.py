@@ -40,7 +40,9 @@ class Progress:
         if store is None:
             return None
         answers = [Answers.of(experiment) for experiment in experiments]
-        return cls(store, kind, {**work, "answers": [[each.prompts, each.targets] for each in answers]})
+        # Places of answers where there are any, so that what was kept before they were there is found.
+        asked = [[each.prompts, each.targets, *([each.positions] if any(each.positions) else [])] for each in answers]
+        return cls(store, kind, {**work, "answers": asked})
 
     @property
     def due(self) -> bool:

@@ -16,6 +16,7 @@ from cs_heads.measure.chat import template_of
 from cs_heads.measure.identity import scoring_of
 from cs_heads.measure.store import Store
 from cs_heads.tasks import Task
+from cs_heads.text import shown
 
 Values = tuple[Any, ...]
 
@@ -105,12 +106,12 @@ class Shelf:
     def of_task(cls, store: Store, model: Any, task: Task, keys: Sequence[str], what: str, **settings: Any) -> Shelf:
         """That of a task's ``"score"``, ``"logprob"`` or ``"text"``; ``keys`` are ``keys_of`` its examples."""
         template = template_of(model, task)
-        shown = {} if template is None else {"chat_template": template}
+        put = {} if template is None else {"chat_template": template}
         # A text ends where the model's generation settings say; its score goes with it.
         written = what == "text" or (what == "score" and task.kind == "generation")
         ends = {"end_tokens": sorted(end_tokens(model))} if written else {}
-        scoring = scoring_of(task, what, store.study["ablation"], keys) | settings | shown | ends
-        prompts = [example.prompt for example in task.examples]
+        scoring = scoring_of(task, what, store.study["ablation"], keys) | settings | put | ends
+        prompts = [shown(example.prompt) for example in task.examples]
         return cls(store, scoring, task.name, keys, prompts, columns=TEXTS if what == "text" else SCORES)
 
     def read(self, mask: bytes) -> list[tuple[int, Values]]:

@@ -20,6 +20,8 @@ LEAST_ASKED, MOST_ASKED = 30, 100
 """The same of one control, however many there are."""
 LEAST_RIGHT = 8
 """Of these answered right, below which a control is left out."""
+NO_CONTROLS = "no controls: heads of this task cannot be told from heads that every task needs (task-general)"
+"""What a search says that had none."""
 TOGETHER = 4
 """Examples of one control a row: under one mask, what they begin with alike is run once."""
 

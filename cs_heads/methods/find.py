@@ -19,6 +19,7 @@ from cs_heads.measure.cost import BudgetTooSmallError, Cost, check_budget
 from cs_heads.measure.protocol import name_of
 from cs_heads.measure.store import Store
 from cs_heads.measure.without import Without
+from cs_heads.methods.controls import NO_CONTROLS
 from cs_heads.methods.registry import METHODS, Method, method_named
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task, check_controls, finding_side, search_control
@@ -80,7 +81,7 @@ def find_heads(
     wrong option, a budget below the least the method needs, or a ``k`` that leaves no random heads to compare
     with, raises before the model runs.
     """
-    from cs_heads.measure.controls import defaults_of, experiments_on, overlap_note
+    from cs_heads.measure.controls import defaults_of, experiments_on, overlap_note, unreadable_note
     from cs_heads.measure.experiment import Experiment
 
     check_seed(seed)
@@ -127,12 +128,15 @@ def find_heads(
     # A method that leaves a control out says itself which it used.
     provenance = {"controls": used, **ranking.provenance}
     provenance["controls_from"] = AUTO if automatic else "given" if used else None
-    few = (*overlap, *_few_default(len(provenance["controls"]))) if automatic else ()
+    unreadable = unreadable_note(experiment) if automatic else ()
+    few = (*overlap, *_few_default(len(provenance["controls"]))) if automatic and not unreadable else ()
+    # One note says why there are none.
+    notes = [note for note in ranking.notes if not (unreadable and note == NO_CONTROLS)]
     return replace(
         ranking,
         off=tuple(ranking.grid.resolve(head) for head in off),
         provenance={**provenance, "k": k, "seed": seed, "budget": budget},
-        notes=(*ranking.notes, *_notes(method, used, [other.name for other in others]), *few),
+        notes=(*notes, *_notes(method, used, [other.name for other in others]), *unreadable, *few),
     )
 
 

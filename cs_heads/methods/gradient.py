@@ -136,6 +136,7 @@ def _gradients(
             batch_tokens,
             progress=done,
             measured=gradient,
+            positions=answers.positions,
         )
     # 0.0 - x and not -x: a head without effect has importance 0.0, not -0.0.
     each = 0.0 - gradient.double().numpy() if signed else gradient.double().abs().numpy()

@@ -24,6 +24,7 @@ from cs_heads.heads import Head, HeadGrid
 from cs_heads.integers import check_integer, check_seed
 from cs_heads.lens import check_model, describe
 from cs_heads.lens.batches import room_for
+from cs_heads.lens.model import tokenizer_of
 from cs_heads.lens.patch import PATCH_TOKENS, patched_effects, record_z
 from cs_heads.lens.points import PatchPoint, encode_answers
 from cs_heads.measure.answers import points_of
@@ -154,7 +155,7 @@ def mediation(
 def task_pairs(model: Any, task: Task, n: int, seed: int = 0) -> tuple[PromptPair, ...]:
     """Up to ``n`` ``counterparts`` of a task as the model is shown it, whose answers begin with different tokens."""
     drawn = counterparts(as_shown(model, task), len(task), seed)
-    return tuple(pair for pair in drawn if _answers_differ(model.tokenizer, pair))[:n]
+    return tuple(pair for pair in drawn if _answers_differ(tokenizer_of(model), pair))[:n]
 
 
 def indirect_effects(
@@ -216,7 +217,7 @@ def screen_identity_rules(
 
 def _answers_differ(tokenizer: Any, pair: PromptPair) -> bool:
     """Whether the first tokens of the two answers differ after the corrupted prompt."""
-    encoded = encode_answers(tokenizer, pair.corrupted, [pair.target, str(pair.instead)])
+    encoded = encode_answers(tokenizer, pair.corrupted, [pair.target, pair.instead or ""])
     return len({continuation[0] for continuation in encoded.continuations}) == 2
 
 

@@ -13,6 +13,7 @@ from cs_heads.reproduce import published
 from cs_heads.reproduce.outputs import Output, measured, titled
 from cs_heads.reproduce.reproduction import Part, Reproduction, Step, free
 from cs_heads.tasks import Example, Task, finding_side
+from cs_heads.text import shown
 from cs_heads.views.drawing import drawing
 
 if TYPE_CHECKING:
@@ -215,7 +216,8 @@ def _word_tasks(study: Reproduction) -> list[str]:
 
 
 def _in_shots(task: Task) -> bool:
-    return all("Q: " in example.prompt and example.prompt.endswith("\nA:") for example in task.examples)
+    prompts = [shown(example.prompt) for example in task.examples]
+    return all("Q: " in prompt and prompt.endswith("\nA:") for prompt in prompts)
 
 
 def instructed(task: Task, name: str) -> Task:
@@ -225,7 +227,7 @@ def instructed(task: Task, name: str) -> Task:
     instruction = INSTRUCTIONS[name]
 
     def changed(example: Example) -> Example:
-        word = example.prompt.rpartition("Q: ")[2].removesuffix("\nA:")
+        word = shown(example.prompt).rpartition("Q: ")[2].removesuffix("\nA:")
         return replace(example, prompt=f"{instruction}\nWord: {word}\nAnswer:")
 
     held_out = None if task.held_out is None else instructed(task.held_out, name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 CHATS = ("off", "auto", "on")
 TOO_LONG = ("refuse", "truncate")
+ACCURACIES = ("sequence", "token")
 
 # How many continuations an example of each kind has.
 _CONTINUATIONS: dict[str, tuple[Callable[[int], bool], str]] = {
@@ -38,11 +39,39 @@ def check_task(task: Task) -> None:
                 f"task {task.name!r}, example {index}: a {task.kind} example has {allowed}, "
                 f"got {len(example.continuations)}"
             )
+    if len({example.over_token_ids for example in task.examples}) > 1:
+        raise ValueError(f"task {task.name!r} mixes texts and token ids; a task has one of them")
+    if task.accuracy not in ACCURACIES:
+        raise ValueError(f"accuracy must be one of {', '.join(ACCURACIES)}, got {task.accuracy!r}")
+    if task.accuracy == "token" and not (task.over_token_ids and task.kind == "completion" and task.scorer is None):
+        raise ValueError(
+            f"accuracy 'token' is for completions over token ids without a scorer; task {task.name!r} is a "
+            f"{task.kind} task{'' if task.over_token_ids else ' of texts'}"
+        )
+    if task.over_token_ids:
+        _check_token_ids(task)
     (_check_generation if task.kind == "generation" else _check_continuations)(task)
     if task.chat not in CHATS:
         raise ValueError(f"chat must be one of {', '.join(CHATS)}, got {task.chat!r}")
     if task.too_long not in TOO_LONG:
         raise ValueError(f"too_long must be one of {', '.join(TOO_LONG)}, got {task.too_long!r}")
+
+
+def check_stop(stop: Sequence[str]) -> tuple[str, ...]:
+    """The strings as a tuple; one text raises ``ValueError``."""
+    if isinstance(stop, str):
+        raise ValueError(f"stop must be a list of texts, got {stop!r}")
+    return tuple(stop)
+
+
+def _check_token_ids(task: Task) -> None:
+    """What reads texts has no meaning over token ids."""
+    if task.kind == "generation":
+        raise ValueError(f"task {task.name!r} is over token ids: what a generation task writes are texts")
+    if task.length_normalised:
+        raise ValueError(f"length_normalised divides by characters, and task {task.name!r} is over token ids")
+    if task.chat == "on":
+        raise ValueError(f"chat must be off for task {task.name!r}, which is over token ids")
 
 
 def _check_continuations(task: Task) -> None:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
+
+from cs_heads.text import Text, TokenIds, is_token_ids, shown
 
 
 @dataclass(frozen=True)
@@ -18,19 +23,25 @@ class Example:
     follow different ones (as in Winograd schemas); ``prompt`` is then that of the answer. ``asked`` is the bare
     question, where more than it stands in the prompt (worked examples, a heading); it changes no score and is no part
     of what an example is.
+
+    All of them are texts, or all are token ids: tuples of integers. Over token ids a completion may have several
+    answers inside one sequence: token i of its target is then what the model should say at place ``positions[i]`` of
+    the prompt, counted from 0, where it has read the tokens up to there.
     """
 
-    prompt: str
-    continuations: tuple[str, ...] = ()
+    prompt: Text
+    continuations: tuple[Text, ...] = ()
     answer: int = 0
     reference: str = ""
     asked: str | None = field(default=None, compare=False, repr=False)
-    prompts: tuple[str, ...] = ()
+    prompts: tuple[Text, ...] = ()
+    positions: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for text in (self.prompt, self.reference, self.asked or "", *self.continuations, *self.prompts):
             try:
-                text.encode()
+                if isinstance(text, str):
+                    text.encode()
             except UnicodeEncodeError as error:
                 raise ValueError(f"a text must be Unicode, without lone surrogates; got {text!r:.80}") from error
         if not 0 <= self.answer < max(1, len(self.continuations)):
@@ -42,32 +53,78 @@ class Example:
                 f"prompts must be one for each of {len(self.continuations)} continuations, the answer's being prompt; "
                 f"got {self.prompts!r:.200}"
             )
+        texts = (self.prompt, *self.continuations, *self.prompts)
+        if not all(isinstance(text, str) for text in texts) and not all(map(is_token_ids, texts)):
+            raise ValueError(
+                "prompt and continuations must all be texts, or all tuples of token ids (integers of 0 or more, none "
+                f"empty), got {texts!r:.200}"
+            )
+        if self.positions:
+            self._check_positions()
+
+    def _check_positions(self) -> None:
+        if isinstance(self.prompt, str) or len(self.continuations) != 1:
+            raise ValueError("positions must be left out but where one target of token ids is read inside a prompt")
+        inside = all(type(place) is int and 0 <= place < len(self.prompt) for place in self.positions)
+        if not inside or list(self.positions) != sorted(set(self.positions)):
+            raise ValueError(
+                f"positions must be places in the prompt, 0..{len(self.prompt) - 1}, in order and each once, got "
+                f"{self.positions!r:.80}"
+            )
+        if len(self.positions) != len(self.target):
+            raise ValueError(
+                f"positions must be one for each of the {len(self.target)} tokens of the target, got "
+                f"{len(self.positions)}"
+            )
 
     @property
-    def target(self) -> str:
+    def over_token_ids(self) -> bool:
+        """Whether prompt and continuations are token ids in place of texts."""
+        return not isinstance(self.prompt, str)
+
+    @property
+    def target(self) -> Text:
         """The right continuation; an example without any raises ``ValueError``."""
         if not self.continuations:
-            raise ValueError(f"example {self.prompt[:40]!r} has no target")
+            raise ValueError(f"example {shown(self.prompt)[:40]!r} has no target")
         return self.continuations[self.answer]
 
-    def prompt_of(self, continuation: int) -> str:
+    def prompt_of(self, continuation: int) -> Text:
         """What a continuation follows, by its index."""
         return self.prompts[continuation] if self.prompts else self.prompt
 
     @property
     def identity(self) -> str:
         """A hash of everything in the example."""
-        more = [part for part in (self.reference, self.prompts) if part]
+        more = [part for part in (self.reference, self.prompts, self.positions) if part]
         return hash_of([self.prompt, self.continuations, self.answer, *more])
 
     @property
     def question(self) -> str:
         """A hash of what is asked (by default what continuations follow) and of these, whatever their order.
 
-        It must not stand on both sides of a split.
+        It must not stand on both sides of a split. Of a sequence with answers inside it is the sequence, wherever
+        answers are read.
         """
-        before = sorted(self.prompts) or self.prompt
-        return hash_of([before if self.asked is None else self.asked, sorted(self.continuations)])
+        if self.positions:
+            return hash_of(self.prompt)
+        before = sorted(self.prompts, key=_order) or self.prompt
+        return hash_of([before if self.asked is None else self.asked, sorted(self.continuations, key=_order)])
+
+
+def parted(examples: Sequence[Example], n: int, seed: int) -> tuple[list[Example], list[Example]]:
+    """``n`` examples, or fewer, drawn with ``seed``, and the others; those of one question stay together."""
+    groups: dict[str, list[Example]] = {}
+    for example in examples:
+        groups.setdefault(example.question, []).append(example)
+    order = np.random.default_rng(seed).permutation(len(groups))
+    shuffled = list(groups.values())
+    first: list[Example] = []
+    others: list[Example] = []
+    for rank, index in enumerate(order):
+        fits = len(first) + len(shuffled[index]) <= n and rank < len(order) - 1
+        (first if fits or not first else others).extend(shuffled[index])
+    return first, others
 
 
 def hash_of(content: object) -> str:
@@ -75,3 +132,8 @@ def hash_of(content: object) -> str:
     # Surrogates that JSON lets through have no UTF-8: hashed as they stand.
     text = json.dumps(content, ensure_ascii=False).encode(errors="surrogatepass")
     return hashlib.sha256(text).hexdigest()[:16]
+
+
+def _order(text: Text) -> tuple[str, TokenIds]:
+    """By which texts, or token ids, are sorted."""
+    return (text, ()) if isinstance(text, str) else ("", text)

@@ -9,6 +9,7 @@ from typing import Any
 
 from cs_heads.tasks.example import Example
 from cs_heads.tasks.task import Task
+from cs_heads.text import shown
 
 
 def letter_form(
@@ -40,7 +41,7 @@ def letter_form(
         if len(example.continuations) > len(letters):
             raise ValueError(f"letters must be {len(example.continuations)} or more, one a choice; got {letters!r}")
         options = between.join(
-            option.format(letter=letter, choice=choice.strip())
+            option.format(letter=letter, choice=shown(choice).strip())
             for letter, choice in zip(letters, example.continuations, strict=False)
         )
         named = tuple(f" {letter}" for letter in letters[: len(example.continuations)])
@@ -77,5 +78,7 @@ def _changed(task: Task, suffix: str, change: Callable[[Example], Example], **sc
 def _check_choice(task: Task) -> None:
     if task.kind != "choice":
         raise ValueError(f"task must be a choice task, {task.name!r} is a {task.kind} task")
+    if task.over_token_ids:
+        raise ValueError(f"task {task.name!r} is over token ids: its choices have no form but their own")
     if any(example.prompts for example in task.examples):
         raise ValueError(f"task {task.name!r} has a prompt for each choice: its choices stand in the prompts")

@@ -24,7 +24,7 @@ FORMATS = (".jsonl", ".csv")
 MAX_EXAMPLES = 100_000
 """Examples to find heads with, at most: tasks that are drawn have any number, and take a while to draw it."""
 
-_SCORING = ("scorer", "max_new_tokens", "stop")
+_SCORING = ("scorer", "accuracy", "max_new_tokens", "stop")
 
 FAMILIES = {
     "demo": "cs_heads.demo.tasks",
@@ -91,13 +91,13 @@ def load_task(
 ) -> Task:
     """The finding side of a built-in task or a JSONL/CSV file, its other examples held out for the proof.
 
-    A JSONL line is a record of ``Task.from_records``; a CSV file has the same columns, its
-    ``choices`` written as a JSON list. ``n`` examples (default 100, or half of a small task) are
-    chosen with ``seed`` to find heads with; ``length_normalised`` scores choices by ``acc_norm``; ``chat`` shows
-    prompts in the model's chat template (``Task.chatting``; None: as the task says); ``too_long="truncate"`` cuts a
-    prompt that does not fit into the model's context at the left (``Task.shortening``). ``options`` are the built-in
-    task's own, or ``scorer``, ``max_new_tokens`` and ``stop`` of ``Task.from_records`` for a file. An unknown name
-    or option, a missing file or a malformed record raises ``ValueError``, naming the line.
+    A JSONL line is a record of ``Task.from_records``; a CSV file has the same columns, its ``choices`` written as a
+    JSON list. ``n`` examples (default 100, or half of a small task) are chosen with ``seed`` to find heads with;
+    ``length_normalised`` scores choices by ``acc_norm``; ``chat`` shows prompts in the model's chat template
+    (``Task.chatting``; None: as the task says); ``too_long="truncate"`` cuts a prompt that does not fit into the
+    model's context at the left (``Task.shortening``). ``options`` are the built-in task's own, or ``scorer``,
+    ``accuracy``, ``max_new_tokens`` and ``stop`` of ``Task.from_records`` for a file. An unknown name or option, a
+    missing file or a malformed record raises ``ValueError``, naming the line.
 
     >>> task = load_task("demo/capitals", n=100, seed=0)
     >>> len(task), task.role, task.held_out.role

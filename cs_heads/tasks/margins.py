@@ -17,7 +17,8 @@ def compared(
     """The numbers by which choices compete: log-probabilities (nats), by character where length-normalised."""
     if not length_normalised:
         return logprobs
-    lengths = [len(text.lstrip()) for text in example.continuations]
+    # No task over token ids is length-normalised.
+    lengths = [len(text.lstrip()) for text in example.continuations if isinstance(text, str)]
     return logprobs / np.maximum(lengths, 1)
 
 

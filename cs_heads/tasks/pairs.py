@@ -12,7 +12,9 @@ from typing import Literal
 
 import numpy as np
 
+from cs_heads.tasks.example import Example
 from cs_heads.tasks.task import Task
+from cs_heads.text import Text
 
 Stage = Literal["abstraction", "induction", "retrieval"]
 STAGES: tuple[Stage, ...] = ("abstraction", "induction", "retrieval")
@@ -22,16 +24,16 @@ STAGES: tuple[Stage, ...] = ("abstraction", "induction", "retrieval")
 class PromptPair:
     """A clean prompt, a corrupted one, and the answer that the clean prompt's state should bring about.
 
-    ``target`` is that answer and ``instead``, where there is one, what the corrupted prompt says by
-    itself; both begin with their own space. ``clean_ends`` and ``corrupted_ends`` are the places where
-    state is carried over, as numbers of characters: a text's last token up to there. Without them it is the last
-    token of the prompt.
+    ``target`` is that answer and ``instead``, where there is one, what the corrupted prompt says by itself; both begin
+    with their own space. ``clean_ends`` and ``corrupted_ends`` are the places where state is carried over, as numbers
+    of characters (of token ids, where prompts are such): the last token up to there. Without them it is the last token
+    of the prompt.
     """
 
-    clean: str
-    corrupted: str
-    target: str
-    instead: str | None = None
+    clean: Text
+    corrupted: Text
+    target: Text
+    instead: Text | None = None
     clean_ends: tuple[int, ...] = ()
     corrupted_ends: tuple[int, ...] = ()
 
@@ -53,20 +55,28 @@ class PromptPair:
 def counterparts(task: Task, n: int, seed: int = 0) -> tuple[PromptPair, ...]:
     """Pairs for any task: an example's prompt is clean, that of another example with another answer corrupted.
 
-    The answer of the clean prompt is the target, that of the corrupted one stands ``instead``. Up to ``n``
-    examples are drawn with ``seed``. A task whose examples all have the same answer raises ``ValueError``.
+    The answer of the clean prompt is the target, that of the corrupted one stands ``instead``. Up to ``n`` examples are
+    drawn with ``seed``. Of a sequence with answers inside it the pair is about the first. A task whose examples all
+    have the same answer raises ``ValueError``.
     """
     rng = np.random.default_rng(seed)
-    answers = [example.target for example in task.examples]
+    first = [_first_answer(example) for example in task.examples]
+    prompts, answers = [prompt for prompt, _ in first], [answer for _, answer in first]
     if len(set(answers)) < 2:
         raise ValueError(f"task {task.name!r} has one answer alone, {answers[0]!r}: no prompt can be its counterpart")
     pairs = []
     for index in rng.permutation(len(task))[:n]:
         others = [i for i, answer in enumerate(answers) if answer != answers[index]]
         other = rng.choice(others)
-        clean, corrupted = task.examples[index].prompt, task.examples[other].prompt
-        pairs.append(PromptPair(clean, corrupted, target=answers[index], instead=answers[other]))
+        pairs.append(PromptPair(prompts[index], prompts[other], target=answers[index], instead=answers[other]))
     return tuple(pairs)
+
+
+def _first_answer(example: Example) -> tuple[Text, Text]:
+    """Prompt and target; where answers are read inside a prompt, what comes before the first, and that."""
+    if not example.positions:
+        return example.prompt, example.target
+    return example.prompt[: example.positions[0] + 1], example.target[:1]
 
 
 def shuffled_labels(

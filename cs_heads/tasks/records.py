@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from cs_heads.tasks.example import Example
+from cs_heads.text import Text, is_token_ids
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Kind = Literal["choice", "completion", "generation"]
 
+IDS = "a list of token ids (integers of 0 or more, one at least)"
 FORMS = '{"prompt", "choices", "answer"} or {"prompt", "target"}'
 GENERATED = '{"prompt", "target", "reference"}, the last two optional'
 
@@ -64,19 +66,28 @@ def read_record(record: Any, place: str, generated: bool = False) -> tuple[Kind,
     forms = GENERATED if generated else FORMS
     if not isinstance(record, Mapping):
         raise ValueError(f"{place}: a record must be an object {forms}, got {type(record).__name__}")
-    prompt = record.get("prompt")
-    if not isinstance(prompt, str):
-        raise ValueError(f'{place}: "prompt" must be a text, got {prompt!r}; records are {forms}')
+    prompt = _token_ids(record.get("prompt"))
+    if not isinstance(prompt, str) and (generated or not is_token_ids(prompt)):
+        allowed = IDS if isinstance(prompt, tuple) and not generated else "a text"
+        raise ValueError(f'{place}: "prompt" must be {allowed}, got {record.get("prompt")!r:.200}; records are {forms}')
     if generated:
         return "generation", _generated(record, prompt, place)
+    positions = _token_ids(record.get("positions"))
+    if positions is not None and (isinstance(prompt, str) or "choices" in record or not isinstance(positions, tuple)):
+        given = f"{record['positions']!r:.80}"
+        raise ValueError(f'{place}: "positions" must be a list, for a prompt and a target of token ids; got {given}')
     if "choices" in record and "target" in record:
         raise ValueError(f'{place}: has both "choices" and "target"; records are {FORMS}')
     if "choices" in record:
-        return "choice", _example(place, prompt, *_choices(record, place))
-    target = record.get("target")
-    if not isinstance(target, str) or not target.strip():
-        raise ValueError(f'{place}: "target" must be a text that is not empty, got {target!r}; records are {FORMS}')
-    return "completion", _example(place, prompt, (target,))
+        return "choice", _example(place, prompt, *_choices(record, place, isinstance(prompt, str)))
+    target = _token_ids(record.get("target"))
+    if isinstance(prompt, str) and (not isinstance(target, str) or not target.strip()):
+        raise ValueError(
+            f'{place}: "target" must be a text that is not empty, got {target!r:.200}; records are {FORMS}'
+        )
+    if not isinstance(prompt, str) and not is_token_ids(target):
+        raise ValueError(f'{place}: "target" must be {IDS}, as the prompt is, got {record.get("target")!r:.200}')
+    return "completion", _example(place, prompt, (target,), positions=positions or ())
 
 
 def _example(place: str, *fields: Any, **more: Any) -> Example:
@@ -97,12 +108,23 @@ def _generated(record: Mapping[str, Any], prompt: str, place: str) -> Example:
     return _example(place, prompt, () if target is None else (target,), reference=reference or target or "")
 
 
-def _choices(record: Mapping[str, Any], place: str) -> tuple[tuple[str, ...], int]:
+def _token_ids(value: Any) -> Any:
+    """A list of whole numbers as a tuple of them; anything else as it is."""
+    if not isinstance(value, list | tuple | np.ndarray):
+        return value
+    return tuple(int(token) if isinstance(token, np.integer) else token for token in value)
+
+
+def _choices(record: Mapping[str, Any], place: str, texts: bool) -> tuple[tuple[Text, ...], int]:
     choices, answer = record["choices"], record.get("answer")
     if isinstance(choices, np.ndarray):
         choices = choices.tolist()
-    if not isinstance(choices, list | tuple) or not all(isinstance(c, str) and c.strip() for c in choices):
-        raise ValueError(f'{place}: "choices" must be a list of texts, none empty, got {choices!r}')
+    listed = isinstance(choices, list | tuple)
+    choices = [_token_ids(choice) for choice in choices] if listed else []
+    good = (isinstance(choice, str) and choice.strip() if texts else is_token_ids(choice) for choice in choices)
+    if not listed or not all(good):
+        allowed = "texts, none empty" if texts else f"choices that are each {IDS}, as the prompt is"
+        raise ValueError(f'{place}: "choices" must be a list of {allowed}, got {record["choices"]!r:.200}')
     if len(choices) < 2:
         raise ValueError(f'{place}: "choices" must hold two or more, got {len(choices)}')
     if len(set(choices)) < len(choices):

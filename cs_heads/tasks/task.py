@@ -10,11 +10,12 @@ import numpy as np
 from jaxtyping import Float
 
 from cs_heads.integers import check_integer, check_seed
-from cs_heads.tasks.checks import check_scores, check_task
-from cs_heads.tasks.example import Example, hash_of
+from cs_heads.tasks.checks import check_scores, check_stop, check_task
+from cs_heads.tasks.example import Example, hash_of, parted
 from cs_heads.tasks.margins import compared, margin_of_choice, margin_of_target
 from cs_heads.tasks.records import Kind, numbered, read_records, records_of
 from cs_heads.tasks.scorer import AnyScorer, ExactMatch, LogprobScorer, RelativeScorer, Scorer, as_scorer
+from cs_heads.text import shown
 
 if TYPE_CHECKING:
     import datasets
@@ -31,7 +32,7 @@ class Task:
       with ``length_normalised=True`` (``acc_norm``) each sum is divided by the continuation's
       length in characters, its leading space not counted.
     - ``completion``: 1 when every target token is the argmax, which is greedy exact match without
-      decoding.
+      decoding; over token ids with ``accuracy="token"`` the share of target tokens that are the argmax.
     - ``generation``: what ``scorer`` says of the text that the model writes after the prompt, greedily, up to
       ``max_new_tokens`` or the first of the strings ``stop``.
 
@@ -51,6 +52,7 @@ class Task:
     stop: tuple[str, ...] = ()
     chat: str = "off"
     too_long: str = "refuse"
+    accuracy: str = "sequence"
     role: Role = "whole"
     held_out: Task | None = field(default=None, repr=False)
 
@@ -65,25 +67,27 @@ class Task:
         length_normalised: bool = False,
         *,
         scorer: AnyScorer | Callable[[Example, str], float] | None = None,
+        accuracy: str = "sequence",
         max_new_tokens: int | None = None,
         stop: Sequence[str] = (),
     ) -> Task:
         """A task from records of one form.
 
-        A choice record is ``{"prompt", "choices", "answer"}`` with the index of the right choice, a
-        completion record ``{"prompt", "target"}``. With ``max_new_tokens`` the model writes, up to so many tokens or
-        the first of ``stop``, and records are ``{"prompt", "target", "reference"}``, the last two optional; ``scorer``
-        is a ``Scorer`` or a function of an example and a text (by default 1 where the text is the reference, or the
-        target where there is none). A malformed record, an empty task or a mixture of forms raises ``ValueError``
-        naming the record.
+        A choice record is ``{"prompt", "choices", "answer"}`` with the index of the right choice, a completion record
+        ``{"prompt", "target"}``. Lists of token ids may stand for all of these texts; then a completion may have
+        ``"positions"``, the places in its prompt where the tokens of its target are read (``Example``), and
+        ``accuracy`` says whether the score is all of them right (``"sequence"``) or the share (``"token"``). With
+        ``max_new_tokens`` the model writes, up to so many tokens or the first of ``stop``, and records are ``{"prompt",
+        "target", "reference"}``, the last two optional; ``scorer`` is a ``Scorer`` or a function of an example and a
+        text (by default 1 where the text is the reference, or the target where there is none). A malformed record, an
+        empty task or a mixture of forms raises ``ValueError`` naming the record.
 
         >>> task = Task.from_records([{"prompt": "One, two,", "target": " three"}], name="counting")
         >>> task.kind, len(task)
         ('completion', 1)
         """
-        return cls.from_numbered(
-            numbered(records), name, length_normalised, scorer=scorer, max_new_tokens=max_new_tokens, stop=stop
-        )
+        scoring: dict[str, Any] = {"scorer": scorer, "accuracy": accuracy, "max_new_tokens": max_new_tokens}
+        return cls.from_numbered(numbered(records), name, length_normalised, **scoring, stop=stop)
 
     @classmethod
     def from_numbered(
@@ -93,6 +97,7 @@ class Task:
         length_normalised: bool = False,
         *,
         scorer: AnyScorer | Callable[[Example, str], float] | None = None,
+        accuracy: str = "sequence",
         max_new_tokens: int | None = None,
         stop: Sequence[str] = (),
     ) -> Task:
@@ -107,7 +112,8 @@ class Task:
                     '"target", and it has neither'
                 )
         made = None if scorer is None else as_scorer(scorer)
-        return cls(name, kind, examples, length_normalised, made, max_new_tokens, _strings(stop))
+        scoring: dict[str, Any] = {"accuracy": accuracy, "stop": check_stop(stop)}
+        return cls(name, kind, examples, length_normalised, made, max_new_tokens, **scoring)
 
     @classmethod
     def from_frame(cls, frame: pd.DataFrame, name: str = "task", length_normalised: bool = False) -> Task:
@@ -128,6 +134,11 @@ class Task:
         return len(self.examples)
 
     @property
+    def over_token_ids(self) -> bool:
+        """Whether its examples are token ids in place of texts."""
+        return self.examples[0].over_token_ids
+
+    @property
     def chance(self) -> float:
         """The score of guessing: the mean of 1 / number of choices; 0 for completion and generation."""
         if self.kind != "choice":
@@ -146,6 +157,8 @@ class Task:
             "kind": self.kind,
             "length_normalised": self.length_normalised,
             "scorer": None if self.scorer is None else self.scorer.identity,
+            # Left out where it is the usual one, so that results stored before it was there are found.
+            **({} if self.accuracy == "sequence" else {"accuracy": self.accuracy}),
             "max_new_tokens": self.max_new_tokens,
             "stop": list(self.stop),
             "chat": self.chat,
@@ -157,16 +170,18 @@ class Task:
         """Whether texts are scored beside those of the intact model."""
         return self.kind == "generation" and isinstance(self.scorer, RelativeScorer)
 
-    def score(self, example: int, logprobs: Float[np.ndarray, " continuation"], greedy: Sequence[bool]) -> float:
-        """Score of one example from the summed log-probability (nats) and greedy match of each continuation.
+    def score(
+        self, example: int, logprobs: Float[np.ndarray, " continuation"], hits: Sequence[float] | Sequence[bool]
+    ) -> float:
+        """Score of one example from the summed log-probability (nats) and share of argmax tokens of each continuation.
 
         Choices that tie for the best share the point. A scorer's number outside [0, 1] raises ``ValueError``.
         """
         if isinstance(self.scorer, LogprobScorer):
-            scored = self.scorer.score_logprobs(self.examples[example], logprobs, greedy)
-            return float(self._checked([scored])[0])
+            scored = self.scorer.score_logprobs(self.examples[example], logprobs, [share == 1 for share in hits])
+            return float(check_scores(self.scorer.identity, [scored], 1)[0])
         if self.kind == "completion":
-            return float(greedy[0])
+            return float(hits[0] if self.accuracy == "token" else hits[0] == 1)
         logprobs = compared(self.examples[example], logprobs, self.length_normalised)
         best = logprobs == np.max(logprobs)
         return float(best[self.examples[example].answer] / max(best.sum(), 1))
@@ -175,13 +190,13 @@ class Task:
         """Log-odds (nats) of the right answer of one example: log p / (1 - p); NaN where a scorer judges the task.
 
         ``logprobs`` are as for ``score``; p is a choice's share by the numbers that ``score`` compares, or the
-        probability of the whole target.
+        probability of the whole target, with ``accuracy="token"`` the geometric mean of its tokens'.
         """
+        one = self.examples[example]
         if self.scorer is not None:
             return float("nan")
         if self.kind == "completion":
-            return margin_of_target(float(logprobs[0]))
-        one = self.examples[example]
+            return margin_of_target(float(logprobs[0]) / (len(one.target) if self.accuracy == "token" else 1))
         return margin_of_choice(compared(one, logprobs, self.length_normalised), one.answer)
 
     def score_texts(
@@ -193,15 +208,11 @@ class Task:
         """
         chosen = [self.examples[index] for index in examples]
         if intact is not None and isinstance(self.scorer, RelativeScorer):
-            return self._checked(self.scorer.against(chosen, texts, intact), len(texts))
+            return check_scores(self.scorer.identity, self.scorer.against(chosen, texts, intact), len(texts))
         if not isinstance(self.scorer, Scorer):
             wants = "needs the intact model's texts" if self.relative else "is not scored by texts"
             raise ValueError(f"task {self.name!r} is a {self.kind} task: it {wants}")
-        return self._checked(self.scorer(chosen, texts), len(texts))
-
-    def _checked(self, scores: Any, n: int = 1) -> Float[np.ndarray, " text"]:
-        assert self.scorer is not None
-        return check_scores(self.scorer.identity, scores, n)
+        return check_scores(self.scorer.identity, self.scorer(chosen, texts), len(texts))
 
     def generated(self, max_new_tokens: int, stop: Sequence[str] = ()) -> Task:
         """The completion task with the model writing its answer: 1 where the text is the target, white space aside.
@@ -212,15 +223,17 @@ class Task:
         >>> task.kind, task.examples[0].reference
         ('generation', ' 4')
         """
+        if self.over_token_ids:
+            raise ValueError(f"task {self.name!r} is over token ids: what generated() lets a model write are texts")
         if self.kind != "completion" or self.scorer is not None:
             raise ValueError(f"only completion tasks are written out by generated(); task {self.name!r} is {self.kind}")
         return replace(
             self,
             kind="generation",
-            examples=tuple(replace(example, reference=example.target) for example in self.examples),
+            examples=tuple(replace(example, reference=shown(example.target)) for example in self.examples),
             scorer=ExactMatch(),
             max_new_tokens=max_new_tokens,
-            stop=_strings(stop),
+            stop=check_stop(stop),
             held_out=None if self.held_out is None else self.held_out.generated(max_new_tokens, stop),
         )
 
@@ -247,23 +260,15 @@ class Task:
         check_seed(seed)
         if self.role != "whole":
             raise ValueError(f"task {self.name!r} is the {self.role} side of a split; split the whole task")
-        groups: dict[str, list[Example]] = {}
-        for example in self.examples:
-            groups.setdefault(example.question, []).append(example)
+        different = len({example.question for example in self.examples})
         if n is None:
             n = min(100, len(self) // 2)
-        if len(groups) < 2 or not 1 <= n < len(self):
+        if different < 2 or not 1 <= n < len(self):
             raise ValueError(
                 f"n must leave examples on both sides of the split: got n={n} with {len(self)} examples "
-                f"({len(groups)} different) in task {self.name!r}"
+                f"({different} different) in task {self.name!r}"
             )
-        order = np.random.default_rng(seed).permutation(len(groups))
-        shuffled = list(groups.values())
-        finding: list[Example] = []
-        confirming: list[Example] = []
-        for rank, index in enumerate(order):
-            fits = len(finding) + len(shuffled[index]) <= n and rank < len(order) - 1
-            (finding if fits or not finding else confirming).extend(shuffled[index])
+        finding, confirming = parted(self.examples, n, seed)
         kept = replace(self, examples=tuple(finding)).holding_out(replace(self, examples=tuple(confirming)))
         assert kept.held_out is not None
         return kept, kept.held_out
@@ -275,6 +280,8 @@ class Task:
             raise ValueError(
                 f"unseen must share no example with task {self.name!r}; {len(shared)} of its examples are in both"
             )
+        if unseen.accuracy != self.accuracy:
+            raise ValueError(f"unseen must have accuracy {self.accuracy!r}, as task {self.name!r}")
         for name, value in self.scoring.items():
             if unseen.scoring[name] != value:
                 raise ValueError(
@@ -286,9 +293,3 @@ class Task:
     def take(self, n: int) -> Task:
         """The first ``n`` examples, in the same role; all of them where there are fewer."""
         return replace(self, examples=self.examples[: check_integer("n", n, 1)])
-
-
-def _strings(stop: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(stop, str):
-        raise ValueError(f"stop must be a list of texts, got {stop!r}")
-    return tuple(stop)

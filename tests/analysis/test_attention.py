@@ -138,7 +138,7 @@ def test_habits_of_all_heads_have_a_row_each_and_are_reproducible(model):
 
 @pytest.mark.parametrize("name", ["n", "length"])
 def test_counts_of_nothing_are_refused(model, name):
-    with pytest.raises(ValueError, match=f"{name} must be an integer of 1 or more, got 0"):
+    with pytest.raises(ValueError, match=rf"{name} must be an integer .*got 0"):
         habits(model, **{name: 0})
 
 

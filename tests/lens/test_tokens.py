@@ -5,6 +5,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from cs_heads.lens import encode_example
+from cs_heads.lens.tokens import unread_words
 from tests.tiny import make_tokenizer
 
 
@@ -83,3 +84,39 @@ def test_a_tokenizer_without_special_tokens_cannot_start_an_empty_prompt(bpe):
 def test_a_continuation_without_tokens_is_refused():
     with pytest.raises(ValueError, match="continuation ' ' has no token of its own after prompt 'the cat'"):
         encode_example(make_tokenizer(), "the cat", [" "])
+
+
+@pytest.mark.parametrize(
+    ("text", "unread"),
+    [
+        ("the cat sees", []),
+        ("the zebra sees a gnu .", ["zebra", "gnu"]),
+        ("zebra", ["zebra"]),
+        ("<unk> the <s>", []),
+        ("", []),
+    ],
+)
+def test_words_that_become_the_unknown_token_are_named(text, unread):
+    assert unread_words(make_tokenizer(), text) == unread
+
+
+def test_a_word_that_becomes_an_ordinary_token_is_named():
+    """The unknown token of this tokenizer is a word, which its wrapper does not know of."""
+    inner = Tokenizer(models.WordLevel({"the": 0, "cat": 1}, unk_token="the"))
+    inner.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner)
+    assert tokenizer.unk_token_id is None
+    assert unread_words(tokenizer, "the cat, the gnu") == ["cat,", "gnu"]
+
+
+def test_what_a_tokenizer_drops_is_named():
+    """Without an unknown token a BPE tokenizer leaves out letters it has never seen."""
+    inner = Tokenizer(models.BPE({letter: i for i, letter in enumerate("abc")}, []))
+    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner)
+    assert tokenizer("cab xyz", add_special_tokens=False)["input_ids"] == [2, 0, 1]
+    assert unread_words(tokenizer, "cab abx xyz") == ["abx", "xyz"]
+
+
+def test_a_byte_level_tokenizer_reads_everything(bpe):
+    assert unread_words(bpe, "the zebra's naïve café, 東京 🙂\n\t<|end|>") == []

@@ -276,7 +276,8 @@ def test_another_version_of_a_scorer_scores_anew(load, path):
 
 
 def test_every_field_of_tasks_and_examples_is_tried():
-    tried = {*CHANGES, "max_new_tokens", "stop", "chat"}  # texts in test_store.py, chat templates in test_chat.py
+    # Texts in test_store.py, chat templates in test_chat.py, answers inside a sequence in test_token_ids.py.
+    tried = {*CHANGES, "max_new_tokens", "stop", "chat", "accuracy", "positions"}
     assert tried == {field.name for kind in (Task, Example) for field in fields(kind)}
 
 

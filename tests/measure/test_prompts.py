@@ -26,7 +26,7 @@ def schema(start, rivals, end, answer):
 EXAMPLES = (
     schema("the cat sees a dog and", ["the cat", "a small red dog"], "sleeps one", 1),
     schema("a big tree", ["runs", "in"], "the house", 0),
-    schema("the king and a bird", ["the king", "a bird"], "sees", 0),
+    schema("the king , a bird", ["the king", "a bird"], "sees", 0),
 )
 TASK = Task("schemas", "choice", EXAMPLES)
 
@@ -126,3 +126,11 @@ def test_prompts_that_fit_no_choice_are_refused(load):
     same = Task("same", "choice", (schema("the", ["cat", "cat"], "sees", 0),))
     with pytest.raises(ValueError, match="two choices are the same tokens"):
         Experiment(load("llama"), same)
+
+
+def test_words_that_the_tokenizer_does_not_know_are_told_with_their_example(load):
+    records = [{"prompt": "the cat", "target": " runs"}, {"prompt": "a zebra", "target": " sees a gnu"}]
+    task = Task.from_records(records, "animals")
+    said = r"task 'animals': the tokenizer does not know 'zebra' \(example 1\), 'gnu' \(example 1\), and puts another"
+    with pytest.warns(UserWarning, match=said):
+        Experiment(load("llama"), task)

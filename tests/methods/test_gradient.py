@@ -95,12 +95,12 @@ def test_gradients_that_were_cut_short_go_on_bit_for_bit(model, task, tmp_path, 
     monkeypatch.setattr("cs_heads.measure.progress._EVERY", 0.0)
     target_nll, ran, stop = differentiate.target_nll, [], [3, 5, 0]
 
-    def counted(model, prompts, targets):
+    def counted(model, prompts, *more):
         if len(ran) + 1 == stop[0]:
             stop.pop(0)
             raise KeyboardInterrupt
         ran.append(len(prompts))
-        return target_nll(model, prompts, targets)
+        return target_nll(model, prompts, *more)
 
     options = {"batch_tokens": 60, "seed": 1}
     rankings = {signed: gradient_importance(model, task, signed=signed, **options) for signed in (False, True)}
@@ -220,7 +220,7 @@ def test_gradients_of_controls_are_kept_too(model, task, others, tmp_path, monke
     whole = gradient_importance(model, task, controls=others)
     gradient_importance(model, task, controls=others, store=tmp_path / "run.sqlite")
     ran = []
-    monkeypatch.setattr(differentiate, "target_nll", lambda model, prompts, targets: ran.append(prompts))
+    monkeypatch.setattr(differentiate, "target_nll", lambda model, prompts, *more: ran.append(prompts))
     found = gradient_importance(model, task, controls=others, store=tmp_path / "run.sqlite")
     assert ran == []
     np.testing.assert_array_equal(found.importance, whole.importance)

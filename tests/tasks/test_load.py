@@ -260,7 +260,7 @@ def test_a_file_of_generation_records_is_scored_by_the_scorer_given(tmp_path):
     task = load_task(path, n=1, scorer=lambda example, text: 0.5, max_new_tokens=3, stop=["."])
     assert (task.kind, task.max_new_tokens, task.stop) == ("generation", 3, (".",))
     assert task.score_texts([0], ["four"]).tolist() == [0.5]
-    with pytest.raises(ValueError, match="a task file has no option tokens; it has scorer, max_new_tokens, stop"):
+    with pytest.raises(ValueError, match="no option tokens; it has scorer, accuracy, max_new_tokens, stop"):
         load_task(path, tokens=3)
     with pytest.raises(ValueError, match='example 0: without a scorer a text is held against "reference" or "target"'):
         load_task(path, max_new_tokens=3)

@@ -7,6 +7,8 @@ from cs_heads.tasks import Example
 from cs_heads.tasks.records import read_record
 
 GOOD = {"prompt": "The king", "choices": [" runs", " sees"], "answer": 1}
+IDS = {"prompt": [3, 4], "target": [5]}
+PICK = {"prompt": [3, 4], "choices": [[1], [2, 0]], "answer": 1}
 
 MALFORMED = {
     "a list": (["The king"], r"a record must be an object .*, got list"),
@@ -31,6 +33,30 @@ MALFORMED = {
     "an answer in words": (GOOD | {"answer": " sees"}, r"index of a choice, 0\.\.1, got ' sees'"),
     "an answer that is true": (GOOD | {"answer": True}, r"index of a choice, 0\.\.1, got True"),
     "an answer between": (GOOD | {"answer": 0.5}, r"index of a choice, 0\.\.1, got 0.5"),
+    "a truth value as a token": (
+        IDS | {"prompt": [1, True]},
+        r"must be a list of token ids .*, got \[1, True\]",
+    ),
+    "a token below zero": (IDS | {"prompt": [1, -2]}, r'"prompt" must be a list of token ids'),
+    "a token between": (IDS | {"target": [1.5]}, r'"target" must be a list of token ids .*, as the prompt is'),
+    "no tokens to read": (IDS | {"prompt": []}, r'"prompt" must be a list of token ids .*one at least'),
+    "no tokens to answer with": (IDS | {"target": []}, r'"target" must be a list of token ids .*one at least'),
+    "ids answered by a text": (IDS | {"target": " x"}, r'"target" must be a list of token ids'),
+    "a text answered by ids": ({"prompt": "a", "target": [1]}, r'"target" must be a text'),
+    "choices that are bare ids": (
+        PICK | {"choices": [1, 2]},
+        r"must be a list of choices that are each a list",
+    ),
+    "one choice of ids twice": (PICK | {"choices": [[1], [1]]}, r"must differ from each other"),
+    "places for a text": (
+        {"prompt": "a", "target": " x", "positions": [0]},
+        r'"positions" must be a list, for a prompt',
+    ),
+    "places for choices": (PICK | {"positions": [0]}, r'"positions" must be a list, for'),
+    "a place that is no list": (IDS | {"positions": 1}, r'"positions" must be a list'),
+    "too few places": (IDS | {"target": [1, 2], "positions": [0]}, r"positions must be one for each of the 2 tokens"),
+    "a place past the end": (IDS | {"positions": [2]}, r"positions must be places in the prompt, 0\.\.1"),
+    "places out of order": (IDS | {"target": [1, 2], "positions": [1, 0]}, r"in order and each once"),
 }
 
 
@@ -43,6 +69,13 @@ def test_a_completion_record_gives_its_target():
         "completion",
         Example("The king", (" runs",)),
     )
+
+
+def test_token_ids_stand_for_texts():
+    assert read_record(IDS, "here") == ("completion", Example((3, 4), ((5,),)))
+    assert read_record(PICK, "here") == ("choice", Example((3, 4), ((1,), (2, 0)), 1))
+    inside = IDS | {"prompt": np.array([3, 4, 5]), "target": (4, 5), "positions": [0, 1]}
+    assert read_record(inside, "here") == ("completion", Example((3, 4, 5), ((4, 5),), positions=(0, 1)))
 
 
 def test_an_empty_prompt_is_a_prompt():

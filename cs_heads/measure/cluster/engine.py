@@ -60,7 +60,7 @@ class ClusterEngine:
         progress: bool | None,
         known: Bool[np.ndarray, " pair"] | None = None,
     ) -> Iterator[list[PairResult]]:
-        """Yield results chunk by chunk: (pair, log-probability and greedy match of each continuation).
+        """Yield results chunk by chunk: (pair, log-probability and share of argmax tokens of each continuation).
 
         Pairs that are ``known`` are cut into chunks like the others, and not yielded: the others' numbers are what
         they would be if none were known.
@@ -81,7 +81,7 @@ class ClusterEngine:
         with progress_bar(len(examples), "eval", progress, int(known.sum())) as bar:
             for number, results in self._pool.run(calls):
                 bar.update(len(results))
-                yield [(int(chunks[number][pair]), logprobs, greedy) for pair, logprobs, greedy in results]
+                yield [(int(chunks[number][pair]), logprobs, hits) for pair, logprobs, hits in results]
 
     def generate(
         self,

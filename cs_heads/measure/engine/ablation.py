@@ -56,7 +56,7 @@ class Ablation:
 
     def prepare(self, model: Any, examples: Sequence[EncodedExample], batch_tokens: int, fused: bool) -> None:
         """Run the intact model over the examples and keep their mean z, or all of it (in main memory)."""
-        texts = [(*e.prompt_of(a), *e.continuations[a][:-1]) for e, a in zip(examples, self.answers, strict=True)]
+        texts = [example.inputs_of(answer) for example, answer in zip(examples, self.answers, strict=True)]
         self._prompt = np.array([len(e.prompt_of(a)) for e, a in zip(examples, self.answers, strict=True)])
         self._length = np.array([len(text) for text in texts])
         self._first = np.cumsum([0, *self._length[:-1]])

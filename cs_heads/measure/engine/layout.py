@@ -81,7 +81,7 @@ def lay_out(
     ``across_examples=False`` shares within an example alone: between the choices of one question.
     """
     keys = [(e, c) for e in examples for c in range(len(encoded[e].continuations))]
-    sequences = [(*encoded[e].prompt_of(c), *encoded[e].continuations[c][:-1]) for e, c in keys]
+    sequences = [encoded[e].inputs_of(c) for e, c in keys]
     found = _prefixes(keys, sequences, share, across_examples)
     place = {example: i for i, example in enumerate(examples)}
     reads: list[list[tuple[int, int, int]]] = [[] for _ in found.segments]
@@ -91,10 +91,9 @@ def lay_out(
     for i, (e, c) in enumerate(keys):
         path = paths[e, c] = found.path(i)
         starts = [found.segments[segment].start for segment in path]
-        first = len(encoded[e].prompt_of(c)) - 1
-        for step, token in enumerate(encoded[e].continuations[c]):
-            held = int(np.searchsorted(starts, first + step, side="right")) - 1
-            reads[path[held]].append((first + step - starts[held], token, len(local)))
+        for position, token in zip(encoded[e].positions_of(c), encoded[e].continuations[c], strict=True):
+            held = int(np.searchsorted(starts, position, side="right")) - 1
+            reads[path[held]].append((position - starts[held], token, len(local)))
             local.append(place[e])
             continuation.append(c)
     children: list[list[int]] = [[] for _ in found.segments]

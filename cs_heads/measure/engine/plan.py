@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from cs_heads.lens.model import device_of, devices_of
+from cs_heads.lens.model import context_length, device_of, devices_of
 from cs_heads.lens.score import Reads, read_tokens
 
 BATCH_TOKENS = {"cpu": 4096, "cuda": 131_072}
@@ -37,11 +37,13 @@ def share_memory(n: int) -> None:
 def token_budget(model: Any, fused: bool) -> int:
     """Tokens of one forward: what the device is fast with, or less where memory is short.
 
-    Four rows of 32 tokens run through the model while its memory is watched. No clock is read: unless
-    memory is short, the same model on the same machine is planned alike, so that results are the same bit for bit.
+    Four rows of 32 tokens, or as many as the context holds, run through the model while its memory is watched. No clock
+    is read: unless memory is short, the same model on the same machine is planned alike, so that results are the same
+    bit for bit.
     """
     device = device_of(model)
-    per_token = _peak_bytes(model, fused) / (_PROBE_ROWS * _PROBE_LENGTH)
+    length = min(_PROBE_LENGTH, context_length(model) or _PROBE_LENGTH)
+    per_token = _peak_bytes(model, fused, length) / (_PROBE_ROWS * length)
     # A model that is split over devices needs memory on each.
     fits = int(_SHARE * min(map(free_memory, devices_of(model))) / per_token)
     return max(1, min(fits, BATCH_TOKENS.get(device.type, _OTHER_DEVICES)))
@@ -55,10 +57,10 @@ def free_memory(device: torch.device) -> int:
     return int(psutil.virtual_memory().available) // _sharers
 
 
-def _peak_bytes(model: Any, fused: bool) -> int:
-    tokens = torch.zeros(_PROBE_ROWS, _PROBE_LENGTH, dtype=torch.long)
+def _peak_bytes(model: Any, fused: bool, length: int) -> int:
+    tokens = torch.zeros(_PROBE_ROWS, length, dtype=torch.long)
     rows = np.arange(_PROBE_ROWS)
-    reads = Reads(rows, np.full(_PROBE_ROWS, _PROBE_LENGTH - 1), np.zeros(_PROBE_ROWS, dtype=np.int64))
+    reads = Reads(rows, np.full(_PROBE_ROWS, length - 1), np.zeros(_PROBE_ROWS, dtype=np.int64))
     with _LiveBytes() as live:
         read_tokens(model, tokens, torch.ones_like(tokens), reads, fused=fused)
     return max(1, live.peak)

@@ -13,7 +13,7 @@ from cs_heads.measure.engine.ends import Ends
 
 Text = tuple[int, ...]
 PairText = tuple[int, Text]
-PairResult = tuple[int, Float[np.ndarray, " continuation"], Bool[np.ndarray, " continuation"]]
+PairResult = tuple[int, Float[np.ndarray, " continuation"], Float[np.ndarray, " continuation"]]
 
 
 @runtime_checkable
@@ -31,7 +31,7 @@ class EngineLike(Protocol):
         progress: bool | None,
         known: Bool[np.ndarray, " pair"] | None = None,
     ) -> Iterator[list[PairResult]]:
-        """Yield results as they come, but for ``known`` pairs: (pair, logprobs, greedy matches)."""
+        """Yield results as they come, but for ``known`` pairs: (pair, logprobs, shares of argmax tokens)."""
 
     def generate(
         self,

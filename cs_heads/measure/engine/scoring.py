@@ -56,8 +56,8 @@ class _Work:
     def _result(self, local: int) -> PairResult:
         slots = self.layout.slots_of(local)
         continuation = self.layout.continuation[slots]
-        misses = np.bincount(continuation, weights=~self.greedy[slots])
-        return self.pairs[local], np.bincount(continuation, weights=self.logprob[slots]), misses == 0
+        hits = np.bincount(continuation, weights=self.greedy[slots]) / np.bincount(continuation)
+        return self.pairs[local], np.bincount(continuation, weights=self.logprob[slots]), hits
 
 
 class Engine:
@@ -89,7 +89,7 @@ class Engine:
         progress: bool | None,
         known: Bool[np.ndarray, " pair"] | None = None,
     ) -> Iterator[list[PairResult]]:
-        """Yield results forward by forward: (pair, log-probability and greedy match of each continuation).
+        """Yield results forward by forward: (pair, log-probability and share of argmax tokens of each continuation).
 
         Each pair of mask and example stands once. Its results are those of the pair by itself, whatever
         shares its batch. Pairs that are ``known`` are planned for and not yielded, and forwards that nobody else

@@ -16,7 +16,7 @@ from cs_heads.methods.annealing.inference import NO_HARM, ROWS_A_HEAD, Taken, se
 from cs_heads.methods.annealing.regression import Fit
 from cs_heads.methods.annealing.rows import Rows
 from cs_heads.methods.annealing.search import Search
-from cs_heads.methods.controls import Controls
+from cs_heads.methods.controls import NO_CONTROLS, Controls
 
 # A head that takes this share of the score above chance by itself may be universal, where no control can tell.
 _COLLAPSE = 0.5
@@ -174,7 +174,7 @@ def shared_with(search: Search) -> dict[str, dict[str, Any]]:
 def controls_notes(known: Controls | None) -> tuple[str, ...]:
     """What the reader should know of the controls."""
     if known is None:
-        return ("no controls: heads of this task cannot be told from heads that every task needs (task-general)",)
+        return (NO_CONTROLS,)
     if not known.tasks:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in known.left_out.items())
         return (f"no control can be used, so heads of this task cannot be told from task-general heads: {reasons}",)

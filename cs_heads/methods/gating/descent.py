@@ -248,7 +248,9 @@ def _each_loss(
         n = examples.shape[1]
         drawn = answers.take(examples.ravel())
         rows = gates.repeat_interleave(n, dim=0)
-        nll, gradient = gate_gradients(experiment.model, drawn.prompts, drawn.targets, rows, room)
+        nll, gradient = gate_gradients(
+            experiment.model, drawn.prompts, drawn.targets, rows, room, positions=drawn.positions
+        )
         return rearrange(nll, "(fit row) -> fit row", row=n), rearrange(gradient, "(fit row) l h -> fit row l h", row=n)
 
     return each

@@ -32,20 +32,22 @@ def under_gates(
     pairs = [(row, i, c) for row in range(len(gates)) for i, c in asked]
     prompts = [encoded[i].prompt_of(c) for _, i, c in pairs]
     targets = [encoded[i].continuations[c] for _, i, c in pairs]
-    summed, greedy = np.zeros(len(pairs)), np.zeros(len(pairs), dtype=bool)
+    summed, hits = np.zeros((2, len(pairs)))
 
     def run(batch: Int[np.ndarray, " n"]) -> None:
         rows = torch.from_numpy(gates[[pairs[i][0] for i in batch]]).float()
-        scored = score_tokens(experiment.model, [prompts[i] for i in batch], [targets[i] for i in batch], rows)
-        summed[batch], greedy[batch] = scored.logprob, scored.greedy
+        read_at = [encoded[pairs[i][1]].positions for i in batch]
+        some = [prompts[i] for i in batch], [targets[i] for i in batch]
+        scored = score_tokens(experiment.model, *some, rows, read_at)
+        summed[batch], hits[batch] = scored.logprob, scored.hits
 
-    lengths = [len(prompt) + len(target) - 1 for prompt, target in zip(prompts, targets, strict=True)]
+    lengths = [len(encoded[i].inputs_of(c)) for _, i, c in pairs]
     run_in_batches(lengths, Room(batch_tokens or BATCH_TOKENS), run)
     ends = np.cumsum([len(tokens.continuations) for tokens in encoded])[:-1]
     scores, logprobs = np.zeros((len(gates), len(task))), np.zeros((len(gates), len(task)))
     for row in range(len(gates)):
         part = slice(row * len(asked), (row + 1) * len(asked))
-        for i, (each, said) in enumerate(zip(np.split(summed[part], ends), np.split(greedy[part], ends), strict=True)):
+        for i, (each, said) in enumerate(zip(np.split(summed[part], ends), np.split(hits[part], ends), strict=True)):
             answer = task.examples[i].answer
             scores[row, i] = task.score(i, each, said.tolist())
             logprobs[row, i] = each[answer] / len(encoded[i].continuations[answer])

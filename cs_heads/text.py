@@ -1,0 +1,23 @@
+"""What prompts and answers are written in: characters, or token ids for models that read no text."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+TokenIds: TypeAlias = tuple[int, ...]
+Text: TypeAlias = str | TokenIds
+"""Characters, which a tokenizer reads, or token ids, which need none."""
+
+
+def is_token_ids(text: object) -> bool:
+    """Whether it is a tuple of integers of 0 or more, at least one; a truth value is none."""
+    return isinstance(text, tuple) and len(text) > 0 and all(type(token) is int and token >= 0 for token in text)
+
+
+def shown(text: Text) -> str:
+    """A text as it stands; token ids as a list of numbers.
+
+    >>> shown("One, two"), shown((1, 2))
+    ('One, two', '[1, 2]')
+    """
+    return text if isinstance(text, str) else str(list(text))

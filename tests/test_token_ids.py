@@ -1,0 +1,367 @@
+"""Models over integers: prompts, choices and targets as token ids, answers inside a sequence, no tokenizer anywhere."""
+
+import json
+import re
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from transformers import PreTrainedTokenizerFast
+
+import cs_heads as cs
+from cs_heads import Experiment, Task
+from cs_heads.analysis.attention import attention, habits
+from cs_heads.cli import main
+from cs_heads.lens.abilities import abilities
+from cs_heads.lens.ship import outline_of, sample_logits
+from cs_heads.measure.engine.plan import token_budget
+from cs_heads.methods.gating.evaluate import under_gates
+from tests.integer_models import DIGITS, EQUALS, HEADS, LENGTH, P, adding_model, addition, save_sorting_model, sorting
+from tests.tiny import make_tokenizer
+
+MASKS = np.random.default_rng(3).random((6, *HEADS)) < 0.3
+CSS = {"n_masks": 20, "density": 0.25}
+NO_DEFAULTS = "no default controls: they are texts, and the model has no tokenizer"
+
+
+@pytest.fixture(scope="module")
+def sorting_folder(tmp_path_factory):
+    return save_sorting_model(tmp_path_factory.mktemp("sorting"))
+
+
+@pytest.fixture(scope="module")
+def load_sorting(sorting_folder):
+    return cache(lambda backend: cs.load_model(sorting_folder, device="cpu", backend=backend))
+
+
+def adding(n=None, **more):
+    return Task.from_records(addition()[:n], "addition", **more)
+
+
+def sorted_lists(n=60, *, inside=False, **more):
+    return Task.from_records(sorting(n, inside=inside), "sorting", **more)
+
+
+def logits_of(model, prompts, mask):
+    """Logits at every place of prompts of one length, each head of the mask zeroed by a hook of our own."""
+    off = torch.from_numpy(mask)
+
+    def zeroed(layer):
+        return lambda z, hook: z * (~off[layer])[None, None, :, None]
+
+    hooks = [(f"blocks.{layer}.attn.hook_z", zeroed(layer)) for layer in range(HEADS[0])]
+    with torch.no_grad(), model.hooks(fwd_hooks=hooks):
+        return model(torch.tensor(prompts)).float()
+
+
+def right_answers(model, task, mask):
+    """By hand: of each example, which tokens of its target are the argmax, and their mean log-probability."""
+    rows = [(e.prompt if e.positions else (*e.prompt, *e.target[:-1]), e.target, e.positions) for e in task.examples]
+    logits = logits_of(model, [row for row, _, _ in rows], mask)
+    hits, logprobs = [], []
+    for (row, target, positions), each in zip(rows, logits, strict=True):
+        places = list(positions) or list(range(len(row) - len(target), len(row)))
+        hits.append((each[places].argmax(dim=-1) == torch.tensor(target)).float().numpy())
+        logprobs.append(each[places].log_softmax(dim=-1)[range(len(target)), list(target)].mean())
+    return np.array(hits), np.array(logprobs)
+
+
+# Numbers, against forwards by hand
+
+
+def test_a_model_over_integers_with_fewer_answers_than_tokens_is_scored_under_masks(backend):
+    model, task = adding_model(backend), adding()
+    experiment = Experiment(model, task)
+    assert model.tokenizer is None
+    assert experiment.baseline().mean() == 1
+    for mask, scores, logprobs in zip(MASKS, experiment(MASKS), experiment.logprob(MASKS), strict=True):
+        hits, by_hand = right_answers(model, task, mask)
+        np.testing.assert_array_equal(scores, hits[:, 0])
+        np.testing.assert_allclose(logprobs, by_hand, atol=1e-4)
+    assert 0 < experiment(MASKS).mean() < 1
+    margins, probabilities = (experiment.respond(MASKS, response=name) for name in ("margin", "probability"))
+    expected = np.exp(experiment.logprob(MASKS))
+    np.testing.assert_allclose(probabilities, np.minimum(expected, 1 / (1 + np.exp(-10))), atol=1e-6)
+    assert ((margins > 0) == (probabilities > 0.5)).all()
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_answers_inside_a_sequence_are_all_right_or_right_by_share(load_sorting, backend, inside):
+    model = load_sorting(backend)
+    whole = Experiment(model, sorted_lists(inside=inside))
+    share = Experiment(model, sorted_lists(inside=inside, accuracy="token"))
+    assert model.tokenizer is None
+    for mask, all_right, by_share in zip(MASKS, whole(MASKS), share(MASKS), strict=True):
+        hits, logprobs = right_answers(model, whole.task, mask)
+        np.testing.assert_array_equal(all_right, hits.all(axis=1))
+        np.testing.assert_allclose(by_share, hits.mean(axis=1))
+        np.testing.assert_allclose(whole.logprob(mask)[0], logprobs, atol=1e-4)
+    assert (share(MASKS) > whole(MASKS)).any()
+    # Of all tokens together, and of one of them in the geometric mean.
+    np.testing.assert_allclose(whole.respond(MASKS), np.exp(LENGTH * whole.logprob(MASKS)), atol=1e-4)
+    np.testing.assert_allclose(share.respond(MASKS), np.exp(whole.logprob(MASKS)), atol=1e-4)
+    np.testing.assert_allclose(under_gates(share, 1.0 - MASKS)[0], share(MASKS))
+
+
+def test_an_answer_need_not_be_the_next_token(backend):
+    """What is read at a place may be anything: of ``[a, b, =]`` also after ``b``, and after ``a`` and ``=`` alone."""
+    model = adding_model(backend)
+    logits = logits_of(model, [record["prompt"] for record in addition()], np.zeros(HEADS, dtype=bool))
+    said = logits.argmax(dim=-1).tolist()
+    records = [
+        {"prompt": record["prompt"], "target": [first, third], "positions": [0, 2]}
+        for record, (first, _, third) in zip(addition(), said, strict=True)
+    ]
+    task = Task.from_records(records, "what it says", accuracy="token")
+    assert Experiment(model, task).baseline().mean() == 1
+    hits, _ = right_answers(model, task, MASKS[0])
+    np.testing.assert_allclose(Experiment(model, task)(MASKS[0])[0], hits.mean(axis=1))
+
+
+def test_choices_of_token_ids(backend):
+    model = adding_model(backend)
+    records = [
+        {"prompt": r["prompt"], "choices": [[(r["target"][0] + 1) % P], r["target"]], "answer": 1} for r in addition()
+    ]
+    task = Task.from_records(records, "which sum")
+    assert (task.kind, task.chance) == ("choice", 0.5)
+    logits = logits_of(model, [record["prompt"] for record in records], MASKS[0])[:, -1]
+    wrong, right = ([logits[i, r["choices"][c][0]] for i, r in enumerate(records)] for c in (0, 1))
+    np.testing.assert_array_equal(Experiment(model, task)(MASKS[0])[0], np.array(right) > np.array(wrong))
+
+
+@pytest.mark.parametrize("ablation", ["mean", "resample"])
+def test_other_ablations_of_answers_inside_a_sequence(load_sorting, ablation):
+    """The same numbers as where the answers come after the prompt: what heads become is taken from the same tokens."""
+    inside, after = (
+        Experiment(load_sorting("bridge"), sorted_lists(20, inside=inside), ablation=ablation)
+        for inside in (True, False)
+    )
+    assert 0 < inside(MASKS).mean() < 1
+    if ablation == "mean":
+        np.testing.assert_allclose(inside.logprob(MASKS), after.logprob(MASKS), atol=1e-4)
+
+
+# Short contexts
+
+
+@pytest.mark.parametrize("n_ctx", [1, 2, 3, 8])
+def test_probes_fit_into_short_contexts(n_ctx):
+    from transformer_lens.model_bridge import TransformerBridge
+
+    shape = {"n_layers": 2, "n_heads": 2, "d_model": 8, "d_head": 4, "d_mlp": 8, "act_fn": "relu"}
+    model = TransformerBridge.boot_native({**shape, "d_vocab": 5, "n_ctx": n_ctx, "normalization_type": "LN"})
+    assert abilities(model).resume
+    assert token_budget(model, fused=False) > 0
+    assert sample_logits(model).shape == (3, 5)
+    task = Task.from_records([{"prompt": [1] * n_ctx, "target": [token]} for token in range(5)])
+    assert Experiment(model, task).baseline().sum() == 1
+
+
+def test_short_cuts_are_taken_in_a_context_of_eight_tokens(load_sorting):
+    able = abilities(load_sorting("bridge"))
+    assert (able.fused, able.extend, able.resume) == (True, True, True)
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("record", "fault"),
+    [
+        (
+            {"prompt": [1, EQUALS + 1], "target": [1]},
+            f"token {EQUALS + 1} is none of those that the model reads, 0..{P}",
+        ),
+        ({"prompt": [1], "target": [P]}, f"token {P} is none of those that the model answers with, 0..{P - 1}"),
+        ({"prompt": [1], "target": [P, 0]}, f"token {P} is none of those that the model answers with"),
+        ({"prompt": [1, 2, 3, 4], "target": [1]}, "4 tokens do not fit into the model's context of 3"),
+    ],
+)
+def test_tokens_that_a_model_does_not_know_or_hold_are_named_with_their_example(backend, record, fault):
+    task = Task.from_records([*addition()[:2], record], "sums")
+    with pytest.raises(ValueError, match=rf"task 'sums', example 2 \('\[1.*\): {fault}"):
+        Experiment(adding_model(backend), task)
+
+
+def test_a_text_task_needs_a_tokenizer_and_says_so_in_one_line(load_sorting):
+    words = Task.from_records([{"prompt": "the cat", "target": " runs"}] * 2, "words")
+    with pytest.raises(ValueError, match=r"^task 'words' is made of texts: the model has no tokenizer .*token ids$"):
+        Experiment(load_sorting("bridge"), words)
+    with pytest.raises(ValueError, match=r"^the model has no tokenizer"):
+        attention(load_sorting("bridge"), ["the cat"], ["L0H0"])
+    with pytest.raises(ValueError, match=r"^task 'sorting' can be scored but not written out: the model has no tok"):
+        Experiment(load_sorting("bridge"), sorted_lists()).generate(MASKS[:1])
+    with pytest.raises(ValueError, match="prepend_bos must be left out for prompts of token ids"):
+        Experiment(load_sorting("bridge"), sorted_lists(), prepend_bos=True)
+
+
+@pytest.mark.parametrize("change", [{"length_normalised": True}, {"chat": "on"}, {"accuracy": "half"}])
+def test_what_reads_texts_does_not_apply_to_token_ids(change):
+    with pytest.raises(ValueError, match=r"length_normalised divides by char|chat must be off|accuracy must be one of"):
+        replace(adding(), **change)
+
+
+def test_token_accuracy_is_for_targets_of_token_ids():
+    with pytest.raises(ValueError, match=r"accuracy 'token' is for completions over token ids.* of texts"):
+        Task.from_records([{"prompt": "one", "target": " two three"}], accuracy="token")
+    with pytest.raises(ValueError, match="is over token ids: what"):
+        adding().generated(3)
+    records = [{"prompt": [1, 2], "target": [1]}, {"prompt": "1 2", "target": " 3"}]
+    with pytest.raises(ValueError, match="task 'task' mixes texts and token ids"):
+        Task.from_records(records)
+
+
+def test_a_made_up_tokenizer_without_words_is_none():
+    """transformers gives one to a folder without: it would read every text as nothing."""
+    from cs_heads.lens.model import tokenizer_of
+
+    hollow = PreTrainedTokenizerFast(
+        tokenizer_object=type(make_tokenizer().backend_tokenizer).from_str(make_tokenizer().backend_tokenizer.to_str())
+    )
+    assert tokenizer_of(type("Model", (), {"tokenizer": hollow})) is hollow
+    assert tokenizer_of(type("Model", (), {"tokenizer": None})) is None
+
+
+# Splits and stores
+
+
+def test_a_sequence_stays_on_one_side_of_a_split_wherever_its_answers_are_read():
+    records = [
+        {"prompt": record["prompt"], "target": [token], "positions": [place]}
+        for record in sorting(20, inside=True)
+        for token, place in zip(record["target"], record["positions"], strict=True)
+    ]
+    finding, unseen = Task.from_records(records, "one by one").split(40, seed=1)
+    assert (len(finding), len(unseen)) == (40, 40)
+    assert not {e.prompt for e in finding.examples} & {e.prompt for e in unseen.examples}
+    with pytest.raises(ValueError, match="share no example"):
+        finding.holding_out(replace(finding, role="whole", held_out=None))
+
+
+def test_stores_tell_places_and_accuracy_apart_and_find_what_they_have(load_sorting, tmp_path):
+    path, model = tmp_path / "run.sqlite", load_sorting("bridge")
+    first = sorted_lists(10, inside=True)
+    results = Experiment(model, first, store=path)(MASKS)
+    again = Experiment(model, first, store=path)
+    np.testing.assert_array_equal(again(MASKS), results)
+    assert again.ran == 0
+    moved = replace(
+        first, examples=tuple(replace(e, positions=tuple(p - 1 for p in e.positions)) for e in first.examples)
+    )
+    for other in (moved, replace(first, accuracy="token"), sorted_lists(10)):
+        experiment = Experiment(model, other, store=path)
+        experiment(MASKS)
+        assert experiment.ran == 60
+    assert "[" in cs.Store.open(path).to_frame()["prompt"].iloc[0]
+
+
+# Everything downstream
+
+
+@pytest.mark.parametrize("method", ["annealed", "css", "greedy", "chg", "gradient", "attribution", "mediation"])
+def test_every_method_ranks_the_heads_of_a_model_over_integers(load_sorting, backend, method):
+    options = {
+        "chg": {"steps": 20, "batch_size": 8},
+        "mediation": {"n_pairs": 4},
+        "css": {"n_masks": 20, "density": 0.25},
+    }
+    budget = {"annealed": 600, "greedy": 600}.get(method)
+    task = sorted_lists(80, inside=True, accuracy="token").split(40)[0]
+    found = cs.find_heads(load_sorting(backend), task, k=2, method=method, budget=budget, **options.get(method, {}))
+    assert np.isfinite(found.importance).all()
+    assert np.abs(found.importance).max() > 0
+    said = [note for note in found.notes if "control" in note]
+    assert len(said) == 1
+    assert said[0].startswith(NO_DEFAULTS) == (method == "annealed")
+
+
+def test_gradients_of_answers_inside_a_sequence_are_those_of_answers_after_it(load_sorting):
+    of = [
+        cs.find_heads(load_sorting("bridge"), sorted_lists(120, inside=inside).split(60)[0], k=2, method="attribution")
+        for inside in (True, False)
+    ]
+    one, other = (sorted(each.importance.ravel().tolist()) for each in of)
+    # Splits differ, questions being other ones: the same heads, in about the same nats.
+    np.testing.assert_allclose(one, other, rtol=0.5, atol=0.1)
+
+
+def test_heads_are_found_confirmed_and_compared_without_a_tokenizer(backend):
+    model, task = adding_model(backend), adding().split(32)[0]
+    control = Task.from_records([{**record, "prompt": record["prompt"][::-1]} for record in addition()], "backwards")
+    found = cs.find_heads(model, task, k=2, budget=600)
+    proof = cs.confirm(model, task, found.top(2))
+    assert [note.startswith(NO_DEFAULTS) for note in proof.notes if "control" in note] == [True]
+    by_hand, _ = right_answers(model, task.held_out, found.grid.mask(found.top(2)))
+    assert proof.result.score == pytest.approx(by_hand.mean())
+    compared = cs.compare(model, task, methods=["css", "gradient"], k=2, most=2, options={"css": CSS})
+    assert [note.startswith(NO_DEFAULTS) for note in compared.notes] == [True]
+    assert set(compared.methods) == {"css", "gradient"}
+    assert cs.confirm(model, task, found.top(2), controls=[control]).controls[0].task == "backwards"
+
+
+def test_patterns_show_the_ids_where_there_are_no_words(load_sorting, backend):
+    prompts = [example.prompt for example in sorted_lists(2).examples]
+    shown = attention(load_sorting(backend), prompts, ["L0H0", "L1H2"])
+    assert shown.prompts[0].prompt == str(list(prompts[0]))
+    assert shown.prompts[0].tokens == tuple(map(str, prompts[0]))
+    assert str(DIGITS) in cs.show_attention(shown).html
+    frame = habits(load_sorting(backend), n=2)
+    assert len(frame) == HEADS[0] * HEADS[1]
+    with pytest.raises(ValueError, match=r"length must be an integer in 1..4"):
+        habits(load_sorting(backend), n=2, length=5)
+
+
+def test_workers_know_how_many_answers_a_model_has():
+    cfg = outline_of(adding_model("bridge")).cfg
+    assert (cfg.d_vocab, cfg.d_vocab_out) == (P + 1, P)
+
+
+# The command line
+
+
+def lines(path, records):
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return str(path)
+
+
+def test_the_command_finds_heads_of_a_file_of_token_ids(sorting_folder, tmp_path, capsys):
+    task = lines(tmp_path / "ids.jsonl", sorting(120, inside=True))
+    out = tmp_path / "found"
+    command = [
+        "find",
+        "--model",
+        str(sorting_folder),
+        "--task",
+        task,
+        "--k",
+        "2",
+        "--budget",
+        "600",
+        "--device",
+        "cpu",
+    ]
+    assert main([*command, "--task-option", "accuracy=token", "--no-curve", "--out", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert said.count(NO_DEFAULTS) == 1
+    result = json.loads((out / "result.json").read_text())
+    assert len(result["heads"]) == 2
+    kept = json.loads((out / "attention.json").read_text())["prompts"][0]
+    assert kept["tokens"] == [str(token) for token in kept["ids"]]
+    report = (out / "report.html").read_text()
+    assert kept["prompt"] in report
+    ranking = json.loads((out / "ranking.json").read_text())
+    assert ranking["provenance"]["task"]["accuracy"] == "token"
+
+
+def test_the_command_refuses_texts_and_bad_ids_in_one_line(sorting_folder, tmp_path, capsys):
+    texts = [{"prompt": f"{i}:", "target": f" {i}"} for i in range(60)]
+    numbers = [*sorting(60), {"prompt": [1, True], "target": [2]}]
+    for records, fault in ((texts, "is made of texts: the model has no tokenizer"), (numbers, "line 61: .*token ids")):
+        task = lines(tmp_path / "task.jsonl", records)
+        assert main(["find", "--model", str(sorting_folder), "--task", task, "--k", "2"]) == 2
+        said = capsys.readouterr().err.strip().splitlines()
+        assert len(said) == 1
+        assert re.search(fault, said[0])
