@@ -363,9 +363,9 @@ _STORE = [
             '"ablation": bool(ablation),',
         ),
         (
-            "the key of a store does not tell prepend_bos None from False",
+            "the key of a store does not say what the tokenizer prepends by itself",
+            '"prepend_bos": prepended(getattr(model, "tokenizer", None), prepend_bos),',
             '"prepend_bos": prepend_bos,',
-            '"prepend_bos": bool(prepend_bos),',
         ),
         (
             "what a head is set to is kept without the examples that it comes from",

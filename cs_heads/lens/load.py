@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from cs_heads.lens.bos import keep_leading_tokens
 from cs_heads.lens.model import check_model
 
 DEMO = Path(__file__).parents[1] / "demo" / "weights"
@@ -50,6 +51,7 @@ def load_model(
         # Loaders report on standard output, which belongs to the caller.
         with redirect_stdout(sys.stderr), _quietly():
             model = load(str(folder) if folder.exists() else name, device, dtype, revision)
+            _keep_own_bos(model.tokenizer, revision)
         model.cfg.model_name = name
     except Exception as error:  # whatever a loader makes of a broken file
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -60,6 +62,14 @@ def load_model(
         ) from error
     check_model(model)
     return model
+
+
+def _keep_own_bos(tokenizer: Any, revision: str | None) -> None:
+    """TransformerLens loads a tokenizer that prepends a BOS: what the tokenizer itself does is asked of its files."""
+    from transformers import AutoTokenizer
+
+    if tokenizer is not None:
+        keep_leading_tokens(tokenizer, AutoTokenizer.from_pretrained(tokenizer.name_or_path, revision=revision))
 
 
 @contextmanager
