@@ -194,8 +194,8 @@ _LENS = [
         "lens/test_abilities.py lens/test_fused.py",
         (
             "a short cut whose logits are no numbers is taken",
-            "if not difference <= _TOLERANCE.get(dtype_of(self.model), _HALF_TOLERANCE):",
-            "if difference > _TOLERANCE.get(dtype_of(self.model), _HALF_TOLERANCE):",
+            "if not difference <= tolerance(self.model):",
+            "if difference > tolerance(self.model):",
         ),
     ),
     *_bugs(

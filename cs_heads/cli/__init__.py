@@ -11,28 +11,28 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from cs_heads.cli import compare, find, report, reproduce, store, tasks
+from cs_heads.cli import compare, doctor, find, report, reproduce, store, tasks
 from cs_heads.cli.options import Help, Parser
 
-_COMMANDS = (find, compare, report, reproduce, store, tasks)
+_COMMANDS = (doctor, find, compare, report, reproduce, store, tasks)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status, 2 for bad input."""
+    """Run the command line; returns the exit status: 2 for bad input, 1 where a check of a model failed."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     options = _parser().parse_args(given)
     options.command = shlex.join(["cs-heads", *given])
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _print_warning
-            options.run(options)
+            status: int | None = options.run(options)
     except (ValueError, OSError, MemoryError, ImportError) as error:
         print(f"cs-heads: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"cs-heads: interrupted{store.saved(options)}", file=sys.stderr)
         return 130
-    return 0
+    return status or 0
 
 
 _ABOUT = """\
@@ -46,6 +46,7 @@ the verdict, not the ranking."""
 _EXAMPLES = """\
 the usual way:
   cs-heads tasks                                                     what there is to measure
+  cs-heads doctor gpt2                                               whether a model can be measured
   cs-heads find --model demo --task demo/capitals --out found
                                                                      the heads, the verdict, found/report.html
   cs-heads compare --model demo --task demo/capitals --out compared  the same by several methods

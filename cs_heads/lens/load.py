@@ -49,7 +49,7 @@ def load_model(
     load = _load_hooked if backend == "hooked" else _load_bridge
     try:
         # Loaders report on standard output, which belongs to the caller.
-        with redirect_stdout(sys.stderr), _quietly():
+        with redirect_stdout(sys.stderr), quietly():
             model = load(str(folder) if folder.exists() else name, device, dtype, revision)
             _keep_own_bos(model.tokenizer, revision)
         model.cfg.model_name = name
@@ -73,19 +73,24 @@ def _keep_own_bos(tokenizer: Any, revision: str | None) -> None:
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
-    """Load without retry messages, and with bars in terminals alone: what goes wrong is said once, at the end."""
+def quietly(*more: str) -> Iterator[None]:
+    """Load without retry messages, and with bars in terminals alone: what goes wrong is said once, at the end.
+
+    ``more`` are loggers of whom no warning is wanted either.
+    """
     from transformers.utils import logging as bars
 
-    hub = logging.getLogger("huggingface_hub")
-    level, hide = hub.level, bars.is_progress_bar_enabled() and not sys.stderr.isatty()
-    hub.setLevel(logging.ERROR)
+    loggers = [logging.getLogger(name) for name in ("huggingface_hub", *more)]
+    levels, hide = [logger.level for logger in loggers], bars.is_progress_bar_enabled() and not sys.stderr.isatty()
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     if hide:
         bars.disable_progress_bar()
     try:
         yield
     finally:
-        hub.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
         if hide:
             bars.enable_progress_bar()
 
