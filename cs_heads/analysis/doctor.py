@@ -41,8 +41,8 @@ def check_model(
         revision: As for ``load_model``.
 
     Returns:
-        A line for each check: weights, hook_z, logits, BOS, padding, batch, dtype, folded biases, fused attention, heads,
-        context length and speed, each ``"ok"``, ``"warn"`` or ``"fail"``. Of files that cannot be loaded, because of
+        A line for each check, ``"ok"``, ``"warn"`` or ``"fail"``: weights, hook_z, logits, BOS, padding, batch, dtype,
+        folded biases, fused attention, heads, context length and speed. Of files that cannot be loaded, because of
         what is wrong with them, the lines that say so alone.
 
     Raises:

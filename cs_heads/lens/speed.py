@@ -15,10 +15,10 @@ from cs_heads.lens.score import Reads, read_tokens
 _LENGTH = 32
 
 # Examples of one forward, by device: enough to keep it busy.
-_ROWS = {"cpu": 16, "cuda": 256}
+_ROWS = {"cpu": 8, "cuda": 256}
 
 # Forwards whose time is taken; the fastest counts, as others run on the machine too.
-_FORWARDS = 3
+_FORWARDS = 2
 
 
 def example_length(model: Any) -> int:

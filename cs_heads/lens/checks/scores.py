@@ -75,7 +75,7 @@ def logits(model: Any, plain: PlainModel | None) -> Check:
     if ours.shape != theirs.shape:
         found = f"of {ours.shape[-1]} tokens, in plain Hugging Face of {theirs.shape[-1]}"
         return Check("logits", "fail", found, "load the model with cs_heads.load_model")
-    found = f"log-probabilities within {_nats(ours, theirs)} nats of plain Hugging Face in float32"
+    found = f"log-probabilities within {_nats(ours, theirs)} of plain Hugging Face in float32"
     # Ten times what two ways of our own may differ by: two implementations round more differently.
     if not _difference(ours, theirs) <= min(10 * tolerance(model), 0.05):
         return Check("logits", "fail", found, "TransformerLens runs this model wrongly: do not measure it")
@@ -98,7 +98,7 @@ def batch(model: Any, plain: PlainModel | None) -> Check:
 
 
 def _unchanged(name: str, model: Any, what: str, ours: Tensor, alone: Tensor) -> Check:
-    found = f"{what}: log-probabilities within {_nats(ours, alone)} nats"
+    found = f"{what}: log-probabilities within {_nats(ours, alone)}"
     if _difference(ours, alone) <= tolerance(model):
         return Check(name, "ok", found)
     return Check(name, "fail", found, "give batch_tokens=1, so that each text has a forward of its own")
@@ -171,7 +171,8 @@ def _difference(ours: Tensor, theirs: Tensor) -> float:
 
 
 def _nats(ours: Tensor, theirs: Tensor) -> str:
-    return f"{float((ours - theirs).abs().max()):.2g}"
+    difference = ours - theirs
+    return f"{float(difference.abs().max()):.2g} nats (root mean square {float(difference.pow(2).mean().sqrt()):.2g})"
 
 
 def _rms(values: Float[Tensor, "row vocab"]) -> Float[Tensor, " row"]:
