@@ -226,7 +226,7 @@ class Experiment:
                 "chat_template": template_of(self.model, self.task),
             },
             "ablation": self.ablation,
-            "prepend_bos": prepended(self.model.tokenizer, self._prepend_bos),
+            "prepend_bos": prepended(getattr(self.model, "tokenizer", None), self._prepend_bos),
             "cs_heads": version("cs-heads"),
         }
 
