@@ -194,8 +194,8 @@ _LENS = [
         "lens/test_abilities.py lens/test_fused.py",
         (
             "a short cut whose logits are no numbers is taken",
-            "if not difference <= _TOLERANCE.get(dtype_of(self.model), _HALF_TOLERANCE):",
-            "if difference > _TOLERANCE.get(dtype_of(self.model), _HALF_TOLERANCE):",
+            "if not difference <= tolerance(self.model):",
+            "if difference > tolerance(self.model):",
         ),
     ),
     *_bugs(
@@ -368,9 +368,9 @@ _STORE = [
             '"ablation": bool(ablation),',
         ),
         (
-            "the key of a store does not tell prepend_bos None from False",
+            "the key of a store does not say what the tokenizer prepends by itself",
+            '"prepend_bos": prepended(getattr(model, "tokenizer", None), prepend_bos),',
             '"prepend_bos": prepend_bos,',
-            '"prepend_bos": bool(prepend_bos),',
         ),
         (
             "what a head is set to is kept without the examples that it comes from",

@@ -8,6 +8,7 @@ from .analysis.compare import compare as compare
 from .analysis.comparison import Comparison as Comparison
 from .analysis.confirm import confirm as confirm
 from .analysis.contrast import held_out_contrasts as held_out_contrasts
+from .analysis.doctor import check_model as check_model
 from .analysis.failures import choice_failures as choice_failures
 from .analysis.failures import text_failures as text_failures
 from .analysis.formats import format_heads as format_heads
@@ -31,6 +32,7 @@ from .heads import Head as Head
 from .heads import HeadGrid as HeadGrid
 from .lens import FoldedValueBiasesError as FoldedValueBiasesError
 from .lens import load_model as load_model
+from .lens.checks import Check as Check
 from .measure.baseline import BaselineTooLowError as BaselineTooLowError
 from .measure.cluster import Cluster as Cluster
 from .measure.experiment import Experiment as Experiment

@@ -80,7 +80,7 @@ def test_the_table_shows_heads_verdict_and_cost(find, known_folder, task):
     assert (status, err) == (0, "")
     lines = out.splitlines()
     assert lines[0] == f"model {known_folder}, task {task}, method css"
-    assert lines[1] == "baseline 1.000"
+    assert lines[1:3] == ["baseline 1.000", "BOS prepended, as the tokenizer does by itself"]
     table = [line.split() for line in lines[lines.index("head    importance") + 1 :][:2]]
     assert {name for name, _ in table} == {str(head) for head in WORKING}
     assert all(float(importance) > 0.5 for _, importance in table)
@@ -94,7 +94,8 @@ def test_json_is_one_object_and_nothing_else(find, known_folder, task):
     assert (status, err) == (0, "")
     assert out.count("\n") == 1
     result = json.loads(out)
-    assert {"model", "task", "method", "baseline", "heads", "spent", "confirm"} <= result.keys()
+    assert {"model", "task", "method", "baseline", "prepend_bos", "heads", "spent", "confirm"} <= result.keys()
+    assert result["prepend_bos"] is True is result["confirm"]["provenance"]["prepend_bos"]
     assert {"drop", "random_drop", "p", "verdict"} <= result["confirm"].keys()
     assert (result["model"], result["task"], result["method"]) == (str(known_folder), task, "css")
     assert result["baseline"] == 1.0

@@ -44,6 +44,14 @@ def test_logits_are_those_of_plain_transformers(model, plain, tokenizer):
     assert tokenizer.decode(ours[0, -1].argmax()) == " Mary"
 
 
+def test_it_passes_every_check(model, smollm2):
+    checks = cs.check_model(model, reference=smollm2)
+    assert [str(check) for check in checks if check.status != "ok"] == []
+    found = {check.name: check.found for check in checks}
+    assert found["heads"] == "30 layers × 9 heads, 3 key/value heads"
+    assert found["BOS"] == "none prepended, as the tokenizer does by itself"
+
+
 def test_a_head_off_is_its_slice_of_the_output_projection_zeroed(model, plain):
     task = cs.load_task("everyday/indirect_object", n=3)
     experiment = cs.Experiment(model, task, progress=False)

@@ -17,14 +17,16 @@ from threading import current_thread, main_thread
 from types import FrameType
 from typing import Any
 
-from cs_heads.cli import compare, find, report, reproduce, store, tasks
+from cs_heads.cli import compare, doctor, find, report, reproduce, store, tasks
 from cs_heads.cli.options import Help, Parser
 
-_COMMANDS = (find, compare, report, reproduce, store, tasks)
+_COMMANDS = (doctor, find, compare, report, reproduce, store, tasks)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status: 2 for bad input, 130 for Ctrl-C, 141 where nobody reads on."""
+    """Run the command line; returns the exit status: 2 for bad input, 1 where a check of a model failed, 130 for
+    Ctrl-C, 141 where nobody reads on.
+    """
     given = sys.argv[1:] if arguments is None else list(arguments)
     options = _parser().parse_args(given)
     options.command = shlex.join(["cs-heads", *given])
@@ -32,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = _print_warning
-                options.run(options)
+                status: int | None = options.run(options)
             sys.stdout.flush()
         except BrokenPipeError:
             # What is left in the buffer has nowhere to go, and Python would try once more at its end.
@@ -48,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 raise
             print(f"cs-heads: error: {' '.join(str(error).split()) or type(error).__name__}", file=sys.stderr)
             return 2
-    return 0
+    return status or 0
 
 
 def _interrupted(options: argparse.Namespace) -> int:
@@ -91,6 +93,7 @@ the verdict, not the ranking."""
 _EXAMPLES = """\
 the usual way:
   cs-heads tasks                                                     what there is to measure
+  cs-heads doctor gpt2                                               whether a model can be measured
   cs-heads find --model demo --task demo/capitals --out found
                                                                      the heads, the verdict, found/report.html
   cs-heads compare --model demo --task demo/capitals --out compared  the same by several methods

@@ -170,6 +170,7 @@ def _result(
         "task": options.task,
         "method": found.method,
         "baseline": found.provenance["baseline"],
+        "prepend_bos": found.provenance["prepend_bos"],
         "heads": [_row(found, head) for head in found.top(options.k)],
         "shared": found.shared_effects,
         "spent": found.spent,
@@ -197,7 +198,8 @@ def _print_result(options: argparse.Namespace, result: dict[str, Any], found: He
         print(json.dumps(result))
         return
     print(f"model {result['model']}, task {result['task']}, method {result['method']}")
-    print(f"baseline {result['baseline']:.3f}\n")
+    print(f"baseline {result['baseline']:.3f}")
+    print(f"{_prepended_line(result['prepend_bos'])}\n")
     print(f"{'head':<8}{'importance':>10}")
     for row in result["heads"]:
         low, high = row.get("interval", (None, None))
@@ -216,6 +218,12 @@ def _print_result(options: argparse.Namespace, result: dict[str, Any], found: He
     for note in dict.fromkeys((*proof.notes, *found.notes)):
         print(f"note: {note}")
     print(f"cost: {found.spent:,} example-evaluations to find, {proof.spent:,} to confirm")
+
+
+def _prepended_line(prepended: bool | list[str]) -> str:
+    """What stands before every prompt."""
+    what = ("BOS" if prepended else "no BOS") if isinstance(prepended, bool) else " ".join(prepended)
+    return f"{what} prepended, as the tokenizer does by itself"
 
 
 def _print_controls(proof: Confirmation) -> None:

@@ -117,9 +117,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     add("--budget", type=int, default=None, help="example-evaluations a method may spend (default: what it takes)")
     add("--k", type=int, default=5, help="heads to report and confirm")
     add("--seed", type=int, default=0, help="seed of the split, the masks and the tests")
-    add("--device", default=None, help="cpu, cuda, ... (default: cuda where there is one)")
-    add("--dtype", default=None, help="float32, bfloat16 or float16 (default: float32)")
-    add("--backend", default="auto", help="auto, bridge or hooked")
+    add_loading(parser)
     add("--workers", type=int, default=None, help="measure on so many Ray workers, each with its own copy of the model")
     add(
         "--ray-address", default=None, help="a running Ray cluster: auto, host:6379 or ray://host:10001 (default: here)"
@@ -132,6 +130,14 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="keep every result in this file as it is measured; the same command goes on from there",
     )
+
+
+def add_loading(parser: argparse.ArgumentParser) -> None:
+    """How a model is loaded."""
+    add = parser.add_argument
+    add("--device", default=None, help="cpu, cuda, ... (default: cuda where there is one)")
+    add("--dtype", default=None, help="float32, bfloat16 or float16 (default: float32)")
+    add("--backend", default="auto", help="auto, bridge or hooked")
 
 
 @contextmanager

@@ -11,6 +11,7 @@ weighs a head instead of removing it. All hooks are gone after each call, and ho
 value biases are folded into the output bias is refused: zeroing a head there leaves a part of it standing.
 """
 
+from cs_heads.lens.bos import prepended as prepended
 from cs_heads.lens.fingerprint import fingerprint as fingerprint
 from cs_heads.lens.gates import gated as gated
 from cs_heads.lens.load import load_model as load_model

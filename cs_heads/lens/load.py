@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from cs_heads.lens.bos import keep_leading_tokens
 from cs_heads.lens.gguf import GgufFile, gguf_in
 from cs_heads.lens.model import check_model
 from cs_heads.lens.outline import Outline
@@ -72,8 +73,9 @@ def load_model(
     load = _load_hooked if backend == "hooked" else _load_bridge
     try:
         # Loaders report on standard output, which belongs to the caller.
-        with redirect_stdout(sys.stderr), _quietly(), _source(str(folder) if folder.exists() else name, gguf) as source:
+        with redirect_stdout(sys.stderr), quietly(), _source(str(folder) if folder.exists() else name, gguf) as source:
             model = load(*source, device, dtype, revision)
+            _keep_own_bos(model.tokenizer, revision)
         model.cfg.model_name = name
     except Exception as error:  # whatever a loader makes of a broken file
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -85,6 +87,14 @@ def load_model(
     # Nothing was folded on the way here.
     check_model(model, unfolded=True)
     return model
+
+
+def _keep_own_bos(tokenizer: Any, revision: str | None) -> None:
+    """TransformerLens loads a tokenizer that prepends a BOS: what the tokenizer itself does is asked of its files."""
+    from transformers import AutoTokenizer
+
+    if tokenizer is not None:
+        keep_leading_tokens(tokenizer, AutoTokenizer.from_pretrained(tokenizer.name_or_path, revision=revision))
 
 
 @contextmanager
@@ -100,19 +110,24 @@ def _source(name: str, gguf: Path | None) -> Iterator[tuple[str, Read]]:
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
-    """Load without retry messages, and with bars in terminals alone: what goes wrong is said once, at the end."""
+def quietly(*more: str) -> Iterator[None]:
+    """Load without retry messages, and with bars in terminals alone: what goes wrong is said once, at the end.
+
+    ``more`` are loggers of whom no warning is wanted either.
+    """
     from transformers.utils import logging as bars
 
-    hub = logging.getLogger("huggingface_hub")
-    level, hide = hub.level, bars.is_progress_bar_enabled() and not sys.stderr.isatty()
-    hub.setLevel(logging.ERROR)
+    loggers = [logging.getLogger(name) for name in ("huggingface_hub", *more)]
+    levels, hide = [logger.level for logger in loggers], bars.is_progress_bar_enabled() and not sys.stderr.isatty()
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     if hide:
         bars.disable_progress_bar()
     try:
         yield
     finally:
-        hub.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
         if hide:
             bars.enable_progress_bar()
 

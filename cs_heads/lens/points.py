@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from cs_heads.lens.bos import leading_tokens
 from cs_heads.lens.tokens import EncodedExample, encode_example
 from cs_heads.text import Text
 
@@ -58,8 +59,8 @@ def _place(tokenizer: Any, prompt: Text, end: int, tokens: tuple[int, ...]) -> i
     if not isinstance(prompt, str):
         return end - 1
     until = list(tokenizer(prompt[:end], add_special_tokens=False)["input_ids"])
-    # The prompt may have a beginning-of-sequence token before its text.
-    for before in (0, 1):
+    # The prompt may have a beginning-of-sequence token, or what else the tokenizer prepends, before its text.
+    for before in (0, 1, len(leading_tokens(tokenizer))):
         if until and list(tokens[before : before + len(until)]) == until:
             return before + len(until) - 1
     raise ValueError(f"place {end} of prompt {prompt[:60]!r} lies inside a token ({prompt[max(0, end - 10) : end]!r})")

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
+from cs_heads.lens.bos import leading_tokens
 from cs_heads.lens.fingerprint import fingerprint
 from cs_heads.lens.forward import logits_at
 from cs_heads.lens.model import (
@@ -35,10 +36,12 @@ _SEARCHED = ("transformers", "transformer_lens")
 
 def outline_of(model: Any) -> Outline:
     """What is told of a model to those who do not hold it."""
-    cfg = model.cfg
+    cfg, tokenizer = model.cfg, getattr(model, "tokenizer", None)
+    # Asked here, where the tokenizer's files lie; it keeps the answer.
+    leading_tokens(tokenizer)
     return Outline(
         OutlineConfig(cfg.n_layers, cfg.n_heads, context_length(model), *vocabularies(model), str(cfg.model_name)),
-        getattr(model, "tokenizer", None),
+        tokenizer,
         describe(model),
         end_tokens(model),
         fingerprint(model),

@@ -8,6 +8,7 @@ from itertools import takewhile
 from typing import Any
 from unicodedata import category
 
+from cs_heads.lens.bos import leading_tokens
 from cs_heads.text import Text
 
 NO_TOKENIZER = (
@@ -62,12 +63,11 @@ def encode_example(
 
     Spaces at the end of the prompt go with the continuation. The cut lies where the tokens of the
     prompt alone and those of every joined text last agree, so a token that spans the border is
-    neither lost nor split. ``prepend_bos`` None prepends the beginning-of-sequence token where the
-    tokenizer has one of its own, other than its end-of-sequence token: what Llama and Gemma
-    tokenizers do by themselves, and GPT-2 and Qwen tokenizers do not. A prompt that begins with it gets no second one,
-    an empty prompt always gets one, the end-of-sequence token for want of another. A tokenizer with neither, or a
-    continuation without tokens, raises ``ValueError``. Token ids need no tokenizer and stay as they are given;
-    ``positions`` are those of ``EncodedExample``.
+    neither lost nor split. ``prepend_bos`` None prepends what the tokenizer itself does when asked to add special
+    tokens, as it was loaded: those of Llama and Gemma a beginning-of-sequence token, those of GPT-2 and Qwen none. A
+    prompt that begins with this token gets no second one, an empty prompt always gets one, the end-of-sequence token
+    for want of another. A tokenizer with neither, or a continuation without tokens, raises ``ValueError``. Token ids
+    need no tokenizer and stay as they are given; ``positions`` are those of ``EncodedExample``.
     """
     if not isinstance(prompt, str):
         return EncodedExample(encode_prompt(tokenizer, prompt, prepend_bos), _ids(continuations), False, (), positions)
@@ -151,10 +151,12 @@ def _prefix(tokenizer: Any, prepend_bos: bool | None, tokens: list[int]) -> tupl
     bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
     if prepend_bos and bos is None:
         raise ValueError("prepend_bos is True, but the tokenizer has no beginning-of-sequence token")
-    wanted = bos is not None and bos != eos if prepend_bos is None else prepend_bos
+    wanted = leading_tokens(tokenizer) if prepend_bos is None else (int(bos),) if prepend_bos else ()
     # A text that writes the token out, as chat templates do, has it already.
-    if tokens and (not wanted or tokens[0] == bos):
+    if tokens and tokens[0] in (bos, *wanted[:1]):
         return ()
+    if tokens or wanted:
+        return wanted
     first = bos if bos is not None else eos
     if first is None:
         raise ValueError(

@@ -14,7 +14,7 @@ from scipy.special import expit
 
 from cs_heads.heads import HeadGrid
 from cs_heads.integers import check_integer
-from cs_heads.lens import EncodedExample, describe, load_model
+from cs_heads.lens import EncodedExample, describe, load_model, prepended
 from cs_heads.masks import check_masks
 from cs_heads.measure.budget import kept_budget
 from cs_heads.measure.chat import template_of
@@ -226,7 +226,7 @@ class Experiment:
                 "chat_template": template_of(self.model, self.task),
             },
             "ablation": self.ablation,
-            "prepend_bos": self._prepend_bos,
+            "prepend_bos": prepended(getattr(self.model, "tokenizer", None), self._prepend_bos),
             "cs_heads": version("cs-heads"),
         }
 

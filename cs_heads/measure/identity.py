@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from cs_heads.heads import HeadGrid
-from cs_heads.lens import EncodedExample, describe, fingerprint, settings_of
+from cs_heads.lens import EncodedExample, describe, fingerprint, prepended, settings_of
 from cs_heads.lens.model import hooked_points
 from cs_heads.tasks import Task
 
@@ -255,7 +255,7 @@ def study_of(model: Any, ablation: str, prepend_bos: bool | None) -> dict[str, A
         "settings": settings_of(model),
         "hook": "blocks.{layer}.attn.hook_z",
         "ablation": ablation,
-        "prepend_bos": prepend_bos,
+        "prepend_bos": prepended(getattr(model, "tokenizer", None), prepend_bos),
         "measure": MEASURE,
     }
 

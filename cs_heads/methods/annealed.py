@@ -146,7 +146,7 @@ def annealed(
     least = before + n_batches * _MIN_ROWS * (per_row + _of_controls(len(controls), per_row))
     if budget is None:
         rows = max(n_batches * _MIN_ROWS, rows_for_intervals(n_batches, n_finalists + n_decoys))
-        budget = max(least, before + max(10 * size, _LEAST, rows * per_row))
+        budget = max(least, before + max(default_budget(size), rows * per_row))
     check_budget(budget, least, f"{n_batches} batches of {_MIN_ROWS} rows, after the intact run")
     budget = int(budget)
     added = standardised(prior, grid.shape)
@@ -206,6 +206,11 @@ def annealed(
         off=tuple(grid.head(int(index)) for index in search.off),
         **fields,
     )
+
+
+def default_budget(size: int) -> int:
+    """Example-evaluations for masks by default on a grid of so many heads, unless tasks ask for more."""
+    return max(10 * size, _LEAST)
 
 
 def _of_controls(n: int, per_row: int) -> int:

@@ -1,12 +1,16 @@
 """Joining prompt and continuation: as lm-eval, and nothing lost at the border."""
 
-import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
+import pickle
+import shutil
 
-from cs_heads.lens import encode_example
-from cs_heads.lens.tokens import unread_words
-from tests.tiny import make_tokenizer
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from cs_heads.lens import encode_example, load_model
+from cs_heads.lens.bos import prepended
+from cs_heads.lens.tokens import encode_prompt, unread_words
+from tests.tiny import make_hf_model, make_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -59,12 +63,81 @@ def test_prompt_and_continuation_together_are_the_whole_text(bpe):
             assert bpe.decode([*encoded.prompt, *tokens]) == prompt + text
 
 
-def test_bos_is_prepended_where_the_tokenizer_has_one_of_its_own(bpe):
-    words = make_tokenizer()
-    assert encode_example(words, "the cat", [" runs"]).prompt == (1, *words.convert_tokens_to_ids(["the", "cat"]))
-    assert encode_example(bpe, "the cat", [" dog"]).prompt[0] != bpe.bos_token_id
-    assert encode_example(bpe, "the cat", [" dog"], prepend_bos=True).prompt[0] == bpe.bos_token_id
-    assert encode_example(words, "the cat", [" runs"], prepend_bos=False).prompt[0] != 1
+def with_bos(adds: bool) -> PreTrainedTokenizerFast:
+    """A tokenizer with a BOS other than its EOS, which it prepends by itself or, as one made from a GGUF, does not."""
+    tokenizer = make_tokenizer()
+    if not adds:
+        tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(single="$A", special_tokens=[])
+    return tokenizer
+
+
+@pytest.mark.parametrize("adds", [True, False])
+def test_a_bos_is_prepended_where_the_tokenizer_does_so_itself(adds):
+    tokenizer = with_bos(adds)
+    assert (tokenizer.bos_token_id, tokenizer.eos_token_id) == (1, 2)
+    assert list(encode_prompt(tokenizer, "the cat")) == tokenizer("the cat")["input_ids"]
+    assert list(encode_example(tokenizer, "the cat", [" runs"]).prompt) == tokenizer("the cat")["input_ids"]
+    assert (encode_prompt(tokenizer, "the cat")[0] == 1) == adds
+    for asked in (True, False):
+        assert (encode_prompt(tokenizer, "the cat", asked)[0] == 1) == asked
+
+
+def test_a_bos_that_is_the_end_token_too_is_prepended_where_the_tokenizer_does_so():
+    """As OPT's tokenizer does."""
+    tokenizer = with_bos(True)
+    tokenizer.eos_token = "<s>"
+    assert encode_prompt(tokenizer, "the cat")[0] == tokenizer.bos_token_id == tokenizer.eos_token_id
+
+
+def test_several_tokens_that_a_tokenizer_prepends_are_all_prepended_and_no_end_token():
+    """GLM's tokenizer begins a text with two tokens, and has no beginning-of-sequence token."""
+    tokenizer = make_tokenizer()
+    special = [("one", tokenizer.convert_tokens_to_ids("one")), ("two", tokenizer.convert_tokens_to_ids("two"))]
+    special += [("</s>", 2)]
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="one two $A </s>", special_tokens=special
+    )
+    tokenizer.bos_token = None
+    assert encode_prompt(tokenizer, "the cat") == tuple(tokenizer("the cat")["input_ids"][:-1])
+    assert prepended(tokenizer, None) == ["one", "two"]
+
+
+@pytest.mark.parametrize("adds", [True, False])
+def test_what_the_tokenizer_does_is_that_of_its_files_and_not_of_what_a_model_class_makes_of_it(
+    tmp_path, backend, adds
+):
+    """Both classes of TransformerLens load a tokenizer so that it prepends a BOS, whether it does by itself or not."""
+    make_hf_model("llama").save_pretrained(tmp_path)
+    with_bos(adds).save_pretrained(tmp_path)
+    own = AutoTokenizer.from_pretrained(tmp_path)("the cat")["input_ids"]
+    assert (own[0] == 1) == adds
+    loaded = load_model(tmp_path, device="cpu", backend=backend)
+    assert loaded.tokenizer("the cat")["input_ids"][0] == 1
+    sent = pickle.loads(pickle.dumps(loaded.tokenizer))
+    for tokenizer in (loaded.tokenizer, sent, booted(tmp_path, backend).tokenizer):
+        assert list(encode_prompt(tokenizer, "the cat")) == own
+        assert prepended(tokenizer, None) == adds
+
+
+def booted(folder, backend):
+    """A user's own model, which cs-heads did not load."""
+    if backend == "hooked":
+        model = load_model(folder, device="cpu", backend=backend)
+        model.set_tokenizer(AutoTokenizer.from_pretrained(folder, add_bos_token=True))
+        return model
+    from transformer_lens.model_bridge import TransformerBridge
+
+    return TransformerBridge.boot_transformers(str(folder), device="cpu")
+
+
+def test_a_bos_that_nobody_can_say_the_tokenizer_adds_is_warned_of(tmp_path):
+    with_bos(False).save_pretrained(tmp_path / "tokenizer")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "tokenizer", add_bos_token=True)
+    shutil.rmtree(tmp_path / "tokenizer")
+    with pytest.warns(UserWarning, match="say prepend_bos=True or prepend_bos=False"):
+        assert encode_prompt(tokenizer, "the cat")[0] == 1
+    # Once.
+    assert encode_prompt(tokenizer, "the cat")[0] == 1
 
 
 def test_an_empty_prompt_gets_a_token_to_stand_on(bpe):

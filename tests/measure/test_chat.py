@@ -67,6 +67,15 @@ def test_a_text_that_writes_the_token_out_keeps_it_where_none_is_prepended():
     assert encode_prompt(tokenizer, "the cat", prepend_bos=False) == ids(tokenizer, "the cat")
 
 
+def test_the_text_of_an_lm_eval_chat_has_the_token_once_whether_the_tokenizer_prepends_it_or_not():
+    """A template may write a token that its tokenizer does not prepend."""
+    tokenizer = make_tokenizer()
+    tokenizer.chat_template = TEMPLATE
+    shown = ChatTemplate(tokenizer)([{"role": "user", "content": "the cat"}])
+    for prepend_bos in (None, True, False):
+        assert encode_prompt(tokenizer, shown, prepend_bos) == ids(tokenizer, "<s> , king the cat . dog")
+
+
 def test_a_chat_task_is_measured_as_its_prompts_written_out(chatty):
     written = Task.from_records(
         [

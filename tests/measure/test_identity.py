@@ -2,7 +2,8 @@
 
 import inspect
 import json
-from contextlib import suppress
+import sqlite3
+from contextlib import closing, suppress
 from dataclasses import fields, replace
 
 import numpy as np
@@ -123,7 +124,7 @@ def another(what, load, tmp_path):
         return {"model": load("llama", "hooked")}, "class is 'TransformerBridge' there and 'HookedTransformer' here"
     if what == "grid":
         return {"model": load("gpt2")}, "model is '.*' there and '.*' here"
-    return {"prepend_bos": False}, "prepend_bos is None there and False here"
+    return {"prepend_bos": False}, "prepend_bos is True there and False here"
 
 
 STUDIES = ["weight", "dtype", "name", "grid", "prepend_bos", *(["class"] if len(BACKENDS) > 1 else [])]
@@ -136,6 +137,25 @@ def test_another_study_is_refused_and_the_difference_named(load, path, tmp_path,
     said = rf"run\.sqlite' is of another study: {said}; give this study a file of its own"
     with pytest.raises(ValueError, match=said):
         Experiment(given.pop("model", load("llama")), completion_task(), store=path, **given)
+
+
+def test_what_the_tokenizer_prepends_by_itself_is_told_and_is_the_study_of_one_who_says_so(load, path):
+    by_itself = Experiment(load("llama"), completion_task(), store=path)
+    by_itself(MASKS)
+    asked = Experiment(load("llama"), completion_task(), store=path, prepend_bos=True)
+    asked(MASKS)
+    assert (by_itself.ran, asked.ran) == (asked.spent, 0)
+    for experiment in (by_itself, asked):
+        assert experiment.provenance()["prepend_bos"] is True
+        assert experiment.store.study["prepend_bos"] is True
+
+
+def test_results_that_do_not_say_what_was_prepended_are_not_gone_on_with(load, path):
+    Experiment(load("llama"), completion_task(), store=path)(MASKS)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE study SET value = 'null' WHERE field = 'prepend_bos'")
+    with pytest.raises(ValueError, match="prepend_bos is None there and True here"):
+        Experiment(load("llama"), completion_task(), store=path)
 
 
 def test_the_same_weights_in_another_place_are_the_same_study(load, path, tmp_path):

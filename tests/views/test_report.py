@@ -332,6 +332,11 @@ def test_results_of_different_models_or_tasks_do_not_go_into_one_report():
         check_same({"model": known}, {"model": dict(known)})
         with pytest.raises(ValueError, match=f"results of different models do not go into one report: {name} "):
             check_same({"model": known}, {"model": {**known, name: other}})
+    check_same({"prepend_bos": True}, {})
+    with pytest.raises(
+        ValueError, match="results of different settings do not go into one report: prepend_bos True and"
+    ):
+        check_same({"prepend_bos": True}, {"prepend_bos": False})
     # Where a model lies is no part of what it is.
     assert made_study(ranking=made_ranking(model="/somewhere/tiny/")).model == "/somewhere/tiny/"
 

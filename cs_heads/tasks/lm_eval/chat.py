@@ -13,7 +13,7 @@ from cs_heads.templates import chat_template, fixed_date
 class ChatTemplate:
     """Messages to text by a tokenizer's own template.
 
-    A beginning-of-sequence token that the template writes and the engine prepends is left out, so that there is one.
+    A beginning-of-sequence token that the template writes stays there: the engine prepends no second one.
     A template that states today's date states one and the same on every day.
     """
 
@@ -21,16 +21,15 @@ class ChatTemplate:
 
     def __call__(self, messages: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
         """The text of a conversation; without ``add_generation_prompt`` its last message is gone on with."""
-        text: str = self.tokenizer.apply_chat_template(
-            messages,
-            tokenize=False,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=not add_generation_prompt,
-            **fixed_date(self.tokenizer),
+        return str(
+            self.tokenizer.apply_chat_template(
+                messages,
+                tokenize=False,
+                add_generation_prompt=add_generation_prompt,
+                continue_final_message=not add_generation_prompt,
+                **fixed_date(self.tokenizer),
+            )
         )
-        bos = self.tokenizer.bos_token
-        own = bos is not None and bos != self.tokenizer.eos_token
-        return text.removeprefix(bos) if own else text
 
 
 def template_of(tokenizer: Any) -> Callable[..., str] | None:

@@ -124,7 +124,7 @@ def broken_study(folder: str | Path, error: Exception) -> ValueError:
 
 
 def check_same(*origins: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` where results' provenances are of different models or tasks, as far as they say.
+    """Raise ``ValueError`` where results' provenances are of different models, BOS or tasks, as far as they say.
 
     A model is told by its name without the folder it lies in, revision, dtype and grid; as many examples of one side of
     a split by their identity, others by the task's name alone.
@@ -132,6 +132,7 @@ def check_same(*origins: Mapping[str, Any]) -> None:
     for first, second in pairwise(origins):
         models = [_unplaced(origin.get("model") or {}) for origin in (first, second)]
         _check_alike("model", ("name", "revision", "dtype", "grid"), *models)
+        _check_alike("setting", ("prepend_bos",), first, second)
         one, other = (origin.get("task") or {} for origin in (first, second))
         same_side = all(one.get(name) == other.get(name) for name in ("role", "n_examples"))
         _check_alike("task", ("name", "identity") if same_side else ("name",), one, other)

@@ -1,0 +1,121 @@
+"""Whether a model can be measured honestly: one line a check, each with what to do about it."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from cs_heads.heads import HeadGrid
+from cs_heads.lens import FoldedValueBiasesError, load_model
+from cs_heads.lens.checks import Check, checks_of, tried
+from cs_heads.lens.checks.about import faulty, folded
+from cs_heads.lens.model import backend_of, device_of
+from cs_heads.lens.plain import PlainModel
+from cs_heads.lens.speed import example_length, tokens_per_second
+from cs_heads.measure.engine.plan import free_memory
+from cs_heads.methods.annealed import default_budget
+
+_DAY = 86_400.0
+
+
+def check_model(
+    model: Any,
+    *,
+    reference: str | Path | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
+    backend: str = "auto",
+    revision: str | None = None,
+) -> list[Check]:
+    """Load a model and check everything that a wrong number could come from.
+
+    Args:
+        model: A name or folder that ``load_model`` takes, or your own TransformerLens model, which stays as it is.
+        reference: The name or folder that plain Hugging Face loads, in float32, to hold the model against; by default
+            ``model`` where that is one. Without a reference logits are held against nothing, and hooks against the
+            model's own W_O.
+        device: As for ``load_model``.
+        dtype: As for ``load_model``.
+        backend: As for ``load_model``.
+        revision: As for ``load_model``.
+
+    Returns:
+        A line for each check, ``"ok"``, ``"warn"`` or ``"fail"``: weights, hook_z, logits, BOS, padding, batch, dtype,
+        folded biases, fused attention, heads, context length and speed. Of files that cannot be loaded, because of
+        what is wrong with them, the lines that say so alone.
+
+    Raises:
+        ValueError: No such model, reference, device, dtype or backend.
+    """
+    named = isinstance(model, str | Path)
+    if named:
+        try:
+            loaded = load_model(model, device, dtype, backend, revision)
+        except ValueError as error:
+            lines = _refused(error, model, revision)
+            if not lines:
+                raise
+            return lines
+    else:
+        # Not by load_model: what it refuses becomes a line.
+        backend_of(model)
+        loaded = model
+    plain, why_not = _plain(reference or (model if named else None), loaded, reference is None, revision)
+    lines = checks_of(loaded, plain)
+    if why_not:
+        lines.insert(
+            0, Check("reference", "warn", f"not at hand: {why_not}", "logits are not held against plain Hugging Face")
+        )
+    fused = any(line.name == "fused attention" and line.status == "ok" for line in lines)
+    return [*lines, tried("speed", partial(_speed, loaded, fused))]
+
+
+def _plain(
+    reference: str | Path | None, model: Any, named: bool, revision: str | None
+) -> tuple[PlainModel | None, str]:
+    """The model by itself, or None and why it is not at hand, where there is something to say."""
+    if reference is None:
+        return None, ""
+    needed, free = 4 * sum(p.numel() for p in model.parameters()), free_memory(device_of(model))
+    if needed > free:
+        return None, f"that takes {needed / 1e9:.1f} GB more in float32, and {free / 1e9:.1f} GB are free"
+    try:
+        return PlainModel.load(reference, device_of(model), revision), ""
+    except ValueError as error:
+        if not named:
+            raise
+        return None, str(error)
+
+
+def _refused(error: ValueError, name: str | Path, revision: str | None) -> list[Check]:
+    """What stands in the way of loading a model, as far as it is a matter of its files."""
+    if isinstance(error, FoldedValueBiasesError):
+        return [folded(error)]
+    if name != "demo" and not (Path(name) / "config.json").is_file():
+        return []
+    try:
+        faults = PlainModel.load(name, "cpu", revision).faults
+    except ValueError as reason:
+        faults = (str(reason),)
+    return [faulty(faults)] if faults else []
+
+
+def _speed(model: Any, fused: bool) -> Check:
+    speed, budget = tokens_per_second(model, fused), default_budget(HeadGrid.from_model(model).size)
+    length = example_length(model)
+    seconds = budget * length / speed
+    found = (
+        f"{speed:,.0f} tokens a second; a default search, {budget:,} example-evaluations, takes about "
+        f"{_duration(seconds)} with examples of {length} tokens"
+    )
+    if seconds <= _DAY:
+        return Check("speed", "ok", found)
+    return Check("speed", "warn", found, "give a budget=, workers=, a faster device or dtype='bfloat16'")
+
+
+def _duration(seconds: float) -> str:
+    for unit, size in (("days", _DAY), ("hours", 3600.0), ("minutes", 60.0)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.0f} {unit}"
+    return f"{max(1, round(seconds))} seconds"

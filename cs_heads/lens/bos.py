@@ -1,0 +1,71 @@
+"""What stands before every text: a beginning-of-sequence token (BOS), or what else the tokenizer puts there."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+# Kept on the tokenizer, so that it goes where the tokenizer goes, to another process too.
+_KEPT = "cs_heads_leading_tokens"
+
+
+def leading_tokens(tokenizer: Any) -> tuple[int, ...]:
+    """The tokens that a tokenizer puts before a text when asked to add special tokens, as it was loaded.
+
+    TransformerLens loads tokenizers with ``add_bos_token=True``, so that they prepend a BOS that the model may never
+    have seen: what such a tokenizer does by itself is asked of its files, once. Where they cannot be read again a
+    warning says so, and the tokenizer is taken as it is. Where there is no tokenizer (None), nothing is prepended.
+    """
+    if tokenizer is None:
+        return ()
+    kept: tuple[int, ...] | None = getattr(tokenizer, _KEPT, None)
+    if kept is not None:
+        return kept
+    if getattr(tokenizer, "init_kwargs", {}).get("add_bos_token") is not True:
+        return _before_a_text(tokenizer)
+    keep_leading_tokens(tokenizer, _from_its_files(tokenizer))
+    return leading_tokens(tokenizer)
+
+
+def keep_leading_tokens(tokenizer: Any, as_loaded: Any) -> None:
+    """Let ``as_loaded``, the tokenizer that the same files make by themselves, say what ``tokenizer`` prepends."""
+    setattr(tokenizer, _KEPT, _before_a_text(as_loaded))
+
+
+def prepended(tokenizer: Any, prepend_bos: bool | None) -> bool | list[str]:
+    """Whether a BOS stands before every text; where other tokens do, these. JSON-ready.
+
+    ``prepend_bos`` None is as the tokenizer does by itself.
+    """
+    if prepend_bos is not None:
+        return prepend_bos
+    leading = leading_tokens(tokenizer)
+    if not leading or leading == (tokenizer.bos_token_id,):
+        return bool(leading)
+    return [str(token) for token in tokenizer.convert_ids_to_tokens(list(leading))]
+
+
+def _from_its_files(tokenizer: Any) -> Any:
+    from transformers import AutoTokenizer
+
+    place = tokenizer.name_or_path
+    try:
+        return AutoTokenizer.from_pretrained(place, local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # whatever a loader makes of files that are gone or changed
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        warnings.warn(
+            "the tokenizer was loaded with add_bos_token=True, and its files, which say whether it prepends a BOS by "
+            f"itself, cannot be read ({reason[:120]}): it is taken as it is; say prepend_bos=True or prepend_bos=False",
+            stacklevel=2,
+        )
+        return tokenizer
+
+
+def _before_a_text(tokenizer: Any) -> tuple[int, ...]:
+    with_special = list(tokenizer("a")["input_ids"])
+    text = list(tokenizer("a", add_special_tokens=False)["input_ids"])
+    for start in range(len(with_special) - len(text) + 1 if text else 0):
+        if with_special[start : start + len(text)] == text:
+            return tuple(int(token) for token in with_special[:start])
+    # The text alone reads differently, or is nothing to this tokenizer.
+    return (int(tokenizer.bos_token_id),) if with_special[:1] == [tokenizer.bos_token_id] else ()

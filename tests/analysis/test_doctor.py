@@ -1,0 +1,344 @@
+"""What ``cs-heads doctor`` says of models as they should be, and of models made wrong on purpose."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import processors
+
+import cs_heads as cs
+from cs_heads.analysis import doctor
+from cs_heads.cli import main
+from cs_heads.lens.checks import Check
+from tests.tiny import load_tokenizer, make_tokenizer, skip_unless_loaded
+
+NAMES = ["weights", "hook_z", "logits", "BOS", "padding", "batch", "dtype", "folded biases", "fused attention"]
+NAMES += ["heads", "context length", "speed"]
+
+
+@pytest.fixture
+def model(folders, backend):
+    """A model of a user's own, to be made wrong."""
+    return cs.load_model(folders("llama"), device="cpu", backend=backend)
+
+
+@pytest.fixture
+def examine(model, folders):
+    """Lines by name about the model, held against its folder."""
+    return lambda: by_name(cs.check_model(model, reference=folders("llama")))
+
+
+@pytest.fixture
+def broken(folders, tmp_path):
+    """Makes a folder whose tensors or configuration are changed."""
+
+    def make(tensors=lambda tensors: None, **config):
+        folder = shutil.copytree(folders("llama"), tmp_path / "broken")
+        kept = load_file(folder / "model.safetensors")
+        tensors(kept)
+        save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+        settings = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(settings | config))
+        return folder
+
+    return make
+
+
+def by_name(checks):
+    assert all(isinstance(check, Check) for check in checks)
+    return {check.name: check for check in checks}
+
+
+def wrong(lines):
+    return {name for name, line in lines.items() if line.status == "fail"}
+
+
+# Models as they should be
+
+
+@pytest.mark.parametrize("architecture", ["gpt2", "llama", "qwen2", "gemma2"])
+def test_an_intact_model_passes_every_line(folders, backend, architecture):
+    skip_unless_loaded(architecture, backend)
+    lines = by_name(cs.check_model(folders(architecture), device="cpu", backend=backend))
+    assert list(lines) == NAMES
+    # No fused attention where there are soft caps, or on HookedTransformer.
+    slow = {"fused attention"} if backend == "hooked" or architecture == "gemma2" else set()
+    assert {name for name, line in lines.items() if line.status != "ok"} == slow
+    assert lines["heads"].found == f"3 layers × 4 heads, {4 if architecture == 'gpt2' else 2} key/value heads"
+    assert lines["context length"].found == "64 tokens"
+    assert "a default search, 8,000 example-evaluations, takes about" in lines["speed"].found
+
+
+def test_the_demo_model_passes_by_its_name():
+    assert {check.status for check in cs.check_model("demo", device="cpu")} == {"ok"}
+
+
+def test_of_a_model_in_memory_is_checked_what_can_be_and_the_rest_is_said(load, backend):
+    lines = by_name(cs.check_model(load("llama", backend)))
+    assert list(lines) == NAMES
+    assert not wrong(lines)
+    assert lines["hook_z"].status == "ok"
+    assert "W_O" in lines["hook_z"].found
+    assert (lines["logits"].status, lines["logits"].found) == ("warn", "not held against plain Hugging Face")
+    assert "reference=" in lines["logits"].remedy
+
+
+def test_a_model_is_left_as_it_was(load, folders, backend):
+    model = load("gpt2", backend)
+    before = torch.get_rng_state(), model.training, len(model.hook_dict["blocks.0.attn.hook_z"].fwd_hooks)
+    cs.check_model(model, reference=folders("gpt2"))
+    after = torch.get_rng_state(), model.training, len(model.hook_dict["blocks.0.attn.hook_z"].fwd_hooks)
+    assert before[0].equal(after[0])
+    assert before[1:] == after[1:]
+
+
+# Files that are wrong
+
+
+def drop(tensors):
+    del tensors["model.layers.2.self_attn.q_proj.weight"]
+
+
+def cut(tensors):
+    tensors["model.norm.weight"] = tensors["model.norm.weight"][:5].clone()
+
+
+def spoil(tensors):
+    tensors["model.layers.1.self_attn.o_proj.weight"][0, 0] = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("change", "config", "said"),
+    [
+        (drop, {}, "missing: model.layers.2.self_attn.q_proj.weight"),
+        (cut, {}, "of another shape: model.norm.weight"),
+        (spoil, {}, "NaN or infinite: "),
+        (lambda tensors: None, {"num_hidden_layers": 4}, "missing: model.layers.3.input_layernorm.weight"),
+        (lambda tensors: None, {"num_hidden_layers": 2}, "unexpected: model.layers.2.input_layernorm.weight"),
+    ],
+)
+def test_weights_that_are_not_those_of_the_model_fail_by_name(broken, change, config, said):
+    lines = by_name(cs.check_model(broken(change, **config), device="cpu"))
+    assert lines["weights"].status == "fail"
+    assert lines["weights"].found.startswith(said)
+    assert "fetch the model's files again" in lines["weights"].remedy
+
+
+def test_files_that_cannot_be_read_are_a_line_and_no_traceback(broken):
+    folder = broken()
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:500])
+    lines = by_name(cs.check_model(folder, device="cpu"))
+    assert wrong(lines) == {"weights"} == {*lines}
+    assert "cannot read" in lines["weights"].found
+
+
+def test_tied_embeddings_are_not_missing(folders):
+    """GPT-2 files have no lm_head of their own."""
+    assert "lm_head.weight" not in load_file(folders("gpt2") / "model.safetensors")
+    assert by_name(cs.check_model(folders("gpt2"), device="cpu"))["weights"].status == "ok"
+
+
+def test_nan_in_the_weights_of_a_model_in_memory_fails(model):
+    next(model.parameters()).data[0, 0] = torch.inf
+    assert "weights" in wrong(by_name(cs.check_model(model)))
+
+
+# Models that are wrong
+
+
+def test_folded_value_biases_fail_as_such_and_where_a_head_is_taken_out(folders, backend):
+    """The intact model says what plain Hugging Face says: without a head off nothing is seen."""
+    from tests.lens.test_model import folded_bridge, hooked_with
+
+    folder = folders("gpt2")
+    folded = folded_bridge(folder) if backend == "bridge" else hooked_with(folder, fold_value_biases=True)
+    lines = by_name(cs.check_model(folded, reference=folder))
+    assert wrong(lines) == {"hook_z", "folded biases"}
+    assert "fold_value_biases=False" in lines["folded biases"].remedy
+    assert "L0H0, L1H1, L2H2 off" in lines["hook_z"].found
+
+
+@pytest.fixture
+def put_hooks(model, monkeypatch):
+    """Gives the model other hook points; a property on a bridge, an attribute on a HookedTransformer."""
+
+    def put(points):
+        if "hook_dict" in vars(model):
+            monkeypatch.setattr(model, "hook_dict", points)
+        else:
+            monkeypatch.setattr(type(model), "hook_dict", property(lambda self: points))
+
+    return put
+
+
+def test_a_missing_hook_point_fails(model, examine, put_hooks):
+    put_hooks({name: point for name, point in model.hook_dict.items() if name != "blocks.1.attn.hook_z"})
+    lines = examine()
+    assert lines["hook_z"].status == "fail"
+    assert "blocks.1.attn.hook_z" in lines["hook_z"].found
+
+
+def test_a_hook_that_does_not_fire_fails(model, examine, put_hooks):
+    unused = type(model.hook_dict["blocks.1.attn.hook_z"])()
+    put_hooks({**model.hook_dict, "blocks.1.attn.hook_z": unused})
+    lines = examine()
+    assert (lines["hook_z"].status, "in layer 1" in lines["hook_z"].found) == ("fail", True)
+
+
+@pytest.mark.parametrize("held_against", [True, False])
+def test_a_gate_that_takes_out_another_head_fails(model, examine, monkeypatch, held_against):
+    """With a reference by its logits, without one by the model's own W_O."""
+    from cs_heads.lens import forward, gates
+    from cs_heads.lens.checks import scores
+
+    def neighbor(model, gate, *replacement):
+        return gates.gated(model, None if gate is None else gate.roll(1, dims=2), *replacement)
+
+    for module in (forward, scores):
+        monkeypatch.setattr(module, "gated", neighbor)
+    lines = examine() if held_against else by_name(cs.check_model(model))
+    assert wrong(lines) == {"hook_z"}
+
+
+def test_logits_of_other_weights_fail(model, examine):
+    with torch.no_grad():
+        for parameter in model.blocks[1].mlp.parameters():
+            parameter.mul_(1.01)
+    lines = examine()
+    assert "logits" in wrong(lines)
+    assert "do not measure it" in lines["logits"].remedy
+
+
+def test_another_tokenizer_fails(model, examine, tmp_path):
+    """One that prepends no BOS, where that of the model's files does."""
+    tokenizer = make_tokenizer()
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(single="$A", special_tokens=[])
+    tokenizer.save_pretrained(tmp_path)
+    model.tokenizer = load_tokenizer(tmp_path)
+    lines = examine()
+    assert wrong(lines) == {"BOS"}
+    assert lines["BOS"].remedy == "set model.tokenizer to the tokenizer of the model's files"
+
+
+@pytest.mark.parametrize(("axis", "failed"), [(1, {"padding"}), (0, {"padding", "batch"})])
+def test_scores_that_depend_on_padding_or_on_the_batch_fail(model, axis, failed):
+    """A layer that takes a mean over positions, or over the texts of a batch."""
+    model.hook_dict["blocks.0.hook_resid_pre"].add_hook(lambda x, hook: x + x.mean(axis, keepdim=True))
+    lines = by_name(cs.check_model(model))
+    assert wrong(lines) - {"hook_z"} == failed
+
+
+def test_a_model_coarser_than_its_files_is_warned_of(folders, backend):
+    lines = by_name(cs.check_model(folders("llama"), device="cpu", dtype="bfloat16", backend=backend))
+    assert not wrong(lines)
+    assert lines["dtype"].status == "warn"
+    assert lines["dtype"].found.startswith("bfloat16, coarser than the files, float32")
+
+
+def test_weights_of_several_dtypes_are_warned_of(model, examine):
+    last = list(model.parameters())[-1]
+    last.data = last.data.to(torch.bfloat16)
+    assert examine()["dtype"].found == "weights of float32, bfloat16"
+
+
+def test_fused_attention_that_a_hook_forbids_is_warned_of(load, backend):
+    model = load("llama", backend)
+    point = model.hook_dict["blocks.0.attn.hook_pattern"]
+    point.add_hook(lambda pattern, hook: pattern)
+    line = by_name(cs.check_model(model))["fused attention"]
+    point.remove_hooks("fwd")
+    reason = "a hook listens inside attention" if backend == "bridge" else "the model is no bridge"
+    assert (line.status, line.found) == ("warn", f"not usable: {reason}")
+
+
+def test_heads_that_are_not_those_of_the_configuration_fail(model, examine):
+    model.cfg.n_key_value_heads = 4
+    line = examine()["heads"]
+    assert line.status == "fail"
+    assert line.found == "3 layers × 4 heads, 4 key/value heads, in config.json 3 × 4 and 2"
+
+
+@pytest.mark.parametrize(
+    ("n_ctx", "status", "found"),
+    [
+        (128, "fail", "128 tokens, in config.json 64"),
+        (32, "warn", "32 tokens, in config.json 64"),
+        (None, "warn", "unknown: no prompt is refused as too long"),
+    ],
+)
+def test_a_context_that_is_not_the_model_s_is_said(model, examine, n_ctx, status, found):
+    model.cfg.n_ctx = n_ctx
+    line = examine()["context length"]
+    assert (line.status, line.found) == (status, found)
+
+
+def test_a_search_that_takes_days_is_warned_of(load, monkeypatch):
+    monkeypatch.setattr(doctor, "tokens_per_second", lambda model, fused: 0.5)
+    line = by_name(cs.check_model(load("llama")))["speed"]
+    assert line.status == "warn"
+    assert "takes about 6 days with examples of 32 tokens" in line.found
+
+
+def test_a_model_that_does_not_run_is_told_line_by_line(model, examine):
+    def fail(module, arguments):
+        raise RuntimeError("out\nof order")
+
+    model.unembed.register_forward_pre_hook(fail)
+    lines = examine()
+    assert list(lines) == NAMES
+    assert wrong(lines) - {"fused attention"} == {"hook_z", "logits", "padding", "batch", "speed"}
+    assert lines["logits"].found == "could not be checked: out of order"
+
+
+def test_too_little_memory_for_the_plain_model_is_said(load, folders, monkeypatch):
+    monkeypatch.setattr(doctor, "free_memory", lambda device: 1000)
+    lines = by_name(cs.check_model(load("llama"), reference=folders("llama")))
+    assert list(lines) == ["reference", *NAMES]
+    assert "GB are free" in lines["reference"].found
+    assert lines["logits"].status == "warn"
+
+
+# What is asked of it
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"model": 3}, "model must be a TransformerLens HookedTransformer or TransformerBridge, got int"),
+        ({"model": "no-such/model"}, "model 'no-such/model' could not be loaded"),
+        ({"dtype": "float8"}, "dtype must be one of float32, bfloat16, float16, got 'float8'"),
+        ({"reference": "no-such/model"}, "transformers cannot read 'no-such/model'"),
+    ],
+)
+def test_wrong_arguments_get_one_clear_line(load, folders, given, said):
+    model = load("llama") if "reference" in given else folders("llama")
+    with pytest.raises(ValueError, match=said) as error:
+        cs.check_model(**{"model": model, **given})
+    assert "\n" not in str(error.value)
+
+
+def test_a_line_that_is_not_ok_has_a_remedy():
+    for status, remedy in (("ok", "do"), ("warn", ""), ("fail", "")):
+        with pytest.raises(ValueError, match="remedy must be given where a check is not ok"):
+            Check("dtype", status, "float32", remedy)
+    line = replace(Check("dtype", "ok", "float32"), status="warn", remedy="load it anew")
+    assert str(line) == "warn  dtype            float32; load it anew"
+
+
+def test_from_a_shell_it_prints_lines_and_tells_by_its_status(folders, broken, capsys):
+    assert main(["doctor", str(folders("llama")), "--device", "cpu"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert [line[6:22].strip() for line in out.splitlines()[:-2]] == NAMES
+    assert out.splitlines()[-1] == f"model {folders('llama')}: 12 ok, 0 warn, 0 fail"
+    assert main(["doctor", str(broken(drop)), "--device", "cpu", "--json"]) == 1
+    said = json.loads(capsys.readouterr().out)
+    assert said["ok"] is False
+    assert {"name", "status", "found", "remedy"} == {*said["checks"][0]}
+    assert said["checks"][0]["status"] == "fail"
+    assert main(["doctor", "no-such/model"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
