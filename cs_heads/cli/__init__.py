@@ -24,8 +24,9 @@ _COMMANDS = (doctor, find, compare, report, reproduce, store, tasks)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status: 2 for bad input, 1 where a check of a model failed, 130 for
-    Ctrl-C, 141 where nobody reads on.
+    """Run the command line; returns the exit status.
+
+    It is 2 for bad input, 1 where a check of a model failed, 130 for Ctrl-C, 141 where nobody reads on.
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
     options = _parser().parse_args(given)
