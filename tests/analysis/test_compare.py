@@ -10,6 +10,7 @@ from cs_heads.analysis.task_drop import task_drop
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.measure.baseline import BaselineTooLowError
 from cs_heads.measure.experiment import Experiment
+from cs_heads.measure.protocol import name_of
 from cs_heads.methods.find import find_heads
 from cs_heads.methods.registry import METHODS as REGISTRY
 from cs_heads.methods.registry import Method
@@ -145,7 +146,7 @@ def by_lot(experiment, budget=None, seed=0, *, controls=()):
     """A method that takes controls, and says which it had."""
     experiment(np.zeros((1, *experiment.grid.shape), dtype=bool))
     importance = np.random.default_rng(seed).normal(size=experiment.grid.shape)
-    return HeadRanking("lot", importance, spent=0, provenance={"had": [other.task.name for other in controls]})
+    return HeadRanking("lot", importance, spent=0, provenance={"had": [name_of(other) for other in controls]})
 
 
 @pytest.mark.parametrize("contrast", [False, True])

@@ -44,12 +44,13 @@ def bos(model: Any, plain: PlainModel | None) -> Check:
         before = prepended(tokenizer, None)
     if said:
         return Check("BOS", "warn", str(said[0].message), "say prepend_bos=True or prepend_bos=False")
-    for text in _TEXTS if plain is not None and plain.tokenizer is not None else ():
+    own: Any = None if plain is None else plain.tokenizer
+    for text in _TEXTS if own is not None else ():
         ours = list(encode_prompt(tokenizer, text))
-        theirs = list(plain.tokenizer(text)["input_ids"])
+        theirs = list(own(text)["input_ids"])
         # An end token is no part of a prompt.
-        alone = list(plain.tokenizer(text, add_special_tokens=False)["input_ids"])
-        while theirs != alone and theirs[-1:] == [plain.tokenizer.eos_token_id] and len(theirs) > len(alone):
+        alone = list(own(text, add_special_tokens=False)["input_ids"])
+        while theirs != alone and theirs[-1:] == [own.eos_token_id] and len(theirs) > len(alone):
             theirs.pop()
         if ours != theirs:
             found = f"{text!r} is {ours[:6]} here, and {theirs[:6]} to the tokenizer of the model's files"
@@ -102,8 +103,8 @@ def heads(model: Any, plain: PlainModel | None) -> Check:
     found = f"{grid.n_layers} layers × {grid.n_heads} heads, {key_value} key/value heads"
     if plain is not None:
         config = plain.config
-        theirs = (config.num_hidden_layers, config.num_attention_heads)
-        theirs = (*theirs, getattr(config, "num_key_value_heads", None) or theirs[1])
+        n_heads = config.num_attention_heads
+        theirs = (config.num_hidden_layers, n_heads, getattr(config, "num_key_value_heads", None) or n_heads)
         if theirs != (*grid.shape, key_value):
             found += ", in config.json {} × {} and {}".format(*theirs)
             return Check("heads", "fail", found, "load the model with cs_heads.load_model")
