@@ -141,6 +141,15 @@ def test_from_sentences_to_proved_heads_through_the_command_line(find, pairs, tm
     assert (tmp_path / "heads.png").stat().st_size > 1000
 
 
+def test_he_or_she_by_margin_claims_one_head_that_is_localized_alone(model):
+    task = cs.load_task("everyday/he_she")
+    found = cs.find_heads(model, task, response="margin", budget=3000, controls=None, progress=False)
+    assert found.top(1) == [Head(4, 2)]
+    assert Head(4, 2) in found.claims
+    proof = cs.confirm(model, task, [Head(4, 2)], n=400, n_random=4, controls=None, progress=False)
+    assert proof.verdict == "localized"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SETS)
 def test_every_set_runs_from_end_to_end(find, pairs, name):

@@ -11,13 +11,13 @@ import numpy as np
 from jaxtyping import Bool
 
 from cs_heads.analysis.comparison import Compared, Comparison
-from cs_heads.analysis.random_heads import random_orders
+from cs_heads.analysis.random_heads import random_orders, used_up_notes
 from cs_heads.analysis.task_drop import TaskDrop, task_drop
 from cs_heads.analysis.unseen import check_apart, default_sides
 from cs_heads.analysis.verdict import default_note
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.integers import check_integer, check_seed
-from cs_heads.measure.baseline import BaselineTooLowError, check_k, check_size, too_low
+from cs_heads.measure.baseline import BaselineTooLowError, baseline_too_low, check_size, fitting_k
 from cs_heads.measure.cluster import placed
 from cs_heads.measure.store import BrokenStoreError, Store
 from cs_heads.methods.find import find_heads
@@ -29,6 +29,7 @@ from cs_heads.tasks.controls import AUTO
 if TYPE_CHECKING:
     from cs_heads.measure.experiment import Experiment
 
+_K, _MOST = 5, 10
 METHODS = ("annealed", "css", "csb", "one-shot", "greedy", "chg", "gradient")
 
 
@@ -38,8 +39,8 @@ def compare(
     *,
     methods: Sequence[str] = METHODS,
     budget: int | None = None,
-    k: int = 5,
-    most: int = 10,
+    k: int | None = None,
+    most: int | None = None,
     n: int = 100,
     n_random: int = 8,
     controls: Sequence[Task] | str | None = "auto",
@@ -60,7 +61,8 @@ def compare(
     ``{"chg": {"n_seeds": 4}, "annealed": {"budget": 4000}}``. Each ranking's first 1, 2, ..., ``most`` heads are
     ablated, and as many of ``n_random`` random orders, each through the layers of one method's heads and with none of
     these, nor of those any method found shared, as ``confirm`` draws them, the methods taking turns; methods whose
-    search depends on the number wanted are told ``most``. A mask that several methods ask for is measured once where
+    search depends on the number wanted are told ``most``. ``most`` is 10 by default and ``k`` 5, or what fits ``most``
+    and a small grid, with a note. A mask that several methods ask for is measured once where
     there is a ``store``, and counted for each. ``model`` may be a ``Cluster``, and ``workers`` or ``address`` make one
     for this call; methods that start from the model itself run here all the same.
 
@@ -94,7 +96,7 @@ def compare(
         judged = Experiment(place, sides[0], store=store, **settings)
         settings["store"] = judged.store
         grid = judged.grid
-        check_k(most, grid.size, "most")
+        k, most, notes = _fitting(k, most, grid.size)
         automatic = isinstance(controls, str)
         beside = default_sides(task, judged, n, seed) if automatic else sides[1:]
         others = experiments_on(place, beside, chosen=not automatic, **settings)
@@ -120,13 +122,13 @@ def compare(
         shared = sorted({head for ranking, _ in rankings.values() for head in ranking.shared})
         random = _random(grid, tops, shared, n_random, seed)
         intact = judged.baseline()
-        baseline = float(intact.mean())
+        baseline, low = float(intact.mean()), [baseline_too_low(judged, intact)]
         compared = {
             name: Compared(
                 ranking=ranking,
                 seconds=seconds,
                 curve=tuple(
-                    task_drop(judged.task.name, judged.task.chance, [(intact, scores)], seed)
+                    task_drop(judged.task.name, judged.task.chance, [(intact, scores)], seed, low)
                     for scores in judged(_growing(grid, ranking.top(most)))
                 ),
                 control_drops={other.task.name: _drop(other, ranking.top(k), seed) for other in others},
@@ -134,7 +136,9 @@ def compare(
             for name, (ranking, seconds) in rankings.items()
         }
         names = [side.name for side in beside]
-        counted = [other.task.name for other in others if not too_low(other.baseline(), other.task.chance)]
+        counted = [other.task.name for other in others if not baseline_too_low(other, other.baseline())]
+        overlap = (*overlap_note(judged, task, seed), *unreadable_note(judged))
+        said = (*default_note(names, counted), *overlap) if automatic else ()
         return Comparison(
             methods=compared,
             random_drops=np.stack([baseline - judged(_growing(grid, heads)).mean(axis=1) for heads in random]),
@@ -142,9 +146,7 @@ def compare(
             baseline=baseline,
             spent=judged.spent + sum(other.spent for other in others),
             refused={name: str(error) for name, error in refused.items()},
-            notes=(*default_note(names, counted), *overlap_note(judged, task, seed), *unreadable_note(judged))
-            if automatic
-            else (),
+            notes=(*notes, *used_up_notes(grid, tops, shared), *said),
             provenance={
                 **judged.provenance(),
                 "budget": budget,
@@ -157,7 +159,13 @@ def compare(
         )
 
 
-def _check(methods: Sequence[str], options: Mapping[str, Mapping[str, Any]], n_random: int, k: int, most: int) -> None:
+def _check(
+    methods: Sequence[str],
+    options: Mapping[str, Mapping[str, Any]],
+    n_random: int,
+    k: int | None,
+    most: int | None,
+) -> None:
     if isinstance(methods, str) or not methods or len({*map(str, methods)}) < len(methods):
         raise ValueError(f"methods must be a list of different names, got {methods!r}")
     for name in methods:
@@ -166,7 +174,18 @@ def _check(methods: Sequence[str], options: Mapping[str, Mapping[str, Any]], n_r
     if foreign:
         raise ValueError(f"options must be those of the methods compared, got some for {', '.join(foreign)}")
     check_integer("n_random", n_random, 1)
-    check_integer("k", k, 1, check_integer("most", most, 1), "the heads of the drop curve (most)")
+    longest = None if most is None else check_integer("most", most, 1)
+    if k is not None:
+        check_integer("k", k, 1, longest, "the heads of the drop curve (most)" if longest else "")
+
+
+def _fitting(k: int | None, most: int | None, n_heads: int) -> tuple[int, int, tuple[str, ...]]:
+    """``k`` and ``most``, those by default as they fit the grid and each other, with notes."""
+    most, notes = fitting_k(most, n_heads, max(_MOST, k or 0), "most")
+    if k is None:
+        fits, shorter = fitting_k(None, n_heads, _K)
+        return min(fits, most), most, (*notes, *shorter)
+    return check_integer("k", k, 1, most, "the heads of the drop curve (most)"), most, notes
 
 
 def _search_controls(
@@ -207,4 +226,6 @@ def _random(
 
 def _drop(experiment: Experiment, heads: Sequence[Head], seed: int) -> TaskDrop:
     ablated = experiment(experiment.grid.mask(heads)[None])[0]
-    return task_drop(experiment.task.name, experiment.task.chance, [(experiment.baseline(), ablated)], seed)
+    intact = experiment.baseline()
+    low = [baseline_too_low(experiment, intact)]
+    return task_drop(experiment.task.name, experiment.task.chance, [(intact, ablated)], seed, low)

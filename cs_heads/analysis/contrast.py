@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from cs_heads.analysis.intervals import wilson_interval
+from cs_heads.analysis.intervals import Interval, mean_interval
 from cs_heads.measure.baseline import check_size
 from cs_heads.measure.cluster import here
 from cs_heads.measure.store import Store
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class HeldOutScore:
-    """The score of one held-out task in one format, intact and under gates that retain one of two formats."""
+    """The score of one held-out task in one format, intact and under gates that retain one of two formats.
+
+    ``interval`` is the 95 % interval of the score (``mean_interval``).
+    """
 
     held_out: str
     retained: str
@@ -33,11 +36,7 @@ class HeldOutScore:
     baseline: float
     score: float
     n_examples: int
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """95 % Wilson interval of the score, which is the share of examples that are right."""
-        return wilson_interval(round(self.score * self.n_examples), self.n_examples)
+    interval: Interval
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,6 +136,7 @@ def held_out_contrasts(
                         baseline=float(experiment.baseline().mean()),
                         score=float(gated.mean()),
                         n_examples=experiment.n_examples,
+                        interval=mean_interval(gated[0]),
                     )
                 )
                 spent += experiment.n_examples

@@ -11,7 +11,7 @@ import numpy as np
 from cs_heads.analysis.task_drop import TaskDrop, task_drop
 from cs_heads.heads import Head, HeadGrid, HeadLike
 from cs_heads.masks import different, explicit
-from cs_heads.measure.baseline import chance_of
+from cs_heads.measure.baseline import baseline_too_low, chance_of
 from cs_heads.measure.protocol import ExperimentLike, preparation_of, provenance_of
 from cs_heads.ranking import HeadRanking
 
@@ -174,9 +174,10 @@ def measure_drops(
         scores = [part(once)[place] for part in column.parts]
         spent += sum(len(once) * part.n_examples + preparation_of(part) for part in column.parts)
         chances = list(map(chance_of, column.parts))
+        low = [baseline_too_low(part, each[0]) for part, each in zip(column.parts, scores, strict=True)]
         for row, found in enumerate(heads, start=1):
             parts = [(each[0], each[row]) for each in scores]
-            drops[found][column.name] = task_drop(column.name, chances, parts, seed)
+            drops[found][column.name] = task_drop(column.name, chances, parts, seed, low)
     return TaskDrops(
         heads={found: tuple(grid.resolve(head) for head in named) for found, named in heads.items()},
         drops=drops,

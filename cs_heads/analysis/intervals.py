@@ -9,7 +9,8 @@ from functools import lru_cache
 
 import numpy as np
 from jaxtyping import Float
-from scipy.stats import DegenerateDataWarning, binomtest, bootstrap
+from scipy.stats import DegenerateDataWarning, binomtest, bootstrap, sem
+from scipy.stats import t as student
 
 Scores = Float[np.ndarray, "_"]
 Interval = tuple[float, float]
@@ -75,6 +76,21 @@ def wilson_interval(count: int, n: int) -> Interval:
     """The 95 % Wilson interval of a share of ``n``."""
     found = binomtest(count, n).proportion_ci(method="wilson")
     return float(found.low), float(found.high)
+
+
+def mean_interval(scores: Scores) -> Interval:
+    """The 95 % interval of a mean score: Wilson's where all are 0 or 1, else that of Student's t; NaN for one example.
+
+    >>> low, high = mean_interval(np.repeat([0.2, 0.6], 20))
+    >>> round(low, 3), round(high, 3)
+    (0.335, 0.465)
+    """
+    if np.isin(scores, (0.0, 1.0)).all():
+        return wilson_interval(int(scores.sum()), len(scores))
+    if len(scores) < 2:
+        return UNKNOWN
+    mean, reach = float(scores.mean()), float(student.ppf(0.975, len(scores) - 1) * sem(scores))
+    return mean - reach, mean + reach
 
 
 def _proportion(n_right: int, n: int) -> _Estimate:

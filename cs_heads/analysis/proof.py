@@ -13,13 +13,13 @@ from scipy.stats import permutation_test
 
 from cs_heads.analysis.drops import Column, check_columns, measure_drops
 from cs_heads.analysis.losses import Specificity
-from cs_heads.analysis.random_heads import random_sets
+from cs_heads.analysis.random_heads import random_sets, used_up_notes
 from cs_heads.analysis.task_drop import TaskDrop, task_drop
 from cs_heads.analysis.verdict import Verdict, is_localized, judge
 from cs_heads.heads import Head, HeadLike
 from cs_heads.integers import check_integer, check_seed
 from cs_heads.masks import different
-from cs_heads.measure.baseline import chance_of, check_k
+from cs_heads.measure.baseline import baseline_too_low, chance_of, check_k
 from cs_heads.measure.protocol import ExperimentLike, provenance_of
 from cs_heads.tasks.controls import AUTO
 
@@ -155,7 +155,8 @@ def prove(
 
     This is ``confirm`` for experiments of any kind; the examples must be others than those the heads were
     found with, which nobody can check here. Random sets have none of the heads ``apart``, such as the shared ones
-    of a ranking: on a small grid these would be in most of them, and hide what ``heads`` do. ``chance`` is the
+    of a ranking: on a small grid these would be in most of them, and hide what ``heads`` do. A layer that they
+    would use up gives way to others, and the notes say so. ``chance`` is the
     score of guessing (None: that of the experiment's task, or its own ``chance``, else 0); ``controls`` are
     ``(name, experiment)`` of other tasks, and all that can tell count in the verdict, which
     ``cs_heads.analysis.verdict`` defines. Where they are the default ones, ``defaults`` has the names of these, also of
@@ -194,12 +195,14 @@ def prove(
     once, place = different(masks)
     baseline, ablated, *random = experiment(once)[place]
     chance = chance_of(experiment) if chance is None else chance
-    result = task_drop(name, chance, [(baseline, ablated)], seed)
+    result = task_drop(name, chance, [(baseline, ablated)], seed, [baseline_too_low(experiment, baseline, chance)])
     controlled = measure_drops(others, {"heads": heads}, {}, seed) if others else None
     p = _paired_p(np.mean(random, axis=0) - ablated, seed)
     random_drops = tuple(float(baseline.mean() - scores.mean()) for scores in random)
     measured = () if controlled is None else tuple(controlled.drops["heads"].values())
-    said = judge(result, float(np.mean(random_drops)), p, measured, defaults)
+    replaced = used_up_notes(grid, [heads], apart)
+    like = "" if replaced else " of the same layers"
+    said = judge(result, float(np.mean(random_drops)), p, measured, defaults, like=like)
     origin = provenance_of(experiment)
     return Confirmation(
         heads=tuple(grid.resolve(head) for head in heads),
@@ -220,7 +223,7 @@ def prove(
         },
         specificity=said.specificity,
         close_because=said.close,
-        notes=said.notes,
+        notes=(*said.notes, *replaced),
     )
 
 

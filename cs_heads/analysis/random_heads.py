@@ -17,38 +17,62 @@ def random_sets(
     n_sets: int,
     rng: np.random.Generator,
 ) -> list[Bool[np.ndarray, "layer head"]]:
-    """Sets of random heads like ``found``, without ``apart``, different while the grid has others to offer."""
+    """Sets of random heads like ``found``, without ``apart``, different while the grid has others to offer.
+
+    They have as many heads in each layer as ``found``, none of them found, but none in a layer that they would use up
+    (``used_up``): heads of other layers stand for these. Where other layers have too few, the rest comes from those
+    used up, and from ``apart`` where no other head is left.
+    """
+    layers = used_up(found, apart)
     sets: list[Bool[np.ndarray, "layer head"]] = []
     for _ in range(n_sets):
         for _ in range(20):
-            mask = _same_layers(grid, found, apart, rng)
+            mask = _alike(grid, found, apart, layers, rng)
             if not any((mask == other).all() for other in sets):
                 break
         sets.append(mask)
     return sets
 
 
-def _same_layers(
+def used_up(found: Bool[np.ndarray, "layer head"], apart: Bool[np.ndarray, "layer head"]) -> list[int]:
+    """Layers of ``found`` with no more other heads to draw than it has: these would all be in every random set."""
+    chosen, free = found.sum(axis=1), (~(found | apart)).sum(axis=1)
+    return np.flatnonzero((chosen > 0) & (chosen >= free)).tolist()
+
+
+def used_up_notes(
+    grid: HeadGrid, sets: Sequence[Sequence[HeadLike]], apart: Sequence[HeadLike] = ()
+) -> tuple[str, ...]:
+    """A note where random sets like one of ``sets`` would use up layers."""
+    layers = sorted({layer for heads in sets for layer in used_up(grid.mask(heads), grid.mask(apart))})
+    if not layers:
+        return ()
+    named = f"layer{'s' if len(layers) > 1 else ''} {', '.join(map(str, layers))}"
+    return (
+        f"random sets have heads of other layers, as far as there are any, in place of {named}: "
+        "they would take all that the heads leave there",
+    )
+
+
+def _alike(
     grid: HeadGrid,
     found: Bool[np.ndarray, "layer head"],
     apart: Bool[np.ndarray, "layer head"],
+    used: Sequence[int],
     rng: np.random.Generator,
 ) -> Bool[np.ndarray, "layer head"]:
-    """As many random heads in each layer as ``found`` has, none of them found or ``apart``.
-
-    Where most of a layer is not to be drawn, the rest of its share comes from other layers, and from ``apart`` where no
-    other head is left.
-    """
+    """As many random heads in each layer as ``found`` has, in place of layers that are used up of others."""
     mask = np.zeros(grid.shape, dtype=bool)
     for layer, row in enumerate(found):
-        free = np.flatnonzero(~(row | apart[layer]))
-        mask[layer, rng.choice(free, size=min(int(row.sum()), len(free)), replace=False)] = True
-    short = int(found.sum() - mask.sum())
-    if short:
-        free = np.flatnonzero(~(found | apart | mask).ravel())
-        if len(free) < short:
-            free = np.flatnonzero(~(found | mask).ravel())
-        mask.ravel()[rng.choice(free, size=short, replace=False)] = True
+        if layer not in used:
+            free = np.flatnonzero(~(row | apart[layer]))
+            mask[layer, rng.choice(free, size=int(row.sum()), replace=False)] = True
+    rest = np.isin(np.arange(grid.n_layers), used)[:, None]
+    for fit in (~(found | apart | rest), ~(found | apart), ~found):
+        free = np.flatnonzero((fit & ~mask).ravel())
+        short = min(int(found.sum() - mask.sum()), len(free))
+        if short:
+            mask.ravel()[rng.choice(free, size=short, replace=False)] = True
     return mask
 
 

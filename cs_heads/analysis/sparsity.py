@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,12 @@ import numpy as np
 from jaxtyping import Float
 
 from cs_heads.analysis.drops import Column, Found, Role, heads_of, measure_drops
-from cs_heads.analysis.random_heads import random_orders
+from cs_heads.analysis.random_heads import random_orders, used_up_notes
 from cs_heads.analysis.task_drop import TaskDrop
 from cs_heads.analysis.unseen import others_of, settings_of, suites_of, unseen_columns
 from cs_heads.heads import Head, HeadLike
 from cs_heads.masks import different, explicit
-from cs_heads.measure.baseline import check_k
+from cs_heads.measure.baseline import fitting_k
 from cs_heads.measure.store import Store
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task
@@ -31,7 +32,8 @@ class SparsityCurve:
 
     ``drops[task][k]`` has the first k of ``heads`` off; ``roles`` are those of ``TaskDrops``, and the first task is the
     heads' own. ``random_drops[set, k]`` are the drops of the own task with 0, 1, ..., most random heads off, none of
-    the found ones, the first of each set from the layer of the first head, and so on (None: not measured).
+    the found ones, the first of each set from the layer of the first head, and so on (None: not measured). ``notes``
+    say what a small grid made otherwise.
     """
 
     heads: tuple[Head, ...]
@@ -40,6 +42,7 @@ class SparsityCurve:
     spent: int
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
     random_drops: Float[np.ndarray, "set k"] | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def own(self) -> str:
@@ -76,6 +79,7 @@ class SparsityCurve:
             "spent": self.spent,
             "provenance": self.provenance,
             "random_drops": None if self.random_drops is None else self.random_drops.tolist(),
+            "notes": list(self.notes),
         }
 
     @classmethod
@@ -89,11 +93,13 @@ class SparsityCurve:
             spent=int(record["spent"]),
             provenance=dict(record["provenance"]),
             random_drops=None if random is None else np.array(random, dtype=float),
+            notes=tuple(record.get("notes", ())),
         )
 
     def _repr_html_(self) -> str:
         scores = self.to_frame().pivot_table(index="k", columns="task", values="score", sort=False)
-        return scores.to_html(float_format="{:.3f}".format, border=0)
+        notes = (f"<p>{escape(note)}</p>" for note in self.notes)
+        return "".join((scores.to_html(float_format="{:.3f}".format, border=0), *notes))
 
 
 def measure_sparsity(
@@ -122,6 +128,7 @@ def measure_sparsity(
         spent=measured.spent + spent,
         provenance={**measured.provenance, "n_random": n_random},
         random_drops=random,
+        notes=used_up_notes(grid, [named], apart) if n_random else (),
     )
 
 
@@ -146,7 +153,7 @@ def sparsity_curve(
     siblings: Sequence[Task] = (),
     controls: Sequence[Task] = (),
     suites: Mapping[str, Sequence[Task]] | None = None,
-    most: int = 10,
+    most: int | None = None,
     n: int = 100,
     n_random: int = 0,
     seed: int = 0,
@@ -158,6 +165,8 @@ def sparsity_curve(
 ) -> SparsityCurve:
     """Ablate the first 0, 1, ..., ``most`` heads of a ranking (or list) on their own task and on others.
 
+    ``most`` is 10 by default, or what fits a small grid, with a note.
+
     All the nested sets of a task share the engine's batches; each task costs ``n × (most + 1)`` example-evaluations at
     most. Siblings, controls and suites are those of ``generalisation`` and ``specificity``, and so are the refusals;
     ``most`` must be at most half of the grid. ``n_random`` sets of random heads of the same layers, none of them
@@ -168,6 +177,7 @@ def sparsity_curve(
     settings = settings_of(ablation, progress, batch_tokens, prepend_bos, store)
     columns = unseen_columns(model, {task.name: task}, others, n=n, seed=seed, settings=settings)
     grid = columns[0].parts[0].grid
-    check_k(most, grid.size, "most")
+    most, notes = fitting_k(most, grid.size, 10, "most")
     apart = heads.shared if isinstance(heads, HeadRanking) else ()
-    return measure_sparsity(columns, heads_of(grid, heads, most)[:most], seed, n_random, apart)
+    curve = measure_sparsity(columns, heads_of(grid, heads, most)[:most], seed, n_random, apart)
+    return replace(curve, notes=(*notes, *curve.notes))

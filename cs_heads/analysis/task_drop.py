@@ -91,19 +91,26 @@ class TaskDrop:
 
 
 def task_drop(
-    name: str, chance: float | Sequence[float], parts: Sequence[tuple[Scores, Scores]], seed: int = 0
+    name: str,
+    chance: float | Sequence[float],
+    parts: Sequence[tuple[Scores, Scores]],
+    seed: int = 0,
+    low: Sequence[str | None] | None = None,
 ) -> TaskDrop:
     """The drop of a task, or of a suite: the mean of its parts, which weigh the same however many examples they have.
 
     Each part holds the scores of its examples with no head off and with the heads off, in the same order; ``chance`` is
-    that of each part, or of all. A suite is too low to show a drop where one of its parts is.
+    that of each part, or of all. A suite is too low to show a drop where one of its parts is; ``low`` says why of each
+    part, or None (None: by its scores and chance alone, see ``baseline_too_low``).
 
     >>> task_drop("t", 0.0, [(np.ones(40), np.repeat([1.0, 0.0], 20))]).relative_drop
     0.5
     """
     chances = [chance] * len(parts) if isinstance(chance, int | float) else list(chance)
     baseline, score = (float(np.mean([pair[side].mean() for pair in parts])) for side in (0, 1))
-    reasons = [too_low(intact, least) for (intact, _), least in zip(parts, chances, strict=True)]
+    reasons = (
+        [too_low(intact, guess) for (intact, _), guess in zip(parts, chances, strict=True)] if low is None else low
+    )
     named = [
         reason if len(parts) == 1 else f"part {number} of {len(parts)}: {reason}"
         for number, reason in enumerate(reasons, start=1)

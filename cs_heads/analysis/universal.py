@@ -13,7 +13,7 @@ from cs_heads import masks
 from cs_heads.analysis.intervals import paired_intervals
 from cs_heads.heads import Head, HeadLike
 from cs_heads.integers import check_integer
-from cs_heads.measure.baseline import chance_of, is_universal, too_low
+from cs_heads.measure.baseline import baseline_too_low, chance_of, is_universal
 from cs_heads.measure.protocol import ExperimentLike, preparation_of, provenance_of
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def universal_heads(
         raise ValueError("experiments must not be named 'control', as the control is")
     intact = {name: experiment(masks.explicit(grid, [[]]))[0] for name, experiment in every.items()}
     for name, scores in intact.items():
-        reason = too_low(scores, chance_of(every[name]))
+        reason = baseline_too_low(every[name], scores)
         if reason:
             raise ValueError(f"task {name!r} can miss no head: {reason}")
     off = masks.explicit(grid, [[head] for head in heads])

@@ -3,7 +3,8 @@
 The verdicts, from measurements on unseen examples; a *loss* is the share of the score above chance that is lost:
 
 - **baseline too low**: the intact model does not beat chance, or answers fewer than 20 examples right; nothing could
-  be seen to be lost.
+  be seen to be lost. Scores on a scorer's own scale are not counted: their mean must beat that with the answers
+  exchanged between examples, or chance.
 - **not localized**: the heads do not do clearly more harm than random heads of the same layers. Localized in the wide
   sense (``is_localized``) are heads for which the paired permutation test against these gives p < .01 and whose
   relative drop is larger by .10 or more. The three verdicts that are left are the kinds of this:
@@ -90,11 +91,14 @@ def judge(
     p: float,
     controls: Sequence[TaskDrop],
     defaults: Sequence[str] | None = None,
+    *,
+    like: str = " of the same layers",
 ) -> Judgement:
     """The verdict on heads from what they and random heads take from their task, and what they take from controls.
 
     ``defaults`` are the names of the default controls, also of those that could not be measured; None where
     ``controls`` are one's own. Where there are none of them, as for a model that reads no text, the caller says why.
+    ``like`` says in what random heads are like the heads.
     """
     found, notes = _specificity(result, controls, defaults)
     if result.too_low:
@@ -103,7 +107,7 @@ def judge(
     localized = p < MAX_P and margin >= MIN_MARGIN
     reasons = [
         f"on {result.n_examples} unseen examples the score falls from {result.baseline:.3f} to {result.score:.3f}, "
-        f"with random heads of the same layers to {result.baseline - random_drop:.3f} on average",
+        f"with random heads{like} to {result.baseline - random_drop:.3f} on average",
         f"p = {p:.4f} ({'below' if p < MAX_P else 'not below'} {MAX_P})",
         f"relative drop {margin:+.2f} beyond random heads ({'at least' if margin >= MIN_MARGIN else 'less than'} "
         f"{MIN_MARGIN:.2f})",

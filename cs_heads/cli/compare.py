@@ -53,7 +53,12 @@ def add(commands: Commands) -> None:
         help="controls serve the search of every method that takes them (else of annealed alone: the others stand as "
         "in their papers)",
     )
-    add("--most", type=int, default=10, help="heads to ablate at the end of the drop curve")
+    add(
+        "--most",
+        type=int,
+        default=None,
+        help="heads to ablate at the end of the drop curve (default: 10, or half of a smaller grid)",
+    )
     add("--out", type=Path, default=None, metavar="DIR", help="write report.html, results and pictures there")
     parser.set_defaults(run=_compare)
 
@@ -83,6 +88,8 @@ def _compare(options: argparse.Namespace) -> None:
             seed=options.seed,
             store=options.store if unseen is None else unseen.store,
         )
+    # By default what fits the grid.
+    options.k, options.most = result.k, result.random_drops.shape[1]
     if options.json:
         print(json.dumps(result.to_dict()))
     else:

@@ -132,6 +132,7 @@ def _find(options: argparse.Namespace) -> None:
         start = perf_counter()
         found = cs.find_heads(model, task, k=options.k, method=options.method, budget=options.budget, **more)
         between = perf_counter()
+        options.k = found.provenance["k"]  # by default what fits the grid
         proof = cs.confirm(
             model,
             task,

@@ -115,7 +115,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         help="an option of --task, as data_files=lists.json or choices=4; may be repeated",
     )
     add("--budget", type=int, default=None, help="example-evaluations a method may spend (default: what it takes)")
-    add("--k", type=int, default=5, help="heads to report and confirm")
+    add("--k", type=int, default=None, help="heads to report and confirm (default: 5, or half of a smaller grid)")
     add("--seed", type=int, default=0, help="seed of the split, the masks and the tests")
     add_loading(parser)
     add("--workers", type=int, default=None, help="measure on so many Ray workers, each with its own copy of the model")

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy.stats import binomtest
+from scipy.stats import t as student
 
 from cs_heads.integers import check_integer
 from cs_heads.measure.protocol import name_of
@@ -21,6 +22,9 @@ MIN_CORRECT = 20
 """Examples the intact model must answer right."""
 FEW_CORRECT = 60
 """Examples answered right below which a ranking is weak."""
+
+N_SHUFFLES = 39
+"""Exchanges of answers that a mean score on a scale of its own is held against: of two it may be beaten by one."""
 
 MAX_LEFT = 0.4
 """What the ablation of a universal head leaves of the control's score above chance, at most."""
@@ -47,13 +51,26 @@ def check_k(k: Any, n_heads: int, name: str = "k") -> int:
     return check_integer(name, k, 1, n_heads // 2, why)
 
 
+def fitting_k(k: Any, n_heads: int, default: int, name: str = "k") -> tuple[int, tuple[str, ...]]:
+    """``k`` as ``check_k`` takes it; None is the default, or half of a grid that is too small for it, with a note.
+
+    >>> fitting_k(None, 4, default=5)
+    (2, ('k is 2, half of the 4 heads of the grid, and not 5 as by default',))
+    """
+    if k is not None or n_heads < 2:
+        return check_k(default if k is None else k, n_heads, name), ()
+    fits = min(default, n_heads // 2)
+    note = f"{name} is {fits}, half of the {n_heads} heads of the grid, and not {default} as by default"
+    return fits, (note,) if fits < default else ()
+
+
 def check_baseline(experiment: Experiment | Without) -> tuple[str, ...]:
     """A note where the intact model answers few examples right; raises ``BaselineTooLowError`` where too few."""
     scores = experiment.baseline()
-    reason = too_low(scores, chance_of(experiment))
+    reason = baseline_too_low(experiment, scores)
     if reason:
         raise BaselineTooLowError(f"task {name_of(experiment)!r}: {reason}; use a model that can do the task")
-    return few_correct(int(scores.sum()))
+    return () if is_continuous(scores, experiment) else few_correct(int(scores.sum()))
 
 
 def few_correct(n_correct: int) -> tuple[str, ...]:
@@ -77,11 +94,95 @@ def chance_of(experiment: object) -> float:
     return float(getattr(getattr(experiment, "task", experiment), "chance", 0.0))
 
 
-def too_low(scores: Float[np.ndarray, " example"], chance: float, least: int = MIN_CORRECT) -> str | None:
-    """Why a baseline is too low to find heads with (at chance, or fewer than ``least`` right), or None."""
-    correct, n = round(float(scores.sum())), len(scores)
+def is_continuous(scores: Float[np.ndarray, " example"], experiment: object = None) -> bool:
+    """Whether scores are numbers on a scale of their own and no right answers: some lie between 0 and 1.
+
+    Of choices that tie each has a share of the point, so scores of a task without a scorer are right answers always.
+    """
+    task = _task_of(experiment)
+    if isinstance(task, Task) and task.scorer is None:
+        return False
+    return bool(((scores > 0) & (scores < 1)).any())
+
+
+def as_answers(scores: Float[np.ndarray, " example"], experiment: object) -> Float[np.ndarray, " example"]:
+    """1 where an example is answered right (a score above .5), else 0; continuous scores as they are."""
+    return scores if is_continuous(scores, experiment) else (scores > 0.5).astype(float)
+
+
+def baseline_too_low(
+    experiment: object,
+    scores: Float[np.ndarray, " example"],
+    chance: float | None = None,
+    least: int = MIN_CORRECT,
+) -> str | None:
+    """Why scores of the intact model on an experiment are too low, as ``too_low`` says, or None.
+
+    ``chance`` is by default that of the experiment. Continuous scores are held against those with the answers
+    exchanged (``shuffled_means``) where all examples were asked.
+    """
+    chance = chance_of(experiment) if chance is None else chance
+    continuous = is_continuous(scores, experiment)
+    asked_all = continuous and len(scores) == getattr(experiment, "n_examples", None)
+    return too_low(scores, chance, least, continuous, shuffled_means(experiment) if asked_all else None)
+
+
+def too_low(
+    scores: Float[np.ndarray, " example"],
+    chance: float,
+    least: int = MIN_CORRECT,
+    continuous: bool | None = None,
+    shuffled: Float[np.ndarray, " shuffle"] | None = None,
+) -> str | None:
+    """Why a baseline is too low to find heads with (at chance, or fewer than ``least`` right), or None.
+
+    Continuous scores (None: told by the scores) are not counted. Their mean is held against ``shuffled`` means, where
+    there are any: more than a twentieth of these may not reach it; else, by a t-test, against ``chance``.
+    """
+    n, mean = len(scores), float(scores.mean())
+    if is_continuous(scores) if continuous is None else continuous:
+        said = f"the intact model has a mean score of {mean:.3f} on {n} examples, no better than"
+        if shuffled is not None:
+            p = (1 + int((shuffled >= mean - 1e-9).sum())) / (1 + len(shuffled))
+            return f"{said} with answers exchanged between examples ({shuffled.mean():.3f})" if p > 0.05 else None
+        return None if _above(scores, chance) else f"{said} chance ({chance:.3f})"
+    correct = round(float(scores.sum()))
     if correct < least:
         return f"the intact model answers {correct} of {n} examples right, fewer than {least}"
     if chance > 0 and binomtest(correct, n, chance, alternative="greater").pvalue > 0.05:
-        return f"the intact model scores {scores.mean():.3f} on {n} examples, no better than chance ({chance:.3f})"
+        return f"the intact model scores {mean:.3f} on {n} examples, no better than chance ({chance:.3f})"
     return None
+
+
+def shuffled_means(experiment: object, n_shuffles: int = N_SHUFFLES) -> Float[np.ndarray, " shuffle"] | None:
+    """Mean scores of the intact model's texts, each held against the answer of another example, drawn anew each time.
+
+    This runs no model. None where that tells nothing: what is scored is no text, or the scorer does not read answers.
+    """
+    task = _task_of(experiment)
+    if not isinstance(task, Task) or task.kind != "generation":
+        return None
+    inner: Any = getattr(experiment, "experiment", experiment)
+    nothing_off = np.zeros((1, *inner.grid.shape), dtype=bool)
+    off = getattr(experiment, "off", nothing_off[0])
+    texts, intact = inner.generate(off[None])[0], inner.generate(nothing_off)[0] if task.relative else None
+    rng, order = np.random.default_rng(0), np.arange(len(texts))
+
+    def scored(of: Int[np.ndarray, " text"]) -> Float[np.ndarray, " text"]:
+        return task.score_texts(of.tolist(), texts.tolist(), None if intact is None else intact[of].tolist())
+
+    own = scored(order)
+    exchanged = np.array([scored(rng.permutation(order)) for _ in range(n_shuffles)])
+    return None if np.abs(exchanged - own).max() < 1e-9 else exchanged.mean(axis=1)
+
+
+def _task_of(experiment: object) -> object:
+    """The task of an experiment, or of that which it measures without some heads."""
+    return getattr(getattr(experiment, "experiment", experiment), "task", None)
+
+
+def _above(scores: Float[np.ndarray, " example"], level: float) -> bool:
+    """Whether a mean is clearly above a level, by a one-sided t-test; where nothing varies it is as it is."""
+    gain, n = float(scores.mean()) - level, len(scores)
+    error = float(scores.std(ddof=1)) / np.sqrt(n) if n > 1 else 0.0
+    return gain > 0 and (error < 1e-12 or bool(student.sf(gain / error, n - 1) <= 0.05))

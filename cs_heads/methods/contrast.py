@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from cs_heads.measure.baseline import BaselineTooLowError, chance_of, too_low
+from cs_heads.measure.baseline import BaselineTooLowError, as_answers, baseline_too_low, chance_of
 from cs_heads.measure.protocol import ExperimentLike, measured, name_of, preparation_of
 from cs_heads.methods.controls import Controls, TaskLoss
 from cs_heads.ranking import normal_interval
@@ -71,7 +71,7 @@ class Contrast:
     ) -> None:
         intact = measured(experiment, np.zeros((1, *experiment.grid.shape), dtype=bool), None)[0]
         chance = chance_of(experiment)
-        reason = too_low((intact > 0.5).astype(float), chance)
+        reason = baseline_too_low(experiment, as_answers(intact, experiment))
         if reason:
             raise BaselineTooLowError(reason)
         self.task = TaskLoss(name_of(experiment), experiment, np.arange(experiment.n_examples), intact, chance)

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import logit
 
-from cs_heads.measure.baseline import chance_of, too_low
+from cs_heads.measure.baseline import as_answers, baseline_too_low, chance_of
 from cs_heads.measure.protocol import ExperimentLike, measured, name_of, responding
 from cs_heads.methods.annealing.rows import BalancedDraws
 
@@ -88,15 +88,17 @@ class Controls:
             asked = np.sort(rng.permutation(experiment.n_examples)[:n])
             nothing_off = np.zeros((1, *experiment.grid.shape), dtype=bool)
             scores = measured(experiment, nothing_off, asked[None])[0]
-            right = scores > 0.5
+            correct = as_answers(scores, experiment)
             name, chance = name_of(experiment), chance_of(experiment)
-            reason = too_low(right.astype(float), chance, least=LEAST_RIGHT)
+            reason = baseline_too_low(experiment, correct, least=LEAST_RIGHT)
             if not reason:
                 # Continuous responses come from the run that the scores came from.
                 answers = (
                     scores if response == "score" else responding(experiment, response)(nothing_off, asked[None])[0]
                 )
-                task = TaskLoss(name, experiment, asked[right], answers[right], guess_of(chance, response), response)
+                # Of continuous scores an example that has none has nothing to lose.
+                used = correct > 0
+                task = TaskLoss(name, experiment, asked[used], answers[used], guess_of(chance, response), response)
                 reason = too_near(task.above_guess, response)
             if reason:
                 self.left_out[name] = reason

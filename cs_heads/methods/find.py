@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 
 from cs_heads.heads import HeadLike
 from cs_heads.integers import check_seed
-from cs_heads.measure.baseline import check_baseline, check_k, check_size
+from cs_heads.measure.baseline import check_baseline, check_size, fitting_k
 from cs_heads.measure.cluster import here, placed
 from cs_heads.measure.cost import BudgetTooSmallError, Cost, check_budget
 from cs_heads.measure.protocol import name_of
@@ -28,12 +28,14 @@ from cs_heads.tasks.controls import AUTO, MIN_DEFAULTS
 if TYPE_CHECKING:
     from cs_heads.measure.experiment import Experiment
 
+_K = 5
+
 
 def find_heads(
     model: Any,
     task: Task,
     *,
-    k: int = 5,
+    k: int | None = None,
     method: str = "annealed",
     controls: Sequence[Task] | str | None = "auto",
     off: Sequence[HeadLike] = (),
@@ -52,9 +54,10 @@ def find_heads(
 
     Measures on the finding side of a task that is split (``load_task``, ``Task.split``), so that
     ``confirm`` has unseen examples. ``options`` go to the method, as in
-    ``find_heads(model, task, method="css", n_masks=200)``. ``k`` is the number of heads you mean to use; ``budget``
-    the most example-evaluations to spend, with the intact run, the controls, and what the ablation runs beforehand
-    (None: what the method takes by default). ``ablation``, ``progress``, ``batch_tokens``, ``prepend_bos`` and
+    ``find_heads(model, task, method="css", n_masks=200)``. ``k`` is the number of heads you mean to use
+    (None: 5, or half of a grid of fewer than 10 heads); ``budget`` the most example-evaluations to spend, with the
+    intact run, the controls, and what the ablation runs beforehand (None: what the method takes by default).
+    ``ablation``, ``progress``, ``batch_tokens``, ``prepend_bos`` and
     ``store`` are those of ``Experiment``; methods that start from the model itself know zero ablation alone.
 
     ``controls`` are other tasks, by which a method tells heads of the task from heads that every task needs: all of
@@ -101,14 +104,15 @@ def find_heads(
     settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
     with placed(model, workers, address) as place:
         experiment = Experiment(place, side, ablation=ablation, store=store, **settings)
-        check_k(k, experiment.grid.size - int(experiment.grid.mask(off).sum()))
+        k, fitted = fitting_k(k, experiment.grid.size - int(experiment.grid.mask(off).sum()), _K)
         if side.held_out is not None:
             # Read now, so that what cannot be confirmed is refused before the search and not after it.
             check_size(side.held_out)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 Experiment(place, side.held_out, prepend_bos=prepend_bos)
-        given = {**options, "seed": seed, **({"k": k} if chosen.takes_k else {})}
+        denser, dense = _densities(chosen, options, experiment.grid.size)
+        given = {**denser, **options, "seed": seed, **({"k": k} if chosen.takes_k else {})}
         automatic = controls == AUTO and chosen.default_controls
         if automatic:
             others = defaults_of(experiment, side, seed)
@@ -136,7 +140,7 @@ def find_heads(
         ranking,
         off=tuple(ranking.grid.resolve(head) for head in off),
         provenance={**provenance, "k": k, "seed": seed, "budget": budget},
-        notes=(*notes, *_notes(method, used, [other.name for other in others]), *unreadable, *few),
+        notes=(*fitted, *dense, *notes, *_notes(method, used, [other.name for other in others]), *unreadable, *few),
     )
 
 
@@ -151,6 +155,15 @@ def _chosen(name: str, options: dict[str, Any], ablation: str) -> Method:
             f"ablation must be 'zero' for method {name!r}, which does not ablate by mask; got {ablation!r}"
         )
     return method
+
+
+def _densities(method: Method, options: dict[str, Any], n_heads: int) -> tuple[dict[str, float], tuple[str, ...]]:
+    """The density of masks where that of the method by default ablates no head of a small grid, with a note."""
+    default = method.parameters["density"].default if "n_masks" in method.options else 1.0
+    if "density" in options or round(default * n_heads, 9) >= 1:
+        return {}, ()
+    note = f"density is {1 / n_heads:.3g}, one of the {n_heads} heads of the grid, and not {default} as by default"
+    return {"density": 1 / n_heads}, (note,)
 
 
 def _few_default(n: int) -> tuple[str, ...]:

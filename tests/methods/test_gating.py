@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,9 @@ from cs_heads.heads import Head
 from cs_heads.lens import encode_example, load_model
 from cs_heads.measure.baseline import BaselineTooLowError
 from cs_heads.methods.gating import HeadGates, causal_head_gating, contrastive_gating, fit_gates
+from cs_heads.methods.gating.result import PHASES
 from cs_heads.tasks import Task
+from cs_heads.views.head_map import plot_heads
 from tests.known_heads import WORKING, hopeless_records, little_memory, own_answers, rows_run
 from tests.plain_gates import gated_nll
 from tests.tiny import make_tokenizer
@@ -169,6 +173,23 @@ def test_the_ranking_is_facilitation_less_interference_with_its_range_over_seeds
     assert ranking.interval[..., 0] == pytest.approx(each.min(axis=0))
     assert ranking.interval[..., 1] == pytest.approx(each.max(axis=0))
     assert ranking.frequency == pytest.approx((fitted.minus > 0.5).mean(axis=0))
+
+
+def test_one_seed_has_no_range_and_tables_and_maps_do_without(fitted):
+    """A range of one number would be an interval of no width."""
+    phases = {phase: getattr(fitted, phase)[:1] for phase in PHASES}
+    ranking = replace(fitted, **phases).ranking()
+    assert ranking.interval is None
+    assert "low" not in ranking.to_frame()
+    assert ranking.to_dict()["interval"] is None
+    assert plot_heads(ranking) is not None
+    assert fitted.ranking().interval is not None
+
+
+@pytest.mark.parametrize("n_seeds", [1, 2])
+def test_contrastive_gates_have_an_interval_from_two_seeds_on(load_known, task, other, n_seeds):
+    ranking = contrastive_gating(load_known(), task, forget=other, steps=20, batch_size=4, n_seeds=n_seeds)
+    assert (ranking.interval is None) == (n_seeds == 1)
 
 
 def test_trajectories_lead_from_the_start_to_the_last_gates(fitted):
@@ -374,7 +395,10 @@ def test_chg_with_controls_is_its_ranking_less_the_mean_of_theirs(model, task, o
     own, *rest = (fit.minus - (1 - fit.plus) for fit in fits)
     each = own - (rest[0] + rest[1]) / 2
     np.testing.assert_array_equal(ranking.importance, each.mean(axis=0))
-    np.testing.assert_array_equal(ranking.interval, np.stack([each.min(axis=0), each.max(axis=0)], axis=-1))
+    if n_seeds == 1:
+        assert ranking.interval is None
+    else:
+        np.testing.assert_array_equal(ranking.interval, np.stack([each.min(axis=0), each.max(axis=0)], axis=-1))
     np.testing.assert_array_equal(ranking.frequency, (each > 0.5).mean(axis=0))
     assert ranking.spent == sum(fit.cost.spent for fit in fits)
     assert ranking.provenance["controls"] == ["others", "small"]

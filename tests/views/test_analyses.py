@@ -83,7 +83,15 @@ def failures():
 @pytest.fixture(scope="module")
 def contrasts():
     scores = [
-        HeldOutScore(held, kept, measured, 0.95, 0.9 if kept == measured else 0.1, 50)
+        HeldOutScore(
+            held,
+            kept,
+            measured,
+            0.95,
+            0.9 if kept == measured else 0.1,
+            50,
+            (0.8, 0.95) if kept == measured else (0.05, 0.2),
+        )
         for held in ("antonym", "capitalize")
         for kept in ("few_shot", "instruction")
         for measured in ("few_shot", "instruction")

@@ -11,14 +11,14 @@ import numpy as np
 
 from cs_heads.integers import check_seed
 from cs_heads.measure.answers import Answers
-from cs_heads.measure.baseline import check_baseline, too_low
+from cs_heads.measure.baseline import baseline_too_low, check_baseline
 from cs_heads.measure.cost import Cost
 from cs_heads.measure.experiment import Experiment
 from cs_heads.measure.progress import Progress
 from cs_heads.measure.store import Store
 from cs_heads.methods.contrast import check_tasks, left_out_notes
 from cs_heads.methods.gating.descent import FREE_RATES, SIGNED_RATES, Descent, Plan, contrast, start_of, target_loss
-from cs_heads.methods.gating.result import HeadGates
+from cs_heads.methods.gating.result import HeadGates, range_over_seeds
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task
 
@@ -130,7 +130,7 @@ def _fitted_beside(
     notes = (*check_baseline(experiment), *notes)
     used, left_out, ran = [], {}, 0
     for other in others:
-        reason = too_low(other.baseline(), other.task.chance)
+        reason = baseline_too_low(other, other.baseline())
         if reason:
             left_out[other.task.name] = reason
             ran += other.n_examples
@@ -196,7 +196,7 @@ def contrastive_gating(
         method="contrastive",
         importance=shut.gates.mean(axis=0),
         spent=cost.spent,
-        interval=np.stack([shut.gates.min(axis=0), shut.gates.max(axis=0)], axis=-1),
+        interval=range_over_seeds(shut.gates),
         frequency=(shut.gates > 0.5).mean(axis=0),
         provenance={
             **plan.provenance(experiment, seed),

@@ -20,6 +20,11 @@ SCORES: tuple[Score, ...] = ("facilitation", "irrelevance", "interference")
 PHASES = ("free", "plus", "minus")
 
 
+def range_over_seeds(each: Float[np.ndarray, "seed layer head"]) -> Float[np.ndarray, "layer head bound"] | None:
+    """The least and the largest value of each head; of one seed there is no range."""
+    return np.stack([each.min(axis=0), each.max(axis=0)], axis=-1) if len(each) > 1 else None
+
+
 @dataclass(frozen=True, eq=False)
 class HeadGates:
     """Fitted gates of every seed, and how they came about.
@@ -78,7 +83,7 @@ class HeadGates:
         return frame
 
     def ranking(self, controls: Sequence[HeadGates] = ()) -> HeadRanking:
-        """Heads by facilitation less interference, in [-1, 1]; the interval is its range over the seeds.
+        """Heads by facilitation less interference, in [-1, 1]; the interval is its range over two seeds or more.
 
         With ``controls``, as many seeds of gates of other tasks, by that less the mean of theirs, seed by seed;
         ``frequency`` is then the share of seeds in which that is above .5, and ``spent`` counts all fits.
@@ -97,7 +102,7 @@ class HeadGates:
             method="chg",
             importance=each.mean(axis=0),
             spent=cost.spent,
-            interval=np.stack([each.min(axis=0), each.max(axis=0)], axis=-1),
+            interval=range_over_seeds(each),
             frequency=frequency,
             provenance={**self.provenance, **used, "cost": cost.to_dict()},
             notes=self.notes,

@@ -1,0 +1,154 @@
+"""Grids of a few heads: defaults that fit them, and random sets that do not use up a layer."""
+
+import numpy as np
+import pytest
+from transformers import LlamaConfig, LlamaForCausalLM
+
+import cs_heads as cs
+from cs_heads.analysis.drops import Column
+from cs_heads.analysis.proof import prove
+from cs_heads.analysis.random_heads import random_sets, used_up
+from cs_heads.analysis.sparsity import SparsityCurve, measure_sparsity, sparsity_curve
+from cs_heads.heads import Head, HeadGrid
+from cs_heads.lens import load_model
+from cs_heads.tasks import Task
+from cs_heads.views.head_map import plot_heads
+from tests.known_heads import own_answers
+from tests.methods.planted import Planted
+from tests.tiny import make_tokenizer
+
+QUICK = {"css": {}, "csb": {}, "one-shot": {}, "greedy": {}, "gradient": {}, "chg": {"steps": 20, "batch_size": 4}}
+
+
+@pytest.fixture(scope="module", params=[(1, 2), (1, 3), (2, 2)], ids=str)
+def model(request, tmp_path_factory):
+    """A model of two to four heads, with weights by lot."""
+    import torch
+
+    layers, heads = request.param
+    torch.manual_seed(0)
+    tokenizer = make_tokenizer()
+    sizes = {"num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": heads}
+    config = LlamaConfig(vocab_size=len(tokenizer), hidden_size=8 * heads, intermediate_size=16, **sizes)
+    folder = tmp_path_factory.mktemp("small")
+    LlamaForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return load_model(folder)
+
+
+@pytest.fixture(scope="module")
+def task(model):
+    return Task.from_records(own_answers(model, 50), "own answers").split(25)[0]
+
+
+def half(model) -> int:
+    return HeadGrid.from_model(model).size // 2
+
+
+# Defaults
+
+
+@pytest.mark.parametrize("method", QUICK)
+def test_every_default_of_a_search_fits_a_grid_of_two_heads_and_up(model, task, method):
+    found = cs.find_heads(model, task, method=method, controls=None, progress=False, **QUICK[method])
+    assert found.provenance["k"] == half(model)
+    assert any(note.startswith(f"k is {half(model)}, half of the") for note in found.notes)
+    assert any(note.startswith("density is") for note in found.notes) == (method in ("css", "csb"))
+    proof = cs.confirm(model, task, found.top(found.provenance["k"]), n=20, controls=None, progress=False)
+    assert len(proof.heads) == half(model)
+
+
+def test_an_explicit_k_that_does_not_fit_is_refused(model, task):
+    too_many = half(model) + 1
+    with pytest.raises(ValueError, match=rf"^k must be an integer in 1..{half(model)}, half of the"):
+        cs.find_heads(model, task, k=too_many, method="css", controls=None)
+    with pytest.raises(ValueError, match=r"^most must be an integer in"):
+        cs.compare(model, task, most=too_many, methods=["css"], controls=None)
+    with pytest.raises(ValueError, match=r"^k must be an integer in"):
+        cs.compare(model, task, k=too_many, methods=["css"], controls=None)
+    with pytest.raises(ValueError, match=r"^most must be an integer in"):
+        sparsity_curve(model, task, ["L0H0"], most=too_many)
+
+
+def test_an_explicit_density_that_ablates_no_head_is_refused(model, task):
+    with pytest.raises(ValueError, match="ablates no head"):
+        cs.find_heads(model, task, method="css", density=0.05, controls=None)
+
+
+def test_a_comparison_by_default_fits_the_grid_and_says_so(model, task):
+    compared = cs.compare(model, task, methods=["css", "gradient"], n=20, n_random=2, controls=None, progress=False)
+    assert compared.k == compared.random_drops.shape[1] == half(model)
+    for name, default in (("most", 10), ("k", 5)):
+        assert any(note.startswith(f"{name} is ") and f"not {default}" in note for note in compared.notes)
+
+
+def test_a_sparsity_curve_by_default_fits_the_grid_and_says_so(model, task):
+    found = cs.find_heads(model, task, method="gradient", controls=None, progress=False)
+    curve = sparsity_curve(model, task, found, n=20, n_random=2, progress=False)
+    assert len(curve.heads) == half(model)
+    assert curve.notes[0].startswith(f"most is {half(model)}, half of the")
+    assert SparsityCurve.from_dict(curve.to_dict()).notes == curve.notes
+    assert curve.notes[0] in curve._repr_html_()
+
+
+def test_a_map_of_few_heads_is_drawn(model, task):
+    assert plot_heads(cs.find_heads(model, task, method="gradient", controls=None, progress=False)) is not None
+
+
+def test_nothing_is_said_of_defaults_that_fit():
+    assert cs.measure.baseline.fitting_k(None, 10, 5) == (5, ())
+
+
+# Random sets
+
+
+def drawn(grid: HeadGrid, heads: list[Head], apart: list[Head] | None = None) -> list[np.ndarray]:
+    return random_sets(grid, grid.mask(heads), grid.mask(apart or []), 20, np.random.default_rng(0))
+
+
+def test_heads_that_are_half_of_a_layer_are_held_against_heads_of_other_layers():
+    """The rest of their layer would be every random set."""
+    grid, heads = HeadGrid(3, 4), [Head(1, 0), Head(1, 2)]
+    assert used_up(grid.mask(heads), grid.mask([])) == [1]
+    for mask in drawn(grid, heads):
+        assert mask.sum() == 2
+        assert not mask[1].any()
+
+
+def test_heads_kept_apart_use_up_a_layer_as_well():
+    grid = HeadGrid(3, 4)
+    assert not used_up(grid.mask([Head(1, 0)]), grid.mask([Head(1, 1)])).count(1)
+    for mask in drawn(grid, [Head(1, 0)], apart=[Head(1, 1), Head(1, 2)]):
+        assert mask.sum() == 1
+        assert not mask[1].any()
+
+
+def test_a_layer_that_is_not_used_up_keeps_its_own_random_heads():
+    for mask in drawn(HeadGrid(3, 4), [Head(0, 0), Head(1, 0), Head(1, 1)]):
+        assert mask.sum() == 3
+        assert mask[0].sum() >= 1
+        assert not mask[1].any()
+
+
+def test_where_there_is_no_other_layer_the_rest_of_the_layer_is_drawn():
+    assert [mask.tolist() for mask in drawn(HeadGrid(1, 2), [Head(0, 0)])] == [[[False, True]]] * 20
+
+
+def test_a_proof_says_that_random_sets_are_of_other_layers():
+    task = Planted(HeadGrid(3, 4), {Head(1, 0): 0.4, Head(1, 1): 0.3})
+    proof = prove(task, [Head(1, 0), Head(1, 1)])
+    (note,) = [note for note in proof.notes if "random sets" in note]
+    assert "other layers" in note
+    assert "in place of layer 1:" in note
+    assert not any("of the same layers" in reason for reason in proof.reasons)
+    beside = prove(task, [Head(1, 0)])
+    assert not any("random sets" in note for note in beside.notes)
+    assert "with random heads of the same layers" in beside.reasons[0]
+
+
+def test_a_curve_with_random_heads_says_so_too():
+    task = Planted(HeadGrid(3, 4), {Head(1, 0): 0.4, Head(1, 1): 0.3})
+    heads = [Head(1, 0), Head(1, 1)]
+    columns = [Column("task", "own", (task,))]
+    assert any("other layers" in note for note in measure_sparsity(columns, heads, n_random=3).notes)
+    assert measure_sparsity(columns, heads).notes == ()
