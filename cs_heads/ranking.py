@@ -119,6 +119,15 @@ class HeadRanking:
         """The first ``k`` heads of the order; ``k`` outside 1..grid size raises ``ValueError``."""
         return self.order[: check_integer("k", k, 1, self.grid.size, "the heads of the grid")]
 
+    def claimed_beyond(self, k: int) -> list[Head]:
+        """Claimed heads that are not among the first ``k``, in order: what is shown to matter is shown.
+
+        >>> ranking = HeadRanking("css", np.array([[0.0, 0.4], [0.1, 0.2]]), spent=800, claims=(Head(1, 1),))
+        >>> ranking.claimed_beyond(1), ranking.claimed_beyond(2)
+        ([Head(1, 1)], [])
+        """
+        return [head for head in self.order[k:] if head in self.claims]
+
     def to_frame(self) -> pd.DataFrame:
         """One row a head, in order: rank, head, layer, index, importance and what else is known."""
         import pandas as pd
@@ -220,13 +229,15 @@ class HeadRanking:
         return f"HeadRanking({self.method}{about}: {self.grid.size} heads, {self.spent:,} example-evaluations)"
 
     def __repr__(self) -> str:
-        shown = self.top(min(5, self.grid.size))
+        shown = [*self.top(min(5, self.grid.size)), *self.claimed_beyond(5)]
         top = "  ".join(f"{head} {self.importance[head.layer, head.head]:+.3f}" for head in shown)
         shared = f"\n  shared: {', '.join(map(str, self.shared))}" if self.shared else ""
         return f"{self._title()}\n  {top}{shared}"
 
     def _repr_html_(self) -> str:
-        table = self.to_frame().head(10).to_html(index=False, float_format="{:+.3f}".format, border=0)
+        frame = self.to_frame()
+        claimed = frame["head"].isin([str(head) for head in self.claimed_beyond(10)])
+        table = frame[(frame["rank"] <= 10) | claimed].to_html(index=False, float_format="{:+.3f}".format, border=0)
         said = [f"shared: {', '.join(map(str, self.shared))}"] if self.shared else []
         notes = "".join(f"<li>{escape(note)}</li>" for note in (*said, *self.notes))
         return f"<div><b>{escape(self._title())}</b>{table}{f'<ul>{notes}</ul>' if notes else ''}</div>"

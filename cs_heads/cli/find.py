@@ -173,6 +173,7 @@ def _result(
         "baseline": found.provenance["baseline"],
         "prepend_bos": found.provenance["prepend_bos"],
         "heads": [_row(found, head) for head in found.top(options.k)],
+        "claimed": [_row(found, head) for head in found.claimed_beyond(options.k)],
         "shared": found.shared_effects,
         "spent": found.spent,
         "seconds": {name: round(value, 3) for name, value in seconds.items()},
@@ -202,10 +203,12 @@ def _print_result(options: argparse.Namespace, result: dict[str, Any], found: He
     print(f"baseline {result['baseline']:.3f}")
     print(f"{_prepended_line(result['prepend_bos'])}\n")
     print(f"{'head':<8}{'importance':>10}")
-    for row in result["heads"]:
+    for row in (*result["heads"], *({**row, "head": f"{row['head']} ✓"} for row in result["claimed"])):
         low, high = row.get("interval", (None, None))
         bounds = "" if low is None else f"  ({low:+.3f} to {high:+.3f})"
         print(f"{row['head']:<8}{row['importance']:>+10.3f}{bounds}")
+    if result["claimed"]:
+        print(f"✓ beyond the first {len(result['heads'])}, but claimed too")
     if result["shared"]:
         print("left out, because the controls need them too (shared):")
     for effects in result["shared"]:

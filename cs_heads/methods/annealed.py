@@ -117,11 +117,15 @@ def annealed(
     what is fitted, ``"score"``, ``"probability"`` or ``"margin"`` (see ``Experiment.respond``); which answers are
     right is always told by the score.
 
-    The ranking is by z. Importances are points of score beyond the average head; those of finalists come from
-    the last phase alone, against its decoys, with 95 % intervals clustered on rows and on examples (NaN for
-    other heads, and for all where the last phase has fewer than two rows for each of its heads); ``claims``
-    are finalists that take more than 2 points beyond the decoys (Holm, one-sided 5 %). ``frequency`` is the
-    share of ``n_bootstraps`` resamples of the rows that rank a head among the ``k`` best.
+    Importances are points of score lost against the intact model, one estimate a head from all rows in which it was
+    off: those of the last phase and those before it, weighted by their precision, where what a head does among many
+    others counts as uncertain by more than half of itself. Finalists have 95 % intervals, clustered on rows and on
+    examples, from the last phase on (NaN for other heads, and for all where that has fewer than two rows for each of
+    its heads). z is the same estimate in standard errors of sampling, less what is sure of the controls', and the
+    ranking is by z. ``claims`` are finalists that take more than 2 points beyond the decoys in the last phase by itself
+    (Holm, one-sided 5 %). ``frequency`` is the share of ``n_bootstraps`` resamples of the rows that rank a head among
+    the ``k`` best. Where most heads are never off together with few others (a large grid), the level of heads that
+    are no finalists is that of the mean head.
 
     ``budget`` counts everything: masks, the controls, the intact runs and what the ablation runs before; no more is
     ever spent. By default 10 × heads, 8,000 at least, go to masks (as many as intervals need, where every mask takes

@@ -119,7 +119,8 @@ def _limit(ranking: HeadRanking) -> float:
 
 
 def _shown(ranking: HeadRanking, k: int) -> list[Head]:
-    top = ranking.top(min(k, ranking.grid.size))
+    k = min(k, ranking.grid.size)
+    top = [*ranking.top(k), *ranking.claimed_beyond(k)] if k else []
     return [head for head in top if ranking.importance[head.layer, head.head] > 0]
 
 
