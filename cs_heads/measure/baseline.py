@@ -184,5 +184,5 @@ def _task_of(experiment: object) -> object:
 def _above(scores: Float[np.ndarray, " example"], level: float) -> bool:
     """Whether a mean is clearly above a level, by a one-sided t-test; where nothing varies it is as it is."""
     gain, n = float(scores.mean()) - level, len(scores)
-    error = float(scores.std(ddof=1)) / np.sqrt(n) if n > 1 else 0.0
+    error = float(scores.std(ddof=1) / np.sqrt(n)) if n > 1 else 0.0
     return gain > 0 and (error < 1e-12 or bool(student.sf(gain / error, n - 1) <= 0.05))

@@ -178,10 +178,11 @@ def test_the_ranking_is_facilitation_less_interference_with_its_range_over_seeds
 def test_one_seed_has_no_range_and_tables_and_maps_do_without(fitted):
     """A range of one number would be an interval of no width."""
     phases = {phase: getattr(fitted, phase)[:1] for phase in PHASES}
+    phases |= {"losses": fitted.losses[:, :1], "trajectory": fitted.trajectory[:, :1]}
     ranking = replace(fitted, **phases).ranking()
     assert ranking.interval is None
     assert "low" not in ranking.to_frame()
-    assert ranking.to_dict()["interval"] is None
+    assert "NaN" not in ranking._repr_html_()
     assert plot_heads(ranking) is not None
     assert fitted.ranking().interval is not None
 
