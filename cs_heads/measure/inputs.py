@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
 
 from cs_heads.integers import check_integer
@@ -33,9 +34,9 @@ def encode_task(model: Any, task: Task, prepend_bos: bool | None) -> list[Encode
     tokenizer, limit, vocabulary = tokenizer_of(model), context_length(model), vocabularies(model)
     if tokenizer is None and not task.over_token_ids:
         raise ValueError(f"task {task.name!r} is made of texts: {NO_TOKENIZER}")
+    unread = {} if task.over_token_ids else _unread(tokenizer, task)
     task = as_shown(model, task)
     encoded: list[EncodedExample] = []
-    unread: dict[str, str] = {}
     for index, example in enumerate(task.examples):
         # The prompt too: the side of a split has other numbers than its file.
         place = f"task {task.name!r}, example {index} ({shown(example.prompt)[:40]!r})"
@@ -48,9 +49,6 @@ def encode_task(model: Any, task: Task, prepend_bos: bool | None) -> list[Encode
             encoded.append(tokens if limit is None else _fitting(tokens, prompts, limit, task.too_long))
         except ValueError as error:
             raise ValueError(f"{place}: {error}") from error
-        texts = dict.fromkeys((example.prompt, *example.prompts, *example.continuations))
-        for word in (word for text in texts if isinstance(text, str) for word in unread_words(tokenizer, text)):
-            unread.setdefault(word, f"{word!r} (example {index})")
     merged = sum(tokens.merged for tokens in encoded)
     if merged:
         warnings.warn(
@@ -67,6 +65,19 @@ def encode_task(model: Any, task: Task, prepend_bos: bool | None) -> list[Encode
             stacklevel=4,
         )
     return encoded
+
+
+def _unread(tokenizer: Any, task: Task) -> dict[str, str]:
+    """The words of a task, without what a chat template adds, that its tokenizer does not know, with their examples."""
+    unread: dict[str, str] = {}
+    for index, example in enumerate(task.examples):
+        prompts = [shown(example.prompt_of(i)) for i in range(max(1, len(example.continuations)))]
+        # A word may begin in the prompt; what choices share is read once.
+        texts = [prompts[0], *(prompt if example.prompts else prompt.split(" ")[-1] for prompt in prompts[1:])]
+        for text, continuation in zip_longest(texts, map(shown, example.continuations), fillvalue=""):
+            for word in unread_words(tokenizer, text + continuation):
+                unread.setdefault(word, f"{word!r} (example {index})")
+    return unread
 
 
 def _check_vocabulary(tokens: EncodedExample, n_in: int, n_out: int) -> None:

@@ -24,8 +24,8 @@ def schema(start, rivals, end, answer):
 
 
 EXAMPLES = (
-    schema("the cat sees a dog and", ["the cat", "a small red dog"], "sleeps one", 1),
-    schema("a big tree", ["runs", "in"], "the house", 0),
+    schema("the cat sees a dog ,", ["the cat", "a small red dog"], "sleeps one", 1),
+    schema("a big bird", ["runs", "sees"], "the king", 0),
     schema("the king , a bird", ["the king", "a bird"], "sees", 0),
 )
 TASK = Task("schemas", "choice", EXAMPLES)
@@ -95,7 +95,7 @@ def test_each_prompt_is_shown_in_the_chat_template_and_cut_by_itself(load):
     (shown, *_) = as_shown(type("Model", (), {"tokenizer": tokenizer}), TASK.chatting()).examples
     assert shown.prompts == tuple(chat_prompt(tokenizer, prompt) for prompt in EXAMPLES[0].prompts)
     assert shown.prompt == shown.prompts[1]
-    long = schema(" ".join(["the cat"] * 40), ["runs", "sees a small dog"], "and sleeps", 0)
+    long = schema(" ".join(["the cat"] * 40), ["runs", "sees a small dog"], ", sleeps", 0)
     measured = Experiment(load("llama"), Task("long", "choice", (long,)).shortening(), progress=False)
     hf, context = make_hf_model("llama"), 64
     cut = [(prompt[-(context + 1 - len(c)) :], c) for prompt, c in (tokens(*pair) for pair in pairs(long))]
