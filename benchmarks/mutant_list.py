@@ -106,7 +106,7 @@ _LENS = [
         ),
         (
             "a prompt that begins with the beginning-of-sequence token gets a second one",
-            "if tokens and (not wanted or tokens[0] == bos):",
+            "if tokens and tokens[0] in (bos, *wanted[:1]):",
             "if tokens and not wanted:",
         ),
     ),
@@ -591,8 +591,8 @@ _METHODS = [
         "methods/test_annealing_parts.py",
         (
             "sets are held against the task alone",
-            "lost = -self.rows.response() / self.sensor.above_guess - self.rows.control_response()",
-            "lost = -self.rows.response() / self.sensor.above_guess",
+            "return -rows.response() / self.sensor.above_guess - rows.control_response()",
+            "return -rows.response() / self.sensor.above_guess",
         ),
     ),
     *_bugs(
@@ -616,8 +616,8 @@ _METHODS = [
         ),
         (
             "the two-way variance adds what rows and examples share",
-            "variance(by_row + by_example - alone)",
-            "variance(by_row + by_example + alone)",
+            "bread @ (by_row + by_example - scores.T @ scores) @ bread",
+            "bread @ (by_row + by_example + scores.T @ scores) @ bread",
         ),
     ),
     *_bugs(

@@ -192,10 +192,11 @@ def test_a_reader_that_has_enough_ends_the_command_quietly(load_known, tmp_path)
 
 @pytest.mark.parametrize("raised", ["KeyboardInterrupt", "ImportError('initialization failed')", "SystemError('C')"])
 @pytest.mark.parametrize("module", ["torch", "numpy"])
-def test_ctrl_c_while_a_library_is_imported(module, raised):
+def test_ctrl_c_while_a_library_is_imported(module, raised, tmp_path):
     """However the library puts it, and though it can no more be imported for the last words."""
     code = (
         "import os, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a job in the background has it ignored
         "class Pressed:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
         f"        if name == {module!r}:\n"
@@ -203,7 +204,8 @@ def test_ctrl_c_while_a_library_is_imported(module, raised):
         f"            except KeyboardInterrupt: raise {raised}\n"
         "sys.meta_path.insert(0, Pressed())\n"
         "from cs_heads.cli import main\n"
-        "sys.exit(main(['find', '--model', 'demo', '--task', 'demo/capitals', '--store', 'none.sqlite']))"
+        f"store = {str(tmp_path / 'none.sqlite')!r}\n"
+        "sys.exit(main(['find', '--model', 'demo', '--task', 'demo/capitals', '--store', store]))"
     )
     run = program(code)
     assert (run.returncode, run.stderr) == (130, "cs-heads: interrupted\n")

@@ -16,7 +16,14 @@ import numpy as np
 from jaxtyping import Float
 
 from cs_heads.integers import check_integer, check_seed
-from cs_heads.measure.baseline import BaselineTooLowError, check_k, few_correct, too_low
+from cs_heads.measure.baseline import (
+    BaselineTooLowError,
+    as_answers,
+    baseline_too_low,
+    check_k,
+    few_correct,
+    is_continuous,
+)
 from cs_heads.measure.cost import Cost, check_budget
 from cs_heads.measure.protocol import ExperimentLike, measured, preparation_of, provenance_of, responding
 from cs_heads.methods.annealing.arguments import PRIOR_WEIGHT, check_shares, checked_chance, standardised
@@ -90,7 +97,8 @@ def annealed(
 ) -> HeadRanking:
     """Rank heads by what they take from a task beyond its controls, within a budget of example-evaluations.
 
-    The intact model runs on all examples; only those it answers right (a score above .5) go on, or all of them from
+    The intact model runs on all examples; only those it answers right (a score above .5; of continuous scores those
+    above 0) go on, or all of them from
     a ``chance`` of .4 on, where a head may mend as many answers as it breaks (``chance`` is the score of guessing,
     by default that of the experiment's task, 0 where it has none). Each of ``n_batches`` then measures rows of one
     mask and ``examples_per_mask`` random examples (None: all of them with every mask, for where masks are what
@@ -198,12 +206,18 @@ def annealed(
         "cost": Cost(forwards=purse.spent).to_dict(),
     }
     fields = ranking_fields(search, k, n_bootstraps)
+    few = () if n_right is None else few_correct(n_right)
     if chosen is not None:
         chosen = chosen[np.argsort(-fields["z"].ravel()[chosen], kind="stable")]
     return HeadRanking(
         method="annealed",
         spent=purse.spent,
-        notes=(*few_correct(n_right), *dear_notes(before, budget), *controls_notes(known), *search_notes(search)),
+        notes=(
+            *(() if n_right is None else few_correct(n_right)),
+            *dear_notes(before, budget),
+            *controls_notes(known),
+            *search_notes(search),
+        ),
         provenance={**provenance_of(experiment), "design": settings, **found, **held},
         unit=_UNITS[response],
         chosen=() if chosen is None else tuple(grid.head(int(index)) for index in chosen),
@@ -224,12 +238,15 @@ def _of_controls(n: int, per_row: int) -> int:
 
 def _sensor(
     experiment: ExperimentLike, response: str, chance: float, *, per_row: int, purse: Purse, rng: np.random.Generator
-) -> tuple[Sensor, int]:
-    """What measures rows of the task alone, after the intact run, which is paid for; and how many it has right."""
+) -> tuple[Sensor, int | None]:
+    """What measures rows of the task alone, after the intact run, which is paid for; and how many it has right.
+
+    None where scores are on a scale of their own, and are no right answers.
+    """
     nothing_off = np.zeros((1, *experiment.grid.shape), dtype=bool)
     intact = measured(experiment, nothing_off, None)[0]
-    right = intact > 0.5
-    reason = too_low(right.astype(float), chance)
+    right = as_answers(intact, experiment)
+    reason = baseline_too_low(experiment, right, chance)
     if reason:
         raise BaselineTooLowError(reason)
     used = np.arange(len(intact)) if chance >= _EVEN else np.flatnonzero(right)
@@ -250,4 +267,4 @@ def _sensor(
         purse=purse,
         rng=rng,
     )
-    return sensor, int(right.sum())
+    return sensor, None if is_continuous(intact, experiment) else int(right.sum())

@@ -274,7 +274,8 @@ def test_the_same_seed_gives_the_same_proof(model, task):
 
 
 def test_a_proof_as_a_record_and_as_a_table(model, task):
-    proof = confirm(model, task, WORKING, controls=[task], n=30)
+    other = Task.from_records(own_answers(model, 40, seed=9), "others")
+    proof = confirm(model, task, WORKING, controls=[other], n=30)
     record = proof.to_dict()
     assert {"drop", "random_drop", "p", "verdict"} <= record.keys()
     assert record["heads"] == ["L0H1", "L2H3"]
