@@ -212,12 +212,7 @@ def annealed(
     return HeadRanking(
         method="annealed",
         spent=purse.spent,
-        notes=(
-            *(() if n_right is None else few_correct(n_right)),
-            *dear_notes(before, budget),
-            *controls_notes(known),
-            *search_notes(search),
-        ),
+        notes=(*few, *dear_notes(before, budget), *controls_notes(known), *search_notes(search)),
         provenance={**provenance_of(experiment), "design": settings, **found, **held},
         unit=_UNITS[response],
         chosen=() if chosen is None else tuple(grid.head(int(index)) for index in chosen),
