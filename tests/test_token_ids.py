@@ -4,10 +4,12 @@ import json
 import re
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
 import cs_heads as cs
@@ -15,6 +17,7 @@ from cs_heads import Experiment, Task
 from cs_heads.analysis.attention import attention, habits
 from cs_heads.cli import main
 from cs_heads.lens.abilities import abilities
+from cs_heads.lens.model import tokenizer_of
 from cs_heads.lens.ship import outline_of, sample_logits
 from cs_heads.measure.engine.plan import token_budget
 from cs_heads.methods.gating.evaluate import under_gates
@@ -215,14 +218,12 @@ def test_token_accuracy_is_for_targets_of_token_ids():
 
 
 def test_a_made_up_tokenizer_without_words_is_none():
-    """transformers gives one to a folder without: it would read every text as nothing."""
-    from cs_heads.lens.model import tokenizer_of
-
-    hollow = PreTrainedTokenizerFast(
-        tokenizer_object=type(make_tokenizer().backend_tokenizer).from_str(make_tokenizer().backend_tokenizer.to_str())
-    )
-    assert tokenizer_of(type("Model", (), {"tokenizer": hollow})) is hollow
-    assert tokenizer_of(type("Model", (), {"tokenizer": None})) is None
+    """transformers gives one to a folder without any: it would read every text as nothing, in silence."""
+    inner = Tokenizer(models.WordLevel({"<s>": 0}, unk_token="<s>"))
+    hollow = PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<s>", unk_token="<s>")
+    words = make_tokenizer()
+    for tokenizer, expected in ((hollow, None), (None, None), (words, words)):
+        assert tokenizer_of(SimpleNamespace(tokenizer=tokenizer)) is expected
 
 
 # Splits and stores
