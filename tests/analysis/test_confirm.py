@@ -283,7 +283,7 @@ def test_a_proof_as_a_record_and_as_a_table(model, task):
     frame = proof.to_frame()
     assert frame["role"].tolist() == ["task", "control"]
     assert frame["drop"][0] == pytest.approx(frame["baseline"][0] - frame["score"][0])
-    assert frame["n_examples"].tolist() == [30, 30]
+    assert frame["n_examples"].tolist() == [30, 20]
 
 
 def test_a_notebook_shows_the_verdict_and_names_as_text(model, task):

@@ -24,7 +24,7 @@ _NOISE = (0.3, 0.5, 0.7, 0.9)
 # What sets are drawn with before any is measured.
 _FIRST = 2.0
 # A head replaces one of a better rank where it is better by so many standard errors of the difference.
-_CLEARLY = 2.0
+_CLEARLY = 4.0
 _N_ROUNDS = 6
 # Rounds that are left to hold two sets against each other, and by how many standard errors the challenger must win.
 _DUEL, _WON = 2, 1.0
