@@ -332,15 +332,29 @@ def sets_of(task, controls, mean, error, k):
     return Sets(sensor, np.argsort(-mean, kind="stable"), known, k)
 
 
-def test_a_head_is_exchanged_for_one_that_is_clearly_better_alone():
+def test_a_head_is_exchanged_for_one_that_is_far_better_alone():
     grid = HeadGrid(2, 3)
     sets = sets_of(Planted(grid, {}), [Planted(grid, {})], np.arange(0.6, 0.0, -0.1), np.full(6, 0.1), k=2)
     chosen = {}
-    for ahead in (0.25, 0.32):
-        # The fifth head is this much better than the second, and two standard errors of the difference are .28.
+    for ahead in (0.5, 0.62):
+        # The fifth head is this much better than the second, and four standard errors of the difference are .57.
         sets.known = Known(np.array([0.6, 0.4, 0.1, 0.1, 0.4 + ahead, 0.1]), np.diag(np.full(6, 0.1**2)))
         chosen[ahead] = sorted(sets.best().tolist())
-    assert chosen == {0.25: [0, 1], 0.32: [0, 4]}
+    assert chosen == {0.5: [0, 1], 0.62: [0, 4]}
+
+
+def test_the_likeliest_set_replaces_the_first_where_it_proves_better_on_the_same_examples():
+    """The first breaks the control as well; the other, which is not clearly better head by head, does not."""
+    grid = HeadGrid(3, 4)
+    trio, pair = (Head(0, 0), Head(0, 1), Head(0, 2)), (Head(2, 0), Head(2, 1))
+    task = Planted(grid, {Head(1, 1): 0.1}, groups={trio: 0.6, pair: 0.4}, baseline=0.95)
+    control = Planted(grid, {}, groups={trio: 0.7}, baseline=0.95)
+    mean = np.array([0.15, 0.15, 0.15, 0.01, 0.01, 0.1, 0.01, 0.01, 0.05, 0.05, 0.01, 0.01])
+    sets = sets_of(task, [control], mean, np.full(12, 0.05), k=3)
+    likely = np.isin(sets.candidates, [5, 8, 9]) * 0.2
+    sets.known = Known(likely, np.diag(np.full(12, 0.1**2)))
+    assert set(sets.best().tolist()) == set(sets.duel(0).tolist()) == {0, 1, 2}
+    assert set(sets.duel(10).tolist()) == {5, 8, 9}
 
 
 def test_the_best_of_a_set_comes_first():
