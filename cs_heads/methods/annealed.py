@@ -132,8 +132,8 @@ def annealed(
     its heads). z is the same estimate in standard errors of sampling, less what is sure of the controls', and the
     ranking is by z. ``claims`` are finalists that take more than 2 points beyond the decoys in the last phase by itself
     (Holm, one-sided 5 %). ``frequency`` is the share of ``n_bootstraps`` resamples of the rows that rank a head among
-    the ``k`` best. Where most heads are never off together with few others (a large grid), the level of heads that
-    are no finalists is that of the mean head.
+    the ``k`` best. In a large grid, which has fewer than four rows a head, the regression says how heads that are no
+    finalists differ, and their level is that of the mean head.
 
     ``budget`` counts everything: masks, the controls, the intact runs and what the ablation runs before; no more is
     ever spent. By default 10 × heads, 8,000 at least, go to masks (as many as intervals need, where every mask takes

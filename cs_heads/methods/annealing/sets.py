@@ -56,15 +56,15 @@ class Sets:
         self.known = posterior(members, self._lost(self.rows), self.contrast, self.error)
 
     def duel(self, n: int) -> Int[np.ndarray, " k"]:
-        """The set of ``best``, or the likeliest one where that proves better, each on the same ``2 n`` examples."""
+        """The set of ``best``, or the likeliest one where that proves better, ``n`` rows each of the same examples."""
         first, challenger = self.best(), self.best(clearly=0.0)
-        if not n or set(first) == set(challenger):
+        if n < 2 or set(first) == set(challenger):
             return first
         one = self._measured([np.sort(first)] * n)
         other = self._measured([np.sort(challenger)] * n, beside=one)
         gain = self._lost(one + other)
         gain = gain[n:] - gain[:n]
-        return challenger if gain.mean() > _WON * gain.std(ddof=min(1, n - 1)) / np.sqrt(n) else first
+        return challenger if gain.mean() > _WON * gain.std(ddof=1) / np.sqrt(n) else first
 
     def _measured(self, sets: list[Int[np.ndarray, " k"]], beside: Rows | None = None) -> Rows:
         off = sparse_rows(sets, self.sensor.grid.size)
