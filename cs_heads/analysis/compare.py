@@ -29,7 +29,7 @@ from cs_heads.tasks.controls import AUTO
 if TYPE_CHECKING:
     from cs_heads.measure.experiment import Experiment
 
-_K, _MOST = 5, 10
+_MOST = 10
 METHODS = ("annealed", "css", "csb", "one-shot", "greedy", "chg", "gradient")
 
 
@@ -183,7 +183,7 @@ def _fitting(k: int | None, most: int | None, n_heads: int) -> tuple[int, int, t
     """``k`` and ``most``, those by default as they fit the grid and each other, with notes."""
     most, notes = fitting_k(most, n_heads, max(_MOST, k or 0), "most")
     if k is None:
-        fits, shorter = fitting_k(None, n_heads, _K)
+        fits, shorter = fitting_k(None, n_heads)
         return min(fits, most), most, (*notes, *shorter)
     return check_integer("k", k, 1, most, "the heads of the drop curve (most)"), most, notes
 

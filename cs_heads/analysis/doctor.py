@@ -13,6 +13,7 @@ from cs_heads.lens.checks.about import faulty, folded
 from cs_heads.lens.model import backend_of, device_of
 from cs_heads.lens.plain import PlainModel
 from cs_heads.lens.speed import example_length, tokens_per_second
+from cs_heads.lens.weights import WeightsError
 from cs_heads.measure.engine.plan import free_memory
 from cs_heads.methods.annealed import default_budget
 
@@ -31,10 +32,11 @@ def check_model(
     """Load a model and check everything that a wrong number could come from.
 
     Args:
-        model: A name or folder that ``load_model`` takes, or your own TransformerLens model, which stays as it is.
-        reference: The name or folder that plain Hugging Face loads, in float32, to hold the model against; by default
-            ``model`` where that is one. Without a reference logits are held against nothing, and hooks against the
-            model's own W_O.
+        model: A name, folder or GGUF file that ``load_model`` takes, or your own TransformerLens model, which stays as
+            it is.
+        reference: The name, folder or GGUF file that plain Hugging Face loads, in float32, to hold the model against;
+            by default ``model`` where that is one. Without a reference logits are held against nothing, and hooks
+            against the model's own W_O.
         device: As for ``load_model``.
         dtype: As for ``load_model``.
         backend: As for ``load_model``.
@@ -92,13 +94,15 @@ def _refused(error: ValueError, name: str | Path, revision: str | None) -> list[
     """What stands in the way of loading a model, as far as it is a matter of its files."""
     if isinstance(error, FoldedValueBiasesError):
         return [folded(error)]
-    if name != "demo" and not (Path(name) / "config.json").is_file():
+    if isinstance(error.__cause__, WeightsError):
+        return [faulty(error.__cause__)]
+    if not (Path(name) / "config.json").is_file():
         return []
     try:
-        faults = PlainModel.load(name, "cpu", revision).faults
+        PlainModel.load(name, "cpu", revision)
     except ValueError as reason:
-        faults = (str(reason),)
-    return [faulty(faults)] if faults else []
+        return [faulty(reason)]
+    return []
 
 
 def _speed(model: Any, fused: bool) -> Check:

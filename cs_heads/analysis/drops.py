@@ -11,7 +11,7 @@ import numpy as np
 from cs_heads.analysis.task_drop import TaskDrop, task_drop
 from cs_heads.heads import Head, HeadGrid, HeadLike
 from cs_heads.masks import different, explicit
-from cs_heads.measure.baseline import baseline_too_low, chance_of
+from cs_heads.measure.baseline import baseline_too_low, chance_of, fitting_k
 from cs_heads.measure.protocol import ExperimentLike, preparation_of, provenance_of
 from cs_heads.ranking import HeadRanking
 
@@ -129,12 +129,15 @@ class TaskDrops:
         return self.matrix().to_html(float_format="{:.3f}".format, border=0)
 
 
-def heads_of(grid: HeadGrid, found: Found, k: int, name: str = "heads") -> tuple[Head, ...]:
-    """The top ``k`` of a ranking, or all of a list of heads; none, or one named twice, raises ``ValueError``."""
+def heads_of(grid: HeadGrid, found: Found, k: int | None, name: str = "heads") -> tuple[Head, ...]:
+    """The top ``k`` of a ranking (None: 5, or half of a small grid), or all of a list of heads.
+
+    No head, or one named twice, raises ``ValueError``.
+    """
     if isinstance(found, HeadRanking):
         if found.grid != grid:
             raise ValueError(f"{name} must be ranked on the grid {grid.shape} of the model, got {found.grid.shape}")
-        return tuple(found.top(k))
+        return tuple(found.top(fitting_k(k, grid.size)[0] if k is None else k))
     if isinstance(found, str | Head):
         raise ValueError(f"{name} must be a ranking or a list of heads, got {type(found).__name__}")
     heads = tuple(grid.resolve(head) for head in found)

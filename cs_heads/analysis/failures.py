@@ -117,7 +117,7 @@ def text_failures(
     task: Task,
     heads: Found | Mapping[str, Found],
     *,
-    k: int = 5,
+    k: int | None = None,
     n: int = 50,
     max_new_tokens: int | None = None,
     stop: Sequence[str] | None = None,
@@ -175,7 +175,7 @@ def choice_failures(
     task: Task,
     heads: Found | Mapping[str, Found],
     *,
-    k: int = 5,
+    k: int | None = None,
     n: int = 100,
     ablation: str = "zero",
     progress: bool | None = None,
@@ -225,7 +225,7 @@ def choice_failures(
 
 
 def _start(
-    model: Any, task: Task, heads: Found | Mapping[str, Found], *, k: int, n: int, settings: dict[str, Any]
+    model: Any, task: Task, heads: Found | Mapping[str, Found], *, k: int | None, n: int, settings: dict[str, Any]
 ) -> tuple[Experiment, dict[str, tuple[Head, ...]]]:
     """The experiment on the unseen examples, and the heads of each set."""
     from cs_heads.measure.experiment import Experiment

@@ -136,7 +136,7 @@ def format_heads(
     candidates: Sequence[HeadLike] | Mapping[str, Found],
     *,
     controls: Sequence[Task] = (),
-    k: int = 5,
+    k: int | None = None,
     n: int = 100,
     seed: int = 0,
     ablation: str = "zero",

@@ -101,7 +101,7 @@ class Overlap:
 def head_overlap(
     found: Mapping[str, Found],
     *,
-    k: int = 5,
+    k: int | None = None,
     grid: HeadGrid | None = None,
     n_key_value_heads: int | None = None,
     null: Null = "layers",
@@ -110,12 +110,12 @@ def head_overlap(
 ) -> Overlap:
     """Hold the heads of several tasks or methods against each other, two by two, and against luck.
 
-    ``found`` are rankings (their top ``k``) or lists of heads, which need the ``grid``. With ``n_key_value_heads``
-    (by default what the rankings know of their model) groups of heads that share keys and values are counted too:
-    head h is in group ``h // (n_heads / n_key_value_heads)`` of its layer. Luck puts both sets elsewhere, in the
-    same layers or anywhere (``null``); the number of heads in common is then a sum of hypergeometric draws, whose
-    probabilities are exact, and that of groups is taken from ``n_permutations`` pairs of random sets. Which ranking
-    is named first changes neither.
+    ``found`` are rankings (their top ``k``, as in ``specificity``) or lists of heads, which need the ``grid``. With
+    ``n_key_value_heads`` (by default what the rankings know of their model) groups of heads that share keys and values
+    are counted too: head h is in group ``h // (n_heads / n_key_value_heads)`` of its layer. Luck puts both sets
+    elsewhere, in the same layers or anywhere (``null``); the number of heads in common is then a sum of hypergeometric
+    draws, whose probabilities are exact, and that of groups is taken from ``n_permutations`` pairs of random sets.
+    Which ranking is named first changes neither.
 
     Fewer than two sets, sets of different grids, or key-value heads that do not divide the heads raise ``ValueError``.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from cs_heads.analysis.drops import Found, TaskDrops, heads_of, measure_drops
 from cs_heads.analysis.unseen import Others, others_of, settings_of, suites_of, unseen_columns
-from cs_heads.measure.baseline import check_k
+from cs_heads.measure.baseline import fitting_k
 from cs_heads.measure.store import Store
 from cs_heads.tasks import Task
 
@@ -21,7 +21,7 @@ def specificity(
     controls: Sequence[Task] = (),
     siblings: Sequence[Task] = (),
     suites: Mapping[str, Sequence[Task]] | None = None,
-    k: int = 5,
+    k: int | None = None,
     n: int = 100,
     seed: int = 0,
     ablation: str = "zero",
@@ -32,7 +32,8 @@ def specificity(
 ) -> TaskDrops:
     """Ablate heads of ``task`` on its unseen examples, on siblings and controls, and on suites of tasks.
 
-    ``heads`` are a ranking (its top ``k``), a list, or several of either by name, as those of several methods.
+    ``heads`` are a ranking (its top ``k``: 5, or half of a grid of fewer than ten heads), a list, or several of either
+    by name, as those of several methods.
     ``siblings`` are other sets of examples of the same capability, ``controls`` of others.
     A suite is a name for several tasks; its score is their mean, as the general score of Bair et al. (arXiv 2603.03335)
     is the mean of several benchmarks. Up to ``n`` examples of every task are used: those held out, or of a whole task
@@ -65,7 +66,7 @@ def generalisation(
     siblings: Sequence[Task],
     *,
     controls: Sequence[Task] = (),
-    k: int = 5,
+    k: int | None = None,
     n: int = 100,
     seed: int = 0,
     ablation: str = "zero",
@@ -104,7 +105,7 @@ def cross_drops(
     found: Mapping[str, Found],
     *,
     suites: Mapping[str, Sequence[Task]] | None = None,
-    k: int = 5,
+    k: int | None = None,
     n: int = 100,
     seed: int = 0,
     ablation: str = "zero",
@@ -150,13 +151,13 @@ def _measure(
     *,
     others: Others,
     found: Mapping[str, Found],
-    k: int,
+    k: int | None,
     n: int,
     seed: int,
     settings: dict[str, Any],
 ) -> TaskDrops:
     columns = unseen_columns(model, own, others, n=n, seed=seed, settings=settings)
     grid = columns[0].parts[0].grid
-    check_k(k, grid.size)
+    k, _ = fitting_k(k, grid.size)
     heads = {name: heads_of(grid, each, k) for name, each in found.items()}
     return measure_drops(columns, heads, belongs, seed)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from cs_heads.lens.weights import read_model, refuse_weights
+from cs_heads.lens.weights import WeightsError, read_model, refuse_weights
 
 # Tables of rotary positions, which are no weights; of Llama 3.1 and later the only place that says how they are scaled.
 _ROTARY = re.compile(r"rope_(freqs|factors_\w+)\.weight")
@@ -82,7 +82,7 @@ class GgufFile:
         """The model, de-quantized; ``options`` are those of transformers' ``from_pretrained``.
 
         Raises:
-            ValueError: The weights do not fit, as in ``weights.read_model``; here transformers does not say which
+            WeightsError: The weights do not fit, as in ``weights.read_model``; here transformers does not say which
                 of the file's weights it leaves unread, so they are counted.
         """
         try:
@@ -107,7 +107,7 @@ class GgufFile:
         # Tied weights are one tensor here as well as in the file, where they are stored once.
         read = sum({values.data_ptr(): values.numel() for values in model.state_dict().values()}.values())
         if sum(weights.values()) > read:
-            raise ValueError(
+            raise WeightsError(
                 f"the file holds {sum(weights.values()) - read:,} numbers that transformers {version('transformers')} "
                 f"leaves unread of a model of architecture {self.architecture!r}"
             )

@@ -64,7 +64,7 @@ def load_model(
     if backend not in ("auto", "bridge", "hooked"):
         raise ValueError(f"backend must be 'auto', 'bridge' or 'hooked', got {backend!r}")
     name, device, dtype = str(name_or_path), _device(device), _dtype(dtype)
-    folder = DEMO if name == "demo" else Path(name)
+    folder = folder_of(name)
     gguf = gguf_in(folder)
     if folder.exists() and gguf is None and not (folder / "config.json").is_file():
         raise ValueError(
@@ -73,7 +73,7 @@ def load_model(
     load = _load_hooked if backend == "hooked" else _load_bridge
     try:
         # Loaders report on standard output, which belongs to the caller.
-        with redirect_stdout(sys.stderr), quietly(), _source(str(folder) if folder.exists() else name, gguf) as source:
+        with redirect_stdout(sys.stderr), quietly(), source_of(name, gguf) as source:
             model = load(*source, device, dtype, revision)
             _keep_own_bos(model.tokenizer, revision)
         model.cfg.model_name = name
@@ -97,16 +97,22 @@ def _keep_own_bos(tokenizer: Any, revision: str | None) -> None:
         keep_leading_tokens(tokenizer, AutoTokenizer.from_pretrained(tokenizer.name_or_path, revision=revision))
 
 
+def folder_of(name: str) -> Path:
+    """Where a model of this name would lie on this machine, if it is no Hugging Face name."""
+    return DEMO if name == "demo" else Path(name)
+
+
 @contextmanager
-def _source(name: str, gguf: Path | None) -> Iterator[tuple[str, Read]]:
-    """Where configuration and tokenizer are read from, and what reads the weights."""
+def source_of(name: str, gguf: Path | None) -> Iterator[tuple[str, Read]]:
+    """Where configuration and tokenizer of a model are read from, and what reads the weights."""
     if gguf is None:
-        yield name, read_model
+        folder = folder_of(name)
+        yield str(folder) if folder.exists() else name, read_model
         return
     file = GgufFile(gguf)
-    with TemporaryDirectory(prefix="gguf") as folder:
-        file.write_form(Path(folder))
-        yield folder, file.read_model
+    with TemporaryDirectory(prefix="gguf") as form:
+        file.write_form(Path(form))
+        yield form, file.read_model
 
 
 @contextmanager

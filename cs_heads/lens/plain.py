@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,54 +14,56 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from cs_heads.heads import Head
-from cs_heads.lens.load import DEMO, quietly
+from cs_heads.lens.gguf import gguf_in
+from cs_heads.lens.load import folder_of, quietly, source_of
+from cs_heads.lens.weights import WeightsError
 
 # Names of the module that takes the heads' concatenated z, inside a module of attention.
 _PROJECTIONS = ("o_proj", "c_proj", "out_proj", "dense", "wo", "out")
 
-# Tensors that a line names.
-_NAMED = 3
-
 
 @dataclass(frozen=True)
 class PlainModel:
-    """The Hugging Face model of a folder or name, in float32, and the tokenizer that lies beside it (or None).
+    """The Hugging Face model of a folder, file or name, in float32, and the tokenizer that lies beside it (or None).
 
-    ``faults`` say what is wrong with its files: tensors that are missing, unexpected, of another shape, or that hold
-    NaN or infinity. ``stored`` is the dtype of the files, where they say so.
+    ``stored`` is the dtype of the files, where they say so.
     """
 
     model: Any
     tokenizer: Any
-    faults: tuple[str, ...]
     stored: str | None
 
     @classmethod
     def load(cls, name_or_path: str | Path, device: torch.device | str, revision: str | None = None) -> PlainModel:
-        """What ``load_model`` loads, without TransformerLens; ``ValueError`` where transformers cannot read it."""
+        """What ``load_model`` loads, without TransformerLens.
+
+        Raises:
+            WeightsError: Weights that ``load_model`` refuses as well.
+            ValueError: transformers cannot read it.
+        """
         from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-        source = str(DEMO if str(name_or_path) == "demo" else name_or_path)
-        options: dict[str, Any] = {"output_loading_info": True, "ignore_mismatched_sizes": True}
+        name = str(name_or_path)
         try:
-            # Tensors that do not fit are told here, in a line.
-            with quietly("transformers"):
+            with (
+                redirect_stdout(sys.stderr),
+                quietly("transformers"),
+                source_of(name, gguf_in(folder_of(name))) as (source, read),
+            ):
                 stored = getattr(AutoConfig.from_pretrained(source, revision=revision), "dtype", None)
-                model, info = AutoModelForCausalLM.from_pretrained(
-                    source, dtype=torch.float32, revision=revision, **options
-                )
+                named = {"pretrained_model_name_or_path": source, "revision": revision}
+                model = read(AutoModelForCausalLM, dtype=torch.float32, **named)
+                try:
+                    tokenizer = AutoTokenizer.from_pretrained(source, revision=revision)
+                except (OSError, ValueError, KeyError, TypeError):
+                    # A model over integers has none.
+                    tokenizer = None
+        except WeightsError:
+            raise
         except Exception as error:  # whatever a loader makes of a broken file
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise ValueError(f"transformers cannot read {str(name_or_path)!r}: {reason[:300]}") from error
-        try:
-            with quietly():
-                tokenizer = AutoTokenizer.from_pretrained(source, revision=revision)
-        except (OSError, ValueError, KeyError, TypeError):
-            # A model over integers has none.
-            tokenizer = None
-        faults = (*_of_files(info), *not_finite(model.named_parameters()))
-        stored = None if stored is None else str(stored).removeprefix("torch.")
-        return cls(model.eval().to(device), tokenizer, faults, stored)
+            raise ValueError(f"transformers cannot read {name!r}: {reason[:300]}") from error
+        return cls(model.eval().to(device), tokenizer, None if stored is None else str(stored).removeprefix("torch."))
 
     @property
     def config(self) -> Any:
@@ -111,23 +115,3 @@ class PlainModel:
                 f"({', '.join(_PROJECTIONS)})"
             )
         return found
-
-
-def not_finite(tensors: Iterable[tuple[str, Tensor]]) -> list[str]:
-    """What is to be said of tensors that hold NaN or infinity; nothing where none does."""
-    broken = [name for name, tensor in tensors if not bool(tensor.isfinite().all())]
-    return [f"NaN or infinite: {_named(broken)}"] if broken else []
-
-
-def _of_files(info: dict[str, Any]) -> list[str]:
-    wrong = {
-        "missing": sorted(info["missing_keys"]),
-        "unexpected": sorted(info["unexpected_keys"]),
-        "of another shape": sorted(key[0] if isinstance(key, tuple) else key for key in info["mismatched_keys"]),
-    }
-    return [f"{what}: {_named(names)}" for what, names in wrong.items() if names]
-
-
-def _named(names: Sequence[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -17,6 +17,10 @@ _BUFFER = re.compile(r"(^|\.)(masked_bias|causal_mask|(attn|attention)\.bias|pos
 _NAMED = 3
 
 
+class WeightsError(ValueError):
+    """Weights that are not those of the model that a configuration describes, or no numbers."""
+
+
 class Reader:
     """Stands where TransformerLens expects a model class of transformers, and reads weights with ``read``.
 
@@ -41,7 +45,7 @@ def read_model(auto_class: Any, **options: Any) -> Any:
         options: What its ``from_pretrained`` takes.
 
     Raises:
-        ValueError: Weights are missing, unexpected, of another shape, NaN or infinite; the message names them. Tied
+        WeightsError: Weights are missing, unexpected, of another shape, NaN or infinite; the message names them. Tied
             embeddings are stored once, and buffers that old checkpoints carry were never learned: neither is a fault.
     """
     with _without_report():
@@ -58,22 +62,22 @@ def read_model(auto_class: Any, **options: Any) -> Any:
 
 
 def refuse_weights(missing: Iterable[str] = (), unexpected: Iterable[str] = (), shapes: Iterable[str] = ()) -> None:
-    """Raise a ``ValueError`` that names weights which do not belong to the model that the configuration describes."""
+    """Raise a ``WeightsError`` that names weights which do not belong to the model that the configuration describes."""
     faults = {"missing": missing, "unexpected": unexpected, "of another shape": shapes}
     told = [f"{_counted(names)} {fault} ({_named(names)})" for fault, found in faults.items() if (names := [*found])]
     if told:
-        raise ValueError(f"weights do not fit the model's configuration: {'; '.join(told)}")
+        raise WeightsError(f"weights do not fit the model's configuration: {'; '.join(told)}")
 
 
 def check_finite(model: Any) -> None:
-    """Raise ``ValueError`` where a weight of a model in memory is NaN or infinite; the message names the first."""
+    """Raise ``WeightsError`` where a weight of a model in memory is NaN or infinite; the message names the first."""
     bad = [
         name.replace("_original_component.", "")
         for name, parameter in model.named_parameters()
         if parameter.is_floating_point() and parameter.device.type != "meta" and not _is_finite(parameter.detach())
     ]
     if bad:
-        raise ValueError(f"{_counted(bad)} not finite (NaN or infinite values in {_named(bad)})")
+        raise WeightsError(f"{_counted(bad)} not finite (NaN or infinite values in {_named(bad)})")
 
 
 def _is_finite(values: torch.Tensor) -> bool:

@@ -23,6 +23,9 @@ MIN_CORRECT = 20
 FEW_CORRECT = 60
 """Examples answered right below which a ranking is weak."""
 
+DEFAULT_K = 5
+"""Heads that are found by default, on a grid of ten heads or more."""
+
 N_SHUFFLES = 39
 """Exchanges of answers that a mean score on a scale of its own is held against: of two it may be beaten by one."""
 
@@ -51,10 +54,10 @@ def check_k(k: Any, n_heads: int, name: str = "k") -> int:
     return check_integer(name, k, 1, n_heads // 2, why)
 
 
-def fitting_k(k: Any, n_heads: int, default: int, name: str = "k") -> tuple[int, tuple[str, ...]]:
+def fitting_k(k: Any, n_heads: int, default: int = DEFAULT_K, name: str = "k") -> tuple[int, tuple[str, ...]]:
     """``k`` as ``check_k`` takes it; None is the default, or half of a grid that is too small for it, with a note.
 
-    >>> fitting_k(None, 4, default=5)
+    >>> fitting_k(None, 4)
     (2, ('k is 2, half of the 4 heads of the grid, and not 5 as by default',))
     """
     if k is not None or n_heads < 2:

@@ -20,8 +20,8 @@ from cs_heads.measure.baseline import (
     BaselineTooLowError,
     as_answers,
     baseline_too_low,
-    check_k,
     few_correct,
+    fitting_k,
     is_continuous,
 )
 from cs_heads.measure.cost import Cost, check_budget
@@ -79,7 +79,7 @@ def annealed(
     experiment: ExperimentLike,
     controls: Sequence[ExperimentLike] = (),
     budget: int | None = None,
-    k: int = 5,
+    k: int | None = None,
     seed: int = 0,
     *,
     response: str = "score",
@@ -142,7 +142,7 @@ def annealed(
     better than chance, raises ``BaselineTooLowError`` after its run.
     """
     grid, size = experiment.grid, experiment.grid.size
-    k = check_k(k, size)
+    k, fitted = fitting_k(k, size)
     check_experiments(experiment, controls)
     for each in (experiment, *controls):
         responding(each, response)
@@ -212,7 +212,7 @@ def annealed(
     return HeadRanking(
         method="annealed",
         spent=purse.spent,
-        notes=(*few, *dear_notes(before, budget), *controls_notes(known), *search_notes(search)),
+        notes=(*fitted, *few, *dear_notes(before, budget), *controls_notes(known), *search_notes(search)),
         provenance={**provenance_of(experiment), "design": settings, **found, **held},
         unit=_UNITS[response],
         chosen=() if chosen is None else tuple(grid.head(int(index)) for index in chosen),

@@ -17,6 +17,7 @@ from sklearn.model_selection import KFold, cross_val_predict
 
 from cs_heads import masks
 from cs_heads.integers import check_integer, check_seed
+from cs_heads.measure.baseline import fitting_k
 from cs_heads.measure.cost import Cost, check_budget
 from cs_heads.measure.protocol import ExperimentLike, preparation_of, provenance_of
 from cs_heads.methods.contrast import Contrast, Scores, check_experiments
@@ -113,7 +114,7 @@ def compressed_sensing(
 def tune(
     experiment: ExperimentLike,
     *,
-    k: int = 5,
+    k: int | None = None,
     n_masks: Sequence[int] = (100, 200, 400),
     densities: Sequence[float] = (0.01, 0.02, 0.05, 0.1),
     design: str = "stratified",
@@ -134,7 +135,7 @@ def tune(
             raise ValueError(f"{name} must be a list of values to try, got {value!r}")
     if not len(n_masks) or not len(densities):
         raise ValueError(f"n_masks and densities must each hold one value or more, got {n_masks} and {densities}")
-    check_integer("k", k, 1, size, "the heads of the grid")
+    k, fitted = fitting_k(k, size) if k is None else (check_integer("k", k, 1, size, "the heads of the grid"), ())
     used = [density for density in densities if round(density * size, 9) >= 1]
     if not used:
         raise ValueError(f"densities must hold one of {1 / size:.3g} or more: others ablate no head of {size}")
@@ -155,7 +156,8 @@ def tune(
         rankings.append(ranking)
     best = rankings[max(range(len(tried)), key=lambda at: (tried[at]["drop"], np.prod(settings[at])))]
     cost = Cost(forwards=spent).to_dict()
-    return replace(best, spent=spent, provenance={**best.provenance, "k": k, "tuning": tried, "cost": cost})
+    provenance = {**best.provenance, "k": k, "tuning": tried, "cost": cost}
+    return replace(best, spent=spent, notes=(*fitted, *best.notes), provenance=provenance)
 
 
 def _check(n_masks: Any, design: str, alpha: float) -> None:

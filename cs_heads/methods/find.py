@@ -28,8 +28,6 @@ from cs_heads.tasks.controls import AUTO, MIN_DEFAULTS
 if TYPE_CHECKING:
     from cs_heads.measure.experiment import Experiment
 
-_K = 5
-
 
 def find_heads(
     model: Any,
@@ -104,7 +102,7 @@ def find_heads(
     settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
     with placed(model, workers, address) as place:
         experiment = Experiment(place, side, ablation=ablation, store=store, **settings)
-        k, fitted = fitting_k(k, experiment.grid.size - int(experiment.grid.mask(off).sum()), _K)
+        k, fitted = fitting_k(k, experiment.grid.size - int(experiment.grid.mask(off).sum()))
         if side.held_out is not None:
             # Read now, so that what cannot be confirmed is refused before the search and not after it.
             check_size(side.held_out)

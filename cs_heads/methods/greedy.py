@@ -13,6 +13,7 @@ from jaxtyping import Float
 from cs_heads import masks
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.integers import check_integer, check_seed
+from cs_heads.measure.baseline import fitting_k
 from cs_heads.measure.cost import Cost, check_budget
 from cs_heads.measure.protocol import ExperimentLike, preparation_of, provenance_of
 from cs_heads.methods.contrast import Contrast, Scores, check_experiments
@@ -28,7 +29,7 @@ _MAX_ENTRIES = 2**25
 def greedy(
     experiment: ExperimentLike,
     *,
-    k: int = 5,
+    k: int | None = None,
     one_shot: bool = False,
     controls: Sequence[ExperimentLike] = (),
     budget: int | None = None,
@@ -38,9 +39,9 @@ def greedy(
 
     ``one_shot=True`` is a single round: importance = the drop of each head alone, in points, with a 95 %
     normal interval over examples (of each head by itself, not corrected for picking the largest).
-    Otherwise up to ``k`` rounds, each with the heads chosen so far off. The importance of a chosen head is
-    what the search still gained from its round on, so the first chosen has the whole drop; that of any
-    other head is its drop on top of the chosen ones, in the last round.
+    Otherwise up to ``k`` rounds (5 by default, or half of a small grid), each with the heads chosen so far off. The
+    importance of a chosen head is what the search still gained from its round on, so the first chosen has the whole
+    drop; that of any other head is its drop on top of the chosen ones, in the last round.
 
     *Ties* go to the head that hurts more alone (first round), then to the lower flat index.
     *Stopping*: after ``k`` heads, or before a round's best head would not lower the score; a note says so.
@@ -60,7 +61,8 @@ def greedy(
     """
     check_seed(seed)
     grid = experiment.grid
-    check_integer("k", k, 1, grid.size, "the heads of the grid")
+    whole = "the heads of the grid"
+    k, fitted = fitting_k(k, grid.size) if k is None else (check_integer("k", k, 1, grid.size, whole), ())
     check_experiments(experiment, controls)
     n_masks = sum(grid.size - done for done in range(1 if one_shot else k))
     if controls:
@@ -125,7 +127,7 @@ def greedy(
             **measure.provenance,
             "cost": cost.to_dict(),
         },
-        notes=(*measure.notes, *_notes(wanted, len(chosen), n, experiment.n_examples, bool(controls))),
+        notes=(*fitted, *measure.notes, *_notes(wanted, len(chosen), n, experiment.n_examples, bool(controls))),
         unit=measure.unit,
     )
 

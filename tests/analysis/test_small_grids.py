@@ -11,6 +11,8 @@ from cs_heads.analysis.random_heads import random_sets, used_up
 from cs_heads.analysis.sparsity import SparsityCurve, measure_sparsity, sparsity_curve
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.lens import load_model
+from cs_heads.methods.compressed_sensing import tune
+from cs_heads.methods.greedy import greedy
 from cs_heads.tasks import Task
 from cs_heads.views.head_map import plot_heads
 from tests.known_heads import own_answers
@@ -89,6 +91,23 @@ def test_a_sparsity_curve_by_default_fits_the_grid_and_says_so(model, task):
     assert curve.notes[0].startswith(f"most is {half(model)}, half of the")
     assert SparsityCurve.from_dict(curve.to_dict()).notes == curve.notes
     assert curve.notes[0] in curve._repr_html_()
+
+
+def test_analyses_of_a_ranking_by_default_take_what_fits_the_grid(model, task):
+    found = cs.find_heads(model, task, method="gradient", controls=None, progress=False)
+    quiet = {"n": 20, "progress": False}
+    drops = cs.specificity(model, task, found, **quiet)
+    matrix = cs.cross_drops(model, [task], {task.name: found}, **quiet)
+    written = cs.text_failures(model, task, found, max_new_tokens=2, **quiet)
+    both = cs.head_overlap({"one": found, "again": found}, n_permutations=9)
+    for heads in (drops.heads, matrix.heads, written.heads, both.heads):
+        assert {len(each) for each in heads.values()} == {half(model)}
+
+
+def test_searches_on_an_experiment_by_default_take_what_fits_the_grid_and_say_so(model, task):
+    experiment = cs.Experiment(model, task, progress=False)
+    for found in (greedy(experiment), tune(experiment, n_masks=[10], densities=[0.5])):
+        assert any(note.startswith(f"k is {half(model)}, half of the") for note in found.notes)
 
 
 def test_a_map_of_few_heads_is_drawn(model, task):

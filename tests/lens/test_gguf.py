@@ -276,3 +276,17 @@ def test_a_published_file_is_the_model_that_transformers_reads(smollm2):
     assert encode_prompt(from_file.tokenizer, "When Mary and John went to the shop,") == tuple(tokens[0].tolist())
     with torch.no_grad():
         assert torch.equal(from_file(tokens), from_folder(tokens))
+
+
+def test_a_file_is_held_against_plain_transformers(file):
+    lines = {line.name: line for line in cs.check_model(file, device="cpu")}
+    assert lines["weights"].found.endswith("none missing and none left over")
+    assert {lines[name].status for name in ("weights", "hook_z", "logits", "BOS", "heads")} == {"ok"}
+    assert "plain Hugging Face" in lines["logits"].found
+    assert "plain Hugging Face" in lines["hook_z"].found
+
+
+def test_a_file_whose_weights_do_not_fit_fails_that_line_alone(plain, tmp_path):
+    lines = cs.check_model(write(plain, tmp_path / "model.gguf", change=take_out_a_layer), device="cpu")
+    assert [(line.name, line.status) for line in lines] == [("weights", "fail")]
+    assert "missing" in lines[0].found

@@ -394,6 +394,14 @@ def test_a_folder_of_reproduce_is_told_apart_and_its_studies_are_named(tmp_path,
     assert Findings.load(one).k == 2
 
 
+def test_claimed_heads_beyond_the_first_k_stand_in_the_table(report):
+    ranking = replace(made_ranking(), claims=(Head(0, 1), Head(2, 3)))
+    assert ranking.order.index(Head(2, 3)) > 0
+    words = report(Findings(ranking=ranking, k=1)).words
+    assert "The first heads, and others that are claimed." in words
+    assert re.search(rf"{ranking.order.index(Head(2, 3)) + 1} \S+ L2H3 -0.200 -0.300 to -0.100", words)
+
+
 # The curve
 
 
@@ -409,5 +417,7 @@ def test_the_curve_stands_after_the_maps_and_says_how_many_heads_take_half(repor
     assert "0.90, 0.60, 0.30, 0.30" in [at["alt"] for at in page.all("img")][3]
     assert f"curve of 0, 1, ... heads off {curve.spent:,} example-evaluations" in page.words
     assert "1,992 example-evaluations, 3.2 s" in page.words
+    noted = replace(study, curve=replace(curve, notes=("most is 3, half of the heads",)))
+    assert "most is 3, half of the heads" in report(noted).words
     short = replace(study, curve=measure_sparsity([Column("capitals", "own", (task,))], [Head(0, 1)]))
     assert "The first 1 heads take less than half" in report(short).words

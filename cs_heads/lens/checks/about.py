@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 from cs_heads.heads import HeadGrid
@@ -13,25 +12,27 @@ from cs_heads.lens.bos import prepended
 from cs_heads.lens.checks.check import Check
 from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.model import FoldedValueBiasesError, check_model, context_length, dtype_of
-from cs_heads.lens.plain import PlainModel, not_finite
+from cs_heads.lens.plain import PlainModel
 from cs_heads.lens.tokens import encode_prompt
+from cs_heads.lens.weights import WeightsError, check_finite
 
 _TEXTS = ("The capital of France is", "def f(x):\n    return x +", "One, two,")
 
 
 def weights(model: Any, plain: PlainModel | None) -> Check:
     """Complete, and numbers."""
-    faults = [*(plain.faults if plain else ()), *not_finite(model.named_parameters())]
-    if faults:
-        return faulty(faults)
+    try:
+        check_finite(model)
+    except WeightsError as error:
+        return faulty(error)
     n = sum(1 for _ in (plain.model if plain else model).parameters())
     return Check("weights", "ok", f"{n} tensors, finite{', none missing and none left over' if plain else ''}")
 
 
-def faulty(faults: Sequence[str]) -> Check:
+def faulty(error: ValueError) -> Check:
     """Of weights of which something is wrong."""
     remedy = "fetch the model's files again, or mend its config.json: what is missing is drawn at random"
-    return Check("weights", "fail", "; ".join(dict.fromkeys(faults)), remedy)
+    return Check("weights", "fail", str(error), remedy)
 
 
 def bos(model: Any, plain: PlainModel | None) -> Check:

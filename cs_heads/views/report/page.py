@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from cs_heads.analysis.comparison import Comparison
 from cs_heads.analysis.losses import shared_line
+from cs_heads.heads import Head
 from cs_heads.ranking import HeadRanking
 from cs_heads.views.attention import load_script, plot_last_token, show_attention
 from cs_heads.views.comparison import plot_agreement, plot_drops
@@ -31,7 +33,6 @@ _MEANING = {
     "the ranking is no evidence that the task rests on them.",
     "baseline too low": "The intact model does not do the task well enough for any ablation to show a drop.",
 }
-
 
 _KINDS = {"specific": "specific", "shared": "shared", "localized": "localized"}
 """How the answer is colored; any other verdict is none."""
@@ -81,7 +82,8 @@ def _contents(study: Findings) -> dict[str, Any]:
     ranking = study.ranking
     return {
         "title": f"{study.task} on {study.model}",
-        "heads": [] if ranking is None else _heads(ranking, study.k),
+        "heads": [] if ranking is None else _heads(ranking, ranking.order[: study.k]),
+        "claimed": [] if ranking is None else _heads(ranking, ranking.claimed_beyond(study.k)),
         "method": None if ranking is None else ranking.method,
         "unit": None if ranking is None else ranking.unit,
         "shared": [] if ranking is None else [shared_line(effects) for effects in ranking.shared_effects],
@@ -107,8 +109,8 @@ def _meaning(proof: dict[str, Any]) -> str:
     return _UNREAD if proof["verdict"] == "localized" and "specificity" not in proof else _MEANING[proof["verdict"]]
 
 
-def _heads(ranking: HeadRanking, k: int) -> list[dict[str, Any]]:
-    shown: list[Any] = ranking.to_frame().head(k).to_dict("records")
+def _heads(ranking: HeadRanking, heads: Sequence[Head]) -> list[dict[str, Any]]:
+    shown: list[Any] = ranking.to_frame().set_index("head", drop=False).loc[[*map(str, heads)]].to_dict("records")
     return [
         {
             **row,
@@ -116,7 +118,7 @@ def _heads(ranking: HeadRanking, k: int) -> list[dict[str, Any]]:
             "mark": _SIGNS[head_look(head).marker],
             "claimed": head in ranking.claims,
         }
-        for row, head in zip(shown, ranking.order, strict=False)
+        for row, head in zip(shown, heads, strict=True)
     ]
 
 
@@ -173,6 +175,7 @@ def _curve(study: Findings) -> dict[str, Any] | None:
         ),
         "half": curve.heads_for(0.5),
         "most": len(own) - 1,
+        "notes": curve.notes,
     }
 
 
