@@ -178,10 +178,10 @@ def attention(
     one outside the grid raise ``ValueError`` before the model runs.
     """
     from cs_heads.lens.attention import attention_patterns, token_texts
-    from cs_heads.lens.model import check_model, describe, tokenizer_of
+    from cs_heads.lens.model import check_ablatable, describe, tokenizer_of
     from cs_heads.lens.tokens import encode_prompt
 
-    check_model(model)
+    check_ablatable(model)
     if isinstance(prompts, str) or not prompts:
         raise ValueError(f"prompts must be a list of one text or more, got {prompts!r}")
     if not all(isinstance(prompt, str) or is_token_ids(prompt) for prompt in prompts):
@@ -252,10 +252,10 @@ def habits(
     import pandas as pd
 
     from cs_heads.lens.attention import attention_patterns
-    from cs_heads.lens.model import check_model, context_length, tokenizer_of, vocabularies
+    from cs_heads.lens.model import check_ablatable, context_length, tokenizer_of, vocabularies
     from cs_heads.lens.tokens import encode_prompt
 
-    check_model(model)
+    check_ablatable(model)
     check_integer("n", n, 1)
     tokenizer, limit, n_tokens = tokenizer_of(model), context_length(model), vocabularies(model)[0]
     special = set[int]() if tokenizer is None else set(tokenizer.all_special_ids)

@@ -16,7 +16,7 @@ from cs_heads.lens.fingerprint import fingerprint as fingerprint
 from cs_heads.lens.gates import gated as gated
 from cs_heads.lens.load import load_model as load_model
 from cs_heads.lens.model import FoldedValueBiasesError as FoldedValueBiasesError
-from cs_heads.lens.model import check_model as check_model
+from cs_heads.lens.model import check_ablatable as check_ablatable
 from cs_heads.lens.model import describe as describe
 from cs_heads.lens.score import TargetScores as TargetScores
 from cs_heads.lens.score import score_tokens as score_tokens

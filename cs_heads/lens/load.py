@@ -15,7 +15,7 @@ import torch
 
 from cs_heads.lens.bos import keep_leading_tokens
 from cs_heads.lens.gguf import GgufFile, gguf_in
-from cs_heads.lens.model import check_model
+from cs_heads.lens.model import check_ablatable
 from cs_heads.lens.outline import Outline
 from cs_heads.lens.weights import Reader, check_finite, read_model
 
@@ -57,7 +57,7 @@ def load_model(
             shape, NaN or infinite; a model whose heads cannot be ablated.
     """
     if not isinstance(name_or_path, str | Path):
-        check_model(name_or_path, unfolded)
+        check_ablatable(name_or_path, unfolded)
         if not isinstance(name_or_path, Outline):
             check_finite(name_or_path)
         return name_or_path
@@ -85,7 +85,7 @@ def load_model(
             else f"model {'folder' if folder.is_dir() else 'file'} {name!r} could not be loaded: {reason[:600]}"
         ) from error
     # Nothing was folded on the way here.
-    check_model(model, unfolded=True)
+    check_ablatable(model, unfolded=True)
     return model
 
 

@@ -41,7 +41,7 @@ def backend_of(model: Any) -> Backend:
     )
 
 
-def check_model(model: Any, unfolded: bool = False) -> None:
+def check_ablatable(model: Any, unfolded: bool = False) -> None:
     """Raise ``ValueError`` where heads of this model cannot be ablated rightly.
 
     Refused are an object of another class, a model that does not read left to right, one without

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 
 from cs_heads.integers import check_seed
-from cs_heads.lens import check_model
+from cs_heads.lens import check_ablatable
 from cs_heads.lens.differentiate import gate_gradients
 from cs_heads.lens.patch import patch_gradients, record_z
 from cs_heads.measure.answers import Answers, points_of
@@ -163,7 +163,7 @@ def attribution_patching(
     2023). TransformerLens's ``attribution_patch`` does the same one pair at a time. No pairs, pairs of two kinds,
     or something else than a TransformerLens model raise ``ValueError``.
     """
-    check_model(model)
+    check_ablatable(model)
     clean, corrupted = points_of(model, pairs, prepend_bos, least=1)
     source = record_z(model, clean, batch_tokens)
     return patch_gradients(model, corrupted, source, batch_tokens).double().numpy()

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.integers import check_integer, check_seed
-from cs_heads.lens import check_model, describe
+from cs_heads.lens import check_ablatable, describe
 from cs_heads.lens.batches import room_for
 from cs_heads.lens.model import tokenizer_of
 from cs_heads.lens.patch import PATCH_TOKENS, patched_effects, record_z
@@ -175,7 +175,7 @@ def indirect_effects(
     example-evaluations a pair; a ``budget`` takes the first pairs that it covers. Fewer than two pairs, pairs with and
     without ``instead`` together, or different numbers of places raise ``ValueError`` before the model runs.
     """
-    check_model(model)
+    check_ablatable(model)
     each = HeadGrid.from_model(model).size + 2
     check_budget(budget, 2 * each, f"two pairs of {each:,} runs")
     chosen = tuple(pairs if budget is None else pairs[: budget // each])

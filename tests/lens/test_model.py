@@ -5,7 +5,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from cs_heads import HeadGrid
-from cs_heads.lens import FoldedValueBiasesError, check_model, describe, load_model, score_tokens
+from cs_heads.lens import FoldedValueBiasesError, check_ablatable, describe, load_model, score_tokens
 from cs_heads.lens.model import backend_of, dtype_of, hook_names
 from cs_heads.lens.ship import packed, unpacked
 from tests.plain import plain_score
@@ -40,7 +40,7 @@ def test_folded_value_biases_are_refused_with_the_remedy(folders, backend, archi
 def test_value_biases_that_came_from_folded_norms_are_refused_too(folders):
     """GPT-Neo has no value bias; folding its norms makes one, and that is folded into b_O in turn."""
     with pytest.raises(FoldedValueBiasesError):
-        check_model(folded_bridge(folders("neo")))
+        check_ablatable(folded_bridge(folders("neo")))
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def test_of_one_s_own_model_one_must_say_that_its_value_biases_are_zero_by_thems
 
 
 def test_a_model_sent_to_another_process_keeps_its_zero_value_biases(zero_folder, backend):
-    check_model(unpacked(packed(load_model(zero_folder, device="cpu", backend=backend)), "cpu"))
+    check_ablatable(unpacked(packed(load_model(zero_folder, device="cpu", backend=backend)), "cpu"))
 
 
 @pytest.mark.parametrize("architecture", ["gpt2", "qwen2"])
@@ -110,7 +110,7 @@ def test_a_processed_model_with_value_biases_left_alone_is_right(folders, load, 
         model = folded_bridge(folders(architecture), fold_value_biases=False)
     else:
         model = hooked_with(folders(architecture), fold_value_biases=False)
-    check_model(model)
+    check_ablatable(model)
     gates = torch.ones(1, N_LAYERS, N_HEADS)
     gates[0, 0] = 0
     mine = score_tokens(model, [[1, 4, 5]], [[6, 7]], gates).logprob
@@ -121,14 +121,14 @@ def test_a_processed_model_with_value_biases_left_alone_is_right(folders, load, 
 @pytest.mark.parametrize("architecture", ["gpt2", "llama", "qwen2", "neo"])
 def test_models_as_we_load_them_pass(load, backend, architecture):
     model = load(architecture, backend)
-    check_model(model)
+    check_ablatable(model)
     assert backend_of(model) == backend
     assert HeadGrid.from_model(model) == HeadGrid(N_LAYERS, N_HEADS)
 
 
 def test_compatibility_mode_without_value_biases_is_accepted(folders):
     """Llama has no value bias: there is nothing to fold."""
-    check_model(folded_bridge(folders("llama")))
+    check_ablatable(folded_bridge(folders("llama")))
 
 
 def test_z_holds_one_slice_a_query_head_under_gqa(load, backend):
@@ -157,7 +157,7 @@ def test_a_missing_hook_point_is_named(load, monkeypatch):
     kept = {name: point for name, point in model.hook_dict.items() if name != "blocks.1.attn.hook_z"}
     monkeypatch.setattr(type(model), "hook_dict", property(lambda self: kept))
     with pytest.raises(ValueError, match=r"no hook point blocks\.1\.attn\.hook_z"):
-        check_model(model)
+        check_ablatable(model)
 
 
 def test_train_mode_is_put_back_and_dropout_stays_off(folders, backend):

@@ -11,7 +11,7 @@ from cs_heads.lens.abilities import Abilities, abilities
 from cs_heads.lens.bos import prepended
 from cs_heads.lens.checks.check import Check
 from cs_heads.lens.fused import why_not_fused
-from cs_heads.lens.model import FoldedValueBiasesError, check_model, context_length, dtype_of
+from cs_heads.lens.model import FoldedValueBiasesError, check_ablatable, context_length, dtype_of
 from cs_heads.lens.plain import PlainModel
 from cs_heads.lens.tokens import encode_prompt
 from cs_heads.lens.weights import WeightsError, check_finite
@@ -76,7 +76,7 @@ def dtype(model: Any, plain: PlainModel | None) -> Check:
 def folded_biases(model: Any, plain: PlainModel | None) -> Check:
     """Value biases are where heads carry them."""
     try:
-        check_model(model)
+        check_ablatable(model)
     except FoldedValueBiasesError as error:
         return folded(error)
     return Check("folded biases", "ok", "no value bias stands in an output bias")

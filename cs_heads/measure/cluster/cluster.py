@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cs_heads.integers import check_integer
-from cs_heads.lens import EncodedExample, check_model, fingerprint, load_model
+from cs_heads.lens import EncodedExample, check_ablatable, fingerprint, load_model
 from cs_heads.lens.model import backend_of
 from cs_heads.lens.outline import Outline
 from cs_heads.lens.ship import packed, sample_logits
@@ -179,7 +179,7 @@ def _source(model: Any, gpus_per_worker: float | None) -> Source:
             if callable(model):
                 return model
             raise
-        check_model(model)
+        check_ablatable(model)
     if gpus_per_worker is not None and gpus_per_worker > 1:
         raise ValueError(
             f"gpus_per_worker must be 1 or less for a model that is no function, as it is put on one GPU; got "
