@@ -607,13 +607,23 @@ _METHODS = [
     ),
     *_bugs(
         "methods",
-        "methods/annealing/inference.py",
+        "methods/annealing/estimate.py",
         "methods/test_annealing_parts.py methods/test_annealed.py",
         (
             "claims are not corrected for the number of finalists",
             "passed = p[order] <= level / np.arange(len(p), 0, -1)",
             "passed = p[order] <= level",
         ),
+        (
+            "chance is not counted in what chose the finalists",
+            "self.error**2 * (1 + self.passed**2)",
+            "self.error**2",
+        ),
+    ),
+    *_bugs(
+        "methods",
+        "methods/annealing/inference.py",
+        "methods/test_annealing_parts.py methods/test_annealed.py",
         (
             "the two-way variance adds what rows and examples share",
             "bread @ (by_row + by_example - scores.T @ scores) @ bread",

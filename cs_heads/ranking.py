@@ -109,8 +109,9 @@ class HeadRanking:
     def shared_effects(self) -> list[dict[str, Any]]:
         """Of each shared head, under ``head``, what the method says that it takes from the task and from the controls.
 
-        ``task`` and ``controls`` are losses, with ``task_interval`` and ``controls_interval``, and ``most`` names the
-        control that loses most; a method that does not say it leaves the head alone.
+        ``task`` and ``controls`` are losses with the head off alone, with ``task_interval`` and ``controls_interval``,
+        where that was measured; ``among_others`` has both while others are off, too, and ``most`` names the control
+        that loses most. A method that does not say it leaves the head alone.
         """
         told = self.provenance.get("shared", {})
         return [{"head": str(head), **told.get(str(head), {})} for head in self.shared]

@@ -54,9 +54,12 @@ def shared_line(effects: Mapping[str, Any]) -> str:
     >>> shared_line({"head": "L1H3", **effects, "most": "succession"})
     'L1H3 (task 0.32 (+0.20 to +0.40), controls 0.30 (+0.20 to +0.40), most: succession)'
     """
-    if "task" not in effects:
+    if "task" in effects:
+        own, others = (str(Loss(effects[side], *effects[f"{side}_interval"])) for side in ("task", "controls"))
+    elif "among_others" in effects:
+        own, others = (f"{effects['among_others'][side]:.2f} among other heads" for side in ("task", "controls"))
+    else:
         return str(effects["head"])
-    own, others = (Loss(effects[side], *effects[f"{side}_interval"]) for side in ("task", "controls"))
     return f"{effects['head']} (task {own}, controls {others}, most: {effects['most']})"
 
 

@@ -85,7 +85,7 @@ def compressed_sensing(
     lost = intact - response
     ablated = off.reshape(n_masks, -1).astype(float)
     n_heads = ablated.shape[1]
-    plenty = n_masks >= _PLENTY * n_heads and np.linalg.matrix_rank(ablated) == n_heads
+    plenty = bool(n_masks >= _PLENTY * n_heads and np.linalg.matrix_rank(ablated) == n_heads)
     importance, r2 = _regress(ablated, response, alpha, seed)
     differing = int((importance > 0).sum())
     importance = _least_squares(ablated, lost) if plenty else _raised(importance, ablated, lost)
@@ -106,7 +106,7 @@ def compressed_sensing(
             **measure.provenance,
             "cost": cost.to_dict(),
         },
-        notes=(*measure.notes, *_notes(differing, times_off, response, r2, bool(controls))),
+        notes=(*measure.notes, *_notes(differing, times_off, response, r2, contrast=bool(controls), plenty=plenty)),
         unit=measure.unit,
     )
 
@@ -204,13 +204,20 @@ def _notes(
     times_off: Float[np.ndarray, " flat"],
     response: Float[np.ndarray, " mask"],
     r2: float | None,
+    *,
     contrast: bool,
+    plenty: bool,
 ) -> tuple[str, ...]:
     notes = []
-    if r2 is None:
+    if not plenty:
+        notes.append(
+            f"{len(response)} masks of {len(times_off)} heads say how heads differ, and what all take in the mean: a "
+            f"small importance may have the wrong sign ({_PLENTY * len(times_off)} masks would tell)"
+        )
+    if r2 is None and not plenty:
         same, value = ("has the same contrast", 0.0 - response[0]) if contrast else ("scored the same", response[0])
         notes.append(f"every mask {same} ({value:.3f}): nothing can be ranked; change the density")
-    elif r2 <= 0:
+    elif r2 is not None and r2 <= 0:
         notes.append(
             f"the regression predicts no unseen mask (out-of-sample R² {r2:.2f}): use more masks or another density"
         )
@@ -219,6 +226,6 @@ def _notes(
             f"some heads were ablated only {int(times_off.min())} times (mean {times_off.mean():.1f}): "
             "use more masks or a higher density"
         )
-    if r2 is not None and differing < 5:
+    if r2 is not None and differing < 5 and not plenty:
         notes.append(f"only {differing} heads have an importance above the average head's; the order of others is void")
     return tuple(notes)

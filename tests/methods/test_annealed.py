@@ -83,6 +83,49 @@ def test_importances_have_the_sign_of_what_heads_cost_on_every_small_grid(shape,
         assert found.importance.ravel() == pytest.approx(costs, abs=0.01)
 
 
+@pytest.mark.parametrize("n_controls", [0, 1, 4])
+@pytest.mark.parametrize("shape", [(1, 2), (1, 4), (2, 2), (3, 3), (4, 6), (6, 8), (12, 12)], ids=str)
+def test_every_sign_is_right_by_default_or_it_is_said_that_some_may_not_be(shape, n_controls):
+    """With what nobody chose: as many rows and masks as there are by default."""
+    grid = HeadGrid(*shape)
+    costs = signed_costs(grid.size, 1)
+    controls = [Additive(grid, np.zeros(grid.size)) for _ in range(n_controls)]
+    density = max(0.05, 1 / grid.size)
+    methods = [partial(annealed, k=1, controls=controls, n_bootstraps=0)]
+    if not n_controls:
+        methods += [
+            partial(compressed_sensing, design=design, density=density) for design in ("stratified", "bernoulli")
+        ]
+    for method in methods:
+        found = method(Additive(grid, costs))
+        right = (np.sign(found.importance.ravel()) == np.sign(costs)).all()
+        assert right or any("may have the wrong sign" in note for note in found.notes)
+        assert right or grid.size > 9
+
+
+@pytest.mark.parametrize("costs", [[0.5, 0.5, 0.1, 0.05], [0.3, 0.3, 0.3, 0.05]], ids=str)
+def test_what_a_shared_head_takes_is_told_against_the_intact_model(costs):
+    """Two or three heads that the control rests on as much: each against the others they would take nothing."""
+    grid = HeadGrid(2, 2)
+    universal = np.array(costs) > 0.2
+    control = Additive(grid, np.where(universal, costs, 0.0))
+    found = annealed(Additive(grid, np.array(costs)), controls=[control], k=1, n_bootstraps=0)
+    assert set(found.shared) == {grid.head(int(index)) for index in np.flatnonzero(universal)}
+    assert found.importance.ravel() == pytest.approx(costs, abs=0.01)
+    low, high = found.interval.reshape(-1, 2)[universal].T
+    assert ((low <= np.array(costs)[universal]) & (np.array(costs)[universal] <= high)).all()
+    for effects in found.shared_effects:
+        assert effects["task"] == pytest.approx(effects["controls"])
+
+
+def test_a_control_that_loses_as_much_head_by_head_shares_every_head():
+    costs = np.array([0.95, 0.95, 0.7, 0.2]) * 0.75
+    grid = HeadGrid(1, 4)
+    found = annealed(Additive(grid, costs), controls=[Additive(grid, costs)], k=1, n_bootstraps=0)
+    assert not found.claims
+    assert set(found.shared) == set(grid)
+
+
 @pytest.mark.parametrize("method", [partial(annealed, k=1), partial(compressed_sensing, density=0.25)])
 def test_a_head_that_costs_less_than_the_others_still_costs(method):
     """Three of four heads break nearly all; the fourth breaks a fifth."""
@@ -141,16 +184,20 @@ def test_rows_with_a_shared_head_off_that_takes_little_are_kept(monkeypatch):
     found = annealed(task, controls=[Planted(GRID, {small: 0.2})], budget=6000)
     assert found.shared == (small,)
     assert found.top(1) == [Head(5, 5)]
-    assert found.provenance["n_rows"] == len(task.rows) - 1
+    alone = sum(int(mask.sum()) == 1 and bool(mask[small.layer, small.head]) for mask, _ in task.rows)
+    assert found.provenance["n_rows"] == len(task.rows) - 1 - alone
+    assert alone >= 4
 
 
-def test_a_shared_head_goes_off_no_more():
+def test_a_shared_head_goes_off_no_more_but_for_a_few_rows_alone():
     made = world(seed=1)
     counted = Counting(made.task)
     found = annealed(counted, controls=[made.control], budget=8000, seed=1)
     off = np.array([mask for mask, _ in counted.rows[1:]])[:, made.grid.mask(found.shared)].any(axis=1)
     assert off[:100].any()
-    assert not off[-300:].any()
+    n_off = np.array([mask.sum() for mask, _ in counted.rows[1:]])
+    assert 4 * len(found.shared) <= off[-300:].sum() <= 12 * len(found.shared)
+    assert (n_off[-300:][off[-300:]] == 1).all()
 
 
 def test_without_controls_heads_of_every_task_are_ranked_and_the_notes_say_so():
@@ -201,7 +248,7 @@ def test_of_a_shared_head_it_is_told_what_it_takes_from_both_sides_and_from_whic
     assert (told["head"], told["most"]) == ("L3H3", "broken")
     for side in ("task", "controls"):
         low, high = told[f"{side}_interval"]
-        assert 0 < low < told[side] < high
+        assert low < told[side] < high
     assert found.importance[3, 3] == pytest.approx(told["task"] * found.provenance["n_used"] / 100)
     assert found.control_importance[3, 3] == told["controls"]
 

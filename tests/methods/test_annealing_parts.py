@@ -11,6 +11,7 @@ from sklearn.linear_model import LinearRegression
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.methods.annealing import rows as rows_module
 from cs_heads.methods.annealing.blame import Blame, BothEffects, beyond_doubt, blame, standard_error
+from cs_heads.methods.annealing.estimate import Estimates
 from cs_heads.methods.annealing.inference import Taken, selection_frequency, taken_by
 from cs_heads.methods.annealing.regression import Fit, regress
 from cs_heads.methods.annealing.rows import BalancedDraws, Rows, row_means, sparse_rows
@@ -28,6 +29,7 @@ def some_rows(
     taken=None,
     general=0.0,
     n_rows=600,
+    n_off=5,
     per_row=8,
     n_examples=60,
     noise=0.1,
@@ -40,7 +42,7 @@ def some_rows(
     ``general`` is what a row takes from everything on top, at most.
     """
     rng = np.random.default_rng(seed)
-    off = sparse_rows([rng.choice(len(effects), 5, replace=False) for _ in range(n_rows)], len(effects))
+    off = sparse_rows([rng.choice(len(effects), n_off, replace=False) for _ in range(n_rows)], len(effects))
     examples = np.argsort(rng.random((n_rows, n_examples)))[:, :per_row]
     of_example = np.asarray(effects)[:, None] * (1 + spread * rng.standard_normal((len(effects), n_examples)))
     level = rng.normal(0.7, level_spread, n_examples)
@@ -486,26 +488,86 @@ def test_effects_need_rows():
     assert taken_by(*lost_in(rows), rows_a_head=3) is None
 
 
+def of_the_last_phase(taken):
+    """Estimates of heads that were never off before it."""
+    n_heads = int(taken.heads.max()) + 1
+    return Estimates(np.zeros(n_heads), np.full(n_heads, np.inf), 0.0, taken)
+
+
 def test_claims_on_few_rows_are_hardly_ever_wrong():
     """Forty worlds without any effect, two rows a head."""
     finalists, decoys = np.arange(20), np.arange(20, 26)
     wrong = [taken_by(*additive(seed, np.zeros(26), n_rows=52)) for seed in range(40)]
-    assert sum(one.claims(finalists, decoys, beyond=0.0).any() for one in wrong) <= 5
+    assert sum(of_the_last_phase(one).claims(finalists, decoys, beyond=0.0).any() for one in wrong) <= 5
 
 
 def test_claims_are_those_of_holm():
     p = np.array([0.001, 0.04, 0.011, 0.6])  # against .05 / 4, / 3, / 2: the third falls, and the last with it
     estimate = 0.02 + t.isf(p, 80) * 0.01
     heads, decoys = np.arange(4), np.zeros(0, dtype=int)
-    known = Taken(heads, estimate, np.eye(4) * 0.01**2, dof=80)
+    known = of_the_last_phase(Taken(heads, estimate, np.eye(4) * 0.01**2, dof=80))
     assert known.claims(heads, decoys).tolist() == [True, False, True, False]
-    assert Taken(heads, np.full(4, 0.5), np.eye(4) * 0.01**2, dof=80).claims(heads, decoys).all()
+    all_four = of_the_last_phase(Taken(heads, np.full(4, 0.5), np.eye(4) * 0.01**2, dof=80))
+    assert all_four.claims(heads, decoys).all()
 
 
 def test_a_claim_is_about_what_a_head_takes_beyond_the_mean_decoy():
-    heads, known = np.arange(4), Taken(np.arange(4), np.array([0.3, 0.3, 0.2, 0.4]), np.eye(4) * 1e-4, dof=80)
+    heads = np.arange(4)
+    known = of_the_last_phase(Taken(heads, np.array([0.3, 0.3, 0.2, 0.4]), np.eye(4) * 1e-4, dof=80))
     assert known.claims(heads[:2], heads[2:]).tolist() == [False, False]
     assert known.claims(heads[:2], heads[2:3]).tolist() == [True, True]
+
+
+@pytest.mark.parametrize("passed", [0.0, 2.5])
+def test_z_and_interval_are_of_one_estimate_and_one_error(passed):
+    """z is above what an interval reaches, in standard errors, exactly where that interval lies above zero."""
+    rng = np.random.default_rng(0)
+    early, error = rng.normal(0.05, 0.1, 200), rng.uniform(0.01, 0.1, 200)
+    covariance = np.diag(rng.uniform(0.01, 0.1, 200) ** 2)
+    taken = Taken(np.arange(200), early + rng.normal(0, 0.1, 200), covariance, dof=30)
+    known = Estimates(early, error, passed, taken)
+    z, (low, high), reach = known.sure_of_more_than(0.0), known.interval.T, t.ppf(0.975, 30)
+    assert 40 < (z > reach).sum() < 160
+    assert ((z > reach) == (low > 0)).all()
+    assert ((z < -reach) == (high < 0)).all()
+    assert ((low < known.estimate) & (known.estimate < high)).all()
+    for bound, side in ((low, 1), (high, -1)):
+        assert known.sure_of_more_than(bound) == pytest.approx(side * reach)
+
+
+def test_what_many_others_hide_leaves_the_estimate_to_the_last_phase():
+    """Of two that agree both count, the earlier a little less; that of a large effect hardly counts."""
+    taken = Taken(np.arange(2), np.array([0.02, 0.5]), np.eye(2) * 0.02**2, dof=80)
+    known = Estimates(np.array([0.03, 0.2]), np.full(2, 0.02), 0.0, taken)
+    assert known.estimate == pytest.approx([0.024, 0.4987], abs=1e-4)
+
+
+def test_a_head_that_chance_may_have_chosen_needs_more_than_its_earlier_rows():
+    taken = Taken(np.arange(1), np.zeros(1), np.eye(1) * 0.03**2, dof=80)
+    fair, chosen = (Estimates(np.array([0.06]), np.array([0.02]), passed, taken) for passed in (0.0, 2.9))
+    assert fair.sure_of_more_than(0.0) > 2
+    assert chosen.sure_of_more_than(0.0) < 1
+    assert chosen.interval[0, 0] < 0
+
+
+def test_right_and_wrong_answers_that_all_go_alike_leave_a_doubt():
+    off = sparse_rows([np.array([0])] * 2, 1)
+    examples = np.arange(16).reshape(2, 8)
+    alike = taken_by(off, np.zeros((2, 8)), examples)
+    assert alike.error[0] == pytest.approx(np.sqrt(0.1 * 0.9 / 20))
+    lost = np.linspace(0.2, 0.21, 16).reshape(2, 8)
+    assert taken_by(off, lost, examples).error[0] < 0.01
+
+
+def test_frequency_by_the_intact_model_is_of_heads_that_all_cost_something():
+    """Four heads, one of them off in each row: against each other two do harm, against the intact model all do."""
+    effects = np.array([0.9, 0.9, 0.6, 0.2])
+    rows = some_rows(0, effects, n_rows=80, n_off=1)
+    known, lost = blame(rows, 1.0), 1.0 - rows.response()
+    for k, expected in ((4, np.ones(4)), (2, np.array([1.0, 1.0, 0.0, 0.0]))):
+        rng = np.random.default_rng(0)
+        drawn = selection_frequency(rows, known, np.zeros(4), effects, lost, k=k, n_bootstraps=20, rng=rng)
+        assert drawn == pytest.approx(expected)
 
 
 def test_resampled_rows_select_the_heads_that_matter():

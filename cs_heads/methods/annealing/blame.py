@@ -21,12 +21,16 @@ CLEAR, SHARED, LARGE = 4.0, 0.5, 0.4
 
 @dataclass(frozen=True)
 class BothEffects:
-    """What a head takes from the task and from its controls, as losses, each with a standard error."""
+    """What a head takes from the task and from its controls, as losses, each with a standard error.
+
+    A 95 % interval reaches ``reach`` of these to both sides.
+    """
 
     task: float
     task_error: float
     controls: float
     controls_error: float
+    reach: float = 1.96
 
     @property
     def are_shared(self) -> bool:
@@ -41,11 +45,9 @@ class BothEffects:
 
     @property
     def intervals(self) -> tuple[tuple[float, float], tuple[float, float]]:
-        """95 % normal intervals of both."""
-        return (
-            (self.task - 1.96 * self.task_error, self.task + 1.96 * self.task_error),
-            (self.controls - 1.96 * self.controls_error, self.controls + 1.96 * self.controls_error),
-        )
+        """95 % intervals of both."""
+        own, others = self.reach * self.task_error, self.reach * self.controls_error
+        return (self.task - own, self.task + own), (self.controls - others, self.controls + others)
 
 
 @dataclass(frozen=True, eq=False)

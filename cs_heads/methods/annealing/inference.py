@@ -1,15 +1,14 @@
-"""How sure one may be: intervals against decoys, claims, and how often resampled rows select a head."""
+"""How sure one may be: least squares against the intact model, and how often resampled rows select a head."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from scipy import sparse
-from scipy.stats import t
 
-from cs_heads.methods.annealing.blame import Blame
+from cs_heads.methods.annealing.blame import Blame, standard_error
 from cs_heads.methods.annealing.regression import regress
 from cs_heads.methods.annealing.rows import Rows
 
@@ -17,6 +16,8 @@ from cs_heads.methods.annealing.rows import Rows
 ROWS_A_HEAD = 2
 # What z must exceed to say anything: rounding is no sign of harm.
 NO_HARM = 1e-6
+# Values that losses take whose answers are right or wrong: of the task, or of controls with chances of their own.
+_FEW_VALUES = 5
 # Heads a bootstrap may select: the best by merit; the others are beyond its reach.
 _CANDIDATES = 256
 
@@ -38,28 +39,13 @@ class Taken:
         """Standard error of each estimate."""
         return np.sqrt(np.diag(self.covariance))
 
-    def claims(
-        self,
-        finalists: Int[np.ndarray, " finalist"],
-        decoys: Int[np.ndarray, " decoy"],
-        beyond: float = 0.02,
-        level: float = 0.05,
-    ) -> Bool[np.ndarray, " finalist"]:
-        """Finalists that take more than ``beyond`` more than the mean decoy; without decoys, more than ``beyond``.
-
-        Any claim is wrong with probability ``level`` (Holm 1979).
-        """
-        weights = np.array(
-            [np.isin(self.heads, head) - np.isin(self.heads, decoys) / max(1, len(decoys)) for head in finalists]
-        )
-        estimate = weights @ self.estimate
-        error = np.sqrt(np.maximum(np.einsum("fi,ij,fj->f", weights, self.covariance, weights), 1e-24))
-        p = t.sf((estimate - beyond) / error, self.dof)
-        order = np.argsort(p, kind="stable")
-        passed = p[order] <= level / np.arange(len(p), 0, -1)
-        claimed = np.zeros(len(p), dtype=bool)
-        claimed[order[: int(np.argmin(passed)) if not passed.all() else len(p)]] = True
-        return claimed
+    def mean(self, heads: Int[np.ndarray, " some"]) -> tuple[float, float]:
+        """Of these heads, as far as they were off, and its standard error; none take nothing."""
+        among = np.isin(self.heads, heads)
+        if not among.any():
+            return 0.0, 0.0
+        weights = among / among.sum()
+        return float(weights @ self.estimate), float(np.sqrt(max(weights @ self.covariance @ weights, 0.0)))
 
 
 def taken_by(
@@ -73,7 +59,9 @@ def taken_by(
     With nothing off nothing is lost: that is the intact run's place in the regression, and it fixes the level of all
     heads, also where every row has as many off. None with fewer than ``rows_a_head`` rows for each head that was ever
     off. Standard errors are clustered on rows and on examples (Cameron, Gelbach and Miller 2011): the examples of a row
-    share its mask, and an example that hangs on a head does so in every row.
+    share its mask, and an example that hangs on a head does so in every row. Answers that all go alike are no proof
+    that others would: where they can take few values, errors are at least those of a share of which so many answers
+    show nothing (Agresti and Coull 1998).
     """
     n_rows, k = examples.shape
     heads = np.flatnonzero(np.asarray(off.sum(axis=0)).ravel())
@@ -92,8 +80,11 @@ def taken_by(
     # The two-way variance may come out below either one-way variance, or below 0.
     one_way = [bread @ meat @ bread for meat in (by_row, by_example)]
     widest = np.sqrt(np.maximum.reduce([np.diag(each) for each in (both, *one_way)]))
+    widest = np.maximum(widest, _when_alike(X.sum(axis=0), y))
     narrow = np.sqrt(np.maximum(np.diag(one_way[0]), 1e-24))
-    covariance = one_way[0] * np.outer(widest / narrow, widest / narrow)
+    correlation = one_way[0] / np.outer(narrow, narrow)
+    np.fill_diagonal(correlation, 1.0)
+    covariance = correlation * np.outer(widest, widest)
     return Taken(heads, estimate, covariance, min(dof, int(example.max())))
 
 
@@ -102,6 +93,7 @@ def selection_frequency(
     known: Blame,
     prior: Float[np.ndarray, " flat"],
     merit: Float[np.ndarray, " flat"],
+    lost: Float[np.ndarray, " row"] | None = None,
     *,
     k: int,
     n_bootstraps: int,
@@ -109,19 +101,33 @@ def selection_frequency(
 ) -> Float[np.ndarray, " flat"]:
     """Share of bootstraps over rows that find a head harmful and among the ``k`` best.
 
-    What the controls take off its z, and the prior adds, stays as it is for all rows.
+    What the controls take off its z, and the prior adds, stays as it is for all rows. With what rows ``lost`` against
+    the intact model, of which there are enough for least squares, these select.
     """
     candidates = np.sort(np.argsort(-merit, kind="stable")[:_CANDIDATES])
     candidates = candidates[np.isfinite(merit[candidates])]
     off, response = sparse.csr_array(rows.off[:, candidates]), known.response
     beside = (prior + known.z - known.task.z)[candidates]
+    error = standard_error(known.task)[candidates]
+    error[error == 0] = np.inf
     frequency = np.zeros(len(merit))
     for _ in range(n_bootstraps):
         drawn = rng.integers(len(rows), size=len(rows))
-        z = regress(off[drawn], response[drawn], rows.group[drawn]).z
+        if lost is None:
+            z = regress(off[drawn], response[drawn], rows.group[drawn]).z
+        else:
+            z = np.linalg.lstsq(off[drawn].toarray(), lost[drawn], rcond=None)[0] / error
         best = np.argsort(-(z + beside), kind="stable")[:k]
         frequency[candidates[best[z[best] > NO_HARM]]] += 1 / n_bootstraps
     return np.minimum(frequency, 1.0)
+
+
+def _when_alike(n: Float[np.ndarray, " head"], lost: Float[np.ndarray, " answer"]) -> Float[np.ndarray, " head"]:
+    """Standard error of the share of answers that are lost, where none of ``n`` is; 0 for answers on a fine scale."""
+    values = np.unique(np.abs(lost))
+    share = 2 / (n + 4)
+    largest = (values.max() or 1.0) if len(values) <= _FEW_VALUES else 0.0
+    return np.asarray(largest * np.sqrt(share * (1 - share) / (n + 4)))
 
 
 def _meat(scores: Float[np.ndarray, "pair head"], cluster: Int[np.ndarray, " pair"]) -> Float[np.ndarray, "head head"]:

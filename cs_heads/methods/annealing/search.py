@@ -6,12 +6,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy import sparse
 
 from cs_heads.methods.annealing.blame import CLEAR, Blame, BothEffects, blame
-from cs_heads.methods.annealing.inference import ROWS_A_HEAD
+from cs_heads.methods.annealing.estimate import PLENTY, both_effects
+from cs_heads.methods.annealing.inference import ROWS_A_HEAD, Taken, taken_by
 from cs_heads.methods.annealing.rows import BalancedDraws, Rows, sparse_rows
 from cs_heads.methods.annealing.schedule import LAST, DensityControl, Groups, finalists_and_decoys, pool_size
 from cs_heads.methods.annealing.sensor import Sensor
+
+# Rows of each shared head alone: as many are kept for, and as many are measured of what is left in the end.
+_ROWS_ALONE, _MOST_ALONE = 4, 12
 
 
 @dataclass
@@ -19,7 +24,8 @@ class Search:
     """Measures batch after batch and keeps what is known so far.
 
     ``shared`` are heads that surely take as much from the controls, with what was known of both their effects: they go
-    off no more, and where they take much, the rows in which they did are left out, for they tell of no other head.
+    off no more, and where they take much, the rows in which they did are left out, for they tell of no other head. In
+    the end each goes off ``alone``. ``passed`` is the best z of a head that was no finalist.
     """
 
     sensor: Sensor
@@ -40,6 +46,7 @@ class Search:
         self.blame = Blame.none(size)
         self.every_row = self.rows = Rows.none(size, self.sensor.per_row, self.sensor.of_controls)
         self.off = np.flatnonzero(getattr(self.sensor.experiment, "off", np.zeros(0)))
+        self.passed, self.alone = 0.0, Rows.none(size, self.sensor.per_row, self.sensor.of_controls)
         self._groups = Groups()
         self._draws = BalancedDraws(np.arange(size), self.rng)
 
@@ -51,10 +58,21 @@ class Search:
         merit[self.off] = -np.inf
         return merit
 
-    def run(self, batches: range) -> None:
-        """Measure these of the batches; the last of all spends what is left."""
+    @property
+    def kept(self) -> int:
+        """Example-evaluations kept for rows of shared heads alone."""
+        return min(_ROWS_ALONE * len(self.shared) * self.sensor.cost, self.sensor.purse.left // 4)
+
+    def lost(self, rows: Rows) -> tuple[sparse.csr_array, np.ndarray, np.ndarray]:
+        """The heads off in rows, what each answer lost against the intact model, and whose answer it is."""
+        return rows.off, self.sensor.intact[rows.examples] - rows.scores, rows.examples
+
+    def run(self, batches: range, keep: int = 0) -> None:
+        """Measure these of the batches, while a head is left; the last spends the rest, but for what is to be kept."""
         for batch in batches:
-            n_rows = self.sensor.purse.left // (self.sensor.cost * (self.n_batches - batch))
+            if not np.isfinite(self.merit).any():
+                return
+            n_rows = (self.sensor.purse.left - keep) // (self.sensor.cost * (self.n_batches - batch))
             self._set_pool(batch / self.n_batches)
             if len(self.finalists) and self.sensor.controls is not None:
                 # Sets may follow instead of more such rows: intervals need some.
@@ -62,6 +80,14 @@ class Search:
                 n_rows = max(n_rows, min(needed, self.sensor.purse.left // (2 * self.sensor.cost)))
             if n_rows > 0:
                 self._add(n_rows)
+
+    def measure_alone(self) -> None:
+        """Measure rows with each shared head off alone, a few each, as far as the purse reaches."""
+        heads = sorted(self.shared)
+        n = min(_MOST_ALONE, self.sensor.purse.left // (self.sensor.cost * max(1, len(heads))))
+        if heads and n >= ROWS_A_HEAD:
+            off = sparse_rows([np.array([head]) for head in heads] * n, self.sensor.grid.size)
+            self.alone = self.sensor(off, np.zeros(off.shape[0], dtype=int), last=False)
 
     def _add(self, n_rows: int) -> None:
         new = self._measure(n_rows)
@@ -78,10 +104,22 @@ class Search:
 
     def _set_aside(self) -> bool:
         """Set aside heads that are found shared now; whether there were any."""
-        taking = [int(head) for head in np.flatnonzero(self.blame.controls.z > CLEAR) if int(head) not in self.shared]
-        found = {head: both for head in taking if (both := self.blame.both(head)).are_shared}
+        if self.sensor.controls is None or not len(self.rows):
+            return False
+        against_intact = both_effects(*self.sides(self.rows, PLENTY), self.sensor.above_guess)
+        if against_intact is None:
+            taking = np.flatnonzero(self.blame.controls.z > CLEAR)
+            found = {int(head): self.blame.both(int(head)) for head in taking}
+        else:
+            found = against_intact
+        found = {head: both for head, both in found.items() if both.are_shared and head not in self.shared}
         self.shared |= found
         return bool(found)
+
+    def sides(self, rows: Rows, rows_a_head: int = ROWS_A_HEAD) -> tuple[Taken | None, Taken | None]:
+        """What heads take from the task and from the controls, against the intact model, where rows are enough."""
+        losses = rows.off, rows.losses, rows.drawn
+        return taken_by(*self.lost(rows), rows_a_head=rows_a_head), taken_by(*losses, rows_a_head=rows_a_head)
 
     def _set_pool(self, done: float) -> None:
         old = self._draws.pool
@@ -103,6 +141,7 @@ class Search:
         candidates = np.flatnonzero(np.isfinite(self.merit))
         best, others = finalists_and_decoys(self.merit[candidates], self.n_finalists, self.n_decoys, self.rng)
         self.finalists, self.decoys = candidates[best], candidates[others]
+        self.passed = max([0.0, *self.blame.z[candidates[~np.isin(candidates, self.finalists)]]])
         pool = np.concatenate([self.finalists, self.decoys])
         self._draws = BalancedDraws(pool, self.rng)
         taken = np.maximum(self.blame.task.effect[pool], 0).mean() / self.sensor.above_guess

@@ -104,7 +104,7 @@ def best_set(search: Search, k: int) -> Int[np.ndarray, " k"] | None:
         n = sensor.purse.left // sensor.cost // (_N_ROUNDS - round_)
         if n:
             sets.measure(n, search.rng)
-    return sets.duel(sensor.purse.left // sensor.cost // 2) if len(sets.rows) else None
+    return sets.duel((sensor.purse.left - search.kept) // sensor.cost // 2) if len(sets.rows) else None
 
 
 def posterior(
