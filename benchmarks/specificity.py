@@ -5,9 +5,11 @@
     python benchmarks/specificity.py --table smollm2.jsonl
 
 Each method finds five heads of each everyday skill, which then go off on unseen examples of every skill that the model
-can do. A *loss* is the share of the score above chance that is lost, 1 at most in means (a two-choice answer that turns
-into its opposite loses more). Methods named ``...+`` have all other skills as controls, those without stand as in their
-papers, with the same budget. Results are appended to ``--out``; what is there already is not run again.
+can do. A *loss* is the share of the score above chance that is lost; in means it counts as 1 at most (a two-choice
+answer that turns into its opposite loses more) and as 0 at least (what one skill gains makes up for no other's loss).
+Methods named ``...+`` have all other skills as controls, those without stand as in their papers, with the same budget.
+Gating with thirteen controls needs ten times that: it is refused, and the table says so. Results are appended to
+``--out``; what is there already, of this model, dtype and budget, is not run again.
 """
 
 from __future__ import annotations
@@ -28,7 +30,10 @@ from cs_heads.tasks import builtin_tasks
 
 FAMILY = "everyday/"
 SKILLS = ("agreement", "closing", "code", "copying", "indirect_object", "kinds", "plural", "succession")
-METHODS = ("annealed+", "annealed", "css+", "css", "one-shot+", "one-shot", "gradient+", "gradient", "attribution+")
+METHODS = (
+    *("annealed+", "annealed", "css+", "css", "one-shot+", "one-shot", "gradient+", "gradient"),
+    *("attribution+", "attribution", "chg+", "chg", "greedy"),
+)
 K = 5
 BUDGET = 10_000
 """Example-evaluations to find heads with, controls included; gradients take a few hundred, whatever the budget."""
@@ -70,7 +75,8 @@ def find(model: Any, tasks: dict[str, cs.Task], skill: str, method: str, **given
 
 def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """One record a (seed, skill, method) that is not there yet."""
-    done = {(r["skill"], r["method"], r["seed"]) for r in records(options.out)}
+    run = {"model": Path(options.model).name, "dtype": options.dtype, "budget": options.budget}
+    done = {(r["skill"], r["method"], r["seed"]) for r in records(options.out) if run.items() <= r.items()}
     model = cs.load_model(options.model, dtype=options.dtype)
     names = [name.removeprefix(FAMILY) for name in builtin_tasks() if name.startswith(FAMILY)]
     for seed in options.seeds:
@@ -84,7 +90,7 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
             try:
                 ranking = find(model, tasks, skill, method, seed=seed, budget=options.budget)
             except ValueError as error:
-                yield {"skill": skill, "method": method, "seed": seed, "refused": str(error)}
+                yield {"skill": skill, "method": method, "seed": seed, "refused": str(error), **run}
                 continue
             seconds = perf_counter() - start
             heads = ranking.top(K)
@@ -113,8 +119,7 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 "seconds": round(seconds, 1),
                 "verdict": None if proof is None else proof.verdict,
                 "close": None if proof is None else proof.close,
-                "model": Path(options.model).name,
-                "dtype": options.dtype,
+                **run,
             }
 
 
@@ -124,13 +129,22 @@ def records(path: Path) -> list[dict[str, Any]]:
 
 
 def own_and_others(record: dict[str, Any]) -> tuple[float, float]:
-    """The own loss and the mean loss of the other skills, each 1 at most."""
-    losses = {skill: min(loss, 1.0) for skill, loss in record["losses"].items()}
+    """The own loss and the mean loss of the other skills, each between 0 and 1."""
+    losses = {skill: min(max(loss, 0.0), 1.0) for skill, loss in record["losses"].items()}
     return losses[record["skill"]], float(np.mean([loss for skill, loss in losses.items() if skill != record["skill"]]))
 
 
 def tables(done: list[dict[str, Any]]) -> str:
-    """Means by method, then the first method skill by skill."""
+    """Of each model, dtype and budget the means by method, then the first method skill by skill."""
+    runs = [(record.get("model"), record.get("dtype"), record.get("budget")) for record in done]
+    return "\n\n".join(
+        f"{model}, {dtype}, budget {budget}\n\n"
+        + _tables([record for record, run in zip(done, runs, strict=True) if run == (model, dtype, budget)])
+        for model, dtype, budget in dict.fromkeys(runs)
+    )
+
+
+def _tables(done: list[dict[str, Any]]) -> str:
     known = [record for record in done if "losses" in record and record["skill"] in record["losses"]]
     lines = [
         "| method | skills | seeds | own loss | others' mean loss | example-evaluations |",
@@ -144,6 +158,9 @@ def tables(done: list[dict[str, Any]]) -> str:
         lines.append(
             f"| `{method}` | {skills} | {seeds} | {pairs[:, 0].mean():.2f} | {pairs[:, 1].mean():.2f} | {spent:,} |"
         )
+    for method in dict.fromkeys(record["method"] for record in done if "refused" in record):
+        skills = [record["skill"] for record in done if record["method"] == method and "refused" in record]
+        lines.append(f"| `{method}` | refused: {', '.join(dict.fromkeys(skills))} | | | | |")
     first = next((record["method"] for record in known), None)
     lines += [
         "",
