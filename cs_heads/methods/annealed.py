@@ -126,17 +126,17 @@ def annealed(
     right is always told by the score.
 
     Importances are points of score lost against the intact model, one estimate a head from all rows in which it was
-    off. What a head does among many others before the last phase counts as uncertain by more than half of itself, and
-    for the finalists, whom these rows chose, as less sure by the z that had to be passed. **z** says by how many
-    standard errors that estimate exceeds what the controls surely lose, and the ranking is by z. Finalists have 95 %
-    intervals: the values that the estimate neither exceeds nor falls short of so clearly, so that without controls z is
-    beyond 2 where the interval leaves out 0 (NaN for other heads, and for all where the last phase has fewer than two
-    rows for each of its heads). ``claims`` are finalists that take more than 2 points beyond the mean decoy, by the same
-    estimate (Holm, one-sided 5 %). Shared heads go off alone, a few rows each, at the end: importance and interval are
-    of these. ``frequency`` is the share of ``n_bootstraps`` resamples of the rows that rank a head among the ``k``
-    best. In a large grid, which has fewer than four rows a head, the regression says how heads that are no finalists
-    differ, and their level is that of the mean head. All is of the answers that are used: of those that the intact model
-    gives right each can be lost and none won.
+    off. What a head does among many others before the last phase counts as uncertain by more than half of itself, what
+    it does among few in it by a seventh, and for the finalists, whom the earlier rows chose, these count as less sure by
+    the z that had to be passed. **z** says by how many standard errors the estimate exceeds what the controls surely
+    lose, and the ranking is by z. Finalists have 95 % intervals, the values that the estimate neither exceeds nor falls
+    short of as clearly: without controls z is beyond 2 where the interval leaves out 0. (Other heads have NaN, and all
+    have where the last phase has fewer than two rows for each of its heads.) ``claims`` are finalists that take more
+    than 2 points beyond the mean decoy, by the same estimate (Holm, one-sided 5 %). Shared heads go off alone, a few
+    rows each, at the end: importance and interval are of these. ``frequency`` is the share of ``n_bootstraps``
+    resamples of the rows that rank a head among the ``k`` best. In a large grid, which has fewer than four rows a head,
+    the regression says how heads that are no finalists differ, and their level is that of the mean head. All is of the
+    answers that are used: each of those that the intact model gives right can be lost, and none won.
 
     ``budget`` counts everything: masks, the controls, the intact runs and what the ablation runs before; no more is
     ever spent. By default 10 × heads, 8,000 at least, go to masks (as many as intervals need, where every mask takes

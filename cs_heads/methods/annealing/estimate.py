@@ -15,8 +15,8 @@ from cs_heads.methods.annealing.regression import Fit
 from cs_heads.methods.annealing.rows import Rows
 
 # What a head does among many others that are off may differ from what it does alone by this share of itself (one
-# standard deviation).
-MISFIT = 0.6
+# standard deviation), and among the few of the last phase by this.
+MISFIT, LAST_MISFIT = 0.6, 0.15
 # Rows a head from which on least squares need no help from most heads doing nothing.
 PLENTY = 4
 # Standard error of what does not vary at all, which keeps z finite.
@@ -33,7 +33,7 @@ class Estimates:
     of the earlier rows, among many other heads that are off: there a head of effect v does what it does alone but for
     an error of ``MISFIT`` v. The finalists were chosen by these rows, for a z of more than ``passed``: what chance
     alone lifts so high has an error ``passed`` times as large beside its own. The ``last`` phase, of few heads off and
-    measured after the choice, is taken as it is.
+    measured after the choice, has one of ``LAST_MISFIT`` v.
     """
 
     effect: Float[np.ndarray, " flat"]
@@ -62,7 +62,8 @@ class Estimates:
         bounds = np.full((len(self.effect), 2), np.nan)
         if self.last is None:
             return bounds
-        middle, reach = self.estimate, float(t.ppf(0.975, self.last.dof))
+        # With one degree of freedom no value would be far enough away.
+        middle, reach = self.estimate, float(t.ppf(0.975, max(2, self.last.dof)))
         before, now, _ = self._precisions(middle)
         heads = np.flatnonzero(now > 0)
         step = np.zeros_like(middle)
@@ -105,8 +106,11 @@ class Estimates:
         before = 1 / (self.error**2 * (1 + self.passed**2) + (MISFIT * value) ** 2 + error**2)
         now, late = np.zeros_like(before), self.effect.copy()
         if self.last is not None:
-            now[self.last.heads] = 1 / (np.maximum(self.last.error, EXACT) ** 2 + error**2)
-            late[self.last.heads] = self.last.estimate
+            heads = self.last.heads
+            late[heads] = self.last.estimate
+            now[heads] = 1 / (
+                np.maximum(self.last.error, EXACT) ** 2 + (LAST_MISFIT * np.asarray(value)[heads]) ** 2 + error**2
+            )
         return before, now, late
 
     def _where(
