@@ -127,7 +127,7 @@ def annealed(
 
     Importances are points of score lost against the intact model, one estimate a head from all rows in which it was
     off. What a head does among many others before the last phase counts as uncertain by more than half of itself, what
-    it does among few in it by a seventh, and for the finalists, whom the earlier rows chose, these count as less sure by
+    it does among few in it by a seventh; for the finalists, whom the earlier rows chose, these count as less sure by
     the z that had to be passed. **z** says by how many standard errors the estimate exceeds what the controls surely
     lose, and the ranking is by z. Finalists have 95 % intervals, the values that the estimate neither exceeds nor falls
     short of as clearly: without controls z is beyond 2 where the interval leaves out 0. (Other heads have NaN, and all
