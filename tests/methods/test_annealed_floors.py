@@ -51,10 +51,10 @@ def test_a_few_worlds_are_searched_as_well_as_many():
         known, covered = known + len(held), covered + sum(held)
         assert set(found.shared) >= set(made.universal)
         assert prove(made.unseen, found.top(5), apart=found.shared).verdict == "localized"
-    # .984 of many, sd .055 a world, and .905: five and three standard errors below.
+    # .96 of thirty worlds, sd .09 a world, and intervals that cover .94: two and three standard errors below.
     assert np.mean(recalls) >= 0.9
-    assert known >= 55
-    assert covered / known >= 0.79
+    assert known >= 50
+    assert covered / known >= 0.84
 
 
 def test_a_few_worlds_without_structure_are_neither_specific_nor_localized():
@@ -88,6 +88,33 @@ def test_recall_coverage_and_verdicts_at_a_hundred_evaluations():
     # .025 above the floor, where the standard error of 300 intervals is .018.
     assert covered / known >= 0.88
     assert localized >= 0.95 * 60
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("scenario", "floor"),
+    [("main", 0.93), ("ceiling", 0.9), ("noisy", 0.9), ("fragile", 0.9), ("universal_groups", 0.9)],
+)
+def test_intervals_cover_the_single_drops_of_planted_heads(scenario, floor):
+    held: list[bool] = []
+    for seed in range(32_000, 32_030):
+        held += covering(*searched(seed, scenario=scenario, n_unseen=3000))
+    # Two standard errors: of some 90 to 150 intervals, those of a world alike in part.
+    assert np.mean(held) >= floor - 0.06
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", ["universal_groups", "universal_groups_small"])
+def test_members_of_universal_groups_are_not_called_heads_of_the_task(scenario):
+    """Measured: recall .92 and .92 of 20 worlds each, standard error .03."""
+    recalls, taken = [], 0
+    for seed in range(32_000, 32_024):
+        made = planted_world(scenario, GRIDS[1024] if scenario == "universal_groups" else None, seed=seed)
+        found = annealed(made.task, controls=[made.control], budget=10_000, seed=seed, n_bootstraps=0)
+        recalls.append(recall(made, found))
+        taken += len({*found.top(5)} & {head for group in made.groups for head in group})
+    assert np.mean(recalls) >= 0.83
+    assert taken <= 0.2 * len(recalls)
 
 
 @pytest.mark.slow
