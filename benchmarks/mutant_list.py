@@ -733,8 +733,8 @@ _ANALYSIS = [
         ),
         (
             "heads are specific though the controls lose nearly as much",
-            "specific = _is_little(found) and difference.low",
-            "specific = difference.low",
+            "specific = not few and _is_little(found) and difference.low",
+            "specific = not few and difference.low",
         ),
     ),
     *_bugs(
@@ -850,6 +850,16 @@ _ANALYSIS = [
             "a head that breaks half of the tasks counts as universal",
             "2 * sum(broken) > len(broken)",
             "2 * sum(broken) >= len(broken)",
+        ),
+    ),
+    *_bugs(
+        "analysis",
+        "measure/baseline.py",
+        "measure/test_continuous_scores.py",
+        (
+            "full marks of a graded scorer count as right answers",
+            "(task.scorer is None or task.graded)",
+            "task.scorer is None",
         ),
     ),
     *_bugs(

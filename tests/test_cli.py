@@ -224,13 +224,16 @@ def test_heads_that_are_off_throughout_are_not_found_again(find):
     assert {row["head"] for row in result["heads"]} == {str(head) for head in WORKING}
     assert result["confirm"]["provenance"]["off"] == [idle]
     # All of this model hangs on its heads: nothing is left to sense again.
-    refused(find("--off", str(WORKING[0])), "answers ")
+    refused(find("--off", str(WORKING[0])), f"the model with {WORKING[0]} off answers ", "; take fewer heads off")
+    out = find("--off", idle)[1]
+    assert re.search(rf"^baseline \S+, with {idle} off throughout$", out, re.MULTILINE)
     refused(find("--off", idle, method="gradient", n_masks=None, density=None), "off must be left out")
 
 
 def test_a_continuous_response_is_fitted_when_asked_for(find):
     ranking = json.loads(find("--json", "--response", "probability", method="annealed")[1])
     assert {row["head"] for row in ranking["heads"]} == {str(head) for head in WORKING}
+    assert re.search(r"^head +importance \(nats\)$", find("--response", "margin", method="annealed")[1], re.MULTILINE)
     refused(find("--response", "loudness", method="annealed"), "response must be one of 'score', 'probability'")
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from cs_heads.analysis.comparison import Compared, Comparison
-from cs_heads.analysis.random_heads import random_orders, used_up_notes
+from cs_heads.analysis.random_heads import drawn_notes, random_orders
 from cs_heads.analysis.task_drop import TaskDrop, task_drop
 from cs_heads.analysis.unseen import check_apart, default_sides
 from cs_heads.analysis.verdict import default_note
@@ -79,7 +79,7 @@ def compare(
     value of an option stands in ``refused`` with its reason, so that what the others measured is kept; where all
     refuse, the first reason is raised. So is a baseline that is too low.
     """
-    from cs_heads.measure.controls import experiments_on, overlap_note, unreadable_note
+    from cs_heads.measure.controls import experiments_on, left_out_note
     from cs_heads.measure.experiment import Experiment
 
     check_seed(seed)
@@ -137,8 +137,7 @@ def compare(
         }
         names = [side.name for side in beside]
         counted = [other.task.name for other in others if not baseline_too_low(other, other.baseline())]
-        overlap = (*overlap_note(judged, task, seed), *unreadable_note(judged))
-        said = (*default_note(names, counted), *overlap) if automatic else ()
+        said = (*default_note(names, counted), *left_out_note(judged, task, seed)) if automatic else ()
         return Comparison(
             methods=compared,
             random_drops=np.stack([baseline - judged(_growing(grid, heads)).mean(axis=1) for heads in random]),
@@ -146,7 +145,7 @@ def compare(
             baseline=baseline,
             spent=judged.spent + sum(other.spent for other in others),
             refused={name: str(error) for name, error in refused.items()},
-            notes=(*notes, *used_up_notes(grid, tops, shared), *said),
+            notes=(*notes, *_drawn_notes(grid, tops, shared, random), *said),
             provenance={
                 **judged.provenance(),
                 "budget": budget,
@@ -222,6 +221,16 @@ def _random(
         random_orders(grid, top, shared, len(range(place, n_random, len(tops))), rng) for place, top in enumerate(tops)
     ]
     return [by_method[number % len(tops)][number // len(tops)] for number in range(n_random)]
+
+
+def _drawn_notes(
+    grid: HeadGrid, tops: Sequence[Sequence[Head]], shared: Sequence[Head], random: Sequence[Sequence[Head]]
+) -> tuple[str, ...]:
+    """What is to be said of the random orders like the heads of each method, once."""
+    like = [[grid.mask(heads) for heads in random[place :: len(tops)]] for place in range(len(tops))]
+    apart = grid.mask(shared)
+    said = [drawn_notes(grid.mask(top), apart, sets) for top, sets in zip(tops, like, strict=True) if sets]
+    return tuple(dict.fromkeys(note for notes in said for note in notes))
 
 
 def _drop(experiment: Experiment, heads: Sequence[Head], seed: int) -> TaskDrop:

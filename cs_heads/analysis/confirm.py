@@ -53,8 +53,9 @@ def confirm(
     where the 95 % intervals allow another verdict. ``cs_heads.analysis.verdict`` has the whole rule.
 
     By default (``"auto"``) they are everyday skills that come with the library (``tasks.default_controls``; the demo
-    model's own skills on that), split with the same ``seed`` as for ``find_heads``, up to ``n // 2`` unseen examples of
-    each, but 20 at least. A note says which of them the model does not do well enough to count; where fewer than three
+    model's own skills on that), split with ``seed``, up to ``n // 2`` unseen examples of each, but 20 at least. Heads do
+    not say how they were found: give the ``seed`` of ``find_heads``, for with another one some of these examples
+    are among those that the search has seen, and so are some of a control that is a whole task. A note says which of them the model does not do well enough to count; where fewer than three
     count, *specific* is not said. ``controls=None`` measures none.
 
     Of a control that is a whole task up to ``n`` examples are drawn, from the half that
@@ -71,7 +72,7 @@ def confirm(
     finding side of another control, a head outside the grid, one named twice or also ``apart`` raises ``ValueError``
     before the model runs. A default control that shares one is left out, and a note says so.
     """
-    from cs_heads.measure.controls import experiments_on, overlap_note, unreadable_note
+    from cs_heads.measure.controls import experiments_on, left_out_note
     from cs_heads.measure.experiment import Experiment
 
     check_seed(seed)
@@ -105,7 +106,7 @@ def confirm(
             n_random=n_random,
             seed=seed,
         )
-        said = (*overlap_note(experiment, task, seed), *unreadable_note(experiment)) if automatic else ()
+        said = left_out_note(experiment, task, seed) if automatic else ()
         notes = (*proof.notes, *said)
         # Their own count has what the ablation ran beforehand.
         spent = sum(each.spent for each in (experiment, *others))

@@ -13,7 +13,7 @@ from scipy.stats import permutation_test
 
 from cs_heads.analysis.drops import Column, check_columns, measure_drops
 from cs_heads.analysis.losses import Specificity
-from cs_heads.analysis.random_heads import random_sets, used_up_notes
+from cs_heads.analysis.random_heads import drawn_notes, like_note, random_sets
 from cs_heads.analysis.task_drop import TaskDrop, task_drop
 from cs_heads.analysis.verdict import Verdict, is_localized, judge
 from cs_heads.heads import Head, HeadLike
@@ -187,7 +187,8 @@ def prove(
         raise ValueError(f"apart must have none of heads, got {', '.join(both)}")
     check_k(len(heads), grid.size)
     intact = np.zeros(grid.shape, dtype=bool)
-    masks = np.stack([intact, found, *random_sets(grid, found, without, n_random, np.random.default_rng(seed))])
+    drawn = random_sets(grid, found, without, n_random, np.random.default_rng(seed))
+    masks = np.stack([intact, found, *drawn])
     others = [Column(name, "control", (control,)) for name, control in controls]
     if others:
         check_columns(others)
@@ -200,8 +201,7 @@ def prove(
     p = _paired_p(np.mean(random, axis=0) - ablated, seed)
     random_drops = tuple(float(baseline.mean() - scores.mean()) for scores in random)
     measured = () if controlled is None else tuple(controlled.drops["heads"].values())
-    replaced = used_up_notes(grid, [heads], apart)
-    like = "" if replaced else " of the same layers"
+    like = like_note(found, drawn)
     said = judge(result, float(np.mean(random_drops)), p, measured, defaults, like=like)
     origin = provenance_of(experiment)
     return Confirmation(
@@ -223,7 +223,7 @@ def prove(
         },
         specificity=said.specificity,
         close_because=said.close,
-        notes=(*said.notes, *replaced),
+        notes=(*said.notes, *drawn_notes(found, without, drawn)),
     )
 
 

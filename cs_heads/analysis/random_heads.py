@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 
 from cs_heads.heads import Head, HeadGrid, HeadLike
 
@@ -40,18 +40,46 @@ def used_up(found: Bool[np.ndarray, "layer head"], apart: Bool[np.ndarray, "laye
     return np.flatnonzero((chosen > 0) & (chosen >= free)).tolist()
 
 
-def used_up_notes(
-    grid: HeadGrid, sets: Sequence[Sequence[HeadLike]], apart: Sequence[HeadLike] = ()
+def like_note(found: Bool[np.ndarray, "layer head"], sets: Sequence[Bool[np.ndarray, "layer head"]]) -> str:
+    """What a sentence on random sets may say: " of the same layers" where all ``sets`` are, else nothing."""
+    return " of the same layers" if all((mask.sum(axis=1) == found.sum(axis=1)).all() for mask in sets) else ""
+
+
+def drawn_notes(
+    found: Bool[np.ndarray, "layer head"],
+    apart: Bool[np.ndarray, "layer head"],
+    sets: Sequence[Bool[np.ndarray, "layer head"]],
 ) -> tuple[str, ...]:
-    """A note where random sets like one of ``sets`` would use up layers."""
-    layers = sorted({layer for heads in sets for layer in used_up(grid.mask(heads), grid.mask(apart))})
-    if not layers:
-        return ()
-    named = f"layer{'s' if len(layers) > 1 else ''} {', '.join(map(str, layers))}"
-    return (
-        f"random sets have heads of other layers, as far as there are any, in place of {named}: "
-        "they would take all that the heads leave there",
-    )
+    """What random ``sets`` like ``found`` had to take where the grid has too few other heads, and how many differ."""
+    grid, drawn = HeadGrid(*found.shape), np.stack(sets)
+    in_layer, free = drawn.sum(axis=2), ~(found | apart)
+    replaced = np.flatnonzero((in_layer < found.sum(axis=1)).any(axis=0))
+    # Of these layers all that is left stands in each set.
+    whole = np.flatnonzero(found.any(axis=1) & free.any(axis=1) & (drawn | ~free).all(axis=(0, 2)))
+    taken = _named(grid, (drawn & apart).any(axis=0))
+    different = len(np.unique(drawn.reshape(len(sets), -1), axis=0))
+    notes = []
+    if len(replaced):
+        some = ", as far as there are any," if in_layer[:, replaced].any() else ""
+        notes.append(
+            f"random sets have heads of other layers{some} in place of {_layers(replaced)}: "
+            "they would take all that the heads leave there"
+        )
+    if len(whole):
+        notes.append(f"every random set has all that the heads leave of {_layers(whole)}: there are no others to draw")
+    if taken:
+        notes.append(f"random sets have heads that were kept apart, for want of others: {taken}")
+    if 2 * different <= len(sets):
+        notes.append(f"only {different} of {len(sets)} random sets like {_named(grid, found)} are different")
+    return tuple(notes)
+
+
+def _layers(layers: Int[np.ndarray, " n"]) -> str:
+    return f"layer{'s' if len(layers) > 1 else ''} {', '.join(map(str, layers))}"
+
+
+def _named(grid: HeadGrid, mask: Bool[np.ndarray, "layer head"]) -> str:
+    return ", ".join(str(grid.head(int(index))) for index in np.flatnonzero(mask))
 
 
 def _alike(

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from cs_heads.analysis.drops import Column, Found, Role, heads_of, measure_drops
-from cs_heads.analysis.random_heads import random_orders, used_up_notes
+from cs_heads.analysis.random_heads import drawn_notes, random_orders
 from cs_heads.analysis.task_drop import TaskDrop
 from cs_heads.analysis.unseen import others_of, settings_of, suites_of, unseen_columns
 from cs_heads.heads import Head, HeadLike
@@ -120,7 +120,9 @@ def measure_sparsity(
     named = heads_of(grid, heads, len(heads))
     nested = {str(k): named[:k] for k in range(len(named) + 1)}
     measured = measure_drops(columns, nested, dict.fromkeys(nested, columns[0].name), seed)
-    random, spent = _random(columns[0], named, apart, n_random, seed) if n_random else (None, 0)
+    orders = random_orders(grid, named, apart, n_random, np.random.default_rng(seed)) if n_random else []
+    random, spent = _random(columns[0], orders) if n_random else (None, 0)
+    sets = [grid.mask(order) for order in orders]
     return SparsityCurve(
         heads=named,
         drops={c.name: tuple(measured.drops[k][c.name] for k in nested) for c in columns},
@@ -128,18 +130,15 @@ def measure_sparsity(
         spent=measured.spent + spent,
         provenance={**measured.provenance, "n_random": n_random},
         random_drops=random,
-        notes=used_up_notes(grid, [named], apart) if n_random else (),
+        notes=drawn_notes(grid.mask(named), grid.mask(apart), sets) if n_random else (),
     )
 
 
-def _random(
-    column: Column, heads: Sequence[Head], apart: Sequence[HeadLike], n_random: int, seed: int
-) -> tuple[Float[np.ndarray, "set k"], int]:
-    """Drops of random heads in the layers of ``heads``, one more with each k, and the example-evaluations they take."""
-    grid = column.parts[0].grid
-    orders = random_orders(grid, heads, apart, n_random, np.random.default_rng(seed))
-    once, place = different(explicit(grid, [order[:k] for order in orders for k in range(len(heads) + 1)]))
-    scores = np.mean([part(once).mean(axis=1) for part in column.parts], axis=0)[place].reshape(n_random, -1)
+def _random(column: Column, orders: Sequence[Sequence[Head]]) -> tuple[Float[np.ndarray, "set k"], int]:
+    """Drops of random heads in these orders, one more with each k, and the example-evaluations they take."""
+    nested = [order[:k] for order in orders for k in range(len(order) + 1)]
+    once, place = different(explicit(column.parts[0].grid, nested))
+    scores = np.mean([part(once).mean(axis=1) for part in column.parts], axis=0)[place].reshape(len(orders), -1)
     # The intact run is that of the curve.
     spent = (len(once) - 1) * sum(part.n_examples for part in column.parts)
     return scores[:, :1] - scores, spent

@@ -23,7 +23,7 @@ by it. Those that do not count are told in one note.
 A control that by itself loses more than half of the own loss is named, in *specific* as in *shared*. A verdict is
 **close** where another one is compatible with the 95 % intervals: that of the relative drop beyond random heads (whose
 mean is taken as known), that of a third of the own loss minus the mean control loss, and that of own loss minus mean
-control loss.
+control loss. So it is where the first of these lies above .10 and p alone speaks against *localized*.
 """
 
 from __future__ import annotations
@@ -115,10 +115,11 @@ def judge(
     low, high = (bound - random_drop / result.baseline for bound in result.relative_interval)
     close = []
     # A bound that is not known leaves nothing to say.
-    if low < MIN_MARGIN if localized else high >= MIN_MARGIN:
-        close.append(
-            f"the relative drop beyond random heads ({low:+.2f} to {high:+.2f}) may be above or below {MIN_MARGIN:.2f}"
-        )
+    beyond = f"the relative drop beyond random heads ({low:+.2f} to {high:+.2f})"
+    if low < MIN_MARGIN and (localized or high >= MIN_MARGIN):
+        close.append(f"{beyond} may be above or below {MIN_MARGIN:.2f}")
+    elif low >= MIN_MARGIN and not localized:
+        close.append(f"{beyond} lies above {MIN_MARGIN:.2f}, but p = {p:.4f} is not below {MAX_P}")
     verdict: Verdict = "localized" if localized else "not localized"
     if localized and found is not None:
         few = defaults is not None and len(found.controls) < MIN_DEFAULTS
@@ -172,16 +173,12 @@ def _is_specific(found: Specificity, few: bool) -> tuple[bool, list[str]]:
     difference = found.difference
     # Above zero where the mean is below a third of the own loss; unlike their ratio it has bounds wherever they have.
     spare = combined([found.own, found.mean], [MAX_CONTROL, -1.0])
-    if few:
-        return False, [_MEAN_OPEN] if spare.low < 0 <= spare.high else []
-    specific = _is_little(found) and difference.low > MIN_DIFFERENCE
-    otherwise = spare.low < 0 if specific else spare.high >= 0 and difference.high > MIN_DIFFERENCE
-    if not otherwise:
-        return specific, []
+    specific = not few and _is_little(found) and difference.low > MIN_DIFFERENCE
     open_ = []
+    # On the one side of the third they are shared, on the other specific or localized.
     if spare.low < 0 <= spare.high:
         open_.append(_MEAN_OPEN)
-    if difference.low <= MIN_DIFFERENCE:
+    if not few and spare.high >= 0 and difference.low <= MIN_DIFFERENCE < difference.high:
         open_.append(f"own loss minus mean control loss may be above or below {MIN_DIFFERENCE:.2f}")
     return specific, open_
 

@@ -188,9 +188,8 @@ def _row(found: HeadRanking, head: Head) -> dict[str, Any]:
     row: dict[str, Any] = {"head": str(head), "importance": float(found.importance[at])}
     if found.interval is not None and not math.isnan(found.interval[at][0]):
         row["interval"] = found.interval[at].tolist()
-    if found.frequency is not None:
-        row["frequency"] = float(found.frequency[at])
-    return row
+    known = {"frequency": found.frequency, "z": found.z, "control_importance": found.control_importance}
+    return row | {name: float(values[at]) for name, values in known.items() if values is not None}
 
 
 def _print_result(options: argparse.Namespace, result: dict[str, Any], found: HeadRanking, proof: Confirmation) -> None:
@@ -200,9 +199,11 @@ def _print_result(options: argparse.Namespace, result: dict[str, Any], found: He
         print(json.dumps(result))
         return
     print(f"model {result['model']}, task {result['task']}, method {result['method']}")
-    print(f"baseline {result['baseline']:.3f}")
+    off = f", with {', '.join(map(str, found.off))} off throughout" if found.off else ""
+    print(f"baseline {result['baseline']:.3f}{off}")
     print(f"{_prepended_line(result['prepend_bos'])}\n")
-    print(f"{'head':<8}{'importance':>10}")
+    unit = "" if found.unit == "points of score" else f" ({found.unit})"
+    print(f"{'head':<8}{'importance':>10}{unit}")
     for row in (*result["heads"], *({**row, "head": f"{row['head']} ✓"} for row in result["claimed"])):
         low, high = row.get("interval", (None, None))
         bounds = "" if low is None else f"  ({low:+.3f} to {high:+.3f})"
@@ -210,9 +211,8 @@ def _print_result(options: argparse.Namespace, result: dict[str, Any], found: He
     if result["claimed"]:
         print(f"✓ beyond the first {len(result['heads'])}, but claimed too")
     if result["shared"]:
-        print("left out, because the controls need them too (shared):")
-    for effects in result["shared"]:
-        print(f"  {shared_line(effects)}")
+        told = [f"  {shared_line(effects)}" for effects in result["shared"]]
+        print("left out, because the controls need them too (shared):", *told, sep="\n")
     print(f"\nverdict: {proof.verdict}")
     for reason in proof.reasons:
         print(f"  {reason}")

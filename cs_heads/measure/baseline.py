@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from scipy.stats import binomtest
 from scipy.stats import t as student
 
+from cs_heads.heads import Head
 from cs_heads.integers import check_integer
 from cs_heads.measure.protocol import name_of
 from cs_heads.tasks import Task
@@ -72,7 +73,8 @@ def check_baseline(experiment: Experiment | Without) -> tuple[str, ...]:
     scores = experiment.baseline()
     reason = baseline_too_low(experiment, scores)
     if reason:
-        raise BaselineTooLowError(f"task {name_of(experiment)!r}: {reason}; use a model that can do the task")
+        what = "take fewer heads off" if _off(experiment) else "use a model that can do the task"
+        raise BaselineTooLowError(f"task {name_of(experiment)!r}: {reason}; {what}")
     return () if is_continuous(scores, experiment) else few_correct(int(scores.sum()))
 
 
@@ -100,11 +102,12 @@ def chance_of(experiment: object) -> float:
 def is_continuous(scores: Float[np.ndarray, " example"], experiment: object = None) -> bool:
     """Whether scores are numbers on a scale of their own and no right answers: some lie between 0 and 1.
 
-    Of choices that tie each has a share of the point, so scores of a task without a scorer are right answers always.
+    Those of a ``graded`` task always are, though the intact model may have full marks throughout. Of choices that tie
+    each has a share of the point, so scores of a task without a scorer are right answers always.
     """
     task = _task_of(experiment)
-    if isinstance(task, Task) and task.scorer is None:
-        return False
+    if isinstance(task, Task) and (task.scorer is None or task.graded):
+        return task.graded
     return bool(((scores > 0) & (scores < 1)).any())
 
 
@@ -127,7 +130,8 @@ def baseline_too_low(
     chance = chance_of(experiment) if chance is None else chance
     continuous = is_continuous(scores, experiment)
     asked_all = continuous and len(scores) == getattr(experiment, "n_examples", None)
-    return too_low(scores, chance, least, continuous, shuffled_means(experiment) if asked_all else None)
+    who = f"the model with {', '.join(_off(experiment))} off" if _off(experiment) else "the intact model"
+    return too_low(scores, chance, least, continuous, shuffled_means(experiment) if asked_all else None, who=who)
 
 
 def too_low(
@@ -136,24 +140,27 @@ def too_low(
     least: int = MIN_CORRECT,
     continuous: bool | None = None,
     shuffled: Float[np.ndarray, " shuffle"] | None = None,
+    *,
+    who: str = "the intact model",
 ) -> str | None:
     """Why a baseline is too low to find heads with (at chance, or fewer than ``least`` right), or None.
 
     Continuous scores (None: told by the scores) are not counted. Their mean is held against ``shuffled`` means, where
-    there are any: more than a twentieth of these may not reach it; else, by a t-test, against ``chance``.
+    there are any: more than a twentieth of these may not reach it; else, by a t-test, against ``chance``. ``who`` is
+    the model in words.
     """
     n, mean = len(scores), float(scores.mean())
     if is_continuous(scores) if continuous is None else continuous:
-        said = f"the intact model has a mean score of {mean:.3f} on {n} examples, no better than"
+        said = f"{who} has a mean score of {mean:.3f} on {n} examples, no better than"
         if shuffled is not None:
             p = (1 + int((shuffled >= mean - 1e-9).sum())) / (1 + len(shuffled))
             return f"{said} with answers exchanged between examples ({shuffled.mean():.3f})" if p > 0.05 else None
         return None if _above(scores, chance) else f"{said} chance ({chance:.3f})"
     correct = round(float(scores.sum()))
     if correct < least:
-        return f"the intact model answers {correct} of {n} examples right, fewer than {least}"
+        return f"{who} answers {correct} of {n} examples right, fewer than {least}"
     if chance > 0 and binomtest(correct, n, chance, alternative="greater").pvalue > 0.05:
-        return f"the intact model scores {mean:.3f} on {n} examples, no better than chance ({chance:.3f})"
+        return f"{who} scores {mean:.3f} on {n} examples, no better than chance ({chance:.3f})"
     return None
 
 
@@ -177,6 +184,12 @@ def shuffled_means(experiment: object, n_shuffles: int = N_SHUFFLES) -> Float[np
     own = scored(order)
     exchanged = np.array([scored(rng.permutation(order)) for _ in range(n_shuffles)])
     return None if np.abs(exchanged - own).max() < 1e-9 else exchanged.mean(axis=1)
+
+
+def _off(experiment: object) -> list[str]:
+    """The heads that an experiment is without under every mask."""
+    off = getattr(experiment, "off", None)
+    return [] if off is None else [str(Head(*map(int, at))) for at in np.argwhere(off)]
 
 
 def _task_of(experiment: object) -> object:

@@ -19,19 +19,15 @@ def defaults_of(experiment: Experiment, task: Task, seed: int) -> tuple[Task, ..
     return default_controls(task, str(experiment.model.cfg.model_name), seed)
 
 
-def overlap_note(experiment: Experiment, task: Task, seed: int) -> tuple[str, ...]:
-    """A note where skills are left out of the default controls, since they are the task under another name."""
-    names = overlapping_controls(task, str(experiment.model.cfg.model_name), seed)
-    return (f"no default controls, since they share examples with the task: {', '.join(names)}",) if names else ()
-
-
-def unreadable_note(experiment: Experiment) -> tuple[str, ...]:
-    """Why there are no default controls, for a model that reads no text; else nothing."""
-    note = (
-        "no default controls: they are texts, and the model has no tokenizer. Heads of this task cannot be told from "
-        "heads that every task needs (task-general): give controls of your own (controls=[...]; --control)"
-    )
-    return () if tokenizer_of(experiment.model) is not None else (note,)
+def left_out_note(experiment: Experiment, task: Task, seed: int) -> tuple[str, ...]:
+    """A note where the default controls leave out skills that are the task under another name, or all: no tokenizer."""
+    if tokenizer_of(experiment.model) is None:
+        return (
+            "no default controls: they are texts, and the model has no tokenizer. Heads of this task cannot be told "
+            "from heads that every task needs (task-general): give controls of your own (controls=[...]; --control)",
+        )
+    names = ", ".join(overlapping_controls(task, str(experiment.model.cfg.model_name), seed))
+    return (f"no default controls, since they share examples or the skill with the task: {names}",) if names else ()
 
 
 def experiments_on(model: Any, tasks: Sequence[Task], *, chosen: bool, **settings: Any) -> list[Experiment]:

@@ -25,7 +25,7 @@ from cs_heads.measure.engine.protocol import EngineLike
 from cs_heads.measure.engine.texts import Texts
 from cs_heads.measure.identity import keys_of, refuse_hooks, study_of
 from cs_heads.measure.inputs import check_writing, encode_prompts, encode_task, text_length
-from cs_heads.measure.protocol import RESPONSES, check_examples, check_response
+from cs_heads.measure.protocol import check_examples, responding
 from cs_heads.measure.results import LOGPROB, MARGIN, SCORE, Measurement, Results, Run
 from cs_heads.measure.shelf import Shelf
 from cs_heads.measure.store import Store
@@ -58,7 +58,8 @@ class Experiment:
     ``encode_example``. An example longer than the model's context raises ``ValueError``.
 
     ``workers`` and ``address`` are short for ``Cluster(model, workers, address=address)``: the model runs on so many
-    Ray workers, which end with the experiment (or with ``experiment.source.close()``).
+    Ray workers, which end with the experiment (or with ``experiment.source.close()``); without any the numbers are the
+    same to rounding.
     """
 
     def __init__(
@@ -160,11 +161,9 @@ class Experiment:
         a scorer judges, as every generation task is, has scores alone: ``ValueError``, before the model runs. Results
         of a store of format 1 have no margin, and run anew when one is asked for.
         """
-        check_response(response)
+        responding(self, response)
         if response == "score":
             return self(masks, examples)
-        if self.task.scorer is not None:
-            check_response(response, RESPONSES[:1], f" for task {self.task.name!r}, which a scorer judges")
         margins = self._measure(self._scores, self._by_logprobs, masks, examples, MARGIN)[..., MARGIN]
         return margins if response == "margin" else expit(margins)
 

@@ -59,13 +59,19 @@ def measured(
 def responding(experiment: ExperimentLike, response: str) -> Measures:
     """What measures a response of an experiment: ``measured`` for scores, else its ``respond``, checked alike.
 
-    An unknown response, or one other than the score of an experiment without ``respond``, raises ``ValueError``.
+    An unknown response, or one other than the score of an experiment without ``respond`` or on a task that a scorer
+    judges, raises ``ValueError``; nothing is measured before.
     """
     check_response(response)
     if response == "score":
         return partial(measured, experiment)
-    if not hasattr(experiment, "respond"):
+    inner = experiment
+    while hasattr(inner, "experiment"):  # without some of its heads
+        inner = inner.experiment
+    if not hasattr(inner, "respond"):
         check_response(response, RESPONSES[:1], f" for {name_of(experiment)!r}, an experiment without respond()")
+    if getattr(getattr(inner, "task", None), "scorer", None) is not None:
+        check_response(response, RESPONSES[:1], f" for task {name_of(experiment)!r}, which a scorer judges")
     respond: Callable[..., Any] = getattr(experiment, "respond")  # noqa: B009  # the protocol has none
 
     def responded(

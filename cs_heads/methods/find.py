@@ -63,7 +63,8 @@ def find_heads(
     ``confirm`` with the same ``seed``. ``"auto"`` are everyday skills that come with the library
     (``tasks.default_controls``; the demo model's own skills on that), for ``annealed``: the other methods stand as in
     their papers unless controls are given. None is none. Controls of one name, or one that shares a question with the
-    task (the task itself, a copy), raise ``ValueError``; a default one that does is left out, and a note says so.
+    task (the task itself, a copy), raise ``ValueError``; a default one that does, or is the same skill in
+    another form, is left out, and a note says so.
 
     ``off`` are heads that are off under every mask: give the heads found, to sense again what carries the task when
     they are gone (backups). What the ranking calls intact is the model without them; they come last. For methods that
@@ -82,7 +83,7 @@ def find_heads(
     wrong option, a budget below the least the method needs, or a ``k`` that leaves no random heads to compare
     with, raises before the model runs.
     """
-    from cs_heads.measure.controls import defaults_of, experiments_on, overlap_note, unreadable_note
+    from cs_heads.measure.controls import defaults_of, experiments_on, left_out_note
     from cs_heads.measure.experiment import Experiment
 
     check_seed(seed)
@@ -114,7 +115,7 @@ def find_heads(
         automatic = controls == AUTO and chosen.default_controls
         if automatic:
             others = defaults_of(experiment, side, seed)
-            overlap = overlap_note(experiment, side, seed)
+            left_out = left_out_note(experiment, side, seed)
         if others and chosen.starts_from == "model":
             given["controls"] = others
         elif others:
@@ -130,15 +131,14 @@ def find_heads(
     # A method that leaves a control out says itself which it used.
     provenance = {"controls": used, **ranking.provenance}
     provenance["controls_from"] = AUTO if automatic else "given" if used else None
-    unreadable = unreadable_note(experiment) if automatic else ()
-    few = (*overlap, *_few_default(len(provenance["controls"]))) if automatic and not unreadable else ()
+    of_defaults = (*left_out, *(_few_default(len(provenance["controls"])) if others else ())) if automatic else ()
     # One note says why there are none.
-    notes = [note for note in ranking.notes if not (unreadable and note == NO_CONTROLS)]
+    notes = [note for note in ranking.notes if others or not automatic or note != NO_CONTROLS]
     return replace(
         ranking,
         off=tuple(ranking.grid.resolve(head) for head in off),
         provenance={**provenance, "k": k, "seed": seed, "budget": budget},
-        notes=(*fitted, *dense, *notes, *_notes(method, used, [other.name for other in others]), *unreadable, *few),
+        notes=(*fitted, *dense, *notes, *_notes(method, used, [other.name for other in others]), *of_defaults),
     )
 
 

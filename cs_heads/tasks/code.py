@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from cs_heads.integers import check_integer
 from cs_heads.tasks.catalogue import Entry
@@ -131,6 +131,8 @@ class PassesTests:
     so that ``allow_code=True`` must be said: else ``ValueError``. Where there is no sandbox, making the scorer raises
     ``SandboxError``, before any model runs.
     """
+
+    graded: ClassVar[bool] = False
 
     form: str
     allow_code: bool = False

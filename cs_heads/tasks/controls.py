@@ -6,7 +6,8 @@ share heads: choose controls that differ from the task in what matters, and read
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatch
 from functools import lru_cache
 from typing import Any
 
@@ -20,11 +21,30 @@ AUTO = "auto"
 MIN_DEFAULTS = 3
 """Default controls that the model can do below which they do not speak for other tasks."""
 
+# The same skill under other names, by the skill's own, as shell patterns: it is no control of these tasks.
+_KIN: Mapping[str, Sequence[str]] = {
+    "agreement": (
+        "*/agreement",
+        "blimp_*_subject_verb_agreement_*",
+        "blimp_distractor_agreement_*",
+        "bigbench/subject_verb_agreement",
+    ),
+    "antonyms": ("function_vectors/antonym",),
+    "capitals": ("*/capitals", "function_vectors/country-capital"),
+    "copying": ("*/copying", "induction"),
+    "indirect_object": ("ioi",),
+    "past": ("function_vectors/present-past", "bigbench/tense"),
+    "plural": ("function_vectors/singular-plural",),
+    "sums": ("arithmetic*",),
+    "upper_case": ("function_vectors/capitalize",),
+}
+
 
 def default_controls(task: Task, model_name: str, seed: int = 0) -> tuple[Task, ...]:
     """The skills ``everyday/*``, of the demo model its own skills ``demo/*``, each split with ``seed``.
 
-    Left out are the task itself, by its name, and whatever shares a question with a side of it.
+    Left out are the task itself, by its name, whatever shares a question with a side of it, and the skill that a
+    built-in task asks for in another form (``ioi`` has no ``everyday/indirect_object``).
 
     >>> task = load_task("demo/capitals", n=20)
     >>> [control.name for control in default_controls(task, "demo")][:3]
@@ -32,16 +52,18 @@ def default_controls(task: Task, model_name: str, seed: int = 0) -> tuple[Task, 
     >>> len(default_controls(task, "gpt2"))
     15
     """
-    return tuple(skill for skill in _others(task, model_name, seed) if not _shared(skill, task))
+    return tuple(skill for skill in _others(task, model_name, seed) if not _overlaps(skill, task))
 
 
 def overlapping_controls(task: Task, model_name: str, seed: int = 0) -> tuple[str, ...]:
-    """The names of the skills that are no default controls of a task of another name, since they share its questions.
+    """The names of the skills that are no default controls of a task of another name: they share questions or skill.
 
     >>> overlapping_controls(load_task("demo/capitals", n=20), "demo")
     ()
+    >>> overlapping_controls(load_task("ioi", n=20), "gpt2")
+    ('everyday/indirect_object',)
     """
-    return tuple(skill.name for skill in _others(task, model_name, seed) if _shared(skill, task))
+    return tuple(skill.name for skill in _others(task, model_name, seed) if _overlaps(skill, task))
 
 
 def check_controls(controls: Any, task: Task) -> Sequence[Task]:
@@ -82,6 +104,12 @@ def _others(task: Task, model_name: str, seed: int) -> list[Task]:
 def _skills(family: str, seed: int) -> tuple[Task, ...]:
     """Kept, since a search and its proof ask for the same: drawing those of the demo model takes over half a second."""
     return tuple(load_task(name, seed=seed) for name in names_of(family))
+
+
+def _overlaps(skill: Task, task: Task) -> bool:
+    """Whether a skill is the task under another name: it asks the same questions, or for the same by its name."""
+    same = _KIN.get(skill.name.rpartition("/")[2], ())
+    return any(fnmatch(task.name, pattern) for pattern in same) or _shared(skill, task) > 0
 
 
 def _shared(control: Task, task: Task) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -11,13 +11,15 @@ from jaxtyping import Float
 
 from cs_heads.tasks.code_identity import identity_of
 from cs_heads.tasks.example import Example
+from cs_heads.text import shown
 
 
 @runtime_checkable
 class Scorer(Protocol):
     """Scores what a model says, many texts at once: one number in [0, 1] for each.
 
-    ``identity`` names everything that can change a number: the scorer, its version, its settings.
+    ``identity`` names everything that can change a number: the scorer, its version, its settings. A scorer may have an
+    attribute ``graded``, whether some of its numbers lie between 0 and 1; of others trial answers tell (``is_graded``).
     """
 
     @property
@@ -55,6 +57,51 @@ class RelativeScorer(Protocol):
 
 
 AnyScorer: TypeAlias = Scorer | LogprobScorer | RelativeScorer
+
+N_TRIED = 20
+"""Examples whose trial answers are scored to know a scorer."""
+
+
+def is_graded(scorer: AnyScorer, examples: Sequence[Example]) -> bool:
+    """Whether a scorer gives numbers between 0 and 1, which are no right answers, as it says or trial answers show.
+
+    No model runs: trial answers are the example's own, half of it, that of another example, both, and none; for scorers
+    of log-probabilities such numbers, drawn.
+
+    >>> examples = [Example("2 + 2 =", reference="4"), Example("2 + 3 =", reference="5")]
+    >>> is_graded(as_scorer(lambda example, text: 1.0 if text == example.reference else 0.3), examples)
+    True
+    >>> is_graded(ExactMatch(), examples)
+    False
+    """
+    graded = getattr(scorer, "graded", None)
+    if graded is not None:
+        return bool(graded)
+    try:
+        return any(0 < score < 1 for score in _trials(scorer, examples[:N_TRIED]))
+    except Exception:  # what it makes of such answers is its own affair; a model's are still to come
+        return False
+
+
+def _trials(scorer: AnyScorer, examples: Sequence[Example]) -> Iterator[float]:
+    """The scores of trial answers."""
+    if isinstance(scorer, LogprobScorer):
+        rng = np.random.default_rng(0)
+        for example in examples:
+            logprobs = -rng.exponential(2.0, len(example.continuations))
+            yield float(scorer.score_logprobs(example, logprobs, (logprobs > -1).tolist()))
+        return
+    own = [shown(example.target) if example.continuations else example.reference for example in examples]
+    others = [*own[1:], own[0]]
+    for texts in (
+        own,
+        [text[: len(text) // 2] for text in own],
+        others,
+        [f"{text} {other}" for text, other in zip(own, others, strict=True)],
+        [""] * len(own),
+    ):
+        scores = scorer(examples, texts) if isinstance(scorer, Scorer) else scorer.against(examples, texts, own)
+        yield from map(float, scores)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -14,7 +15,7 @@ from cs_heads.tasks.checks import check_scores, check_stop, check_task
 from cs_heads.tasks.example import Example, hash_of, parted
 from cs_heads.tasks.margins import compared, margin_of_choice, margin_of_target
 from cs_heads.tasks.records import Kind, numbered, read_records, records_of
-from cs_heads.tasks.scorer import AnyScorer, ExactMatch, LogprobScorer, RelativeScorer, Scorer, as_scorer
+from cs_heads.tasks.scorer import AnyScorer, ExactMatch, LogprobScorer, RelativeScorer, Scorer, as_scorer, is_graded
 from cs_heads.text import shown
 
 if TYPE_CHECKING:
@@ -165,6 +166,11 @@ class Task:
             "too_long": self.too_long,
         }
 
+    @cached_property
+    def graded(self) -> bool:
+        """Whether it has scores that are no right answers, by its scorer (``is_graded``)."""
+        return self.scorer is not None and is_graded(self.scorer, self.examples)
+
     @property
     def relative(self) -> bool:
         """Whether texts are scored beside those of the intact model."""
@@ -261,8 +267,7 @@ class Task:
         if self.role != "whole":
             raise ValueError(f"task {self.name!r} is the {self.role} side of a split; split the whole task")
         different = len({example.question for example in self.examples})
-        if n is None:
-            n = min(100, len(self) // 2)
+        n = min(100, len(self) // 2) if n is None else n
         if different < 2 or not 1 <= n < len(self):
             raise ValueError(
                 f"n must leave examples on both sides of the split: got n={n} with {len(self)} examples "

@@ -7,7 +7,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import cs_heads as cs
 from cs_heads.analysis.drops import Column
 from cs_heads.analysis.proof import prove
-from cs_heads.analysis.random_heads import random_sets, used_up
+from cs_heads.analysis.random_heads import drawn_notes, random_sets, used_up
 from cs_heads.analysis.sparsity import SparsityCurve, measure_sparsity, sparsity_curve
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.lens import load_model
@@ -153,15 +153,57 @@ def test_where_there_is_no_other_layer_the_rest_of_the_layer_is_drawn():
     assert [mask.tolist() for mask in drawn(HeadGrid(1, 2), [Head(0, 0)])] == [[[False, True]]] * 20
 
 
+def said(grid: HeadGrid, heads: list[Head], apart: list[Head] | None = None) -> list[str]:
+    found, without = grid.mask(heads), grid.mask(apart or [])
+    return list(drawn_notes(found, without, random_sets(grid, found, without, 8, np.random.default_rng(0))))
+
+
+def test_what_a_grid_of_one_layer_leaves_is_said_to_be_of_that_layer():
+    assert said(HeadGrid(1, 2), [Head(0, 0)]) == [
+        "every random set has all that the heads leave of layer 0: there are no others to draw",
+        "only 1 of 8 random sets like L0H0 are different",
+    ]
+
+
+def test_layers_that_give_way_to_none_are_not_called_others():
+    notes = said(HeadGrid(2, 2), [Head(0, 0), Head(1, 1)])
+    assert notes[0].startswith("every random set has all that the heads leave of layers 0, 1:")
+    assert notes[1:] == ["only 1 of 8 random sets like L0H0, L1H1 are different"]
+
+
+def test_random_sets_that_repeat_are_counted():
+    assert said(HeadGrid(1, 3), [Head(0, 1)]) == ["only 2 of 8 random sets like L0H1 are different"]
+    assert said(HeadGrid(8, 8), [Head(0, 1), Head(3, 3)]) == []
+
+
+def test_random_sets_with_heads_kept_apart_name_them():
+    notes = said(HeadGrid(1, 9), [Head(0, i) for i in range(4)], apart=[Head(0, 5), Head(0, 6)])
+    assert notes[0].startswith("every random set has all that the heads leave of layer 0")
+    assert notes[1] == "random sets have heads that were kept apart, for want of others: L0H5, L0H6"
+    assert notes[2].startswith("only 2 of 8 random sets")
+
+
+def test_layers_that_give_way_in_part_are_said_to():
+    """Three heads are left but for those apart, two of them in layer 2."""
+    grid, heads = HeadGrid(3, 3), [Head(0, 0), Head(1, 1), Head(2, 2)]
+    notes = said(grid, heads, apart=[Head(0, 1), Head(1, 0)])
+    assert "heads of other layers, as far as there are any, in place of layers 0, 1" in notes[0]
+
+
+def test_a_proof_within_one_layer_does_not_speak_of_others():
+    proof = prove(Planted(HeadGrid(1, 2), {Head(0, 0): 0.4}), [Head(0, 0)])
+    assert not any("other layers" in note for note in proof.notes)
+    assert "with random heads of the same layers" in proof.reasons[0]
+
+
 def test_a_proof_says_that_random_sets_are_of_other_layers():
     task = Planted(HeadGrid(3, 4), {Head(1, 0): 0.4, Head(1, 1): 0.3})
     proof = prove(task, [Head(1, 0), Head(1, 1)])
-    (note,) = [note for note in proof.notes if "random sets" in note]
-    assert "other layers" in note
+    (note,) = [note for note in proof.notes if "other layers" in note]
     assert "in place of layer 1:" in note
     assert not any("of the same layers" in reason for reason in proof.reasons)
     beside = prove(task, [Head(1, 0)])
-    assert not any("random sets" in note for note in beside.notes)
+    assert not any("other layers" in note for note in beside.notes)
     assert "with random heads of the same layers" in beside.reasons[0]
 
 

@@ -243,6 +243,32 @@ def test_what_is_close_is_said():
     assert judged(made(100, 10)).close is None
 
 
+def settled(name: str, lost: float, reach: float) -> TaskDrop:
+    """A task that the intact model always does, its loss known to within so much."""
+    interval = lost - reach, lost + reach
+    return TaskDrop(name, 4000, 0.0, 1.0, 1 - lost, interval, None, interval, interval)
+
+
+@pytest.mark.parametrize(
+    ("lost", "verdict", "close"),
+    [(0.0415, "shared", True), (0.0385, "localized", True), (0.06, "shared", False), (0.03, "localized", False)],
+)
+def test_a_weak_effect_is_close_where_shared_or_localized_hangs_on_an_interval(lost, verdict, close):
+    """A third of .12 is .04; the difference lies below .10 throughout, so none is specific."""
+    found = judged(settled("own", 0.12, 0.005), settled("other", lost, 0.002))
+    assert found.specificity.difference.high < 0.1
+    assert (found.verdict, found.close is not None) == (verdict, close)
+    if close:
+        assert found.close == "the mean control loss may be above or below a third of the own loss"
+
+
+def test_what_is_not_localized_for_its_p_alone_says_so():
+    found = judge(made(100, 70), 0.0, 0.02, [])
+    assert found.verdict == "not localized"
+    assert found.close.startswith("the relative drop beyond random heads (+0.2")
+    assert found.close.endswith("lies above 0.10, but p = 0.0200 is not below 0.01")
+
+
 def test_more_examples_settle_what_is_close():
     few, many = (judged(made(n, n // 10, n=n), made(n, 74 * n // 100, n=n, name="other")) for n in (100, 2000))
     assert (few.verdict, few.close is not None) == ("specific", True)

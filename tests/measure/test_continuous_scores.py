@@ -9,7 +9,14 @@ import pytest
 from cs_heads.analysis.confirm import confirm
 from cs_heads.analysis.contrast import HeldOutScore
 from cs_heads.analysis.intervals import mean_interval
-from cs_heads.measure.baseline import BaselineTooLowError, baseline_too_low, check_baseline, shuffled_means
+from cs_heads.measure.baseline import (
+    BaselineTooLowError,
+    as_answers,
+    baseline_too_low,
+    check_baseline,
+    is_continuous,
+    shuffled_means,
+)
 from cs_heads.measure.experiment import Experiment
 from cs_heads.measure.without import Without
 from cs_heads.methods.contrast import Contrast
@@ -124,6 +131,59 @@ def test_without_texts_a_mean_score_is_held_against_chance(model, records, chanc
         if low
         else None
     )
+
+
+def graded(example, text):
+    """Full marks, or some for trying."""
+    return 1.0 if text.strip() == example.reference else 0.3
+
+
+def nearly(example, text):
+    """The same, but one answer is worth a little less."""
+    return 0.99 if example.reference == "cat" and text.strip() == "cat" else graded(example, text)
+
+
+def strict(example, text):
+    return float(text.strip() == example.reference)
+
+
+def picky(example, text):
+    """Takes words alone."""
+    return float(text.split()[0] == example.reference)
+
+
+@dataclass(frozen=True)
+class Right:
+    """A rule of log-probabilities that knows right and wrong."""
+
+    identity: str = "right/1"
+
+    def score_logprobs(self, example, logprobs, greedy):
+        return float(greedy[0])
+
+
+@pytest.mark.parametrize("scorer", [graded, nearly])
+def test_full_marks_of_a_graded_scorer_are_no_right_answers(model, records, scorer):
+    """That the intact model has full marks throughout, or all but one, changes no rule."""
+    experiment = Experiment(model, written(records[:10], scorer))
+    scores = experiment.baseline()
+    assert scores.min() > 0.98
+    assert is_continuous(scores, experiment)
+    assert as_answers(scores, experiment) is scores
+    # Ten right answers would be too few.
+    assert baseline_too_low(experiment, scores) is None
+
+
+@pytest.mark.parametrize("scorer", [strict, picky, None])
+def test_scorers_of_right_and_wrong_stay_so(model, records, scorer):
+    experiment = Experiment(model, written(records[:10], scorer))
+    assert not is_continuous(experiment.baseline(), experiment)
+    assert "10 of 10 examples right, fewer than 20" in baseline_too_low(experiment, experiment.baseline())
+
+
+@pytest.mark.parametrize(("scorer", "continuous"), [(Share(), True), (Right(), False)])
+def test_a_scorer_of_log_probabilities_is_known_by_trial_numbers(records, scorer, continuous):
+    assert Task.from_records(records, "judged", scorer=scorer).graded == continuous
 
 
 def test_choices_that_tie_stay_right_answers(model, records):

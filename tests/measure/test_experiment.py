@@ -9,9 +9,11 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cs_heads import Experiment, Task, confirm, masks
+from cs_heads import Experiment, Head, Task, confirm, masks
 from cs_heads.lens import encode_example
 from cs_heads.measure.protocol import RESPONSES, ExperimentLike, responding
+from cs_heads.measure.without import Without
+from cs_heads.methods.annealed import annealed
 from cs_heads.tasks.margins import MAX_MARGIN
 from tests.known_heads import WORKING, own_answers, rows_run
 from tests.plain import plain_score
@@ -253,7 +255,11 @@ def test_what_a_scorer_judges_has_scores_alone(load, make_task):
         with pytest.raises(ValueError, match=said):
             experiment.respond(some_masks(1), response=response)
         with pytest.raises(ValueError, match=said):
-            responding(experiment, response)(some_masks(1), None)
+            responding(experiment, response)
+        with pytest.raises(ValueError, match=said):
+            responding(Without(experiment, [Head(0, 0)]), response)
+        with pytest.raises(ValueError, match=said):
+            annealed(Experiment(load("llama"), completion_task()), controls=[experiment], response=response)
     assert experiment.spent == 0
     np.testing.assert_array_equal(experiment.respond(some_masks(1), response="score"), experiment(some_masks(1)))
 

@@ -56,6 +56,34 @@ def test_a_skill_under_another_name_is_known_by_its_questions():
         assert overlapping_controls(load_task("everyday/plural", seed=seed), "gpt2", seed) == ()
 
 
+@pytest.mark.parametrize(
+    ("name", "skill"),
+    [
+        ("ioi", "indirect_object"),
+        ("induction", "copying"),
+        ("function_vectors/present-past", "past"),
+        ("function_vectors/singular-plural", "plural"),
+        ("function_vectors/antonym", "antonyms"),
+        ("function_vectors/country-capital", "capitals"),
+        ("function_vectors/capitalize", "upper_case"),
+        ("blimp_regular_plural_subject_verb_agreement_1", "agreement"),
+        ("arithmetic", "sums"),
+    ],
+)
+def test_a_built_in_task_is_not_held_against_its_own_skill_in_another_form(name, skill):
+    task = small(name) if name.startswith(("blimp", "arithmetic")) else load_task(name, n=40)
+    names = [control.name for control in default_controls(task, "gpt2")]
+    assert f"everyday/{skill}" not in names
+    assert len(names) == 14
+    assert overlapping_controls(task, "gpt2") == (f"everyday/{skill}",)
+
+
+def test_kin_are_known_in_both_families():
+    assert overlapping_controls(small("induction"), "demo") == ("demo/copying",)
+    assert overlapping_controls(small("demo/agreement"), "gpt2") == ("everyday/agreement",)
+    assert overlapping_controls(small("demo/code"), "gpt2") == ()
+
+
 def test_the_same_seed_gives_the_same_examples_to_search_and_to_prove():
     task = small("mine")
     first, second, other = (default_controls(task, "gpt2", seed) for seed in (1, 1, 2))

@@ -1,4 +1,4 @@
-"""Experiments on many workers, by Ray: the same numbers, sooner.
+"""Experiments on many workers, by Ray: the same numbers, to rounding, sooner.
 
 A ``cluster`` keeps a ``pool`` of ``worker`` processes; ``engine`` cuts an experiment's pairs into ``chunks`` for them.
 ``session`` is the connection to Ray.

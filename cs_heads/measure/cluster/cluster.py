@@ -44,7 +44,8 @@ class Cluster:
 
     Chunks of work are cut alike for any number of workers, and whoever is idle takes the next. So results are the
     same bit for bit for one worker and for many, where the machines are alike, ``threads`` is the same (sums over
-    several threads round otherwise) and memory is not short. A chunk whose worker is lost is done again, which
+    several threads round otherwise) and memory is not short. Without workers forwards are of other sizes, and numbers
+    the same to rounding. A chunk whose worker is lost is done again, which
     ``spent`` does not count twice, and the worker started again three times.
 
     ``ValueError`` is raised for more workers than the cluster has, whoever else uses it (where others do, Ray waits for

@@ -86,6 +86,7 @@ def _contents(study: Findings) -> dict[str, Any]:
         "claimed": [] if ranking is None else _heads(ranking, ranking.claimed_beyond(study.k)),
         "method": None if ranking is None else ranking.method,
         "unit": None if ranking is None else ranking.unit,
+        "off": [] if ranking is None else [str(head) for head in ranking.off],
         "shared": [] if ranking is None else [shared_line(effects) for effects in ranking.shared_effects],
         "proof": study.proof,
         "verdict": None if study.proof is None else study.proof["verdict"],
