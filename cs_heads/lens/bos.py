@@ -77,11 +77,8 @@ def _from_its_files(tokenizer: Any) -> Any:
 
 
 def _before_a_text(tokenizer: Any) -> tuple[int, ...]:
-    try:
-        with_special = list(tokenizer("a")["input_ids"])
-        text = list(tokenizer("a", add_special_tokens=False)["input_ids"])
-    except Exception:  # no word to a tokenizer without a token for unknown words
-        with_special, text = list(tokenizer("")["input_ids"]), []
+    with_special = list(tokenizer("a")["input_ids"])
+    text = list(tokenizer("a", add_special_tokens=False)["input_ids"])
     for start in range(len(with_special) - len(text) + 1 if text else 0):
         if with_special[start : start + len(text)] == text:
             return tuple(int(token) for token in with_special[:start])

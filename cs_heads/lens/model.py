@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
+from itertools import product
 from typing import Any, Literal
 
 import torch
@@ -248,5 +249,5 @@ def _output_biases(model: Any) -> list[torch.Tensor]:
 def _is_cast(values: torch.Tensor, own: torch.Tensor) -> bool:
     """Whether values are what they were, as far as casts to coarser dtypes leave it."""
     now = values.to("cpu")
-    by_way_of = (own.dtype, now.dtype, *HALF)
-    return now.shape == own.shape and any(torch.equal(now, own.to(dtype).to(now.dtype)) for dtype in by_way_of)
+    by_way_of = product((own.dtype, now.dtype, *HALF), repeat=2)
+    return now.shape == own.shape and any(torch.equal(now, own.to(a).to(b).to(now.dtype)) for a, b in by_way_of)
