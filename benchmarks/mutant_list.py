@@ -194,8 +194,8 @@ _LENS = [
         "lens/test_abilities.py lens/test_fused.py",
         (
             "a short cut whose logits are no numbers is taken",
-            "if not difference <= tolerance(self.model):",
-            "if difference > tolerance(self.model):",
+            "if not difference <= tolerance(dtype_of(self.model)):",
+            "if difference > tolerance(dtype_of(self.model)):",
         ),
     ),
     *_bugs(

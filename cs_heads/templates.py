@@ -1,9 +1,12 @@
-"""A tokenizer's chat template, and the date that prompts in it state: the same on every day."""
+"""A tokenizer's chat template, and what prompts in it state: one date on every day, and the tokenizer's own tokens."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
+
+MADE_UP_BOS = "cs_heads_made_up_bos"
+"""On a tokenizer: what TransformerLens put in place of the beginning-of-sequence token that its files do not have."""
 
 _DATE = datetime(2024, 7, 26)
 
@@ -39,13 +42,22 @@ def chat_template(tokenizer: Any) -> str | None:
     return template or None
 
 
-def fixed_date(tokenizer: Any) -> dict[str, Any]:
-    """Arguments of ``apply_chat_template`` by which a prompt states 26 Jul 2024, however its template asks for today.
+def has_made_up_bos(tokenizer: Any) -> bool:
+    """Whether the beginning-of-sequence token that a tokenizer names is none of its own."""
+    made_up = getattr(tokenizer, MADE_UP_BOS, None)
+    return made_up is not None and bool(made_up == tokenizer.bos_token)
 
-    A template may read a variable, as those of Llama 3 do, or call a function with the format of the date.
+
+def template_arguments(tokenizer: Any) -> dict[str, Any]:
+    """Arguments of ``apply_chat_template`` by which a prompt is that of the tokenizer as it was loaded, on every day.
+
+    It states 26 Jul 2024, however its template asks for today: that may read a variable, as those of Llama 3 do, or
+    call a function with the format of the date. And it has no beginning-of-sequence token that was made up.
     """
     template = chat_template(tokenizer)
     given: dict[str, Any] = {"date_string": _DATE.strftime("%d %b %Y")}
     if template is not None and "strftime_now" in template:
         given |= {"chat_template": _MACRO + template, "fixed_date": _TEXTS}
+    if has_made_up_bos(tokenizer):
+        given["bos_token"] = ""  # as jinja writes what is not defined
     return given

@@ -242,6 +242,58 @@ def test_a_sequence_stays_on_one_side_of_a_split_wherever_its_answers_are_read()
         finding.holding_out(replace(finding, role="whole", held_out=None))
 
 
+def sequences_on_both_sides(records, n):
+    finding, unseen = Task.from_records(records, "sequences").split(n, seed=1)
+    assert min(len(finding), len(unseen)) > len(records) // 4
+    a, b = ({e.prompt[:LENGTH] for e in side.examples} for side in (finding, unseen))
+    with pytest.raises(ValueError, match="share no example"):
+        finding.holding_out(replace(finding, role="whole", held_out=None))
+    return a & b
+
+
+def test_a_sequence_stays_on_one_side_of_a_split_whatever_is_asked_of_it():
+    """With other targets or choices after it, and with and without places in it."""
+    targets = [{"prompt": r["prompt"], "target": [digit]} for r in sorting(20) for digit in r["target"]]
+    choices = [{**record, "choices": [record["target"], [DIGITS]], "answer": 0} for record in targets]
+    for record in choices:
+        del record["target"]
+    placed = [{**record, "target": record["target"][:1], "positions": [LENGTH]} for record in sorting(20)]
+    for records in (targets, choices, [*placed, *targets]):
+        assert not sequences_on_both_sides(records, len(records) // 2)
+
+
+@pytest.mark.parametrize("texts", [False, True])
+def test_answers_one_by_one_stay_on_one_side_of_a_split_where_records_name_their_sequence(texts):
+    grown = [
+        {"prompt": [*record["prompt"], *record["target"][:i]], "target": [answer], "sequence": number}
+        for number, record in enumerate(sorting(20))
+        for i, answer in enumerate(record["target"])
+    ]
+    if texts:
+        grown = [record | {name: str(record[name])[1:-1] for name in ("prompt", "target")} for record in grown]
+        finding, unseen = Task.from_records(grown, "grown").split(40, seed=1)
+        assert not {e.sequence for e in finding.examples} & {e.sequence for e in unseen.examples}
+        assert min(len(finding), len(unseen)) == 40
+        return
+    unnamed = [{name: record[name] for name in ("prompt", "target")} for record in grown]
+    assert sequences_on_both_sides(unnamed, 40)
+    assert not sequences_on_both_sides(grown, 40)
+    one, other = (Task.from_records(records, "grown") for records in (grown, unnamed))
+    assert one.identity == other.identity
+    # One that is asked of two sequences holds these together.
+    assert not sequences_on_both_sides([*grown, *unnamed], 80)
+
+
+def test_frames_and_data_sets_say_whether_all_answers_are_right_or_how_many():
+    import pandas as pd
+
+    datasets = pytest.importorskip("datasets", reason="datasets is an extra")
+    records = sorting(10, inside=True)
+    assert Task.from_frame(pd.DataFrame(records), accuracy="token").accuracy == "token"
+    assert Task.from_dataset(datasets.Dataset.from_list(records), accuracy="token").accuracy == "token"
+    assert Task.from_frame(pd.DataFrame(records)).accuracy == "sequence"
+
+
 def test_stores_tell_places_and_accuracy_apart_and_find_what_they_have(load_sorting, tmp_path):
     path, model = tmp_path / "run.sqlite", load_sorting("bridge")
     first = sorted_lists(10, inside=True)
@@ -347,6 +399,8 @@ def test_the_command_finds_heads_of_a_file_of_token_ids(sorting_folder, tmp_path
     assert main([*command, "--task-option", "accuracy=token", "--no-curve", "--out", str(out)]) == 0
     said = capsys.readouterr().out
     assert said.count(NO_DEFAULTS) == 1
+    assert "\nprompts are token ids, as they are given\n" in said
+    assert "BOS" not in said
     result = json.loads((out / "result.json").read_text())
     assert len(result["heads"]) == 2
     kept = json.loads((out / "attention.json").read_text())["prompts"][0]

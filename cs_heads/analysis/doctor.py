@@ -10,7 +10,7 @@ from cs_heads.heads import HeadGrid
 from cs_heads.lens import FoldedValueBiasesError, load_model
 from cs_heads.lens.checks import Check, checks_of, tried
 from cs_heads.lens.checks.about import faulty, folded
-from cs_heads.lens.model import backend_of, device_of
+from cs_heads.lens.model import HALF, backend_of, device_of, dtype_of
 from cs_heads.lens.plain import PlainModel
 from cs_heads.lens.speed import example_length, tokens_per_second
 from cs_heads.lens.weights import WeightsError
@@ -34,9 +34,10 @@ def check_model(
     Args:
         model: A name, folder or GGUF file that ``load_model`` takes, or your own TransformerLens model, which stays as
             it is.
-        reference: The name, folder or GGUF file that plain Hugging Face loads, in float32, to hold the model against;
-            by default ``model`` where that is one. Without a reference logits are held against nothing, and hooks
-            against the model's own W_O.
+        reference: The name, folder or GGUF file that plain Hugging Face loads, in the dtype of the model, to hold it
+            against; by default ``model`` where that is one. Without a reference logits are held against nothing, and
+            hooks against the model's own W_O. Of half precision the same weights are run in float32 too, both here
+            and there, so that a fault is told from rounding.
         device: As for ``load_model``.
         dtype: As for ``load_model``.
         backend: As for ``load_model``.
@@ -79,11 +80,14 @@ def _plain(
     """The model by itself, or None and why it is not at hand, where there is something to say."""
     if reference is None:
         return None, ""
-    needed, free = 4 * sum(p.numel() for p in model.parameters()), free_memory(device_of(model))
+    device, dtype = device_of(model), dtype_of(model)
+    # Of half precision both models stand in memory once more, in float32.
+    n_bytes = 2 + 4 + 4 if dtype in HALF else dtype.itemsize
+    needed, free = n_bytes * sum(p.numel() for p in model.parameters()), free_memory(device)
     if needed > free:
         return None, f"that takes {needed / 1e9:.1f} GB more in float32, and {free / 1e9:.1f} GB are free"
     try:
-        return PlainModel.load(reference, device_of(model), revision), ""
+        return PlainModel.load(reference, device, revision, dtype), ""
     except ValueError as error:
         if not named:
             raise

@@ -145,7 +145,7 @@ def _find(options: argparse.Namespace) -> None:
             store=more["store"],
         )
         seconds = {"find": between - start, "confirm": perf_counter() - between}
-        result = _result(options, found, proof, seconds)
+        result = _result(options, task, found, proof, seconds)
         if unseen is None:
             _print_result(options, result, found, proof)
             return
@@ -164,14 +164,14 @@ def _find(options: argparse.Namespace) -> None:
 
 
 def _result(
-    options: argparse.Namespace, found: HeadRanking, proof: Confirmation, seconds: dict[str, float]
+    options: argparse.Namespace, task: Task, found: HeadRanking, proof: Confirmation, seconds: dict[str, float]
 ) -> dict[str, Any]:
     return {
         "model": options.model,
         "task": options.task,
         "method": found.method,
         "baseline": found.provenance["baseline"],
-        "prepend_bos": found.provenance["prepend_bos"],
+        "prepend_bos": None if task.over_token_ids else found.provenance["prepend_bos"],
         "heads": [_row(found, head) for head in found.top(options.k)],
         "claimed": [_row(found, head) for head in found.claimed_beyond(options.k)],
         "shared": found.shared_effects,
@@ -224,8 +224,10 @@ def _print_result(options: argparse.Namespace, result: dict[str, Any], found: He
     print(f"cost: {found.spent:,} example-evaluations to find, {proof.spent:,} to confirm")
 
 
-def _prepended_line(prepended: bool | list[str]) -> str:
-    """What stands before every prompt."""
+def _prepended_line(prepended: bool | list[str] | None) -> str:
+    """What stands before every prompt; None where prompts are token ids."""
+    if prepended is None:
+        return "prompts are token ids, as they are given"
     what = ("BOS" if prepended else "no BOS") if isinstance(prepended, bool) else " ".join(prepended)
     return f"{what} prepended, as the tokenizer does by itself"
 

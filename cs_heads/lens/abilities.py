@@ -25,9 +25,9 @@ _TOLERANCE = {torch.float64: 1e-5, torch.float32: 1e-5}
 _HALF_TOLERANCE = 3e-2
 
 
-def tolerance(model: Any) -> float:
-    """The largest difference of a logit that rounding makes in the dtype of the model, as a share of the largest."""
-    return _TOLERANCE.get(dtype_of(model), _HALF_TOLERANCE)
+def tolerance(dtype: torch.dtype) -> float:
+    """The largest difference of a logit that rounding makes in a dtype, as a share of the largest."""
+    return _TOLERANCE.get(dtype, _HALF_TOLERANCE)
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class _Trial:
             _log.info("%s is not used on %s: %r", name, self.model.cfg.model_name, error)
             return False
         difference = float((logits - plain).abs().max() / plain.abs().max())
-        if not difference <= tolerance(self.model):
+        if not difference <= tolerance(dtype_of(self.model)):
             _log.info("%s is not used on %s: logits differ by %.1e", name, self.model.cfg.model_name, difference)
             return False
         return True

@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from cs_heads.templates import MADE_UP_BOS, has_made_up_bos
+
 # Kept on the tokenizer, so that it goes where the tokenizer goes, to another process too.
 _KEPT = "cs_heads_leading_tokens"
 
@@ -30,6 +32,19 @@ def leading_tokens(tokenizer: Any) -> tuple[int, ...]:
 def keep_leading_tokens(tokenizer: Any, as_loaded: Any) -> None:
     """Let ``as_loaded``, the tokenizer that the same files make by themselves, say what ``tokenizer`` prepends."""
     setattr(tokenizer, _KEPT, _before_a_text(as_loaded))
+    if as_loaded.bos_token is None:
+        setattr(tokenizer, MADE_UP_BOS, tokenizer.bos_token)
+
+
+def bos_id(tokenizer: Any) -> int | None:
+    """The beginning-of-sequence token that a tokenizer has, as it was loaded; None where it has none.
+
+    TransformerLens gives a tokenizer without any the end-of-sequence token in its place.
+    """
+    token = tokenizer.bos_token_id
+    if token is not None and token == tokenizer.eos_token_id:
+        leading_tokens(tokenizer)  # asks the tokenizer's files
+    return None if token is None or has_made_up_bos(tokenizer) else int(token)
 
 
 def prepended(tokenizer: Any, prepend_bos: bool | None) -> bool | list[str]:
@@ -40,7 +55,7 @@ def prepended(tokenizer: Any, prepend_bos: bool | None) -> bool | list[str]:
     if prepend_bos is not None:
         return prepend_bos
     leading = leading_tokens(tokenizer)
-    if not leading or leading == (tokenizer.bos_token_id,):
+    if not leading or leading == (bos_id(tokenizer),):
         return bool(leading)
     return [str(token) for token in tokenizer.convert_ids_to_tokens(list(leading))]
 

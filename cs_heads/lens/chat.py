@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from cs_heads.templates import chat_template, fixed_date
+from cs_heads.lens.bos import leading_tokens
+from cs_heads.templates import chat_template, template_arguments
 
 
 def chat_prompt(tokenizer: Any, prompt: str) -> str:
@@ -22,8 +23,9 @@ def chat_prompt(tokenizer: Any, prompt: str) -> str:
         )
     import jinja2
 
+    leading_tokens(tokenizer)  # asks the tokenizer's files, which also know whether it has such a token
     messages = [{"role": "user", "content": prompt}]
-    settings = {"tokenize": False, "add_generation_prompt": True, **fixed_date(tokenizer)}
+    settings = {"tokenize": False, "add_generation_prompt": True, **template_arguments(tokenizer)}
     try:
         return str(tokenizer.apply_chat_template(messages, **settings))
     except jinja2.TemplateError as error:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -35,6 +38,23 @@ def gguf_in(path: Path) -> Path | None:
     return files[0] if files else None
 
 
+@contextmanager
+def _bar_as_of_transformers() -> Iterator[None]:
+    """Show no bar where transformers is to show none: that of de-quantizing does not ask."""
+    from transformers import modeling_gguf_pytorch_utils as module
+    from transformers.utils import logging as bars
+
+    shown = getattr(module, "tqdm", None)
+    if shown is None or bars.is_progress_bar_enabled():
+        yield
+        return
+    module.tqdm = partial(shown, disable=True)
+    try:
+        yield
+    finally:
+        module.tqdm = shown
+
+
 class GgufFile:
     """A GGUF file that transformers can read.
 
@@ -62,20 +82,22 @@ class GgufFile:
                 f"transformers {version('transformers')} reads no causal language model of architecture "
                 f"{self.architecture!r} from GGUF ({error})"
             ) from error
+        if getattr(self.config.get_text_config(), "num_attention_heads", None) is None:
+            raise ValueError(f"a model of architecture {self.architecture!r} has no attention heads")
         self._scale_rotary_positions()
 
     def write_form(self, folder: Path) -> None:
-        """Write the configuration and the tokenizer into a folder, in Hugging Face form: all but the weights.
-
-        A tokenizer that adds no beginning-of-sequence token is written without one: a GGUF file names one all the
-        same, and the model was never trained with it.
-        """
+        """Write the configuration and the tokenizer into a folder, in Hugging Face form: all but the weights."""
         from transformers import AutoTokenizer
 
-        tokenizer = AutoTokenizer.from_pretrained(**self._named)
-        if tokenizer.bos_token_id not in tokenizer("a")["input_ids"][:1]:
-            tokenizer.bos_token = None
         self.config.save_pretrained(folder)
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(**self._named)
+        except Exception as error:  # whatever a tokenizer is made of that transformers does not read
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise ValueError(
+                f"the tokenizer in the file, a model of architecture {self.architecture!r}, cannot be read: {reason}"
+            ) from error
         tokenizer.save_pretrained(folder)
 
     def read_model(self, auto_class: Any, **options: Any) -> Any:
@@ -91,7 +113,8 @@ class GgufFile:
             packed = {}
         else:
             packed = {"quantization_config": GgufConfig(dequantize=True)}
-        model = read_model(auto_class, **{"config": self.config, **options, **self._named, **packed})
+        with _bar_as_of_transformers():
+            model = read_model(auto_class, **{"config": self.config, **options, **self._named, **packed})
         if getattr(model, "hf_quantizer", None) is not None:
             model.hf_quantizer.remove_quantization_config(model)
         self._refuse_unread(model)

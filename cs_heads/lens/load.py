@@ -217,6 +217,10 @@ def _load_hooked_folder(cls: Any, folder: Path, read: Read, device: torch.device
         (Path(neutral) / "config.json").write_text(json.dumps(config, default=str))
         cfg = loading.get_pretrained_model_config(neutral, device=device, dtype=dtype)
         weights = loading.get_pretrained_state_dict(neutral, cfg, hf_model=source, dtype=dtype)
+    # Of some architectures it is a number of TransformerLens's own, whatever the folder says.
+    longest = getattr(source.config.get_text_config(), "max_position_embeddings", None)
+    if longest is not None and longest < cfg.n_ctx:
+        cfg.n_ctx = longest
     tokenizer = None
     if _lacks_tokenizer(str(folder)):
         cfg.tokenizer_name = None  # else it is asked for by that

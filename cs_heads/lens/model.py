@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
+from itertools import product
 from typing import Any, Literal
 
 import torch
 
 from cs_heads.heads import HeadGrid
-from cs_heads.lens.fingerprint import checksum
 from cs_heads.lens.outline import Outline
 
 Backend = Literal["bridge", "hooked"]
 
+HALF = (torch.bfloat16, torch.float16)
+"""Dtypes whose rounding may be as large as what a head does."""
+
 # GPT-Neo has an output bias but no value bias, and HookedTransformer fills the missing one with zeros.
 _NO_VALUE_BIAS = "GPTNeoForCausalLM"
 
-# On a model: a checksum of output biases that are its own, though its value biases are zero.
+# On a model: output biases that are its own, though its value biases are zero.
 _OWN_OUTPUT_BIASES = "_cs_heads_own_output_biases"
 
 
@@ -71,7 +74,7 @@ def check_ablatable(model: Any, unfolded: bool = False) -> None:
             "from_pretrained_no_processing, or with fold_value_biases=False. If its value biases are zero by "
             "themselves, say so once: cs_heads.load_model(model, unfolded=True)"
         )
-    model.__dict__[_OWN_OUTPUT_BIASES] = _output_biases(model)
+    model.__dict__[_OWN_OUTPUT_BIASES] = [bias.to("cpu", copy=True) for bias in _output_biases(model)]
 
 
 def hook_names(model: Any) -> list[str]:
@@ -169,6 +172,32 @@ def evaluating(model: Any) -> Iterator[None]:
 
 
 @contextmanager
+def in_float32(model: Any) -> Iterator[None]:
+    """Run a model of half precision with the same weights in float32; after that they are what they were, bit for bit.
+
+    So it is what it computes that shows, and not how it rounds. A model whose weights are not all in memory, or not all
+    floating-point numbers, stays as it is: see ``dtype_of``.
+    """
+    weights = list(model.parameters())
+    whole = all(weight.is_floating_point() and weight.device.type != "meta" for weight in weights)
+    values = [*weights, *model.buffers()] if whole else []
+    kept = [(value, value.data) for value in values if value.dtype in HALF]
+    # HookedTransformer casts to what its configuration says, whatever its weights are.
+    said = getattr(model.cfg, "dtype", None) if kept and hasattr(model, "cfg") else None
+    try:
+        for value, half in kept:
+            value.data = half.float()
+        if said in HALF:
+            model.cfg.dtype = torch.float32
+        yield
+    finally:
+        for value, half in kept:
+            value.data = half
+        if said in HALF:
+            model.cfg.dtype = said
+
+
+@contextmanager
 def replaced_forwards(pairs: Iterable[tuple[Any, Callable[..., Any]]]) -> Iterator[None]:
     """Give modules other forwards inside the ``with`` block; those that accelerate put there come back at the end."""
     before = []
@@ -205,11 +234,20 @@ def _value_biases_are_folded(model: Any) -> bool:
     if any(value is None or bool(value.any()) for value in biases):
         return False
     output = _output_biases(model)
-    return output is not None and output != model.__dict__.get(_OWN_OUTPUT_BIASES)
+    if not any(bool(bias.any()) for bias in output):
+        return False
+    own = model.__dict__.get(_OWN_OUTPUT_BIASES, [])
+    return len(own) != len(output) or not all(map(_is_cast, output, own))
 
 
-def _output_biases(model: Any) -> bytes | None:
-    """A checksum of the output biases of all layers, None where all of them are zero."""
+def _output_biases(model: Any) -> list[torch.Tensor]:
+    """By layer, where there are some."""
     biases = [getattr(block.attn, "b_O", None) for block in model.blocks]
-    some = [bias.detach() for bias in biases if bias is not None]
-    return b"".join(map(checksum, some)) if any(bool(bias.any()) for bias in some) else None
+    return [bias.detach() for bias in biases if bias is not None]
+
+
+def _is_cast(values: torch.Tensor, own: torch.Tensor) -> bool:
+    """Whether values are what they were, as far as casts to coarser dtypes leave it."""
+    now = values.to("cpu")
+    by_way_of = product((own.dtype, now.dtype, *HALF), repeat=2)
+    return now.shape == own.shape and any(torch.equal(now, own.to(a).to(b).to(now.dtype)) for a, b in by_way_of)

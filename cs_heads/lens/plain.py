@@ -24,7 +24,7 @@ _PROJECTIONS = ("o_proj", "c_proj", "out_proj", "dense", "wo", "out")
 
 @dataclass(frozen=True)
 class PlainModel:
-    """The Hugging Face model of a folder, file or name, in float32, and the tokenizer that lies beside it (or None).
+    """The Hugging Face model of a folder, file or name, and the tokenizer that lies beside it (or None).
 
     ``stored`` is the dtype of the files, where they say so.
     """
@@ -34,7 +34,13 @@ class PlainModel:
     stored: str | None
 
     @classmethod
-    def load(cls, name_or_path: str | Path, device: torch.device | str, revision: str | None = None) -> PlainModel:
+    def load(
+        cls,
+        name_or_path: str | Path,
+        device: torch.device | str,
+        revision: str | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> PlainModel:
         """What ``load_model`` loads, without TransformerLens.
 
         Raises:
@@ -52,7 +58,7 @@ class PlainModel:
             ):
                 stored = getattr(AutoConfig.from_pretrained(source, revision=revision), "dtype", None)
                 named = {"pretrained_model_name_or_path": source, "revision": revision}
-                model = read(AutoModelForCausalLM, dtype=torch.float32, **named)
+                model = read(AutoModelForCausalLM, dtype=dtype, **named)
                 try:
                     tokenizer = AutoTokenizer.from_pretrained(source, revision=revision)
                 except (OSError, ValueError, KeyError, TypeError):

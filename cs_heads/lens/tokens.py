@@ -8,13 +8,17 @@ from itertools import takewhile
 from typing import Any
 from unicodedata import category
 
-from cs_heads.lens.bos import leading_tokens
+from cs_heads.lens.bos import bos_id, leading_tokens
 from cs_heads.text import Text
 
 NO_TOKENIZER = (
     "the model has no tokenizer to read and write texts with; give it one (model.tokenizer), or write prompts and "
     "answers as lists of token ids"
 )
+
+
+# A code point that is for ever no character, so that no vocabulary has it.
+_NO_CHARACTER = "\U0010ffff"
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,7 @@ def unread_words(tokenizer: Any, text: str) -> list[str]:
     if not getattr(tokenizer, "is_fast", False):
         read = {word: set(_encode(tokenizer, word)) for word in text.split() if word not in unknown.values()}
         return [word for word, ids in read.items() if not ids or ids & set(unknown)]
-    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    encoded = _read(tokenizer, text, return_offsets_mapping=True)
     read_at, unread = set[int](), set[int]()
     for token, (begin, end) in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True):
         missed = token in unknown and text[begin:end].strip().lower() != unknown[token].lower()
@@ -121,10 +125,17 @@ def unread_words(tokenizer: Any, text: str) -> list[str]:
 
 def _unknown(tokenizer: Any) -> dict[int, str]:
     """The tokens that stand for what a tokenizer does not know; it may know one that its wrapper does not name."""
-    inner = getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)
+    inner: Any = getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)
     names = (tokenizer.unk_token, getattr(inner, "unk_token", None))
     named = {name: tokenizer.convert_tokens_to_ids(name) for name in names if name}
-    return {int(token): name for name, token in named.items() if token is not None}
+    unknown = {int(token): name for name, token in named.items() if token is not None}
+    if type(inner).__name__ == "Unigram":
+        # It has a number in place of a name, and tells it of no character alone.
+        try:
+            unknown |= {token.id: inner.id_to_token(token.id) for token in inner.tokenize(_NO_CHARACTER)}
+        except Exception:  # no unknown token
+            return unknown
+    return unknown
 
 
 def _word_at(text: str, at: int) -> str:
@@ -140,7 +151,14 @@ def _ids(texts: Sequence[Text]) -> tuple[tuple[int, ...], ...]:
 def _encode(tokenizer: Any, text: str) -> list[int]:
     if tokenizer is None:
         raise ValueError(NO_TOKENIZER)
-    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+    return list(_read(tokenizer, text)["input_ids"])
+
+
+def _read(tokenizer: Any, text: str, **more: Any) -> Any:
+    try:
+        return tokenizer(text, add_special_tokens=False, **more)
+    except Exception as error:  # of no class of its own, where no token stands for an unknown word
+        raise ValueError(f"the tokenizer cannot read {text[-40:]!r}: {error}") from error
 
 
 def _common_prefix(a: list[int], b: list[int]) -> int:
@@ -148,10 +166,10 @@ def _common_prefix(a: list[int], b: list[int]) -> int:
 
 
 def _prefix(tokenizer: Any, prepend_bos: bool | None, tokens: list[int]) -> tuple[int, ...]:
-    bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
+    bos, eos = bos_id(tokenizer), tokenizer.eos_token_id
     if prepend_bos and bos is None:
         raise ValueError("prepend_bos is True, but the tokenizer has no beginning-of-sequence token")
-    wanted = leading_tokens(tokenizer) if prepend_bos is None else (int(bos),) if prepend_bos else ()
+    wanted = leading_tokens(tokenizer) if prepend_bos is None else (bos,) if prepend_bos and bos is not None else ()
     # A text that writes the token out, as chat templates do, has it already.
     if tokens and tokens[0] in (bos, *wanted[:1]):
         return ()

@@ -214,6 +214,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
         **dict.fromkeys(("prompt", "prompts", "continuations", "answer", "reference", "positions"), "identity"),
         # Which side of a split an example is on.
         "asked": "design",
+        "sequence": "design",
     },
 }
 """Every field that a user sets, by the class or function that takes it and by what it does to one number.

@@ -38,8 +38,6 @@ def encode_task(model: Any, task: Task, prepend_bos: bool | None) -> list[Encode
     task = as_shown(model, task)
     encoded: list[EncodedExample] = []
     for index, example in enumerate(task.examples):
-        # The prompt too: the side of a split has other numbers than its file.
-        place = f"task {task.name!r}, example {index} ({shown(example.prompt)[:40]!r})"
         try:
             tokens = _encode(tokenizer, example, prepend_bos)
             _check_vocabulary(tokens, *vocabulary)
@@ -48,7 +46,7 @@ def encode_task(model: Any, task: Task, prepend_bos: bool | None) -> list[Encode
                 raise ValueError(f"two choices are the same tokens to this tokenizer: {example.continuations}")
             encoded.append(tokens if limit is None else _fitting(tokens, prompts, limit, task.too_long))
         except ValueError as error:
-            raise ValueError(f"{place}: {error}") from error
+            raise ValueError(f"{_place(task, index)}: {error}") from error
     merged = sum(tokens.merged for tokens in encoded)
     if merged:
         warnings.warn(
@@ -75,9 +73,18 @@ def _unread(tokenizer: Any, task: Task) -> dict[str, str]:
         # A word may begin in the prompt; what choices share is read once.
         texts = [prompts[0], *(prompt if example.prompts else prompt.split(" ")[-1] for prompt in prompts[1:])]
         for text, continuation in zip_longest(texts, map(shown, example.continuations), fillvalue=""):
-            for word in unread_words(tokenizer, text + continuation):
+            try:
+                words = unread_words(tokenizer, text + continuation)
+            except ValueError as error:
+                raise ValueError(f"{_place(task, index)}: {error}") from error
+            for word in words:
                 unread.setdefault(word, f"{word!r} (example {index})")
     return unread
+
+
+def _place(task: Task, index: int) -> str:
+    # The prompt too: the side of a split has other numbers than its file.
+    return f"task {task.name!r}, example {index} ({shown(task.examples[index].prompt)[:40]!r})"
 
 
 def _check_vocabulary(tokens: EncodedExample, n_in: int, n_out: int) -> None:

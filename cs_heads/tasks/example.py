@@ -21,8 +21,9 @@ class Example:
     the scorer holds the text against. Prompt and continuation are joined as they stand: a
     continuation that starts a new word begins with a space. ``prompts`` has a prompt for each continuation, where they
     follow different ones (as in Winograd schemas); ``prompt`` is then that of the answer. ``asked`` is the bare
-    question, where more than it stands in the prompt (worked examples, a heading); it changes no score and is no part
-    of what an example is.
+    question, where more than it stands in the prompt (worked examples, a heading), and ``sequence`` names what several
+    examples of a task are taken from, where their prompts do not say so; these two change no score and are no part of
+    what an example is.
 
     All of them are texts, or all are token ids: tuples of integers. Over token ids a completion may have several
     answers inside one sequence: token i of its target is then what the model should say at place ``positions[i]`` of
@@ -36,6 +37,7 @@ class Example:
     asked: str | None = field(default=None, compare=False, repr=False)
     prompts: tuple[Text, ...] = ()
     positions: tuple[int, ...] = ()
+    sequence: str | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         for text in (self.prompt, self.reference, self.asked or "", *self.continuations, *self.prompts):
@@ -103,27 +105,43 @@ class Example:
     def question(self) -> str:
         """A hash of what is asked (by default what continuations follow) and of these, whatever their order.
 
-        It must not stand on both sides of a split. Of a sequence with answers inside it is the sequence, wherever
-        answers are read.
+        Over token ids it is what continuations follow alone, wherever answers are read and whatever they are: two texts
+        may begin alike and ask different things, a sequence is one.
         """
-        if self.positions:
-            return hash_of(self.prompt)
         before = sorted(self.prompts, key=_order) or self.prompt
+        if self.over_token_ids:
+            return hash_of(before)
         return hash_of([before if self.asked is None else self.asked, sorted(self.continuations, key=_order)])
 
 
-def parted(examples: Sequence[Example], n: int, seed: int) -> tuple[list[Example], list[Example]]:
-    """``n`` examples, or fewer, drawn with ``seed``, and the others; those of one question stay together."""
-    groups: dict[str, list[Example]] = {}
+def groups_of(examples: Sequence[Example]) -> list[list[Example]]:
+    """Examples that stay on one side of a split: of one question or sequence, or linked by others that are."""
+    leads: dict[tuple[str, ...], tuple[str, ...]] = {}
+
+    def lead(key: tuple[str, ...]) -> tuple[str, ...]:
+        while leads.setdefault(key, key) != key:
+            key = leads[key]
+        return key
+
     for example in examples:
-        groups.setdefault(example.question, []).append(example)
+        asked = lead((example.question,))
+        if example.sequence is not None:
+            leads[asked] = lead(("sequence", example.sequence))
+    groups: dict[tuple[str, ...], list[Example]] = {}
+    for example in examples:
+        groups.setdefault(lead((example.question,)), []).append(example)
+    return list(groups.values())
+
+
+def parted(examples: Sequence[Example], n: int, seed: int) -> tuple[list[Example], list[Example]]:
+    """``n`` examples, or fewer, drawn with ``seed``, and the others, as ``groups_of`` keeps them together."""
+    groups = groups_of(examples)
     order = np.random.default_rng(seed).permutation(len(groups))
-    shuffled = list(groups.values())
     first: list[Example] = []
     others: list[Example] = []
     for rank, index in enumerate(order):
-        fits = len(first) + len(shuffled[index]) <= n and rank < len(order) - 1
-        (first if fits or not first else others).extend(shuffled[index])
+        fits = len(first) + len(groups[index]) <= n and rank < len(order) - 1
+        (first if fits or not first else others).extend(groups[index])
     return first, others
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -18,6 +19,10 @@ Kind = Literal["choice", "completion", "generation"]
 IDS = "a list of token ids (integers of 0 or more, one at least)"
 FORMS = '{"prompt", "choices", "answer"} or {"prompt", "target"}'
 GENERATED = '{"prompt", "target", "reference"}, the last two optional'
+_FIELDS = ("prompt", "choices", "answer", "target", "positions", "reference", "sequence")
+
+# How alike a mistyped name is: "position" is near "positions", "options" is not.
+_NEAR = 0.88
 
 
 def numbered(records: Iterable[Any]) -> Iterator[tuple[str, Any]]:
@@ -70,8 +75,10 @@ def read_record(record: Any, place: str, generated: bool = False) -> tuple[Kind,
     if not isinstance(prompt, str) and (generated or not is_token_ids(prompt)):
         allowed = IDS if isinstance(prompt, tuple) and not generated else "a text"
         raise ValueError(f'{place}: "prompt" must be {allowed}, got {record.get("prompt")!r:.200}; records are {forms}')
+    _refuse_mistyped(record, place, generated, over_token_ids=not isinstance(prompt, str))
+    sequence = _sequence(record.get("sequence"), place)
     if generated:
-        return "generation", _generated(record, prompt, place)
+        return "generation", _generated(record, prompt, sequence, place)
     positions = _token_ids(record.get("positions"))
     if positions is not None and (isinstance(prompt, str) or "choices" in record or not isinstance(positions, tuple)):
         given = f"{record['positions']!r:.80}"
@@ -79,7 +86,8 @@ def read_record(record: Any, place: str, generated: bool = False) -> tuple[Kind,
     if "choices" in record and "target" in record:
         raise ValueError(f'{place}: has both "choices" and "target"; records are {FORMS}')
     if "choices" in record:
-        return "choice", _example(place, prompt, *_choices(record, place, isinstance(prompt, str)))
+        choices, answer = _choices(record, place, isinstance(prompt, str))
+        return "choice", _example(place, prompt, choices, answer, sequence=sequence)
     target = _token_ids(record.get("target"))
     if isinstance(prompt, str) and (not isinstance(target, str) or not target.strip()):
         raise ValueError(
@@ -87,7 +95,7 @@ def read_record(record: Any, place: str, generated: bool = False) -> tuple[Kind,
         )
     if not isinstance(prompt, str) and not is_token_ids(target):
         raise ValueError(f'{place}: "target" must be {IDS}, as the prompt is, got {record.get("target")!r:.200}')
-    return "completion", _example(place, prompt, (target,), positions=positions or ())
+    return "completion", _example(place, prompt, (target,), positions=positions or (), sequence=sequence)
 
 
 def _example(place: str, *fields: Any, **more: Any) -> Example:
@@ -97,7 +105,27 @@ def _example(place: str, *fields: Any, **more: Any) -> Example:
         raise ValueError(f"{place}: {error}") from error
 
 
-def _generated(record: Mapping[str, Any], prompt: str, place: str) -> Example:
+def _refuse_mistyped(record: Mapping[str, Any], place: str, generated: bool, *, over_token_ids: bool) -> None:
+    """Raise ``ValueError`` for a field that is nearly one that may be left out: other fields are not read."""
+    optional = ["sequence", *(["reference", "target"] if generated else ["positions"] if over_token_ids else [])]
+    others = [key for key in record if isinstance(key, str) and key not in _FIELDS]
+    for name in optional if others else ():
+        near = get_close_matches(name, others, n=1, cutoff=_NEAR)
+        if name not in record and near:
+            raise ValueError(f'{place}: has no field "{name}", but {near[0]!r}, which is not read; rename it')
+
+
+def _sequence(value: Any, place: str) -> str | None:
+    """The name of a sequence, in a file of whatever form."""
+    if value is None:
+        return None
+    named = isinstance(value, str) and value.strip()
+    if not named and (isinstance(value, bool) or not isinstance(value, int | np.integer)):
+        raise ValueError(f'{place}: "sequence" must be a text that is not empty, or an integer, got {value!r:.80}')
+    return str(value)
+
+
+def _generated(record: Mapping[str, Any], prompt: str, sequence: str | None, place: str) -> Example:
     texts = {name: record.get(name) for name in ("target", "reference")}
     for name, text in texts.items():
         if text is not None and (not isinstance(text, str) or not text.strip()):
@@ -105,7 +133,8 @@ def _generated(record: Mapping[str, Any], prompt: str, place: str) -> Example:
                 f'{place}: "{name}" must be a text that is not empty, got {text!r}; records are {GENERATED}'
             )
     target, reference = texts["target"], texts["reference"]
-    return _example(place, prompt, () if target is None else (target,), reference=reference or target or "")
+    continuations = () if target is None else (target,)
+    return _example(place, prompt, continuations, reference=reference or target or "", sequence=sequence)
 
 
 def _token_ids(value: Any) -> Any:

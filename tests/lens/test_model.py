@@ -6,10 +6,21 @@ from transformers import AutoModelForCausalLM
 
 from cs_heads import HeadGrid
 from cs_heads.lens import FoldedValueBiasesError, check_ablatable, describe, load_model, score_tokens
-from cs_heads.lens.model import backend_of, dtype_of, hook_names
+from cs_heads.lens.model import backend_of, context_length, dtype_of, hook_names
 from cs_heads.lens.ship import packed, unpacked
 from tests.plain import plain_score
 from tests.tiny import N_HEADS, N_LAYERS, make_hf_model, make_tokenizer
+
+LIKE_LLAMA = {
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "hidden_size": 32,
+    "head_dim": 8,
+    "intermediate_size": 48,
+    "vocab_size": len(make_tokenizer()),
+    "max_position_embeddings": 64,
+}
 
 
 def folded_bridge(folder, **options):
@@ -97,6 +108,28 @@ def test_of_one_s_own_model_one_must_say_that_its_value_biases_are_zero_by_thems
         load_model(model)
     assert load_model(model, unfolded=True) is model
     assert load_model(model) is model
+
+
+def test_zero_value_biases_stay_one_s_own_in_another_dtype(zero_folder, backend):
+    model = load_model(zero_folder, device="cpu", backend=backend)
+    for dtype in (torch.float16, torch.float32, torch.bfloat16, torch.float32):
+        assert load_model(model.to(dtype)) is model
+    model.blocks[1].attn.b_O.data[0] += 1e-3
+    with pytest.raises(FoldedValueBiasesError):
+        load_model(model)
+
+
+@pytest.mark.parametrize(("architecture", "longest"), [("mistral", 64), ("qwen3", 64), ("llama", 64), ("gpt2", 64)])
+def test_a_context_is_no_longer_than_that_of_the_folder(folders, tmp_path, backend, architecture, longest):
+    from transformers import MistralConfig, MistralForCausalLM, Qwen3Config, Qwen3ForCausalLM
+
+    made = {"mistral": (MistralConfig, MistralForCausalLM), "qwen3": (Qwen3Config, Qwen3ForCausalLM)}
+    folder = tmp_path if architecture in made else folders(architecture)
+    if architecture in made:
+        config_class, model_class = made[architecture]
+        model_class(config_class(**LIKE_LLAMA)).save_pretrained(folder)
+        make_tokenizer().save_pretrained(folder)
+    assert context_length(load_model(folder, device="cpu", backend=backend)) == longest
 
 
 def test_a_model_sent_to_another_process_keeps_its_zero_value_biases(zero_folder, backend):

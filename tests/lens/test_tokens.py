@@ -7,9 +7,12 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from cs_heads import Experiment, Task, check_model
 from cs_heads.lens import encode_example, load_model
 from cs_heads.lens.bos import prepended
+from cs_heads.lens.chat import chat_prompt
 from cs_heads.lens.tokens import encode_prompt, unread_words
+from cs_heads.tasks.lm_eval.chat import ChatTemplate
 from tests.tiny import make_hf_model, make_tokenizer
 
 
@@ -130,6 +133,25 @@ def booted(folder, backend):
     return TransformerBridge.boot_transformers(str(folder), device="cpu")
 
 
+def test_the_end_token_does_not_stand_in_for_a_bos_that_the_tokenizer_does_not_have(tmp_path, backend):
+    """TransformerLens names it so, as of Qwen2: a chat would begin with the end of one."""
+    make_hf_model("llama").save_pretrained(tmp_path)
+    tokenizer = with_bos(False)
+    tokenizer.bos_token, tokenizer.chat_template = None, "{{ bos_token }} {{ messages[0]['content'] }}"
+    tokenizer.save_pretrained(tmp_path)
+    loaded = load_model(tmp_path, device="cpu", backend=backend)
+    assert loaded.tokenizer.bos_token == "</s>"
+    sent = pickle.loads(pickle.dumps(loaded.tokenizer))
+    for each in (loaded.tokenizer, sent, booted(tmp_path, backend).tokenizer):
+        assert chat_prompt(each, "the cat") == " the cat"
+        assert ChatTemplate(each)([{"role": "user", "content": "the cat"}]) == " the cat"
+        assert encode_prompt(each, "the cat") == encode_prompt(tokenizer, "the cat")
+        with pytest.raises(ValueError, match="prepend_bos is True, but the tokenizer has no"):
+            encode_prompt(each, "the cat", prepend_bos=True)
+    loaded.tokenizer.bos_token = "<s>"
+    assert encode_prompt(loaded.tokenizer, "the cat", prepend_bos=True)[0] == 1
+
+
 def test_a_bos_that_nobody_can_say_the_tokenizer_adds_is_warned_of(tmp_path):
     with_bos(False).save_pretrained(tmp_path / "tokenizer")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "tokenizer", add_bos_token=True)
@@ -157,6 +179,36 @@ def test_a_tokenizer_without_special_tokens_cannot_start_an_empty_prompt(bpe):
 def test_a_continuation_without_tokens_is_refused():
     with pytest.raises(ValueError, match="continuation ' ' has no token of its own after prompt 'the cat'"):
         encode_example(make_tokenizer(), "the cat", [" "])
+
+
+def test_words_that_become_an_unknown_token_which_only_the_tokenizer_inside_knows_are_named():
+    """A Unigram model has a number for it, and its wrapper may name none."""
+    pieces = [("<unk>", 0.0), ("▁the", -1.0), ("▁cat", -1.0), ("▁", -2.0), ("a", -3.0)]
+    inner = Tokenizer(models.Unigram(pieces, unk_id=0))
+    inner.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner)
+    assert tokenizer.unk_token is None
+    assert unread_words(tokenizer, "the cat") == []
+    assert unread_words(tokenizer, "the xyz cat") == ["xyz"]
+
+
+def test_a_word_that_a_tokenizer_has_no_token_for_at_all_is_one_clear_line(tmp_path, backend):
+    """A word-level tokenizer without an unknown token; TransformerLens loads one that reads ``a``."""
+    make_hf_model("llama").save_pretrained(tmp_path)
+    inner = Tokenizer(models.WordLevel({word: i for i, word in enumerate(["the", "cat", "runs", "a"])}))
+    inner.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=inner).save_pretrained(tmp_path)
+    model = load_model(tmp_path, device="cpu", backend=backend)
+    assert encode_prompt(model.tokenizer, "the cat") == (0, 1)
+    assert {line.name: line for line in check_model(model)}["BOS"].status == "ok"
+    with pytest.raises(ValueError, match=r"^the tokenizer cannot read 'the zebra': .*\[UNK\]"):
+        encode_prompt(model.tokenizer, "the zebra")
+    records = [{"prompt": "the cat", "target": " runs"}, {"prompt": "the zebra", "target": " runs"}]
+    with pytest.raises(
+        ValueError, match=r"^task 'words', example 1 \('the zebra'\): the tokenizer cannot read"
+    ) as error:
+        Experiment(model, Task.from_records(records, "words"))
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,14 @@ MALFORMED = {
     "a place that is no list": (IDS | {"positions": 1}, r'"positions" must be a list'),
     "too few places": (IDS | {"target": [1, 2], "positions": [0]}, r"positions must be one for each of the 2 tokens"),
     "a place past the end": (IDS | {"positions": [2]}, r"positions must be places in the prompt, 0\.\.1"),
+    "a mistyped field over ids": (
+        IDS | {"position": [0]},
+        r"has no field \"positions\", but 'position', which is not read",
+    ),
+    "a mistyped field of texts": (GOOD | {"sequnce": 3}, r"has no field \"sequence\", but 'sequnce'"),
+    "a blank sequence": (GOOD | {"sequence": " "}, r'"sequence" must be a text that is not empty, or an integer'),
+    "a sequence that is true": (IDS | {"sequence": True}, r'"sequence" must be .* an integer, got True'),
+    "a sequence of tokens": (IDS | {"sequence": [3, 4]}, r'"sequence" must be .* an integer, got \[3, 4\]'),
     "places out of order": (IDS | {"target": [1, 2], "positions": [1, 0]}, r"in order and each once"),
 }
 
@@ -83,7 +91,18 @@ def test_an_empty_prompt_is_a_prompt():
 
 
 def test_other_fields_are_not_read():
-    assert read_record(GOOD | {"id": 7, "subject": "kings"}, "here") == read_record(GOOD, "here")
+    assert read_record(GOOD | {"id": 7, "subject": "kings", "answers": 2}, "here") == read_record(GOOD, "here")
+    assert read_record(IDS | {"options": 4, "sequence_id": 7}, "here") == read_record(IDS, "here")
+
+
+@pytest.mark.parametrize("record", [GOOD, IDS, PICK])
+def test_a_sequence_has_a_name_or_a_number_and_changes_nothing_else(record):
+    for name, kept in (("s 3", "s 3"), (3, "3"), (np.int64(3), "3"), (None, None)):
+        kind, example = read_record(record | {"sequence": name}, "here")
+        assert example.sequence == kept
+        assert (kind, example) == read_record(record, "here")
+        assert example.identity == read_record(record, "here")[1].identity
+    assert read_record({"prompt": "a", "sequence": 3}, "here", generated=True)[1].sequence == "3"
 
 
 def test_arrays_and_numbers_of_numpy_are_lists_and_integers():

@@ -47,7 +47,10 @@ def bos(model: Any, plain: PlainModel | None) -> Check:
         return Check("BOS", "warn", str(said[0].message), "say prepend_bos=True or prepend_bos=False")
     own: Any = None if plain is None else plain.tokenizer
     for text in _TEXTS if own is not None else ():
-        ours = list(encode_prompt(tokenizer, text))
+        try:
+            ours = list(encode_prompt(tokenizer, text))
+        except ValueError:  # words that this tokenizer has no token for
+            continue
         theirs = list(own(text)["input_ids"])
         # An end token is no part of a prompt.
         alone = list(own(text, add_special_tokens=False)["input_ids"])
@@ -105,11 +108,19 @@ def heads(model: Any, plain: PlainModel | None) -> Check:
     if plain is not None:
         config = plain.config
         n_heads = config.num_attention_heads
-        theirs = (config.num_hidden_layers, n_heads, getattr(config, "num_key_value_heads", None) or n_heads)
+        theirs = (config.num_hidden_layers, n_heads, _key_value_heads(config) or n_heads)
         if theirs != (*grid.shape, key_value):
             found += ", in config.json {} × {} and {}".format(*theirs)
             return Check("heads", "fail", found, "load the model with cs_heads.load_model")
     return Check("heads", "ok", found)
+
+
+def _key_value_heads(config: Any) -> int | None:
+    """As many as a configuration says, in words of its own that some have."""
+    if getattr(config, "multi_query", False) and not getattr(config, "new_decoder_architecture", False):
+        return 1
+    names = ("num_key_value_heads", "num_kv_heads")
+    return next((found for name in names if (found := getattr(config, name, None)) is not None), None)
 
 
 def context(model: Any, plain: PlainModel | None) -> Check:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -15,22 +16,33 @@ from cs_heads.lens.abilities import tolerance
 from cs_heads.lens.checks.check import Check
 from cs_heads.lens.forward import logits_at
 from cs_heads.lens.gates import gated, reading
-from cs_heads.lens.model import context_length, device_of, hook_names
+from cs_heads.lens.model import HALF, context_length, device_of, dtype_of, hook_names, in_float32
 from cs_heads.lens.plain import PlainModel
 from cs_heads.lens.score import pad
 
 # Tokens of a text that is tried.
 _LENGTH = 12
 
+# How many times the plain model's own rounding that of the model may be: two implementations round differently.
+_OF_ROUNDING = 4
+
 # How far from the effect of a head off in plain Hugging Face that of its gate may be, as a share of it (root mean
 # squares): rounding is far below in float32; a value bias left standing, or a slice taken after W_O, far beyond.
 _OF_EFFECT = 0.05
 
+_PLAIN = "plain Hugging Face"
+_IN_FLOAT32 = "check the model with dtype='float32' (--dtype float32)"
+_WRONGLY = "TransformerLens runs this model wrongly: do not measure it"
 _NO_REFERENCE = "give the folder or name that the model is of, as cs-heads doctor does (check_model(model, reference=))"
 
 
 def hook_z(model: Any, plain: PlainModel | None) -> Check:
-    """There in every layer, before W_O: a head's gate is its slice of W_O's input zeroed."""
+    """There in every layer, before W_O: a head's gate is its slice of W_O's input zeroed; in float32."""
+    with _both_in_float32(model, plain):
+        return _hook_z(model, plain)
+
+
+def _hook_z(model: Any, plain: PlainModel | None) -> Check:
     grid = HeadGrid.from_model(model)
     remedy = "heads of this model cannot be ablated: report its architecture to TransformerLens"
     absent = [name for name in hook_names(model) if name not in model.hook_dict]
@@ -49,6 +61,7 @@ def hook_z(model: Any, plain: PlainModel | None) -> Check:
         gates[row, head.layer, head.head] = 0
     # One text in every row, with another head off in each.
     rows = tokens[:1].expand(len(heads), -1)
+    untold: list[str] = []
     if plain is None:
         wrong = _away_from_own_projection(model, rows, heads, gates)
         against = "its z times W_O taken from what attention adds"
@@ -58,50 +71,89 @@ def hook_z(model: Any, plain: PlainModel | None) -> Check:
         theirs = _logprobs_of(plain.logits_without(rows, heads, grid.n_heads))[:, -1] - own
         noise = 4 * _rms(intact[:, -1] - own)
         wrong = torch.clamp(_rms(ours - theirs) - noise, min=0) / _rms(theirs)
+        untold = [str(head) for head, share in zip(heads, (noise / _rms(theirs)).tolist(), strict=True) if share > 0.5]
         against = "its slice of the output projection's input zeroed in plain Hugging Face"
     off = [str(head) for head, share in zip(heads, wrong.tolist(), strict=True) if not share <= _OF_EFFECT]
     if off:
         remedy = "hook_z is not what W_O takes; load the model with cs_heads.load_model, unprocessed"
         return Check("hook_z", "fail", f"with {', '.join(off[:3])} off, scores are not those of {against}", remedy)
+    if untold:
+        found = f"cannot be told of {', '.join(untold[:3])}: with no head off, the model is as far from {_PLAIN}"
+        return Check("hook_z", "warn", found, f"see logits, and {_IN_FLOAT32}")
     return Check("hook_z", "ok", f"in all {grid.n_layers} layers; a head off is {against}")
 
 
 def logits(model: Any, plain: PlainModel | None) -> Check:
-    """Those of plain Hugging Face in float32."""
+    """Those of plain Hugging Face, of which those of half precision are no farther than rounding takes them."""
     if plain is None:
         return Check("logits", "warn", "not held against plain Hugging Face", _NO_REFERENCE)
     tokens = _tokens(model, 4)
-    ours, theirs = _logprobs(model, tokens), _logprobs_of(plain.logits(tokens))
+    with _both_in_float32(model, plain):
+        exact = dtype_of(model) not in HALF
+        ours, theirs = _logprobs(model, tokens), _logprobs_of(plain.logits(tokens))
     if ours.shape != theirs.shape:
         found = f"of {ours.shape[-1]} tokens, in plain Hugging Face of {theirs.shape[-1]}"
         return Check("logits", "fail", found, "load the model with cs_heads.load_model")
-    found = f"log-probabilities within {_nats(ours, theirs)} of plain Hugging Face in float32"
+    found = f"log-probabilities within {_nats(ours, theirs)} of {_PLAIN}{' in float32' * exact}"
     # Ten times what two ways of our own may differ by: two implementations round more differently.
-    if not _difference(ours, theirs) <= min(10 * tolerance(model), 0.05):
-        return Check("logits", "fail", found, "TransformerLens runs this model wrongly: do not measure it")
-    return Check("logits", "ok", found)
+    same = _difference(ours, theirs) <= 10 * tolerance(torch.float32)
+    if dtype_of(model) not in HALF:
+        return Check("logits", "ok", found) if same else Check("logits", "fail", found, _WRONGLY)
+    name = str(dtype_of(model)).removeprefix("torch.")
+    rounding = _rms((_logprobs(model, tokens) - ours).flatten())
+    usual = _rms((_logprobs_of(plain.logits(tokens)) - theirs).flatten())
+    found += f"; {name} moves them by {rounding:.2g} (root mean square), plain Hugging Face by {usual:.2g}"
+    # A model that cannot be run in float32 is rounded here, too.
+    near = same or _rms((ours - theirs).flatten()) <= (1 if exact else _OF_ROUNDING) * usual
+    if not near or not rounding <= _OF_ROUNDING * usual:
+        return Check("logits", "fail", found, _WRONGLY)
+    if same:
+        return Check("logits", "ok", found)
+    return Check("logits", "warn", f"cannot be told in {name}, which rounds as much: {found}", _IN_FLOAT32)
 
 
 def padding(model: Any, plain: PlainModel | None) -> Check:
     """A short text scores the same beside a long one."""
     long, short = _tokens(model, 2).tolist()
     short = short[: max(1, len(short) // 3)]
-    beside, alone = _last(model, [short, long])[:1], _last(model, [short])
-    return _unchanged("padding", model, "a short text beside a long one", beside, alone)
+    return _unchanged(
+        "padding",
+        model,
+        "a short text beside a long one",
+        lambda: (_last(model, [short, long])[:1], _last(model, [short])),
+    )
 
 
 def batch(model: Any, plain: PlainModel | None) -> Check:
     """A text scores the same among others."""
     rows = _tokens(model, 8).tolist()
-    among, alone = _last(model, rows), torch.cat([_last(model, [row]) for row in rows])
-    return _unchanged("batch", model, "a text among seven others", among, alone)
+    return _unchanged(
+        "batch",
+        model,
+        "a text among seven others",
+        lambda: (_last(model, rows), torch.cat([_last(model, [row]) for row in rows])),
+    )
 
 
-def _unchanged(name: str, model: Any, what: str, ours: Tensor, alone: Tensor) -> Check:
+def _unchanged(name: str, model: Any, what: str, both: Callable[[], tuple[Tensor, Tensor]]) -> Check:
+    """In the model's own dtype, and in float32 too, where rounding hides nothing."""
+    ours, alone = both()
+    same = _difference(ours, alone) <= tolerance(dtype_of(model))
     found = f"{what}: log-probabilities within {_nats(ours, alone)}"
-    if _difference(ours, alone) <= tolerance(model):
+    if same and dtype_of(model) in HALF:
+        with in_float32(model):
+            ours, alone = both()
+            same = _difference(ours, alone) <= tolerance(dtype_of(model))
+        found += f", in float32 {_nats(ours, alone)}"
+    if same:
         return Check(name, "ok", found)
     return Check(name, "fail", found, "give batch_tokens=1, so that each text has a forward of its own")
+
+
+@contextmanager
+def _both_in_float32(model: Any, plain: PlainModel | None) -> Iterator[None]:
+    with in_float32(model), nullcontext() if plain is None else in_float32(plain.model):
+        yield
 
 
 def _away_from_own_projection(
@@ -175,5 +227,5 @@ def _nats(ours: Tensor, theirs: Tensor) -> str:
     return f"{float(difference.abs().max()):.2g} nats (root mean square {float(difference.pow(2).mean().sqrt()):.2g})"
 
 
-def _rms(values: Float[Tensor, "row vocab"]) -> Float[Tensor, " row"]:
+def _rms(values: Float[Tensor, "*row vocab"]) -> Float[Tensor, "*row"]:
     return values.pow(2).mean(dim=-1).sqrt()

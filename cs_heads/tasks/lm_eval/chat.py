@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from cs_heads.templates import chat_template, fixed_date
+from cs_heads.templates import chat_template, template_arguments
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class ChatTemplate:
                 tokenize=False,
                 add_generation_prompt=add_generation_prompt,
                 continue_final_message=not add_generation_prompt,
-                **fixed_date(self.tokenizer),
+                **template_arguments(self.tokenizer),
             )
         )
 
