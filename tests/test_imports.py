@@ -86,9 +86,9 @@ def test_each_contract_sees_what_breaks_it(lint):
     assert "attic" in said
 
 
-def test_a_module_has_at_most_300_lines():
+def test_a_module_has_at_most_400_lines():
     lines = {str(path.relative_to(PACKAGE)): len(path.read_text(encoding="utf-8").splitlines()) for path in MODULES}
-    assert {path: n for path, n in lines.items() if n > 300} == {}
+    assert {path: n for path, n in lines.items() if n > 400} == {}
 
 
 # A light import

@@ -105,7 +105,7 @@ def _example(place: str, *fields: Any, **more: Any) -> Example:
         raise ValueError(f"{place}: {error}") from error
 
 
-def _refuse_mistyped(record: Mapping[str, Any], place: str, generated: bool, *, over_token_ids: bool) -> None:
+def _refuse_mistyped(record: Mapping[Any, Any], place: str, generated: bool, *, over_token_ids: bool) -> None:
     """Raise ``ValueError`` for a field that is nearly one that may be left out: other fields are not read."""
     optional = ["sequence", *(["reference", "target"] if generated else ["positions"] if over_token_ids else [])]
     others = [key for key in record if isinstance(key, str) and key not in _FIELDS]
