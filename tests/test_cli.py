@@ -198,6 +198,7 @@ def test_annealed_finds_the_same_heads_and_says_how_sure_it_is(find, load_known,
     assert (status, err) == (0, "")
     result = json.loads(out)
     assert result["method"] == "annealed"
+    assert all({"z", "frequency", "control_importance"} <= row.keys() for row in result["heads"])
     # Every answer of this model hangs on both heads, those of the control too.
     assert {effects["head"] for effects in result["shared"]} <= {str(head) for head in WORKING}
     assert result["spent"] <= 1500
@@ -248,6 +249,8 @@ def test_a_seed_gives_one_answer_and_another_seed_other_examples(find):
     assert all(result.pop("seconds").keys() == {"find", "confirm"} for result in (first, second))
     assert first == second
     assert first["confirm"]["provenance"]["task"] != other["confirm"]["provenance"]["task"]
+    # Search and proof are given the same one.
+    assert (first["confirm"]["provenance"]["seed"], other["confirm"]["provenance"]["seed"]) == (3, 4)
 
 
 def test_all_controls_are_shown_beside_the_verdict_and_count_in_it(find, load_known, tmp_path):

@@ -81,6 +81,23 @@ def test_answers_of_everyday_skills_are_one_token(tokenizer):
             assert all(len(tokenizer(answer, add_special_tokens=False)["input_ids"]) == 1 for answer in answers), name
 
 
+def test_a_small_search_finds_heads_of_plurals_and_not_those_of_every_skill(smollm2):
+    """Without controls the same search finds L1H3 and L1H5 too, and copying loses .7."""
+    model = cs.load_model(smollm2, device="cpu", dtype="bfloat16")
+    skill, *controls = (cs.load_task(f"everyday/{name}", n=40) for name in ("plural", "agreement", "copying"))
+    found = cs.find_heads(model, skill, controls=controls, budget=1200, progress=False)
+    assert found.spent <= 1200
+
+    def loss(task: cs.Task) -> float:
+        experiment = cs.Experiment(model, task.held_out.take(24), progress=False)
+        intact, ablated = experiment(np.stack([found.grid.mask([]), found.grid.mask(found.top(5))])).mean(axis=1)
+        return (intact - ablated) / (intact - task.chance)
+
+    lost = loss(skill)
+    assert lost > 0.6
+    assert all(loss(control) < lost / 2 for control in controls)
+
+
 @pytest.mark.slow
 def test_heads_of_plurals_are_found_that_other_skills_can_do_without(smollm2):
     """Where plain sensing finds L1H3 to L1H5, a group that every skill needs."""

@@ -53,10 +53,11 @@ def confirm(
     where the 95 % intervals allow another verdict. ``cs_heads.analysis.verdict`` has the whole rule.
 
     By default (``"auto"``) they are everyday skills that come with the library (``tasks.default_controls``; the demo
-    model's own skills on that), split with ``seed``, up to ``n // 2`` unseen examples of each, but 20 at least. Heads do
-    not say how they were found: give the ``seed`` of ``find_heads``, for with another one some of these examples
-    are among those that the search has seen, and so are some of a control that is a whole task. A note says which of them the model does not do well enough to count; where fewer than three
-    count, *specific* is not said. ``controls=None`` measures none.
+    model's own skills on that), split with ``seed``, up to ``n // 2`` unseen examples of each, but 20 at least. Heads
+    do not say how they were found: give the ``seed`` of ``find_heads``, for with another one some of these examples are
+    among those that the search has seen, and so are some of a control that is a whole task. A note says which of the
+    default ones the model does not do well enough to count; where fewer than three count, *specific* is not said.
+    ``controls=None`` measures none.
 
     Of a control that is a whole task up to ``n`` examples are drawn, from the half that
     ``find_heads`` with the same ``seed`` does not search with. Costs at most ``(2 + n_random) × n``

@@ -50,7 +50,7 @@ def default_controls(task: Task, model_name: str, seed: int = 0) -> tuple[Task, 
     >>> [control.name for control in default_controls(task, "demo")][:3]
     ['demo/word_problems', 'demo/code', 'demo/rhyme']
     >>> len(default_controls(task, "gpt2"))
-    15
+    14
     """
     return tuple(skill for skill in _others(task, model_name, seed) if not _overlaps(skill, task))
 

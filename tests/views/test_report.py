@@ -194,6 +194,14 @@ def test_a_ranking_alone_is_no_proof(report):
     assert len(page.all("img")) == 2
 
 
+def test_heads_that_were_off_throughout_stand_with_the_answer(report):
+    said = "Off throughout: L1H1. What is called intact is the model without them."
+    ranking = replace(made_ranking(), off=(Head(1, 1),))
+    words = report(Findings(ranking=ranking, proof=made_proof(), k=2)).words
+    assert words.index("L0H1") < words.index(said) < words.index("On unseen examples")
+    assert "Off throughout" not in report(Findings(ranking=made_ranking(), k=2)).words
+
+
 def test_a_comparison_alone_is_led_by_the_method_whose_heads_take_the_most(report):
     page = report(Findings(comparison=made_comparison()))
     assert "greedy: L0H1 L1H2" in page.words
