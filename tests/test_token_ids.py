@@ -284,6 +284,13 @@ def test_answers_one_by_one_stay_on_one_side_of_a_split_where_records_name_their
     assert not sequences_on_both_sides([*grown, *unnamed], 80)
 
 
+def test_unseen_examples_of_a_sequence_that_heads_are_found_on_are_refused():
+    records = [{"prompt": [i, i], "target": [i], "sequence": i // 2} for i in range(4)]
+    first, second = (Task.from_records(records[i::2], "pairs") for i in range(2))
+    with pytest.raises(ValueError, match=r"share no sequence with task 'pairs'; 2 of its sequences are in both"):
+        first.holding_out(second)
+
+
 def test_frames_and_data_sets_say_whether_all_answers_are_right_or_how_many():
     import pandas as pd
 

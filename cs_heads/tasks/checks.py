@@ -57,6 +57,16 @@ def check_task(task: Task) -> None:
         raise ValueError(f"too_long must be one of {', '.join(TOO_LONG)}, got {task.too_long!r}")
 
 
+def check_apart(task: Task, unseen: Task) -> None:
+    """Raise ``ValueError`` where unseen examples ask what a task asks, or are of its sequences."""
+    for each, what in (("example", "question"), ("sequence", "sequence")):
+        own, others = ({getattr(example, what) for example in side.examples} - {None} for side in (task, unseen))
+        if shared := own & others:
+            raise ValueError(
+                f"unseen must share no {each} with task {task.name!r}; {len(shared)} of its {each}s are in both"
+            )
+
+
 def check_stop(stop: Sequence[str]) -> tuple[str, ...]:
     """The strings as a tuple; one text raises ``ValueError``."""
     if isinstance(stop, str):

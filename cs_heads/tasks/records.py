@@ -108,7 +108,7 @@ def _example(place: str, *fields: Any, **more: Any) -> Example:
 def _refuse_mistyped(record: Mapping[Any, Any], place: str, generated: bool, *, over_token_ids: bool) -> None:
     """Raise ``ValueError`` for a field that is nearly one that may be left out: other fields are not read."""
     optional = ["sequence", *(["reference", "target"] if generated else ["positions"] if over_token_ids else [])]
-    others = [key for key in record if isinstance(key, str) and key not in _FIELDS]
+    others = [key for key in map(str, record) if key not in _FIELDS]
     for name in optional if others else ():
         near = get_close_matches(name, others, n=1, cutoff=_NEAR)
         if name not in record and near:

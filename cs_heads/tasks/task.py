@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from cs_heads.integers import check_integer, check_seed
-from cs_heads.tasks.checks import check_scores, check_stop, check_task
+from cs_heads.tasks.checks import check_apart, check_scores, check_stop, check_task
 from cs_heads.tasks.example import Example, groups_of, hash_of, parted
 from cs_heads.tasks.margins import compared, margin_of_choice, margin_of_target
 from cs_heads.tasks.records import Kind, numbered, read_records, records_of
@@ -269,10 +269,9 @@ class Task:
     def split(self, n: int | None = None, seed: int = 0) -> tuple[Task, Task]:
         """Disjoint finding and confirming tasks: ``n`` examples to find heads with, all others to confirm.
 
-        ``n`` is 100 by default, or half of the task where it has fewer than 200 examples. Examples with
-        the same question and continuations, over token ids the same prompt, and those of one sequence stay on one
-        side, so the finding side may miss ``n`` by some.
-        A task that was split before, or an ``n`` that leaves nothing to confirm, raises ``ValueError``.
+        ``n`` is 100 by default, or half of the task where it has fewer than 200 examples. Examples of one question and
+        continuations (of one prompt of token ids), or of one sequence, stay on one side, so the finding side may miss
+        ``n`` by some. One that was split before, or an ``n`` that leaves nothing to confirm, raises ``ValueError``.
         """
         check_seed(seed)
         if self.role != "whole":
@@ -291,20 +290,10 @@ class Task:
 
     def holding_out(self, unseen: Task) -> Task:
         """The finding side made of this task, with ``unseen`` to confirm on; shared examples raise ``ValueError``."""
-        for what in ("question", "sequence"):
-            own, others = ({getattr(e, what) for e in task.examples} - {None} for task in (self, unseen))
-            if shared := own & others:
-                each = "example" if what == "question" else what
-                raise ValueError(
-                    f"unseen must share no {each} with task {self.name!r}; {len(shared)} of its {each}s are in both"
-                )
-        if unseen.accuracy != self.accuracy:
-            raise ValueError(f"unseen must have accuracy {self.accuracy!r}, as task {self.name!r}")
-        for name, value in self.scoring.items():
-            if unseen.scoring[name] != value:
-                raise ValueError(
-                    f"unseen must be scored as task {self.name!r} is ({name} {value}), got {unseen.scoring[name]}"
-                )
+        check_apart(self, unseen)
+        for name, value in ({"accuracy": self.accuracy} | self.scoring).items():
+            if (other := unseen.scoring.get(name, unseen.accuracy)) != value:
+                raise ValueError(f"unseen must be scored as task {self.name!r} is ({name} {value}), got {other}")
         held_out = replace(unseen, role="confirming", held_out=None)
         return replace(self, role="finding", held_out=held_out)
 

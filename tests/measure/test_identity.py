@@ -267,6 +267,10 @@ CHANGES = {
     "scorer": (lambda t: replace(t, scorer=Halves(1)), 6),
     "kind": (as_completion, 6),
     "examples": (lambda t: replace(t, examples=t.examples[::-1]), 0),
+    "sequence": (
+        lambda t: replace(t, examples=tuple(replace(e, sequence=str(i)) for i, e in enumerate(t.examples))),
+        0,
+    ),
     "asked": (lambda t: replace(t, examples=tuple(replace(e, asked=f"?{i}") for i, e in enumerate(t.examples))), 0),
     "name": (lambda t: replace(t, name="another name"), 0),
     "too_long": (lambda t: replace(t, too_long="truncate"), 6),
