@@ -421,7 +421,9 @@ def test_no_more_is_ever_spent_than_given(budget, seed, scenario, with_control, 
     given = {"chance": chance, "controls": [control] if with_control else []}
     found = annealed(task, budget=budget, seed=seed, n_bootstraps=2, **given)
     assert found.spent == task.asked + control.asked
-    assert budget - (16 if with_control else 8) < found.spent <= budget
+    # What would hold two sets against each other is saved where both are the same.
+    least = 0.8 * budget if with_control else budget - 8
+    assert least < found.spent <= budget
 
 
 def test_the_cost_is_in_the_provenance():
