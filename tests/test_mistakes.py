@@ -216,5 +216,15 @@ def test_an_address_where_another_program_listens_is_looked_at_by_ray_alone(monk
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         _check_answers(f"127.0.0.1:{server.getsockname()[1]}")
-    for address in ("auto", "local", "nonsense"):
+    for address in ("local", "nonsense"):
+        _check_answers(address)
+
+
+@pytest.mark.parametrize("address", ["auto", "ray://127.0.0.1"])
+def test_what_an_address_stands_for_is_tried_before_ray_waits_for_it(address, monkeypatch):
+    """Ray itself goes on for ten minutes where the last cluster of this machine is gone."""
+    from cs_heads.measure.cluster.session import _check_answers
+
+    monkeypatch.setattr("ray._private.services.get_ray_address_from_environment", lambda *_: "127.0.0.1:1")
+    with pytest.raises(ValueError, match=rf"^address must be that of a running Ray cluster, got '{address}': "):
         _check_answers(address)

@@ -17,8 +17,12 @@ from threading import current_thread, main_thread
 from types import FrameType
 from typing import Any
 
-from cs_heads.cli import compare, doctor, find, report, reproduce, store, tasks
-from cs_heads.cli.options import Help, Parser
+try:
+    from cs_heads.cli import compare, doctor, find, report, reproduce, store, tasks
+    from cs_heads.cli.options import Help, Parser
+except KeyboardInterrupt:
+    print("cs-heads: interrupted", file=sys.stderr)
+    raise SystemExit(130) from None
 
 _COMMANDS = (doctor, find, compare, report, reproduce, store, tasks)
 
@@ -29,14 +33,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     It is 2 for bad input, 1 where a check of a model failed, 130 for Ctrl-C, 141 where nobody reads on.
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
-    options = _parser().parse_args(given)
+    try:
+        options = _parser().parse_args(given)
+    except KeyboardInterrupt:
+        print("cs-heads: interrupted", file=sys.stderr)
+        return 130
     options.command = shlex.join(["cs-heads", *given])
     with _noticing_ctrl_c() as pressed:
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = _print_warning
                 status: int | None = options.run(options)
-            sys.stdout.flush()
+            if sys.stdout is not None:
+                sys.stdout.flush()
         except BrokenPipeError:
             # What is left in the buffer has nowhere to go, and Python would try once more at its end.
             sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open until the process ends

@@ -23,7 +23,7 @@ from types import (
     ModuleType,
     WrapperDescriptorType,
 )
-from typing import Any, Generic, NoReturn, Protocol
+from typing import Any, Generic, NewType, NoReturn, Protocol, TypeVar
 
 from cs_heads.tasks.code_reads import (
     UnidentifiableError,
@@ -113,6 +113,9 @@ class _Identities:
 
     def _compound(self, value: Any, name: str) -> list[Any]:  # noqa: PLR0911 - one kind a line
         check_named(value, name)
+        for stream in ("stdin", "stdout", "stderr"):
+            if value is getattr(sys, stream):
+                return ["stream", stream]
         kind = type(value)
         if kind is list:
             return ["list", *(self(inner, name) for inner in value)]
@@ -215,9 +218,14 @@ class _Identities:
             # A global of its module: one's own functions stand in there, too, behind a wrapper.
             if hasattr(value, "__wrapped__"):
                 return [self(value.__wrapped__, name), self._named(vars(value), name)]
-            module = getattr(value, "__module__", None)
-            if module is None or type(value).__module__ == "typing" or is_installed_module(sys.modules.get(module)):
-                return [parts]
+            if isinstance(value, TypeVar):
+                return ["type variable", parts, self(value.__bound__, name), self(value.__constraints__, name)]
+            if isinstance(value, NewType):
+                return ["new type", parts, self(value.__supertype__, name)]
+            for module in (getattr(value, "__module__", None), type(value).__module__):
+                home = sys.modules.get(str(module))
+                if is_installed_module(home) and getattr(home, parts, None) is value:
+                    return [parts]
             _refuse(value, name)
         make, arguments, state, items, pairs = (*parts, None, None, None)[:5]
         return [self(part, name) for part in (make, arguments, state, list(items or ()), list(pairs or ()))]

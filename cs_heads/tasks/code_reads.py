@@ -24,7 +24,17 @@ _PACKAGES = ("/site-packages/", "/dist-packages/")
 _READ_ALL = ("globals", "eval", "exec")
 # What reads names that are made at run time; modules that have some of it.
 _BY_ANY_NAME = (globals, eval, exec, __import__, importlib.import_module, importlib.reload, sys.modules)
-_HOLDERS = (builtins, importlib, sys)
+_HOLDERS = ("builtins", "importlib", "importlib.util", "pkgutil", "pydoc", "runpy", "sys")
+_FINDERS = (
+    *("pkgutil.resolve_name", "pydoc.locate", "runpy.run_module", "runpy.run_path"),
+    *("importlib.util.find_spec", "importlib.util.spec_from_file_location", "importlib.util.module_from_spec"),
+    *("_frozen_importlib_external.spec_from_file_location", "_frozen_importlib.module_from_spec"),
+)
+# What Python itself keeps in a module.
+_OF_PYTHON = {
+    *("__name__", "__file__", "__spec__", "__loader__", "__builtins__", "__cached__", "__package__", "__path__"),
+    *("__annotations__", "__annotate__", "__conditional_annotations__"),
+}
 _OTHER_GLOBALS = ("__globals__", "f_globals", "f_builtins")
 
 
@@ -34,7 +44,8 @@ class UnidentifiableError(Exception):
 
 def check_named(value: Any, name: str) -> None:
     """Raise ``UnidentifiableError`` for what reads names that are made at run time."""
-    if any(value is other for other in _BY_ANY_NAME):
+    home = f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', '')}"
+    if any(value is other for other in _BY_ANY_NAME) or home in _FINDERS:
         raise UnidentifiableError(f"reads {name!r}, by which it may read anything")
 
 
@@ -75,7 +86,8 @@ def contents_of(namespace: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_of_python(name: str) -> bool:
-    return name.startswith("__") and name.endswith("__")
+    # Underscores alone are what a notebook calls its last results.
+    return name in _OF_PYTHON or not name.strip("_")
 
 
 def _reads(code: CodeType, namespace: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -102,7 +114,7 @@ def _reads(code: CodeType, namespace: dict[str, Any]) -> Iterator[tuple[str, Any
 def _attribute(name: str, value: Any, following: Sequence[dis.Instruction]) -> tuple[str, Any]:
     """A value and its name, or of a module the attribute that is looked up at once."""
     for step in takewhile(lambda step: step.opname in ("LOAD_ATTR", "LOAD_METHOD"), following):
-        followed = isinstance(value, ModuleType) and (value in _HOLDERS or not is_installed_module(value))
+        followed = isinstance(value, ModuleType) and (value.__name__ in _HOLDERS or not is_installed_module(value))
         if not followed or not hasattr(value, step.argval):
             break
         name, value = f"{name}.{step.argval}", getattr(value, step.argval)
@@ -126,8 +138,8 @@ def _imported(name: str, attributes: Sequence[str] | None, namespace: dict[str, 
         top = name.partition(".")[0]
         if _is_installed_name(top):
             # Of an installed module, too, names may be read that are made at run time.
-            for attribute in attributes or () if top in ("builtins", "importlib", "sys") else ():
-                check_named(getattr(sys.modules[name], attribute, None), attribute)
+            for attribute in attributes or () if name in _HOLDERS else ():
+                check_named(getattr(importlib.import_module(name), attribute, None), attribute)
             return
         module = importlib.import_module(name)
     except ImportError:

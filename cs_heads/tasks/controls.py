@@ -69,7 +69,9 @@ def overlapping_controls(task: Task, model_name: str, seed: int = 0) -> tuple[st
 def check_controls(controls: Any, task: Task) -> Sequence[Task]:
     """The tasks given, none for ``"auto"`` and None; what is neither, or has a name twice, raises ``ValueError``.
 
-    So does a control that shares a question with ``task``, on whatever side: that is the task, or some of it.
+    So does a control that has the name of ``task`` (drawn with another seed, say), or shares a question with it, on
+    whatever side: that is the task, or some of it. A question is the same with other wrong choices or none, other white
+    space, or another case.
     """
     check_is_task(task)
     if controls is None or (isinstance(controls, str) and controls == AUTO):
@@ -91,6 +93,8 @@ def check_controls(controls: Any, task: Task) -> Sequence[Task]:
                 f"control {control.name!r} shares {shared} of its {len(_examples(control))} examples with task "
                 f"{task.name!r}: a control must be another task"
             )
+        if control.name == task.name:
+            raise ValueError(f"control {control.name!r} has the name of the task: a control must be another task")
     return controls
 
 
@@ -114,8 +118,18 @@ def _overlaps(skill: Task, task: Task) -> bool:
 
 def _shared(control: Task, task: Task) -> int:
     """How many examples of a control ask what the task asks, on either side of both."""
-    own = {example.question for example in _examples(task)}
-    return sum(example.question in own for example in _examples(control))
+    own = {key for example in _examples(task) for key in _asked(example)}
+    return sum(not own.isdisjoint(_asked(example)) for example in _examples(control))
+
+
+def _asked(example: Example) -> tuple[Any, ...]:
+    """The question, and what is asked with the right answer alone, whatever the form."""
+    if example.over_token_ids:
+        return (example.question,)
+    right = example.target if example.continuations else example.reference
+    before = example.prompts or (example.prompt if example.asked is None else example.asked,)
+    plain = tuple(" ".join(str(text).split()).casefold() for text in before)
+    return example.question, (plain, " ".join(str(right).split()))
 
 
 def _examples(task: Task) -> tuple[Example, ...]:

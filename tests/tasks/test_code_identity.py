@@ -53,6 +53,11 @@ PAIRS = {
         "def score(example, text):\n    from own_helpers import long\n    return float(long(text))",
         ("LIMIT = 3", "LIMIT = 4"),
     ),
+    "a name with underscores of a module that is handed on": (
+        "import own_helpers\ndef asked(module): return getattr(module, '__least__', 0)\n"
+        "def score(example, text): return float(asked(own_helpers))",
+        ("LIMIT = 3", "LIMIT = 3\n__least__ = 1"),
+    ),
     "a module that is handed on": (
         "import own_helpers\ndef asked(module, name): return getattr(module, name)\n"
         "def score(example, text): return float(asked(own_helpers, 'long')(text))",
@@ -311,6 +316,18 @@ def test_a_cell_that_is_run_again_defines_the_same_scorer():
     assert keys[0] == keys[1]
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import sys\ndef score(example, text):\n    print(text, file=sys.stderr)\n    return 1.0",
+        "import numpy as np\ndef score(example, text): return float(np.add(1, len(text)))",
+        "import numpy as np\nadd = np.add\ndef score(example, text): return float(add(1, len(text)))",
+    ],
+)
+def test_standard_streams_and_functions_of_installed_packages_are_known_by_name(source, imported):
+    assert as_scorer(imported(own(source)).score).identity == as_scorer(imported(own(source)).score).identity
+
+
 def test_an_object_that_is_called_scores_as_a_function_does(imported):
     score = imported(own(PAIRS["an object that is called"][0])).score
     assert as_scorer(score)([Example("?")] * 2, ["a", "ab"]) == [0.0, 1.0]
@@ -332,6 +349,20 @@ def test_an_object_that_is_called_scores_as_a_function_does(imported):
         ("def score(example, text): return __import__(text)", "reads '__import__', by which it may read anything"),
         ("def score(example, text): return score.__globals__['a']", "reads '__globals__', by which it may read any"),
         ("read = globals\ndef score(example, text): return read()['a']", "reads 'read', by which it may read anything"),
+        (
+            "import pkgutil\ndef score(example, text): return pkgutil.resolve_name('own_helpers.long')(text)",
+            "reads 'pkgutil.resolve_name', by which it may read anything",
+        ),
+        (
+            "def score(example, text):\n    from importlib.util import spec_from_file_location as found\n"
+            "    return found(text)",
+            "reads 'spec_from_file_location', by which it may read anything",
+        ),
+        (
+            "import numpy as np\ndef own(example, text): return 1.0\nscore_all = np.frompyfunc(own, 2, 1)\n"
+            "def score(example, text): return score_all(example, text)",
+            "reads 'score_all', a ufunc, which cannot be identified",
+        ),
         (
             "def nested(depth):\n    return [nested(depth - 1)] if depth else []\nWORDS = nested(800)\n"
             "def score(example, text): return WORDS",

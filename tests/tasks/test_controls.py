@@ -135,3 +135,37 @@ def test_a_control_with_a_few_questions_of_the_task_is_refused_with_their_number
     with pytest.raises(ValueError, match="control 'overlapping' shares 3 of its 4 examples with task 'mine'"):
         check_controls([both], FINDING)
     assert check_controls([OTHERS], FINDING) == [OTHERS]
+
+
+def test_the_task_drawn_with_another_seed_is_no_control():
+    task, again = (load_task("everyday/agreement", seed=seed) for seed in (0, 1))
+    with pytest.raises(ValueError, match=r"^control 'everyday/agreement' has the name of the task: a control must be"):
+        check_controls([again], task)
+
+
+WORDED = [
+    {"prompt": f"Q: what is {n} plus one?", "choices": [f" {n + 1}", f" {n + 7}"], "answer": 0} for n in range(30)
+]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda record: {**record, "prompt": record["prompt"] + " \n"},
+        lambda record: {**record, "prompt": record["prompt"].upper()},
+        lambda record: {**record, "choices": [*record["choices"], " 99"]},
+        lambda record: {**record, "choices": [choice.strip() for choice in record["choices"]]},
+        lambda record: {"prompt": record["prompt"], "target": record["choices"][0]},
+    ],
+    ids=["white space", "case", "another wrong choice", "choices without space", "completion"],
+)
+def test_a_copy_in_another_form_is_no_control(change):
+    task, copy = Task.from_records(WORDED, "sums"), Task.from_records([change(record) for record in WORDED], "others")
+    with pytest.raises(ValueError, match=r"^control 'others' shares 30 of its 30 examples with task 'sums'"):
+        check_controls([copy], task)
+
+
+def test_the_same_words_with_another_question_are_another_task():
+    task = Task.from_records(WORDED, "sums")
+    others = [{**record, "prompt": record["prompt"].replace("plus one", "plus two")} for record in WORDED]
+    assert len(check_controls([Task.from_records(others, "others")], task)) == 1

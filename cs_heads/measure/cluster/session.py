@@ -76,14 +76,21 @@ def leave(session: Session) -> None:
 
 
 def _check_answers(address: str) -> None:
-    """Raise ``ValueError`` where nothing answers at ``host:port`` or ``ray://host:port``; Ray is fast with the rest."""
+    """Raise ``ValueError`` where nothing answers at ``host:port``, ``ray://host`` or what ``auto`` stands for."""
+    asked = address
+    if address == "auto":
+        from ray._private.services import get_ray_address_from_environment
+
+        address = get_ray_address_from_environment("auto", None) or ""
+    elif address.startswith("ray://") and ":" not in address.removeprefix("ray://"):
+        address += ":10001"
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdecimal():
         return
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER).close()
     except (OSError, OverflowError) as error:
-        raise ValueError(f"address must be that of a running Ray cluster, got {address!r}: {error}") from error
+        raise ValueError(f"address must be that of a running Ray cluster, got {asked!r}: {error}") from error
 
 
 def _connect(ray: Any, address: str | None, workers: int | None) -> Session:
