@@ -209,11 +209,6 @@ def _notes(
     plenty: bool,
 ) -> tuple[str, ...]:
     notes = []
-    if not plenty:
-        notes.append(
-            f"{len(response)} masks of {len(times_off)} heads say how heads differ, and what all take in the mean: a "
-            f"small importance may have the wrong sign ({_PLENTY * len(times_off)} masks would tell)"
-        )
     if r2 is None and not plenty:
         same, value = ("has the same contrast", 0.0 - response[0]) if contrast else ("scored the same", response[0])
         notes.append(f"every mask {same} ({value:.3f}): nothing can be ranked; change the density")
@@ -228,4 +223,9 @@ def _notes(
         )
     if r2 is not None and differing < 5 and not plenty:
         notes.append(f"only {differing} heads have an importance above the average head's; the order of others is void")
+    if r2 is not None and not plenty:
+        notes.append(
+            f"{len(response)} masks of {len(times_off)} heads say how heads differ, and what all take in the mean: a "
+            f"small importance may have the wrong sign ({_PLENTY * len(times_off)} masks would tell)"
+        )
     return tuple(notes)
