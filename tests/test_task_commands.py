@@ -129,7 +129,18 @@ def reader(tmp_path_factory):
 
 
 def test_options_of_controls_are_passed_on_to_those_that_have_them(reader):
-    task = ("--model", str(reader), "--task", "everyday/agreement", "--n", "5", "--control", "ioi", "--control", "induction")
+    task = (
+        "--model",
+        str(reader),
+        "--task",
+        "everyday/agreement",
+        "--n",
+        "5",
+        "--control",
+        "ioi",
+        "--control",
+        "induction",
+    )
     _, controls = read(*task, "--control-option", "order=ABBA", "--control-option", "induction:length=6")
     assert controls == [load_task("ioi", order="ABBA"), load_task("induction", length=6)]
 
