@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from cs_heads.integers import check_integer
-from cs_heads.tasks.scorer import LogprobScorer, RelativeScorer, Scorer
+from cs_heads.tasks.scorer import AnyScorer, LogprobScorer, RelativeScorer, Scorer, written
 
 if TYPE_CHECKING:
     from cs_heads.tasks.task import Task
@@ -103,12 +103,12 @@ def _check_generation(task: Task) -> None:
         raise ValueError(f"length_normalised applies to choice tasks alone; task {task.name!r} is a generation task")
 
 
-def check_scores(identity: str, scores: Any, n: int) -> Float[np.ndarray, " score"]:
+def check_scores(scorer: AnyScorer, scores: Any, n: int) -> Float[np.ndarray, " score"]:
     """A scorer's ``n`` scores as numbers; anything else than so many in [0, 1] raises ``ValueError`` naming it."""
     try:
         checked = np.asarray(scores, dtype=float)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         checked = np.empty(0)
     if checked.shape != (n,) or not ((checked >= 0) & (checked <= 1)).all():
-        raise ValueError(f"scorer {identity!r} must give {n} numbers in 0..1, got {scores!r}"[:300])
+        raise ValueError(f"scorer {scorer.identity!r} must give {n} numbers in 0..1, got {written(scores)}"[:300])
     return checked

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import copyreg
 import hashlib
 import sys
@@ -23,15 +24,19 @@ from types import (
     ModuleType,
     WrapperDescriptorType,
 )
-from typing import Any, Generic, NewType, NoReturn, Protocol, TypeVar
+from typing import Any, Generic, NewType, NoReturn, ParamSpec, Protocol, TypeAlias, TypeVar, get_args
 
+from cs_heads.tasks.code_parts import is_generated, parts_of
 from cs_heads.tasks.code_reads import (
     UnidentifiableError,
+    annotations_of,
     check_named,
     contents_of,
     globals_of,
+    holds_finders,
     is_installed,
     is_installed_module,
+    named_in,
 )
 from cs_heads.tasks.example import hash_of
 
@@ -57,22 +62,33 @@ _EMPTY_BASES = (object, Generic, Protocol, *_CONTENT)
 _HEAP_TYPE = 1 << 9
 """Flag of a class that was made by a class statement, and is no part of the interpreter."""
 
+Reads: TypeAlias = list[tuple[str, str]]
+"""What a function reads: names, each with a hash of its value; the last is the function itself."""
+
 
 def identity_of(function: Callable[..., Any]) -> str:
-    """A function's name and a hash of its bytecode, constants, defaults and the values of all names it reads.
+    """A function's name and a hash of its code, constants, defaults, annotations and the values of all names it reads.
 
     Functions, classes and objects of your own modules are part of it by what they are, whatever they call in turn;
     those of Python and of installed packages are identified by name. Two functions of one source, made with other
-    values, differ; so may the same function under another version of Python. Files that it reads are no part of it. A
-    function that reads something that cannot be identified raises ``ValueError`` naming it.
+    values, differ; so may the same function under another version of Python. Files that it reads are no part of it, nor
+    is what ``functools.cache``, ``lru_cache`` and ``cached_property`` have kept. A function that reads something that
+    cannot be identified, such as ``eval`` or a random generator, raises ``ValueError`` naming it.
 
     >>> make = lambda least: lambda example, text: float(len(text) > least)
     >>> identity_of(make(0)) == identity_of(make(0)), identity_of(make(0)) == identity_of(make(5))
     (True, False)
     """
+    return "/".join(reads_of(function)[-1])
+
+
+def reads_of(function: Callable[..., Any]) -> Reads:
+    """All that a function and what it calls read, what is read by a value before that value; refuses as above."""
     name = getattr(function, "__qualname__", type(function).__qualname__)
+    identities = _Identities()
     try:
-        return f"{name}/{hash_of(_Identities()(function, name))}"
+        whole = hash_of(identities(function, name))
+        return [*identities.reads, (name, whole)]
     except UnidentifiableError as error:
         why = str(error)
     except RecursionError:
@@ -87,6 +103,7 @@ class _Identities:
         # The values themselves too, since an id is taken again once its object is gone.
         self._known = dict(known or {})
         self._above = list(above)
+        self.reads: Reads = []
 
     def __call__(self, value: Any, name: str) -> Any:  # noqa: PLR0911 - one kind a line
         kind = type(value)
@@ -106,8 +123,10 @@ class _Identities:
             if other is value:
                 return ["itself", up]
         self._above.append(value)
-        identity = hash_of(self._compound(value, name))
-        self._above.pop()
+        try:
+            identity = hash_of(self._compound(value, name))
+        finally:
+            self._above.pop()
         self._known[id(value)] = value, identity
         return identity
 
@@ -134,12 +153,17 @@ class _Identities:
         if isinstance(value, type):
             return _installed_name(value) or self._class(value, name)
         if isinstance(value, FunctionType):
-            return _installed_name(value) or self._function(value, name)
+            return _installed_name(value) or self._parts(value, name) or self._function(value, name)
         return self._part_of_class(value, name) or self._object(value, name)
 
     def _named(self, values: Mapping[str, Any], name: str = "") -> list[Any]:
         """Values by their names, which errors say."""
-        return [[key, self(value, _inner(name, key))] for key, value in values.items()]
+        return [[key, self._read(value, _inner(name, key))] for key, value in values.items()]
+
+    def _read(self, value: Any, name: str) -> Any:
+        identity = self(value, name)
+        self.reads.append((name, hash_of(identity)))
+        return identity
 
     def _code(self, code: CodeType, name: str) -> list[Any]:
         counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
@@ -152,7 +176,8 @@ class _Identities:
         read = {"its defaults": function.__defaults__, "its keyword defaults": function.__kwdefaults__}
         for free, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             try:
-                read[free] = cell.cell_contents
+                if not holds_finders(cell):
+                    read[free] = cell.cell_contents
             except ValueError:  # not yet filled
                 read[free] = None
         # A wrapper of an installed package reads its module by name; what it wraps is in its closure.
@@ -161,14 +186,37 @@ class _Identities:
         return [
             "function",
             self(function.__code__, name),
-            [[key, self(value, key.removeprefix("global "))] for key, value in read.items()],
+            [[key, self._read(value, key.removeprefix("global "))] for key, value in read.items()],
             self._named(vars(function), name),
+            self._annotations(function, function.__globals__),
         ]
 
+    def _annotations(self, value: Any, namespace: dict[str, Any]) -> list[Any]:
+        """Those of a function or class, which it may read when it is called."""
+        return [[key, self._annotation(hint, namespace, key)] for key, hint in annotations_of(value).items()]
+
+    def _annotation(self, hint: Any, namespace: dict[str, Any], name: str) -> list[Any]:
+        """By value; of what stands in it as text, the names that are read when types are made of it.
+
+        What it names is seldom read: where that cannot be identified, its name is enough.
+        """
+        text = getattr(hint, "__forward_arg__", hint)
+        inner = [self._annotation(part, namespace, name) for part in get_args(hint)]
+        try:
+            read = self._named(named_in(text, namespace)) if isinstance(text, str) else []
+            return [self(hint, name), read, inner]
+        except UnidentifiableError:
+            named = text if isinstance(text, str) else getattr(hint, "__qualname__", type(hint).__qualname__)
+            return ["unidentified", named, inner]
+
     def _class(self, value: type, name: str) -> list[Any]:
-        own = {key: inner for key, inner in vars(value).items() if key not in _OF_PYTHON}
+        own = {
+            key: inner for key, inner in vars(value).items() if key not in _OF_PYTHON and not is_generated(value, key)
+        }
         bases = [self(base, base.__qualname__) for base in value.__bases__]
-        return ["class", value.__qualname__, self(type(value), name), bases, self._named(own, value.__qualname__)]
+        annotations = self._annotations(value, vars(sys.modules.get(value.__module__, builtins)))
+        told = self(type(value), name), bases, self._named(own, value.__qualname__), annotations
+        return ["class", value.__qualname__, *told]
 
     def _part_of_class(self, value: Any, name: str) -> list[Any] | None:  # noqa: PLR0911 - one kind a line
         """Methods, descriptors and fields; None for any other value."""
@@ -178,7 +226,10 @@ class _Identities:
         if isinstance(value, BuiltinFunctionType | MethodWrapperType):
             owner = value.__self__
             if owner is None or isinstance(owner, ModuleType):
-                return _installed_name(value) or _refuse(value, name)
+                found = _installed_name(value)
+                if found is None and _is_in_installed(value, value.__name__):
+                    return ["named", value.__name__]
+                return found or _refuse(value, name)
             return [kind, value.__name__, self(owner, f"{name}.__self__")]
         if isinstance(value, MethodDescriptorType | WrapperDescriptorType | ClassMethodDescriptorType):
             return [kind, value.__name__, self(value.__objclass__, name)]
@@ -191,8 +242,16 @@ class _Identities:
         if isinstance(value, cached_property):
             return [kind, self(value.func, name)]
         if isinstance(value, Field):
-            return [kind, *(self(getattr(value, slot), name) for slot in value.__slots__ if slot != "type")]
-        return None
+            told = [self(getattr(value, slot), name) for slot in value.__slots__ if slot != "type"]
+            return [kind, *told, self._annotation(value.type, {}, name)]
+        return self._parts(value, name)
+
+    def _parts(self, value: Any, name: str) -> list[Any] | None:
+        """Objects that are told by something else than a pickle; None for any other."""
+        parts = parts_of(value, name)
+        if parts is None:
+            return None
+        return ["parts", self(type(value), name), *(self(part, name) for part in parts)]
 
     def _object(self, value: Any, name: str) -> list[Any]:
         """An object by its class and by what it holds: of one's own classes all of that, else what a pickle has."""
@@ -201,9 +260,10 @@ class _Identities:
         if not _installed_name(kind):
             slots = [slot for base in kind.__mro__ for slot in _slots(base) if hasattr(value, slot)]
             held = {**getattr(value, "__dict__", {}), **{slot: getattr(value, slot) for slot in slots}}
+            held = {key: inner for key, inner in held.items() if not _is_cached(kind, key)}
             content = [read(value) for base, read in _CONTENT.items() if isinstance(value, base)]
             told += [self._named(held, name), self(content, name)]
-            bases = [base for base in kind.__mro__ if base not in _EMPTY_BASES and _installed_name(base)]
+            bases = [base for base in kind.__mro__ if base not in _EMPTY_BASES and not _is_written(base)]
             if not bases or isinstance(value, set | frozenset):
                 return told
         return [*told, *self._pickled(value, name)]
@@ -218,15 +278,12 @@ class _Identities:
             # A global of its module: one's own functions stand in there, too, behind a wrapper.
             if hasattr(value, "__wrapped__"):
                 return [self(value.__wrapped__, name), self._named(vars(value), name)]
-            if isinstance(value, TypeVar):
-                return ["type variable", parts, self(value.__bound__, name), self(value.__constraints__, name)]
+            if isinstance(value, TypeVar | ParamSpec):
+                constraints = getattr(value, "__constraints__", ())
+                return ["type variable", parts, self(value.__bound__, name), self(constraints, name)]
             if isinstance(value, NewType):
                 return ["new type", parts, self(value.__supertype__, name)]
-            for module in (getattr(value, "__module__", None), type(value).__module__):
-                home = sys.modules.get(str(module))
-                if is_installed_module(home) and getattr(home, parts, None) is value:
-                    return [parts]
-            _refuse(value, name)
+            return [parts] if _is_in_installed(value, parts) else _refuse(value, name)
         make, arguments, state, items, pairs = (*parts, None, None, None)[:5]
         return [self(part, name) for part in (make, arguments, state, list(items or ()), list(pairs or ()))]
 
@@ -235,8 +292,27 @@ def _refuse(value: Any, name: str) -> NoReturn:
     raise UnidentifiableError(f"reads {name!r}, a {type(value).__qualname__}, which cannot be identified")
 
 
+def _is_in_installed(value: Any, name: str) -> bool:
+    """Whether a value stands under this name in a module of Python or of an installed package."""
+    first = (sys.modules.get(str(module)) for module in (getattr(value, "__module__", None), type(value).__module__))
+    if any(is_installed_module(home) and getattr(home, name, None) is value for home in first):
+        return True
+    loaded = list(sys.modules.values())
+    return any(getattr(home, "__dict__", {}).get(name) is value and is_installed_module(home) for home in loaded)
+
+
 def _inner(name: str, key: Any) -> str:
     return f"{name}.{key}" if isinstance(key, str) else name
+
+
+def _is_cached(kind: type, name: str) -> bool:
+    """Whether an attribute of an object of this class is what a ``cached_property`` has kept."""
+    return isinstance(next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None), cached_property)
+
+
+def _is_written(kind: type) -> bool:
+    """Whether a class is one's own; one of C, wherever it is found, holds what no attribute shows."""
+    return not _installed_name(kind) and ("__slots__" in vars(kind) or kind.__dictoffset__ != 0)
 
 
 def _slots(kind: type) -> tuple[str, ...]:

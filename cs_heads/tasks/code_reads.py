@@ -6,12 +6,14 @@ import builtins
 import dis
 import importlib
 import importlib.util
+import inspect
+import re
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 # Python's own folders, and this library's: where it is used from a checkout, its version is still what tells it.
@@ -20,22 +22,27 @@ _FOLDERS = tuple(
 )
 _PACKAGES = ("/site-packages/", "/dist-packages/")
 
-# Builtins that read any name of the module they are called in.
-_READ_ALL = ("globals", "eval", "exec")
-# What reads names that are made at run time; modules that have some of it.
-_BY_ANY_NAME = (globals, eval, exec, __import__, importlib.import_module, importlib.reload, sys.modules)
-_HOLDERS = ("builtins", "importlib", "importlib.util", "pkgutil", "pydoc", "runpy", "sys")
+# What reads names that are made at run time, or runs code that is; modules that have some of it.
+_BY_ANY_NAME = (
+    *(globals, eval, exec, compile, __import__, sys.modules),
+    *(importlib.import_module, importlib.reload, importlib.__import__),
+)
+_HOLDERS = ("builtins", "importlib", "importlib.machinery", "importlib.util", "pkgutil", "pydoc", "runpy", "sys")
 _FINDERS = (
     *("pkgutil.resolve_name", "pydoc.locate", "runpy.run_module", "runpy.run_path"),
     *("importlib.util.find_spec", "importlib.util.spec_from_file_location", "importlib.util.module_from_spec"),
     *("_frozen_importlib_external.spec_from_file_location", "_frozen_importlib.module_from_spec"),
+    "_frozen_importlib_external.SourceFileLoader",
 )
 # What Python itself keeps in a module.
 _OF_PYTHON = {
     *("__name__", "__file__", "__spec__", "__loader__", "__builtins__", "__cached__", "__package__", "__path__"),
-    *("__annotations__", "__annotate__", "__conditional_annotations__"),
+    *("__annotate__", "__conditional_annotations__"),
 }
-_OTHER_GLOBALS = ("__globals__", "f_globals", "f_builtins")
+# Attributes by which code comes to globals, builtins or classes that it does not name.
+_OTHER_GLOBALS = ("__globals__", "__builtins__", "__subclasses__", "f_globals", "f_builtins")
+_LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
+_NO_STEPS = ("EXTENDED_ARG", "NOP", "CACHE")
 
 
 class UnidentifiableError(Exception):
@@ -77,7 +84,37 @@ def globals_of(function: FunctionType) -> dict[str, Any]:
     Of a module of the user's own these are the attributes that the code names; the module itself where it is used in
     another way. A name that is not there is a builtin, or will fail.
     """
-    return dict(sorted(dict(_reads(function.__code__, function.__globals__)).items()))
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    held = {name: cell.cell_contents for name, cell in cells if holds_finders(cell)}
+    return dict(sorted(dict(_reads(function.__code__, function.__globals__, held)).items()))
+
+
+def holds_finders(cell: CellType) -> bool:
+    """Whether a closed-over value is a module with functions that read names made at run time.
+
+    What is read of it is then among ``globals_of`` the function.
+    """
+    try:
+        return _is_holder(cell.cell_contents)
+    except ValueError:  # not yet filled
+        return False
+
+
+def named_in(text: str, namespace: dict[str, Any]) -> dict[str, Any]:
+    """By name, the values that an annotation written as text reads from its module, where they are there."""
+    try:
+        code = compile(text, "<annotation>", "eval")
+    except (SyntaxError, ValueError):
+        return {}
+    return dict(sorted(dict(_reads(code, namespace, {})).items()))
+
+
+def annotations_of(value: Any) -> dict[str, Any]:
+    """The annotations of a function or class, not those of its bases."""
+    try:
+        return inspect.get_annotations(value)
+    except NameError:  # Python 3.14 makes them when they are read: of names for type checkers alone it cannot
+        return {"__annotate__": value.__annotate__}
 
 
 def contents_of(namespace: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,34 +127,84 @@ def _is_of_python(name: str) -> bool:
     return name in _OF_PYTHON or not name.strip("_")
 
 
-def _reads(code: CodeType, namespace: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    for name in set(code.co_names).intersection(_OTHER_GLOBALS):
-        raise UnidentifiableError(f"reads {name!r}, by which it may read anything")
-    steps = [step for step in dis.get_instructions(code) if step.opname not in ("EXTENDED_ARG", "NOP", "CACHE")]
+def _reads(code: CodeType, namespace: dict[str, Any], held: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """``held`` are modules that hold finders, by the names under which the functions around it have them."""
+    _check_attributes(code)
+    held = dict(held)
+    steps = list(_steps(code))
     for place, step in enumerate(steps):
-        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+        following = steps[place + 1 :]
+        if step.opname in _LOADS:
             name = str(step.argval)
             if name in namespace:
-                yield _attribute(name, namespace[name], steps[place + 1 :])
-            elif name in _READ_ALL:
+                yield _attribute(name, namespace[name], following)
+            elif name == "globals":
                 yield from contents_of(namespace).items()
             elif hasattr(builtins, name):
                 check_named(getattr(builtins, name), name)
         elif step.opname == "IMPORT_NAME":
             level, names = (before.argval for before in steps[place - 2 : place])
             yield from _imported("." * level + step.argval, names, namespace)
+            if level == 0:
+                held |= _held(step.argval, names, following)
+        elif step.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_CLASSDEREF")) and step.argval in held:
+            yield _attribute(step.argval, held[step.argval], following)
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
-            yield from _reads(inner, namespace)
+            yield from _reads(inner, namespace, held)
+
+
+def _check_attributes(code: CodeType) -> None:
+    for name in (*code.co_names, *code.co_consts):
+        # Of constants, `__builtins__` alone: it stands in `globals()` under its name.
+        if isinstance(name, str) and name in (_OTHER_GLOBALS if name in code.co_names else ("__builtins__",)):
+            raise UnidentifiableError(f"reads {name!r}, by which it may read anything")
+
+
+def _steps(code: CodeType) -> Iterator[dis.Instruction]:
+    """Its instructions, one for each name that is read or set."""
+    for step in dis.get_instructions(code):
+        if isinstance(step.argval, tuple) and "_FAST_" in step.opname:  # two in one, from Python 3.13 on
+            for opname, name in zip(re.findall("LOAD_FAST|STORE_FAST", step.opname), step.argval, strict=True):
+                yield step._replace(opname=opname, argval=name)
+        elif step.opname not in _NO_STEPS:
+            yield step
+
+
+def _is_holder(value: Any) -> bool:
+    return isinstance(value, ModuleType) and value.__name__ in _HOLDERS
+
+
+def _held(name: str, attributes: Sequence[str] | None, following: Sequence[dis.Instruction]) -> dict[str, Any]:
+    """The modules that hold finders which an import inside a function sets names to."""
+    top = name.partition(".")[0]
+    if not any(top == holder.partition(".")[0] for holder in _HOLDERS):
+        return {}
+    found: Any = importlib.import_module(top if attributes is None else name)
+    module, held = found, {}
+    for step in following:
+        if step.opname == "IMPORT_FROM":
+            # `import a.b as c` goes from module to module, `from a import b, c` stays with the first.
+            found = getattr(found if attributes is None else module, step.argval, None)
+        elif step.opname.startswith("STORE_"):
+            held[step.argval] = found
+            if attributes is None:
+                break
+        elif step.opname not in ("SWAP", "ROT_TWO", "POP_TOP"):
+            break
+    return {name: value for name, value in held.items() if _is_holder(value)}
 
 
 def _attribute(name: str, value: Any, following: Sequence[dis.Instruction]) -> tuple[str, Any]:
     """A value and its name, or of a module the attribute that is looked up at once."""
     for step in takewhile(lambda step: step.opname in ("LOAD_ATTR", "LOAD_METHOD"), following):
-        followed = isinstance(value, ModuleType) and (value.__name__ in _HOLDERS or not is_installed_module(value))
+        followed = isinstance(value, ModuleType) and (_is_holder(value) or not is_installed_module(value))
         if not followed or not hasattr(value, step.argval):
             break
         name, value = f"{name}.{step.argval}", getattr(value, step.argval)
+    if value is builtins:
+        raise UnidentifiableError(f"reads {name!r}, by which it may read anything")
+    check_named(value, name)
     return name, value
 
 
@@ -152,4 +239,5 @@ def _imported(name: str, attributes: Sequence[str] | None, namespace: dict[str, 
                 importlib.import_module(f"{name}.{attribute}")
             except ImportError:
                 continue
-        yield f"{name}.{attribute}", getattr(module, attribute)
+        # Told from a global `name` of another module, of which `attribute` is read.
+        yield f"from {name} import {attribute}", getattr(module, attribute)

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
-from cs_heads.tasks.code_identity import identity_of
+from cs_heads.tasks.code_identity import identity_of, reads_of
 from cs_heads.tasks.example import Example
 from cs_heads.text import shown
 
@@ -79,6 +79,8 @@ def is_graded(scorer: AnyScorer, examples: Sequence[Example]) -> bool:
         return bool(graded)
     try:
         return any(0 < score < 1 for score in _trials(scorer, examples[:N_TRIED]))
+    except ChangedError:
+        raise
     except Exception:  # what it makes of such answers is its own affair; a model's are still to come
         return False
 
@@ -122,9 +124,18 @@ class ExactMatch:
         return [float(t.strip() == e.reference.strip()) for e, t in zip(examples, texts, strict=True)]
 
 
+class ChangedError(ValueError):
+    """A scorer changes what it reads, and so what it is."""
+
+
 @dataclass(frozen=True)
 class FunctionScorer:
-    """A function of one example and one text as a scorer; its code, and what that reads, is its identity."""
+    """A function of one example and one text as a scorer; its code, and what that reads, is its identity.
+
+    A function that changes what it reads when it is called (counts, a memo in a global, a model loaded at the first
+    call) is another scorer afterwards, whose scores may hang on what was scored before: ``ValueError`` names what has
+    changed. What ``functools.cache`` keeps is no such thing.
+    """
 
     function: Callable[[Example, str], float]
 
@@ -135,16 +146,36 @@ class FunctionScorer:
 
     def __call__(self, examples: Sequence[Example], texts: Sequence[str]) -> list[float]:
         """The function on each example and text."""
-        return [self._number(self.function(example, text)) for example, text in zip(examples, texts, strict=True)]
+        before = reads_of(self.function)
+        scores = [self._number(self.function(example, text)) for example, text in zip(examples, texts, strict=True)]
+        after = reads_of(self.function)
+        if after != before:
+            changed = next(now[0] for then, now in zip(before, after, strict=False) if then != now)
+            raise ChangedError(
+                f"scorer {self._name!r} must leave what it reads as it is, and changes {changed!r:.80}: let "
+                "functools.cache keep what it has made, or give an object with identity and __call__ (Scorer)"
+            )
+        return scores
+
+    @property
+    def _name(self) -> str:
+        return getattr(self.function, "__qualname__", type(self.function).__qualname__)
 
     def _number(self, score: Any) -> float:
         try:
             if not isinstance(score, str | bytes):
                 return float(score)
-        except TypeError:
+        except (TypeError, ValueError, OverflowError, RuntimeError):  # the last from tensors of several numbers
             pass
-        name = getattr(self.function, "__qualname__", type(self.function).__qualname__)
-        raise ValueError(f"scorer {name!r} must give a number in 0..1, got {score!r:.80}")
+        raise ValueError(f"scorer {self._name!r} must give a number in 0..1, got {written(score):.80}")
+
+
+def written(scores: Any) -> str:
+    """Scores as errors say them; Python does not write out integers of thousands of digits."""
+    try:
+        return repr(scores)
+    except ValueError:
+        return "an integer of thousands of digits"
 
 
 def as_scorer(scorer: AnyScorer | Callable[[Example, str], float]) -> AnyScorer:

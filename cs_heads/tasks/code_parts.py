@@ -1,0 +1,90 @@
+"""What tells apart objects of Python and of common packages that a pickle does not tell, or not in every process."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import random
+import sys
+import threading
+from collections.abc import Collection
+from enum import EnumMeta
+from types import FunctionType
+from typing import Any, ForwardRef
+
+import numpy as np
+
+from cs_heads.tasks.code_reads import UnidentifiableError
+
+_LOCKS = (type(threading.Lock()), type(threading.RLock()))
+_KEYS = type(functools.cmp_to_key(max))
+_VIEWS: tuple[type[Collection[Any]], ...] = (type({}.keys()), type({}.values()), type({}.items()))
+# A function of `functools.singledispatch`: by what stands in its registry, and what its author set on it.
+_DISPATCHING = functools.singledispatch(len).__code__  # type: ignore[attr-defined]
+_OF_DISPATCHING = ("register", "dispatch", "registry", "_clear_cache", "__wrapped__")
+_GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator)
+# Those behind functions such as `random.choice`, which count by name as all of Python's own.
+_SHARED_GENERATORS = (random.random.__self__, np.random.random_sample.__self__)  # type: ignore[attr-defined]
+_PYDANTIC_DECORATOR = "pydantic._internal._decorators.Decorator"
+# What pydantic makes of a class that its author wrote.
+_OF_PYDANTIC = {
+    *("__pydantic_core_schema__", "__pydantic_validator__", "__pydantic_serializer__", "__pydantic_complete__"),
+    *("__pydantic_setattr_handlers__", "__pydantic_parent_namespace__", "__signature__"),
+}
+
+
+def parts_of(value: Any, name: str) -> list[Any] | None:  # noqa: PLR0911 - one kind a line
+    """What tells an object from another of its class, whatever process it is in; None where its pickle does.
+
+    A tensor by type, shape and bytes, on any device. Whether a lock is taken is no part.
+    A random generator raises ``UnidentifiableError``.
+    """
+    if isinstance(value, _LOCKS):
+        return []
+    if isinstance(value, _KEYS):
+        return [part for part in gc.get_referents(value) if part is not type(value)]
+    if isinstance(value, _VIEWS):
+        return list(value)
+    if isinstance(value, FunctionType) and value.__code__ is _DISPATCHING:
+        own = {key: inner for key, inner in vars(value).items() if key not in _OF_DISPATCHING}
+        return [dict(value.registry), own]  # type: ignore[attr-defined]
+    if isinstance(value, ForwardRef):
+        return [value.__forward_arg__]
+    if any(value is shared for shared in _SHARED_GENERATORS):
+        return []
+    if isinstance(value, _GENERATORS) or _is_of(value, "torch", "Generator"):
+        raise UnidentifiableError(
+            f"reads {name!r}, a {type(value).__qualname__}, which is another after each draw (make it inside the "
+            "function, from a seed)"
+        )
+    if _is_of(value, "torch", "device"):
+        return []
+    if _is_of(value, "torch", "Tensor"):
+        return _of_tensor(value, name)
+    if f"{type(value).__module__}.{type(value).__qualname__}" == _PYDANTIC_DECORATOR:
+        return [value.cls_var_name, value.func, value.info]
+    if _is_of(value, "transformers", "GenerationConfig"):
+        # It keeps a hash of its texts, which is another in each process.
+        return [{key: inner for key, inner in vars(value).items() if key != "_original_object_hash"}]
+    return None
+
+
+def is_generated(owner: type, name: str) -> bool:
+    """Whether Python or a package has put this attribute into a class, made of what else is in there."""
+    if isinstance(owner, EnumMeta):
+        return name == "_value2member_map_"  # keeps combinations of flags, too, once they are asked for
+    return name in _OF_PYDANTIC and "__pydantic_decorators__" in vars(owner)
+
+
+def _is_of(value: Any, module: str, name: str) -> bool:
+    """Whether a value is of a class of a package, which need not be installed."""
+    return isinstance(value, getattr(sys.modules.get(module), name, ()))
+
+
+def _of_tensor(value: Any, name: str) -> list[Any]:
+    try:
+        flat = value.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
+        content = flat.view(sys.modules["torch"].uint8).numpy().tobytes()
+    except (RuntimeError, TypeError, NotImplementedError):
+        raise UnidentifiableError(f"reads {name!r}, a tensor whose numbers cannot be read") from None
+    return [str(value.dtype), tuple(value.shape), content, vars(value)]
