@@ -87,6 +87,7 @@ class Experiment:
         self.source: Any = model if isinstance(model, Cluster) else load_model(model)
         self.model: Any = self.source.here if isinstance(self.source, Cluster) else self.source
         self.task, self.ablation, self.progress = task, ablation, progress
+        self._scoring = task.scoring
         self._prepend_bos = prepend_bos
         self.store = None if store is None else Store.of(store, study_of(self.model, ablation, prepend_bos))
         if self.store is not None and batch_tokens is None:
@@ -140,9 +141,14 @@ class Experiment:
         """Score of each row's examples, in [0, 1], with the row's heads off.
 
         ``masks`` is ``[row, layer, head]`` (or one mask), True = ablated; ``examples`` is each row's
-        own example indices, None for all of them. Masks of another grid or indices outside the task
-        raise ``ValueError`` before the model runs.
+        own example indices, None for all of them. Masks of another grid, indices outside the task or a scorer that
+        is another by now raise ``ValueError`` before the model runs.
         """
+        if self.task.scoring != self._scoring:
+            raise ValueError(
+                f"scorer of task {self.task.name!r} must be what it was when the experiment was made, "
+                f"{self._scoring['scorer']!r}, got {self.task.scoring['scorer']!r}: make the experiment again"
+            )
         run = self._by_texts if self._writes else self._by_logprobs
         return self._measure(self._scores, run, masks, examples)[..., SCORE]
 
