@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import json
 import random
 import sys
 import threading
@@ -25,7 +26,6 @@ _OF_DISPATCHING = ("register", "dispatch", "registry", "_clear_cache", "__wrappe
 _GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator)
 # Those behind functions such as `random.choice`, which count by name as all of Python's own.
 _SHARED_GENERATORS = (random.random.__self__, np.random.random_sample.__self__)  # type: ignore[attr-defined]
-_PYDANTIC_DECORATOR = "pydantic._internal._decorators.Decorator"
 # What pydantic makes of a class that its author wrote.
 _OF_PYDANTIC = {
     *("__pydantic_core_schema__", "__pydantic_validator__", "__pydantic_serializer__", "__pydantic_complete__"),
@@ -61,12 +61,21 @@ def parts_of(value: Any, name: str) -> list[Any] | None:  # noqa: PLR0911 - one 
         return []
     if _is_of(value, "torch", "Tensor"):
         return _of_tensor(value, name)
-    if f"{type(value).__module__}.{type(value).__qualname__}" == _PYDANTIC_DECORATOR:
+    if _is_of(value, "pydantic", "Decorator"):
         return [value.cls_var_name, value.func, value.info]
+    if _is_of(value, "transformers", "PreTrainedTokenizerBase") and hasattr(value, "backend_tokenizer"):
+        return _of_tokenizer(value)
     if _is_of(value, "transformers", "GenerationConfig"):
         # It keeps a hash of its texts, which is another in each process.
         return [{key: inner for key, inner in vars(value).items() if key != "_original_object_hash"}]
     return None
+
+
+def _of_tokenizer(value: Any) -> list[Any]:
+    """One of transformers; how it pads and cuts is told to it at each call, and warnings once given are remembered."""
+    told = json.loads(value.backend_tokenizer.to_str()) | {"padding": None, "truncation": None}
+    held = {key: inner for key, inner in vars(value).items() if key not in ("_tokenizer", "deprecation_warnings")}
+    return [told, held]
 
 
 def is_generated(owner: type, name: str) -> bool:
@@ -78,7 +87,8 @@ def is_generated(owner: type, name: str) -> bool:
 
 def _is_of(value: Any, module: str, name: str) -> bool:
     """Whether a value is of a class of a package, which need not be installed."""
-    return isinstance(value, getattr(sys.modules.get(module), name, ()))
+    bases = ((base.__module__.partition(".")[0], base.__name__) for base in type(value).__mro__)
+    return (module, name) in bases
 
 
 def _of_tensor(value: Any, name: str) -> list[Any]:

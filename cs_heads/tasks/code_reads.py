@@ -37,7 +37,7 @@ _FINDERS = (
 # What Python itself keeps in a module.
 _OF_PYTHON = {
     *("__name__", "__file__", "__spec__", "__loader__", "__builtins__", "__cached__", "__package__", "__path__"),
-    *("__annotate__", "__conditional_annotations__"),
+    *("__annotate__", "__conditional_annotations__", "__warningregistry__"),
 }
 # Attributes by which code comes to globals, builtins or classes that it does not name.
 _OTHER_GLOBALS = ("__globals__", "__builtins__", "__subclasses__", "f_globals", "f_builtins")
@@ -147,11 +147,19 @@ def _reads(code: CodeType, namespace: dict[str, Any], held: Mapping[str, Any]) -
             yield from _imported("." * level + step.argval, names, namespace)
             if level == 0:
                 held |= _held(step.argval, names, following)
-        elif step.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_CLASSDEREF")) and step.argval in held:
+        elif _is_local(step, code) and step.argval in held:
             yield _attribute(step.argval, held[step.argval], following)
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             yield from _reads(inner, namespace, held)
+
+
+def _is_local(step: dis.Instruction, code: CodeType) -> bool:
+    """Whether a step reads a name of the function or of one around it."""
+    if step.opname.startswith("LOAD_FAST"):
+        # From Python 3.13 on this also hands on to a function inside what that closes over.
+        return step.argval not in (*code.co_cellvars, *code.co_freevars)
+    return step.opname in ("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF")
 
 
 def _check_attributes(code: CodeType) -> None:

@@ -484,6 +484,17 @@ HONEST = {
     "an annotation that cannot be identified": "class Rule:\n    words = (word for word in 'ab')\n"
     "def judged(text: Rule | str | list[Rule]): return len(text) > 1\n"
     "def score(example, text): return float(judged(text))",
+    "how a tokenizer cut and padded": "from tokenizers import Tokenizer, models\n"
+    "from transformers import PreTrainedTokenizerFast\n"
+    "WORDS = Tokenizer(models.WordLevel({'a': 0, 'b': 1}, unk_token='a'))\n"
+    "READ = PreTrainedTokenizerFast(tokenizer_object=WORDS, unk_token='a', pad_token='a', model_max_length=3)\n"
+    "def score(example, text):\n    READ('a a a a')\n"
+    "    READ(['a', 'a b'], padding=True, truncation=True, max_length=2)\n"
+    "    return float(len(text) > 1)",
+    "a warning": "import warnings, own_scorer\n"
+    "def judged(module, text):\n    with warnings.catch_warnings(record=True):\n"
+    "        warnings.simplefilter('default')\n        warnings.warn(text)\n    return len(text) > 1\n"
+    "def score(example, text): return float(judged(own_scorer, text))",
     "a generator made inside": "import random\nfrom random import choice, seed\nimport numpy as np\n"
     "def score(example, text):\n    seed(0)\n    np.random.default_rng(0).random()\n    random.Random(0).random()\n"
     "    return choice([float(len(text) > 1)])",
