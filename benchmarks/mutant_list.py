@@ -922,6 +922,53 @@ _TASKS = [
     ),
     *_bugs(
         "tasks",
+        "tasks/scorer.py",
+        "tasks/test_code_identity.py",
+        ("a scorer that changes what it reads goes on", "        if after != before:", "        if not after:"),
+    ),
+    *_bugs(
+        "tasks",
+        "tasks/code_identity.py",
+        "tasks/test_code_identity.py",
+        (
+            "what a text in an annotation names is no part of a scorer",
+            "self._named(named_in(text, namespace)) if isinstance(text, str) else []",
+            "[]",
+        ),
+        (
+            "an object of C that no pickle tells is told by its class",
+            "if base not in _EMPTY_BASES and not _is_written(base)]",
+            "if base not in _EMPTY_BASES and _installed_name(base)]",
+        ),
+    ),
+    *_bugs(
+        "tasks",
+        "tasks/code_parts.py",
+        "tasks/test_code_identity.py",
+        ("tensors of one content are one, whatever their type", "[str(value.dtype), tuple(value.shape), ", "["),
+        (
+            "what a lock is told by is no pickle, so it is refused",
+            "    if isinstance(value, _LOCKS):",
+            "    if not _LOCKS:",
+        ),
+    ),
+    *_bugs(
+        "tasks",
+        "tasks/code_reads.py",
+        "tasks/test_code_identity.py",
+        (
+            "a name imported inside a function overwrites one that is read of a global",
+            'yield f"from {name} import {attribute}", getattr(module, attribute)',
+            'yield f"{name}.{attribute}", getattr(module, attribute)',
+        ),
+        (
+            "a module that is imported inside a function hides what is called of it",
+            "held |= _held(step.argval, names, following)",
+            "pass",
+        ),
+    ),
+    *_bugs(
+        "tasks",
         "tasks/task.py",
         "tasks/test_task.py measure/test_chat.py",
         (

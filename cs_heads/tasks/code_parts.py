@@ -87,7 +87,7 @@ def is_generated(owner: type, name: str) -> bool:
 
 def _is_of(value: Any, module: str, name: str) -> bool:
     """Whether a value is of a class of a package, which need not be installed."""
-    bases = ((base.__module__.partition(".")[0], base.__name__) for base in type(value).__mro__)
+    bases = ((str(base.__module__).partition(".")[0], base.__name__) for base in type(value).__mro__)
     return (module, name) in bases
 
 

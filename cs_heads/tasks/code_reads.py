@@ -188,7 +188,10 @@ def _held(name: str, attributes: Sequence[str] | None, following: Sequence[dis.I
     top = name.partition(".")[0]
     if not any(top == holder.partition(".")[0] for holder in _HOLDERS):
         return {}
-    found: Any = importlib.import_module(top if attributes is None else name)
+    try:
+        found: Any = importlib.import_module(top if attributes is None else name)
+    except ImportError:
+        return {}
     module, held = found, {}
     for step in following:
         if step.opname == "IMPORT_FROM":

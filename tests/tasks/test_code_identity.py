@@ -500,6 +500,8 @@ HONEST = {
     "    return choice([float(len(text) > 1)])",
     "builtins": "import builtins\ndef made():\n    import builtins as known\n"
     "    def score(example, text): return known.float(builtins.len(text) > 1)\n    return score\nscore = made()",
+    "imports that fail": "def score(example, text):\n    try:\n        from importlib.none import some\n"
+    "    except ImportError:\n        return float(len(text) > 1)",
     "methods that are called like builtins": "import ast, re, torch\nJUDGE = torch.nn.Linear(1, 1).eval()\n"
     "def score(example, text):\n    import builtins, sys\n    JUDGE.eval()\n    re.compile('a')\n"
     "    ast.literal_eval('1')\n    dict(JUDGE.named_modules())\n    return float(len(text) > 1)",
@@ -546,7 +548,7 @@ def test_a_scorer_that_changes_what_it_reads_is_refused_and_the_change_named(sou
     assert "\n" not in str(got.value)
 
 
-def test_a_scorer_that_changes_what_it_reads_is_refused_where_trial_answers_are_scored_before_a_model_runs(imported):
+def test_a_scorer_that_changes_what_it_reads_is_refused_where_trial_answers_are_scored(imported):
     records = [{"prompt": "1 + 1 =", "target": " 2"}]
     task = Task.from_records(records, scorer=imported(own(CHANGING["a memo"][0])).score, max_new_tokens=2)
     with pytest.raises(ValueError, match="changes 'SEEN'"):
@@ -644,6 +646,10 @@ DRAWING = [
         ),
         *((source, rf"reads '{name}', by which it may read anything") for source, name in BY_ANY_NAME),
         *((source, rf"reads 'DRAWS', a {kind}, which is another after each draw") for source, kind in DRAWING),
+        (
+            "import zlib\nPACKER = zlib.compressobj(9)\ndef score(example, text): return len(PACKER.compress(text))",
+            "reads 'PACKER', a Compress, which cannot be identified",
+        ),
         (
             "import torch\nWEIGHTS = torch.zeros(2, device='meta')\ndef score(example, text): return WEIGHTS",
             "reads 'WEIGHTS', a tensor whose numbers cannot be read",
