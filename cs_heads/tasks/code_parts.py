@@ -93,6 +93,8 @@ def _is_of(value: Any, module: str, name: str) -> bool:
 
 def _of_tensor(value: Any, name: str) -> list[Any]:
     try:
+        if value.is_quantized:  # its bytes are no numbers without a scale
+            raise TypeError
         flat = value.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
         content = flat.view(sys.modules["torch"].uint8).numpy().tobytes()
     except (RuntimeError, TypeError, NotImplementedError):

@@ -650,9 +650,15 @@ DRAWING = [
             "import zlib\nPACKER = zlib.compressobj(9)\ndef score(example, text): return len(PACKER.compress(text))",
             "reads 'PACKER', a Compress, which cannot be identified",
         ),
-        (
-            "import torch\nWEIGHTS = torch.zeros(2, device='meta')\ndef score(example, text): return WEIGHTS",
-            "reads 'WEIGHTS', a tensor whose numbers cannot be read",
+        *(
+            (
+                f"import torch\nWEIGHTS = {made}\ndef score(example, text): return WEIGHTS",
+                "reads 'WEIGHTS', a tensor whose numbers cannot be read",
+            )
+            for made in (
+                "torch.zeros(2, device='meta')",
+                "torch.eye(2).to_sparse()",
+            )
         ),
         (
             "def nested(depth):\n    return [nested(depth - 1)] if depth else []\nWORDS = nested(800)\n"
