@@ -25,15 +25,16 @@ from cs_heads.measure.baseline import BaselineTooLowError, as_answers, baseline_
 from cs_heads.measure.cost import Cost, check_budget
 from cs_heads.measure.protocol import ExperimentLike, measured, name_of, preparation_of, provenance_of
 from cs_heads.methods.annealing.arguments import check_shares
+from cs_heads.methods.annealing.rows import sparse_rows
 from cs_heads.methods.annealing.sensor import Purse
 from cs_heads.methods.annealing.told import controls_notes
 from cs_heads.methods.contrast import check_experiments
 from cs_heads.methods.controls import Controls, TaskLoss
 from cs_heads.ranking import HeadRanking
 
-# Example-evaluations for masks by default: about what it takes to have a given pair off some five times, and on a small
+# Example-evaluations for masks by default: about what it takes to have a given pair off some six times, and on a small
 # grid no more than so many for each of its pairs.
-_MASKS, _A_PAIR = 24_000, 12
+_MASKS, _A_PAIR = 32_000, 12
 # Masks screened at a time, of which some show what a mask does to the controls.
 _WAVE, _ON_CONTROLS = 48, 4
 # Examples a mask in turn while it is suspect, and the log likelihood ratios that end it.
@@ -141,12 +142,12 @@ def group_testing(
     are ``chosen`` and ``claims``, the clearest first; a pair stands together. The importance of their heads is what the
     task loses with the *group* off, in points of score; ``provenance["groups"]`` has the groups with their losses, the
     controls' and what each head of a pair takes alone. ``shared`` are single heads that the controls lose as well. All
-    other heads have importance 0: they were not found, and are not told apart.
+    other heads follow by what masks with them lost beyond other masks of their size, which tells little of a head.
 
     Args:
         experiment: The task.
         controls: Experiments on other tasks. Without any, heads of every task are found as well.
-        budget: Example-evaluations in all; by default 24,000, or 12 for each pair of a small grid, and what runs before
+        budget: Example-evaluations in all; by default 32,000, or 12 for each pair of a small grid, and what runs before
             the first mask. A pair is off in one of some 300 masks (density .06), so fewer find fewer.
         seed: Of all draws.
         target: Share of the score above chance that random masks leave, in 0..1.
@@ -201,7 +202,7 @@ class _Search:
     groups: list[Group] = field(default_factory=list)
     shared: list[Group] = field(default_factory=list)
     alone: dict[tuple[int, ...], list[float]] = field(default_factory=dict)
-    n_masks: int = 0
+    lost: list[tuple[Int[np.ndarray, " n"], float]] = field(default_factory=list, repr=False)
     n_bisected: int = 0
     n_tried: int = 0
 
@@ -226,7 +227,6 @@ class _Search:
         task = self.sides[0]
         n = max(2, min(int(-np.log(self.target) * task.scale), _MOST_OFF, len(self.pool) // 2))
         masks = [self._draw(n) for _ in range(_WAVE)]
-        self.n_masks += _WAVE
         for side in self.sides[1:]:
             side.learn(n, side.keep(self.grid, masks[:_ON_CONTROLS], _ON_CONTROLS))
         suspects, evidence = np.arange(_WAVE), np.zeros(_WAVE)
@@ -236,6 +236,8 @@ class _Search:
             kept = task.keep(self.grid, [masks[place] for place in suspects], per_mask)
             if not step:
                 task.learn(n, kept)
+                lost = task.rule(n) - kept.mean(axis=1)
+                self.lost += zip(masks, (lost / (1 - task.floor)).tolist(), strict=True)
             evidence[suspects] += task.evidence(n, kept)
             suspects = suspects[evidence[suspects] > _DROP]
             if not len(suspects):
@@ -323,6 +325,14 @@ class _Search:
         held = (parts.astype(np.float32) @ sets.T.astype(np.float32)) == size
         return np.asarray(parts[np.abs(held @ shares - 0.5).argmin()])
 
+    def of_masks(self) -> tuple[Float[np.ndarray, " flat"], Float[np.ndarray, " flat"]]:
+        """What masks with a head lost beyond the rule, on average, and by how many standard errors; 0 for too few."""
+        lost = np.array([each for _, each in self.lost])
+        off = sparse_rows([heads for heads, _ in self.lost], self.grid.size)
+        times = off.sum(axis=0)
+        mean = np.where(times > 1, off.T @ lost / np.maximum(times, 1), 0)
+        return mean, mean * np.sqrt(times) / max(float(lost.std()), 1e-9)
+
     def _tried(self, heads: tuple[int, ...], n: int) -> Group:
         """A group on fresh draws of the task and the controls."""
         figures = []
@@ -339,7 +349,8 @@ def _ranking(
 ) -> HeadRanking:
     grid, level = search.grid, search.sides[0].losses
     assert isinstance(level, TaskLoss)
-    importance, z, of_controls = np.zeros(grid.size), np.zeros(grid.size), np.zeros(grid.size)
+    importance, z = search.of_masks()
+    importance, of_controls = importance * level.above_guess, np.zeros(grid.size)
     for group in [*search.shared, *reversed(search.groups)]:
         heads = list(group.heads)
         importance[heads], z[heads] = group.task * level.above_guess, group.z
@@ -349,8 +360,15 @@ def _ranking(
     notes = [*few_correct(n_right), *controls_notes(known)]
     notes.append(
         f"group testing found {len(search.groups)} groups of heads, {len(chosen)} heads in all; "
-        "all other heads are not told apart (importance 0)"
+        "the others are ordered by what masks with them lost, which tells little"
     )
+    notes += [
+        f"{first} and {second} are redundant: together they take {group.task:.2f} of the task, alone "
+        f"{' and '.join(f'{alone:.2f}' for alone in search.alone[group.heads])}"
+        for group in search.groups
+        if len(group.heads) == 2
+        for first, second in [[grid.head(head) for head in group.heads]]
+    ]
     return HeadRanking(
         method="group-testing",
         importance=importance.reshape(grid.shape),
@@ -369,7 +387,7 @@ def _ranking(
             "groups": [_told(search, group) for group in search.groups],
             "shared_groups": [_told(search, group) for group in search.shared],
             "n_right": n_right,
-            "n_masks": search.n_masks,
+            "n_masks": len(search.lost),
             "n_bisected": search.n_bisected,
             "n_tried": search.n_tried,
             "cost": Cost(forwards=search.purse.spent).to_dict(),
