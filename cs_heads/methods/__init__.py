@@ -7,7 +7,8 @@ random ones), and how often a head is selected. ``METHODS`` has them by name, as
 command line take them.
 
 Sensing (``annealed``, ``css``, ``csb``) measures random groups of heads and solves a sparse regression: few heads
-matter, so far fewer masks than heads suffice. Greedy search ablates each head; gating, gradients and mediation use
+matter, so far fewer masks than heads suffice. Group testing searches dense masks that break the task for the head or
+the redundant pair that does it. Greedy search ablates each head; gating, gradients and mediation use
 the model itself.
 
 **Universal** heads are those that every task needs: without them the model writes nothing sensible, and they rank

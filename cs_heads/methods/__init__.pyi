@@ -8,6 +8,7 @@ from .gating import fit_gates as fit_gates
 from .gradient import attribution_patching as attribution_patching
 from .gradient import gradient_importance as gradient_importance
 from .greedy import greedy as greedy
+from .group_testing import group_testing as group_testing
 from .mediation import Mediation as Mediation
 from .mediation import function_vector_effects as function_vector_effects
 from .mediation import indirect_effects as indirect_effects

@@ -13,6 +13,7 @@ from cs_heads.methods.compressed_sensing import compressed_sensing
 from cs_heads.methods.gating import causal_head_gating, contrastive_gating
 from cs_heads.methods.gradient import gradient_importance
 from cs_heads.methods.greedy import greedy
+from cs_heads.methods.group_testing import group_testing
 from cs_heads.methods.mediation import mediation
 from cs_heads.ranking import HeadRanking
 
@@ -84,6 +85,7 @@ METHODS: dict[str, Method] = {
     "csb": Method(partial(compressed_sensing, design="bernoulli"), measures_intact=True),
     "one-shot": Method(partial(greedy, one_shot=True)),
     "greedy": Method(partial(greedy, one_shot=False)),
+    "group-testing": Method(group_testing, measures_intact=True, default_controls=True),
     "chg": Method(causal_head_gating, "model"),
     "contrastive": Method(contrastive_gating, "model"),
     "gradient": Method(partial(gradient_importance, signed=False), "model"),

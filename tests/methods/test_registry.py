@@ -39,7 +39,7 @@ def test_a_method_has_the_options_that_its_keywords_name_and_no_others():
     assert method_named("chg").options == ["n_seeds", "steps", "batch_size", "strength"]
     assert method_named("contrastive").options[0] == "forget"
     assert [name for name, method in METHODS.items() if method.takes_k] == ["annealed", "one-shot", "greedy"]
-    assert [name for name, method in METHODS.items() if method.default_controls] == ["annealed"]
+    assert [name for name, method in METHODS.items() if method.default_controls] == ["annealed", "group-testing"]
     assert METHODS["annealed"].takes_controls
 
 

@@ -1,0 +1,158 @@
+"""Group testing: heads that do nothing alone, found by what breaks a task and not its controls."""
+
+import inspect
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import cs_heads as cs
+from cs_heads.heads import Head, HeadGrid
+from cs_heads.measure.baseline import BaselineTooLowError
+from cs_heads.measure.scenarios import SCENARIOS
+from cs_heads.measure.simulate import planted_world
+from cs_heads.measure.without import Without
+from cs_heads.methods.group_testing import group_testing, sets_of
+from tests.methods.planted import Planted
+
+GRID = HeadGrid(12, 12)
+
+
+def groups_of(ranking):
+    return [{*group["heads"]} for group in ranking.provenance["groups"]]
+
+
+def hidden_of(world):
+    """The names of the pairs that are fully redundant."""
+    hidden = [str(head) for head in world.planted[len(world.scenario.drops) :]]
+    return [{*hidden[at : at + 2]} for at in range(0, len(hidden), 2)]
+
+
+def test_a_pair_of_which_either_head_is_enough_is_found_and_nothing_else():
+    """By hand: .9 of the examples are right until both are off, and then .2 are; the controls lose none."""
+    pair = (Head(2, 3), Head(7, 1))
+    task, control = Planted(GRID, {}, groups={pair: 0.7}), Planted(GRID, {}, groups={})
+    found = group_testing(task, [control], 8000)
+    assert groups_of(found) == [{"L2H3", "L7H1"}]
+    assert {*found.chosen} == {*found.claims} == {*pair} == {*found.top(2)}
+    group = found.provenance["groups"][0]
+    assert group["task"] == pytest.approx(0.7 / 0.9, abs=3 * group["task_error"])
+    assert group["controls"] == 0
+    assert group["alone"] == [0, 0]
+    assert any(note.startswith("L2H3 and L7H1 are redundant: together they take 0.") for note in found.notes)
+    assert np.abs(np.delete(found.importance, [GRID.index(head) for head in pair])).max() < 0.2
+    assert found.importance[2, 3] == found.importance[7, 1] == pytest.approx(group["task"] * 1.0)
+
+
+def test_a_head_that_does_it_alone_is_no_pair():
+    found = group_testing(Planted(GRID, {Head(4, 4): 0.6}), [Planted(GRID, {})], 8000)
+    assert groups_of(found) == [{"L4H4"}]
+
+
+def test_what_breaks_the_controls_too_is_shared_and_not_chosen():
+    task = Planted(GRID, {Head(1, 1): 0.9, Head(4, 4): 0.6})
+    control = Planted(GRID, {Head(1, 1): 0.9})
+    found = group_testing(task, [control], 8000)
+    assert found.chosen == (Head(4, 4),)
+    assert found.shared == (Head(1, 1),)
+    assert found.order[-1] == Head(1, 1)
+    assert found.control_importance[1, 1] == pytest.approx(1, abs=0.05)
+
+
+def test_without_controls_heads_of_every_task_are_found_as_well_and_that_is_said():
+    found = group_testing(Planted(GRID, {Head(1, 1): 0.9}), (), 8000)
+    assert found.chosen == (Head(1, 1),)
+    assert found.control_importance is None
+    assert any(note.startswith("no controls") for note in found.notes)
+
+
+def test_redundant_pairs_are_found_in_planted_worlds_with_all_that_stands_in_the_way():
+    """Two pairs in each of four worlds, beside single heads, universal ones, noise and ever weaker masks."""
+    pairs, wrong = 0, []
+    for seed in range(50, 54):
+        made = planted_world("hidden_pairs", HeadGrid(16, 16), seed=seed)
+        found = group_testing(made.task, [made.control], seed=seed)
+        pairs += sum(pair in groups_of(found) for pair in hidden_of(made))
+        planted = {str(head) for head in made.planted}
+        wrong += [group for group in groups_of(found) if not group <= planted]
+        assert not {*found.chosen} & {*made.universal}
+    assert pairs >= 7
+    assert len(wrong) <= 1
+
+
+def test_sensing_again_with_the_found_heads_off_finds_the_pairs():
+    pairs = 0
+    for seed in range(60, 64):
+        made = planted_world("hidden_pairs", HeadGrid(16, 16), seed=seed)
+        off = made.planted[:3]
+        again = group_testing(Without(made.task, off), [Without(made.control, off)], seed=seed)
+        pairs += sum(pair in groups_of(again) for pair in hidden_of(made))
+        assert {*again.off} == {*off}
+        assert not {*again.chosen} & {*off}
+        assert {*again.order[-3:]} == {*off}
+    assert pairs >= 6
+
+
+def test_where_nothing_is_to_be_found_nothing_is():
+    found = 0
+    for seed in range(8):
+        made = planted_world("no_structure", HeadGrid(16, 16), seed=seed)
+        found += len(group_testing(made.task, [made.control], 12_000, seed).chosen)
+    assert found <= 1
+
+
+def test_a_task_with_two_choices_keeps_half_when_it_is_broken():
+    """A pair takes all that is above chance: its loss is 1, and not the half that answers lose."""
+    scenario = replace(SCENARIOS["chance50"], drops=(), weak=(), pairs=(), hidden=(0.33,))
+    made = planted_world(scenario, HeadGrid(16, 16), n_examples=200, seed=3)
+    found = group_testing(made.task, [made.control], 32_000)
+    assert groups_of(found) == hidden_of(made)
+    group = found.provenance["groups"][0]
+    assert group["task"] == pytest.approx(0.33 / 0.35, abs=0.25)
+
+
+def test_all_heads_and_all_pairs_are_weighed():
+    sets = sets_of(5)
+    assert len(sets) == 5 + 10
+    assert sorted(map(tuple, sets.tolist())) == sorted({tuple(row) for row in sets.tolist()})
+    assert {*sets.sum(axis=1).tolist()} == {1, 2}
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (2, 2), (2, 8)])
+def test_small_grids_are_searched_too(shape):
+    grid = HeadGrid(*shape)
+    pair = (Head(0, 0), Head(shape[0] - 1, shape[1] - 1))
+    found = group_testing(Planted(grid, {}, groups={pair: 0.8}), [Planted(grid, {})], 6000)
+    assert {*found.chosen} == {*pair}
+
+
+def test_a_task_that_the_model_cannot_do_is_refused():
+    with pytest.raises(BaselineTooLowError):
+        group_testing(Planted(GRID, {}, baseline=0.05), [Planted(GRID, {})])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"budget": 500}, r"budget must be [\d,]+ or more example-evaluations \(two waves of masks"),
+        ({"target": 1.5}, "target"),
+        ({"seed": -1}, "seed must be"),
+        ({"controls": ["x"]}, "controls must be experiments"),
+    ],
+)
+def test_a_wrong_argument_is_refused_before_anything_is_measured(wrong, said):
+    task = Planted(GRID, {})
+    with pytest.raises(ValueError, match=said):
+        inspect.unwrap(group_testing)(task, **wrong)
+    assert task.spent == 0
+
+
+def test_the_heads_of_a_skill_are_found_on_a_model_with_others_off():
+    """On the demo model, whose planted heads of this skill are known."""
+    model, task = cs.load_model("demo"), cs.load_task("demo/capitals", n=60, seed=0)
+    found = cs.find_heads(model, task, method="group-testing", budget=3000, off=["L0H0"], progress=False)
+    assert found.provenance["off"] == ["L0H0"]
+    assert found.spent <= 3000
+    first = found.chosen[0]
+    proof = cs.confirm(model, task, [first], controls=None, n=40, progress=False)
+    assert proof.result.baseline - proof.result.score > 0.2
