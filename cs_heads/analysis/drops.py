@@ -137,7 +137,7 @@ def heads_of(grid: HeadGrid, found: Found, k: int | None, name: str = "heads") -
     if isinstance(found, HeadRanking):
         if found.grid != grid:
             raise ValueError(f"{name} must be ranked on the grid {grid.shape} of the model, got {found.grid.shape}")
-        return tuple(found.top(fitting_k(k, grid.size)[0] if k is None else k))
+        return tuple(found.top(fitting_k(k, grid.size, beside=False)[0]))
     if isinstance(found, str | Head):
         raise ValueError(f"{name} must be a ranking or a list of heads, got {type(found).__name__}")
     heads = tuple(grid.resolve(head) for head in found)
