@@ -36,6 +36,12 @@ def said(capsys):
     return run
 
 
+@pytest.fixture
+def no_model(monkeypatch):
+    """No model is loaded: that fails."""
+    monkeypatch.setattr(cs, "load_model", lambda *_, **__: pytest.fail("a model is loaded"))
+
+
 def program(code: str, **more: str) -> list:
     return run_program([sys.executable, "-c", code], cwd=ROOT, env={**os.environ, **more})
 
@@ -101,11 +107,30 @@ def test_a_number_or_an_address_out_of_reach(said, arguments, line):
     assert line in said("find", "--model", "demo", "--task", "demo/capitals", *arguments)
 
 
-@pytest.mark.parametrize("command", ["find", "compare"])
+COMMANDS = {
+    "find": ("--task", "demo/capitals"),
+    "compare": ("--task", "demo/capitals"),
+    "reproduce": ("--paper", "cs"),
+    "reproduce, dry": ("--paper", "cs", "--dry-run"),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("out", ["a file", "a file/out"])
-def test_out_that_is_a_file_or_in_one(said, tmp_path, command, out):
+def test_out_that_is_a_file_or_in_one_is_refused_before_a_model_is_loaded(said, tmp_path, no_model, command, out):
     (tmp_path / "a file").write_text("", encoding="utf-8")
-    assert "a file" in said(command, "--model", "demo", "--task", "demo/capitals", "--out", tmp_path / out)
+    line = said(command.partition(",")[0], "--model", "demo", *COMMANDS[command], "--out", tmp_path / out)
+    begin = f"--out must be a folder that is there or can be made, got '{tmp_path / out}': "
+    assert begin + f"'{tmp_path / 'a file'}' is a file\n" in line
+
+
+@pytest.mark.parametrize("command", ["find", "compare", "reproduce"])
+def test_out_that_cannot_be_made_is_refused_before_a_model_is_loaded(said, tmp_path, no_model, monkeypatch, command):
+    line = said(command, "--model", "demo", *COMMANDS[command], "--out", tmp_path / ("a" * 300))
+    assert "--out must be a folder that is there or can be made, got" in line
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    line = said(command, "--model", "demo", *COMMANDS[command], "--out", tmp_path)
+    assert f"got '{tmp_path}': '{tmp_path}' may not be written to" in line
 
 
 def test_every_random_generator_takes_the_largest_seed():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -140,6 +141,23 @@ def add_loading(parser: argparse.ArgumentParser) -> None:
     add("--backend", default="auto", help="auto, bridge or hooked")
 
 
+def make_folder(out: Path, dry: bool = False) -> None:
+    """Make the folder of ``--out``, or with ``dry`` see that it can be; raises ``ValueError`` where it cannot."""
+    # Of a name that is too long `Path.exists` raises.
+    there = next(path for path in (out.absolute(), *out.absolute().parents) if os.path.exists(path))
+    reason = "" if there.is_dir() else f"{str(there)!r} is a file"
+    if not dry and not reason:
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            there = out
+        except OSError as error:
+            reason = error.strerror
+    if not reason and not os.access(there, os.W_OK | os.X_OK):
+        reason = f"{str(there)!r} may not be written to"
+    if reason:
+        raise ValueError(f"--out must be a folder that is there or can be made, got {str(out)!r}: {reason}")
+
+
 @contextmanager
 def loaded(options: argparse.Namespace) -> Iterator[tuple[Any, Task, list[Task] | str | None]]:
     """The model or the cluster that holds it, the task and its controls, each read before anything is measured.
@@ -152,7 +170,7 @@ def loaded(options: argparse.Namespace) -> Iterator[tuple[Any, Task, list[Task] 
     from cs_heads.tasks import check_controls, confirming_side, control_side, entry_of, whole_task
 
     if options.out is not None:
-        options.out.mkdir(parents=True, exist_ok=True)
+        make_folder(options.out)
     task = _task(options)
     given = control_options(options)
     controls = [
