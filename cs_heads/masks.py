@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from cs_heads.heads import HeadGrid, HeadLike
-from cs_heads.integers import check_integer, check_share
+from cs_heads.integers import check_integer, check_seed, check_share
 
 
 def bernoulli(grid: HeadGrid, n_masks: int, density: float, seed: int = 0) -> Bool[np.ndarray, "row layer head"]:
@@ -23,6 +23,7 @@ def bernoulli(grid: HeadGrid, n_masks: int, density: float, seed: int = 0) -> Bo
     >>> bernoulli(HeadGrid(4, 4), n_masks=200, density=0.25, seed=0).mean().round(2)
     np.float64(0.25)
     """
+    check_seed(seed)
     _check(grid, n_masks, density)
     return np.random.default_rng(seed).random((n_masks, *grid.shape)) < density
 
@@ -37,6 +38,7 @@ def stratified(grid: HeadGrid, n_masks: int, density: float, seed: int = 0) -> B
     >>> design.sum(axis=(1, 2)), design.sum(axis=0).ravel()
     (array([4, 4, 4, 4, 4, 4, 4, 4]), array([2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2]))
     """
+    check_seed(seed)
     n_off = _check(grid, n_masks, density)
     rng = np.random.default_rng(seed)
     design = np.zeros((n_masks, grid.size), dtype=bool)

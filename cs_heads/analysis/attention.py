@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from cs_heads.heads import Head, HeadGrid, HeadLike
-from cs_heads.integers import check_integer
+from cs_heads.integers import check_integer, check_seed
 from cs_heads.text import Text, is_token_ids, shown
 
 if TYPE_CHECKING:
@@ -255,6 +255,7 @@ def habits(
     from cs_heads.lens.model import check_ablatable, context_length, tokenizer_of, vocabularies
     from cs_heads.lens.tokens import encode_prompt
 
+    check_seed(seed)
     check_ablatable(model)
     check_integer("n", n, 1)
     tokenizer, limit, n_tokens = tokenizer_of(model), context_length(model), vocabularies(model)[0]

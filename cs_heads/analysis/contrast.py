@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from cs_heads.analysis.intervals import Interval, mean_interval
+from cs_heads.integers import check_seed
 from cs_heads.measure.baseline import check_size
 from cs_heads.measure.cluster import here
 from cs_heads.measure.store import Store
@@ -99,6 +100,7 @@ def held_out_contrasts(
     from cs_heads.methods.gating.evaluate import under_gates
     from cs_heads.methods.gating.fit import contrastive_gating
 
+    check_seed(seed)
     names = _check(formats)
     left_out = list(names if held_out is None else held_out)
     foreign = [name for name in left_out if name not in names]

@@ -10,6 +10,7 @@ import numpy as np
 
 from cs_heads.analysis.task_drop import TaskDrop, task_drop
 from cs_heads.heads import Head, HeadGrid, HeadLike
+from cs_heads.integers import check_seed
 from cs_heads.masks import different, explicit
 from cs_heads.measure.baseline import baseline_too_low, chance_of, fitting_k
 from cs_heads.measure.protocol import ExperimentLike, preparation_of, provenance_of
@@ -168,6 +169,7 @@ def measure_drops(
     (the intact one among them) on every example, with what ``mean`` or ``resample`` ablation runs beforehand. Columns
     of one name, or of different grids, raise ``ValueError`` before anything is measured.
     """
+    check_seed(seed)
     check_columns(columns)
     grid = columns[0].parts[0].grid
     once, place = different(explicit(grid, [[], *heads.values()]))

@@ -12,6 +12,7 @@ from cs_heads.analysis.drops import Column, Found, Role, TaskDrops, heads_of, me
 from cs_heads.analysis.task_drop import TaskDrop
 from cs_heads.analysis.unseen import Others, settings_of, unseen_columns
 from cs_heads.heads import HeadLike
+from cs_heads.integers import check_seed
 from cs_heads.measure.baseline import is_universal
 from cs_heads.measure.store import Store
 from cs_heads.tasks import Task
@@ -122,6 +123,7 @@ def measure_formats(
     seed: int = 0,
 ) -> FormatHeads:
     """``format_heads`` on any experiments; refuses what ``measure_drops`` does, and a missing form."""
+    check_seed(seed)
     if not letters or not full:
         raise ValueError(f"letters and full must hold one set of questions or more, got {len(letters)} and {len(full)}")
     forms: tuple[tuple[Role, Sequence[Column]], ...] = (("letters", letters), ("full", full), ("control", controls))
@@ -154,6 +156,7 @@ def format_heads(
     in letters to chance and leaves the others, which is a ``format`` head here. Costs ``n × (1 + candidates)``
     example-evaluations a set at most. Examples, settings and refusals are those of ``specificity``.
     """
+    check_seed(seed)
     for name, tasks in (("letters", letters), ("full", full), ("controls", controls)):
         if isinstance(tasks, Task):
             raise ValueError(f"{name} must be a list of tasks, got one task")

@@ -13,7 +13,7 @@ from scipy.stats import false_discovery_control, hypergeom
 
 from cs_heads.analysis.drops import Found, heads_of
 from cs_heads.heads import Head, HeadGrid
-from cs_heads.integers import check_integer
+from cs_heads.integers import check_integer, check_seed
 from cs_heads.ranking import HeadRanking
 
 if TYPE_CHECKING:
@@ -123,6 +123,7 @@ def head_overlap(
     >>> head_overlap({"a": ["L0H1", "L2H3"], "b": ["L0H1", "L2H3"]}, grid=grid).pairs[0].p_heads
     0.0625
     """
+    check_seed(seed)
     grids = [ranking.grid for ranking in found.values() if isinstance(ranking, HeadRanking)]
     if grid is None and not grids:
         raise ValueError("grid must be given where found holds no ranking")

@@ -8,6 +8,7 @@ from typing import Any
 
 from cs_heads.analysis.drops import Found, TaskDrops, heads_of, measure_drops
 from cs_heads.analysis.unseen import Others, others_of, settings_of, suites_of, unseen_columns
+from cs_heads.integers import check_seed
 from cs_heads.measure.baseline import fitting_k
 from cs_heads.measure.store import Store
 from cs_heads.tasks import Task
@@ -43,6 +44,7 @@ def specificity(
     Raises ``ValueError`` before the model runs where a task has no unseen examples, fewer than 20, shares a question
     with the finding side of another, or has the name of another; and where heads are outside the grid or named twice.
     """
+    check_seed(seed)
     others = others_of("sibling", siblings) + others_of("control", controls) + suites_of(suites)
     found = heads if isinstance(heads, Mapping) else {task.name: heads}
     settings = settings_of(ablation, progress, batch_tokens, prepend_bos, store)
@@ -80,6 +82,7 @@ def generalisation(
     ``TaskDrops.summary()`` gives ``transfer``, the mean relative drop of the siblings as a share of the own one.
     This is ``specificity`` with siblings; no sibling at all raises ``ValueError``.
     """
+    check_seed(seed)
     if isinstance(siblings, Task) or not siblings:
         raise ValueError("siblings must be a list of one task or more of the same capability")
     return specificity(
@@ -120,6 +123,7 @@ def cross_drops(
     measured on its unseen examples. ``suites`` come as further columns. Each task costs ``n × (1 + rows)``
     example-evaluations at most. A row whose task is not among ``tasks`` raises ``ValueError``; else as ``specificity``.
     """
+    check_seed(seed)
     if isinstance(tasks, Task) or not tasks:
         raise ValueError("tasks must be a list of one task or more")
     own = {task.name: task for task in tasks}

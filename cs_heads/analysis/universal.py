@@ -12,7 +12,7 @@ from jaxtyping import Float
 from cs_heads import masks
 from cs_heads.analysis.intervals import paired_intervals
 from cs_heads.heads import Head, HeadLike
-from cs_heads.integers import check_integer
+from cs_heads.integers import check_integer, check_seed
 from cs_heads.measure.baseline import baseline_too_low, chance_of, is_universal
 from cs_heads.measure.protocol import ExperimentLike, preparation_of, provenance_of
 
@@ -95,6 +95,7 @@ def universal_heads(
     each, on examples drawn with ``seed``. Fewer than two tasks, no candidate, different grids, or a task or control
     whose baseline is too low for a head to be missed raise ``ValueError``.
     """
+    check_seed(seed)
     if len(experiments) < 2:
         raise ValueError(f"experiments must be two tasks or more beside the control, got {len(experiments)}")
     check_integer("n_examples", n_examples, 1)

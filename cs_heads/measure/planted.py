@@ -11,6 +11,7 @@ from scipy.special import expit
 from scipy.stats import norm
 
 from cs_heads.heads import HeadGrid
+from cs_heads.integers import check_seed
 from cs_heads.masks import check_masks
 from cs_heads.measure.protocol import check_examples, check_response
 
@@ -39,6 +40,7 @@ class PlantedExperiment:
         seed: int = 0,
         name: str = "planted",
     ) -> None:
+        check_seed(seed)
         if damage.shape != (grid.size, len(margins)):
             raise ValueError(f"damage must be [flat, example] = {(grid.size, len(margins))}, got {damage.shape}")
         self.grid = grid

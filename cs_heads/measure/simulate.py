@@ -30,7 +30,7 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from cs_heads.heads import Head, HeadGrid
-from cs_heads.integers import check_integer, check_seed
+from cs_heads.integers import MAX_SEED, check_integer, check_seed
 from cs_heads.measure.planted import PlantedExperiment
 from cs_heads.measure.scenarios import SCENARIOS, Scenario
 
@@ -121,7 +121,7 @@ class World:
             groups=groups,
             chance=s.chance,
             noise=s.noise,
-            seed=10 * self.seed + part,
+            seed=(10 * self.seed + part) % (MAX_SEED + 1),
             name=name,
         )
 

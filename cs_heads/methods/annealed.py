@@ -145,6 +145,7 @@ def annealed(
     argument raises ``ValueError`` before anything is measured; an intact model with fewer than 20 right answers, or no
     better than chance, raises ``BaselineTooLowError`` after its run.
     """
+    check_seed(seed)
     grid, size = experiment.grid, experiment.grid.size
     k, fitted = fitting_k(k, size)
     check_experiments(experiment, controls)
@@ -166,7 +167,6 @@ def annealed(
     check_budget(budget, least, f"{n_batches} batches of {_MIN_ROWS} rows, after the intact run")
     budget = int(budget)
     added = standardised(prior, grid.shape)
-    check_seed(seed)
     rng, purse = np.random.default_rng(seed), Purse(budget)
     purse.pay(before)
     sensor, n_right = _sensor(experiment, response, chance, per_row=per_row, purse=purse, rng=rng)

@@ -20,8 +20,7 @@ from cs_heads.integers import check_integer, check_seed
 from cs_heads.measure.baseline import fitting_k
 from cs_heads.measure.cost import Cost, check_budget
 from cs_heads.measure.protocol import ExperimentLike, preparation_of, provenance_of
-from cs_heads.methods.annealing.estimate import PLENTY
-from cs_heads.methods.contrast import Contrast, Scores, check_experiments
+from cs_heads.methods.contrast import PLENTY, Contrast, Scores, check_experiments
 from cs_heads.methods.controls import Controls
 from cs_heads.ranking import HeadRanking
 

@@ -11,6 +11,7 @@ from fnmatch import fnmatch
 from functools import lru_cache
 from typing import Any
 
+from cs_heads.integers import check_seed
 from cs_heads.tasks.example import Example
 from cs_heads.tasks.load import load_task, names_of
 from cs_heads.tasks.sides import check_is_task
@@ -52,6 +53,7 @@ def default_controls(task: Task, model_name: str, seed: int = 0) -> tuple[Task, 
     >>> len(default_controls(task, "gpt2"))
     14
     """
+    check_seed(seed)
     return tuple(skill for skill in _others(task, model_name, seed) if not _overlaps(skill, task))
 
 
@@ -63,6 +65,7 @@ def overlapping_controls(task: Task, model_name: str, seed: int = 0) -> tuple[st
     >>> overlapping_controls(load_task("ioi", n=20), "gpt2")
     ('everyday/indirect_object',)
     """
+    check_seed(seed)
     return tuple(skill.name for skill in _others(task, model_name, seed) if _overlaps(skill, task))
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from cs_heads.integers import check_seed
 from cs_heads.tasks.example import groups_of
 from cs_heads.tasks.task import Task
 
@@ -39,6 +40,7 @@ def control_side(task: Task, n: int, seed: int) -> Task:
 
     Of a whole task they come from the half that ``search_control`` leaves with the same seed.
     """
+    check_seed(seed)
     check_is_task(task)
     if task.role != "whole":
         return confirming_side(task).take(n)
@@ -53,6 +55,7 @@ def search_control(task: Task, seed: int) -> Task:
     ``control_side`` draws from the other half with the same ``seed``. A confirming side raises ``ValueError``:
     its examples are kept for the proof.
     """
+    check_seed(seed)
     check_is_task(task)
     return _halves(task, seed)[0] if task.role == "whole" else finding_side(task)
 

@@ -9,9 +9,10 @@ import numpy as np
 from jaxtyping import Float
 
 from cs_heads.methods.annealing.blame import CLEAR, DOUBT, BothEffects, blame
-from cs_heads.methods.annealing.estimate import EXACT, PLENTY, Estimates, anchored, both_effects
+from cs_heads.methods.annealing.estimate import EXACT, Estimates, anchored, both_effects
 from cs_heads.methods.annealing.inference import NO_HARM, ROWS_A_HEAD, selection_frequency, taken_by
 from cs_heads.methods.annealing.search import Search
+from cs_heads.methods.contrast import PLENTY
 from cs_heads.methods.controls import NO_CONTROLS, Controls
 
 # A head that takes this share of the score above chance by itself may be universal, where no control can tell.
