@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from jaxtyping import Bool
 
-from cs_heads.heads import HeadGrid, HeadLike
+from cs_heads.arguments import check_list
+from cs_heads.heads import HeadGrid, HeadLike, check_grid
 from cs_heads.integers import check_integer, check_seed, check_share
 
 
@@ -56,6 +57,7 @@ def single(grid: HeadGrid) -> Bool[np.ndarray, "row layer head"]:
     >>> single(HeadGrid(2, 3)).shape
     (6, 2, 3)
     """
+    check_grid(grid)
     return np.eye(grid.size, dtype=bool).reshape(grid.size, *grid.shape)
 
 
@@ -65,7 +67,8 @@ def explicit(grid: HeadGrid, groups: Iterable[Sequence[HeadLike]]) -> Bool[np.nd
     >>> explicit(HeadGrid(2, 3), [["L0H1", "L1H2"], []]).sum(axis=(1, 2))
     array([2, 0])
     """
-    rows = [grid.mask(group) for group in groups]
+    check_grid(grid)
+    rows = [grid.mask(group) for group in check_list("groups", groups, "groups of heads")]
     return np.stack(rows) if rows else np.zeros((0, *grid.shape), dtype=bool)
 
 
@@ -85,6 +88,7 @@ def check_masks(grid: HeadGrid, masks: Bool[np.ndarray, "..."]) -> Bool[np.ndarr
 
 
 def _check(grid: HeadGrid, n_masks: int, density: float) -> int:
+    check_grid(grid)
     check_integer("n_masks", n_masks, 1)
     check_share("density", density)
     # Rounded first: 0.05 * 160 must be 8, not 7.999....

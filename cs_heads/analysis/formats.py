@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from cs_heads.analysis.drops import Column, Found, Role, TaskDrops, heads_of, measure_drops
 from cs_heads.analysis.task_drop import TaskDrop
 from cs_heads.analysis.unseen import Others, settings_of, unseen_columns
-from cs_heads.heads import HeadLike
+from cs_heads.heads import HeadLike, as_heads
 from cs_heads.integers import check_seed
 from cs_heads.measure.baseline import is_universal
 from cs_heads.measure.store import Store
 from cs_heads.tasks import Task
+from cs_heads.tasks.sides import check_tasks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -158,8 +159,9 @@ def format_heads(
     """
     check_seed(seed)
     for name, tasks in (("letters", letters), ("full", full), ("controls", controls)):
-        if isinstance(tasks, Task):
-            raise ValueError(f"{name} must be a list of tasks, got one task")
+        check_tasks(name, tasks)
+    if not isinstance(candidates, Mapping):
+        candidates = as_heads("candidates", candidates)
     if not letters or not full:
         raise ValueError(f"letters and full must hold one set of questions or more, got {len(letters)} and {len(full)}")
     settings = settings_of(ablation, progress, batch_tokens, prepend_bos, store)

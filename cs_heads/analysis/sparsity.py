@@ -16,12 +16,13 @@ from cs_heads.analysis.random_heads import drawn_notes, random_orders
 from cs_heads.analysis.task_drop import TaskDrop
 from cs_heads.analysis.unseen import others_of, settings_of, suites_of, unseen_columns
 from cs_heads.heads import Head, HeadLike
-from cs_heads.integers import check_seed
+from cs_heads.integers import check_integer, check_seed
 from cs_heads.masks import different, explicit
 from cs_heads.measure.baseline import fitting_k
 from cs_heads.measure.store import Store
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task
+from cs_heads.tasks.sides import check_is_task
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -175,6 +176,8 @@ def sparsity_curve(
     2603.03335) draw this for 0 to 10 heads.
     """
     check_seed(seed)
+    check_is_task(task)
+    check_integer("n_random", n_random, 0)
     others = others_of("sibling", siblings) + others_of("control", controls) + suites_of(suites)
     settings = settings_of(ablation, progress, batch_tokens, prepend_bos, store)
     columns = unseen_columns(model, {task.name: task}, others, n=n, seed=seed, settings=settings)

@@ -151,7 +151,7 @@ def make_folder(out: Path, dry: bool = False) -> None:
             out.mkdir(parents=True, exist_ok=True)
             there = out
         except OSError as error:
-            reason = error.strerror
+            reason = str(error.strerror)
     if not reason and not os.access(there, os.W_OK | os.X_OK):
         reason = f"{str(there)!r} may not be written to"
     if reason:

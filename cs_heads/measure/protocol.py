@@ -49,6 +49,12 @@ class ExperimentLike(Protocol):
         """Scores of each row's examples with the row's heads off."""
 
 
+def check_is_experiment(name: str, experiment: Any) -> None:
+    """Raise ``ValueError`` for what is no experiment, such as the name of a model."""
+    if not isinstance(experiment, ExperimentLike) or isinstance(experiment, type):
+        raise ValueError(f"{name} must be an Experiment, or be asked like one, got {experiment!r:.80}")
+
+
 def measured(
     experiment: ExperimentLike, masks: Bool[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"] | None
 ) -> Float[np.ndarray, "row k"]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from cs_heads.arguments import check_list
 from cs_heads.integers import check_seed
 from cs_heads.tasks.example import groups_of
 from cs_heads.tasks.task import Task
@@ -72,6 +74,16 @@ _UNSPLIT = (
     "task {!r} is not split into examples to find heads with and unseen ones to confirm them: "
     "finding, unseen = task.split(n=100, seed=0)"
 )
+
+
+def check_tasks(name: str, tasks: Any) -> list[Task]:
+    """The tasks as a list; one task, or what is no list of tasks, raises ``ValueError``."""
+    if isinstance(tasks, Task):
+        raise ValueError(f"{name} must be a list of tasks, got one task")
+    listed = check_list(name, tasks, "tasks")
+    for task in listed:
+        check_is_task(task)
+    return listed
 
 
 def check_is_task(task: object) -> None:

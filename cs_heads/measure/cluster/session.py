@@ -51,6 +51,8 @@ def join(address: str | None, workers: int | None) -> Session:
     A process has one connection: where there is one, it is used as it is, and another address raises
     ``ValueError``, as does one where no Ray answers; ``ConnectionError`` where Ray cannot be started.
     """
+    if address is not None and not isinstance(address, str):
+        raise ValueError(f"address must be that of a running Ray cluster, got {address!r:.80}")
     ray = ray_module()
     if ray.is_initialized():
         session = _current[0] if _current else Session(str(ray.get_runtime_context().gcs_address), local=False)
