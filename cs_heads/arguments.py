@@ -7,6 +7,16 @@ from pathlib import Path
 from typing import Any
 
 
+def in_line(value: Any, most: int = 80) -> str:
+    """What a value looks like, on one line and cut short: arrays and frames take several.
+
+    >>> import numpy as np
+    >>> in_line(np.eye(2)), in_line([1, 2, 3], most=5)
+    ('array([[1., 0.], [0., 1.]])', '[1, 2')
+    """
+    return " ".join(repr(value).split())[:most]
+
+
 def check_list(name: str, values: Any, what: str) -> list[Any]:
     """The values as a list; raises ``ValueError`` for a text, a mapping and whatever is no collection.
 
@@ -15,7 +25,7 @@ def check_list(name: str, values: Any, what: str) -> list[Any]:
     ValueError: prompts must be a list of texts, got None
     """
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
-        raise ValueError(f"{name} must be a list of {what}, got {values!r:.80}")
+        raise ValueError(f"{name} must be a list of {what}, got {in_line(values)}")
     return list(values)
 
 
@@ -27,7 +37,7 @@ def check_mapping(name: str, values: Any, what: str) -> Mapping[str, Any]:
     ValueError: options must be a mapping, options by method, got 5
     """
     if not isinstance(values, Mapping):
-        raise ValueError(f"{name} must be a mapping, {what}, got {values!r:.80}")
+        raise ValueError(f"{name} must be a mapping, {what}, got {in_line(values)}")
     return values
 
 
@@ -39,12 +49,12 @@ def check_path(name: str, path: Any) -> Path:
     ValueError: path must be a path, got None
     """
     if not isinstance(path, str | Path):
-        raise ValueError(f"{name} must be a path, got {path!r:.80}")
+        raise ValueError(f"{name} must be a path, got {in_line(path)}")
     return Path(path)
 
 
 def check_switch(name: str, value: Any) -> bool | None:
     """True, False or None, as it is; anything else raises ``ValueError``."""
     if value is not None and not isinstance(value, bool):
-        raise ValueError(f"{name} must be True, False or None, got {value!r:.80}")
+        raise ValueError(f"{name} must be True, False or None, got {in_line(value)}")
     return value

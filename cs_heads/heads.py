@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool
 
-from cs_heads.arguments import check_list
+from cs_heads.arguments import check_list, in_line
 from cs_heads.integers import check_integer
 
 _HEAD = re.compile(r"L(\d+)H(\d+)")
@@ -59,7 +59,7 @@ def as_head(head: Any) -> Head:
     if isinstance(head, str):
         return Head.parse(head)
     if not isinstance(head, Sequence | np.ndarray) or len(head) != 2:
-        raise ValueError(f"a head must be Head(2, 5), 'L2H5' or (2, 5), got {head!r:.80}")
+        raise ValueError(f"a head must be Head(2, 5), 'L2H5' or (2, 5), got {in_line(head)}")
     return Head(*head)
 
 
@@ -156,5 +156,5 @@ class HeadGrid:
 def check_grid(grid: Any) -> HeadGrid:
     """The grid itself; raises ``ValueError`` for anything else."""
     if not isinstance(grid, HeadGrid):
-        raise ValueError(f"grid must be a HeadGrid, got {grid!r:.80}")
+        raise ValueError(f"grid must be a HeadGrid, got {in_line(grid)}")
     return grid

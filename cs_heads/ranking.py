@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from cs_heads.arguments import check_path
+from cs_heads.arguments import check_path, in_line
 from cs_heads.heads import Head, HeadGrid, as_heads
 from cs_heads.integers import check_integer
 
@@ -65,7 +65,7 @@ class HeadRanking:
         arrays = ("interval", "frequency", "z", "control_importance")
         for name in ("importance", *(name for name in arrays if getattr(self, name) is not None)):
             if not isinstance(getattr(self, name), np.ndarray):
-                raise ValueError(f"{name} must be an array, one number a head, got {getattr(self, name)!r:.80}")
+                raise ValueError(f"{name} must be an array, one number a head, got {in_line(getattr(self, name))}")
         if self.importance.ndim != 2 or not self.importance.size:
             raise ValueError(f"importance must be [layer, head], got shape {self.importance.shape}")
         if not np.isfinite(self.importance).all():

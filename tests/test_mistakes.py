@@ -6,6 +6,7 @@ import socket
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 import cs_heads as cs
@@ -69,6 +70,40 @@ def test_a_csv_column_that_is_there_twice(said, tmp_path):
     (tmp_path / "twice.csv").write_text("prompt,target,target\nthe cat, runs, sees\n", encoding="utf-8")
     line = said("find", "--model", "demo", "--task", tmp_path / "twice.csv")
     assert "task 'twice', line 1: columns must have different names, got two or more of 'target'" in line
+
+
+def test_a_key_that_is_twice_in_a_record_is_refused_by_its_line(said, tmp_path):
+    line = json.dumps(RECORDS[0])
+    (tmp_path / "twice.jsonl").write_text(f'{line}\n\n{line[:-1]}, "target": " sees"}}\n', encoding="utf-8")
+    found = said("find", "--model", "demo", "--task", tmp_path / "twice.jsonl")
+    assert "task 'twice', line 3: key 'target' stands twice in one record" in found
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "place"),
+    [
+        ("spaced.csv", "prompt, target\nthe cat, runs\n", "line 2"),
+        ("spaced.jsonl", '{"prompt": "a", " target": "b"}', "line 1"),
+    ],
+)
+def test_a_field_with_spaces_around_its_name_is_named(said, tmp_path, name, text, place):
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    found = said("find", "--model", "demo", "--task", tmp_path / name)
+    assert f"task 'spaced', {place}: has a field ' target', which is not read; did you mean 'target'?" in found
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame(), pd.DataFrame(index=range(3))], ids=["empty", "without columns"])
+def test_a_frame_without_columns_is_refused_in_one_line(frame):
+    with pytest.raises(
+        ValueError, match=r"^frame must be a DataFrame with columns, got Empty DataFrame .*$"
+    ) as refused:
+        Task.from_frame(frame)
+    assert "\n" not in str(refused.value)
+
+
+def test_the_column_of_a_frame_with_spaces_around_its_name_is_named():
+    with pytest.raises(ValueError, match=r"record 0: has a field 'prompt ', .* did you mean 'prompt'\?"):
+        Task.from_frame(pd.DataFrame([{"prompt ": "a", "target": " b"}]))
 
 
 BROKEN = ["", "{", "[]", "5", "null", "[" * 100_000, '{"heads": 5}', '{"confirm": 5}', '{"confirm": {"heads": 3}}']

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cs_heads.arguments import check_list
+from cs_heads.arguments import check_list, in_line
 from cs_heads.integers import check_seed
 from cs_heads.tasks.example import groups_of
 from cs_heads.tasks.task import Task
@@ -89,4 +89,4 @@ def check_tasks(name: str, tasks: Any) -> list[Task]:
 def check_is_task(task: object) -> None:
     """Raise ``ValueError`` for what is no task, such as its name."""
     if not isinstance(task, Task):
-        raise ValueError(f"task must be a cs_heads.Task (see load_task and Task.from_records), got {task!r}"[:300])
+        raise ValueError(f"task must be a cs_heads.Task (see load_task and Task.from_records), got {in_line(task)}")
