@@ -94,7 +94,7 @@ def test_a_field_with_spaces_around_its_name_is_named(said, tmp_path, name, text
 
 @pytest.mark.parametrize("frame", [pd.DataFrame(), pd.DataFrame(index=range(3))], ids=["empty", "without columns"])
 def test_a_frame_without_columns_is_refused_in_one_line(frame):
-    with pytest.raises(ValueError, match="^frame must be a DataFrame with columns, got Empty") as refused:
+    with pytest.raises(ValueError, match=r"^frame must be a DataFrame with columns, got Empty") as refused:
         Task.from_frame(frame)
     assert "\n" not in str(refused.value)
 

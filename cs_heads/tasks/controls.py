@@ -6,7 +6,7 @@ share heads: choose controls that differ from the task in what matters, and read
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from functools import lru_cache
 from typing import Any
@@ -39,6 +39,12 @@ _KIN: Mapping[str, Sequence[str]] = {
     "sums": ("arithmetic*",),
     "upper_case": ("function_vectors/capitalize",),
 }
+
+
+# Questions that two tasks may have in common but for their worked examples or the wording of their answer, as a share
+# of the smaller, and the words from which on a question is more than a template ("hot ->").
+_MAX_ALIKE = 0.1
+_MIN_WORDS = 4
 
 
 def default_controls(task: Task, model_name: str, seed: int = 0) -> tuple[Task, ...]:
@@ -74,7 +80,8 @@ def check_controls(controls: Any, task: Task) -> Sequence[Task]:
 
     So does a control that has the name of ``task`` (drawn with another seed, say), or shares a question with it, on
     whatever side: that is the task, or some of it. A question is the same with other wrong choices or none, other white
-    space, or another case.
+    space, or another case. And so does one that asks more than a tenth of the questions in another way: with worked
+    examples before them, or as texts to write whose reference is worded otherwise.
     """
     check_is_task(task)
     if controls is None or (isinstance(controls, str) and controls == AUTO):
@@ -96,6 +103,13 @@ def check_controls(controls: Any, task: Task) -> Sequence[Task]:
                 f"control {control.name!r} shares {shared} of its {len(_examples(control))} examples with task "
                 f"{task.name!r}: a control must be another task"
             )
+        reworded = _reworded(control, task)
+        if reworded:
+            raise ValueError(
+                f"control {control.name!r} asks {reworded} of its {len(_examples(control))} questions in the words of "
+                f"task {task.name!r}, after worked examples or for an answer worded otherwise: a control must be "
+                "another task"
+            )
         if control.name == task.name:
             raise ValueError(f"control {control.name!r} has the name of the task: a control must be another task")
     return controls
@@ -116,13 +130,63 @@ def _skills(family: str, seed: int) -> tuple[Task, ...]:
 def _overlaps(skill: Task, task: Task) -> bool:
     """Whether a skill is the task under another name: it asks the same questions, or for the same by its name."""
     same = _KIN.get(skill.name.rpartition("/")[2], ())
-    return any(fnmatch(task.name, pattern) for pattern in same) or _shared(skill, task) > 0
+    return any(fnmatch(task.name, pattern) for pattern in same) or bool(_shared(skill, task) or _reworded(skill, task))
 
 
 def _shared(control: Task, task: Task) -> int:
     """How many examples of a control ask what the task asks, on either side of both."""
     own = {key for example in _examples(task) for key in _asked(example)}
     return sum(not own.isdisjoint(_asked(example)) for example in _examples(control))
+
+
+def _reworded(control: Task, task: Task) -> int:
+    """How many examples of a control ask what the task asks in another way; 0 where they are a tenth or fewer.
+
+    The prompt of one ends with that of the other, and both want the same answer, or one of them a text, whose reference
+    may be worded in many ways: then the words they have in common must be more than a template, or the whole prompt.
+    """
+    own, others = (
+        [_Question(example, side.kind == "generation") for example in _examples(side) if _reads_plainly(example)]
+        for side in (task, control)
+    )
+    known, asked = _by_words(own), _by_words(others)
+    # Of either side what ends with a prompt of the other.
+    found = {id(one) for one in others if any(one.is_as(other) for other in one.ends_in(known))}
+    found |= {id(other) for one in own for other in one.ends_in(asked) if one.is_as(other)}
+    return len(found) if len(found) > _MAX_ALIKE * min(len(own), len(others)) else 0
+
+
+class _Question:
+    """The words of a prompt and the right answer; ``written`` where the model writes it."""
+
+    def __init__(self, example: Example, written: bool) -> None:
+        self.words = tuple(str(example.prompt).casefold().split())
+        self.right = tuple(str(example.target if example.continuations else example.reference).split())
+        self.written = written
+
+    def ends_in(self, known: Mapping[int, Mapping[tuple[str, ...], Sequence[_Question]]]) -> Iterator[_Question]:
+        """The questions, by the number of their words and by these, whose words are the last of this one's."""
+        for n, questions in known.items():
+            yield from questions.get(self.words[-n:], ()) if n <= len(self.words) else ()
+
+    def is_as(self, other: _Question) -> bool:
+        """Whether both want the same answer, of two of which one has the words of the other at its end."""
+        if self.right == other.right:
+            return True
+        n, whole = min(len(self.words), len(other.words)), self.words == other.words
+        return (self.written or other.written) and (whole or n >= _MIN_WORDS)
+
+
+def _by_words(questions: Sequence[_Question]) -> dict[int, dict[tuple[str, ...], list[_Question]]]:
+    known: dict[int, dict[tuple[str, ...], list[_Question]]] = {}
+    for question in questions:
+        known.setdefault(len(question.words), {}).setdefault(question.words, []).append(question)
+    return known
+
+
+def _reads_plainly(example: Example) -> bool:
+    """Whether one prompt of texts comes before every continuation, and is not empty."""
+    return not example.over_token_ids and not example.prompts and bool(str(example.prompt).strip())
 
 
 def _asked(example: Example) -> tuple[Any, ...]:
