@@ -145,48 +145,44 @@ def _reworded(control: Task, task: Task) -> int:
     The prompt of one ends with that of the other, and both want the same answer, or one of them a text, whose reference
     may be worded in many ways: then the words they have in common must be more than a template, or the whole prompt.
     """
-    own, others = (
-        [_Question(example, side.kind == "generation") for example in _examples(side) if _reads_plainly(example)]
-        for side in (task, control)
-    )
-    known, asked = _by_words(own), _by_words(others)
-    # Of either side what ends with a prompt of the other.
-    found = {id(one) for one in others if any(one.is_as(other) for other in one.ends_in(known))}
-    found |= {id(other) for one in own for other in one.ends_in(asked) if one.is_as(other)}
+    own, others = _questions(task), _questions(control)
+    written = "generation" in (task.kind, control.kind)
+    found = {place for place, _ in _ending_alike(others, own, written)}
+    found |= {place for _, place in _ending_alike(own, others, written)}
     return len(found) if len(found) > _MAX_ALIKE * min(len(own), len(others)) else 0
 
 
-class _Question:
-    """The words of a prompt and the right answer; ``written`` where the model writes it."""
-
-    def __init__(self, example: Example, written: bool) -> None:
-        self.words = tuple(str(example.prompt).casefold().split())
-        self.right = tuple(str(example.target if example.continuations else example.reference).split())
-        self.written = written
-
-    def ends_in(self, known: Mapping[int, Mapping[tuple[str, ...], Sequence[_Question]]]) -> Iterator[_Question]:
-        """The questions, by the number of their words and by these, whose words are the last of this one's."""
-        for n, questions in known.items():
-            yield from questions.get(self.words[-n:], ()) if n <= len(self.words) else ()
-
-    def is_as(self, other: _Question) -> bool:
-        """Whether both want the same answer, of two of which one has the words of the other at its end."""
-        if self.right == other.right:
-            return True
-        n, whole = min(len(self.words), len(other.words)), self.words == other.words
-        return (self.written or other.written) and (whole or n >= _MIN_WORDS)
+_Question = tuple[tuple[str, ...], tuple[str, ...]]
+"""The words of a prompt, and those of the right answer."""
 
 
-def _by_words(questions: Sequence[_Question]) -> dict[int, dict[tuple[str, ...], list[_Question]]]:
-    known: dict[int, dict[tuple[str, ...], list[_Question]]] = {}
-    for question in questions:
-        known.setdefault(len(question.words), {}).setdefault(question.words, []).append(question)
-    return known
+def _questions(task: Task) -> list[_Question]:
+    """Of all examples with one prompt of texts, which is not empty."""
+    plain = [example for example in _examples(task) if not example.over_token_ids and not example.prompts]
+    return [
+        (words, tuple(str(example.target if example.continuations else example.reference).split()))
+        for example in plain
+        if (words := tuple(str(example.prompt).casefold().split()))
+    ]
 
 
-def _reads_plainly(example: Example) -> bool:
-    """Whether one prompt of texts comes before every continuation, and is not empty."""
-    return not example.over_token_ids and not example.prompts and bool(str(example.prompt).strip())
+def _ending_alike(longer: list[_Question], shorter: list[_Question], written: bool) -> Iterator[tuple[int, int]]:
+    """The places of two questions of which the first ends with the words of the second, for the same answer.
+
+    Where answers are ``written`` any will do, if the words are more than a template, or all.
+    """
+    known: dict[tuple[str, ...], list[tuple[int, tuple[str, ...]]]] = {}
+    for place, (words, right) in enumerate(shorter):
+        known.setdefault(words, []).append((place, right))
+    lengths = {len(words) for words in known}
+    for first, (words, right) in enumerate(longer):
+        for n in lengths:
+            if n > len(words):
+                continue
+            any_answer = written and (n == len(words) or n >= _MIN_WORDS)
+            for second, wanted in known.get(words[-n:], ()):
+                if any_answer or right == wanted:
+                    yield first, second
 
 
 def _asked(example: Example) -> tuple[Any, ...]:
