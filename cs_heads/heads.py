@@ -11,9 +11,9 @@ import numpy as np
 from jaxtyping import Bool
 
 from cs_heads.arguments import check_list, in_line
-from cs_heads.integers import check_integer
+from cs_heads.integers import MAX_HEADS, check_integer, check_within
 
-_HEAD = re.compile(r"L(\d+)H(\d+)")
+_HEAD = re.compile(r"L(\d{1,20})H(\d{1,20})")
 
 
 @dataclass(frozen=True, order=True)
@@ -31,7 +31,7 @@ class Head:
 
     def __post_init__(self) -> None:
         for name, value in (("layer", self.layer), ("head", self.head)):
-            object.__setattr__(self, name, check_integer(name, value, 0))
+            object.__setattr__(self, name, check_within(name, value, 0, MAX_HEADS))
 
     def __str__(self) -> str:
         return f"L{self.layer}H{self.head}"
@@ -97,7 +97,7 @@ class HeadGrid:
 
     def __post_init__(self) -> None:
         for name, value in (("n_layers", self.n_layers), ("n_heads", self.n_heads)):
-            object.__setattr__(self, name, check_integer(name, value, 1))
+            object.__setattr__(self, name, check_within(name, value, 1, MAX_HEADS))
 
     @classmethod
     def from_model(cls, model: Any) -> HeadGrid:

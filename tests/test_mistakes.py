@@ -148,6 +148,36 @@ COMMANDS = {
 }
 
 
+HUGE = str(10**20)
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "line"),
+    [
+        ("find", ("--k", HUGE), f"k must be an integer in 1..1000000, got {HUGE}"),
+        ("find", ("--k", "0"), "k must be an integer of 1 or more, got 0"),
+        ("find", ("--n", HUGE), f"n must be an integer in 1..100000, got {HUGE}"),
+        ("find", ("--budget", HUGE), f"budget must be an integer in 1..1000000000000, got {HUGE}"),
+        ("find", ("--method", "css", "--n-masks", HUGE), f"n_masks must be an integer in 1..1000000000000, got {HUGE}"),
+        ("find", ("--generate", HUGE), f"generate must be an integer in 0..100000, got {HUGE}"),
+        (
+            "find",
+            ("--off", f"L{10**19}H0"),
+            f"off must be a list of heads: layer must be an integer in 0..1000000, got {10**19}",
+        ),
+        ("find", ("--off", f"L{'1' * 4000}H0"), "is no head; heads are written like 'L16H21'"),
+        ("compare", ("--most", HUGE), f"most must be an integer in 1..1000000, got {HUGE}"),
+        ("reproduce", ("--k", HUGE), f"k must be an integer in 1..1000000, got {HUGE}"),
+        ("reproduce", ("--n-unseen", HUGE), f"n_unseen must be an integer in 1..100000, got {HUGE}"),
+        ("reproduce", ("--seed", HUGE), f"seed must be an integer in 0..2147483647, got {HUGE}"),
+    ],
+    ids=lambda value: " ".join(value)[:20] if isinstance(value, tuple) else "",
+)
+def test_a_number_out_of_reach_is_refused_before_a_model_is_loaded(said, tmp_path, no_model, command, arguments, line):
+    assert line in said(command, "--model", "demo", *COMMANDS[command], *arguments, "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("out", ["a file", "a file/out"])
 def test_out_that_is_a_file_or_in_one_is_refused_before_a_model_is_loaded(said, tmp_path, no_model, command, out):
@@ -231,6 +261,8 @@ MISTAKES = {
     "cs.masks.explicit(grid, [None])": "heads must be a list of heads, as ranking.top(5) gives, got None",
     "cs.masks.bernoulli(None, 4, 0.5)": "grid must be a HeadGrid, got None",
     "grid.mask([None])": "heads must be a list of heads: a head must be Head(2, 5), 'L2H5' or (2, 5), got None",
+    "cs.HeadGrid(10**20, 4)": f"n_layers must be an integer in 1..1000000, got {10**20}",
+    "cs.find_heads(model, task, method='one-shot', budget=10**20)": "budget must be 1,000,000,000,000 example-eval",
     "grid.resolve(None)": "a head must be Head(2, 5), 'L2H5' or (2, 5), got None",
     "cs.Head.parse(None)": "text None is no head",
     "cs.HeadRanking('css', None, 5)": "importance must be an array, one number a head, got None",

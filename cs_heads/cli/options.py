@@ -141,6 +141,21 @@ def add_loading(parser: argparse.ArgumentParser) -> None:
     add("--backend", default="auto", help="auto, bridge or hooked")
 
 
+def check_numbers(options: argparse.Namespace) -> None:
+    """Raise ``ValueError`` for a number or a head that no model and no task takes, before one is loaded."""
+    from cs_heads.heads import as_heads
+    from cs_heads.integers import MAX_BUDGET, MAX_HEADS, check_seed, check_within
+    from cs_heads.tasks.load import MAX_EXAMPLES
+
+    most = {"k": MAX_HEADS, "most": MAX_HEADS, "n": MAX_EXAMPLES, "n_unseen": MAX_EXAMPLES, "n_masks": MAX_BUDGET}
+    for name, limit in {**most, "budget": MAX_BUDGET, "generate": MAX_EXAMPLES}.items():
+        value = getattr(options, name, None)
+        if value is not None:
+            check_within(name, value, 0 if name == "generate" else 1, limit)
+    check_seed(options.seed)
+    as_heads("off", getattr(options, "off", ()))
+
+
 def make_folder(out: Path, dry: bool = False) -> None:
     """Make the folder of ``--out``, or with ``dry`` see that it can be; raises ``ValueError`` where it cannot."""
     # Of a name that is too long `Path.exists` raises.
@@ -169,6 +184,7 @@ def loaded(options: argparse.Namespace) -> Iterator[tuple[Any, Task, list[Task] 
     from cs_heads.measure.cluster import placed
     from cs_heads.tasks import check_controls, confirming_side, control_side, entry_of, whole_task
 
+    check_numbers(options)
     if options.out is not None:
         make_folder(options.out)
     task = _task(options)
