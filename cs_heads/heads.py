@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool
 
-from cs_heads.integers import check_integer
+from cs_heads.arguments import check_list, in_line
+from cs_heads.integers import MAX_HEADS, check_integer, check_within
 
-_HEAD = re.compile(r"L(\d+)H(\d+)")
+_HEAD = re.compile(r"L(\d{1,20})H(\d{1,20})")
 
 
 @dataclass(frozen=True, order=True)
@@ -30,7 +31,7 @@ class Head:
 
     def __post_init__(self) -> None:
         for name, value in (("layer", self.layer), ("head", self.head)):
-            object.__setattr__(self, name, check_integer(name, value, 0))
+            object.__setattr__(self, name, check_within(name, value, 0, MAX_HEADS))
 
     def __str__(self) -> str:
         return f"L{self.layer}H{self.head}"
@@ -39,16 +40,45 @@ class Head:
         return f"Head({self.layer}, {self.head})"
 
     @classmethod
-    def parse(cls, text: str) -> Head:
+    def parse(cls, text: Any) -> Head:
         """Read a head's name, ``"L16H21"``; anything else raises ``ValueError``."""
-        match = _HEAD.fullmatch(text.strip())
+        match = _HEAD.fullmatch(text.strip()) if isinstance(text, str) else None
         if match is None:
-            raise ValueError(f"text {text!r} is no head; heads are written like 'L16H21'")
+            raise ValueError(f"text {text!r:.80} is no head; heads are written like 'L16H21'")
         return cls(int(match[1]), int(match[2]))
 
 
 HeadLike = Head | str | tuple[int, int]
 """A head as a user may write it: ``Head(2, 5)``, ``"L2H5"`` or ``(2, 5)``."""
+
+
+def as_head(head: Any) -> Head:
+    """A head from any of its spellings; what is none raises ``ValueError``."""
+    if isinstance(head, Head):
+        return head
+    if isinstance(head, str):
+        return Head.parse(head)
+    if not isinstance(head, Sequence | np.ndarray) or len(head) != 2:
+        raise ValueError(f"a head must be Head(2, 5), 'L2H5' or (2, 5), got {in_line(head)}")
+    return Head(*head)
+
+
+def as_heads(name: str, heads: Any) -> tuple[Head, ...]:
+    """A list of heads in any of their spellings; one head, or what is no list of heads, raises ``ValueError``.
+
+    >>> as_heads("off", ["L0H1", (2, 3)])
+    (Head(0, 1), Head(2, 3))
+    >>> as_heads("off", [None])
+    Traceback (most recent call last):
+    ValueError: off must be a list of heads: a head must be Head(2, 5), 'L2H5' or (2, 5), got None
+    """
+    if isinstance(heads, Head):
+        raise ValueError(f"{name} must be a list of heads, got one head, {heads}")
+    listed = check_list(name, heads, "heads, as ranking.top(5) gives")
+    try:
+        return tuple(map(as_head, listed))
+    except ValueError as error:
+        raise ValueError(f"{name} must be a list of heads: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -67,7 +97,7 @@ class HeadGrid:
 
     def __post_init__(self) -> None:
         for name, value in (("n_layers", self.n_layers), ("n_heads", self.n_heads)):
-            object.__setattr__(self, name, check_integer(name, value, 1))
+            object.__setattr__(self, name, check_within(name, value, 1, MAX_HEADS))
 
     @classmethod
     def from_model(cls, model: Any) -> HeadGrid:
@@ -97,9 +127,7 @@ class HeadGrid:
 
     def head(self, index: int) -> Head:
         """The head at a flat index; an index outside the grid raises ``ValueError``."""
-        if not 0 <= index < self.size:
-            raise ValueError(f"index must be in 0..{self.size - 1}, got {index}")
-        layer, head = divmod(int(index), self.n_heads)
+        layer, head = divmod(check_integer("index", index, 0, self.size - 1), self.n_heads)
         return Head(layer, head)
 
     def index(self, head: HeadLike) -> int:
@@ -109,10 +137,7 @@ class HeadGrid:
 
     def resolve(self, head: HeadLike) -> Head:
         """A head of this grid from any of its spellings; one outside the grid raises ``ValueError``."""
-        if isinstance(head, str):
-            head = Head.parse(head)
-        elif not isinstance(head, Head):
-            head = Head(*head)
+        head = as_head(head)
         if head not in self:
             raise ValueError(
                 f"head {head} is not in the grid: layers 0..{self.n_layers - 1}, heads 0..{self.n_heads - 1}"
@@ -122,7 +147,14 @@ class HeadGrid:
     def mask(self, heads: Iterable[HeadLike]) -> Bool[np.ndarray, "layer head"]:
         """A mask that ablates just these heads."""
         mask = np.zeros(self.shape, dtype=bool)
-        for head in heads:
+        for head in as_heads("heads", heads):
             resolved = self.resolve(head)
             mask[resolved.layer, resolved.head] = True
         return mask
+
+
+def check_grid(grid: Any) -> HeadGrid:
+    """The grid itself; raises ``ValueError`` for anything else."""
+    if not isinstance(grid, HeadGrid):
+        raise ValueError(f"grid must be a HeadGrid, got {in_line(grid)}")
+    return grid

@@ -22,6 +22,22 @@ def check_integer(name: str, value: Any, least: int, most: int | None = None, wh
     return int(value)
 
 
+def check_within(name: str, value: Any, least: int, most: int) -> int:
+    """As ``check_integer``, with a bound that is so far away that only what exceeds it is told of it.
+
+    >>> check_within("k", 0, 1, MAX_HEADS)
+    Traceback (most recent call last):
+    ValueError: k must be an integer of 1 or more, got 0
+    """
+    return check_integer(name, check_integer(name, value, least), least, most)
+
+
+MAX_HEADS = 10**6
+"""Layers, or heads of a layer or of a model, at most: no model comes near."""
+
+MAX_BUDGET = 10**12
+"""Example-evaluations at most, which would take a lifetime."""
+
 MAX_SEED = 2**31 - 1
 """The largest seed that every random generator in use takes."""
 
@@ -33,7 +49,7 @@ def check_seed(seed: Any) -> int:
     Traceback (most recent call last):
     ValueError: seed must be an integer in 0..2147483647, got 1180591620717411303424
     """
-    return check_integer("seed", check_integer("seed", seed, 0), 0, MAX_SEED)
+    return check_within("seed", seed, 0, MAX_SEED)
 
 
 def check_share(name: str, value: Any) -> float:

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from jaxtyping import Bool
 
-from cs_heads.heads import HeadGrid, HeadLike
-from cs_heads.integers import check_integer, check_share
+from cs_heads.arguments import check_list
+from cs_heads.heads import HeadGrid, HeadLike, check_grid
+from cs_heads.integers import check_integer, check_seed, check_share
 
 
 def bernoulli(grid: HeadGrid, n_masks: int, density: float, seed: int = 0) -> Bool[np.ndarray, "row layer head"]:
@@ -23,6 +24,7 @@ def bernoulli(grid: HeadGrid, n_masks: int, density: float, seed: int = 0) -> Bo
     >>> bernoulli(HeadGrid(4, 4), n_masks=200, density=0.25, seed=0).mean().round(2)
     np.float64(0.25)
     """
+    check_seed(seed)
     _check(grid, n_masks, density)
     return np.random.default_rng(seed).random((n_masks, *grid.shape)) < density
 
@@ -37,6 +39,7 @@ def stratified(grid: HeadGrid, n_masks: int, density: float, seed: int = 0) -> B
     >>> design.sum(axis=(1, 2)), design.sum(axis=0).ravel()
     (array([4, 4, 4, 4, 4, 4, 4, 4]), array([2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2]))
     """
+    check_seed(seed)
     n_off = _check(grid, n_masks, density)
     rng = np.random.default_rng(seed)
     design = np.zeros((n_masks, grid.size), dtype=bool)
@@ -54,6 +57,7 @@ def single(grid: HeadGrid) -> Bool[np.ndarray, "row layer head"]:
     >>> single(HeadGrid(2, 3)).shape
     (6, 2, 3)
     """
+    check_grid(grid)
     return np.eye(grid.size, dtype=bool).reshape(grid.size, *grid.shape)
 
 
@@ -63,7 +67,8 @@ def explicit(grid: HeadGrid, groups: Iterable[Sequence[HeadLike]]) -> Bool[np.nd
     >>> explicit(HeadGrid(2, 3), [["L0H1", "L1H2"], []]).sum(axis=(1, 2))
     array([2, 0])
     """
-    rows = [grid.mask(group) for group in groups]
+    check_grid(grid)
+    rows = [grid.mask(group) for group in check_list("groups", groups, "groups of heads")]
     return np.stack(rows) if rows else np.zeros((0, *grid.shape), dtype=bool)
 
 
@@ -83,6 +88,7 @@ def check_masks(grid: HeadGrid, masks: Bool[np.ndarray, "..."]) -> Bool[np.ndarr
 
 
 def _check(grid: HeadGrid, n_masks: int, density: float) -> int:
+    check_grid(grid)
     check_integer("n_masks", n_masks, 1)
     check_share("density", density)
     # Rounded first: 0.05 * 160 must be 8, not 7.999....

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from cs_heads.heads import Head, HeadGrid
+from cs_heads.arguments import check_path, in_line
+from cs_heads.heads import Head, HeadGrid, as_heads
 from cs_heads.integers import check_integer
 
 if TYPE_CHECKING:
@@ -61,6 +62,10 @@ class HeadRanking:
     unit: str = "points of score"
 
     def __post_init__(self) -> None:
+        arrays = ("interval", "frequency", "z", "control_importance")
+        for name in ("importance", *(name for name in arrays if getattr(self, name) is not None)):
+            if not isinstance(getattr(self, name), np.ndarray):
+                raise ValueError(f"{name} must be an array, one number a head, got {in_line(getattr(self, name))}")
         if self.importance.ndim != 2 or not self.importance.size:
             raise ValueError(f"importance must be [layer, head], got shape {self.importance.shape}")
         if not np.isfinite(self.importance).all():
@@ -84,7 +89,7 @@ class HeadRanking:
             ("chosen", self.chosen),
             ("off", self.off),
         ):
-            outside = [str(head) for head in heads if head not in self.grid]
+            outside = [str(head) for head in as_heads(name, heads) if head not in self.grid]
             if outside:
                 raise ValueError(f"{name} must be heads of the grid {shape}, got {', '.join(outside)}")
         check_integer("spent", self.spent, 0)
@@ -157,6 +162,7 @@ class HeadRanking:
 
     def save(self, path: str | Path) -> None:
         """Write the ranking as JSON, with the version of its format."""
+        path = check_path("path", path)
         record = {
             "format": "cs-heads ranking",
             "version": FORMAT_VERSION,
@@ -176,13 +182,14 @@ class HeadRanking:
             "unit": self.unit,
         }
         text = json.dumps(record, indent=1, default=lambda number: number.item())  # NumPy numbers in the provenance
-        Path(path).write_text(text + "\n", encoding="utf-8")
+        path.write_text(text + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> HeadRanking:
         """Read a saved ranking; a file of another kind or of a newer format raises ``ValueError``."""
+        path = check_path("path", path)
         try:
-            record = json.loads(Path(path).read_text(encoding="utf-8"))
+            record = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise ValueError(f"path {str(path)!r} is no saved ranking: {error}") from error
         if not isinstance(record, dict) or record.get("format") != "cs-heads ranking":

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cs_heads.integers import check_seed
 from cs_heads.tasks import Task, entry_of, load_task
 
 
@@ -51,6 +52,7 @@ class Suite:
         others); ``chat`` and ``too_long`` go to all tasks, ``options`` to those that have them. A name or an option
         that no task of the suite has raises ``ValueError`` before any is loaded.
         """
+        check_seed(seed)
         if data_files is not None and not isinstance(data_files, Mapping):
             raise ValueError(f"data_files of a suite must be a mapping, task to its files, got {data_files!r:.80}")
         given = {} if data_files is None else dict(data_files)

@@ -491,7 +491,7 @@ def refused(outcome: tuple[int, str, str], *said: str) -> None:
         ({"task": "gone.jsonl"}, ["task file 'gone.jsonl' does not exist"]),
         ({"control": "gone.csv"}, ["task file 'gone.csv' does not exist"]),
         ({"k": "7"}, ["k must be an integer in 1..6", "12 heads", "got 7"]),
-        ({"k": "0"}, ["k must be an integer in 1..6", "got 0"]),
+        ({"k": "0"}, ["k must be an integer of 1 or more, got 0", "got 0"]),
         ({"k": "two"}, ["--k", "'two'"]),
         ({"density": "0.05"}, ["density 0.05 ablates no head", "12 heads"]),
         ({"density": "2"}, ["density must lie between 0 and 1, got 2.0"]),

@@ -51,7 +51,7 @@ def test_the_flat_index_counts_heads_within_layers():
 
 @pytest.mark.parametrize("index", [-1, 12])
 def test_an_index_outside_the_grid_is_refused(index):
-    with pytest.raises(ValueError, match=rf"index must be in 0\.\.11, got {index}"):
+    with pytest.raises(ValueError, match=rf"index must be an integer in 0\.\.11, got {index}"):
         HeadGrid(3, 4).head(index)
 
 

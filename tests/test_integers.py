@@ -1,11 +1,17 @@
 import inspect
+from collections.abc import Callable
+from importlib import import_module
 
 import numpy as np
 import pytest
 
+import cs_heads as cs
 from cs_heads import confirm
-from cs_heads.integers import check_integer
+from cs_heads.integers import MAX_SEED, check_integer
 from cs_heads.measure.baseline import check_k
+from cs_heads.suites import Suite
+from cs_heads.tasks import pairs
+from cs_heads.tasks.load import FAMILIES
 
 
 @pytest.mark.parametrize("value", [5.0, "abc", 0, True, [1]])
@@ -30,3 +36,35 @@ def test_an_integer_of_numpy_counts_and_becomes_a_plain_one():
 def test_a_fraction_is_refused_before_anything_is_looked_at(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+# Seeds
+
+
+def seeded() -> dict[str, Callable]:
+    """Every public function that draws with a seed, without checks of types."""
+    modules = {"cs": cs, "masks": cs.masks, "methods": cs.methods, "tasks": cs.tasks, "pairs": pairs}
+    modules |= {name: import_module(module) for name, module in FAMILIES.items()}
+    named = [
+        (f"{name}.{own}", inspect.unwrap(getattr(module, own)))
+        for name, module in modules.items()
+        for own in getattr(module, "__all__", vars(module))
+        if not own.startswith(("_", "plot_"))
+    ]
+    made = {name: call for name, call in named if inspect.isfunction(call) and "demo.skills" not in call.__module__}
+    made |= {"Suite.load": inspect.unwrap(Suite.load), "Task.split": inspect.unwrap(cs.Task.split)}
+    made |= {"PlantedExperiment": inspect.unwrap(cs.PlantedExperiment.__init__)}
+    return {name: call for name, call in made.items() if "seed" in inspect.signature(call).parameters}
+
+
+@pytest.mark.parametrize("seed", [2**70, MAX_SEED + 1, -1])
+def test_a_seed_that_no_generator_takes_is_refused_before_anything_is_looked_at(seed):
+    told = {}
+    for name, call in seeded().items():
+        needed = [each for each in inspect.signature(call).parameters.values() if each.default is each.empty]
+        given = {each.name: None for each in needed if each.kind is not each.VAR_KEYWORD}
+        with pytest.raises(ValueError) as refused:  # noqa: PT011 - its words are looked at below
+            call(**given | {"seed": seed})
+        told[name] = str(refused.value)
+    assert len(told) > 40
+    assert {name: line for name, line in told.items() if not line.startswith("seed must be an integer ")} == {}

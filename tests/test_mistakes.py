@@ -4,8 +4,11 @@ import json
 import os
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 
+import pandas as pd
 import pytest
 
 import cs_heads as cs
@@ -36,6 +39,12 @@ def said(capsys):
     return run
 
 
+@pytest.fixture
+def no_model(monkeypatch):
+    """No model is loaded: that fails."""
+    monkeypatch.setattr(cs, "load_model", lambda *_, **__: pytest.fail("a model is loaded"))
+
+
 def program(code: str, **more: str) -> list:
     return run_program([sys.executable, "-c", code], cwd=ROOT, env={**os.environ, **more})
 
@@ -63,6 +72,38 @@ def test_a_csv_column_that_is_there_twice(said, tmp_path):
     (tmp_path / "twice.csv").write_text("prompt,target,target\nthe cat, runs, sees\n", encoding="utf-8")
     line = said("find", "--model", "demo", "--task", tmp_path / "twice.csv")
     assert "task 'twice', line 1: columns must have different names, got two or more of 'target'" in line
+
+
+def test_a_key_that_is_twice_in_a_record_is_refused_by_its_line(said, tmp_path):
+    line = json.dumps(RECORDS[0])
+    (tmp_path / "twice.jsonl").write_text(f'{line}\n\n{line[:-1]}, "target": " sees"}}\n', encoding="utf-8")
+    found = said("find", "--model", "demo", "--task", tmp_path / "twice.jsonl")
+    assert "task 'twice', line 3: key 'target' stands twice in one record" in found
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "place"),
+    [
+        ("spaced.csv", "prompt, target\nthe cat, runs\n", "line 2"),
+        ("spaced.jsonl", '{"prompt": "a", " target": "b"}', "line 1"),
+    ],
+)
+def test_a_field_with_spaces_around_its_name_is_named(said, tmp_path, name, text, place):
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    found = said("find", "--model", "demo", "--task", tmp_path / name)
+    assert f"task 'spaced', {place}: has a field ' target', which is not read; did you mean 'target'?" in found
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame(), pd.DataFrame(index=range(3))], ids=["empty", "without columns"])
+def test_a_frame_without_columns_is_refused_in_one_line(frame):
+    with pytest.raises(ValueError, match=r"^frame must be a DataFrame with columns, got Empty") as refused:
+        Task.from_frame(frame)
+    assert "\n" not in str(refused.value)
+
+
+def test_the_column_of_a_frame_with_spaces_around_its_name_is_named():
+    with pytest.raises(ValueError, match=r"record 0: has a field 'prompt ', .* did you mean 'prompt'\?"):
+        Task.from_frame(pd.DataFrame([{"prompt ": "a", "target": " b"}]))
 
 
 BROKEN = ["", "{", "[]", "5", "null", "[" * 100_000, '{"heads": 5}', '{"confirm": 5}', '{"confirm": {"heads": 3}}']
@@ -101,11 +142,60 @@ def test_a_number_or_an_address_out_of_reach(said, arguments, line):
     assert line in said("find", "--model", "demo", "--task", "demo/capitals", *arguments)
 
 
-@pytest.mark.parametrize("command", ["find", "compare"])
+COMMANDS = {
+    "find": ("--task", "demo/capitals"),
+    "compare": ("--task", "demo/capitals"),
+    "reproduce": ("--paper", "cs"),
+    "reproduce, dry": ("--paper", "cs", "--dry-run"),
+}
+
+
+HUGE = str(10**20)
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "line"),
+    [
+        ("find", ("--k", HUGE), f"k must be an integer in 1..1000000, got {HUGE}"),
+        ("find", ("--k", "0"), "k must be an integer of 1 or more, got 0"),
+        ("find", ("--n", HUGE), f"n must be an integer in 1..100000, got {HUGE}"),
+        ("find", ("--budget", HUGE), f"budget must be an integer in 1..1000000000000, got {HUGE}"),
+        ("find", ("--method", "css", "--n-masks", HUGE), f"n_masks must be an integer in 1..1000000000000, got {HUGE}"),
+        ("find", ("--generate", HUGE), f"generate must be an integer in 0..100000, got {HUGE}"),
+        (
+            "find",
+            ("--off", f"L{10**19}H0"),
+            f"off must be a list of heads: layer must be an integer in 0..1000000, got {10**19}",
+        ),
+        ("find", ("--off", f"L{'1' * 4000}H0"), "is no head; heads are written like 'L16H21'"),
+        ("compare", ("--most", HUGE), f"most must be an integer in 1..1000000, got {HUGE}"),
+        ("reproduce", ("--k", HUGE), f"k must be an integer in 1..1000000, got {HUGE}"),
+        ("reproduce", ("--n-unseen", HUGE), f"n_unseen must be an integer in 1..100000, got {HUGE}"),
+        ("reproduce", ("--seed", HUGE), f"seed must be an integer in 0..2147483647, got {HUGE}"),
+    ],
+    ids=lambda value: " ".join(value)[:20] if isinstance(value, tuple) else "",
+)
+def test_a_number_out_of_reach_is_refused_before_a_model_is_loaded(said, tmp_path, no_model, command, arguments, line):
+    assert line in said(command, "--model", "demo", *COMMANDS[command], *arguments, "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("out", ["a file", "a file/out"])
-def test_out_that_is_a_file_or_in_one(said, tmp_path, command, out):
+def test_out_that_is_a_file_or_in_one_is_refused_before_a_model_is_loaded(said, tmp_path, no_model, command, out):
     (tmp_path / "a file").write_text("", encoding="utf-8")
-    assert "a file" in said(command, "--model", "demo", "--task", "demo/capitals", "--out", tmp_path / out)
+    line = said(command.partition(",")[0], "--model", "demo", *COMMANDS[command], "--out", tmp_path / out)
+    begin = f"--out must be a folder that is there or can be made, got '{tmp_path / out}': "
+    assert begin + f"'{tmp_path / 'a file'}' is a file\n" in line
+
+
+@pytest.mark.parametrize("command", ["find", "compare", "reproduce"])
+def test_out_that_cannot_be_made_is_refused_before_a_model_is_loaded(said, tmp_path, no_model, monkeypatch, command):
+    line = said(command, "--model", "demo", *COMMANDS[command], "--out", tmp_path / ("a" * 300))
+    assert "--out must be a folder that is there or can be made, got" in line
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    line = said(command, "--model", "demo", *COMMANDS[command], "--out", tmp_path)
+    assert f"got '{tmp_path}': '{tmp_path}' may not be written to" in line
 
 
 def test_every_random_generator_takes_the_largest_seed():
@@ -129,6 +219,63 @@ MISTAKES = {
     "cs.masks.stratified(grid, 4, None, seed=0)": "density must lie between 0 and 1, got None",
     "judged.score_texts([0], ['a'])": "scorer 'nothing' must give a number in 0..1, got None",
     "cs.compare(None, task, methods=[['css']])": "method must be one of annealed, css,",
+    "cs.compare(None, task, methods=5)": "methods must be a list of different names, got 5",
+    "cs.compare(None, task, options=5)": "options must be a mapping, those of each method by its name, got 5",
+    "cs.compare(None, task, options={'css': 5})": "options['css'] must be a mapping, values by the name of an option",
+    "cs.find_heads(None, task, off=[None])": "off must be a list of heads: a head must be Head(2, 5), 'L2H5' or (2, 5)",
+    "cs.find_heads(None, task, off=None)": "off must be a list of heads, as ranking.top(5) gives, got None",
+    "cs.find_heads(model, task, progress=5)": "progress must be True, False or None, got 5",
+    "cs.find_heads(model, task, prepend_bos='yes')": "prepend_bos must be True, False or None, got 'yes'",
+    "cs.confirm(None, task, [None])": "heads must be a list of heads: a head must be Head(2, 5), 'L2H5' or (2, 5), got",
+    "cs.confirm(None, task, (2, 5))": "heads must be a list of heads: a head must be Head(2, 5), 'L2H5' or (2, 5)",
+    "cs.confirm(None, task, ['L0H1'], apart=None)": "apart must be a list of heads, as ranking.top(5) gives, got None",
+    "cs.confirm(None, task, ['L0H1'], off=5)": "off must be a list of heads, as ranking.top(5) gives, got 5",
+    "cs.prove(None, ['L0H1'])": "experiment must be an Experiment, or be asked like one, got None",
+    "cs.prove(world.task, None)": "heads must be a list of heads, as ranking.top(5) gives, got None",
+    "cs.prove(world.task, ['L0H1'], controls=[world.task])": "controls must be a list of pairs, a name and an exp",
+    "cs.specificity(None, None, ['L0H1'])": "task must be a cs_heads.Task",
+    "cs.specificity(None, task, ['L0H1'], controls=5)": "controls must be a list of tasks, got 5",
+    "cs.specificity(None, task, ['L0H1'], suites=[task])": "suites must be a mapping, a list of tasks by the name of",
+    "cs.specificity(model, task, None)": "heads must be a ranking or a list of heads, got NoneType",
+    "cs.specificity(model, task, [5])": "heads must be a list of heads: a head must be Head(2, 5), 'L2H5' or (2, 5)",
+    "cs.generalisation(None, task, ['L0H1'], None)": "siblings must be a list of tasks, got None",
+    "cs.cross_drops(None, [None], {})": "task must be a cs_heads.Task",
+    "cs.cross_drops(None, [task], None)": "found must be a mapping, rankings or lists of heads by the name of",
+    "cs.sparsity_curve(None, None, ['L0H1'])": "task must be a cs_heads.Task",
+    "cs.sparsity_curve(None, task, ['L0H1'], n_random=None)": "n_random must be an integer of 0 or more, got None",
+    "cs.choice_failures(None, None, ['L0H1'])": "task must be a cs_heads.Task",
+    "cs.swearing_prompts(None, None)": "task must be a cs_heads.Task",
+    "cs.attention(model, None, ['L0H1'])": "prompts must be a list of one text or more, got None",
+    "cs.attention(model, ['a'], None)": "heads must be a list of heads, as ranking.top(5) gives, got None",
+    "cs.attention(model, ['a'], ['L0H1'], off=[5])": "off must be a list of heads: a head must be",
+    "cs.habits(model, 5)": "heads must be a list of heads, as ranking.top(5) gives, got 5",
+    "cs.format_heads(None, [task], None, ['L0H1'])": "full must be a list of tasks, got None",
+    "cs.format_heads(None, [task], [task], None)": "candidates must be a list of heads, as ranking.top(5) gives, got",
+    "cs.held_out_contrasts(None, None)": "formats must be a mapping, tasks by name, by the name of each format",
+    "cs.universal_heads(None, [], world.task)": "experiments must be a mapping, an experiment by the name of each task",
+    "cs.head_overlap(None)": "found must be a mapping, rankings or lists of heads by name, got None",
+    "cs.head_overlap({}, grid=5)": "grid must be a HeadGrid, got 5",
+    "cs.scale_study(5)": "studies must be a mapping, a Study, a ranking or a folder by the name of each model, got 5",
+    "cs.scale_study({'a': None})": "study must be a path, got None",
+    "cs.planted_world(None)": "scenario must be a Scenario or one of main, ",
+    "cs.planted_world(grid=5)": "grid must be a HeadGrid, got 5",
+    "cs.masks.explicit(grid, None)": "groups must be a list of groups of heads, got None",
+    "cs.masks.explicit(grid, [None])": "heads must be a list of heads, as ranking.top(5) gives, got None",
+    "cs.masks.bernoulli(None, 4, 0.5)": "grid must be a HeadGrid, got None",
+    "grid.mask([None])": "heads must be a list of heads: a head must be Head(2, 5), 'L2H5' or (2, 5), got None",
+    "cs.HeadGrid(10**20, 4)": f"n_layers must be an integer in 1..1000000, got {10**20}",
+    "cs.find_heads(model, task, method='one-shot', budget=10**20)": "budget must be 1,000,000,000,000 example-eval",
+    "grid.resolve(None)": "a head must be Head(2, 5), 'L2H5' or (2, 5), got None",
+    "cs.Head.parse(None)": "text None is no head",
+    "cs.HeadRanking('css', None, 5)": "importance must be an array, one number a head, got None",
+    "cs.HeadRanking.load(None)": "path must be a path, got None",
+    "cs.HeadAttention.load(5)": "path must be a path, got 5",
+    "cs.Store.open(None)": "path must be a path, got None",
+    "cs.Findings.load(None)": "folder must be a path, got None",
+    "cs.write_report(None, 'r.html')": "findings must be a path, got None",
+    "cs.write_report('.', None)": "path must be a path, got None",
+    "cs.save_picture(None, None)": "path must be a path, got None",
+    "cs.plot_heads(None)": "ranking must be a HeadRanking, as find_heads gives, got None",
 }
 
 
@@ -137,6 +284,7 @@ def test_a_wrong_argument_raises_a_value_error_that_names_it():
     code = (
         "import cs_heads as cs, pandas as pd, json\n"
         "task = cs.load_task('demo/capitals', n=40)\ngrid = cs.HeadGrid(3, 4)\n"
+        "world, model = cs.planted_world(grid=cs.HeadGrid(8, 8)), cs.load_model('demo', device='cpu')\n"
         "twice = pd.DataFrame([['a', 'b', 'c']], columns=['prompt', 'target', 'target'])\n"
         "def nothing(example, text): return None\n"
         "judged = cs.Task.from_records([{'prompt': 'a'}] * 2, scorer=nothing, max_new_tokens=2)\n"
@@ -211,12 +359,53 @@ def test_ctrl_c_while_a_library_is_imported(module, raised, tmp_path):
     assert (run.returncode, run.stderr) == (130, "cs-heads: interrupted\n")
 
 
-def test_an_address_where_another_program_listens_is_looked_at_by_ray_alone(monkeypatch):
+@pytest.fixture
+def listening(monkeypatch):
+    """The address of a program that answers every connection with these bytes, and then with nothing."""
+    from cs_heads.measure.cluster import session
+
+    monkeypatch.setattr(session, "_ANSWER", 0.5)
+    servers = []
+
+    def listen(answer: bytes) -> str:
+        servers.append(socket.create_server(("127.0.0.1", 0)))
+        Thread(target=answering, args=(servers[-1], answer), daemon=True).start()
+        return f"127.0.0.1:{servers[-1].getsockname()[1]}"
+
+    def answering(server: socket.socket, answer: bytes) -> None:
+        with suppress(OSError), server.accept()[0] as connection:
+            connection.sendall(answer)
+            while connection.recv(1024):
+                pass
+
+    yield listen
+    for server in servers:
+        server.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (b"", "no Ray answers within 0 s"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "another program listens there"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "another program listens there"),
+    ],
+    ids=["silent", "HTTP/1", "SSH"],
+)
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+def test_an_address_where_another_program_listens_is_refused_before_ray_waits_for_it(listening, scheme, answer, reason):
+    """Ray itself would wait half a minute, and more."""
     from cs_heads.measure.cluster.session import _check_answers
 
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        _check_answers(f"127.0.0.1:{server.getsockname()[1]}")
-    for address in ("local", "nonsense"):
+    address = scheme + listening(answer)
+    with pytest.raises(ValueError, match=f"address must be that of a running Ray cluster, got '{address}': {reason}"):
+        _check_answers(address)
+
+
+def test_an_address_that_speaks_as_ray_does_or_names_no_port_is_left_to_ray(listening):
+    from cs_heads.measure.cluster.session import _check_answers
+
+    for address in (listening(bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])), "local", "nonsense"):
         _check_answers(address)
 
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from cs_heads.heads import Head, HeadGrid, HeadLike
-from cs_heads.integers import check_integer
+from cs_heads.arguments import check_list, check_path, check_switch
+from cs_heads.heads import Head, HeadGrid, HeadLike, as_heads
+from cs_heads.integers import check_integer, check_seed
 from cs_heads.text import Text, is_token_ids, shown
 
 if TYPE_CHECKING:
@@ -114,6 +115,7 @@ class HeadAttention:
 
     def save(self, path: str | Path) -> None:
         """Write as JSON; attention is kept to four decimals."""
+        path = check_path("path", path)
 
         def rounded(patterns: Float[np.ndarray, "head query key"] | None) -> Any:
             return None if patterns is None else np.round(patterns.astype(float), 4).tolist()
@@ -135,13 +137,14 @@ class HeadAttention:
             ],
             "provenance": self.provenance,
         }
-        Path(path).write_text(json.dumps(record) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(record) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> HeadAttention:
         """Read what ``save`` wrote; a file of another kind raises ``ValueError``."""
+        path = check_path("path", path)
         try:
-            record = json.loads(Path(path).read_text(encoding="utf-8"))
+            record = json.loads(path.read_text(encoding="utf-8"))
             if record["format"] != FORMAT or record["version"] != 1:
                 raise ValueError(f"format {record['format']!r}, version {record['version']!r}")
             return cls(
@@ -182,16 +185,18 @@ def attention(
     from cs_heads.lens.tokens import encode_prompt
 
     check_ablatable(model)
-    if isinstance(prompts, str) or not prompts:
-        raise ValueError(f"prompts must be a list of one text or more, got {prompts!r}")
+    check_switch("prepend_bos", prepend_bos)
+    prompts = check_list("prompts", prompts, "one text or more")
+    if not prompts:
+        raise ValueError("prompts must be a list of one text or more, got []")
     if not all(isinstance(prompt, str) or is_token_ids(prompt) for prompt in prompts):
         raise ValueError(f"prompts must be texts or tuples of token ids, none empty, got {prompts!r:.200}")
     tokenizer = tokenizer_of(model)
     grid = HeadGrid.from_model(model)
-    chosen = tuple(grid.resolve(head) for head in heads)
+    chosen = tuple(grid.resolve(head) for head in as_heads("heads", heads))
     if not chosen or len(set(chosen)) < len(chosen):
         raise ValueError(f"heads must be one head or more, each once; got {', '.join(map(str, chosen)) or 'none'}")
-    ablated = chosen if off is None else tuple(grid.resolve(head) for head in off)
+    ablated = chosen if off is None else tuple(grid.resolve(head) for head in as_heads("off", off))
     seen = []
     for prompt in prompts:
         ids = encode_prompt(tokenizer, prompt, prepend_bos)
@@ -255,6 +260,7 @@ def habits(
     from cs_heads.lens.model import check_ablatable, context_length, tokenizer_of, vocabularies
     from cs_heads.lens.tokens import encode_prompt
 
+    check_seed(seed)
     check_ablatable(model)
     check_integer("n", n, 1)
     tokenizer, limit, n_tokens = tokenizer_of(model), context_length(model), vocabularies(model)[0]
@@ -265,7 +271,7 @@ def habits(
     most = None if limit is None else (limit - len(begin)) // 2
     length = check_integer("length", min(20, most or 20) if length is None else length, 1, most)
     grid = HeadGrid.from_model(model)
-    chosen = [grid.resolve(head) for head in (grid if heads is None else heads)]
+    chosen = [grid.resolve(head) for head in (grid if heads is None else as_heads("heads", heads))]
     usable = np.array([token for token in range(n_tokens) if token not in special])
     rng = np.random.default_rng(seed)
     scores = []

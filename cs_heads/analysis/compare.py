@@ -15,6 +15,7 @@ from cs_heads.analysis.random_heads import drawn_notes, random_orders
 from cs_heads.analysis.task_drop import TaskDrop, task_drop
 from cs_heads.analysis.unseen import check_apart, default_sides
 from cs_heads.analysis.verdict import default_note
+from cs_heads.arguments import check_list, check_mapping
 from cs_heads.heads import Head, HeadGrid
 from cs_heads.integers import check_integer, check_seed
 from cs_heads.measure.baseline import BaselineTooLowError, baseline_too_low, check_size, fitting_k
@@ -83,7 +84,8 @@ def compare(
     from cs_heads.measure.experiment import Experiment
 
     check_seed(seed)
-    options = dict(options or {})
+    options = {} if options is None else check_mapping("options", options, "those of each method by its name")
+    methods = check_list("methods", methods, "different names")
     _check(methods, options, n_random, k, most)
     given = check_controls(controls, task)
     settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
@@ -165,13 +167,15 @@ def _check(
     k: int | None,
     most: int | None,
 ) -> None:
-    if isinstance(methods, str) or not methods or len({*map(str, methods)}) < len(methods):
+    if not methods or len({*map(str, methods)}) < len(methods):
         raise ValueError(f"methods must be a list of different names, got {methods!r}")
-    for name in methods:
-        method_named(name).check(name, {key: v for key, v in options.get(name, {}).items() if key != "budget"})
-    foreign = [name for name in options if name not in methods]
+    foreign = [str(name) for name in options if name not in methods]
     if foreign:
         raise ValueError(f"options must be those of the methods compared, got some for {', '.join(foreign)}")
+    for name, given in options.items():
+        check_mapping(f"options[{name!r}]", given, "values by the name of an option")
+    for name in methods:
+        method_named(name).check(name, {key: v for key, v in options.get(name, {}).items() if key != "budget"})
     check_integer("n_random", n_random, 1)
     longest = None if most is None else check_integer("most", most, 1)
     if k is not None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from cs_heads.analysis.proof import Confirmation, prove
 from cs_heads.analysis.unseen import check_apart, default_sides, settings_of
-from cs_heads.heads import Head, HeadLike
+from cs_heads.heads import HeadLike, as_heads
 from cs_heads.integers import check_integer, check_seed
 from cs_heads.measure.baseline import MIN_CORRECT, check_size
 from cs_heads.measure.cluster import placed
@@ -80,8 +80,7 @@ def confirm(
     for name, value, least in (("n", n, MIN_CORRECT), ("n_random", n_random, 1)):
         check_integer(name, value, least)
     given = check_controls(controls, task)
-    if isinstance(heads, str | Head) or not isinstance(heads, Sequence):
-        raise ValueError(f"heads must be a list of heads, as ranking.top(5) gives; got {type(heads).__name__}")
+    heads, apart, off = as_heads("heads", heads), as_heads("apart", apart), as_heads("off", off)
     unseen = confirming_side(task)
     check_size(unseen)
     sides = [unseen.take(n), *(control_side(control, n, seed) for control in given)]

@@ -14,10 +14,13 @@ import numpy as np
 from jaxtyping import Float
 
 from cs_heads.analysis.intervals import Interval, mean_interval
+from cs_heads.arguments import check_list, check_mapping
+from cs_heads.integers import check_seed
 from cs_heads.measure.baseline import check_size
 from cs_heads.measure.cluster import here
 from cs_heads.measure.store import Store
 from cs_heads.tasks import Task, confirming_side, finding_side
+from cs_heads.tasks.sides import check_is_task
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,11 +102,13 @@ def held_out_contrasts(
     from cs_heads.methods.gating.evaluate import under_gates
     from cs_heads.methods.gating.fit import contrastive_gating
 
+    check_seed(seed)
     names = _check(formats)
-    left_out = list(names if held_out is None else held_out)
+    left_out = names if held_out is None else check_list("held_out", held_out, "names of tasks")
     foreign = [name for name in left_out if name not in names]
     if foreign or not left_out:
-        raise ValueError(f"held_out must be tasks among {', '.join(names)}, got {', '.join(foreign) or 'none'}")
+        got = ", ".join(map(str, foreign)) or "none"
+        raise ValueError(f"held_out must be tasks among {', '.join(names)}, got {got}")
     model = here(model)  # gates are fitted in this process
     settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
     scores, gates, spent = [], {}, 0
@@ -150,6 +155,9 @@ def held_out_contrasts(
 
 
 def _check(formats: Mapping[str, Mapping[str, Task]]) -> list[str]:
+    for name, tasks in check_mapping("formats", formats, "tasks by name, by the name of each format").items():
+        for task in check_mapping(f"formats[{name!r}]", tasks, "tasks by name").values():
+            check_is_task(task)
     if len(formats) != 2:
         raise ValueError(f"formats must be two, got {len(formats)}")
     first, second = formats.values()

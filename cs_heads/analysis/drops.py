@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from cs_heads.analysis.task_drop import TaskDrop, task_drop
-from cs_heads.heads import Head, HeadGrid, HeadLike
+from cs_heads.heads import Head, HeadGrid, HeadLike, as_heads
+from cs_heads.integers import check_integer, check_seed
 from cs_heads.masks import different, explicit
 from cs_heads.measure.baseline import baseline_too_low, chance_of, fitting_k
 from cs_heads.measure.protocol import ExperimentLike, preparation_of, provenance_of
@@ -134,13 +135,15 @@ def heads_of(grid: HeadGrid, found: Found, k: int | None, name: str = "heads") -
 
     No head, or one named twice, raises ``ValueError``.
     """
+    if k is not None:
+        check_integer("k", k, 1, grid.size, "the heads of the grid")
     if isinstance(found, HeadRanking):
         if found.grid != grid:
             raise ValueError(f"{name} must be ranked on the grid {grid.shape} of the model, got {found.grid.shape}")
-        return tuple(found.top(fitting_k(k, grid.size)[0] if k is None else k))
-    if isinstance(found, str | Head):
+        return tuple(found.top(fitting_k(k, grid.size, beside=False)[0]))
+    if isinstance(found, str | Head) or not isinstance(found, Iterable):
         raise ValueError(f"{name} must be a ranking or a list of heads, got {type(found).__name__}")
-    heads = tuple(grid.resolve(head) for head in found)
+    heads = tuple(grid.resolve(head) for head in as_heads(name, found))
     if not heads or len({*heads}) < len(heads):
         raise ValueError(f"{name} must be one head or more, none twice; got {', '.join(map(str, heads)) or 'none'}")
     return heads
@@ -168,6 +171,7 @@ def measure_drops(
     (the intact one among them) on every example, with what ``mean`` or ``resample`` ablation runs beforehand. Columns
     of one name, or of different grids, raise ``ValueError`` before anything is measured.
     """
+    check_seed(seed)
     check_columns(columns)
     grid = columns[0].parts[0].grid
     once, place = different(explicit(grid, [[], *heads.values()]))

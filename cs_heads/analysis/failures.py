@@ -20,6 +20,7 @@ from cs_heads.masks import explicit
 from cs_heads.measure.store import Store
 from cs_heads.tasks import Example, Task
 from cs_heads.tasks.margins import compared
+from cs_heads.tasks.sides import check_is_task
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -193,6 +194,7 @@ def choice_failures(
     logarithm, nats) and ``entropy`` of the places picked (bits). Every choice is one example-evaluation. A task of
     another kind raises ``ValueError``; the rest is as in ``text_failures``.
     """
+    check_is_task(task)
     if task.kind != "choice":
         raise ValueError(f"task must be a choice task, {task.name!r} is a {task.kind} task")
     settings = settings_of(ablation, progress, batch_tokens, prepend_bos, store)

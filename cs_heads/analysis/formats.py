@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from cs_heads.analysis.drops import Column, Found, Role, TaskDrops, heads_of, measure_drops
 from cs_heads.analysis.task_drop import TaskDrop
 from cs_heads.analysis.unseen import Others, settings_of, unseen_columns
-from cs_heads.heads import HeadLike
+from cs_heads.heads import HeadLike, as_heads
+from cs_heads.integers import check_seed
 from cs_heads.measure.baseline import is_universal
 from cs_heads.measure.store import Store
 from cs_heads.tasks import Task
+from cs_heads.tasks.sides import check_tasks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -122,6 +124,7 @@ def measure_formats(
     seed: int = 0,
 ) -> FormatHeads:
     """``format_heads`` on any experiments; refuses what ``measure_drops`` does, and a missing form."""
+    check_seed(seed)
     if not letters or not full:
         raise ValueError(f"letters and full must hold one set of questions or more, got {len(letters)} and {len(full)}")
     forms: tuple[tuple[Role, Sequence[Column]], ...] = (("letters", letters), ("full", full), ("control", controls))
@@ -154,9 +157,11 @@ def format_heads(
     in letters to chance and leaves the others, which is a ``format`` head here. Costs ``n × (1 + candidates)``
     example-evaluations a set at most. Examples, settings and refusals are those of ``specificity``.
     """
+    check_seed(seed)
     for name, tasks in (("letters", letters), ("full", full), ("controls", controls)):
-        if isinstance(tasks, Task):
-            raise ValueError(f"{name} must be a list of tasks, got one task")
+        check_tasks(name, tasks)
+    if not isinstance(candidates, Mapping):
+        candidates = as_heads("candidates", candidates)
     if not letters or not full:
         raise ValueError(f"letters and full must hold one set of questions or more, got {len(letters)} and {len(full)}")
     settings = settings_of(ablation, progress, batch_tokens, prepend_bos, store)

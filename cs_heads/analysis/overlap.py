@@ -12,8 +12,9 @@ from jaxtyping import Bool
 from scipy.stats import false_discovery_control, hypergeom
 
 from cs_heads.analysis.drops import Found, heads_of
-from cs_heads.heads import Head, HeadGrid
-from cs_heads.integers import check_integer
+from cs_heads.arguments import check_mapping
+from cs_heads.heads import Head, HeadGrid, check_grid
+from cs_heads.integers import check_integer, check_seed
 from cs_heads.ranking import HeadRanking
 
 if TYPE_CHECKING:
@@ -123,6 +124,10 @@ def head_overlap(
     >>> head_overlap({"a": ["L0H1", "L2H3"], "b": ["L0H1", "L2H3"]}, grid=grid).pairs[0].p_heads
     0.0625
     """
+    check_seed(seed)
+    check_mapping("found", found, "rankings or lists of heads by name")
+    if grid is not None:
+        check_grid(grid)
     grids = [ranking.grid for ranking in found.values() if isinstance(ranking, HeadRanking)]
     if grid is None and not grids:
         raise ValueError("grid must be given where found holds no ranking")
@@ -140,6 +145,8 @@ def head_overlap(
             if isinstance(each, HeadRanking)
         ]
         n_key_value_heads = next((n for n in known if n is not None), None)
+    if n_key_value_heads is not None:
+        check_integer("n_key_value_heads", n_key_value_heads, 1)
     size = None if n_key_value_heads in (None, grid.n_heads) else _group_size(grid, n_key_value_heads)
     rng = np.random.default_rng(seed)
     pairs = []

@@ -16,11 +16,12 @@ from cs_heads.analysis.losses import Specificity
 from cs_heads.analysis.random_heads import drawn_notes, like_note, random_sets
 from cs_heads.analysis.task_drop import TaskDrop, task_drop
 from cs_heads.analysis.verdict import Verdict, is_localized, judge
-from cs_heads.heads import Head, HeadLike
+from cs_heads.arguments import check_list
+from cs_heads.heads import Head, HeadLike, as_heads
 from cs_heads.integers import check_integer, check_seed
 from cs_heads.masks import different
 from cs_heads.measure.baseline import baseline_too_low, chance_of, check_k
-from cs_heads.measure.protocol import ExperimentLike, provenance_of
+from cs_heads.measure.protocol import ExperimentLike, check_is_experiment, provenance_of
 from cs_heads.tasks.controls import AUTO
 
 if TYPE_CHECKING:
@@ -177,7 +178,8 @@ def prove(
     """
     check_seed(seed)
     check_integer("n_random", n_random, 1)
-    grid = experiment.grid
+    _check_experiments(experiment, controls)
+    heads, apart, grid = as_heads("heads", heads), as_heads("apart", apart), experiment.grid
     found = grid.mask(heads)
     if found.sum() != len(heads):
         raise ValueError(f"heads must differ from each other, got {', '.join(map(str, heads))}")
@@ -225,6 +227,14 @@ def prove(
         close_because=said.close,
         notes=(*said.notes, *drawn_notes(found, without, drawn)),
     )
+
+
+def _check_experiments(experiment: Any, controls: Any) -> None:
+    check_is_experiment("experiment", experiment)
+    for control in check_list("controls", controls, "pairs, a name and an experiment"):
+        if not isinstance(control, tuple | list) or len(control) != 2:
+            raise ValueError(f"controls must be a list of pairs, a name and an experiment, got {control!r:.80}")
+        check_is_experiment(f"controls[{control[0]!r}]", control[1])
 
 
 def _paired_p(difference: Float[np.ndarray, " example"], seed: int) -> float:

@@ -15,6 +15,7 @@ from scipy.stats import t as student
 from cs_heads.analysis.proof import Confirmation
 from cs_heads.analysis.sparsity import SparsityCurve
 from cs_heads.analysis.verdict import is_localized
+from cs_heads.arguments import check_mapping, check_path
 from cs_heads.integers import check_integer
 from cs_heads.ranking import HeadRanking
 
@@ -169,7 +170,7 @@ def scale_study(studies: Mapping[str, Study | HeadRanking | str | Path], *, k: i
     Nothing is measured. No study at all, a folder without a ranking, or a ranking without a head of positive importance
     raises ``ValueError``.
     """
-    if not studies:
+    if not check_mapping("studies", studies, "a Study, a ranking or a folder by the name of each model"):
         raise ValueError("studies must hold one study or more")
     return ScaleStudy(tuple(_model(name, *_read(study), k) for name, study in studies.items()), k)
 
@@ -179,7 +180,7 @@ def _read(study: Study | HeadRanking | str | Path) -> tuple[HeadRanking, dict[st
         return study, {}
     if isinstance(study, Study):
         return study.ranking, study.record()
-    folder = Path(study)
+    folder = check_path("study", study)
     if not (folder / "ranking.json").is_file():
         raise ValueError(f"folder {str(folder)!r} holds no ranking.json, which cs-heads find --out writes")
     record: dict[str, Any] = {}

@@ -16,11 +16,13 @@ from cs_heads.analysis.random_heads import drawn_notes, random_orders
 from cs_heads.analysis.task_drop import TaskDrop
 from cs_heads.analysis.unseen import others_of, settings_of, suites_of, unseen_columns
 from cs_heads.heads import Head, HeadLike
+from cs_heads.integers import check_integer, check_seed
 from cs_heads.masks import different, explicit
 from cs_heads.measure.baseline import fitting_k
 from cs_heads.measure.store import Store
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task
+from cs_heads.tasks.sides import check_is_task
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -114,6 +116,7 @@ def measure_sparsity(
     ``n_random`` sets of random heads, none of them ``apart``, each growing head by head through the layers of the found
     ones, are measured on the own task.
     """
+    check_seed(seed)
     if not columns:
         raise ValueError("columns must hold the heads' own task, got none")
     grid = columns[0].parts[0].grid
@@ -172,6 +175,9 @@ def sparsity_curve(
     shared by the ranking, for comparison on the own task, cost up to ``n × most`` each. Bair et al. (arXiv
     2603.03335) draw this for 0 to 10 heads.
     """
+    check_seed(seed)
+    check_is_task(task)
+    check_integer("n_random", n_random, 0)
     others = others_of("sibling", siblings) + others_of("control", controls) + suites_of(suites)
     settings = settings_of(ablation, progress, batch_tokens, prepend_bos, store)
     columns = unseen_columns(model, {task.name: task}, others, n=n, seed=seed, settings=settings)

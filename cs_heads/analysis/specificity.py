@@ -8,9 +8,12 @@ from typing import Any
 
 from cs_heads.analysis.drops import Found, TaskDrops, heads_of, measure_drops
 from cs_heads.analysis.unseen import Others, others_of, settings_of, suites_of, unseen_columns
+from cs_heads.arguments import check_mapping
+from cs_heads.integers import check_seed
 from cs_heads.measure.baseline import fitting_k
 from cs_heads.measure.store import Store
 from cs_heads.tasks import Task
+from cs_heads.tasks.sides import check_is_task, check_tasks
 
 
 def specificity(
@@ -43,6 +46,8 @@ def specificity(
     Raises ``ValueError`` before the model runs where a task has no unseen examples, fewer than 20, shares a question
     with the finding side of another, or has the name of another; and where heads are outside the grid or named twice.
     """
+    check_seed(seed)
+    check_is_task(task)
     others = others_of("sibling", siblings) + others_of("control", controls) + suites_of(suites)
     found = heads if isinstance(heads, Mapping) else {task.name: heads}
     settings = settings_of(ablation, progress, batch_tokens, prepend_bos, store)
@@ -80,7 +85,8 @@ def generalisation(
     ``TaskDrops.summary()`` gives ``transfer``, the mean relative drop of the siblings as a share of the own one.
     This is ``specificity`` with siblings; no sibling at all raises ``ValueError``.
     """
-    if isinstance(siblings, Task) or not siblings:
+    check_seed(seed)
+    if not check_tasks("siblings", siblings):
         raise ValueError("siblings must be a list of one task or more of the same capability")
     return specificity(
         model,
@@ -120,12 +126,14 @@ def cross_drops(
     measured on its unseen examples. ``suites`` come as further columns. Each task costs ``n × (1 + rows)``
     example-evaluations at most. A row whose task is not among ``tasks`` raises ``ValueError``; else as ``specificity``.
     """
-    if isinstance(tasks, Task) or not tasks:
+    check_seed(seed)
+    if not check_tasks("tasks", tasks):
         raise ValueError("tasks must be a list of one task or more")
     own = {task.name: task for task in tasks}
     if len(own) < len(tasks):
         raise ValueError(f"tasks must have different names, got {', '.join(task.name for task in tasks)}")
-    foreign = [name for name in found if name not in own]
+    check_mapping("found", found, "rankings or lists of heads by the name of their task")
+    foreign = [str(name) for name in found if name not in own]
     if foreign or not found:
         raise ValueError(
             f"found must be by the name of a task among {', '.join(own)}; got {', '.join(foreign) or '{}'}"

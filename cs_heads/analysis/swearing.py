@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float, Int
 from cs_heads.masks import check_masks
 from cs_heads.measure.experiment import Experiment
 from cs_heads.tasks.profanity import Profanity, Swearing
+from cs_heads.tasks.sides import check_is_task
 from cs_heads.tasks.swearing import SwearingScorer
 from cs_heads.tasks.task import Task
 
@@ -87,6 +88,7 @@ def swearing_prompts(model: Any, task: Task, **settings: Any) -> Task:
 
 
 def _profanity(task: Task) -> Profanity:
+    check_is_task(task)
     if not isinstance(task.scorer, SwearingScorer):
         raise ValueError(f"task must be scored by its profanities, as load_task('swearing') is; got {task.name!r}")
     return task.scorer.profanity

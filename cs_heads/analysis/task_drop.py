@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from cs_heads.analysis.intervals import UNKNOWN, Interval, Scores, paired_intervals
+from cs_heads.integers import check_seed
 from cs_heads.measure.baseline import too_low
 
 
@@ -106,6 +107,7 @@ def task_drop(
     >>> task_drop("t", 0.0, [(np.ones(40), np.repeat([1.0, 0.0], 20))]).relative_drop
     0.5
     """
+    check_seed(seed)
     chances = [chance] * len(parts) if isinstance(chance, int | float) else list(chance)
     baseline, score = (float(np.mean([pair[side].mean() for pair in parts])) for side in (0, 1))
     reasons = (

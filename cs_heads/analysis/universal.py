@@ -11,10 +11,11 @@ from jaxtyping import Float
 
 from cs_heads import masks
 from cs_heads.analysis.intervals import paired_intervals
-from cs_heads.heads import Head, HeadLike
-from cs_heads.integers import check_integer
+from cs_heads.arguments import check_mapping
+from cs_heads.heads import Head, HeadLike, as_heads
+from cs_heads.integers import check_integer, check_seed
 from cs_heads.measure.baseline import baseline_too_low, chance_of, is_universal
-from cs_heads.measure.protocol import ExperimentLike, preparation_of, provenance_of
+from cs_heads.measure.protocol import ExperimentLike, check_is_experiment, preparation_of, provenance_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,13 +96,17 @@ def universal_heads(
     each, on examples drawn with ``seed``. Fewer than two tasks, no candidate, different grids, or a task or control
     whose baseline is too low for a head to be missed raise ``ValueError``.
     """
+    check_seed(seed)
+    check_mapping("experiments", experiments, "an experiment by the name of each task")
     if len(experiments) < 2:
         raise ValueError(f"experiments must be two tasks or more beside the control, got {len(experiments)}")
     check_integer("n_examples", n_examples, 1)
+    for name, experiment in {**experiments, "control": control}.items():
+        check_is_experiment(name, experiment)
     grid = control.grid
     if any(experiment.grid != grid for experiment in experiments.values()):
         raise ValueError("experiments must be of one grid, that of the control")
-    heads = tuple(sorted({grid.resolve(head) for head in candidates}))
+    heads = tuple(sorted({grid.resolve(head) for head in as_heads("candidates", candidates)}))
     if not heads:
         raise ValueError("candidates must name one head or more")
     every = {**experiments, "control": control}

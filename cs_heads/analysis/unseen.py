@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cs_heads.analysis.drops import Column, Role
+from cs_heads.arguments import check_mapping
 from cs_heads.integers import check_integer
 from cs_heads.measure.baseline import MIN_CORRECT, check_size
 from cs_heads.measure.store import Store
 from cs_heads.tasks import Task, confirming_side, control_side
+from cs_heads.tasks.sides import check_tasks
 
 if TYPE_CHECKING:
     from cs_heads.measure.experiment import Experiment
@@ -65,17 +67,16 @@ def default_sides(task: Task, experiment: Experiment, n: int, seed: int) -> list
 
 def others_of(role: Role, tasks: Sequence[Task]) -> Others:
     """Each task under its own name; one task that is no list raises ``ValueError``."""
-    if isinstance(tasks, Task):
-        raise ValueError(f"{role}s must be a list of tasks, got one task")
-    return [(task.name, role, [task]) for task in tasks]
+    return [(task.name, role, [task]) for task in check_tasks(f"{role}s", tasks)]
 
 
 def suites_of(suites: Mapping[str, Sequence[Task]] | None) -> Others:
     """Several tasks under one name; an empty suite raises ``ValueError``."""
-    for name, tasks in (suites or {}).items():
-        if isinstance(tasks, Task) or not tasks:
+    given = {} if suites is None else check_mapping("suites", suites, "a list of tasks by the name of each suite")
+    for name, tasks in given.items():
+        if not check_tasks(f"suite {name!r}", tasks):
             raise ValueError(f"suite {name!r} must be a list of one task or more")
-    return [(name, "suite", list(tasks)) for name, tasks in (suites or {}).items()]
+    return [(name, "suite", list(tasks)) for name, tasks in given.items()]
 
 
 def settings_of(

@@ -17,12 +17,18 @@ from threading import current_thread, main_thread
 from types import FrameType
 from typing import Any
 
+
+def _interrupted(kept: str = "") -> int:
+    """Say so, and what the store has; returns the exit status."""
+    print(f"cs-heads: interrupted{kept}", file=sys.stderr)
+    return 130
+
+
 try:
     from cs_heads.cli import compare, doctor, find, report, reproduce, store, tasks
     from cs_heads.cli.options import Help, Parser
 except KeyboardInterrupt:
-    print("cs-heads: interrupted", file=sys.stderr)
-    raise SystemExit(130) from None
+    raise SystemExit(_interrupted()) from None
 
 _COMMANDS = (doctor, find, compare, report, reproduce, store, tasks)
 
@@ -36,8 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = _parser().parse_args(given)
     except KeyboardInterrupt:
-        print("cs-heads: interrupted", file=sys.stderr)
-        return 130
+        return _interrupted()
     options.command = shlex.join(["cs-heads", *given])
     with _noticing_ctrl_c() as pressed:
         try:
@@ -51,11 +56,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open until the process ends
             return 141
         except KeyboardInterrupt:
-            return _interrupted(options)
+            return _interrupted(_kept(options))
         except Exception as error:
             # A library that is interrupted while it is imported may say so in an exception of its own.
             if pressed:
-                return _interrupted(options)
+                return _interrupted(_kept(options))
             if not isinstance(error, ValueError | OSError | MemoryError | ImportError):
                 raise
             print(f"cs-heads: error: {' '.join(str(error).split()) or type(error).__name__}", file=sys.stderr)
@@ -63,13 +68,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status or 0
 
 
-def _interrupted(options: argparse.Namespace) -> int:
+def _kept(options: argparse.Namespace) -> str:
     try:
-        kept = store.saved(options)
+        return store.saved(options)
     except (Exception, KeyboardInterrupt):  # what reads the store may be half imported
-        kept = ""
-    print(f"cs-heads: interrupted{kept}", file=sys.stderr)
-    return 130
+        return ""
 
 
 @contextmanager

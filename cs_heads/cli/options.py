@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -140,6 +141,38 @@ def add_loading(parser: argparse.ArgumentParser) -> None:
     add("--backend", default="auto", help="auto, bridge or hooked")
 
 
+def check_numbers(options: argparse.Namespace) -> None:
+    """Raise ``ValueError`` for a number or a head that no model and no task takes, before one is loaded."""
+    from cs_heads.heads import as_heads
+    from cs_heads.integers import MAX_BUDGET, MAX_HEADS, check_seed, check_within
+    from cs_heads.tasks.load import MAX_EXAMPLES
+
+    most = {"k": MAX_HEADS, "most": MAX_HEADS, "n": MAX_EXAMPLES, "n_unseen": MAX_EXAMPLES, "n_masks": MAX_BUDGET}
+    for name, limit in {**most, "budget": MAX_BUDGET, "generate": MAX_EXAMPLES}.items():
+        value = getattr(options, name, None)
+        if value is not None:
+            check_within(name, value, 0 if name == "generate" else 1, limit)
+    check_seed(options.seed)
+    as_heads("off", getattr(options, "off", ()))
+
+
+def make_folder(out: Path, dry: bool = False) -> None:
+    """Make the folder of ``--out``, or with ``dry`` see that it can be; raises ``ValueError`` where it cannot."""
+    # Of a name that is too long `Path.exists` raises.
+    there = next(path for path in (out.absolute(), *out.absolute().parents) if os.path.exists(path))
+    reason = "" if there.is_dir() else f"{str(there)!r} is a file"
+    if not dry and not reason:
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            there = out
+        except OSError as error:
+            reason = str(error.strerror)
+    if not reason and not os.access(there, os.W_OK | os.X_OK):
+        reason = f"{str(there)!r} may not be written to"
+    if reason:
+        raise ValueError(f"--out must be a folder that is there or can be made, got {str(out)!r}: {reason}")
+
+
 @contextmanager
 def loaded(options: argparse.Namespace) -> Iterator[tuple[Any, Task, list[Task] | str | None]]:
     """The model or the cluster that holds it, the task and its controls, each read before anything is measured.
@@ -151,8 +184,9 @@ def loaded(options: argparse.Namespace) -> Iterator[tuple[Any, Task, list[Task] 
     from cs_heads.measure.cluster import placed
     from cs_heads.tasks import check_controls, confirming_side, control_side, entry_of, whole_task
 
+    check_numbers(options)
     if options.out is not None:
-        options.out.mkdir(parents=True, exist_ok=True)
+        make_folder(options.out)
     task = _task(options)
     given = control_options(options)
     controls = [

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cs_heads.cli.options import Help
+from cs_heads.cli.options import Help, check_numbers, make_folder
 
 if TYPE_CHECKING:
     from cs_heads.cli.options import Commands
@@ -96,6 +96,8 @@ def _reproduce(options: argparse.Namespace) -> None:
 
     names = _parts(options.steps)
     steps = steps_of(options.paper, names)
+    check_numbers(options)
+    make_folder(options.out, dry=options.dry_run)
     study = _study(options)
     _print_estimate(study, estimate(study, steps))
     if options.dry_run:

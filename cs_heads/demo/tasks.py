@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from cs_heads.demo.skills import SKILLS, records
+from cs_heads.integers import check_seed
 from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.task import Task
 
@@ -38,6 +39,7 @@ def load(skill: str, n: int | None = None, seed: int = 0, *, generate: bool = Fa
     the model writes, and its first word must be the answer; agreement, a choice, refuses it.
     More examples than the skill has raise ``ValueError``.
     """
+    check_seed(seed)
     finding = Task.from_records(records(skill, "find", N_FINDING if n is None else n, seed), name=f"demo/{skill}")
     task = finding.holding_out(Task.from_records(records(skill, "confirm", N_CONFIRMING, seed), name=finding.name))
     # Answers are single words, and the model was not taught to stop after one.

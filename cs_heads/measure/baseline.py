@@ -55,12 +55,20 @@ def check_k(k: Any, n_heads: int, name: str = "k") -> int:
     return check_integer(name, k, 1, n_heads // 2, why)
 
 
-def fitting_k(k: Any, n_heads: int, default: int = DEFAULT_K, name: str = "k") -> tuple[int, tuple[str, ...]]:
+def fitting_k(
+    k: Any, n_heads: int, default: int = DEFAULT_K, name: str = "k", *, beside: bool = True
+) -> tuple[int, tuple[str, ...]]:
     """``k`` as ``check_k`` takes it; None is the default, or half of a grid that is too small for it, with a note.
+
+    Without random heads ``beside`` the ``k``, these may be all heads of the grid.
 
     >>> fitting_k(None, 4)
     (2, ('k is 2, half of the 4 heads of the grid, and not 5 as by default',))
+    >>> fitting_k(4, 4, beside=False)
+    (4, ())
     """
+    if k is not None and not beside:
+        return check_integer(name, k, 1, n_heads, "the heads of the grid"), ()
     if k is not None or n_heads < 2:
         return check_k(default if k is None else k, n_heads, name), ()
     fits = min(default, n_heads // 2)

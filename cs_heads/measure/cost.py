@@ -7,6 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from cs_heads.arguments import in_line
+from cs_heads.integers import MAX_BUDGET
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -61,5 +64,7 @@ def check_budget(budget: Any, least: int, why: str) -> None:
         return
     if not isinstance(budget, int | np.integer):
         raise ValueError(f"budget must be a whole number of example-evaluations, got {budget!r}")
+    if budget > MAX_BUDGET:
+        raise ValueError(f"budget must be {MAX_BUDGET:,} example-evaluations or fewer, got {in_line(budget)}")
     if budget < least:
         raise BudgetTooSmallError(int(budget), least, why)

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import expit
 
+from cs_heads.arguments import check_switch
 from cs_heads.heads import HeadGrid
 from cs_heads.integers import check_integer
 from cs_heads.lens import EncodedExample, describe, load_model, prepended
@@ -79,6 +80,8 @@ class Experiment:
             raise ValueError(f"task must be a cs_heads.Task (see load_task), got {type(task).__name__}")
         if batch_tokens is not None:
             check_integer("batch_tokens", batch_tokens, 1)
+        check_switch("prepend_bos", prepend_bos)
+        check_switch("progress", progress)
         replacement = Ablation.of(ablation, [example.answer for example in task.examples])
         if workers is not None or address is not None:
             if isinstance(model, Cluster):

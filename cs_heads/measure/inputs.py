@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any
 
+from cs_heads.arguments import check_list
 from cs_heads.integers import check_integer
 from cs_heads.lens import EncodedExample, encode_example
 from cs_heads.lens.model import context_length, tokenizer_of, vocabularies
@@ -158,5 +159,5 @@ def _prompts(model: Any, task: Task, prepend_bos: bool | None) -> list[tuple[int
 def check_writing(max_new_tokens: int, stop: Sequence[str]) -> None:
     """Raise ``ValueError`` unless texts have one token at least, and end at strings that are not empty."""
     check_integer("max_new_tokens", max_new_tokens, 1)
-    if isinstance(stop, str) or "" in stop:
-        raise ValueError(f"stop must be a list of texts, none empty, got {stop!r}")
+    if not all(isinstance(text, str) and text for text in check_list("stop", stop, "texts, none empty")):
+        raise ValueError(f"stop must be a list of texts, none empty, got {stop!r:.80}")

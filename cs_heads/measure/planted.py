@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt64
@@ -10,7 +11,8 @@ from scipy import sparse
 from scipy.special import expit
 from scipy.stats import norm
 
-from cs_heads.heads import HeadGrid
+from cs_heads.heads import HeadGrid, check_grid
+from cs_heads.integers import check_seed
 from cs_heads.masks import check_masks
 from cs_heads.measure.protocol import check_examples, check_response
 
@@ -39,6 +41,12 @@ class PlantedExperiment:
         seed: int = 0,
         name: str = "planted",
     ) -> None:
+        check_seed(seed)
+        check_grid(grid)
+        given: dict[str, Any] = {"margins": margins, "damage": damage}
+        for argument, value in given.items():
+            if not isinstance(value, np.ndarray):
+                raise ValueError(f"{argument} must be an array, got {value!r:.80}")
         if damage.shape != (grid.size, len(margins)):
             raise ValueError(f"damage must be [flat, example] = {(grid.size, len(margins))}, got {damage.shape}")
         self.grid = grid

@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from cs_heads.arguments import in_line
 from cs_heads.heads import HeadGrid
 
 RESPONSES = ("score", "probability", "margin")
@@ -47,6 +48,12 @@ class ExperimentLike(Protocol):
         self, masks: Bool[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"] | None = None
     ) -> Float[np.ndarray, "row k"]:
         """Scores of each row's examples with the row's heads off."""
+
+
+def check_is_experiment(name: str, experiment: Any) -> None:
+    """Raise ``ValueError`` for what is no experiment, such as the name of a model."""
+    if not isinstance(experiment, ExperimentLike) or isinstance(experiment, type):
+        raise ValueError(f"{name} must be an Experiment, or be asked like one, got {in_line(experiment)}")
 
 
 def measured(

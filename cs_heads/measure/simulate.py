@@ -29,8 +29,8 @@ from jaxtyping import Float, Int
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from cs_heads.heads import Head, HeadGrid
-from cs_heads.integers import check_integer, check_seed
+from cs_heads.heads import Head, HeadGrid, check_grid
+from cs_heads.integers import MAX_SEED, check_integer, check_seed
 from cs_heads.measure.planted import PlantedExperiment
 from cs_heads.measure.scenarios import SCENARIOS, Scenario
 
@@ -121,7 +121,7 @@ class World:
             groups=groups,
             chance=s.chance,
             noise=s.noise,
-            seed=10 * self.seed + part,
+            seed=(10 * self.seed + part) % (MAX_SEED + 1),
             name=name,
         )
 
@@ -145,10 +145,12 @@ def planted_world(
         if scenario not in SCENARIOS:
             raise ValueError(f"scenario must be one of {', '.join(SCENARIOS)}, got {scenario!r}")
         scenario = SCENARIOS[scenario]
+    if not isinstance(scenario, Scenario):
+        raise ValueError(f"scenario must be a Scenario or one of {', '.join(SCENARIOS)}, got {scenario!r:.80}")
     for name, value in (("n_examples", n_examples), ("n_unseen", n_unseen), ("n_controls", n_controls)):
         check_integer(name, value, 1)
     check_seed(seed)
-    grid = grid or HeadGrid(32, 32)
+    grid = HeadGrid(32, 32) if grid is None else check_grid(grid)
     n = scenario.universal
     n_sought = len(scenario.drops) + 2 * len(scenario.hidden)
     n_own = n_sought + len(scenario.weak)

@@ -14,6 +14,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
+from cs_heads.arguments import check_path
 from cs_heads.heads import HeadGrid
 from cs_heads.measure.differences import differences
 from cs_heads.measure.layout import SCHEMA
@@ -76,7 +77,7 @@ class Store:
     @classmethod
     def open(cls, path: str | Path) -> Store:
         """An existing store, to read; a missing file or one of another kind raises ``ValueError``."""
-        path = Path(path)
+        path = check_path("path", path)
         if not path.is_file():
             raise ValueError(f"store {str(path)!r} does not exist")
         try:
@@ -115,7 +116,7 @@ class Store:
         raises ``ValueError`` naming the field that differs and both values, as does a file that is no store; one that
         cannot be written raises ``StoreError``.
         """
-        path = Path(path)
+        path = check_path("path", path)
         if path.is_dir() or not path.absolute().parent.is_dir():
             raise ValueError(f"store {str(path)!r} must be a file in a folder that exists")
         store = cls(path, _connect(path, "mode=rwc"))
@@ -174,7 +175,7 @@ class Store:
         """Write ``to_frame`` as a Parquet file; needs pyarrow (``pip install 'cs-heads[parquet]'``)."""
         from cs_heads.measure.export import write_parquet
 
-        write_parquet(self, Path(path))
+        write_parquet(self, check_path("path", path))
 
     def query(self, sql: str, values: Any = ()) -> list[Any]:
         """The rows of a SELECT."""

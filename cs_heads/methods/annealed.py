@@ -37,6 +37,7 @@ from cs_heads.methods.annealing.told import (
     BEYOND,
     controls_notes,
     dear_notes,
+    effects_of,
     ranking_fields,
     search_notes,
     shared_with,
@@ -144,6 +145,7 @@ def annealed(
     argument raises ``ValueError`` before anything is measured; an intact model with fewer than 20 right answers, or no
     better than chance, raises ``BaselineTooLowError`` after its run.
     """
+    check_seed(seed)
     grid, size = experiment.grid, experiment.grid.size
     k, fitted = fitting_k(k, size)
     check_experiments(experiment, controls)
@@ -165,9 +167,7 @@ def annealed(
     check_budget(budget, least, f"{n_batches} batches of {_MIN_ROWS} rows, after the intact run")
     budget = int(budget)
     added = standardised(prior, grid.shape)
-    check_seed(seed)
-    rng = np.random.default_rng(seed)
-    purse = Purse(budget)
+    rng, purse = np.random.default_rng(seed), Purse(budget)
     purse.pay(before)
     sensor, n_right = _sensor(experiment, response, chance, per_row=per_row, purse=purse, rng=rng)
     known = None
@@ -195,28 +195,29 @@ def annealed(
     if chosen is None:
         search.run(range(first, n_batches), keep=search.kept)
     search.measure_alone()
+    effects = effects_of(search)
     settings: dict[str, Any] = {"budget": budget, "k": k, "seed": seed, "response": response}
-    settings |= {"examples_per_mask": examples_per_mask}
-    settings |= {"n_batches": n_batches, "target": target, "last_target": last_target, "density": density}
-    settings |= {"max_density": max_density, "n_finalists": search.n_finalists, "n_decoys": n_decoys}
-    settings |= {"n_bootstraps": n_bootstraps, "prior": prior is not None, "chance": chance, "fixed": _FIXED}
+    settings |= {"examples_per_mask": examples_per_mask, "n_batches": n_batches, "target": target}
+    settings |= {"last_target": last_target, "density": density, "max_density": max_density}
+    settings |= {"n_finalists": search.n_finalists, "n_decoys": n_decoys, "n_bootstraps": n_bootstraps}
+    settings |= {"prior": prior is not None, "chance": chance, "fixed": _FIXED}
     found = {"n_right": n_right, "n_used": len(sensor.examples), "n_rows": len(search.rows)}
     held = {
         "heads_off": search.heads_off,
         "controls": [] if sensor.controls is None else sensor.controls.names,
         "control_tasks": [provenance_of(control).get("task") for control in controls],
         "controls_left_out": {} if known is None else known.left_out,
-        "shared": shared_with(search),
+        "shared": shared_with(search, effects.alone),
         "cost": Cost(forwards=purse.spent).to_dict(),
     }
-    fields = ranking_fields(search, k, n_bootstraps)
+    fields = ranking_fields(search, effects, k, n_bootstraps)
     few = () if n_right is None else few_correct(n_right)
     if chosen is not None:
         chosen = chosen[np.argsort(-fields["z"].ravel()[chosen], kind="stable")]
     return HeadRanking(
         method="annealed",
         spent=purse.spent,
-        notes=(*fitted, *few, *dear_notes(before, budget), *controls_notes(known), *search_notes(search)),
+        notes=(*fitted, *few, *dear_notes(before, budget), *controls_notes(known), *search_notes(search, effects)),
         provenance={**provenance_of(experiment), "design": settings, **found, **held},
         unit=_UNITS[response],
         chosen=() if chosen is None else tuple(grid.head(int(index)) for index in chosen),

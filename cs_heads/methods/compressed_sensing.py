@@ -20,7 +20,7 @@ from cs_heads.integers import check_integer, check_seed
 from cs_heads.measure.baseline import fitting_k
 from cs_heads.measure.cost import Cost, check_budget
 from cs_heads.measure.protocol import ExperimentLike, preparation_of, provenance_of
-from cs_heads.methods.contrast import Contrast, Scores, check_experiments
+from cs_heads.methods.contrast import PLENTY, Contrast, Scores, check_experiments
 from cs_heads.methods.controls import Controls
 from cs_heads.ranking import HeadRanking
 
@@ -28,8 +28,6 @@ _DESIGNS = {"stratified": masks.stratified, "bernoulli": masks.bernoulli}
 
 # Below this many masks with a head off, its coefficient is hardly more than chance.
 _FEW_TIMES_OFF = 5
-# Masks a head from which on least squares need no help from most heads doing nothing.
-_PLENTY = 4
 
 
 def compressed_sensing(
@@ -85,7 +83,7 @@ def compressed_sensing(
     lost = intact - response
     ablated = off.reshape(n_masks, -1).astype(float)
     n_heads = ablated.shape[1]
-    plenty = bool(n_masks >= _PLENTY * n_heads and np.linalg.matrix_rank(ablated) == n_heads)
+    plenty = bool(n_masks >= PLENTY * n_heads and np.linalg.matrix_rank(ablated) == n_heads)
     importance, r2 = _regress(ablated, response, alpha, seed)
     differing = int((importance > 0).sum())
     importance = _least_squares(ablated, lost) if plenty else _raised(importance, ablated, lost)
@@ -135,7 +133,7 @@ def tune(
             raise ValueError(f"{name} must be a list of values to try, got {value!r}")
     if not len(n_masks) or not len(densities):
         raise ValueError(f"n_masks and densities must each hold one value or more, got {n_masks} and {densities}")
-    k, fitted = fitting_k(k, size) if k is None else (check_integer("k", k, 1, size, "the heads of the grid"), ())
+    k, fitted = fitting_k(k, size, beside=False)
     used = [density for density in densities if round(density * size, 9) >= 1]
     if not used:
         raise ValueError(f"densities must hold one of {1 / size:.3g} or more: others ablate no head of {size}")
@@ -226,6 +224,6 @@ def _notes(
     if r2 is not None and not plenty:
         notes.append(
             f"{len(response)} masks of {len(times_off)} heads say how heads differ, and what all take in the mean: a "
-            f"small importance may have the wrong sign ({_PLENTY * len(times_off)} masks would tell)"
+            f"small importance may have the wrong sign ({PLENTY * len(times_off)} masks would tell)"
         )
     return tuple(notes)

@@ -19,6 +19,9 @@ from cs_heads.methods.controls import Controls, TaskLoss
 from cs_heads.ranking import normal_interval
 from cs_heads.tasks import Task
 
+PLENTY = 4
+"""Masks a head from which on least squares need no help from most heads doing nothing."""
+
 
 class Scores:
     """The scores of a task, on the same examples under every mask (None: all of them)."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from cs_heads.heads import HeadLike
+from cs_heads.heads import HeadLike, as_heads
 from cs_heads.integers import check_seed
 from cs_heads.measure.baseline import check_baseline, check_size, fitting_k
 from cs_heads.measure.cluster import here, placed
@@ -88,8 +88,10 @@ def find_heads(
 
     check_seed(seed)
     chosen = _chosen(method, options, ablation)
-    if len(off) and chosen.starts_from == "model":
-        raise ValueError(f"off must be left out for method {method!r}, which does not ablate by mask; got {off!r}")
+    off = as_heads("off", off)
+    if off and chosen.starts_from == "model":
+        named = ", ".join(map(str, off))
+        raise ValueError(f"off must be left out for method {method!r}, which does not ablate by mask; got {named}")
     asked = check_controls(controls, task)
     if asked and not chosen.takes_controls:
         raise ValueError(f"method {method!r} takes no controls; give them to confirm")

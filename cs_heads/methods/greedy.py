@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from cs_heads import masks
 from cs_heads.heads import Head, HeadGrid
-from cs_heads.integers import check_integer, check_seed
+from cs_heads.integers import check_seed
 from cs_heads.measure.baseline import fitting_k
 from cs_heads.measure.cost import Cost, check_budget
 from cs_heads.measure.protocol import ExperimentLike, preparation_of, provenance_of
@@ -61,8 +61,7 @@ def greedy(
     """
     check_seed(seed)
     grid = experiment.grid
-    whole = "the heads of the grid"
-    k, fitted = fitting_k(k, grid.size) if k is None else (check_integer("k", k, 1, grid.size, whole), ())
+    k, fitted = fitting_k(k, grid.size, beside=False)
     check_experiments(experiment, controls)
     n_masks = sum(grid.size - done for done in range(1 if one_shot else k))
     if controls:

@@ -154,6 +154,7 @@ def mediation(
 
 def task_pairs(model: Any, task: Task, n: int, seed: int = 0) -> tuple[PromptPair, ...]:
     """Up to ``n`` ``counterparts`` of a task as the model is shown it, whose answers begin with different tokens."""
+    check_seed(seed)
     drawn = counterparts(as_shown(model, task), len(task), seed)
     return tuple(pair for pair in drawn if _answers_differ(tokenizer_of(model), pair))[:n]
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from cs_heads.analysis.drops import Column, Role
 from cs_heads.heads import Head, HeadGrid
+from cs_heads.integers import check_seed
 from cs_heads.lens import load_model
 from cs_heads.measure.baseline import BaselineTooLowError, check_baseline, check_k
 from cs_heads.measure.experiment import Experiment
@@ -73,6 +74,7 @@ class Reproduction:
     left_out: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_seed(self.seed)
         self.model = load_model(self.model)
         if self.name in self.beside:
             raise ValueError(f"beside must name other models than {self.name!r}, the one that is studied")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cs_heads.integers import check_seed
 from cs_heads.reproduce.papers import Paper, PaperTask
 from cs_heads.tasks import Task, entry_of, load_task
 
@@ -34,6 +35,7 @@ def load_tasks(
 
     An unknown name, a task without a source, or none at all on which heads are found raises ``ValueError``.
     """
+    check_seed(seed)
     chosen = _sources(paper, model, names, None if data is None else Path(data))
     if not any(paper.task(name).heads for name in chosen):
         known = ", ".join(task.name for task in paper.tasks if task.heads)

@@ -10,6 +10,7 @@ from string import ascii_uppercase
 
 import numpy as np
 
+from cs_heads.integers import check_seed
 from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.example import Example
 from cs_heads.tasks.hub import Row, hub_rows
@@ -60,6 +61,7 @@ def load(
     free answers is a completion task; one with choices asks for the letter of the right one, the letters drawn with
     ``few_shot_seed``. ``few_shot`` worked examples, drawn from the 10 shortest, stand before each question.
     """
+    check_seed(seed)
     if data_files is None and name in NOT_ON_HUB:
         raise ValueError(
             f"task 'bigbench/{name}' is not on the hub: get the folder {_FOLDER.format(name=name)} and name its files "

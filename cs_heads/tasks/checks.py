@@ -57,7 +57,7 @@ def check_task(task: Task) -> None:
         raise ValueError(f"too_long must be one of {', '.join(TOO_LONG)}, got {task.too_long!r}")
 
 
-def check_apart(task: Task, unseen: Task) -> None:
+def check_unseen(task: Task, unseen: Task) -> None:
     """Raise ``ValueError`` where unseen examples ask what a task asks, or are of its sequences."""
     for each, what in (("example", "question"), ("sequence", "sequence")):
         own, others = ({getattr(example, what) for example in side.examples} - {None} for side in (task, unseen))

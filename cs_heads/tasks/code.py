@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
 
-from cs_heads.integers import check_integer
+from cs_heads.integers import check_integer, check_seed
 from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.example import Example
 from cs_heads.tasks.hub import hub_rows
@@ -187,6 +187,7 @@ def load_humaneval(
     sandbox; ``sandbox`` sets other limits. A file that is missing or malformed raises ``ValueError``; without leave
     to run programs, or without a sandbox, none are read or fetched.
     """
+    check_seed(seed)
     scorer = _scorer(form, allow_code, unsafe_code, sandbox)
     examples = [_example(form, record) for record in _records(form, data_files, None)]
     return _task(form, examples, scorer).split(n, seed)[0]
@@ -210,6 +211,7 @@ def load_mbpp(
     the JSONL file, whose tests nothing passes without it. Options and errors are otherwise those of
     ``load_humaneval``.
     """
+    check_seed(seed)
     check_integer("few_shot", few_shot, 0, len(MBPP_SHOTS))
     scorer = _scorer(form, allow_code, unsafe_code, sandbox)
     records = {record["task_id"]: record for record in _records(form, data_files, "prompt" if few_shot else None)}

@@ -6,11 +6,12 @@ share heads: choose controls that differ from the task in what matters, and read
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from functools import lru_cache
 from typing import Any
 
+from cs_heads.integers import check_seed
 from cs_heads.tasks.example import Example
 from cs_heads.tasks.load import load_task, names_of
 from cs_heads.tasks.sides import check_is_task
@@ -40,6 +41,12 @@ _KIN: Mapping[str, Sequence[str]] = {
 }
 
 
+# Questions that two tasks may have in common but for their worked examples or the wording of their answer, as a share
+# of the smaller, and the words from which on a question is more than a template ("hot ->").
+_MAX_ALIKE = 0.1
+_MIN_WORDS = 4
+
+
 def default_controls(task: Task, model_name: str, seed: int = 0) -> tuple[Task, ...]:
     """The skills ``everyday/*``, of the demo model its own skills ``demo/*``, each split with ``seed``.
 
@@ -52,6 +59,7 @@ def default_controls(task: Task, model_name: str, seed: int = 0) -> tuple[Task, 
     >>> len(default_controls(task, "gpt2"))
     14
     """
+    check_seed(seed)
     return tuple(skill for skill in _others(task, model_name, seed) if not _overlaps(skill, task))
 
 
@@ -63,6 +71,7 @@ def overlapping_controls(task: Task, model_name: str, seed: int = 0) -> tuple[st
     >>> overlapping_controls(load_task("ioi", n=20), "gpt2")
     ('everyday/indirect_object',)
     """
+    check_seed(seed)
     return tuple(skill.name for skill in _others(task, model_name, seed) if _overlaps(skill, task))
 
 
@@ -71,7 +80,8 @@ def check_controls(controls: Any, task: Task) -> Sequence[Task]:
 
     So does a control that has the name of ``task`` (drawn with another seed, say), or shares a question with it, on
     whatever side: that is the task, or some of it. A question is the same with other wrong choices or none, other white
-    space, or another case.
+    space, or another case. And so does one that asks more than a tenth of the questions in another way: with worked
+    examples before them, or as texts to write whose reference is worded otherwise.
     """
     check_is_task(task)
     if controls is None or (isinstance(controls, str) and controls == AUTO):
@@ -93,6 +103,13 @@ def check_controls(controls: Any, task: Task) -> Sequence[Task]:
                 f"control {control.name!r} shares {shared} of its {len(_examples(control))} examples with task "
                 f"{task.name!r}: a control must be another task"
             )
+        reworded = _reworded(control, task)
+        if reworded:
+            raise ValueError(
+                f"control {control.name!r} asks {reworded} of its {len(_examples(control))} questions in the words of "
+                f"task {task.name!r}, after worked examples or for an answer worded otherwise: a control must be "
+                "another task"
+            )
         if control.name == task.name:
             raise ValueError(f"control {control.name!r} has the name of the task: a control must be another task")
     return controls
@@ -113,13 +130,59 @@ def _skills(family: str, seed: int) -> tuple[Task, ...]:
 def _overlaps(skill: Task, task: Task) -> bool:
     """Whether a skill is the task under another name: it asks the same questions, or for the same by its name."""
     same = _KIN.get(skill.name.rpartition("/")[2], ())
-    return any(fnmatch(task.name, pattern) for pattern in same) or _shared(skill, task) > 0
+    return any(fnmatch(task.name, pattern) for pattern in same) or bool(_shared(skill, task) or _reworded(skill, task))
 
 
 def _shared(control: Task, task: Task) -> int:
     """How many examples of a control ask what the task asks, on either side of both."""
     own = {key for example in _examples(task) for key in _asked(example)}
     return sum(not own.isdisjoint(_asked(example)) for example in _examples(control))
+
+
+def _reworded(control: Task, task: Task) -> int:
+    """How many examples of a control ask what the task asks in another way; 0 where they are a tenth or fewer.
+
+    The prompt of one ends with that of the other, and both want the same answer, or one of them a text, whose reference
+    may be worded in many ways: then the words they have in common must be more than a template, or the whole prompt.
+    """
+    own, others = _questions(task), _questions(control)
+    written = "generation" in (task.kind, control.kind)
+    found = {place for place, _ in _ending_alike(others, own, written)}
+    found |= {place for _, place in _ending_alike(own, others, written)}
+    return len(found) if len(found) > _MAX_ALIKE * min(len(own), len(others)) else 0
+
+
+_Question = tuple[tuple[str, ...], tuple[str, ...]]
+"""The words of a prompt, and those of the right answer."""
+
+
+def _questions(task: Task) -> list[_Question]:
+    """Of all examples with one prompt of texts, which is not empty."""
+    plain = [example for example in _examples(task) if not example.over_token_ids and not example.prompts]
+    return [
+        (words, tuple(str(example.target if example.continuations else example.reference).split()))
+        for example in plain
+        if (words := tuple(str(example.prompt).casefold().split()))
+    ]
+
+
+def _ending_alike(longer: list[_Question], shorter: list[_Question], written: bool) -> Iterator[tuple[int, int]]:
+    """The places of two questions of which the first ends with the words of the second, for the same answer.
+
+    Where answers are ``written`` any will do, if the words are more than a template, or all.
+    """
+    known: dict[tuple[str, ...], list[tuple[int, tuple[str, ...]]]] = {}
+    for place, (words, right) in enumerate(shorter):
+        known.setdefault(words, []).append((place, right))
+    lengths = {len(words) for words in known}
+    for first, (words, right) in enumerate(longer):
+        for n in lengths:
+            if n > len(words):
+                continue
+            any_answer = written and (n == len(words) or n >= _MIN_WORDS)
+            for second, wanted in known.get(words[-n:], ()):
+                if any_answer or right == wanted:
+                    yield first, second
 
 
 def _asked(example: Example) -> tuple[Any, ...]:

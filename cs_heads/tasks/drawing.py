@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from cs_heads.integers import check_integer
+from cs_heads.integers import check_integer, check_seed
 from cs_heads.tasks.task import Task
 
 N_FINDING = 100
@@ -27,6 +27,7 @@ def drawn(
 
     No two have the same question. Where ``draw`` has not so many, ``ValueError`` says how many there are.
     """
+    check_seed(seed)
     n = N_FINDING if n is None else n
     rng = random.Random(f"{name}/{seed}")
     records: dict[tuple[str, ...], Mapping[str, Any]] = {}
@@ -50,6 +51,7 @@ def first_to_find(task: Task, n_first: int, n: int | None, seed: int) -> Task:
 
     The remaining ones are held out; ``n`` None takes all of the first, as a protocol that has two lists does.
     """
+    check_seed(seed)
     n = n_first if n is None else n
     if not 1 <= n < len(task):
         raise ValueError(f"n must leave examples on both sides: got n={n} with {len(task)} in task {task.name!r}")

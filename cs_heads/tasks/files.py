@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +45,12 @@ def one_file(path: str | Path, what: str, endings: tuple[str, ...]) -> Path:
     return found[0]
 
 
-def json_of(text: str, place: str) -> Any:
-    """What JSON text says; any other raises ``ValueError`` naming ``place``."""
+def json_of(text: str, place: str, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+    """What JSON text says; any other raises ``ValueError`` naming ``place``. ``pairs`` makes what an object is."""
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=pairs)
+    except KeyError as error:
+        raise ValueError(f"{place}: key {error} stands twice in one record, which would be read once") from None
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{place}: not JSON ({error})") from error
 
@@ -62,7 +64,17 @@ def json_lines(text: str, place: str) -> Iterator[tuple[str, Any]]:
     # Not splitlines: a JSON text may hold other line separators unescaped.
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
-            yield f"line {number}", json_of(line, f"{place}, line {number}")
+            yield f"line {number}", json_of(line, f"{place}, line {number}", _once_each)
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these pairs; a key that is there twice raises ``KeyError``, of which JSON keeps the last."""
+    made: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in made:
+            raise KeyError(key)
+        made[key] = value
+    return made
 
 
 def input_output_pairs(content: Any, place: str) -> tuple[tuple[str, str], ...]:

@@ -13,7 +13,7 @@ import random
 from functools import partial
 from pathlib import Path
 
-from cs_heads.integers import check_integer
+from cs_heads.integers import check_integer, check_seed
 from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.drawing import goes_with_format, one_of, with_distractors
 from cs_heads.tasks.files import input_output_pairs, read_json
@@ -53,6 +53,7 @@ def load(
     ``choices=4`` the right word against others of the task. ``data_files`` is a JSON list of ``{"input", "output"}``,
     or a folder that holds it as ``<name>.json``. Too few pairs, or malformed ones, raise ``ValueError``.
     """
+    check_seed(seed)
     one_of("format", format, FORMATS)
     goes_with_format("few_shot", few_shot, format, "few_shot")
     few_shot = 10 if few_shot is None else few_shot
@@ -80,6 +81,7 @@ def pairs(
     name: str, n: int = 50, seed: int = 0, *, few_shot: int = 10, data_files: str | Path | None = None
 ) -> tuple[PromptPair, ...]:
     """Clean prompts of ``few_shot`` worked examples, and corrupted ones with shuffled labels, for causal mediation."""
+    check_seed(seed)
     items = {output: (word, output) for word, output in reversed(_items(name, data_files))}
     return shuffled_labels(
         list(items.values()), n, n_shots=few_shot, seed=seed, before="Q: ", between="\nA:", after="\n\n"

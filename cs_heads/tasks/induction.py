@@ -14,7 +14,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from cs_heads.integers import check_integer
+from cs_heads.integers import check_integer, check_seed
 from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.drawing import drawn, with_distractors
 from cs_heads.tasks.task import Task
@@ -36,6 +36,7 @@ def load(
     are made of (default: short nouns); with a ``tokenizer`` those of them that are one token to it, or
     of its own vocabulary. Too few words raise ``ValueError``.
     """
+    check_seed(seed)
     check_integer("length", length, 2)
     vocabulary = vocabulary_of(words, tokenizer, least=length)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from cs_heads.integers import check_integer
+from cs_heads.integers import check_integer, check_seed
 from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.drawing import drawn, one_of
 from cs_heads.tasks.files import one_file, read_json
@@ -95,6 +95,7 @@ def load(n: int | None = None, seed: int = 0, *, order: str = "both", data_files
     ``order`` is that of the two names at first: ``"BABA"`` the subject before, ``"ABBA"`` after, ``"both"`` each half
     of the time. ``data_files`` is a JSON file of `Lists`, or its folder; a malformed one raises ``ValueError``.
     """
+    check_seed(seed)
     one_of("order", order, ORDERS)
     lists = OWN if data_files is None else Lists.read(data_files)
 
@@ -114,6 +115,7 @@ def pairs(
 
     *When Mary and John went to the shop, **John** gave a ring to* (Mary) against *..., **Mary** gave a ring to* (John).
     """
+    check_seed(seed)
     check_integer("n", n, 1)
     one_of("order", order, ORDERS)
     lists = OWN if data_files is None else Lists.read(data_files)

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from cs_heads.integers import check_integer, check_seed
+from cs_heads.integers import check_seed, check_within
 from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.files import json_lines, read_text
 from cs_heads.tasks.option_types import check_options
@@ -105,7 +105,7 @@ def load_task(
     """
     check_seed(seed)
     if n is not None:
-        check_integer("n", check_integer("n", n, 1), 1, MAX_EXAMPLES)
+        check_within("n", n, 1, MAX_EXAMPLES)
     if not isinstance(name_or_path, str | Path):
         raise ValueError(f"name_or_path must be a name or a path, got {name_or_path!r:.80}")
     entry = entry_of(str(name_or_path))

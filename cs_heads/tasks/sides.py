@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from cs_heads.arguments import check_list, in_line
+from cs_heads.integers import check_seed
 from cs_heads.tasks.example import groups_of
 from cs_heads.tasks.task import Task
 
@@ -39,6 +42,7 @@ def control_side(task: Task, n: int, seed: int) -> Task:
 
     Of a whole task they come from the half that ``search_control`` leaves with the same seed.
     """
+    check_seed(seed)
     check_is_task(task)
     if task.role != "whole":
         return confirming_side(task).take(n)
@@ -53,6 +57,7 @@ def search_control(task: Task, seed: int) -> Task:
     ``control_side`` draws from the other half with the same ``seed``. A confirming side raises ``ValueError``:
     its examples are kept for the proof.
     """
+    check_seed(seed)
     check_is_task(task)
     return _halves(task, seed)[0] if task.role == "whole" else finding_side(task)
 
@@ -71,7 +76,17 @@ _UNSPLIT = (
 )
 
 
+def check_tasks(name: str, tasks: Any) -> list[Task]:
+    """The tasks as a list; one task, or what is no list of tasks, raises ``ValueError``."""
+    if isinstance(tasks, Task):
+        raise ValueError(f"{name} must be a list of tasks, got one task")
+    listed = check_list(name, tasks, "tasks")
+    for task in listed:
+        check_is_task(task)
+    return listed
+
+
 def check_is_task(task: object) -> None:
     """Raise ``ValueError`` for what is no task, such as its name."""
     if not isinstance(task, Task):
-        raise ValueError(f"task must be a cs_heads.Task (see load_task and Task.from_records), got {task!r}"[:300])
+        raise ValueError(f"task must be a cs_heads.Task (see load_task and Task.from_records), got {in_line(task)}")

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from cs_heads.integers import check_integer
+from cs_heads.integers import check_integer, check_seed
 from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.drawing import drawn, one_of
 from cs_heads.tasks.induction import vocabulary_of
@@ -40,6 +40,7 @@ def load(
     ``rule`` is ``"aba"``, ``"abb"``, or ``"both"``: each prompt one of the two. ``after`` stands between
     triples; ``words`` and ``tokenizer`` are as for induction. Too few words raise ``ValueError``.
     """
+    check_seed(seed)
     one_of("rule", rule, RULES)
     check_integer("few_shot", few_shot, 1)
     vocabulary = vocabulary_of(words, tokenizer, least=2 * few_shot + 2)
@@ -71,6 +72,7 @@ def pairs(
     after: str = " . ",
 ) -> tuple[PromptPair, ...]:
     """Clean and corrupted prompts of one stage, as `identity_rules` makes them, for causal mediation."""
+    check_seed(seed)
     vocabulary = vocabulary_of(words, tokenizer, least=2 * few_shot + 2)
     return identity_rules(vocabulary, stage, n, n_shots=few_shot, seed=seed, after=after)
 

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from cs_heads.integers import check_integer, check_seed
-from cs_heads.tasks.checks import check_apart, check_scores, check_stop, check_task
+from cs_heads.tasks.checks import check_scores, check_stop, check_task, check_unseen
 from cs_heads.tasks.example import Example, groups_of, hash_of, parted
 from cs_heads.tasks.margins import compared, margin_of_choice, margin_of_target
 from cs_heads.tasks.records import Kind, numbered, read_records, records_of
@@ -290,7 +290,7 @@ class Task:
 
     def holding_out(self, unseen: Task) -> Task:
         """The finding side made of this task, with ``unseen`` to confirm on; shared examples raise ``ValueError``."""
-        check_apart(self, unseen)
+        check_unseen(self, unseen)
         for name, value in ({"accuracy": self.accuracy} | self.scoring).items():
             if (other := unseen.scoring.get(name, unseen.accuracy)) != value:
                 raise ValueError(f"unseen must be scored as task {self.name!r} is ({name} {value}), got {other}")

@@ -8,6 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from cs_heads.integers import check_seed
+
 _FOLDER = Path(__file__).with_name("word_lists")
 # More words than a task can use; asking a tokenizer for each of its tokens takes seconds.
 _MOST = 2000
@@ -47,6 +49,7 @@ def single_token_words(tokenizer: Any, words: Iterable[str] | None = None, seed:
     Without ``words``, those of its own vocabulary: up to 2,000 tokens of three or more lower-case letters a–z,
     drawn with ``seed``. They are what symbolic tasks are made of when each word must be one position.
     """
+    check_seed(seed)
     if not callable(tokenizer) or not hasattr(tokenizer, "decode"):
         raise ValueError(f"tokenizer must be a tokenizer, as model.tokenizer, got {tokenizer!r:.80}")
     unknown = getattr(tokenizer, "unk_token_id", None)

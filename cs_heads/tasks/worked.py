@@ -12,6 +12,8 @@ from string import ascii_uppercase
 
 import numpy as np
 
+from cs_heads.integers import check_seed
+
 
 @dataclass(frozen=True)
 class Question:
@@ -35,6 +37,7 @@ def with_worked_examples(
 
     Questions that come again are left out. Without enough of them for a pool and two more, ``ValueError`` is raised.
     """
+    check_seed(seed)
     known: dict[tuple[str, tuple[str, ...]], Question] = {}
     for question in questions:
         # Where choices are lettered, another order of them has another letter for the same answer.

@@ -9,6 +9,7 @@ import numpy as np
 
 from cs_heads.analysis.gating import AblationCurve, GroupTest
 from cs_heads.heads import Head, HeadLike
+from cs_heads.integers import check_integer
 from cs_heads.methods.gating.result import PHASES, HeadGates
 from cs_heads.views.style import COLUMN, PAGE, RANDOM, ROLES, SMALL, key_below, new_axes, new_figure, styled
 
@@ -27,6 +28,7 @@ def plot_trajectories(
 
     ``heads`` are those drawn, each with its name at the end of its last path; None: all.
     """
+    check_integer("seed", seed, 0, gates.trajectory.shape[1] - 1, "those that gates were fitted with")
     axes = new_figure(PAGE, 2.3).subplots(1, 3, sharey=True) if axes is None else axes
     kinds = gates.kind
     shown = None if heads is None else gates.ranking().grid.mask(heads)

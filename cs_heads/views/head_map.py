@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cs_heads.heads import Head, HeadGrid
+from cs_heads.integers import check_integer
 from cs_heads.ranking import HeadRanking
 from cs_heads.views.marks import head_handle, mark_heads, points_a_square, write_on
 from cs_heads.views.style import (
@@ -52,7 +53,10 @@ def plot_heads(
     >>> plot_heads(ranking, k=1, ax=Figure().subplots()).texts[0].get_text()
     '1'
     """
+    if not isinstance(ranking, HeadRanking):
+        raise ValueError(f"ranking must be a HeadRanking, as find_heads gives, got {ranking!r:.80}")
     grid = ranking.grid
+    check_integer("k", k, 0)
     if key_value_heads is None:
         key_value_heads = ranking.provenance.get("model", {}).get("key_value_heads")
     _check_groups(grid, key_value_heads)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 
+from cs_heads.arguments import check_path
 from cs_heads.heads import Head
 
 if TYPE_CHECKING:
@@ -253,7 +254,7 @@ def save_picture(picture: Axes | Figure, path: str | Path, formats: Iterable[str
     ``formats``. A format other than these raises ``ValueError`` before anything is written. The same picture
     gives the same file.
     """
-    path = Path(path)
+    path = check_path("path", path)
     formats = [formats] if isinstance(formats, str) else list(formats)
     if path.suffix[1:] in FORMATS:
         paths = [path]

@@ -362,7 +362,7 @@ for call in (
         "task must be a cs_heads.Task (see load_task and Task.from_records), got 'demo/code'",
         "controls must be a list of tasks, got one task",
         "controls must be a list of tasks, 'auto' or None, got 'everyday/plural'",
-        "heads must be a list of heads, as ranking.top(5) gives; got str",
+        "heads must be a list of heads, as ranking.top(5) gives, got 'L0H1'",
     ]
     assert done.stdout.splitlines() == expected
 

@@ -1,10 +1,16 @@
 """Which tasks stand as controls where nobody chooses any."""
 
+import json
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+import cs_heads as cs
 from cs_heads.analysis.unseen import check_apart
+from cs_heads.cli import main
 from cs_heads.tasks import (
     Example,
     Task,
@@ -91,6 +97,31 @@ def test_the_same_seed_gives_the_same_examples_to_search_and_to_prove():
     assert first != other
 
 
+class Untouched:
+    """A model that fails the test where anything is asked of it."""
+
+    def __getattribute__(self, name: str) -> Any:
+        pytest.fail(f"the model is asked for {name}")
+
+
+SEARCHES: dict[str, Callable[[Task, list[Task]], object]] = {
+    "find_heads": lambda task, controls: cs.find_heads(Untouched(), task, controls=controls),
+    "confirm": lambda task, controls: cs.confirm(Untouched(), task, ["L0H1"], controls=controls),
+    "compare": lambda task, controls: cs.compare(Untouched(), task, controls=controls),
+}
+
+
+def refused(task: Task, *controls: Task) -> str:
+    """What every search and proof says of controls before it looks at the model."""
+    said = set()
+    for search in SEARCHES.values():
+        with pytest.raises(ValueError, match="control") as error:
+            search(task, list(controls))
+        said.add(str(error.value))
+    assert len(said) == 1
+    return said.pop()
+
+
 @pytest.mark.parametrize("none", [None, "auto", (), []])
 def test_none_given_is_none(none):
     assert list(check_controls(none, small("mine"))) == []
@@ -124,23 +155,20 @@ OVERLAPPING = replace(
     ids=["itself", "split", "copy", "choices shuffled", "split otherwise", "in chat"],
 )
 def test_a_control_that_is_the_task_is_refused(task, control):
-    with pytest.raises(
-        ValueError, match=rf"control '{control.name}' shares .* with task 'mine': a control must be ano"
-    ):
-        check_controls([OTHERS, control], task)
+    line = refused(task, OTHERS, control)
+    assert line.startswith(f"control '{control.name}' shares ")
+    assert line.endswith(" with task 'mine': a control must be another task")
 
 
 def test_a_control_with_a_few_questions_of_the_task_is_refused_with_their_number():
     both = replace(OVERLAPPING, examples=(*OVERLAPPING.examples, Example("none", (" a", " b"))))
-    with pytest.raises(ValueError, match="control 'overlapping' shares 3 of its 4 examples with task 'mine'"):
-        check_controls([both], FINDING)
+    assert refused(FINDING, both).startswith("control 'overlapping' shares 3 of its 4 examples with task 'mine'")
     assert check_controls([OTHERS], FINDING) == [OTHERS]
 
 
 def test_the_task_drawn_with_another_seed_is_no_control():
     task, again = (load_task("everyday/agreement", seed=seed) for seed in (0, 1))
-    with pytest.raises(ValueError, match=r"^control 'everyday/agreement' has the name of the task: a control must be"):
-        check_controls([again], task)
+    assert refused(task, again).startswith("control 'everyday/agreement' has the name of the task: a control must be")
 
 
 WORDED = [
@@ -161,11 +189,103 @@ WORDED = [
 )
 def test_a_copy_in_another_form_is_no_control(change):
     task, copy = Task.from_records(WORDED, "sums"), Task.from_records([change(record) for record in WORDED], "others")
-    with pytest.raises(ValueError, match=r"^control 'others' shares 30 of its 30 examples with task 'sums'"):
-        check_controls([copy], task)
+    assert refused(task, copy).startswith("control 'others' shares 30 of its 30 examples with task 'sums'")
 
 
 def test_the_same_words_with_another_question_are_another_task():
     task = Task.from_records(WORDED, "sums")
     others = [{**record, "prompt": record["prompt"].replace("plus one", "plus two")} for record in WORDED]
     assert len(check_controls([Task.from_records(others, "others")], task)) == 1
+
+
+WORKED = "Q: what is 90 plus one? 91\n\nQ: what is 80 plus one? 81\n\n"
+REWORDED = (
+    "in the words of task 'sums', after worked examples or for an answer worded otherwise: a control must be another"
+)
+
+
+def written(records: list[dict[str, Any]], name: str, **more: Any) -> Task:
+    """A task whose answers the model writes, with a reference in other words than the choice."""
+    asked = [{"prompt": each["prompt"], "reference": f"It is{each['choices'][0]}."} for each in records]
+    return Task.from_records(asked, name, max_new_tokens=8, **more)
+
+
+def shown_first(records: list[dict[str, Any]], n: int = 30) -> list[dict[str, Any]]:
+    """The first ``n`` records with worked examples before them, and as many others."""
+    others = [{**each, "prompt": f"How much is {each['prompt'][11:]}"} for each in records[n:]]
+    return [{**each, "prompt": WORKED + each["prompt"]} for each in records[:n]] + others
+
+
+@pytest.mark.parametrize(
+    "control",
+    [
+        written(WORDED, "others"),
+        Task.from_records(shown_first(WORDED), "others"),
+        Task.from_records([{**each, "prompt": each["prompt"].upper()} for each in shown_first(WORDED)], "others"),
+        written(shown_first(WORDED), "others"),
+    ],
+    ids=["written", "worked examples", "worked examples, another case", "written after worked examples"],
+)
+def test_the_questions_of_the_task_put_in_another_way_are_no_control(control):
+    task = Task.from_records(WORDED, "sums")
+    assert f"control 'others' asks 30 of its 30 questions {REWORDED}" in refused(task, control)
+    line = refused(control, task)
+    assert "control 'sums' asks 30 of its 30 questions in the words of task 'others'" in line
+
+
+def test_up_to_a_tenth_of_the_questions_may_be_alike():
+    task = Task.from_records(WORDED, "sums")
+    some, more = (Task.from_records(shown_first(WORDED, n), "others") for n in (3, 4))
+    assert check_controls([some], task) == [some]
+    assert f"control 'others' asks 4 of its 30 questions {REWORDED}" in refused(task, more)
+
+
+HOT = [{"prompt": f"word{n}:", "target": f" opposite{n}"} for n in range(30)]
+
+
+@pytest.mark.parametrize(
+    "control",
+    [
+        Task.from_records([{"prompt": "hot: chaud\n" + each["prompt"], "target": " mot"} for each in HOT], "french"),
+        Task.from_records(
+            [{"prompt": "hot: chaud\n" + each["prompt"], "reference": " mot"} for each in HOT],
+            "french",
+            max_new_tokens=2,
+        ),
+        Task.from_records([{**each, "target": " mot"} for each in HOT], "french"),
+    ],
+    ids=["worked examples", "written after worked examples", "same prompts"],
+)
+def test_tasks_that_share_a_short_template_are_two(control):
+    assert check_controls([control], Task.from_records(HOT, "opposites")) == [control]
+
+
+@pytest.mark.parametrize("command", ["find", "compare"])
+@pytest.mark.parametrize(
+    ("records", "line"),
+    [(WORDED, "shares 30 of its 30 examples with task 'sums'"), (shown_first(WORDED), f"asks 30 of its 30 {REWORDED}")],
+    ids=["copy", "worked examples"],
+)
+def test_the_command_line_refuses_them_before_it_loads_a_model(command, records, line, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(cs, "load_model", lambda *_, **__: pytest.fail("a model is loaded"))
+    files: dict[str, list[dict[str, Any]]] = {"sums": WORDED, "others": records}
+    for name, each in files.items():
+        Path(tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, each)), encoding="utf-8")
+    paths = [str(tmp_path / f"{name}.jsonl") for name in files]
+    assert main([command, "--model", "demo", "--task", paths[0], "--control", paths[1]]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert f"control 'others' {line.replace('30 in', '30 questions in')}" in err
+
+
+def test_a_skill_in_several_families_is_several_tasks():
+    names = (
+        "everyday/capitals",
+        "demo/capitals",
+        "function_vectors/country-capital",
+        "ioi",
+        "everyday/indirect_object",
+    )
+    tasks = [load_task(name) for name in names]
+    for task in tasks:
+        assert len(check_controls([other for other in tasks if other is not task], task)) == len(tasks) - 1

@@ -30,6 +30,10 @@ PER_CORE = 4
 
 # Seconds that an address has to answer in: Ray itself tries a dead one for many minutes.
 _ANSWER = 10.0
+# With which HTTP/2, and so gRPC, begins: the preface of the client with a frame of no settings, to which a server
+# answers with its own, a frame of type 4.
+_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+_SETTINGS = bytes([4])
 
 
 @dataclass(eq=False)
@@ -51,6 +55,8 @@ def join(address: str | None, workers: int | None) -> Session:
     A process has one connection: where there is one, it is used as it is, and another address raises
     ``ValueError``, as does one where no Ray answers; ``ConnectionError`` where Ray cannot be started.
     """
+    if address is not None and not isinstance(address, str):
+        raise ValueError(f"address must be that of a running Ray cluster, got {address!r:.80}")
     ray = ray_module()
     if ray.is_initialized():
         session = _current[0] if _current else Session(str(ray.get_runtime_context().gcs_address), local=False)
@@ -76,7 +82,10 @@ def leave(session: Session) -> None:
 
 
 def _check_answers(address: str) -> None:
-    """Raise ``ValueError`` where nothing answers at ``host:port``, ``ray://host`` or what ``auto`` stands for."""
+    """Raise ``ValueError`` where nothing answers at ``host:port``, ``ray://host`` or what ``auto`` stands for.
+
+    So it does where something answers that is not gRPC, as Ray is.
+    """
     asked = address
     if address == "auto":
         from ray._private.services import get_ray_address_from_environment
@@ -88,7 +97,14 @@ def _check_answers(address: str) -> None:
     if not host or not port.isdecimal():
         return
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER).close()
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER) as connection:
+            if os.environ.get("RAY_USE_TLS", "0") in ("", "0"):
+                connection.sendall(_HELLO)
+                if connection.recv(9, socket.MSG_WAITALL)[3:4] != _SETTINGS:
+                    raise OSError("another program listens there")
+    except TimeoutError as error:
+        reason = f"no Ray answers within {_ANSWER:.0f} s"
+        raise ValueError(f"address must be that of a running Ray cluster, got {asked!r}: {reason}") from error
     except (OSError, OverflowError) as error:
         raise ValueError(f"address must be that of a running Ray cluster, got {asked!r}: {error}") from error
 

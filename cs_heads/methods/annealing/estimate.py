@@ -13,12 +13,11 @@ from cs_heads.methods.annealing.blame import BothEffects, standard_error
 from cs_heads.methods.annealing.inference import Taken, taken_by
 from cs_heads.methods.annealing.regression import Fit
 from cs_heads.methods.annealing.rows import Rows
+from cs_heads.methods.contrast import PLENTY
 
 # What a head does among many others that are off may differ from what it does alone by this share of itself (one
 # standard deviation), and among the few of the last phase by this.
 MISFIT, LAST_MISFIT = 0.6, 0.15
-# Rows a head from which on least squares need no help from most heads doing nothing.
-PLENTY = 4
 # Standard error of what does not vary at all, which keeps z finite.
 EXACT = 1e-6
 # Halvings of a bracket: beyond what floats tell apart.

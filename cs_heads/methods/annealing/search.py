@@ -9,11 +9,12 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from cs_heads.methods.annealing.blame import CLEAR, Blame, BothEffects, blame
-from cs_heads.methods.annealing.estimate import PLENTY, both_effects
+from cs_heads.methods.annealing.estimate import both_effects
 from cs_heads.methods.annealing.inference import ROWS_A_HEAD, Taken, taken_by
 from cs_heads.methods.annealing.rows import BalancedDraws, Rows, sparse_rows
 from cs_heads.methods.annealing.schedule import LAST, DensityControl, Groups, finalists_and_decoys, pool_size
 from cs_heads.methods.annealing.sensor import Sensor
+from cs_heads.methods.contrast import PLENTY
 
 # Rows of each shared head alone: as many are kept for, and as many are measured of what is left in the end.
 _ROWS_ALONE, _MOST_ALONE = 4, 12

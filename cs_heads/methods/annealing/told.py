@@ -12,6 +12,7 @@ from cs_heads.methods.annealing.blame import CLEAR, DOUBT, BothEffects, blame
 from cs_heads.methods.annealing.estimate import EXACT, Estimates, anchored, both_effects
 from cs_heads.methods.annealing.inference import NO_HARM, ROWS_A_HEAD, selection_frequency, taken_by
 from cs_heads.methods.annealing.search import Search
+from cs_heads.methods.contrast import PLENTY
 from cs_heads.methods.controls import NO_CONTROLS, Controls
 
 # A head that takes this share of the score above chance by itself may be universal, where no control can tell.
@@ -25,11 +26,12 @@ _LARGE_SHARE = 0.25
 
 
 @dataclass(frozen=True, eq=False)
-class _Known:
+class Effects:
     """What each head takes from the task (response) and from the controls (losses), from all that was measured.
 
     ``z`` is the contrast in standard errors of the task's part, and the prior; ``lost`` what rows lose against the
-    intact model, where there are enough for least squares.
+    intact model, where there are enough for least squares; ``alone`` what shared heads take alone, where that was
+    measured.
     """
 
     task: Estimates
@@ -37,9 +39,10 @@ class _Known:
     z: Float[np.ndarray, " flat"]
     lost: Float[np.ndarray, " row"] | None
     level_is_told: bool
+    alone: dict[int, BothEffects]
 
 
-def _known(search: Search) -> _Known:
+def effects_of(search: Search) -> Effects:
     """One estimate a head, of the points it takes from the intact model."""
     sensor, rows = search.sensor, search.rows
     above = sensor.above_guess
@@ -53,25 +56,23 @@ def _known(search: Search) -> _Known:
         of_controls = rows.off, rows.losses, rows.drawn
         controls, controls_error, _ = anchored(rows, search.blame.controls, rows.control_response(), of_controls)
     sure = np.maximum(controls - DOUBT * controls_error, 0)
-    lost = sensor.level - search.blame.response
-    plenty = len(rows) and anchored(rows, search.blame.task, lost, search.lost(rows))[2]
+    plenty = len(rows) and taken_by(*search.lost(rows), rows_a_head=PLENTY) is not None
     z = task.sure_of_more_than(sure * above) + search.prior
-    return _Known(task, controls, z, lost if plenty else None, told)
+    alone = both_effects(*search.sides(search.alone), above) or {}
+    return Effects(task, controls, z, sensor.level - search.blame.response if plenty else None, told, alone)
 
 
-def ranking_fields(search: Search, k: int, n_bootstraps: int) -> dict[str, Any]:
+def ranking_fields(search: Search, known: Effects, k: int, n_bootstraps: int) -> dict[str, Any]:
     """What the search found, in points of score on all examples, as the fields of a ranking."""
     sensor, grid = search.sensor, search.sensor.grid
     share = len(sensor.examples) / sensor.experiment.n_examples
-    known = _known(search)
-    effect, z, taken = known.task.estimate, known.z, known.controls
+    effect, z, taken = known.task.estimate, known.z.copy(), known.controls.copy()
     interval = np.full((grid.size, 2), np.nan)
     interval[search.finalists] = known.task.interval[search.finalists]
-    alone = _alone(search)
-    for head, both in (search.shared | alone).items():
+    for head, both in (search.shared | known.alone).items():
         effect[head], taken[head] = both.task * sensor.above_guess, both.controls
         z[head] = (both.task - both.controls) / max(np.hypot(both.task_error, both.controls_error), EXACT)
-        interval[head] = np.array(both.intervals[0]) * sensor.above_guess if head in alone else np.nan
+        interval[head] = np.array(both.intervals[0]) * sensor.above_guess if head in known.alone else np.nan
     effect[search.off], z[search.off] = 0.0, 0.0
     claims: list[int] = []
     if known.task.last is not None:
@@ -107,18 +108,13 @@ def ranking_fields(search: Search, k: int, n_bootstraps: int) -> dict[str, Any]:
     }
 
 
-def _alone(search: Search) -> dict[int, BothEffects]:
-    """What shared heads take alone, where that was measured."""
-    return both_effects(*search.sides(search.alone), search.sensor.above_guess) or {}
-
-
-def shared_with(search: Search) -> dict[str, dict[str, Any]]:
+def shared_with(search: Search, alone: dict[int, BothEffects]) -> dict[str, dict[str, Any]]:
     """Of each shared head what it takes from both sides among other heads, and alone, and which control loses most."""
     grid, controls = search.sensor.grid, search.sensor.controls
     if controls is None:
         return {}
     told: dict[str, dict[str, Any]] = {}
-    alone, every = _alone(search), search.every_row
+    every = search.every_row
     for head, both in search.shared.items():
         rows = every[np.flatnonzero(every.off[:, [head]].toarray()[:, 0])]
         of = controls.of(rows.drawn)
@@ -161,10 +157,9 @@ def dear_notes(before: int, budget: int) -> tuple[str, ...]:
     return (note,) if before > _LARGE_SHARE * budget else ()
 
 
-def search_notes(search: Search) -> tuple[str, ...]:
+def search_notes(search: Search, known: Effects) -> tuple[str, ...]:
     """What weakens what the search found."""
     sensor, grid, notes = search.sensor, search.sensor.grid, []
-    known = _known(search)
     if sensor.controls is None:
         lost = known.task.estimate / sensor.above_guess
         sure = [str(grid.head(int(h))) for h in np.argsort(-lost) if lost[h] >= _COLLAPSE and known.z[h] > CLEAR]
@@ -175,7 +170,7 @@ def search_notes(search: Search) -> tuple[str, ...]:
             f"rows are too few for {grid.size} heads: what those without an interval take is told against the mean of "
             "all, and a small importance may have the wrong sign (a larger budget)"
         )
-    unmeasured = [str(grid.head(head)) for head in sorted(search.shared) if head not in _alone(search)]
+    unmeasured = [str(grid.head(head)) for head in sorted(search.shared) if head not in known.alone]
     if unmeasured:
         notes.append(
             f"what shared heads take was measured among other heads alone, by themselves they may take more or less: "

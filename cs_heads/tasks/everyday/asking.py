@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from cs_heads.integers import check_integer
+from cs_heads.integers import check_integer, check_seed
 from cs_heads.tasks.drawing import N_CONFIRMING, N_FINDING
 from cs_heads.tasks.task import Task
 
@@ -44,6 +44,7 @@ def asked_once(
     Raises:
         ValueError: ``shots`` are more than there are words for, or ``n`` leaves nothing to confirm.
     """
+    check_seed(seed)
     check_integer("shots", shots, 0, POOL)
     rng = random.Random(f"{name}/{seed}")
     order = rng.sample(words, len(words))
@@ -81,6 +82,7 @@ def drawn_about(
     Raises:
         ValueError: There are not ``n`` different questions on the finding side.
     """
+    check_seed(seed)
     n = N_FINDING if n is None else n
     rng = random.Random(f"{name}/{seed}")
     order = rng.sample(words, len(words))

@@ -15,6 +15,7 @@ from cs_heads.analysis.attention import HeadAttention
 from cs_heads.analysis.comparison import Compared, Comparison
 from cs_heads.analysis.sparsity import SparsityCurve
 from cs_heads.analysis.task_drop import TaskDrop
+from cs_heads.arguments import check_path
 from cs_heads.ranking import HeadRanking
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class Findings:
     @classmethod
     def load(cls, folder: str | Path) -> Findings:
         """Read a folder that ``cs-heads find --out`` or ``compare --out`` wrote; another one raises ``ValueError``."""
-        folder = Path(folder)
+        folder = check_path("folder", folder)
         found, compared = folder / RESULT, folder / COMPARISON
         if not found.is_file() and not compared.is_file():
             raise ValueError(_no_study(folder))

@@ -8,6 +8,7 @@ from typing import Any
 
 from cs_heads.analysis.comparison import Comparison
 from cs_heads.analysis.losses import shared_line
+from cs_heads.arguments import check_path
 from cs_heads.heads import Head
 from cs_heads.ranking import HeadRanking
 from cs_heads.views.attention import load_script, plot_last_token, show_attention
@@ -51,15 +52,15 @@ def write_report(findings: Findings | str | Path, path: str | Path) -> Path:
     """
     from jinja2 import TemplateError
 
+    path = check_path("path", path)
     if isinstance(findings, Findings):
         page = _page(findings)
     else:
-        study = Findings.load(findings)
+        study = Findings.load(check_path("findings", findings))
         try:
             page = _page(study)
         except (*BROKEN, TemplateError) as error:
             raise broken_study(findings, error) from error
-    path = Path(path)
     path.write_text(page + "\n", encoding="utf-8")
     return path
 
