@@ -38,6 +38,24 @@ class Cost:
         return {"forwards": self.forwards, "backwards": self.backwards}
 
 
+@dataclass
+class Purse:
+    """Example-evaluations, paid before they are measured."""
+
+    budget: int
+    spent: int = 0
+
+    @property
+    def left(self) -> int:
+        """What may still be spent."""
+        return self.budget - self.spent
+
+    def pay(self, cost: int) -> None:
+        """Take ``cost`` out; more than there is would be an error of the method."""
+        assert cost <= self.left, f"{cost} example-evaluations are more than the {self.left} left"
+        self.spent += cost
+
+
 class BudgetTooSmallError(ValueError):
     """A budget does not cover the least that a call needs; ``least`` is what would."""
 

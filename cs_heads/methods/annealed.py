@@ -24,18 +24,17 @@ from cs_heads.measure.baseline import (
     fitting_k,
     is_continuous,
 )
-from cs_heads.measure.cost import Cost, check_budget
+from cs_heads.measure.cost import Cost, Purse, check_budget
 from cs_heads.measure.protocol import ExperimentLike, measured, preparation_of, provenance_of, responding
 from cs_heads.methods.annealing.arguments import PRIOR_WEIGHT, check_shares, checked_chance, standardised
 from cs_heads.methods.annealing.blame import CLEAR, DOUBT, LARGE, SHARED
 from cs_heads.methods.annealing.regression import N_ROUNDS, PENALTY
 from cs_heads.methods.annealing.schedule import LAST, WHOLE, DensityControl, rows_for_intervals
 from cs_heads.methods.annealing.search import Search
-from cs_heads.methods.annealing.sensor import Purse, Sensor
+from cs_heads.methods.annealing.sensor import Sensor
 from cs_heads.methods.annealing.sets import best_set
 from cs_heads.methods.annealing.told import (
     BEYOND,
-    controls_notes,
     dear_notes,
     effects_of,
     ranking_fields,
@@ -43,7 +42,7 @@ from cs_heads.methods.annealing.told import (
     shared_with,
 )
 from cs_heads.methods.contrast import check_experiments
-from cs_heads.methods.controls import Controls, guess_of, too_near
+from cs_heads.methods.controls import Controls, controls_notes, guess_of, too_near
 from cs_heads.ranking import HeadRanking
 
 # Control examples of a row: so many for each control, and no more than of the task.

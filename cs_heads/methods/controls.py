@@ -183,6 +183,18 @@ class Controls:
         return losses
 
 
+def controls_notes(known: Controls | None) -> tuple[str, ...]:
+    """What the reader should know of the controls."""
+    if known is None:
+        return (NO_CONTROLS,)
+    if not known.tasks:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in known.left_out.items())
+        return (f"no control can be used, so heads of this task cannot be told from task-general heads: {reasons}",)
+    if known.left_out:
+        return (f"controls that the intact model cannot do were left out: {', '.join(known.left_out)}",)
+    return ()
+
+
 def _asked(experiments: Sequence[ExperimentLike]) -> list[int]:
     each = int(np.clip(N_ASKED // max(len(experiments), 1), LEAST_ASKED, MOST_ASKED))
     return [min(each, experiment.n_examples) for experiment in experiments]

@@ -9,6 +9,7 @@ from scipy.stats import multivariate_normal, t
 from sklearn.linear_model import LinearRegression
 
 from cs_heads.heads import Head, HeadGrid
+from cs_heads.measure.cost import Purse
 from cs_heads.methods.annealing import rows as rows_module
 from cs_heads.methods.annealing.blame import Blame, BothEffects, beyond_doubt, blame, standard_error
 from cs_heads.methods.annealing.estimate import Estimates
@@ -16,7 +17,7 @@ from cs_heads.methods.annealing.inference import Taken, selection_frequency, tak
 from cs_heads.methods.annealing.regression import Fit, regress
 from cs_heads.methods.annealing.rows import BalancedDraws, Rows, row_means, sparse_rows
 from cs_heads.methods.annealing.schedule import DensityControl, Groups, finalists_and_decoys, pool_size
-from cs_heads.methods.annealing.sensor import Purse, Sensor
+from cs_heads.methods.annealing.sensor import Sensor
 from cs_heads.methods.annealing.sets import Known, Sets, posterior
 from cs_heads.methods.controls import Controls
 from tests.methods.planted import Planted

@@ -12,7 +12,8 @@ from cs_heads.measure.baseline import BaselineTooLowError
 from cs_heads.measure.scenarios import SCENARIOS
 from cs_heads.measure.simulate import planted_world
 from cs_heads.measure.without import Without
-from cs_heads.methods.group_testing import group_testing, sets_of
+from cs_heads.methods.group_testing import group_testing
+from cs_heads.methods.group_testing.search import sets_of
 from tests.methods.planted import Planted
 
 GRID = HeadGrid(12, 12)

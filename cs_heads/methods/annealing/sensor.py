@@ -9,27 +9,10 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from cs_heads.heads import HeadGrid
+from cs_heads.measure.cost import Purse
 from cs_heads.measure.protocol import ExperimentLike, responding
 from cs_heads.methods.annealing.rows import Rows, in_chunks
 from cs_heads.methods.controls import Controls
-
-
-@dataclass
-class Purse:
-    """Example-evaluations, paid before they are measured."""
-
-    budget: int
-    spent: int = 0
-
-    @property
-    def left(self) -> int:
-        """What may still be spent."""
-        return self.budget - self.spent
-
-    def pay(self, cost: int) -> None:
-        """Take ``cost`` out; more than there is would be an error of the method."""
-        assert cost <= self.left, f"{cost} example-evaluations are more than the {self.left} left"
-        self.spent += cost
 
 
 @dataclass

@@ -13,7 +13,6 @@ from cs_heads.methods.annealing.estimate import EXACT, Estimates, anchored, both
 from cs_heads.methods.annealing.inference import NO_HARM, ROWS_A_HEAD, selection_frequency, taken_by
 from cs_heads.methods.annealing.search import Search
 from cs_heads.methods.contrast import PLENTY
-from cs_heads.methods.controls import NO_CONTROLS, Controls
 
 # A head that takes this share of the score above chance by itself may be universal, where no control can tell.
 _COLLAPSE = 0.5
@@ -134,18 +133,6 @@ def shared_with(search: Search, alone: dict[int, BothEffects]) -> dict[str, dict
                 "controls_interval": list(others),
             }
     return told
-
-
-def controls_notes(known: Controls | None) -> tuple[str, ...]:
-    """What the reader should know of the controls."""
-    if known is None:
-        return (NO_CONTROLS,)
-    if not known.tasks:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in known.left_out.items())
-        return (f"no control can be used, so heads of this task cannot be told from task-general heads: {reasons}",)
-    if known.left_out:
-        return (f"controls that the intact model cannot do were left out: {', '.join(known.left_out)}",)
-    return ()
 
 
 def dear_notes(before: int, budget: int) -> tuple[str, ...]:

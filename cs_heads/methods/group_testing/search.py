@@ -1,0 +1,206 @@
+"""The search itself: waves of masks, and the bisection of those that break something."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.stats import norm
+
+from cs_heads.heads import HeadGrid
+from cs_heads.measure.cost import Purse
+from cs_heads.methods.group_testing.sides import LEAST, Group, Side
+
+# Masks screened at a time, of which some show what a mask does to the controls.
+WAVE, ON_CONTROLS = 48, 4
+# Examples a mask in turn while it is suspect, and the log likelihood ratios that end it.
+STEPS, _DROP, _SUSPECT = (3, 3, 4, 6, 8), -0.7, 2.5
+# Heads of a mask at most: its pairs are all held at once.
+_MOST_OFF = 128
+# What heads may take of a task, from the least worth finding to all.
+_EFFECTS = np.array([0.3, 0.5, 0.75, 1.0])
+# How far masks of one size differ: a part of a mask breaks more or less of the task than others of its size.
+_SPREAD = np.array([0.75, 1.0, 1.1])
+# Parts of a mask measured at a time, on so many examples each, and the most that one bisection may spend.
+_PARTS, _PER_PART, BISECTION = 4, 4, 420
+_SURE, _LIKELY = 0.93, 0.6
+# Examples of the task, and of its controls, on which a culprit is tried; and in the end, if it is one.
+_TRIED, _PROVED = 24, 48
+# What is tried is kept for the end where the task loses more than its controls by so many standard errors.
+_KEPT = 1.0
+
+
+@dataclass
+class Search:
+    """Screens wave after wave of masks, and bisects those that break something."""
+
+    grid: HeadGrid
+    allowed: Int[np.ndarray, " flat"]
+    sides: list[Side]
+    purse: Purse
+    target: float
+    rng: np.random.Generator = field(repr=False)
+    groups: list[Group] = field(default_factory=list)
+    shared: list[Group] = field(default_factory=list)
+    alone: dict[tuple[int, ...], list[float]] = field(default_factory=dict)
+    lost: list[tuple[Int[np.ndarray, " n"], float]] = field(default_factory=list, repr=False)
+    n_bisected: int = 0
+    n_tried: int = 0
+
+    def __post_init__(self) -> None:
+        self.pool = self.allowed
+
+    @property
+    def reserve(self) -> int:
+        """What it takes to seek and try one group more, and to prove all of them in the end."""
+        a_trial = (3 + 1 + len(self.sides)) * _TRIED
+        return BISECTION + a_trial + (len(self.groups) + 1) * _PROVED * len(self.sides)
+
+    def run(self) -> None:
+        """Spend the purse, and measure what was found once more."""
+        while self.purse.left > self.reserve + WAVE * sum(STEPS[:2]) and len(self.pool) > 2:
+            self._wave()
+        self.groups = [self._tried(group.heads, _PROVED) for group in self.groups]
+        clear = norm.isf(0.05 / max(self.n_tried, 1))
+        self.groups = sorted((g for g in self.groups if g.z > clear and not g.is_shared), key=lambda g: -g.z)
+
+    def _wave(self) -> None:
+        task = self.sides[0]
+        n = max(2, min(int(-np.log(self.target) * task.scale), _MOST_OFF, len(self.pool) // 2))
+        masks = [self._draw(n) for _ in range(WAVE)]
+        for side in self.sides[1:]:
+            side.learn(n, side.keep(self.grid, masks[:ON_CONTROLS], ON_CONTROLS))
+        suspects, evidence = np.arange(WAVE), np.zeros(WAVE)
+        for step, per_mask in enumerate(STEPS):
+            if self.purse.left < self.reserve + per_mask * len(suspects):
+                return
+            kept = task.keep(self.grid, [masks[place] for place in suspects], per_mask)
+            if not step:
+                task.learn(n, kept)
+                lost = task.rule(n) - kept.mean(axis=1)
+                self.lost += zip(masks, (lost / (1 - task.floor)).tolist(), strict=True)
+            evidence[suspects] += task.evidence(n, kept)
+            suspects = suspects[evidence[suspects] > _DROP]
+            if not len(suspects):
+                return
+        for place in suspects[evidence[suspects] > _SUSPECT]:
+            if self.purse.left > self.reserve and not self._is_known(masks[place]):
+                self._find(masks[place])
+
+    def _draw(self, n: int) -> Int[np.ndarray, " n"]:
+        """Random heads, of a pair that is known no more than one."""
+        heads = self.rng.choice(self.pool, n, replace=False)
+        for group in (*self.groups, *self.shared):
+            if np.isin(group.heads, heads).all():
+                heads = heads[heads != self.rng.choice(group.heads)]
+        return heads
+
+    def _is_known(self, heads: Int[np.ndarray, " n"]) -> bool:
+        return any(np.isin(group.heads, heads).all() for group in (*self.groups, *self.shared))
+
+    def _find(self, heads: Int[np.ndarray, " n"]) -> None:
+        """Seek what breaks a mask, and try it."""
+        broken = self.sides[0]
+        for side in self.sides[1:]:
+            if side.evidence(len(heads), side.keep(self.grid, [heads], _TRIED)[0]) > 1:
+                broken = side
+        self.n_bisected += 1
+        found = self._bisect(broken, heads)
+        if found is None:
+            return
+        if len(found) == 2:
+            found = self._needed(broken, found)
+        self.n_tried += 1
+        group = self._tried(found, _TRIED)
+        if group.is_shared:
+            self.shared.append(group)
+        elif group.z > _KEPT:
+            self.groups.append(group)
+        elif len(found) == 2:
+            return
+        if len(found) == 1:
+            self.pool = np.setdiff1d(self.pool, found)
+
+    def _needed(self, broken: Side, pair: tuple[int, ...]) -> tuple[int, ...]:
+        """The pair, or the one head of it that does it alone."""
+        alone = [1 - float(broken.keep(self.grid, [np.array([head])], _TRIED).mean()) for head in pair]
+        both = 1 - float(broken.keep(self.grid, [np.array(pair)], _TRIED).mean())
+        self.alone[pair] = alone
+        return (pair[int(np.argmax(alone))],) if max(alone) > 0.8 * both else pair
+
+    def _bisect(self, side: Side, heads: Int[np.ndarray, " n"]) -> tuple[int, ...] | None:
+        """The head or the pair of a mask that explains what is lost, or None.
+
+        Parts of the mask are measured, chosen so that they hold what is sought with an even chance; the posterior is
+        over all heads, all pairs, what they take, and nothing of the kind.
+        """
+        n = len(heads)
+        sets = sets_of(n)
+        size = sets.sum(axis=1)
+        prior = np.where(size == 1, 0.5 / n, 0.5 / max(len(size) - n, 1)) / len(_EFFECTS)
+        posterior, nothing = np.log(np.repeat(prior[:, None], len(_EFFECTS), axis=1)), 0.0
+        until = self.purse.left - BISECTION
+        while True:
+            total = np.logaddexp(np.logaddexp.reduce(posterior, axis=None), nothing)
+            shares, none = np.exp(posterior - total).sum(axis=1), float(np.exp(nothing - total))
+            best = int(shares.argmax())
+            if none > 0.9 or shares[best] > _SURE or self.purse.left - _PARTS * _PER_PART < until:
+                return tuple(int(head) for head in heads[sets[best]]) if shares[best] > _LIKELY else None
+            parts = [self._part(sets, size, shares / max(1 - none, 1e-9)) for _ in range(_PARTS)]
+            kept = side.keep(self.grid, [heads[part] for part in parts], _PER_PART)
+            for part, of_part in zip(parts, kept, strict=True):
+                held = (sets.astype(np.int32) @ part) == size
+                clean = side.rule(part.sum()) * _SPREAD
+                broken = side.floor + np.maximum(clean - side.floor, 0)[:, None] * (1 - _EFFECTS)
+                nothing_here = _likelihood(of_part, clean)
+                posterior[held] += _likelihood(of_part, broken)
+                posterior[~held] += nothing_here
+                nothing += float(nothing_here)
+
+    def _part(
+        self, sets: Bool[np.ndarray, "set head"], size: Int[np.ndarray, " set"], shares: Float[np.ndarray, " set"]
+    ) -> Bool[np.ndarray, " head"]:
+        """Of some random parts, the one that holds what is sought with the most even chance."""
+        densities = self.rng.choice([0.4, 0.6, 0.75], 24)
+        parts = self.rng.random((24, sets.shape[1])) < densities[:, None]
+        held = (parts.astype(np.float32) @ sets.T.astype(np.float32)) == size
+        return np.asarray(parts[np.abs(held @ shares - 0.5).argmin()])
+
+    def of_masks(self) -> tuple[Float[np.ndarray, " flat"], Float[np.ndarray, " flat"]]:
+        """What masks with a head lost beyond the rule, on average, and by how many standard errors; 0 for too few."""
+        times, total = np.zeros(self.grid.size), np.zeros(self.grid.size)
+        for heads, lost in self.lost:
+            times[heads] += 1
+            total[heads] += lost
+        mean = np.where(times > 1, total / np.maximum(times, 1), 0)
+        return mean, mean * np.sqrt(times) / max(float(np.std([lost for _, lost in self.lost])), 1e-9)
+
+    def _tried(self, heads: tuple[int, ...], n: int) -> Group:
+        """A group on fresh draws of the task and the controls."""
+        figures = []
+        for side in self.sides:
+            kept = side.keep(self.grid, [np.array(heads)], n)[0]
+            # One example that goes the other way: none lost of a few is no proof that none is.
+            error = np.sqrt((kept.var() * len(kept) + 0.5) / len(kept) / (len(kept) + 1)) / (1 - side.floor)
+            figures += [(1 - float(kept.mean())) / (1 - side.floor), float(error)]
+        return Group(heads, *(figures if len(figures) == 4 else (*figures, 0.0, 0.0)))
+
+
+@cache
+def sets_of(n: int) -> Bool[np.ndarray, "set head"]:
+    """Every head of ``n``, then every pair."""
+    pairs = np.array(list(combinations(range(n), 2)), dtype=int).reshape(-1, 2)
+    sets = np.zeros((n + len(pairs), n), dtype=bool)
+    sets[np.arange(n), np.arange(n)] = True
+    sets[n + np.arange(len(pairs))[:, None], pairs] = True
+    return sets
+
+
+def _likelihood(kept: Float[np.ndarray, " k"], levels: Float[np.ndarray, "*effect spread"]) -> Any:
+    """Log likelihood of answers that keep so much on average, over how far masks of one size differ."""
+    level = np.clip(levels, LEAST, 1 - LEAST)
+    return np.logaddexp.reduce(kept.sum() * np.log(level) + (1 - kept).sum() * np.log(1 - level), axis=0)
