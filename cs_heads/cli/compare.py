@@ -50,8 +50,8 @@ def add(commands: Commands) -> None:
     add(
         "--contrast",
         action="store_true",
-        help="controls serve the search of every method that takes them (else of annealed alone: the others stand as "
-        "in their papers)",
+        help="controls serve the search of every method that takes them (else of annealed and group-testing: the "
+        "others stand as in their papers)",
     )
     add(
         "--most",

@@ -61,10 +61,10 @@ def find_heads(
     ``controls`` are other tasks, by which a method tells heads of the task from heads that every task needs: all of
     them, on the finding side of a task that is split, on one half of a whole one, the other half being left for
     ``confirm`` with the same ``seed``. ``"auto"`` are everyday skills that come with the library
-    (``tasks.default_controls``; the demo model's own skills on that), for ``annealed``: the other methods stand as in
-    their papers unless controls are given. None is none. Controls of one name, or one that shares a question with the
-    task (the task itself, a copy), raise ``ValueError``; a default one that does, or is the same skill in
-    another form, is left out, and a note says so.
+    (``tasks.default_controls``; the demo model's own skills on that), for ``annealed`` and ``group-testing``: the other
+    methods stand as in their papers unless controls are given. None is none. Controls of one name, or one that shares a
+    question with the task (the task itself, a copy), raise ``ValueError``; a default one that does, or is the same
+    skill in another form, is left out, and a note says so.
 
     ``off`` are heads that are off under every mask: give the heads found, to sense again what carries the task when
     they are gone (backups). What the ranking calls intact is the model without them; they come last. For methods that
