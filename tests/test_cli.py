@@ -329,7 +329,7 @@ def test_shared_heads_are_told_with_what_they_take_from_both_sides(find, monkeyp
 
     monkeypatch.setattr(cs, "find_heads", sharing)
     assert json.loads(find("--json")[1])["shared"] == [{"head": "L1H1", **effects}]
-    told = "  L1H1 (task 0.32 (+0.20 to +0.40), controls 0.30 (+0.20 to +0.40), most: b)\n"
+    told = "  L1H1 (alone: task 0.32 (+0.20 to +0.40), controls 0.30 (+0.20 to +0.40); most: b)\n"
     assert f"left out, because the controls need them too (shared):\n{told}" in find()[1]
 
 

@@ -50,17 +50,22 @@ class Loss:
 def shared_line(effects: Mapping[str, Any]) -> str:
     """A shared head and what it takes from both sides, as in ``HeadRanking.shared_effects``.
 
-    >>> effects = {"task": 0.32, "task_interval": [0.2, 0.4], "controls": 0.3, "controls_interval": [0.2, 0.4]}
-    >>> shared_line({"head": "L1H3", **effects, "most": "succession"})
-    'L1H3 (task 0.32 (+0.20 to +0.40), controls 0.30 (+0.20 to +0.40), most: succession)'
+    A head that takes nothing alone is one of a group, of which another is off, too, in some of the rows.
+
+    >>> alone = {"task": 0.32, "task_interval": [0.2, 0.4], "controls": 0.3, "controls_interval": [0.2, 0.4]}
+    >>> shared_line({"head": "L1H3", **alone, "most": "succession"})
+    'L1H3 (alone: task 0.32 (+0.20 to +0.40), controls 0.30 (+0.20 to +0.40); most: succession)'
     """
+    told = []
+    if "among_others" in effects:
+        own, others = (f"{effects['among_others'][side]:.2f}" for side in ("task", "controls"))
+        told.append(f"among other heads: task {own}, controls {others}")
     if "task" in effects:
         own, others = (str(Loss(effects[side], *effects[f"{side}_interval"])) for side in ("task", "controls"))
-    elif "among_others" in effects:
-        own, others = (f"{effects['among_others'][side]:.2f} among other heads" for side in ("task", "controls"))
-    else:
-        return str(effects["head"])
-    return f"{effects['head']} (task {own}, controls {others}, most: {effects['most']})"
+        told.append(f"alone: task {own}, controls {others}")
+    if "most" in effects:
+        told.append(f"most: {effects['most']}")
+    return f"{effects['head']} ({'; '.join(told)})" if told else str(effects["head"])
 
 
 def loss_of(drop: TaskDrop) -> Loss | None:

@@ -60,6 +60,73 @@ def test_what_breaks_the_controls_too_is_shared_and_not_chosen():
     assert found.control_importance[1, 1] == pytest.approx(1, abs=0.05)
 
 
+@pytest.mark.parametrize("of_controls", [0.5, 0.8])
+def test_a_pair_that_the_controls_need_too_is_shared_named_and_last(of_controls):
+    """As the heads of one key/value head that every skill of a model needs: each alone is harmless."""
+    pair = (Head(2, 3), Head(7, 1))
+    task = Planted(GRID, {Head(4, 4): 0.6}, groups={pair: 0.8})
+    control = Planted(GRID, {}, groups={pair: of_controls})
+    for seed in range(2):
+        found = group_testing(task, [control], 8000, seed)
+        assert found.chosen == (Head(4, 4),)
+        assert {*found.shared} == {*pair} == {*found.order[-2:]}
+        assert any(note.startswith("L2H3 and L7H1 are shared: together they take") for note in found.notes)
+        assert found.importance[2, 3] < 1e-5
+
+
+def test_heads_that_were_not_found_have_no_importance_to_speak_of():
+    """Nothing is said of them, not even a sign: the issue's four heads on a small grid, and harmless ones."""
+    grid = HeadGrid(2, 3)
+    task = Planted(grid, {Head(0, 0): 0.85, Head(0, 1): 0.6, Head(0, 2): 0.2})
+    for world in (task, Planted(grid, {})):
+        found = group_testing(world, [Planted(grid, {})])
+        others = [head for head in grid if head not in found.chosen]
+        assert all(abs(found.importance[head.layer, head.head]) < 1e-5 for head in others)
+        assert all(found.importance[head.layer, head.head] > 0.1 for head in found.chosen)
+        assert found.z is None
+
+
+def test_a_pair_stands_only_where_both_take_more_than_one():
+    """Single heads of a quarter, in worlds in which chance makes a pair of one and a harmless head now and then."""
+    for seed in range(12):
+        heads = {Head(3, 3): 0.3, Head(6, 6): 0.25}
+        found = group_testing(Planted(GRID, heads, noise=True), [Planted(GRID, {}, noise=True)], 8000, seed)
+        assert {*found.chosen} <= {*heads}
+
+
+def test_graded_scores_are_no_right_answers_and_lose_all_that_there_is():
+    class Half(Planted):
+        def __call__(self, masks, examples=None):
+            scale = np.linspace(0.2, 0.9, self.n_examples)
+            scale = np.tile(scale, (len(masks), 1)) if examples is None else scale[examples]
+            return scale * ~masks[:, 4, 4][:, None]
+
+    found = group_testing(Half(GRID, {}), [Planted(GRID, {})], 8000)
+    group = found.provenance["groups"][0]
+    assert (group["heads"], found.provenance["n_right"]) == (["L4H4"], None)
+    assert group["task"] == pytest.approx(1, abs=0.15)
+    assert not any("examples right" in note for note in found.notes)
+
+
+def test_alone_and_together_are_shares_of_the_same():
+    """Two choices, and two heads of which each takes a third of what is above chance, and both two thirds."""
+
+    class Choices(Planted):
+        def __call__(self, masks, examples=None):
+            examples = np.tile(np.arange(self.n_examples), (len(masks), 1)) if examples is None else examples
+            off = masks[:, 2, 3].astype(int) + masks[:, 7, 1]
+            lost = examples % 3 < off[:, None]
+            return np.where(lost, (examples // 3) % 2, 1).astype(float)
+
+    task = Choices(GRID, {}, n_examples=120)
+    task.chance = 0.5
+    found = group_testing(task, [Planted(GRID, {})], 8000)
+    for group in found.provenance["groups"]:
+        wanted = len(group["heads"]) / 3
+        assert group["task"] == pytest.approx(wanted, abs=0.3)
+        assert group.get("alone", [1 / 3]) == pytest.approx([1 / 3] * len(group.get("alone", [0])), abs=0.3)
+
+
 def test_without_controls_heads_of_every_task_are_found_as_well_and_that_is_said():
     found = group_testing(Planted(GRID, {Head(1, 1): 0.9}), (), 8000)
     assert found.chosen == (Head(1, 1),)
@@ -119,7 +186,7 @@ def test_all_heads_and_all_pairs_are_weighed():
     assert {*sets.sum(axis=1).tolist()} == {1, 2}
 
 
-@pytest.mark.parametrize("shape", [(1, 3), (2, 2), (2, 8)])
+@pytest.mark.parametrize("shape", [(1, 2), (2, 1), (1, 3), (2, 2), (2, 8)])
 def test_small_grids_are_searched_too(shape):
     grid = HeadGrid(*shape)
     pair = (Head(0, 0), Head(shape[0] - 1, shape[1] - 1))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from cs_heads.methods.annealing.blame import CLEAR, DOUBT, BothEffects, blame
+from cs_heads.methods.annealing.blame import CLEAR, DOUBT, SHARED, BothEffects, blame
 from cs_heads.methods.annealing.estimate import EXACT, Estimates, anchored, both_effects
 from cs_heads.methods.annealing.inference import NO_HARM, ROWS_A_HEAD, selection_frequency, taken_by
 from cs_heads.methods.annealing.search import Search
@@ -73,6 +73,9 @@ def ranking_fields(search: Search, known: Effects, k: int, n_bootstraps: int) ->
         z[head] = (both.task - both.controls) / max(np.hypot(both.task_error, both.controls_error), EXACT)
         interval[head] = np.array(both.intervals[0]) * sensor.above_guess if head in known.alone else np.nan
     effect[search.off], z[search.off] = 0.0, 0.0
+    if sensor.response != "margin":
+        # No more can be lost than there is.
+        effect, interval = np.minimum(effect, sensor.level), np.minimum(interval, sensor.level)
     claims: list[int] = []
     if known.task.last is not None:
         finalists, decoys = (
@@ -82,6 +85,8 @@ def ranking_fields(search: Search, known: Effects, k: int, n_bootstraps: int) ->
         # Nats have no points: two hundredths of what the intact model has above guessing.
         beyond = BEYOND * sensor.above_guess if sensor.response == "margin" else BEYOND / share
         claims = [int(head) for head in finalists[known.task.claims(finalists, decoys, beyond)]]
+        # What the controls lose half as much is claimed for no task of them.
+        claims = [head for head in claims if taken[head] <= SHARED * effect[head] / sensor.above_guess]
     frequency = None
     if n_bootstraps and len(search.rows):
         drawn = selection_frequency(

@@ -8,9 +8,23 @@ from typing import Any
 import numpy as np
 
 from cs_heads.integers import check_seed, check_share
-from cs_heads.measure.baseline import BaselineTooLowError, as_answers, baseline_too_low, chance_of, few_correct
+from cs_heads.measure.baseline import (
+    BaselineTooLowError,
+    as_answers,
+    baseline_too_low,
+    chance_of,
+    few_correct,
+    is_continuous,
+)
 from cs_heads.measure.cost import Cost, Purse, check_budget
-from cs_heads.measure.protocol import ExperimentLike, measured, name_of, preparation_of, provenance_of
+from cs_heads.measure.protocol import (
+    ExperimentLike,
+    check_is_experiment,
+    measured,
+    name_of,
+    preparation_of,
+    provenance_of,
+)
 from cs_heads.methods.contrast import check_experiments
 from cs_heads.methods.controls import Controls, TaskLoss, controls_notes
 from cs_heads.methods.group_testing.search import BISECTION, ON_CONTROLS, STEPS, WAVE, Search
@@ -20,6 +34,8 @@ from cs_heads.ranking import HeadRanking
 # Example-evaluations for masks by default: about what it takes to have a given pair off some six times, and on a small
 # grid no more than so many for each of its pairs.
 _MASKS, _A_PAIR = 32_000, 12
+# Points that order heads of which nothing was found, and pass no measured difference.
+_TIE = 1e-6
 
 
 def group_testing(
@@ -42,8 +58,9 @@ def group_testing(
     Groups that take clearly more from the task than from its controls (one-sided 5 %, Bonferroni over all groups tried)
     are ``chosen`` and ``claims``, the clearest first; a pair stands together. The importance of their heads is what the
     task loses with the *group* off, in points of score; ``provenance["groups"]`` has the groups with their losses, the
-    controls' and what each head of a pair takes alone. ``shared`` are single heads that the controls lose as well. All
-    other heads follow by what masks with them lost beyond other masks of their size, which tells little of a head.
+    controls' and what each head of a pair takes alone. ``shared`` are heads, alone or in a pair, that the controls lose
+    as well. Of all other heads nothing is known: their importance is 0, but for millionths that order them by what
+    masks with them lost.
 
     Args:
         experiment: The task.
@@ -57,6 +74,7 @@ def group_testing(
         ValueError: A wrong argument, before anything is measured.
         BaselineTooLowError: The intact model has fewer than 20 right answers, or is no better than chance.
     """
+    check_is_experiment("experiment", experiment)
     grid = experiment.grid
     check_experiments(experiment, controls)
     check_share("target", target)
@@ -85,41 +103,43 @@ def group_testing(
     allowed = np.flatnonzero(~np.ravel(getattr(experiment, "off", np.zeros(grid.size, dtype=bool))))
     search = Search(grid, allowed, sides, purse, target, rng)
     search.run()
-    return _ranking(
-        search, experiment, known, {"budget": int(budget), "seed": seed, "target": target}, int(right.sum())
-    )
+    design = {"budget": int(budget), "seed": seed, "target": target}
+    n_right = None if is_continuous(intact, experiment) else int(right.sum())
+    return _ranking(search, experiment, known, design, n_right)
 
 
 def _ranking(
-    search: Search, experiment: ExperimentLike, known: Controls | None, design: dict[str, Any], n_right: int
+    search: Search, experiment: ExperimentLike, known: Controls | None, design: dict[str, Any], n_right: int | None
 ) -> HeadRanking:
     grid, level = search.grid, search.sides[0].losses
     assert isinstance(level, TaskLoss)
-    importance, z = search.of_masks()
-    importance, of_controls = importance * level.above_guess, np.zeros(grid.size)
-    for group in [*search.shared, *reversed(search.groups)]:
-        heads = list(group.heads)
-        importance[heads], z[heads] = group.task * level.above_guess, group.z
-        of_controls[heads] = group.controls
+    importance, of_controls = _TIE * search.of_masks(), np.zeros(grid.size)
+    pairs = [group for group in search.shared if len(group.heads) == 2]
+    for group in [*(group for group in search.shared if group not in pairs), *reversed(search.groups)]:
+        importance[list(group.heads)] = group.task * level.above_guess
+        of_controls[list(group.heads)] = group.controls
     chosen = list(dict.fromkeys(head for group in search.groups for head in group.heads))
-    shared = sorted({group.heads[0] for group in search.shared if len(group.heads) == 1} - {*chosen})
-    notes = [*few_correct(n_right), *controls_notes(known)]
+    shared = sorted({head for group in search.shared for head in group.heads} - {*chosen})
+    notes = [*(() if n_right is None else few_correct(n_right)), *controls_notes(known)]
     notes.append(
         f"group testing found {len(search.groups)} groups of heads, {len(chosen)} heads in all; "
-        "the others are ordered by what masks with them lost, which tells little"
+        "it says nothing of the others (importance 0, but for what orders them)"
     )
     notes += [
-        f"{first} and {second} are redundant: together they take {group.task:.2f} of the task, alone "
+        f"{_named(search, group)} are redundant: together they take {group.task:.2f} of the task, alone "
         f"{' and '.join(f'{alone:.2f}' for alone in search.alone[group.heads])}"
         for group in search.groups
         if len(group.heads) == 2
-        for first, second in [[grid.head(head) for head in group.heads]]
+    ]
+    notes += [
+        f"{_named(search, group)} are shared: together they take {group.task:.2f} of the task and "
+        f"{group.controls:.2f} of its controls"
+        for group in pairs
     ]
     return HeadRanking(
         method="group-testing",
         importance=importance.reshape(grid.shape),
         spent=search.purse.spent,
-        z=z.reshape(grid.shape),
         claims=tuple(grid.head(head) for head in chosen),
         shared=tuple(grid.head(head) for head in shared),
         chosen=tuple(grid.head(head) for head in chosen),
@@ -131,6 +151,7 @@ def _ranking(
             "controls": [] if known is None else known.names,
             "controls_left_out": {} if known is None else known.left_out,
             "groups": [_told(search, group) for group in search.groups],
+            "shared": {_named(search, group): _both_sides(group) for group in search.shared if group not in pairs},
             "shared_groups": [_told(search, group) for group in search.shared],
             "n_right": n_right,
             "n_masks": len(search.lost),
@@ -140,6 +161,20 @@ def _ranking(
         },
         notes=tuple(notes),
     )
+
+
+def _named(search: Search, group: Group) -> str:
+    return " and ".join(str(search.grid.head(head)) for head in group.heads)
+
+
+def _both_sides(group: Group) -> dict[str, Any]:
+    """What a head takes alone, as ``HeadRanking.shared_effects`` has it."""
+    sides = (("task", group.task, group.task_error), ("controls", group.controls, group.controls_error))
+    return {
+        name: figure
+        for side, loss, error in sides
+        for name, figure in ((side, loss), (f"{side}_interval", [loss - 1.96 * error, loss + 1.96 * error]))
+    }
 
 
 def _told(search: Search, group: Group) -> dict[str, Any]:

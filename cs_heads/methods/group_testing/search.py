@@ -28,6 +28,8 @@ _SPREAD = np.array([0.75, 1.0, 1.1])
 # Parts of a mask measured at a time, on so many examples each, and the most that one bisection may spend.
 _PARTS, _PER_PART, BISECTION = 4, 4, 420
 _SURE, _LIKELY = 0.93, 0.6
+# Heads of a grid that are too few for masks.
+_FEW = 3
 # Examples of the task, and of its controls, on which a culprit is tried; and in the end, if it is one.
 _TRIED, _PROVED = 24, 48
 # What is tried is kept for the end where the task loses more than its controls by so many standard errors.
@@ -58,15 +60,23 @@ class Search:
     def reserve(self) -> int:
         """What it takes to seek and try one group more, and to prove all of them in the end."""
         a_trial = (3 + 1 + len(self.sides)) * _TRIED
-        return BISECTION + a_trial + (len(self.groups) + 1) * _PROVED * len(self.sides)
+        return BISECTION + a_trial + (len(self.groups) + 1) * _PROVED * (2 + len(self.sides))
 
     def run(self) -> None:
         """Spend the purse, and measure what was found once more."""
-        while self.purse.left > self.reserve + WAVE * sum(STEPS[:2]) and len(self.pool) > 2:
+        if len(self.pool) <= _FEW:
+            # Any mask is a large part of so few: each head is tried, then each pair of those that are left.
+            for heads in [set_ for n in (1, 2) for set_ in combinations(self.allowed.tolist(), n)]:
+                known = {head for group in (*self.groups, *self.shared) for head in group.heads}
+                if not known & {*heads} and self.purse.left > self.reserve - BISECTION:
+                    self._try(self.sides[0], heads)
+        while self.purse.left > self.reserve + WAVE * sum(STEPS[:2]) and len(self.pool) > _FEW:
             self._wave()
-        self.groups = [self._tried(group.heads, _PROVED) for group in self.groups]
+        singles = {group.heads[0] for group in self.groups if len(group.heads) == 1}
+        kept = [group for group in self.groups if len(group.heads) == 1 or not singles & {*group.heads}]
+        proved = {group.heads: group for group in (self._proved(group.heads) for group in kept)}
         clear = norm.isf(0.05 / max(self.n_tried, 1))
-        self.groups = sorted((g for g in self.groups if g.z > clear and not g.is_shared), key=lambda g: -g.z)
+        self.groups = sorted((g for g in proved.values() if g.z > clear and not g.is_shared), key=lambda g: -g.z)
 
     def _wave(self) -> None:
         task = self.sides[0]
@@ -110,8 +120,11 @@ class Search:
                 broken = side
         self.n_bisected += 1
         found = self._bisect(broken, heads)
-        if found is None:
-            return
+        if found is not None:
+            self._try(broken, found)
+
+    def _try(self, broken: Side, found: tuple[int, ...]) -> None:
+        """Try a head, or a pair or the one of it that is needed, and keep it or set it aside."""
         if len(found) == 2:
             found = self._needed(broken, found)
         self.n_tried += 1
@@ -127,10 +140,21 @@ class Search:
 
     def _needed(self, broken: Side, pair: tuple[int, ...]) -> tuple[int, ...]:
         """The pair, or the one head of it that does it alone."""
-        alone = [1 - float(broken.keep(self.grid, [np.array([head])], _TRIED).mean()) for head in pair]
-        both = 1 - float(broken.keep(self.grid, [np.array(pair)], _TRIED).mean())
-        self.alone[pair] = alone
+        *alone, both = broken.losses_of(self.grid, _parts_of(pair), _TRIED, same=True).mean(axis=1)
         return (pair[int(np.argmax(alone))],) if max(alone) > 0.8 * both else pair
+
+    def _proved(self, heads: tuple[int, ...]) -> Group:
+        """A group on more examples; of a pair the one head that does it alone, unless both together clearly do more."""
+        if len(heads) == 1:
+            return self._tried(heads, _PROVED)
+        task = self.sides[0]
+        *each, both = task.losses_of(self.grid, _parts_of(heads), _PROVED, same=True)
+        alone = [float(losses.mean()) for losses in each]
+        larger = int(np.argmax(alone))
+        if both.mean() - alone[larger] < 2 * task.error_of(both - each[larger]):
+            return self._group(heads[larger : larger + 1], [each[larger]], _PROVED)
+        self.alone[heads] = alone
+        return self._group(heads, [both], _PROVED)
 
     def _bisect(self, side: Side, heads: Int[np.ndarray, " n"]) -> tuple[int, ...] | None:
         """The head or the pair of a mask that explains what is lost, or None.
@@ -149,7 +173,7 @@ class Search:
             shares, none = np.exp(posterior - total).sum(axis=1), float(np.exp(nothing - total))
             best = int(shares.argmax())
             if none > 0.9 or shares[best] > _SURE or self.purse.left - _PARTS * _PER_PART < until:
-                return tuple(int(head) for head in heads[sets[best]]) if shares[best] > _LIKELY else None
+                return tuple(sorted(heads[sets[best]].tolist())) if shares[best] > _LIKELY else None
             parts = [self._part(sets, size, shares / max(1 - none, 1e-9)) for _ in range(_PARTS)]
             kept = side.keep(self.grid, [heads[part] for part in parts], _PER_PART)
             for part, of_part in zip(parts, kept, strict=True):
@@ -170,24 +194,33 @@ class Search:
         held = (parts.astype(np.float32) @ sets.T.astype(np.float32)) == size
         return np.asarray(parts[np.abs(held @ shares - 0.5).argmin()])
 
-    def of_masks(self) -> tuple[Float[np.ndarray, " flat"], Float[np.ndarray, " flat"]]:
-        """What masks with a head lost beyond the rule, on average, and by how many standard errors; 0 for too few."""
+    def of_masks(self) -> Float[np.ndarray, " flat"]:
+        """What masks with a head lost beyond the rule, on average: too little to tell how much a head takes."""
         times, total = np.zeros(self.grid.size), np.zeros(self.grid.size)
         for heads, lost in self.lost:
             times[heads] += 1
             total[heads] += lost
-        mean = np.where(times > 1, total / np.maximum(times, 1), 0)
-        return mean, mean * np.sqrt(times) / max(float(np.std([lost for _, lost in self.lost])), 1e-9)
+        return np.where(times > 0, total / np.maximum(times, 1), 0)
 
     def _tried(self, heads: tuple[int, ...], n: int) -> Group:
         """A group on fresh draws of the task and the controls."""
-        figures = []
-        for side in self.sides:
-            kept = side.keep(self.grid, [np.array(heads)], n)[0]
-            # One example that goes the other way: none lost of a few is no proof that none is.
-            error = np.sqrt((kept.var() * len(kept) + 0.5) / len(kept) / (len(kept) + 1)) / (1 - side.floor)
-            figures += [(1 - float(kept.mean())) / (1 - side.floor), float(error)]
+        return self._group(heads, [], n)
+
+    def _group(self, heads: tuple[int, ...], measured: list[Float[np.ndarray, " k"]], n: int) -> Group:
+        """A group, of which the first sides are measured already."""
+        off = [np.array(heads)]
+        losses = [*measured, *(side.losses_of(self.grid, off, n)[0] for side in self.sides[len(measured) :])]
+        figures = [
+            figure
+            for side, each in zip(self.sides, losses, strict=True)
+            for figure in (float(each.mean()), side.error_of(each))
+        ]
         return Group(heads, *(figures if len(figures) == 4 else (*figures, 0.0, 0.0)))
+
+
+def _parts_of(pair: tuple[int, ...]) -> list[Int[np.ndarray, " n"]]:
+    """Each head of a pair alone, then both."""
+    return [*(np.array([head]) for head in pair), np.array(pair)]
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from jaxtyping import Float
@@ -12,6 +12,8 @@ from jaxtyping import Float
 from cs_heads.heads import HeadGrid
 from cs_heads.measure.cost import Purse
 from cs_heads.methods.controls import Controls, TaskLoss
+
+Losses: TypeAlias = Float[np.ndarray, "row k"]
 
 # A group is shared where its controls lose half as much as the task and more than this.
 _SHARED = 0.25
@@ -35,15 +37,27 @@ class Side:
     rng: np.random.Generator = field(repr=False)
     seen: list[tuple[int, float, int]] = field(default_factory=list, repr=False)
 
-    def keep(self, grid: HeadGrid, off: Sequence[np.ndarray], n: int) -> Float[np.ndarray, "row k"]:
-        """What each of ``n`` random examples keeps with each row's heads off."""
+    def losses_of(self, grid: HeadGrid, off: Sequence[np.ndarray], n: int, *, same: bool = False) -> Losses:
+        """What each of ``n`` random examples loses with each row's heads off, the ``same`` in all rows or others."""
         n = min(n, self.n_examples)
         self.purse.pay(n * len(off))
         masks = np.zeros((len(off), grid.size), dtype=bool)
         for mask, heads in zip(masks, off, strict=True):
             mask[heads] = True
-        places = self.rng.random((len(off), self.n_examples)).argsort(axis=1)[:, :n]
-        return np.clip(1 - self.losses(masks.reshape(-1, *grid.shape), places), 0, 1)
+        places = self.rng.random((1 if same else len(off), self.n_examples)).argsort(axis=1)[:, :n]
+        return self.losses(masks.reshape(-1, *grid.shape), np.broadcast_to(places, (len(off), n)).copy())
+
+    def keep(self, grid: HeadGrid, off: Sequence[np.ndarray], n: int) -> Float[np.ndarray, "row k"]:
+        """What each of ``n`` random examples keeps with each row's heads off, within 0..1."""
+        return np.clip(1 - self.losses_of(grid, off, n), 0, 1)
+
+    def error_of(self, losses: Float[np.ndarray, " k"]) -> float:
+        """The standard error of a mean loss; as if half an example more had gone the other way.
+
+        None lost of a few is no proof that none is.
+        """
+        one = 1 / (1 - self.floor)
+        return float(np.sqrt((losses.var() * len(losses) + one**2 / 2) / len(losses) / (len(losses) + 1)))
 
     def rule(self, n: Any, effect: Any = 0.0) -> Any:
         """What an example keeps on average with ``n`` random heads off, and heads that take ``effect``."""
