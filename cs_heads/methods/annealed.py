@@ -132,7 +132,8 @@ def annealed(
     lose, and the ranking is by z. Finalists have 95 % intervals, the values that the estimate neither exceeds nor falls
     short of as clearly: without controls z is beyond 2 where the interval leaves out 0. (Other heads have NaN, and all
     have where the last phase has fewer than two rows for each of its heads.) ``claims`` are finalists that take more
-    than 2 points beyond the mean decoy, by the same estimate (Holm, one-sided 5 %). Shared heads go off alone, a few
+    than 2 points beyond the mean decoy, by the same estimate (Holm, one-sided 5 %), and of which the controls lose at
+    most half as much. Shared heads go off alone, a few
     rows each, at the end: importance and interval are of these. ``frequency`` is the share of ``n_bootstraps``
     resamples of the rows that rank a head among the ``k`` best. In a large grid, which has fewer than four rows a head,
     the regression says how heads that are no finalists differ, and their level is that of the mean head. All is of the
