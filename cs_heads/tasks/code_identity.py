@@ -40,11 +40,11 @@ from cs_heads.tasks.code_reads import (
 )
 from cs_heads.tasks.example import hash_of
 
-# What a class has beside what its author wrote: nothing that it does, and some of it other in each process.
-_OF_PYTHON = {
+OF_PYTHON = {
     *("__dict__", "__weakref__", "__module__", "__annotations__", "__annotate__", "__annotate_func__"),
     *("__annotations_cache__", "__firstlineno__", "__static_attributes__", "_abc_impl"),
 }
+"""What a class has beside what its author wrote: nothing that it does, and some of it other in each process."""
 # What an object of a class of the user's own holds as one of these builtins.
 _CONTENT: dict[type, Callable[[Any], Any]] = {
     str: str.__str__,
@@ -211,7 +211,7 @@ class _Identities:
 
     def _class(self, value: type, name: str) -> list[Any]:
         own = {
-            key: inner for key, inner in vars(value).items() if key not in _OF_PYTHON and not is_generated(value, key)
+            key: inner for key, inner in vars(value).items() if key not in OF_PYTHON and not is_generated(value, key)
         }
         bases = [self(base, base.__qualname__) for base in value.__bases__]
         annotations = self._annotations(value, vars(sys.modules.get(value.__module__, builtins)))
