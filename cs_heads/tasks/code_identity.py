@@ -26,7 +26,7 @@ from types import (
 )
 from typing import Any, Generic, NewType, NoReturn, ParamSpec, Protocol, TypeAlias, TypeVar, get_args
 
-from cs_heads.tasks.code_parts import is_generated, parts_of
+from cs_heads.tasks.code_parts import is_generated, parts_of, registered_with
 from cs_heads.tasks.code_reads import (
     UnidentifiableError,
     annotations_of,
@@ -71,8 +71,8 @@ def identity_of(function: Callable[..., Any]) -> str:
 
     Functions, classes and objects of your own modules are part of it by what they are, whatever they call in turn;
     those of Python and of installed packages are identified by name. Two functions of one source, made with other
-    values, differ; so may the same function under another version of Python. Files that it reads are no part of it, nor
-    is what ``functools.cache``, ``lru_cache`` and ``cached_property`` have kept. A function that reads something that
+    values, differ; so may the same function under another version of Python. Files and environment variables that it
+    reads are no part of it, nor is what ``functools.cache``, ``lru_cache`` and ``cached_property`` have kept. A function that reads something that
     cannot be identified, such as ``eval`` or a random generator, raises ``ValueError`` naming it.
 
     >>> make = lambda least: lambda example, text: float(len(text) > least)
@@ -215,7 +215,10 @@ class _Identities:
         }
         bases = [self(base, base.__qualname__) for base in value.__bases__]
         annotations = self._annotations(value, vars(sys.modules.get(value.__module__, builtins)))
-        told = self(type(value), name), bases, self._named(own, value.__qualname__), annotations
+        told = [self(type(value), name), bases, self._named(own, value.__qualname__), annotations]
+        registered = registered_with(value)
+        if registered:
+            told.append(self._read(frozenset(registered), f"{value.__qualname__}.register"))
         return ["class", value.__qualname__, *told]
 
     def _part_of_class(self, value: Any, name: str) -> list[Any] | None:  # noqa: PLR0911 - one kind a line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import functools
 import gc
 import json
@@ -76,6 +77,14 @@ def _of_tokenizer(value: Any) -> list[Any]:
     told = json.loads(value.backend_tokenizer.to_str()) | {"padding": None, "truncation": None}
     held = {key: inner for key, inner in vars(value).items() if key not in ("_tokenizer", "deprecation_warnings")}
     return [told, held]
+
+
+def registered_with(owner: type) -> list[type]:
+    """The classes that an abstract class takes for its own by ``register``; no attribute of it holds them."""
+    if not isinstance(owner, abc.ABCMeta):
+        return []
+    registry = abc._get_dump(owner)[0]  # type: ignore[attr-defined]
+    return [kind for kind in (weak() for weak in registry) if kind is not None]
 
 
 def is_generated(owner: type, name: str) -> bool:

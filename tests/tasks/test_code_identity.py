@@ -307,6 +307,11 @@ PAIRS = {
         "def score(example, text): return float(1 + JUDGE(torch.tensor(-1.0)))",
         ("0.1", "0.2"),
     ),
+    "a class registered with an abstract one": (
+        "import abc\nclass Good(abc.ABC): pass\nclass One: pass\nclass Other: pass\nGood.register(One)\n"
+        "def score(example, text): return float(isinstance(One(), Good))",
+        ("register(One)", "register(Other)"),
+    ),
     "settings that keep a hash of their own": (
         "from transformers import GenerationConfig\nSETTINGS = GenerationConfig(max_new_tokens=1)\n"
         "def score(example, text): return float(len(text) > SETTINGS.max_new_tokens)",
@@ -461,6 +466,9 @@ def test_standard_streams_and_functions_of_installed_packages_are_known_by_name(
 
 
 HONEST = {
+    "what an abstract class has been asked": "import abc\nclass Good(abc.ABC): pass\nclass One: pass\nclass Two: pass\n"
+    "Good.register(One)\nGood.register(Two)\n"
+    "def score(example, text): return float(isinstance(One(), Good) and not isinstance(text, Good) and len(text) > 1)",
     "a lock": "from threading import Lock, RLock\nONE, TWO = Lock(), RLock()\n"
     "def score(example, text):\n    with ONE, TWO: return float(len(text) > 1)",
     "what a cache has kept": "from functools import cache, lru_cache\n@cache\ndef long(text): return len(text) > 1\n"
@@ -532,6 +540,11 @@ CHANGING = {
         "RULE = Rule()\nRULE.n = 0\ndef score(example, text): return RULE.judge()",
         "RULE.n",
     ),
+    "what is registered with a class": (
+        "import abc\nclass Good(abc.ABC): pass\nclass One: pass\n"
+        "def score(example, text):\n    Good.register(One)\n    return float(isinstance(One(), Good))",
+        "Good.register",
+    ),
     "an attribute of the function": (
         "def score(example, text):\n    score.n += 1\n    return 1.0\nscore.n = 0",
         "score.n",
@@ -580,6 +593,11 @@ BY_ANY_NAME = [
             ("import builtins", "getattr(builtins, 'ev' + 'al')(text)", "builtins"),
             ("import importlib", "importlib.__import__(text)", "importlib.__import__"),
             ("class Rule: pass", "Rule.__subclasses__()", "__subclasses__"),
+            ("", "getattr(score, '__globals__')['a']", "__globals__"),
+            ("from operator import attrgetter", "attrgetter('judge.__globals__')(text)['a']", "judge.__globals__"),
+            ("from operator import attrgetter\nread = attrgetter('__globals__')", "read(score)['a']", "read"),
+            ("import inspect", "inspect.getmodule(score).a", "inspect.getmodule"),
+            ("from inspect import getmodule", "getmodule(score).a", "getmodule"),
         )
     ),
     *(
