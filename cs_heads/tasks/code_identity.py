@@ -26,7 +26,7 @@ from types import (
 )
 from typing import Any, Generic, NewType, NoReturn, ParamSpec, Protocol, TypeAlias, TypeVar, get_args
 
-from cs_heads.tasks.code_parts import is_generated, parts_of, registered_with
+from cs_heads.tasks.code_parts import is_generated, parts_of, plain_text, registered_with
 from cs_heads.tasks.code_reads import (
     UnidentifiableError,
     annotations_of,
@@ -72,8 +72,8 @@ def identity_of(function: Callable[..., Any]) -> str:
     Functions, classes and objects of your own modules are part of it by what they are, whatever they call in turn;
     those of Python and of installed packages are identified by name. Two functions of one source, made with other
     values, differ; so may the same function under another version of Python. Files and environment variables that it
-    reads are no part of it, nor is what ``functools.cache``, ``lru_cache`` and ``cached_property`` have kept. A function that reads something that
-    cannot be identified, such as ``eval`` or a random generator, raises ``ValueError`` naming it.
+    reads are no part of it, nor is what ``functools.cache``, ``lru_cache`` and ``cached_property`` have kept. One that
+    reads what cannot be identified, such as ``eval`` or a random generator, raises ``ValueError`` naming it.
 
     >>> make = lambda least: lambda example, text: float(len(text) > least)
     >>> identity_of(make(0)) == identity_of(make(0)), identity_of(make(0)) == identity_of(make(5))
@@ -136,6 +136,9 @@ class _Identities:
             if value is getattr(sys, stream):
                 return ["stream", stream]
         kind = type(value)
+        plain = plain_text(value)
+        if plain is not None:
+            return ["plain", kind.__name__, hashlib.sha256(plain.encode()).hexdigest()]
         if kind is list:
             return ["list", *(self(inner, name) for inner in value)]
         if kind in (set, frozenset):

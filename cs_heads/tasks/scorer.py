@@ -90,7 +90,7 @@ def is_graded(scorer: AnyScorer, examples: Sequence[Example]) -> bool:
 
 def _trials(scorer: AnyScorer, examples: Sequence[Example]) -> Iterator[float]:
     """The scores of trial answers."""
-    if isinstance(scorer, LogprobScorer):
+    if hasattr(scorer, "score_logprobs") and isinstance(scorer, LogprobScorer):
         rng = np.random.default_rng(0)
         for example in examples:
             logprobs = -rng.exponential(2.0, len(example.continuations))
@@ -105,7 +105,11 @@ def _trials(scorer: AnyScorer, examples: Sequence[Example]) -> Iterator[float]:
         [f"{text} {other}" for text, other in zip(own, others, strict=True)],
         [""] * len(own),
     ):
-        scores = scorer(examples, texts) if isinstance(scorer, Scorer) else scorer.against(examples, texts, own)
+        scores = (
+            scorer(examples, texts)
+            if isinstance(scorer, FunctionScorer | Scorer)
+            else scorer.against(examples, texts, own)
+        )
         yield from map(float, scores)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cs_heads.tasks import Example, Task
+from cs_heads.tasks.example import hash_of
 from cs_heads.tasks.scorer import as_scorer
 from tests.waiting import run_program
 
@@ -530,6 +531,10 @@ CHANGING = {
         "SEEN = {}\ndef judged(text): return SEEN.setdefault(text, 1.0)\ndef score(example, text): return judged(text)",
         "SEEN",
     ),
+    "a list in a dictionary": (
+        "SEEN = {'a': [['b'], 1]}\ndef score(example, text):\n    SEEN['a'][0].append(text)\n    return 1.0",
+        "SEEN",
+    ),
     "a list": ("SEEN = []\ndef score(example, text):\n    SEEN.append(text)\n    return 1.0", "SEEN"),
     "what is made at the first call": (
         "WORDS = None\ndef score(example, text):\n    global WORDS\n    WORDS = WORDS or {'a'}\n    return 1.0",
@@ -571,6 +576,47 @@ def test_a_scorer_that_changes_what_it_reads_is_refused_where_trial_answers_are_
 def test_an_object_that_is_called_scores_as_a_function_does(imported):
     score = imported(own(PAIRS["an object that is called"][0])).score
     assert as_scorer(score)([Example("?")] * 2, ["a", "ab"]) == [0.0, 1.0]
+
+
+LIKE = ["[1]", "[True]", "[1.0]", "['1']", "[[1]]", "[(1,)]", "[None]", "{1}", "frozenset({1})", "{1: 1}", "{1: [1]}"]
+LIKE += ["[{1: 1}]", "[{1}]", "[b'1']", "[1, 2]", "[2, 1]", "['1', '2']", "[\"1', '2\"]", "[10**5000]", "[[[[[[1]]]]]]"]
+
+
+def test_containers_of_texts_and_numbers_are_told_apart(imported):
+    source = "WORDS = {}\ndef score(example, text): return float(len(WORDS))"
+    made = [as_scorer(imported(own(source.replace("{}", words))).score).identity for words in LIKE]
+    assert len({*made}) == len(LIKE)
+
+
+@pytest.mark.parametrize("words", ["{f'w{i}': i for i in range(N)}", "[(f'w{i}', [i]) for i in range(N)]"])
+def test_many_words_are_told_at_once(words, imported, monkeypatch):
+    """It is done before and after every batch of scores."""
+
+    def hashes(n):
+        asked = []
+        counted = lambda content: asked.append(content) or hash_of(content)  # noqa: E731
+        scorer = imported(own(f"N = {n}\nWORDS = {words}\ndef score(example, text): return float(text in WORDS)")).score
+        with monkeypatch.context() as patch:
+            patch.setattr("cs_heads.tasks.code_identity.hash_of", counted)
+            as_scorer(scorer)
+        return len(asked)
+
+    assert hashes(1) == hashes(1000)
+
+
+def test_a_batch_of_texts_is_scored_with_two_looks_at_what_the_scorer_reads(imported, monkeypatch):
+    task = Task.from_records(
+        [{"prompt": "1 + 1 =", "reference": "2"}],
+        scorer=imported(own("def score(example, text): return 1.0")).score,
+        max_new_tokens=2,
+    )
+    looks = []
+    for module in ("scorer", "code_identity"):
+        monkeypatch.setattr(f"cs_heads.tasks.{module}.reads_of", lambda function: looks.append(1) or [("score", "")])
+    task.score_texts([0] * 50, ["2"] * 50, ["2"] * 50)
+    assert len(looks) == 2
+    assert not task.relative
+    assert len(looks) == 2
 
 
 BY_ANY_NAME = [
