@@ -604,21 +604,6 @@ def test_many_words_are_told_at_once(words, imported, monkeypatch):
     assert hashes(1) == hashes(1000)
 
 
-def test_a_batch_of_texts_is_scored_with_two_looks_at_what_the_scorer_reads(imported, monkeypatch):
-    task = Task.from_records(
-        [{"prompt": "1 + 1 =", "reference": "2"}],
-        scorer=imported(own("def score(example, text): return 1.0")).score,
-        max_new_tokens=2,
-    )
-    looks = []
-    for module in ("scorer", "code_identity"):
-        monkeypatch.setattr(f"cs_heads.tasks.{module}.reads_of", lambda function: looks.append(1) or [("score", "")])
-    task.score_texts([0] * 50, ["2"] * 50, ["2"] * 50)
-    assert len(looks) == 2
-    assert not task.relative
-    assert len(looks) == 2
-
-
 BY_ANY_NAME = [
     *(
         (f"{before}\ndef score(example, text): return {call}", name)
