@@ -9,7 +9,15 @@ import numpy as np
 from jaxtyping import Float
 
 from cs_heads.integers import check_integer
-from cs_heads.tasks.scorer import AnyScorer, LogprobScorer, RelativeScorer, Scorer, written
+from cs_heads.tasks.scorer import (
+    AnyScorer,
+    FunctionScorer,
+    LogprobScorer,
+    RelativeScorer,
+    Scorer,
+    check_identity,
+    written,
+)
 
 if TYPE_CHECKING:
     from cs_heads.tasks.task import Task
@@ -51,6 +59,8 @@ def check_task(task: Task) -> None:
     if task.over_token_ids:
         _check_token_ids(task)
     (_check_generation if task.kind == "generation" else _check_continuations)(task)
+    if task.scorer is not None:
+        check_identity(task.scorer)
     if task.chat not in CHATS:
         raise ValueError(f"chat must be one of {', '.join(CHATS)}, got {task.chat!r}")
     if task.too_long not in TOO_LONG:
@@ -94,7 +104,7 @@ def _check_continuations(task: Task) -> None:
 
 
 def _check_generation(task: Task) -> None:
-    if not isinstance(task.scorer, Scorer | RelativeScorer):
+    if not isinstance(task.scorer, FunctionScorer | Scorer | RelativeScorer):
         raise ValueError(f"scorer of generation task {task.name!r} must be a Scorer, got {task.scorer!r}")
     check_integer(f"max_new_tokens of task {task.name!r}", task.max_new_tokens, 1)
     if "" in task.stop:

@@ -26,7 +26,7 @@ from types import (
 )
 from typing import Any, Generic, NewType, NoReturn, ParamSpec, Protocol, TypeAlias, TypeVar, get_args
 
-from cs_heads.tasks.code_parts import is_generated, parts_of
+from cs_heads.tasks.code_parts import is_generated, parts_of, plain_text, registered_with
 from cs_heads.tasks.code_reads import (
     UnidentifiableError,
     annotations_of,
@@ -40,11 +40,11 @@ from cs_heads.tasks.code_reads import (
 )
 from cs_heads.tasks.example import hash_of
 
-# What a class has beside what its author wrote: nothing that it does, and some of it other in each process.
-_OF_PYTHON = {
+OF_PYTHON = {
     *("__dict__", "__weakref__", "__module__", "__annotations__", "__annotate__", "__annotate_func__"),
     *("__annotations_cache__", "__firstlineno__", "__static_attributes__", "_abc_impl"),
 }
+"""What a class has beside what its author wrote: nothing that it does, and some of it other in each process."""
 # What an object of a class of the user's own holds as one of these builtins.
 _CONTENT: dict[type, Callable[[Any], Any]] = {
     str: str.__str__,
@@ -71,9 +71,9 @@ def identity_of(function: Callable[..., Any]) -> str:
 
     Functions, classes and objects of your own modules are part of it by what they are, whatever they call in turn;
     those of Python and of installed packages are identified by name. Two functions of one source, made with other
-    values, differ; so may the same function under another version of Python. Files that it reads are no part of it, nor
-    is what ``functools.cache``, ``lru_cache`` and ``cached_property`` have kept. A function that reads something that
-    cannot be identified, such as ``eval`` or a random generator, raises ``ValueError`` naming it.
+    values, differ; so may the same function under another version of Python. Files and environment variables that it
+    reads are no part of it, nor is what ``functools.cache``, ``lru_cache`` and ``cached_property`` have kept. One that
+    reads what cannot be identified, such as ``eval`` or a random generator, raises ``ValueError`` naming it.
 
     >>> make = lambda least: lambda example, text: float(len(text) > least)
     >>> identity_of(make(0)) == identity_of(make(0)), identity_of(make(0)) == identity_of(make(5))
@@ -136,6 +136,9 @@ class _Identities:
             if value is getattr(sys, stream):
                 return ["stream", stream]
         kind = type(value)
+        plain = plain_text(value)
+        if plain is not None:
+            return ["plain", kind.__name__, hashlib.sha256(plain.encode()).hexdigest()]
         if kind is list:
             return ["list", *(self(inner, name) for inner in value)]
         if kind in (set, frozenset):
@@ -211,11 +214,14 @@ class _Identities:
 
     def _class(self, value: type, name: str) -> list[Any]:
         own = {
-            key: inner for key, inner in vars(value).items() if key not in _OF_PYTHON and not is_generated(value, key)
+            key: inner for key, inner in vars(value).items() if key not in OF_PYTHON and not is_generated(value, key)
         }
         bases = [self(base, base.__qualname__) for base in value.__bases__]
         annotations = self._annotations(value, vars(sys.modules.get(value.__module__, builtins)))
-        told = self(type(value), name), bases, self._named(own, value.__qualname__), annotations
+        told = [self(type(value), name), bases, self._named(own, value.__qualname__), annotations]
+        registered = registered_with(value)
+        if registered:
+            told.append(self._read(frozenset(registered), f"{value.__qualname__}.register"))
         return ["class", value.__qualname__, *told]
 
     def _part_of_class(self, value: Any, name: str) -> list[Any] | None:  # noqa: PLR0911 - one kind a line

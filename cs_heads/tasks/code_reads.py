@@ -12,6 +12,7 @@ import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
+from operator import attrgetter
 from pathlib import Path
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
@@ -27,12 +28,15 @@ _BY_ANY_NAME = (
     *(globals, eval, exec, compile, __import__, sys.modules),
     *(importlib.import_module, importlib.reload, importlib.__import__),
 )
-_HOLDERS = ("builtins", "importlib", "importlib.machinery", "importlib.util", "pkgutil", "pydoc", "runpy", "sys")
+_HOLDERS = (
+    *("builtins", "importlib", "importlib.machinery", "importlib.util"),
+    *("inspect", "pkgutil", "pydoc", "runpy", "sys"),
+)
 _FINDERS = (
     *("pkgutil.resolve_name", "pydoc.locate", "runpy.run_module", "runpy.run_path"),
     *("importlib.util.find_spec", "importlib.util.spec_from_file_location", "importlib.util.module_from_spec"),
     *("_frozen_importlib_external.spec_from_file_location", "_frozen_importlib.module_from_spec"),
-    "_frozen_importlib_external.SourceFileLoader",
+    *("_frozen_importlib_external.SourceFileLoader", "inspect.getmodule"),
 )
 # What Python itself keeps in a module.
 _OF_PYTHON = {
@@ -40,7 +44,7 @@ _OF_PYTHON = {
     *("__annotate__", "__conditional_annotations__", "__warningregistry__"),
 }
 # Attributes by which code comes to globals, builtins or classes that it does not name.
-_OTHER_GLOBALS = ("__globals__", "__builtins__", "__subclasses__", "f_globals", "f_builtins")
+_OTHER_GLOBALS = {"__globals__", "__builtins__", "__subclasses__", "f_globals", "f_builtins"}
 _LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
 _NO_STEPS = ("EXTENDED_ARG", "NOP", "CACHE")
 
@@ -51,6 +55,10 @@ class UnidentifiableError(Exception):
 
 def check_named(value: Any, name: str) -> None:
     """Raise ``UnidentifiableError`` for what reads names that are made at run time."""
+    if type(value) is attrgetter:
+        named = {part for argument in value.__reduce__()[1] for part in argument.split(".")}
+        if named & _OTHER_GLOBALS:
+            raise UnidentifiableError(f"reads {name!r}, by which it may read anything")
     home = f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', '')}"
     if any(value is other for other in _BY_ANY_NAME) or home in _FINDERS:
         raise UnidentifiableError(f"reads {name!r}, by which it may read anything")
@@ -163,9 +171,9 @@ def _is_local(step: dis.Instruction, code: CodeType) -> bool:
 
 
 def _check_attributes(code: CodeType) -> None:
+    # Constants too: `getattr` and `attrgetter` take such names as texts, and `globals()` has `__builtins__`.
     for name in (*code.co_names, *code.co_consts):
-        # Of constants, `__builtins__` alone: it stands in `globals()` under its name.
-        if isinstance(name, str) and name in (_OTHER_GLOBALS if name in code.co_names else ("__builtins__",)):
+        if isinstance(name, str) and not _OTHER_GLOBALS.isdisjoint(name.split(".")):
             raise UnidentifiableError(f"reads {name!r}, by which it may read anything")
 
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
-from cs_heads.tasks.code_identity import identity_of, reads_of
+from cs_heads.tasks.code_identity import OF_PYTHON, identity_of, reads_of
 from cs_heads.tasks.example import Example
 from cs_heads.text import shown
 
@@ -58,6 +58,9 @@ class RelativeScorer(Protocol):
 
 AnyScorer: TypeAlias = Scorer | LogprobScorer | RelativeScorer
 
+# What a class may have of its own beside that, and still score as its base does.
+_NOTHING_ADDED = {"__doc__", "__abstractmethods__", "__orig_bases__", "__parameters__"}
+
 N_TRIED = 20
 """Examples whose trial answers are scored to know a scorer."""
 
@@ -87,7 +90,7 @@ def is_graded(scorer: AnyScorer, examples: Sequence[Example]) -> bool:
 
 def _trials(scorer: AnyScorer, examples: Sequence[Example]) -> Iterator[float]:
     """The scores of trial answers."""
-    if isinstance(scorer, LogprobScorer):
+    if hasattr(scorer, "score_logprobs") and isinstance(scorer, LogprobScorer):
         rng = np.random.default_rng(0)
         for example in examples:
             logprobs = -rng.exponential(2.0, len(example.continuations))
@@ -102,8 +105,38 @@ def _trials(scorer: AnyScorer, examples: Sequence[Example]) -> Iterator[float]:
         [f"{text} {other}" for text, other in zip(own, others, strict=True)],
         [""] * len(own),
     ):
-        scores = scorer(examples, texts) if isinstance(scorer, Scorer) else scorer.against(examples, texts, own)
+        scores = (
+            scorer(examples, texts)
+            if isinstance(scorer, FunctionScorer | Scorer)
+            else scorer.against(examples, texts, own)
+        )
         yield from map(float, scores)
+
+
+def check_identity(scorer: AnyScorer) -> None:
+    """Raise ``ValueError`` where the identity of a scorer is no text, or is that of a class that it does not score as.
+
+    A class that inherits its identity may add nothing: what it overrides would score under the name of another.
+    """
+    kind = type(scorer)
+    if kind is FunctionScorer:
+        return  # a text by its making, and costly where the function reads much
+    # An identity of the object's own is mostly what __init__ has set.
+    says = "__init__" if "identity" in getattr(scorer, "__dict__", {}) else "identity"
+    bases = [base for base in kind.__mro__ if base is not object]
+    place = next((place for place, base in enumerate(bases) if says in vars(base)), 0)
+    added = sorted({name for base in bases[:place] for name in vars(base)} - OF_PYTHON - _NOTHING_ADDED)
+    if added:
+        raise ValueError(
+            f"scorer {kind.__qualname__!r} must define {says}: it has {added[0]!r} of its own, and takes its identity, "
+            f"{scorer.identity!r:.80}, from {bases[place].__qualname__!r}"
+        )
+    identity: Any = scorer.identity
+    if not isinstance(identity, str) or not identity.strip():
+        raise ValueError(
+            f"identity of scorer {kind.__qualname__!r} must be a text that names it and its settings, "
+            f"got {identity!r:.80}"
+        )
 
 
 @dataclass(frozen=True)

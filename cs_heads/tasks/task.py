@@ -15,7 +15,16 @@ from cs_heads.tasks.checks import check_scores, check_stop, check_task, check_un
 from cs_heads.tasks.example import Example, groups_of, hash_of, parted
 from cs_heads.tasks.margins import compared, margin_of_choice, margin_of_target
 from cs_heads.tasks.records import Kind, numbered, read_records, records_of
-from cs_heads.tasks.scorer import AnyScorer, ExactMatch, LogprobScorer, RelativeScorer, Scorer, as_scorer, is_graded
+from cs_heads.tasks.scorer import (
+    AnyScorer,
+    ExactMatch,
+    FunctionScorer,
+    LogprobScorer,
+    RelativeScorer,
+    Scorer,
+    as_scorer,
+    is_graded,
+)
 from cs_heads.text import shown
 
 if TYPE_CHECKING:
@@ -184,7 +193,9 @@ class Task:
     @property
     def relative(self) -> bool:
         """Whether texts are scored beside those of the intact model."""
-        return self.kind == "generation" and isinstance(self.scorer, RelativeScorer)
+        # Asked for its method first: the identity that isinstance looks at may be costly.
+        written = self.kind == "generation" and hasattr(self.scorer, "against")
+        return written and isinstance(self.scorer, RelativeScorer)
 
     def score(
         self, example: int, logprobs: Float[np.ndarray, " continuation"], hits: Sequence[float] | Sequence[bool]
@@ -223,9 +234,9 @@ class Task:
         ``intact`` are the intact model's texts, which a ``RelativeScorer`` holds them against.
         """
         chosen = [self.examples[index] for index in examples]
-        if intact is not None and isinstance(self.scorer, RelativeScorer):
+        if intact is not None and hasattr(self.scorer, "against") and isinstance(self.scorer, RelativeScorer):
             return check_scores(self.scorer, self.scorer.against(chosen, texts, intact), len(texts))
-        if not isinstance(self.scorer, Scorer):
+        if not isinstance(self.scorer, FunctionScorer | Scorer):
             wants = "needs the intact model's texts" if self.relative else "is not scored by texts"
             raise ValueError(f"task {self.name!r} is a {self.kind} task: it {wants}")
         return check_scores(self.scorer, self.scorer(chosen, texts), len(texts))

@@ -94,9 +94,11 @@ def test_swearing_runs_on_a_model(load, tmp_path):
 
 def test_a_score_beyond_what_is_allowed_is_refused(load):
     class Twice(Kept):
+        identity = "twice/1"
+
         def against(self, examples, texts, intact):
             return [2.0] * len(texts)
 
     wrong = Task.from_records(PROMPTS, scorer=Twice(), max_new_tokens=2)
-    with pytest.raises(ValueError, match=r"scorer 'kept/1' must give \d numbers in 0\.\.1, got \[2\.0"):
+    with pytest.raises(ValueError, match=r"scorer 'twice/1' must give \d numbers in 0\.\.1, got \[2\.0"):
         Experiment(load("llama"), wrong).baseline()

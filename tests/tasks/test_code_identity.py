@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cs_heads.tasks import Example, Task
+from cs_heads.tasks.example import hash_of
 from cs_heads.tasks.scorer import as_scorer
 from tests.waiting import run_program
 
@@ -307,6 +308,11 @@ PAIRS = {
         "def score(example, text): return float(1 + JUDGE(torch.tensor(-1.0)))",
         ("0.1", "0.2"),
     ),
+    "a class registered with an abstract one": (
+        "import abc\nclass Good(abc.ABC): pass\nclass One: pass\nclass Other: pass\nGood.register(One)\n"
+        "def score(example, text): return float(isinstance(One(), Good))",
+        ("register(One)", "register(Other)"),
+    ),
     "settings that keep a hash of their own": (
         "from transformers import GenerationConfig\nSETTINGS = GenerationConfig(max_new_tokens=1)\n"
         "def score(example, text): return float(len(text) > SETTINGS.max_new_tokens)",
@@ -461,6 +467,9 @@ def test_standard_streams_and_functions_of_installed_packages_are_known_by_name(
 
 
 HONEST = {
+    "what an abstract class has been asked": "import abc\nclass Good(abc.ABC): pass\nclass One: pass\nclass Two: pass\n"
+    "Good.register(One)\nGood.register(Two)\n"
+    "def score(example, text): return float(isinstance(One(), Good) and not isinstance(text, Good) and len(text) > 1)",
     "a lock": "from threading import Lock, RLock\nONE, TWO = Lock(), RLock()\n"
     "def score(example, text):\n    with ONE, TWO: return float(len(text) > 1)",
     "what a cache has kept": "from functools import cache, lru_cache\n@cache\ndef long(text): return len(text) > 1\n"
@@ -522,6 +531,10 @@ CHANGING = {
         "SEEN = {}\ndef judged(text): return SEEN.setdefault(text, 1.0)\ndef score(example, text): return judged(text)",
         "SEEN",
     ),
+    "a list in a dictionary": (
+        "SEEN = {'a': [['b'], 1]}\ndef score(example, text):\n    SEEN['a'][0].append(text)\n    return 1.0",
+        "SEEN",
+    ),
     "a list": ("SEEN = []\ndef score(example, text):\n    SEEN.append(text)\n    return 1.0", "SEEN"),
     "what is made at the first call": (
         "WORDS = None\ndef score(example, text):\n    global WORDS\n    WORDS = WORDS or {'a'}\n    return 1.0",
@@ -531,6 +544,11 @@ CHANGING = {
         "class Rule:\n    n = 0\n    def judge(self):\n        self.n += 1\n        return 1.0\n"
         "RULE = Rule()\nRULE.n = 0\ndef score(example, text): return RULE.judge()",
         "RULE.n",
+    ),
+    "what is registered with a class": (
+        "import abc\nclass Good(abc.ABC): pass\nclass One: pass\n"
+        "def score(example, text):\n    Good.register(One)\n    return float(isinstance(One(), Good))",
+        "Good.register",
     ),
     "an attribute of the function": (
         "def score(example, text):\n    score.n += 1\n    return 1.0\nscore.n = 0",
@@ -560,6 +578,32 @@ def test_an_object_that_is_called_scores_as_a_function_does(imported):
     assert as_scorer(score)([Example("?")] * 2, ["a", "ab"]) == [0.0, 1.0]
 
 
+LIKE = ["[1]", "[True]", "[1.0]", "['1']", "[[1]]", "[(1,)]", "[None]", "{1}", "frozenset({1})", "{1: 1}", "{1: [1]}"]
+LIKE += ["[{1: 1}]", "[{1}]", "[b'1']", "[1, 2]", "[2, 1]", "['1', '2']", "[\"1', '2\"]", "[10**5000]", "[[[[[[1]]]]]]"]
+
+
+def test_containers_of_texts_and_numbers_are_told_apart(imported):
+    source = "WORDS = {}\ndef score(example, text): return float(len(WORDS))"
+    made = [as_scorer(imported(own(source.replace("{}", words))).score).identity for words in LIKE]
+    assert len({*made}) == len(LIKE)
+
+
+@pytest.mark.parametrize("words", ["{f'w{i}': i for i in range(N)}", "[(f'w{i}', [i]) for i in range(N)]"])
+def test_many_words_are_told_at_once(words, imported, monkeypatch):
+    """It is done before and after every batch of scores."""
+
+    def hashes(n):
+        asked = []
+        counted = lambda content: asked.append(content) or hash_of(content)  # noqa: E731
+        scorer = imported(own(f"N = {n}\nWORDS = {words}\ndef score(example, text): return float(text in WORDS)")).score
+        with monkeypatch.context() as patch:
+            patch.setattr("cs_heads.tasks.code_identity.hash_of", counted)
+            as_scorer(scorer)
+        return len(asked)
+
+    assert hashes(1) == hashes(1000)
+
+
 BY_ANY_NAME = [
     *(
         (f"{before}\ndef score(example, text): return {call}", name)
@@ -580,6 +624,11 @@ BY_ANY_NAME = [
             ("import builtins", "getattr(builtins, 'ev' + 'al')(text)", "builtins"),
             ("import importlib", "importlib.__import__(text)", "importlib.__import__"),
             ("class Rule: pass", "Rule.__subclasses__()", "__subclasses__"),
+            ("", "getattr(score, '__globals__')['a']", "__globals__"),
+            ("from operator import attrgetter", "attrgetter('judge.__globals__')(text)['a']", "judge.__globals__"),
+            ("from operator import attrgetter\nread = attrgetter('__globals__')", "read(score)['a']", "read"),
+            ("import inspect", "inspect.getmodule(score).a", "inspect.getmodule"),
+            ("from inspect import getmodule", "getmodule(score).a", "getmodule"),
         )
     ),
     *(

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from cs_heads.tasks import ExactMatch, Example, LogprobScorer, Scorer, Task
-from cs_heads.tasks.scorer import as_scorer
+from cs_heads.tasks.scorer import FunctionScorer, as_scorer
 
 SUMS = [{"prompt": "2 + 2 =", "target": " 4"}, {"prompt": "1 + 1 =", "target": " 2"}]
 
@@ -100,6 +100,84 @@ def test_a_scorer_stays_what_it_is():
     assert as_scorer(given) is given
 
 
+class Lenient(ExactMatch):
+    def __call__(self, examples, texts):
+        return [0.75 for _ in texts]
+
+
+class Loud:
+    def __call__(self, examples, texts):
+        return [float(text.isupper()) for text in texts]
+
+
+class LoudMatch(Loud, ExactMatch):
+    """Scores as ``Loud``, named as ``ExactMatch``."""
+
+
+class Shorter(FunctionScorer):
+    def __call__(self, examples, texts):
+        return [score / 2 for score in super().__call__(examples, texts)]
+
+
+class Named:
+    def __init__(self, identity="named/1"):
+        self.identity = identity
+
+    def __call__(self, examples, texts):
+        return [1.0 for _ in texts]
+
+
+class NamedAnew(Named):
+    def __call__(self, examples, texts):
+        return [0.0 for _ in texts]
+
+
+class Stricter(Least):
+    graded = True
+
+
+@pytest.mark.parametrize(
+    ("scorer", "message"),
+    [
+        (Lenient(), "scorer 'Lenient' must define identity: it has '__call__' of its own, and takes its identity, "),
+        (LoudMatch(), "scorer 'LoudMatch' must define identity: it has '__call__' of its own"),
+        (Shorter(contains), "scorer 'Shorter' must define identity: .* from 'FunctionScorer'"),
+        (NamedAnew(), "scorer 'NamedAnew' must define __init__: .* takes its identity, 'named/1', from 'Named'"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_scorer_that_overrides_another_must_say_its_own_identity(scorer, message):
+    with pytest.raises(ValueError, match=message):
+        Task.from_records(SUMS, max_new_tokens=2, scorer=scorer)
+
+
+def test_a_scorer_of_continuations_that_overrides_another_must_say_its_own_identity():
+    with pytest.raises(ValueError, match="scorer 'Stricter' must define identity: it has 'graded' of its own"):
+        Task.from_records(SUMS, scorer=Stricter())
+
+
+def test_a_scorer_that_overrides_another_and_says_so_is_taken():
+    class Other(Lenient):
+        """Another, by its name."""
+
+        identity = "other/1"
+
+    class Same(Other):
+        """Scores as ``Other`` does."""
+
+    for scorer in (Other(), Same()):
+        assert Task.from_records(SUMS, max_new_tokens=2, scorer=scorer).scoring["scorer"] == "other/1"
+
+
+@pytest.mark.parametrize(
+    "identity", [None, "", " ", 3, b"named/1", lambda: "named/1"], ids=lambda value: repr(value)[:9]
+)
+def test_an_identity_that_is_no_text_is_refused(identity):
+    message = "identity of scorer 'Named' must be a text that names it and its settings, got "
+    with pytest.raises(ValueError, match=message):
+        Task.from_records(SUMS, max_new_tokens=2, scorer=Named(identity))
+
+
 # Tasks that are scored by what the model says
 
 
@@ -158,11 +236,13 @@ def test_a_score_that_is_no_number_of_python_is_refused_in_one_line(score):
 @pytest.mark.parametrize("digits", [400, 5000])
 def test_log_probabilities_scored_by_an_integer_beyond_floats_are_refused_in_one_line(digits):
     class Huge(Least):
+        identity = "huge/1"
+
         def score_logprobs(self, example, logprobs, greedy):
             return 10**digits
 
     task = Task.from_records(SUMS, scorer=Huge())
-    with pytest.raises(ValueError, match=r"^scorer 'least/1' must give 1 numbers in 0\.\.1, got "):
+    with pytest.raises(ValueError, match=r"^scorer 'huge/1' must give 1 numbers in 0\.\.1, got "):
         task.score(0, np.array([-1.0]), [True])
 
 
