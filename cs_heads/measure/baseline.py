@@ -83,12 +83,14 @@ def check_baseline(experiment: Experiment | Without) -> tuple[str, ...]:
     if reason:
         what = "take fewer heads off" if _off(experiment) else "use a model that can do the task"
         raise BaselineTooLowError(f"task {name_of(experiment)!r}: {reason}; {what}")
-    return () if is_continuous(scores, experiment) else few_correct(int(scores.sum()))
+    return () if is_continuous(scores, experiment) else few_correct(int(scores.sum()), experiment)
 
 
-def few_correct(n_correct: int) -> tuple[str, ...]:
+def few_correct(n_correct: int, experiment: object = None) -> tuple[str, ...]:
     """A note where few examples are answered right, else none."""
-    note = f"the intact model answers only {n_correct} examples right: {FEW_CORRECT} or more rank heads better"
+    off = _off(experiment)
+    model = f"the model without {', '.join(off)}" if off else "the intact model"
+    note = f"{model} answers only {n_correct} examples right: {FEW_CORRECT} or more rank heads better"
     return (note,) if n_correct < FEW_CORRECT else ()
 
 

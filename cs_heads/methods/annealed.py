@@ -211,7 +211,7 @@ def annealed(
         "cost": Cost(forwards=purse.spent).to_dict(),
     }
     fields = ranking_fields(search, effects, k, n_bootstraps)
-    few = () if n_right is None else few_correct(n_right)
+    few = () if n_right is None else few_correct(n_right, experiment)
     if chosen is not None:
         chosen = chosen[np.argsort(-fields["z"].ravel()[chosen], kind="stable")]
     return HeadRanking(

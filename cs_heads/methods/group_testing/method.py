@@ -120,7 +120,7 @@ def _ranking(
         of_controls[list(group.heads)] = group.controls
     chosen = list(dict.fromkeys(head for group in search.groups for head in group.heads))
     shared = sorted({head for group in search.shared for head in group.heads} - {*chosen})
-    notes = [*(() if n_right is None else few_correct(n_right)), *controls_notes(known)]
+    notes = [*(() if n_right is None else few_correct(n_right, experiment)), *controls_notes(known)]
     notes.append(
         f"group testing found {len(search.groups)} groups of heads, {len(chosen)} heads in all; "
         "it says nothing of the others (importance 0, but for what orders them)"
