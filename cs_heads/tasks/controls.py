@@ -45,6 +45,9 @@ _KIN: Mapping[str, Sequence[str]] = {
 # of the smaller, and the words from which on a question is more than a template ("hot ->").
 _MAX_ALIKE = 0.1
 _MIN_WORDS = 4
+# What may stand about the words of a question, brackets and signs of sums not among it, and behind all of them.
+_MARKS = ".,;:!?…\"'“”‘’«»\u200b\ufeff"
+_CUES = ("answer:", "a:", "output:", "response:")
 
 
 def default_controls(task: Task, model_name: str, seed: int = 0) -> tuple[Task, ...]:
@@ -81,7 +84,8 @@ def check_controls(controls: Any, task: Task) -> Sequence[Task]:
     So does a control that has the name of ``task`` (drawn with another seed, say), or shares a question with it, on
     whatever side: that is the task, or some of it. A question is the same with other wrong choices or none, other white
     space, or another case. And so does one that asks more than a tenth of the questions in another way: with worked
-    examples before them, or as texts to write whose reference is worded otherwise.
+    examples before them, with other marks or "Answer:" behind them, or, where one of the two is a generation task, for
+    an answer worded otherwise.
     """
     check_is_task(task)
     if controls is None or (isinstance(controls, str) and controls == AUTO):
@@ -107,7 +111,7 @@ def check_controls(controls: Any, task: Task) -> Sequence[Task]:
         if reworded:
             raise ValueError(
                 f"control {control.name!r} asks {reworded} of its {len(_examples(control))} questions in the words of "
-                f"task {task.name!r}, after worked examples or for an answer worded otherwise: a control must be "
+                f"task {task.name!r}, after worked examples, with other marks or for an answer worded otherwise: a control must be "
                 "another task"
             )
         if control.name == task.name:
@@ -144,11 +148,14 @@ def _reworded(control: Task, task: Task) -> int:
 
     The prompt of one ends with that of the other, and both want the same answer, or one of them a text, whose reference
     may be worded in many ways: then the words they have in common must be more than a template, or the whole prompt.
+    Where they are more than a template, marks and a last "Answer:" make no difference.
     """
     own, others = _questions(task), _questions(control)
     written = "generation" in (task.kind, control.kind)
-    found = {place for place, _ in _ending_alike(others, own, written)}
-    found |= {place for _, place in _ending_alike(own, others, written)}
+    found: set[int] = set()
+    for one, other in ((own, others), (_bare(own), _bare(others))):
+        found |= {place for place, _ in _ending_alike(other, one, written)}
+        found |= {place for _, place in _ending_alike(one, other, written)}
     return len(found) if len(found) > _MAX_ALIKE * min(len(own), len(others)) else 0
 
 
@@ -166,6 +173,19 @@ def _questions(task: Task) -> list[_Question]:
     ]
 
 
+def _bare(questions: list[_Question]) -> list[_Question]:
+    """Without marks and a last word that only asks for the answer; no words where what is left may be a template."""
+    bare = []
+    for words, right in questions:
+        asked = _unmarked(words[:-1] if words[-1] in _CUES else words)
+        bare.append((asked if len(asked) >= _MIN_WORDS else (), _unmarked(right) or right))
+    return bare
+
+
+def _unmarked(words: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(bare for word in words if (bare := word.strip(_MARKS)))
+
+
 def _ending_alike(longer: list[_Question], shorter: list[_Question], written: bool) -> Iterator[tuple[int, int]]:
     """The places of two questions of which the first ends with the words of the second, for the same answer.
 
@@ -173,6 +193,8 @@ def _ending_alike(longer: list[_Question], shorter: list[_Question], written: bo
     """
     known: dict[tuple[str, ...], list[tuple[int, tuple[str, ...]]]] = {}
     for place, (words, right) in enumerate(shorter):
+        if not words:
+            continue
         known.setdefault(words, []).append((place, right))
     lengths = {len(words) for words in known}
     for first, (words, right) in enumerate(longer):

@@ -199,9 +199,7 @@ def test_the_same_words_with_another_question_are_another_task():
 
 
 WORKED = "Q: what is 90 plus one? 91\n\nQ: what is 80 plus one? 81\n\n"
-REWORDED = (
-    "in the words of task 'sums', after worked examples or for an answer worded otherwise: a control must be another"
-)
+REWORDED = "in the words of task 'sums', after worked examples, with other marks or for an answer worded otherwise: a control must be another"
 
 
 def written(records: list[dict[str, Any]], name: str, **more: Any) -> Task:
@@ -231,6 +229,31 @@ def test_the_questions_of_the_task_put_in_another_way_are_no_control(control):
     assert f"control 'others' asks 30 of its 30 questions {REWORDED}" in refused(task, control)
     line = refused(control, task)
     assert "control 'sums' asks 30 of its 30 questions in the words of task 'others'" in line
+
+
+@pytest.mark.parametrize(
+    ("before", "behind", "end"),
+    [("", "\nAnswer:", ""), ("", " A:", ""), ('"', '"', ""), ("", " !", ""), ("", "\u200b", ""), ("", "", ".")],
+    ids=["answer", "a", "quoted", "another mark", "no width", "a full stop behind the answer"],
+)
+def test_the_questions_of_the_task_with_other_marks_are_no_control(before, behind, end):
+    task = Task.from_records(WORDED, "sums")
+    marked = [
+        {"prompt": f"{before}{each['prompt']}{behind}", "target": each["choices"][each["answer"]] + end}
+        for each in WORDED
+    ]
+    control = Task.from_records(marked, "others")
+    assert f"control 'others' asks 30 of its 30 questions {REWORDED}" in refused(task, control)
+    assert f"control 'sums' asks 30 of its 30 questions {REWORDED.replace('sums', 'others')}" in refused(control, task)
+
+
+def test_signs_of_sums_and_brackets_are_no_marks():
+    def task(sign: str, name: str) -> Task:
+        asked = [{"prompt": f"so we know that {n} {sign} 1", "reference": f"{n}"} for n in range(30)]
+        return Task.from_records(asked, name, max_new_tokens=2)
+
+    others = [task(sign, sign) for sign in "*-/%(["]
+    assert check_controls(others, task("+", "plus")) == others
 
 
 def test_up_to_a_tenth_of_the_questions_may_be_alike():
