@@ -111,8 +111,8 @@ def check_controls(controls: Any, task: Task) -> Sequence[Task]:
         if reworded:
             raise ValueError(
                 f"control {control.name!r} asks {reworded} of its {len(_examples(control))} questions in the words of "
-                f"task {task.name!r}, after worked examples, with other marks or for an answer worded otherwise: a control must be "
-                "another task"
+                f"task {task.name!r}, after worked examples, with other marks or for an answer worded otherwise: "
+                "a control must be another task"
             )
         if control.name == task.name:
             raise ValueError(f"control {control.name!r} has the name of the task: a control must be another task")

@@ -199,7 +199,10 @@ def test_the_same_words_with_another_question_are_another_task():
 
 
 WORKED = "Q: what is 90 plus one? 91\n\nQ: what is 80 plus one? 81\n\n"
-REWORDED = "in the words of task 'sums', after worked examples, with other marks or for an answer worded otherwise: a control must be another"
+REWORDED = (
+    "in the words of task 'sums', after worked examples, with other marks or for an answer worded otherwise: "
+    "a control must be another"
+)
 
 
 def written(records: list[dict[str, Any]], name: str, **more: Any) -> Task:
