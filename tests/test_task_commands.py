@@ -96,7 +96,7 @@ def test_prompts_are_shown_in_the_chat_template_where_asked():
         (["--task", "demo/code", "--stop", "x"], "--stop goes with --generate TOKENS"),
         (
             ["--task", "demo/code", "--generate", "-2"],
-            "max_new_tokens of task 'demo/code' must be an integer of 1 or more, got -2",
+            "generate must be an integer of 0 or more, got -2",
         ),
         (["--task", "demo/code", "--chat", "maybe"], "chat must be one of off, auto, on, got 'maybe'"),
         (["--task", "demo/code", "--chat", "on"], "the tokenizer has no chat template"),

@@ -74,11 +74,11 @@ def group_testing(
         ValueError: A wrong argument, before anything is measured.
         BaselineTooLowError: The intact model has fewer than 20 right answers, or is no better than chance.
     """
+    check_seed(seed)
     check_is_experiment("experiment", experiment)
     grid = experiment.grid
     check_experiments(experiment, controls)
     check_share("target", target)
-    check_seed(seed)
     before = preparation_of(experiment, *controls) + experiment.n_examples + Controls.cost(controls)
     least = before + 2 * (WAVE * (STEPS[0] + ON_CONTROLS) + BISECTION)
     pairs = grid.size * (grid.size - 1) // 2
