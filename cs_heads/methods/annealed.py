@@ -18,14 +18,12 @@ from jaxtyping import Float
 from cs_heads.integers import check_integer, check_seed
 from cs_heads.measure.baseline import (
     BaselineTooLowError,
-    as_answers,
-    baseline_too_low,
     few_correct,
     fitting_k,
     is_continuous,
 )
 from cs_heads.measure.cost import Cost, Purse, check_budget
-from cs_heads.measure.protocol import ExperimentLike, measured, preparation_of, provenance_of, responding
+from cs_heads.measure.protocol import ExperimentLike, provenance_of, responding
 from cs_heads.methods.annealing.arguments import PRIOR_WEIGHT, check_shares, checked_chance, standardised
 from cs_heads.methods.annealing.blame import CLEAR, DOUBT, LARGE, SHARED
 from cs_heads.methods.annealing.regression import N_ROUNDS, PENALTY
@@ -41,8 +39,8 @@ from cs_heads.methods.annealing.told import (
     search_notes,
     shared_with,
 )
-from cs_heads.methods.contrast import check_experiments
-from cs_heads.methods.controls import Controls, controls_notes, guess_of, too_near
+from cs_heads.methods.contrast import Contrast, check_experiments
+from cs_heads.methods.controls import Controls, controls_notes, guess_of, intact_scores, too_near
 from cs_heads.ranking import HeadRanking
 
 # Control examples of a row: so many for each control, and no more than of the task.
@@ -159,7 +157,7 @@ def annealed(
     per_row = min(examples_per_mask or experiment.n_examples, experiment.n_examples)
     check_shares(target=target, last_target=last_target, density=density, max_density=max_density)
     chance = checked_chance("chance", chance, experiment)
-    before = preparation_of(experiment, *controls) + experiment.n_examples + Controls.cost(controls)
+    before = Contrast.cost(experiment, controls)
     least = before + n_batches * _MIN_ROWS * (per_row + _of_controls(len(controls), per_row))
     if budget is None:
         rows = max(n_batches * _MIN_ROWS, rows_for_intervals(n_batches, n_finalists + n_decoys))
@@ -244,11 +242,7 @@ def _sensor(
     None where scores are on a scale of their own, and are no right answers.
     """
     nothing_off = np.zeros((1, *experiment.grid.shape), dtype=bool)
-    intact = measured(experiment, nothing_off, None)[0]
-    right = as_answers(intact, experiment)
-    reason = baseline_too_low(experiment, right, chance)
-    if reason:
-        raise BaselineTooLowError(reason)
+    intact, right = intact_scores(experiment, chance)
     used = np.arange(len(intact)) if chance >= _EVEN else np.flatnonzero(right)
     answers = intact if response == "score" else responding(experiment, response)(nothing_off, None)[0]
     guess = guess_of(chance, response)

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from cs_heads.measure.baseline import BaselineTooLowError, as_answers, baseline_too_low, chance_of
+from cs_heads.measure.baseline import BaselineTooLowError, chance_of
 from cs_heads.measure.protocol import ExperimentLike, measured, name_of, preparation_of
-from cs_heads.methods.controls import Controls, TaskLoss
+from cs_heads.methods.controls import Controls, TaskLoss, intact_scores
 from cs_heads.ranking import normal_interval
 from cs_heads.tasks import Task
 
@@ -72,11 +72,8 @@ class Contrast:
         examples: Int[np.ndarray, " n"],
         seed: int,
     ) -> None:
-        intact = measured(experiment, np.zeros((1, *experiment.grid.shape), dtype=bool), None)[0]
+        intact, _ = intact_scores(experiment)
         chance = chance_of(experiment)
-        reason = baseline_too_low(experiment, as_answers(intact, experiment))
-        if reason:
-            raise BaselineTooLowError(reason)
         self.task = TaskLoss(name_of(experiment), experiment, np.arange(experiment.n_examples), intact, chance)
         # Of their own: what controls draw changes no draw of the method.
         self.controls = Controls(controls, np.random.default_rng([seed, 1]))

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import logit
 
-from cs_heads.measure.baseline import as_answers, baseline_too_low, chance_of
+from cs_heads.measure.baseline import BaselineTooLowError, as_answers, baseline_too_low, chance_of
 from cs_heads.measure.protocol import ExperimentLike, measured, name_of, responding
 from cs_heads.methods.annealing.rows import BalancedDraws
 
@@ -70,6 +70,21 @@ def too_near(above_guess: float, response: str) -> str | None:
     if above_guess > (0.1 if response == "margin" else 0.01):
         return None
     return f"its mean {response} is {above_guess:+.3f} above guessing: use another response"
+
+
+def intact_scores(
+    experiment: ExperimentLike, chance: float | None = None
+) -> tuple[Float[np.ndarray, " example"], Float[np.ndarray, " example"]]:
+    """Scores of the intact model, which runs, and how far each is right; raises ``BaselineTooLowError`` if too few are.
+
+    ``chance`` is by default that of the experiment.
+    """
+    scores = measured(experiment, np.zeros((1, *experiment.grid.shape), dtype=bool), None)[0]
+    right = as_answers(scores, experiment)
+    reason = baseline_too_low(experiment, right, chance)
+    if reason:
+        raise BaselineTooLowError(reason)
+    return scores, right
 
 
 class Controls:

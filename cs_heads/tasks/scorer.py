@@ -90,6 +90,7 @@ def is_graded(scorer: AnyScorer, examples: Sequence[Example]) -> bool:
 
 def _trials(scorer: AnyScorer, examples: Sequence[Example]) -> Iterator[float]:
     """The scores of trial answers."""
+    # A protocol's isinstance reads every member, on Python 3.11: identities that take long, once for each question.
     if hasattr(scorer, "score_logprobs") and isinstance(scorer, LogprobScorer):
         rng = np.random.default_rng(0)
         for example in examples:

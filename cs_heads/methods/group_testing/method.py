@@ -10,8 +10,6 @@ import numpy as np
 from cs_heads.integers import check_seed, check_share
 from cs_heads.measure.baseline import (
     BaselineTooLowError,
-    as_answers,
-    baseline_too_low,
     chance_of,
     few_correct,
     is_continuous,
@@ -20,13 +18,11 @@ from cs_heads.measure.cost import Cost, Purse, check_budget
 from cs_heads.measure.protocol import (
     ExperimentLike,
     check_is_experiment,
-    measured,
     name_of,
-    preparation_of,
     provenance_of,
 )
-from cs_heads.methods.contrast import check_experiments
-from cs_heads.methods.controls import Controls, TaskLoss, controls_notes
+from cs_heads.methods.contrast import Contrast, check_experiments
+from cs_heads.methods.controls import Controls, TaskLoss, controls_notes, intact_scores, too_near
 from cs_heads.methods.group_testing.search import BISECTION, ON_CONTROLS, STEPS, WAVE, Search
 from cs_heads.methods.group_testing.sides import Group, Side
 from cs_heads.ranking import HeadRanking
@@ -79,7 +75,7 @@ def group_testing(
     grid = experiment.grid
     check_experiments(experiment, controls)
     check_share("target", target)
-    before = preparation_of(experiment, *controls) + experiment.n_examples + Controls.cost(controls)
+    before = Contrast.cost(experiment, controls)
     least = before + 2 * (WAVE * (STEPS[0] + ON_CONTROLS) + BISECTION)
     pairs = grid.size * (grid.size - 1) // 2
     budget = max(least, before + min(_MASKS, _A_PAIR * pairs)) if budget is None else budget
@@ -87,13 +83,12 @@ def group_testing(
     purse = Purse(int(budget))
     purse.pay(before)
     rng = np.random.default_rng(seed)
-    intact = measured(experiment, np.zeros((1, *grid.shape), dtype=bool), None)[0]
-    right = as_answers(intact, experiment)
-    reason = baseline_too_low(experiment, right)
-    if reason:
-        raise BaselineTooLowError(reason)
+    intact, right = intact_scores(experiment)
     used, chance = np.flatnonzero(right), chance_of(experiment)
     task = TaskLoss(name_of(experiment), experiment, used, intact[used], chance)
+    reason = too_near(task.above_guess, "score")
+    if reason:
+        raise BaselineTooLowError(f"the intact model: {reason}")
     known = Controls(controls, np.random.default_rng([seed, 1])) if controls else None
     sides = [Side(task, len(used), chance, grid.size / 8, purse, rng)]
     if known is not None and known.tasks:
@@ -152,7 +147,7 @@ def _ranking(
             "controls_left_out": {} if known is None else known.left_out,
             "groups": [_told(search, group) for group in search.groups],
             "shared": {_named(search, group): _both_sides(group) for group in search.shared if group not in pairs},
-            "shared_groups": [_told(search, group) for group in search.shared],
+            "shared_pairs": [_told(search, group) for group in pairs],
             "n_right": n_right,
             "n_masks": len(search.lost),
             "n_bisected": search.n_bisected,
