@@ -17,7 +17,7 @@ $(if $(NOWHERE),$(error ONLY must name folders of tests/, or NAME of a test_NAME
 PLACES := $(if $(ONLY),$(foreach each,$(ONLY),$(call places,$(each))),tests)
 DOCTESTS := --doctest-modules $(if $(ONLY),$(foreach each,$(ONLY),$(wildcard cs_heads/$(each) cs_heads/$(each).py)),cs_heads)
 # What touches TransformerLens, and runs whole on its last 3.x line too; of all else the tests marked lens.
-LENS_TESTS := tests/lens tests/measure tests/methods
+LENS_TESTS := tests/lens tests/engine tests/cluster tests/store tests/experiment tests/simulate tests/methods
 TWICE  := $(if $(ONLY),$(filter $(LENS_TESTS) $(addsuffix /%,$(LENS_TESTS)),$(PLACES)),$(LENS_TESTS))
 ONCE   := $(filter-out $(TWICE),$(PLACES))
 
@@ -56,7 +56,7 @@ notebooks: venv ## run all notebooks and keep their outputs in place; NAMES="01_
 
 test: lint test-main test-hooked ## what every change must pass: style, types, doctests, tests, lens tests on TransformerLens 3.9
 
-test-all: lint venv venv-hooked system ## everything there is; ONLY="measure tasks" for some packages, KILLS=200 for more kills
+test-all: lint venv venv-hooked system ## everything there is; ONLY="store tasks" for some packages, KILLS=200 for more kills
 	CS_HEADS_KILLS=$(KILLS) $(VENV)/bin/python $(PYTEST) $(EVERY) $(DOCTESTS) $(PLACES)
 	$(if $(TWICE),CS_HEADS_KILLS=$(KILLS) $(HOOKED)/bin/python $(PYTEST) $(EVERY) $(TWICE))
 	$(if $(ONCE),$(HOOKED)/bin/python $(PYTEST) -m lens $(addprefix --ignore=,$(LENS_TESTS)) $(ONCE) || test $$? = 5)

@@ -12,8 +12,8 @@ import argparse
 from collections.abc import Callable, Sequence
 
 import cs_heads as cs
-from cs_heads.measure.simulate import World, planted_world
-from cs_heads.measure.without import Without
+from cs_heads.experiment.without import Without
+from cs_heads.simulate import World, planted_world
 
 Search = Callable[[World, Sequence[cs.Head], int], cs.HeadRanking]
 SCENARIOS = ("hidden_pair", "hidden_pairs")

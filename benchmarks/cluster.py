@@ -20,8 +20,8 @@ import psutil
 from engine_models import folder_of
 
 from cs_heads import Cluster
-from cs_heads.heads import HeadGrid
 from cs_heads.lens import EncodedExample
+from cs_heads.units import HeadGrid
 
 # Of the ideal ratio, the number of workers: 1.6 with two.
 PROMISED = 0.8

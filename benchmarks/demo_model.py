@@ -144,7 +144,7 @@ def planted_table(confirm: dict[str, cs.Experiment], accuracy: dict[str, float])
     for skill, experiment in confirm.items():
         heads = planted_heads(skill)
         groups = [[head] for head in heads] + [universal_heads()]
-        lost = accuracy[skill] - experiment(cs.masks.explicit(experiment.grid, groups)).mean(axis=1)
+        lost = accuracy[skill] - experiment(cs.designs.explicit(experiment.grid, groups)).mean(axis=1)
         alone = ", ".join(f"{head} ({100 * drop:.0f})" for head, drop in zip(heads, lost, strict=False))
         five = judged(heads, skill, confirm)
         cells = f"{100 * five['own']:.0f} / {100 * five['worst']:.0f} {five['worst_skill']} | {100 * lost[-1]:.0f}"

@@ -25,12 +25,12 @@ import torch
 from engine_models import LARGE, SHAPES, Subject, folder_of
 from engine_rivals import batched_full_logits, generate_per_mask, hugging_face, nnsight_per_mask, run_with_hooks
 
-from cs_heads import masks as designs
+from cs_heads import designs
+from cs_heads.engine import Engine
+from cs_heads.engine.forwards import Forwards
+from cs_heads.engine.generation import Generation
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.abilities import Abilities
-from cs_heads.measure.engine import Engine
-from cs_heads.measure.engine.forwards import Forwards
-from cs_heads.measure.engine.generation import Generation
 
 EACH_ROW = "32 × 64 tokens, each row its mask"
 

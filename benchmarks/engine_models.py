@@ -20,10 +20,10 @@ from transformers import (
 )
 
 from cs_heads import load_task
-from cs_heads.heads import HeadGrid
 from cs_heads.lens import EncodedExample, load_model
 from cs_heads.lens.load import DEMO
 from cs_heads.lens.tokens import encode_prompt
+from cs_heads.units import HeadGrid
 
 SHAPES = {
     "gpt2-shape": lambda: GPT2LMHeadModel(GPT2Config()),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-AREAS = ("lens", "engine", "store", "methods", "analysis", "tasks", "sandbox", "views")
+AREAS = ("lens", "engine", "store", "methods", "analysis", "tasks", "sandbox", "plot", "report")
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ _LENS = [
     *_bugs(
         "lens",
         "lens/tokens.py",
-        "lens/test_tokens.py measure/test_chat.py",
+        "lens/test_tokens.py experiment/test_chat.py",
         (
             "the border of prompt and continuation is that of the first choice",
             "border = min(_common_prefix(context, tokens) for tokens in joined)",
@@ -113,7 +113,7 @@ _LENS = [
     *_bugs(
         "lens",
         "lens/cache.py",
-        "lens/test_cache.py measure/test_generation.py",
+        "lens/test_cache.py engine/test_generation.py",
         (
             "a row taken from the cache loses its last token",
             "valid = valid & (valid.cumsum(dim=1) <= lengths.to(valid.device)[:, None])",
@@ -123,7 +123,7 @@ _LENS = [
     *_bugs(
         "lens",
         "lens/forward.py",
-        "lens/test_abilities.py measure/test_engine.py",
+        "lens/test_abilities.py engine/test_engine.py",
         (
             "left padding counts as tokens and moves the positions",
             '"attention_mask": extension.valid.to(attention_mask)}',
@@ -143,7 +143,7 @@ _LENS = [
     *_bugs(
         "lens",
         "lens/decode.py",
-        "measure/test_generation.py measure/test_texts.py",
+        "engine/test_generation.py experiment/test_texts.py",
         (
             "the last token that a draft agrees on is forgotten",
             "kept = torch.tensor([taken[row] + 1 for row in self.rows]",
@@ -201,7 +201,7 @@ _LENS = [
     *_bugs(
         "lens",
         "lens/fingerprint.py",
-        "lens/test_fingerprint.py measure/test_identity.py",
+        "lens/test_fingerprint.py store/test_identity.py",
         (
             "the fingerprint leaves out the dtype",
             'digest.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}\\n".encode())',
@@ -216,7 +216,7 @@ _LENS = [
     *_bugs(
         "lens",
         "lens/model.py",
-        "lens/test_model.py measure/test_experiment.py",
+        "lens/test_model.py experiment/test_experiment.py",
         (
             "under GQA a model is said to have as many key/value heads as heads",
             '"key_value_heads": getattr(model.cfg, "n_key_value_heads", None) or model.cfg.n_heads,',
@@ -236,8 +236,8 @@ _LENS = [
 _ENGINE = [
     *_bugs(
         "engine",
-        "measure/engine/forwards.py",
-        "measure/test_engine.py measure/test_experiment.py",
+        "engine/forwards.py",
+        "engine/test_engine.py experiment/test_experiment.py",
         (
             "continuations go on from the prefix of another row of the batch",
             "for i, row in enumerate(batch)",
@@ -251,8 +251,8 @@ _ENGINE = [
     ),
     *_bugs(
         "engine",
-        "measure/engine/scoring.py",
-        "measure/test_engine.py measure/test_experiment.py",
+        "engine/scoring.py",
+        "engine/test_engine.py experiment/test_experiment.py",
         (
             "choices are scored by the mean log-probability of their tokens",
             "        return self.pairs[local], np.bincount(continuation, weights=self.logprob[slots]), hits",
@@ -274,7 +274,7 @@ _ENGINE = [
     *_bugs(
         "engine",
         "lens/tokens.py",
-        "measure/test_prompts.py measure/test_prefixes.py test_token_ids.py",
+        "experiment/test_prompts.py engine/test_prefixes.py test_token_ids.py",
         (
             "choices are read where the first prompt ends, not their own",
             "first = len(self.prompt_of(continuation)) - 1",
@@ -288,8 +288,8 @@ _ENGINE = [
     ),
     *_bugs(
         "engine",
-        "measure/engine/ablation.py",
-        "measure/test_ablation.py",
+        "engine/ablation.py",
+        "engine/test_ablation.py",
         (
             "the mean of z is over examples, not over their tokens",
             "self._sum[layer][None, None] / self._length.sum()",
@@ -308,8 +308,8 @@ _ENGINE = [
     ),
     *_bugs(
         "engine",
-        "measure/engine/ends.py",
-        "measure/test_texts.py",
+        "engine/ends.py",
+        "experiment/test_texts.py",
         (
             "a text is cut at the stop string that is listed first",
             "return decoded[: min(ends, default=len(decoded))]",
@@ -318,8 +318,8 @@ _ENGINE = [
     ),
     *_bugs(
         "engine",
-        "measure/experiment.py",
-        "measure/test_ablation.py measure/test_experiment.py",
+        "experiment/experiment.py",
+        "engine/test_ablation.py experiment/test_experiment.py",
         (
             "the log-probability of an answer is divided by the tokens of the first choice",
             "/ len(self.encoded[example].continuations[answer])",
@@ -333,8 +333,8 @@ _ENGINE = [
     ),
     *_bugs(
         "engine",
-        "measure/cluster/engine.py",
-        "measure/test_worker.py measure/test_chunks.py",
+        "cluster/engine.py",
+        "cluster/test_worker.py cluster/test_chunks.py",
         (
             "a chunk that is known in part is not run",
             """\
@@ -347,8 +347,8 @@ _ENGINE = [
     ),
     *_bugs(
         "engine",
-        "measure/cluster/pool.py",
-        "measure/test_pool.py",
+        "cluster/pool.py",
+        "cluster/test_pool.py",
         (
             "a late answer counts for the next run",
             "wanted = done.run == run.number and done.index not in run.answered",
@@ -360,8 +360,8 @@ _ENGINE = [
 _STORE = [
     *_bugs(
         "store",
-        "measure/identity.py",
-        "measure/test_identity.py",
+        "store/identity.py",
+        "store/test_identity.py",
         (
             "the key of a store leaves out which ablation it was",
             '"ablation": ablation,',
@@ -393,7 +393,7 @@ _STORE = [
     *_bugs(
         "store",
         "tasks/example.py",
-        "measure/test_identity.py tasks/test_task.py",
+        "store/test_identity.py tasks/test_task.py",
         (
             "the key of an example leaves out the right answer",
             "return hash_of([self.prompt, self.continuations, self.answer, *more])",
@@ -402,8 +402,8 @@ _STORE = [
     ),
     *_bugs(
         "store",
-        "measure/experiment.py",
-        "measure/test_store.py measure/test_identity.py",
+        "experiment/experiment.py",
+        "store/test_store.py store/test_identity.py",
         (
             "results under hooks of others go into the store",
             """\
@@ -415,8 +415,8 @@ _STORE = [
     ),
     *_bugs(
         "store",
-        "measure/shelf.py",
-        "measure/test_store.py",
+        "store/task_results.py",
+        "store/test_store.py",
         (
             "texts are kept without the tokens that end them",
             'written = what == "text" or (what == "score" and task.kind == "generation")',
@@ -440,8 +440,8 @@ _STORE = [
     ),
     *_bugs(
         "store",
-        "measure/results.py",
-        "measure/test_generation_tasks.py measure/test_store.py",
+        "experiment/results.py",
+        "experiment/test_generation_tasks.py store/test_store.py",
         (
             "what the store has of a mask counts once, not for each example",
             "self.taken += int(np.isnan(entry[examples, self.column]).sum())",
@@ -456,7 +456,7 @@ _STORE = [
     *_bugs(
         "store",
         "methods/gating/fit.py",
-        "measure/test_identity.py methods/test_gating.py",
+        "store/test_identity.py analysis/test_gating.py",
         (
             "gates that are kept of one seed answer for another",
             'Progress.of("chg", {"plan": asdict(plan), "seed": seed}, experiment)',
@@ -468,8 +468,8 @@ _STORE = [
 _METHODS = [
     *_bugs(
         "methods",
-        "masks.py",
-        "test_masks.py methods/test_compressed_sensing.py",
+        "designs.py",
+        "test_designs.py methods/test_compressed_sensing.py",
         (
             "stratified masks are drawn at random first and balanced last",
             "np.lexsort((rng.random(grid.size), times_off))",
@@ -658,7 +658,7 @@ _METHODS = [
     *_bugs(
         "methods",
         "methods/gating/result.py",
-        "methods/test_gating.py analysis/test_taxonomy.py",
+        "analysis/test_gating.py analysis/test_taxonomy.py",
         (
             "facilitation and irrelevance are swapped",
             """\
@@ -672,7 +672,7 @@ _METHODS = [
     *_bugs(
         "methods",
         "methods/gating/fit.py",
-        "methods/test_gating.py",
+        "analysis/test_gating.py",
         (
             "the contrastive penalty is a mean over heads, not a sum",
             "SIGNED_RATES, [-strength * experiment.grid.size])",
@@ -844,7 +844,7 @@ _ANALYSIS = [
     ),
     *_bugs(
         "analysis",
-        "measure/baseline.py",
+        "experiment/baseline.py",
         "analysis/test_universal.py methods/test_annealed.py",
         (
             "a head that breaks half of the tasks counts as universal",
@@ -854,8 +854,8 @@ _ANALYSIS = [
     ),
     *_bugs(
         "analysis",
-        "measure/baseline.py",
-        "measure/test_continuous_scores.py",
+        "experiment/baseline.py",
+        "experiment/test_continuous_scores.py",
         (
             "full marks of a graded scorer count as right answers",
             "(task.scorer is None or task.graded)",
@@ -970,7 +970,7 @@ _TASKS = [
     *_bugs(
         "tasks",
         "tasks/task.py",
-        "tasks/test_task.py measure/test_chat.py",
+        "tasks/test_task.py experiment/test_chat.py",
         (
             "of choices that tie the right one wins",
             "return float(best[self.examples[example].answer] / max(best.sum(), 1))",
@@ -985,7 +985,7 @@ _TASKS = [
     *_bugs(
         "tasks",
         "tasks/margins.py",
-        "tasks/test_task.py measure/test_experiment.py",
+        "tasks/test_task.py experiment/test_experiment.py",
         (
             "acc_norm counts the leading space of a choice",
             "lengths = [len(text.lstrip()) for text",
@@ -1086,8 +1086,8 @@ _TASKS = [
 _SANDBOX = [
     *_bugs(
         "sandbox",
-        "tasks/sandbox/inside.py",
-        "tasks/test_sandbox.py",
+        "sandbox/inside.py",
+        "sandbox/test_sandbox.py",
         (
             "the limit on the size of a file is dropped",
             """\
@@ -1103,8 +1103,8 @@ _SANDBOX = [
     ),
     *_bugs(
         "sandbox",
-        "tasks/sandbox/bubblewrap.py",
-        "tasks/test_sandbox.py",
+        "sandbox/bubblewrap.py",
+        "sandbox/test_sandbox.py",
         (
             "the sandbox shares the network of the machine",
             '"--unshare-net", ',
@@ -1113,8 +1113,8 @@ _SANDBOX = [
     ),
     *_bugs(
         "sandbox",
-        "tasks/sandbox/seccomp.py",
-        "tasks/test_sandbox.py",
+        "sandbox/seccomp.py",
+        "sandbox/test_sandbox.py",
         (
             "the rule against sockets is dropped",
             """\
@@ -1125,8 +1125,8 @@ _SANDBOX = [
     ),
     *_bugs(
         "sandbox",
-        "tasks/sandbox/talk.py",
-        "tasks/test_sandbox.py",
+        "sandbox/talk.py",
+        "sandbox/test_sandbox.py",
         (
             "a pass is believed without the word of the run",
             'if event in ("loaded", "passed") and not compare_digest',
@@ -1135,8 +1135,8 @@ _SANDBOX = [
     ),
     *_bugs(
         "sandbox",
-        "tasks/sandbox/run.py",
-        "tasks/test_sandbox.py",
+        "sandbox/run.py",
+        "sandbox/test_sandbox.py",
         (
             "a program beyond the limit on output may pass",
             "if talk.stopped or verdict is None:",
@@ -1147,9 +1147,9 @@ _SANDBOX = [
 
 _VIEWS = [
     *_bugs(
-        "views",
-        "views/style.py",
-        "views/test_style.py views/test_head_map.py",
+        "plot",
+        "plot/style.py",
+        "plot/test_style.py plot/test_head_map.py",
         (
             "heads that facilitate are orange and those that interfere blue",
             'ends = [ROLES["interference"][0], "white", ROLES["facilitation"][0]]',
@@ -1157,9 +1157,9 @@ _VIEWS = [
         ),
     ),
     *_bugs(
-        "views",
-        "views/confirmation.py",
-        "views/test_confirmation.py",
+        "plot",
+        "plot/confirmation.py",
+        "plot/test_confirmation.py",
         (
             "relative drops are drawn with the intervals of points",
             'return share, *_numbers(frame, "relative_low", "relative_high")',
@@ -1167,9 +1167,9 @@ _VIEWS = [
         ),
     ),
     *_bugs(
-        "views",
-        "views/report/findings.py",
-        "views/test_report.py",
+        "plot",
+        "report/findings.py",
+        "report/test_report.py",
         (
             "a report mixes results of two dtypes",
             '_check_alike("model", ("name", "revision", "dtype", "grid"), *models)',
@@ -1177,7 +1177,7 @@ _VIEWS = [
         ),
     ),
     *_bugs(
-        "views",
+        "plot",
         "cli/find.py",
         "test_cli.py test_cli_store.py",
         (

@@ -36,7 +36,15 @@ from mutant_list import AREAS, MUTANTS, Mutant
 ROOT = Path(__file__).resolve().parents[1]
 
 # What runs whole on TransformerLens 3.9 in `make test-all`, as in the Makefile.
-LENS_TESTS = ("tests/lens", "tests/measure", "tests/methods")
+LENS_TESTS = (
+    "tests/lens",
+    "tests/engine",
+    "tests/cluster",
+    "tests/store",
+    "tests/experiment",
+    "tests/simulate",
+    "tests/methods",
+)
 # It finds every text that a mutant replaces, and so it would catch them all.
 OWN_TEST = "tests/test_mutants.py"
 

@@ -25,10 +25,9 @@ from joblib import Parallel, delayed
 from recovery_tables import NO_STRUCTURE, arithmetic, certainty_table, draw, recovery_table
 
 import cs_heads as cs
-from cs_heads.measure.baseline import chance_of
-from cs_heads.measure.protocol import ExperimentLike, name_of
-from cs_heads.measure.scenarios import SCENARIOS
-from cs_heads.measure.simulate import World, planted_world
+from cs_heads.experiment.baseline import chance_of
+from cs_heads.experiment.protocol import ExperimentLike, name_of
+from cs_heads.simulate import SCENARIOS, World, planted_world
 
 K = 5
 SHAPES = {512: (16, 32), 1024: (32, 32), 16_384: (128, 128)}
@@ -124,7 +123,7 @@ def annealed(made: World, size: int, seed: int) -> dict[str, Any]:
     arithmetic = process_time() - start - task.seconds - control.seconds
     truth = made.grid.mask(made.planted)
     of_all = {*made.universal, *(head for group in made.groups for head in group)}
-    singles = cs.masks.explicit(made.grid, [[], *([head] for head in made.planted)])
+    singles = cs.designs.explicit(made.grid, [[], *([head] for head in made.planted)])
     # Their true single drops, on many examples at the size where intervals are judged.
     many = planted_world(made.scenario, made.grid, n_unseen=5000 if made.grid.size == 1024 else 1000, seed=seed).unseen
     scores = many(singles).mean(axis=1)
@@ -187,7 +186,7 @@ def measure(cell: Cell, seed: int) -> dict[str, Any]:
     line = METHODS[cell.method](made, cell.size, seed)
     seconds = perf_counter() - start
     heads = line.pop("heads")
-    intact, off = made.unseen(cs.masks.explicit(made.grid, [[], heads])).mean(axis=1)
+    intact, off = made.unseen(cs.designs.explicit(made.grid, [[], heads])).mean(axis=1)
     recall = len({*heads} & {*made.planted}) / len(made.planted) if heads and made.planted else float("nan")
     return {**cell._asdict(), "seed": seed, "recall": recall, "drop": intact - off, **line, "seconds": seconds}
 

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 from cs_heads.analysis.verdict import is_localized
-from cs_heads.measure.scenarios import SCENARIOS
-from cs_heads.views.recall import plot_recalls
-from cs_heads.views.style import save_picture
+from cs_heads.plot.recall import plot_recalls
+from cs_heads.plot.style import save_picture
+from cs_heads.simulate import SCENARIOS
 
 NO_STRUCTURE = ("no_structure", "no_structure_fragile", "no_structure_chance50")
 

@@ -23,7 +23,7 @@ from time import perf_counter, process_time
 import numpy as np
 
 import cs_heads as cs
-from cs_heads.measure.shelf import Shelf
+from cs_heads.store.task_results import Shelf
 
 MILLION = 1_000_000
 
@@ -70,7 +70,7 @@ def run(model, task, masks, store: Path | None) -> tuple[float, float]:
 def overhead(model, repeats: int, folder: Path) -> bool:
     """The same run with a store and without, in turns; whether the share of the store is as small as promised."""
     task = cs.load_task("demo/capitals", n=100, seed=0)
-    masks = cs.masks.stratified(cs.HeadGrid.from_model(model), n_masks=100, density=0.05, seed=0)
+    masks = cs.designs.stratified(cs.HeadGrid.from_model(model), n_masks=100, density=0.05, seed=0)
     run(model, task, masks[:10], None)
     without, with_store, inside = [], [], []
     for number in range(repeats):

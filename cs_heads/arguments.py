@@ -1,10 +1,14 @@
-"""The check of arguments that are lists, mappings, paths or switches, asked before anything is read or run."""
+"""Checks of arguments (numbers, lists, mappings, paths, switches), made before anything is read, drawn or run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 
 def in_line(value: Any, most: int = 80) -> str:
@@ -58,3 +62,125 @@ def check_switch(name: str, value: Any) -> bool | None:
     if value is not None and not isinstance(value, bool):
         raise ValueError(f"{name} must be True, False or None, got {in_line(value)}")
     return value
+
+
+def check_integer(name: str, value: Any, least: int, most: int | None = None, why: str = "") -> int:
+    """The value as an ``int``; raises ``ValueError`` where it is no integer of ``least`` or more, up to ``most``.
+
+    NumPy's integers are integers; 5.0 and a truth value are none. ``why`` says in the message what the bounds are.
+
+    >>> check_integer("k", 9, 1, 8, "the heads of the grid")
+    Traceback (most recent call last):
+    ValueError: k must be an integer in 1..8, the heads of the grid; got 9
+    """
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if not whole or value < least or (most is not None and value > most):
+        allowed = f"of {least} or more" if most is None else f"in {least}..{most}"
+        raise ValueError(f"{name} must be an integer {allowed}{f', {why};' if why else ','} got {value!r:.80}")
+    return int(value)
+
+
+def check_within(name: str, value: Any, least: int, most: int) -> int:
+    """As ``check_integer``, with a bound that is so far away that only what exceeds it is told of it.
+
+    >>> check_within("k", 0, 1, MAX_HEADS)
+    Traceback (most recent call last):
+    ValueError: k must be an integer of 1 or more, got 0
+    """
+    return check_integer(name, check_integer(name, value, least), least, most)
+
+
+MAX_HEADS = 10**6
+"""Layers, or heads of a layer or of a model, at most: no model comes near."""
+
+MAX_BUDGET = 10**12
+"""Example-evaluations at most, which would take a lifetime."""
+
+MAX_SEED = 2**31 - 1
+"""The largest seed that every random generator in use takes."""
+
+
+def check_seed(seed: Any) -> int:
+    """The seed as an ``int``; raises ``ValueError`` where it is no integer of 0 or more, or too large.
+
+    >>> check_seed(2**70)
+    Traceback (most recent call last):
+    ValueError: seed must be an integer in 0..2147483647, got 1180591620717411303424
+    """
+    return check_within("seed", seed, 0, MAX_SEED)
+
+
+def check_share(name: str, value: Any) -> float:
+    """The value as a ``float``; raises ``ValueError`` where it is no number between 0 and 1, both excluded."""
+    number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else float("nan")
+    if not 0 < number < 1:
+        raise ValueError(f"{name} must lie between 0 and 1, got {value!r:.80}")
+    return number
+
+
+_WORDS: dict[Any, tuple[str, str]] = {
+    int: ("an integer", "integers"),
+    float: ("a number", "numbers"),
+    str: ("a text", "texts"),
+    bool: ("true or false", "truth values"),
+    Path: ("a path", "paths"),
+    NoneType: ("None", "Nones"),
+}
+
+
+def check_options(load: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` naming the first option that is not of the type its loader's keyword has."""
+    while isinstance(load, partial):
+        load = load.func
+    hints = get_type_hints(load)
+    for name, value in options.items():
+        check_type(name, value, hints.get(name, Any))
+
+
+def check_type(name: str, value: Any, hint: Any) -> None:
+    """Raise ``ValueError`` where an argument is not of a type; one that stands for many texts is not one text.
+
+    >>> check_type("choices", "four", int | None)
+    Traceback (most recent call last):
+    ValueError: choices must be an integer or None, got 'four'
+    """
+    if not fits(value, hint):
+        raise ValueError(f"{name} must be {_said(hint)}, got {value!r:.80}")
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of a type, items included; a truth value is no number, and a text no list of texts."""
+    kind, inside = get_origin(hint), get_args(hint)
+    if kind in (Union, UnionType):
+        return any(fits(value, one) for one in inside)
+    if hint in (int, float):
+        return isinstance(value, Integral if hint is int else Real) and not isinstance(value, bool)
+    if kind is Sequence:
+        listed = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+        return listed and all(fits(item, inside[0]) for item in value)
+    if kind is Mapping:
+        return isinstance(value, Mapping) and all(
+            fits(key, inside[0]) and fits(item, inside[1]) for key, item in value.items()
+        )
+    if kind is Literal:
+        return value in inside
+    # Any, and what has no class to ask for, is not looked at.
+    return hint is Any or not inspect.isclass(hint) or isinstance(value, hint)
+
+
+def _said(hint: Any, many: bool = False) -> str:
+    """A type in words."""
+    kind, inside = get_origin(hint), get_args(hint)
+    if kind in (Union, UnionType):
+        # A path may be given as a text.
+        kinds = [one for one in inside if not (one is str and Path in inside)]
+        return " or ".join(_said(one, many) for one in kinds)
+    if kind is Literal:
+        return f"one of {', '.join(map(str, inside))}"
+    if kind is Sequence:
+        return f"a list of {_said(inside[0], many=True)}"
+    if kind is Mapping:
+        return "these by name"
+    if hint in _WORDS:
+        return _WORDS[hint][many]
+    return f"a {getattr(hint, '__name__', hint)}"

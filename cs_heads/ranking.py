@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from cs_heads.arguments import check_path, in_line
-from cs_heads.heads import Head, HeadGrid, as_heads
-from cs_heads.integers import check_integer
+from cs_heads.arguments import check_integer, check_path, in_line
+from cs_heads.units import Head, HeadGrid, as_heads
 
 if TYPE_CHECKING:
     import pandas as pd

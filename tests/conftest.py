@@ -1,5 +1,6 @@
 import hashlib
 import os
+import shutil
 import sys
 
 # Model hubs are never asked in tests, and no window is opened.
@@ -107,8 +108,8 @@ def few_skills(monkeypatch):
 @pytest.fixture
 def no_short_cuts(monkeypatch):
     """One row an example-evaluation: without the short cuts, which run fewer, and their trial on a few tokens."""
+    from cs_heads.engine import forwards
     from cs_heads.lens.abilities import PLAIN
-    from cs_heads.measure.engine import forwards
 
     monkeypatch.setattr(forwards, "abilities", lambda model, wanted: PLAIN)
     monkeypatch.setattr(forwards, "token_budget", lambda model, fused: 4096)
@@ -146,3 +147,21 @@ def smollm2() -> Path:
         done = run_program(command, env={**os.environ, "PYTHONPATH": str(checkout)})
         assert done.returncode == 0, done.stderr
     return out / "smollm2"
+
+
+def working_sandbox():
+    """A sandbox; skips where its programs are not installed, and fails where they are and it does not hold."""
+    from cs_heads.sandbox import Sandbox
+
+    if shutil.which("bwrap") is None:
+        pytest.skip("bubblewrap is not installed: generated code cannot run")
+    if find_spec("pyseccomp") is None:
+        pytest.skip("pyseccomp is not installed (the extra code): generated code cannot run")
+    Sandbox().check()
+    return Sandbox()
+
+
+@pytest.fixture(scope="session")
+def sandbox():
+    """A sandbox; tests that use it are skipped where bubblewrap or pyseccomp is not installed."""
+    return working_sandbox()

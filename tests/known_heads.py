@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from cs_heads.heads import Head
+from cs_heads.units import Head
 from tests.tiny import WORDS, make_hf_model, make_tokenizer, sentence
 
 WORKING = (Head(0, 1), Head(2, 3))

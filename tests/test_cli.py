@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import cs_heads as cs
-from cs_heads import Head, HeadGrid, masks
+from cs_heads import Head, HeadGrid, designs
 from cs_heads.analysis.attention import HeadAttention
 from cs_heads.analysis.compare import METHODS
 from cs_heads.analysis.losses import Loss, Specificity
@@ -26,7 +26,7 @@ from tests.tiny import WORDS
 from tests.waiting import run_program
 
 # The intact run and the different ones among the 24 masks of the options below; a mask drawn twice runs once.
-RUNS = 1 + len(np.unique(masks.stratified(HeadGrid(3, 4), 24, 0.17, seed=0), axis=0))
+RUNS = 1 + len(np.unique(designs.stratified(HeadGrid(3, 4), 24, 0.17, seed=0), axis=0))
 PNG = b"\x89PNG\r\n"
 CHOICE = {"prompt": "the cat", "choices": [" runs", " sees"], "answer": 1}
 COMPLETION = {"prompt": "the cat", "target": " runs"}

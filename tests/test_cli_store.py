@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from cs_heads.cli import main
-from cs_heads.measure.engine import Engine
+from cs_heads.engine import Engine
 from tests.known_heads import own_answers
 
 

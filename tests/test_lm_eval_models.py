@@ -18,8 +18,8 @@ pytest.importorskip("lm_eval", reason="lm-eval is an extra")
 
 from cs_heads.analysis.confirm import confirm
 from cs_heads.cli import main
+from cs_heads.experiment.experiment import Experiment
 from cs_heads.lens import load_model
-from cs_heads.measure.experiment import Experiment
 from cs_heads.methods.find import find_heads
 from cs_heads.tasks import Task, load_task
 from cs_heads.tasks.lm_eval import harness, whole

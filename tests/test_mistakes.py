@@ -12,12 +12,12 @@ import pandas as pd
 import pytest
 
 import cs_heads as cs
+from cs_heads.arguments import MAX_SEED, check_seed
 from cs_heads.cli import main
-from cs_heads.integers import MAX_SEED, check_seed
 from cs_heads.tasks import Example, Task, load_task
 from cs_heads.tasks.scorer import as_scorer
 from tests.known_heads import own_answers
-from tests.views.studies import made_ranking
+from tests.plot.studies import made_ranking
 from tests.waiting import run_program
 
 ROOT = Path(__file__).parents[1]
@@ -215,8 +215,8 @@ MISTAKES = {
     "cs.Task.from_frame(twice)": "frame: columns must have different names, got two or more of 'target'",
     "cs.find_heads(None, task, method=['css'])": "method must be one of annealed, css,",
     "cs.find_heads(None, task, controls=5)": "controls must be a list of tasks, 'auto' or None, got 5",
-    "cs.masks.bernoulli(grid, 4, 'a', seed=0)": "density must lie between 0 and 1, got 'a'",
-    "cs.masks.stratified(grid, 4, None, seed=0)": "density must lie between 0 and 1, got None",
+    "cs.designs.bernoulli(grid, 4, 'a', seed=0)": "density must lie between 0 and 1, got 'a'",
+    "cs.designs.stratified(grid, 4, None, seed=0)": "density must lie between 0 and 1, got None",
     "judged.score_texts([0], ['a'])": "scorer 'nothing' must give a number in 0..1, got None",
     "cs.compare(None, task, methods=[['css']])": "method must be one of annealed, css,",
     "cs.compare(None, task, methods=5)": "methods must be a list of different names, got 5",
@@ -259,9 +259,9 @@ MISTAKES = {
     "cs.scale_study({'a': None})": "study must be a path, got None",
     "cs.planted_world(None)": "scenario must be a Scenario or one of main, ",
     "cs.planted_world(grid=5)": "grid must be a HeadGrid, got 5",
-    "cs.masks.explicit(grid, None)": "groups must be a list of groups of heads, got None",
-    "cs.masks.explicit(grid, [None])": "heads must be a list of heads, as ranking.top(5) gives, got None",
-    "cs.masks.bernoulli(None, 4, 0.5)": "grid must be a HeadGrid, got None",
+    "cs.designs.explicit(grid, None)": "groups must be a list of groups of heads, got None",
+    "cs.designs.explicit(grid, [None])": "heads must be a list of heads, as ranking.top(5) gives, got None",
+    "cs.designs.bernoulli(None, 4, 0.5)": "grid must be a HeadGrid, got None",
     "grid.mask([None])": "heads must be a list of heads: a head must be Head(2, 5), 'L2H5' or (2, 5), got None",
     "cs.HeadGrid(10**20, 4)": f"n_layers must be an integer in 1..1000000, got {10**20}",
     "cs.find_heads(model, task, method='one-shot', budget=10**20)": "budget must be 1,000,000,000,000 example-eval",
@@ -362,7 +362,7 @@ def test_ctrl_c_while_a_library_is_imported(module, raised, tmp_path):
 @pytest.fixture
 def listening(monkeypatch):
     """The address of a program that answers every connection with these bytes, and then with nothing."""
-    from cs_heads.measure.cluster import session
+    from cs_heads.cluster import session
 
     monkeypatch.setattr(session, "_ANSWER", 0.5)
     servers = []
@@ -395,7 +395,7 @@ def listening(monkeypatch):
 @pytest.mark.parametrize("scheme", ["", "ray://"])
 def test_an_address_where_another_program_listens_is_refused_before_ray_waits_for_it(listening, scheme, answer, reason):
     """Ray itself would wait half a minute, and more."""
-    from cs_heads.measure.cluster.session import _check_answers
+    from cs_heads.cluster.session import _check_answers
 
     address = scheme + listening(answer)
     with pytest.raises(ValueError, match=f"address must be that of a running Ray cluster, got '{address}': {reason}"):
@@ -403,7 +403,7 @@ def test_an_address_where_another_program_listens_is_refused_before_ray_waits_fo
 
 
 def test_an_address_that_speaks_as_ray_does_or_names_no_port_is_left_to_ray(listening):
-    from cs_heads.measure.cluster.session import _check_answers
+    from cs_heads.cluster.session import _check_answers
 
     for address in (listening(bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])), "local", "nonsense"):
         _check_answers(address)
@@ -412,7 +412,7 @@ def test_an_address_that_speaks_as_ray_does_or_names_no_port_is_left_to_ray(list
 @pytest.mark.parametrize("address", ["auto", "ray://127.0.0.1"])
 def test_what_an_address_stands_for_is_tried_before_ray_waits_for_it(address, monkeypatch):
     """Ray itself goes on for ten minutes where the last cluster of this machine is gone."""
-    from cs_heads.measure.cluster.session import _check_answers
+    from cs_heads.cluster.session import _check_answers
 
     monkeypatch.setattr("ray._private.services.get_ray_address_from_environment", lambda *_: "127.0.0.1:1")
     with pytest.raises(ValueError, match=rf"^address must be that of a running Ray cluster, got '{address}': "):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cs_heads.heads import Head
 from cs_heads.ranking import FORMAT_VERSION, HeadRanking, normal_interval
+from cs_heads.units import Head
 
 IMPORTANCE = np.array([[0.0, 0.4, -0.2], [0.1, 0.4, 0.0]])
 

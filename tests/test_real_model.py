@@ -8,10 +8,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import cs_heads as cs
 from cs_heads.cli import main
-from cs_heads.heads import Head, HeadGrid
+from cs_heads.experiment.experiment import Experiment
 from cs_heads.lens import load_model
-from cs_heads.measure.experiment import Experiment
 from cs_heads.tasks import Task
+from cs_heads.units import Head, HeadGrid
 
 # Sets on which this small model beats chance.
 SETS = (

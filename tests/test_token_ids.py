@@ -16,10 +16,10 @@ import cs_heads as cs
 from cs_heads import Experiment, Task
 from cs_heads.analysis.attention import attention, habits
 from cs_heads.cli import main
+from cs_heads.engine.plan import token_budget
 from cs_heads.lens.abilities import abilities
 from cs_heads.lens.model import tokenizer_of
 from cs_heads.lens.ship import outline_of, sample_logits
-from cs_heads.measure.engine.plan import token_budget
 from cs_heads.methods.gating.evaluate import under_gates
 from tests.integer_models import DIGITS, EQUALS, HEADS, LENGTH, P, adding_model, addition, save_sorting_model, sorting
 from tests.tiny import make_tokenizer

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from cs_heads.arguments import check_list, check_path, check_switch
-from cs_heads.heads import Head, HeadGrid, HeadLike, as_heads
-from cs_heads.integers import check_integer, check_seed
+from cs_heads.arguments import check_integer, check_list, check_path, check_seed, check_switch
 from cs_heads.text import Text, is_token_ids, shown
+from cs_heads.units import Head, HeadGrid, HeadLike, as_heads
 
 if TYPE_CHECKING:
     import pandas as pd

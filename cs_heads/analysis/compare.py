@@ -15,20 +15,19 @@ from cs_heads.analysis.random_heads import drawn_notes, random_orders
 from cs_heads.analysis.task_drop import TaskDrop, task_drop
 from cs_heads.analysis.unseen import check_apart, default_sides
 from cs_heads.analysis.verdict import default_note
-from cs_heads.arguments import check_list, check_mapping
-from cs_heads.heads import Head, HeadGrid
-from cs_heads.integers import check_integer, check_seed
-from cs_heads.measure.baseline import BaselineTooLowError, baseline_too_low, check_size, fitting_k
-from cs_heads.measure.cluster import placed
-from cs_heads.measure.store import BrokenStoreError, Store
+from cs_heads.arguments import check_integer, check_list, check_mapping, check_seed
+from cs_heads.cluster import placed
+from cs_heads.experiment.baseline import BaselineTooLowError, baseline_too_low, check_size, fitting_k
 from cs_heads.methods.find import find_heads
 from cs_heads.methods.registry import Method, method_named
 from cs_heads.ranking import HeadRanking
+from cs_heads.store.store import BrokenStoreError, Store
 from cs_heads.tasks import Task, check_controls, confirming_side, control_side, finding_side
 from cs_heads.tasks.controls import AUTO
+from cs_heads.units import Head, HeadGrid
 
 if TYPE_CHECKING:
-    from cs_heads.measure.experiment import Experiment
+    from cs_heads.experiment.experiment import Experiment
 
 _MOST = 10
 METHODS = ("annealed", "css", "csb", "one-shot", "greedy", "chg", "gradient")
@@ -80,8 +79,8 @@ def compare(
     value of an option stands in ``refused`` with its reason, so that what the others measured is kept; where all
     refuse, the first reason is raised. So is a baseline that is too low.
     """
-    from cs_heads.measure.controls import experiments_on, left_out_note
-    from cs_heads.measure.experiment import Experiment
+    from cs_heads.experiment.controls import experiments_on, left_out_note
+    from cs_heads.experiment.experiment import Experiment
 
     check_seed(seed)
     options = {} if options is None else check_mapping("options", options, "those of each method by its name")
@@ -195,7 +194,7 @@ def _search_controls(
     controls: Sequence[Task] | str | None, given: Sequence[Task], task: Task, judged: Sequence[Experiment], seed: int
 ) -> Callable[[Method, bool], Sequence[Task] | str | None]:
     """What of the controls a method searches with; the default ones, to a method that has none, are those judged."""
-    from cs_heads.measure.controls import defaults_of
+    from cs_heads.experiment.controls import defaults_of
 
     def helping(method: Method, contrast: bool) -> Sequence[Task] | str | None:
         if method.default_controls:

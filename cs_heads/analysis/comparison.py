@@ -12,7 +12,7 @@ from jaxtyping import Float
 from cs_heads.analysis.agreement import overlap, rank_biased_overlap, spearman
 from cs_heads.analysis.losses import Specificity, loss_of
 from cs_heads.analysis.task_drop import TaskDrop
-from cs_heads.integers import check_integer
+from cs_heads.arguments import check_integer
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks.controls import AUTO
 

@@ -9,13 +9,13 @@ from typing import Any
 
 from cs_heads.analysis.proof import Confirmation, prove
 from cs_heads.analysis.unseen import check_apart, default_sides, settings_of
-from cs_heads.heads import HeadLike, as_heads
-from cs_heads.integers import check_integer, check_seed
-from cs_heads.measure.baseline import MIN_CORRECT, check_size
-from cs_heads.measure.cluster import placed
-from cs_heads.measure.store import Store
-from cs_heads.measure.without import Without
+from cs_heads.arguments import check_integer, check_seed
+from cs_heads.cluster import placed
+from cs_heads.experiment.baseline import MIN_CORRECT, check_size
+from cs_heads.experiment.without import Without
+from cs_heads.store.store import Store
 from cs_heads.tasks import Task, check_controls, confirming_side, control_side
+from cs_heads.units import HeadLike, as_heads
 
 
 def confirm(
@@ -73,8 +73,8 @@ def confirm(
     finding side of another control, a head outside the grid, one named twice or also ``apart`` raises ``ValueError``
     before the model runs. A default control that shares one is left out, and a note says so.
     """
-    from cs_heads.measure.controls import experiments_on, left_out_note
-    from cs_heads.measure.experiment import Experiment
+    from cs_heads.experiment.controls import experiments_on, left_out_note
+    from cs_heads.experiment.experiment import Experiment
 
     check_seed(seed)
     for name, value, least in (("n", n, MIN_CORRECT), ("n_random", n_random, 1)):

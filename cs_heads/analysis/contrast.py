@@ -14,11 +14,10 @@ import numpy as np
 from jaxtyping import Float
 
 from cs_heads.analysis.intervals import Interval, mean_interval
-from cs_heads.arguments import check_list, check_mapping
-from cs_heads.integers import check_seed
-from cs_heads.measure.baseline import check_size
-from cs_heads.measure.cluster import here
-from cs_heads.measure.store import Store
+from cs_heads.arguments import check_list, check_mapping, check_seed
+from cs_heads.cluster import here
+from cs_heads.experiment.baseline import check_size
+from cs_heads.store.store import Store
 from cs_heads.tasks import Task, confirming_side, finding_side
 from cs_heads.tasks.sides import check_is_task
 
@@ -98,7 +97,7 @@ def held_out_contrasts(
     Raises ``ValueError`` before the model runs unless there are two formats of the same two tasks or more, of one kind,
     split into as many finding examples as their pairs.
     """
-    from cs_heads.measure.experiment import Experiment
+    from cs_heads.experiment.experiment import Experiment
     from cs_heads.methods.gating.evaluate import under_gates
     from cs_heads.methods.gating.fit import contrastive_gating
 

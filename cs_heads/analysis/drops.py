@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from cs_heads.analysis.task_drop import TaskDrop, task_drop
-from cs_heads.heads import Head, HeadGrid, HeadLike, as_heads
-from cs_heads.integers import check_integer, check_seed
-from cs_heads.masks import different, explicit
-from cs_heads.measure.baseline import baseline_too_low, chance_of, fitting_k
-from cs_heads.measure.protocol import ExperimentLike, preparation_of, provenance_of
+from cs_heads.arguments import check_integer, check_seed
+from cs_heads.designs import different, explicit
+from cs_heads.experiment.baseline import baseline_too_low, chance_of, fitting_k
+from cs_heads.experiment.protocol import ExperimentLike, preparation_of, provenance_of
 from cs_heads.ranking import HeadRanking
+from cs_heads.units import Head, HeadGrid, HeadLike, as_heads
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,17 +15,17 @@ from cs_heads.analysis import texts as judge
 from cs_heads.analysis.drops import Found, heads_of
 from cs_heads.analysis.intervals import wilson_interval
 from cs_heads.analysis.unseen import settings_of, unseen_side
-from cs_heads.heads import Head
-from cs_heads.masks import explicit
-from cs_heads.measure.store import Store
+from cs_heads.designs import explicit
+from cs_heads.store.store import Store
 from cs_heads.tasks import Example, Task
 from cs_heads.tasks.margins import compared
 from cs_heads.tasks.sides import check_is_task
+from cs_heads.units import Head
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from cs_heads.measure.experiment import Experiment
+    from cs_heads.experiment.experiment import Experiment
 
 INTACT = "intact"
 UNLIKELY = 0.1
@@ -230,7 +230,7 @@ def _start(
     model: Any, task: Task, heads: Found | Mapping[str, Found], *, k: int | None, n: int, settings: dict[str, Any]
 ) -> tuple[Experiment, dict[str, tuple[Head, ...]]]:
     """The experiment on the unseen examples, and the heads of each set."""
-    from cs_heads.measure.experiment import Experiment
+    from cs_heads.experiment.experiment import Experiment
 
     experiment = Experiment(model, unseen_side(task, n), **settings)
     found = heads if isinstance(heads, Mapping) else {task.name: heads}
@@ -247,8 +247,8 @@ def _each_choice(
     whole: Experiment, masks: Bool[np.ndarray, "row layer head"], settings: dict[str, Any]
 ) -> tuple[Experiment, Choices, Choices]:
     """Summed log-probability of every choice, and whether it would be said: each choice is an example of its own."""
-    from cs_heads.measure.answers import Answers
-    from cs_heads.measure.experiment import Experiment
+    from cs_heads.experiment.answers import Answers
+    from cs_heads.experiment.experiment import Experiment
 
     examples = whole.task.examples
     each = tuple(Example(e.prompt_of(i), (choice,)) for e in examples for i, choice in enumerate(e.continuations))

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from cs_heads.analysis.drops import Column, Found, Role, TaskDrops, heads_of, measure_drops
 from cs_heads.analysis.task_drop import TaskDrop
 from cs_heads.analysis.unseen import Others, settings_of, unseen_columns
-from cs_heads.heads import HeadLike, as_heads
-from cs_heads.integers import check_seed
-from cs_heads.measure.baseline import is_universal
-from cs_heads.measure.store import Store
+from cs_heads.arguments import check_seed
+from cs_heads.experiment.baseline import is_universal
+from cs_heads.store.store import Store
 from cs_heads.tasks import Task
 from cs_heads.tasks.sides import check_tasks
+from cs_heads.units import HeadLike, as_heads
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,14 +13,14 @@ import numpy as np
 from jaxtyping import Float
 from scipy.stats import ttest_ind
 
-from cs_heads.heads import Head, HeadLike
-from cs_heads.integers import check_integer
+from cs_heads.arguments import check_integer
 from cs_heads.methods.gating.result import SCORES, HeadGates
+from cs_heads.units import Head, HeadLike
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from cs_heads.measure.experiment import Experiment
+    from cs_heads.experiment.experiment import Experiment
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,10 +12,9 @@ from jaxtyping import Bool
 from scipy.stats import false_discovery_control, hypergeom
 
 from cs_heads.analysis.drops import Found, heads_of
-from cs_heads.arguments import check_mapping
-from cs_heads.heads import Head, HeadGrid, check_grid
-from cs_heads.integers import check_integer, check_seed
+from cs_heads.arguments import check_integer, check_mapping, check_seed
 from cs_heads.ranking import HeadRanking
+from cs_heads.units import Head, HeadGrid, check_grid
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,13 +16,12 @@ from cs_heads.analysis.losses import Specificity
 from cs_heads.analysis.random_heads import drawn_notes, like_note, random_sets
 from cs_heads.analysis.task_drop import TaskDrop, task_drop
 from cs_heads.analysis.verdict import Verdict, is_localized, judge
-from cs_heads.arguments import check_list
-from cs_heads.heads import Head, HeadLike, as_heads
-from cs_heads.integers import check_integer, check_seed
-from cs_heads.masks import different
-from cs_heads.measure.baseline import baseline_too_low, chance_of, check_k
-from cs_heads.measure.protocol import ExperimentLike, check_is_experiment, provenance_of
+from cs_heads.arguments import check_integer, check_list, check_seed
+from cs_heads.designs import different
+from cs_heads.experiment.baseline import baseline_too_low, chance_of, check_k
+from cs_heads.experiment.protocol import ExperimentLike, check_is_experiment, provenance_of
 from cs_heads.tasks.controls import AUTO
+from cs_heads.units import Head, HeadLike, as_heads
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -165,8 +164,8 @@ def prove(
     Heads outside the grid, named twice or also ``apart``, or too many to leave as many others, and controls of one name
     raise ``ValueError`` before anything is measured.
 
-    >>> from cs_heads.heads import HeadGrid
-    >>> from cs_heads.measure.simulate import planted_world
+    >>> from cs_heads.units import HeadGrid
+    >>> from cs_heads.simulate import planted_world
     >>> made = planted_world("main", HeadGrid(16, 16), seed=0)
     >>> prove(made.unseen, made.planted).verdict
     'localized'

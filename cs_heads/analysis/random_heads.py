@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Bool, Int
 
-from cs_heads.heads import Head, HeadGrid, HeadLike
+from cs_heads.units import Head, HeadGrid, HeadLike
 
 
 def random_sets(

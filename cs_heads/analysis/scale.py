@@ -15,8 +15,7 @@ from scipy.stats import t as student
 from cs_heads.analysis.proof import Confirmation
 from cs_heads.analysis.sparsity import SparsityCurve
 from cs_heads.analysis.verdict import is_localized
-from cs_heads.arguments import check_mapping, check_path
-from cs_heads.integers import check_integer
+from cs_heads.arguments import check_integer, check_mapping, check_path
 from cs_heads.ranking import HeadRanking
 
 if TYPE_CHECKING:

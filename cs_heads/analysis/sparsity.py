@@ -15,14 +15,14 @@ from cs_heads.analysis.drops import Column, Found, Role, heads_of, measure_drops
 from cs_heads.analysis.random_heads import drawn_notes, random_orders
 from cs_heads.analysis.task_drop import TaskDrop
 from cs_heads.analysis.unseen import others_of, settings_of, suites_of, unseen_columns
-from cs_heads.heads import Head, HeadLike
-from cs_heads.integers import check_integer, check_seed
-from cs_heads.masks import different, explicit
-from cs_heads.measure.baseline import fitting_k
-from cs_heads.measure.store import Store
+from cs_heads.arguments import check_integer, check_seed
+from cs_heads.designs import different, explicit
+from cs_heads.experiment.baseline import fitting_k
 from cs_heads.ranking import HeadRanking
+from cs_heads.store.store import Store
 from cs_heads.tasks import Task
 from cs_heads.tasks.sides import check_is_task
+from cs_heads.units import Head, HeadLike
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,10 +8,9 @@ from typing import Any
 
 from cs_heads.analysis.drops import Found, TaskDrops, heads_of, measure_drops
 from cs_heads.analysis.unseen import Others, others_of, settings_of, suites_of, unseen_columns
-from cs_heads.arguments import check_mapping
-from cs_heads.integers import check_seed
-from cs_heads.measure.baseline import fitting_k
-from cs_heads.measure.store import Store
+from cs_heads.arguments import check_mapping, check_seed
+from cs_heads.experiment.baseline import fitting_k
+from cs_heads.store.store import Store
 from cs_heads.tasks import Task
 from cs_heads.tasks.sides import check_is_task, check_tasks
 

@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 
-from cs_heads.masks import check_masks
-from cs_heads.measure.experiment import Experiment
+from cs_heads.designs import check_masks
+from cs_heads.experiment.experiment import Experiment
 from cs_heads.tasks.profanity import Profanity, Swearing
 from cs_heads.tasks.sides import check_is_task
 from cs_heads.tasks.swearing import SwearingScorer

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from cs_heads.analysis.intervals import UNKNOWN, Interval, Scores, paired_intervals
-from cs_heads.integers import check_seed
-from cs_heads.measure.baseline import too_low
+from cs_heads.arguments import check_seed
+from cs_heads.experiment.baseline import too_low
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from cs_heads.integers import check_integer
-from cs_heads.measure.baseline import check_k
+from cs_heads.arguments import check_integer
+from cs_heads.experiment.baseline import check_k
 from cs_heads.methods.gating.result import SCORES, HeadGates, Score
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from cs_heads.measure.experiment import Experiment
+    from cs_heads.experiment.experiment import Experiment
 
 THRESHOLD = 0.5
 """The score from which a head counts as facilitating, irrelevant or interfering."""

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from cs_heads import masks
+from cs_heads import designs
 from cs_heads.analysis.intervals import paired_intervals
-from cs_heads.arguments import check_mapping
-from cs_heads.heads import Head, HeadLike, as_heads
-from cs_heads.integers import check_integer, check_seed
-from cs_heads.measure.baseline import baseline_too_low, chance_of, is_universal
-from cs_heads.measure.protocol import ExperimentLike, check_is_experiment, preparation_of, provenance_of
+from cs_heads.arguments import check_integer, check_mapping, check_seed
+from cs_heads.experiment.baseline import baseline_too_low, chance_of, is_universal
+from cs_heads.experiment.protocol import ExperimentLike, check_is_experiment, preparation_of, provenance_of
+from cs_heads.units import Head, HeadLike, as_heads
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,12 +111,12 @@ def universal_heads(
     every = {**experiments, "control": control}
     if len(every) == len(experiments):
         raise ValueError("experiments must not be named 'control', as the control is")
-    intact = {name: experiment(masks.explicit(grid, [[]]))[0] for name, experiment in every.items()}
+    intact = {name: experiment(designs.explicit(grid, [[]]))[0] for name, experiment in every.items()}
     for name, scores in intact.items():
         reason = baseline_too_low(every[name], scores)
         if reason:
             raise ValueError(f"task {name!r} can miss no head: {reason}")
-    off = masks.explicit(grid, [[head] for head in heads])
+    off = designs.explicit(grid, [[head] for head in heads])
     left, interval = np.full((len(heads), len(every)), np.nan), np.full((len(heads), len(every), 2), np.nan)
     spent = preparation_of(*every.values()) + sum(len(scores) for scores in intact.values())
     for column, (name, experiment) in enumerate(every.items()):

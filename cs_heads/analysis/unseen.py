@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cs_heads.analysis.drops import Column, Role
-from cs_heads.arguments import check_mapping
-from cs_heads.integers import check_integer
-from cs_heads.measure.baseline import MIN_CORRECT, check_size
-from cs_heads.measure.store import Store
+from cs_heads.arguments import check_integer, check_mapping
+from cs_heads.experiment.baseline import MIN_CORRECT, check_size
+from cs_heads.store.store import Store
 from cs_heads.tasks import Task, confirming_side, control_side
 from cs_heads.tasks.sides import check_tasks
 
 if TYPE_CHECKING:
-    from cs_heads.measure.experiment import Experiment
+    from cs_heads.experiment.experiment import Experiment
 
 Others = list[tuple[str, Role, Sequence[Task]]]
 """Name, role and tasks of what heads are ablated on beside their own task."""
@@ -36,7 +35,7 @@ def unseen_columns(
 
     No side that is judged may share a question with the finding side of another task.
     """
-    from cs_heads.measure.experiment import Experiment
+    from cs_heads.experiment.experiment import Experiment
 
     check_integer("n", n, MIN_CORRECT)
     sides: list[tuple[str, Role, list[Task]]] = [(name, "own", [unseen_side(task, n)]) for name, task in own.items()]
@@ -59,7 +58,7 @@ def unseen_columns(
 
 def default_sides(task: Task, experiment: Experiment, n: int, seed: int) -> list[Task]:
     """Up to ``n // 2`` unseen examples of each default control of a task, 20 at least, beside ``n`` of its own."""
-    from cs_heads.measure.controls import defaults_of
+    from cs_heads.experiment.controls import defaults_of
 
     controls = defaults_of(experiment, task, seed)
     return [control_side(control, max(n // 2, MIN_CORRECT), seed) for control in controls]

@@ -67,7 +67,7 @@ def _compare(options: argparse.Namespace) -> None:
     import cs_heads as cs
     from cs_heads.analysis.compare import METHODS
     from cs_heads.methods.registry import method_named
-    from cs_heads.views.report.findings import RESULT
+    from cs_heads.report.findings import RESULT
 
     names = METHODS if options.methods is None else tuple(name.strip() for name in options.methods.split(","))
     given = {"contrastive": more} if (more := forgotten(options, names)) else {}
@@ -125,9 +125,9 @@ def _print_comparison(options: argparse.Namespace, result: Comparison) -> None:
 
 
 def _write_comparison(folder: Path, result: Comparison, command: str, *, quiet: bool) -> None:
-    from cs_heads.views.comparison import plot_agreement, plot_drops
-    from cs_heads.views.drawing import drawing
-    from cs_heads.views.report import write_report
+    from cs_heads.plot.comparison import plot_agreement, plot_drops
+    from cs_heads.plot.drawing import drawing
+    from cs_heads.report import write_report
 
     written = [folder / "comparison.json"]
     record = {**result.to_dict(), "command": command}

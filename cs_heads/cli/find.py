@@ -16,10 +16,10 @@ from cs_heads.cli.options import Help, add_common, forgotten, largest_losses, lo
 if TYPE_CHECKING:
     from cs_heads.analysis.proof import Confirmation
     from cs_heads.cli.options import Commands
-    from cs_heads.heads import Head
-    from cs_heads.measure.experiment import Experiment
+    from cs_heads.experiment.experiment import Experiment
     from cs_heads.ranking import HeadRanking
     from cs_heads.tasks import Task
+    from cs_heads.units import Head
 
 _ABOUT = """\
 Rank the heads of a model by how much a task rests on them, and prove the first on examples
@@ -111,10 +111,10 @@ def add(commands: Commands) -> None:
 
 def _find(options: argparse.Namespace) -> None:
     import cs_heads as cs
-    from cs_heads.measure.cluster import here
+    from cs_heads.cluster import here
     from cs_heads.methods.registry import method_named
-    from cs_heads.views.report import write_report
-    from cs_heads.views.report.findings import COMPARISON
+    from cs_heads.report import write_report
+    from cs_heads.report.findings import COMPARISON
 
     # What needs no model to be refused is refused before one is loaded.
     design = {"n_masks": options.n_masks, "density": options.density, "response": options.response}
@@ -247,9 +247,9 @@ def _print_controls(proof: Confirmation) -> None:
 
 
 def _write(folder: Path, k: int, result: dict[str, Any], found: HeadRanking) -> list[Path]:
-    from cs_heads.views.drawing import drawing
-    from cs_heads.views.head_map import plot_heads
-    from cs_heads.views.report.findings import CURVE
+    from cs_heads.plot.drawing import drawing
+    from cs_heads.plot.head_map import plot_heads
+    from cs_heads.report.findings import CURVE
 
     # Parts of an earlier run do not stay beside this one's.
     (folder / CURVE).unlink(missing_ok=True)
@@ -266,7 +266,7 @@ def _measure_curve(
     """The score on unseen examples with 0, 1, ..., 10 heads off; how many take half goes into the result."""
     from cs_heads.analysis.drops import Column
     from cs_heads.analysis.sparsity import measure_sparsity
-    from cs_heads.views.report.findings import CURVE
+    from cs_heads.report.findings import CURVE
 
     heads = found.top(min(MOST, found.grid.size // 2))
     spent = unseen.spent
@@ -285,8 +285,8 @@ def _write_json(path: Path, record: dict[str, Any]) -> None:
 def _attend(folder: Path, model: Any, task: Task, heads: Sequence[Head]) -> list[Path]:
     """Attention of the heads on a few short unseen prompts; a model that does not show it goes without."""
     from cs_heads.analysis.attention import attention
+    from cs_heads.plot.attention import MOST
     from cs_heads.tasks import confirming_side
-    from cs_heads.views.attention import MOST
 
     prompts = {example.prompt for example in confirming_side(task).examples}
     short = sorted(prompts, key=lambda prompt: (len(prompt), prompt))

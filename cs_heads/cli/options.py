@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from cs_heads.analysis.losses import Specificity
-    from cs_heads.measure.experiment import Experiment
+    from cs_heads.experiment.experiment import Experiment
     from cs_heads.tasks import Task
 
     Commands = argparse._SubParsersAction["Parser"]
@@ -143,9 +143,9 @@ def add_loading(parser: argparse.ArgumentParser) -> None:
 
 def check_numbers(options: argparse.Namespace) -> None:
     """Raise ``ValueError`` for a number or a head that no model and no task takes, before one is loaded."""
-    from cs_heads.heads import as_heads
-    from cs_heads.integers import MAX_BUDGET, MAX_HEADS, check_seed, check_within
+    from cs_heads.arguments import MAX_BUDGET, MAX_HEADS, check_seed, check_within
     from cs_heads.tasks.load import MAX_EXAMPLES
+    from cs_heads.units import as_heads
 
     most = {"k": MAX_HEADS, "most": MAX_HEADS, "n": MAX_EXAMPLES, "n_unseen": MAX_EXAMPLES, "n_masks": MAX_BUDGET}
     for name, limit in {**most, "budget": MAX_BUDGET, "generate": MAX_EXAMPLES}.items():
@@ -181,7 +181,7 @@ def loaded(options: argparse.Namespace) -> Iterator[tuple[Any, Task, list[Task] 
     """
     import cs_heads as cs
     from cs_heads.analysis.unseen import check_apart
-    from cs_heads.measure.cluster import placed
+    from cs_heads.cluster import placed
     from cs_heads.tasks import check_controls, confirming_side, control_side, entry_of, whole_task
 
     check_numbers(options)
@@ -236,8 +236,8 @@ def unseen_of(options: argparse.Namespace, model: Any, task: Task, beside: str) 
     A folder whose file ``beside``, which another command wrote, is of another model or task raises ``ValueError``.
     """
     import cs_heads as cs
+    from cs_heads.report.findings import check_folder
     from cs_heads.tasks import confirming_side
-    from cs_heads.views.report.findings import check_folder
 
     if options.out is None:
         return None

@@ -36,6 +36,6 @@ def add(commands: Commands) -> None:
 
 
 def _report(options: argparse.Namespace) -> None:
-    from cs_heads.views.report import write_report
+    from cs_heads.report import write_report
 
     print(f"written: {write_report(options.study, options.out or options.study / 'report.html')}")

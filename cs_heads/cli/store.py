@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cs_heads.cli.options import Commands
-    from cs_heads.measure.export import Contents
+    from cs_heads.store.export import Contents
 
 
 def add(commands: Commands) -> None:
@@ -29,7 +29,7 @@ def add(commands: Commands) -> None:
 
 def saved(options: argparse.Namespace) -> str:
     """What to say of the store of a command that was interrupted; nothing where it has none yet."""
-    from cs_heads.measure.store import Store, StoreError
+    from cs_heads.store.store import Store, StoreError
 
     path: Path | None = getattr(options, "store", None)
     try:
@@ -42,7 +42,7 @@ def saved(options: argparse.Namespace) -> str:
 
 
 def _store(options: argparse.Namespace) -> None:
-    from cs_heads.measure.store import Store
+    from cs_heads.store.store import Store
 
     store = Store.open(options.file)
     contents = store.contents()

@@ -12,7 +12,7 @@ import functools
 import random
 
 from cs_heads.demo.skills import SKILLS, keys
-from cs_heads.heads import Head, HeadGrid
+from cs_heads.units import Head, HeadGrid
 
 GRID = HeadGrid(n_layers=8, n_heads=16)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
+from cs_heads.arguments import check_seed
 from cs_heads.demo.skills import SKILLS, records
-from cs_heads.integers import check_seed
 from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.task import Task
 

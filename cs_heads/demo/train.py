@@ -21,12 +21,12 @@ from torch import Tensor
 from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from cs_heads.arguments import check_integer
 from cs_heads.demo import planting
 from cs_heads.demo.evaluate import accuracies, encode
 from cs_heads.demo.gates import DropRates, Gated, Layout, draw_gates
 from cs_heads.demo.skills import SKILLS, Example, examples, records
 from cs_heads.demo.tokenizer import build_tokenizer
-from cs_heads.integers import check_integer
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from cs_heads.heads import HeadGrid
 from cs_heads.lens.cache import Extension
 from cs_heads.lens.forward import logits_at
 from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.model import context_length, device_of, dtype_of, evaluating
 from cs_heads.lens.resume import Resumed, recorded
 from cs_heads.lens.score import pad
+from cs_heads.units import HeadGrid
 
 _log = logging.getLogger(__name__)
 

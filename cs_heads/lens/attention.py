@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from cs_heads.heads import Head, HeadGrid
 from cs_heads.lens.gates import gated, hooked
 from cs_heads.lens.model import device_of, evaluating
+from cs_heads.units import Head, HeadGrid
 
 
 def attention_patterns(

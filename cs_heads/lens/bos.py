@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from cs_heads.templates import MADE_UP_BOS, has_made_up_bos
+from cs_heads.text import MADE_UP_BOS, has_made_up_bos
 
 # Kept on the tokenizer, so that it goes where the tokenizer goes, to another process too.
 _KEPT = "cs_heads_leading_tokens"

@@ -6,7 +6,7 @@ import hashlib
 from typing import Any
 
 from cs_heads.lens.bos import leading_tokens
-from cs_heads.templates import chat_template, template_arguments
+from cs_heads.text import chat_template, template_arguments
 
 
 def chat_prompt(tokenizer: Any, prompt: str) -> str:

@@ -10,8 +10,8 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
-from cs_heads.heads import HeadGrid
 from cs_heads.lens.model import hook_names
+from cs_heads.units import HeadGrid
 
 
 @contextmanager

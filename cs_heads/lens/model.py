@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import torch
 
-from cs_heads.heads import HeadGrid
 from cs_heads.lens.outline import Outline
+from cs_heads.units import HeadGrid
 
 Backend = Literal["bridge", "hooked"]
 

@@ -12,7 +12,6 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from cs_heads.heads import HeadGrid
 from cs_heads.lens.batches import Room, room_for, run_in_batches
 from cs_heads.lens.differentiate import differentiable
 from cs_heads.lens.forward import logits_at
@@ -20,6 +19,7 @@ from cs_heads.lens.gates import hooked, reading
 from cs_heads.lens.model import device_of, evaluating, hook_names
 from cs_heads.lens.points import PatchPoint
 from cs_heads.lens.score import Tokens, pad
+from cs_heads.units import HeadGrid
 
 PATCH_TOKENS = {"cpu": 4096, "mps": 16_384, "cuda": 65_536}
 """Padded tokens of one forward pass to begin with, by device."""

@@ -13,10 +13,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from cs_heads.heads import Head
 from cs_heads.lens.gguf import gguf_in
 from cs_heads.lens.load import folder_of, quietly, source_of
 from cs_heads.lens.weights import WeightsError
+from cs_heads.units import Head
 
 # Names of the module that takes the heads' concatenated z, inside a module of attention.
 _PROJECTIONS = ("o_proj", "c_proj", "out_proj", "dense", "wo", "out")

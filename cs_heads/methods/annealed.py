@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from cs_heads.integers import check_integer, check_seed
-from cs_heads.measure.baseline import (
+from cs_heads.arguments import check_integer, check_seed
+from cs_heads.experiment.baseline import (
     BaselineTooLowError,
     few_correct,
     fitting_k,
     is_continuous,
 )
-from cs_heads.measure.cost import Cost, Purse, check_budget
-from cs_heads.measure.protocol import ExperimentLike, provenance_of, responding
+from cs_heads.experiment.cost import Cost, Purse, check_budget
+from cs_heads.experiment.protocol import ExperimentLike, provenance_of, responding
 from cs_heads.methods.annealing.arguments import PRIOR_WEIGHT, check_shares, checked_chance, standardised
 from cs_heads.methods.annealing.blame import CLEAR, DOUBT, LARGE, SHARED
 from cs_heads.methods.annealing.regression import N_ROUNDS, PENALTY

@@ -15,16 +15,16 @@ from jaxtyping import Float
 from sklearn.linear_model import Lasso
 from sklearn.model_selection import KFold, cross_val_predict
 
-from cs_heads import masks
-from cs_heads.integers import check_integer, check_seed
-from cs_heads.measure.baseline import fitting_k
-from cs_heads.measure.cost import Cost, check_budget
-from cs_heads.measure.protocol import ExperimentLike, preparation_of, provenance_of
+from cs_heads import designs
+from cs_heads.arguments import check_integer, check_seed
+from cs_heads.experiment.baseline import fitting_k
+from cs_heads.experiment.cost import Cost, check_budget
+from cs_heads.experiment.protocol import ExperimentLike, preparation_of, provenance_of
 from cs_heads.methods.contrast import PLENTY, Contrast, Scores, check_experiments
 from cs_heads.methods.controls import Controls
 from cs_heads.ranking import HeadRanking
 
-_DESIGNS = {"stratified": masks.stratified, "bernoulli": masks.bernoulli}
+_DESIGNS = {"stratified": designs.stratified, "bernoulli": designs.bernoulli}
 
 # Below this many masks with a head off, its coefficient is hardly more than chance.
 _FEW_TIMES_OFF = 5
@@ -77,7 +77,7 @@ def compressed_sensing(
         n_masks = 100 if budget is None else (budget - before) // measure.a_mask
     off = _DESIGNS[design](experiment.grid, n_masks, density, seed)
     # Each different mask once: not every experiment remembers what it was asked.
-    once, place = masks.different(off)
+    once, place = designs.different(off)
     response = measure.mean(measure(once))[place]
     intact = float(measure.mean(measure.intact()[None])[0])
     lost = intact - response

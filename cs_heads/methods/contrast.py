@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from cs_heads.measure.baseline import BaselineTooLowError, chance_of
-from cs_heads.measure.protocol import ExperimentLike, measured, name_of, preparation_of
+from cs_heads.experiment.baseline import BaselineTooLowError, chance_of
+from cs_heads.experiment.protocol import ExperimentLike, measured, name_of, preparation_of
 from cs_heads.methods.controls import Controls, TaskLoss, intact_scores
 from cs_heads.ranking import normal_interval
 from cs_heads.tasks import Task

@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from cs_heads.heads import HeadLike, as_heads
-from cs_heads.integers import check_seed
-from cs_heads.measure.baseline import check_baseline, check_size, fitting_k
-from cs_heads.measure.cluster import here, placed
-from cs_heads.measure.cost import BudgetTooSmallError, Cost, check_budget
-from cs_heads.measure.protocol import name_of
-from cs_heads.measure.store import Store
-from cs_heads.measure.without import Without
+from cs_heads.arguments import check_seed
+from cs_heads.cluster import here, placed
+from cs_heads.experiment.baseline import check_baseline, check_size, fitting_k
+from cs_heads.experiment.cost import BudgetTooSmallError, Cost, check_budget
+from cs_heads.experiment.protocol import name_of
+from cs_heads.experiment.without import Without
 from cs_heads.methods.controls import NO_CONTROLS
 from cs_heads.methods.registry import METHODS, Method, method_named
 from cs_heads.ranking import HeadRanking
+from cs_heads.store.store import Store
 from cs_heads.tasks import Task, check_controls, finding_side, search_control
 from cs_heads.tasks.controls import AUTO, MIN_DEFAULTS
+from cs_heads.units import HeadLike, as_heads
 
 if TYPE_CHECKING:
-    from cs_heads.measure.experiment import Experiment
+    from cs_heads.experiment.experiment import Experiment
 
 
 def find_heads(
@@ -83,8 +83,8 @@ def find_heads(
     wrong option, a budget below the least the method needs, or a ``k`` that leaves no random heads to compare
     with, raises before the model runs.
     """
-    from cs_heads.measure.controls import defaults_of, experiments_on, left_out_note
-    from cs_heads.measure.experiment import Experiment
+    from cs_heads.experiment.controls import defaults_of, experiments_on, left_out_note
+    from cs_heads.experiment.experiment import Experiment
 
     check_seed(seed)
     chosen = _chosen(method, options, ablation)

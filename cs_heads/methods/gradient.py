@@ -10,20 +10,20 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
-from cs_heads.integers import check_seed
+from cs_heads.arguments import check_seed
+from cs_heads.experiment.answers import Answers, points_of, progress_of
+from cs_heads.experiment.baseline import check_baseline
+from cs_heads.experiment.cost import Cost, check_budget
+from cs_heads.experiment.experiment import Experiment
 from cs_heads.lens import check_ablatable
 from cs_heads.lens.differentiate import gate_gradients
 from cs_heads.lens.patch import patch_gradients, record_z
-from cs_heads.measure.answers import Answers, points_of
-from cs_heads.measure.bar import progress_bar
-from cs_heads.measure.baseline import check_baseline
-from cs_heads.measure.cost import Cost, check_budget
-from cs_heads.measure.experiment import Experiment
-from cs_heads.measure.progress import Progress, filled
-from cs_heads.measure.store import Store
 from cs_heads.methods.contrast import check_tasks, contrasted, left_out_notes
 from cs_heads.methods.controls import Controls
 from cs_heads.ranking import HeadRanking, normal_interval
+from cs_heads.settings import progress_bar
+from cs_heads.store.progress import filled
+from cs_heads.store.store import Store
 from cs_heads.tasks import Task
 from cs_heads.tasks.pairs import PromptPair
 
@@ -126,7 +126,7 @@ def _gradients(
     answers = Answers.of(experiment).take(examples)
     gates = torch.ones(n, *experiment.grid.shape)
     gradient = torch.full_like(gates, torch.nan)
-    kept = Progress.of("gradient", {"examples": examples.tolist()}, experiment)
+    kept = progress_of("gradient", {"examples": examples.tolist()}, experiment)
     with progress_bar(n, "example", progress) as bar, filled(kept, 0, gradient.numpy(), bar) as done:
         gate_gradients(
             experiment.model,

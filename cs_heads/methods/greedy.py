@@ -10,14 +10,14 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from cs_heads import masks
-from cs_heads.heads import Head, HeadGrid
-from cs_heads.integers import check_seed
-from cs_heads.measure.baseline import fitting_k
-from cs_heads.measure.cost import Cost, check_budget
-from cs_heads.measure.protocol import ExperimentLike, preparation_of, provenance_of
+from cs_heads import designs
+from cs_heads.arguments import check_seed
+from cs_heads.experiment.baseline import fitting_k
+from cs_heads.experiment.cost import Cost, check_budget
+from cs_heads.experiment.protocol import ExperimentLike, preparation_of, provenance_of
 from cs_heads.methods.contrast import Contrast, Scores, check_experiments
 from cs_heads.ranking import HeadRanking
+from cs_heads.units import Head, HeadGrid
 
 # Points that the drop of a head alone adds to its importance: too few to pass any measured difference, so that
 # they order ties and nothing else.
@@ -135,7 +135,7 @@ def _sweep(measure: Scores | Contrast, grid: HeadGrid, groups: list[list[Head]])
     """Scores of every group of heads; the masks of a big grid do not fit into memory all at once."""
     step = max(1, _MAX_ENTRIES // grid.size)
     starts = range(0, len(groups), step)
-    return np.concatenate([measure(masks.explicit(grid, groups[start : start + step])) for start in starts])
+    return np.concatenate([measure(designs.explicit(grid, groups[start : start + step])) for start in starts])
 
 
 def _notes(wanted: int, n_chosen: int, n: int, n_examples: int, contrast: bool) -> tuple[str, ...]:

@@ -20,24 +20,24 @@ from jaxtyping import Bool, Float, Int
 from scipy.stats import false_discovery_control, ttest_1samp
 from torch import Tensor
 
-from cs_heads.heads import Head, HeadGrid
-from cs_heads.integers import check_integer, check_seed
+from cs_heads.arguments import check_integer, check_seed
+from cs_heads.experiment.answers import points_of
+from cs_heads.experiment.baseline import check_baseline
+from cs_heads.experiment.chat import as_shown
+from cs_heads.experiment.cost import Cost, check_budget
+from cs_heads.experiment.experiment import Experiment
 from cs_heads.lens import check_ablatable, describe
 from cs_heads.lens.batches import room_for
 from cs_heads.lens.model import tokenizer_of
 from cs_heads.lens.patch import PATCH_TOKENS, patched_effects, record_z
 from cs_heads.lens.points import PatchPoint, encode_answers
-from cs_heads.measure.answers import points_of
-from cs_heads.measure.bar import progress_bar
-from cs_heads.measure.baseline import check_baseline
-from cs_heads.measure.chat import as_shown
-from cs_heads.measure.cost import Cost, check_budget
-from cs_heads.measure.experiment import Experiment
-from cs_heads.measure.progress import Progress, filled
-from cs_heads.measure.store import Store
 from cs_heads.ranking import HeadRanking, normal_interval
+from cs_heads.settings import progress_bar
+from cs_heads.store.progress import Progress, filled
+from cs_heads.store.store import Store
 from cs_heads.tasks import Task
 from cs_heads.tasks.pairs import STAGES, PromptPair, Stage, counterparts, identity_rules
+from cs_heads.units import Head, HeadGrid
 
 if TYPE_CHECKING:
     import pandas as pd

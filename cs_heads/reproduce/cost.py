@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from cs_heads import masks
-from cs_heads.measure.experiment import Experiment
+from cs_heads import designs
+from cs_heads.experiment.experiment import Experiment
 from cs_heads.reproduce import gating, needs
 from cs_heads.reproduce.reproduction import Part, Reproduction, Step, added
 from cs_heads.reproduce.run import parts_made
@@ -88,7 +88,7 @@ def _seconds_each(study: Reproduction, name: str) -> float:
     """Of the second of two batches: the first also tries the engine's short cuts."""
     experiment = Experiment(study.model, study.unseen(name).take(_EXAMPLES), progress=False)
     density = max(0.05, 1 / study.grid.size)
-    off = masks.bernoulli(experiment.grid, 2 * _MASKS, density, study.seed)
+    off = designs.bernoulli(experiment.grid, 2 * _MASKS, density, study.seed)
     experiment(off[:_MASKS])
     ran = experiment.ran
     start = perf_counter()

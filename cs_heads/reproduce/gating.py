@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cs_heads.heads import Head
+from cs_heads.plot.drawing import drawing
 from cs_heads.reproduce import published
 from cs_heads.reproduce.outputs import Output, measured, titled
 from cs_heads.reproduce.reproduction import Part, Reproduction, Step, free
 from cs_heads.tasks import Example, Task, finding_side
 from cs_heads.text import shown
-from cs_heads.views.drawing import drawing
+from cs_heads.units import Head
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,8 +31,8 @@ def _capabilities(study: Reproduction) -> dict[str, HeadGates]:
 
 
 def _kinds(study: Reproduction) -> list[Output]:
-    from cs_heads.views.gating import plot_trajectories
-    from cs_heads.views.roles import plot_roles
+    from cs_heads.plot.gating import plot_trajectories
+    from cs_heads.plot.roles import plot_roles
 
     outputs = []
     for name, gates in _capabilities(study).items():
@@ -91,7 +91,7 @@ def _paths(gates: HeadGates, heads: Mapping[str, Head]) -> pd.DataFrame:
 
 def _shares(study: Reproduction) -> list[Output]:
     from cs_heads.analysis.taxonomy import taxonomy
-    from cs_heads.views.taxonomy import plot_taxonomy
+    from cs_heads.plot.taxonomy import plot_taxonomy
 
     found = taxonomy(_capabilities(study))
     frame = found.to_frame()
@@ -106,7 +106,7 @@ def _toggles(study: Reproduction) -> list[Output]:
     import pandas as pd
 
     from cs_heads.analysis.taxonomy import toggle_curves
-    from cs_heads.views.taxonomy import plot_toggle_curves
+    from cs_heads.plot.taxonomy import plot_toggle_curves
 
     about = "log-probability with the first heads shut less that with them open, all others at G+"
     outputs = []
@@ -120,7 +120,7 @@ def _toggles(study: Reproduction) -> list[Output]:
 
 def _distribution(study: Reproduction) -> list[Output]:
     from cs_heads.analysis.gating import score_distribution
-    from cs_heads.views.taxonomy import plot_score_ecdf
+    from cs_heads.plot.taxonomy import plot_score_ecdf
 
     about = "share of heads whose score is so large or less"
     return [
@@ -149,7 +149,7 @@ def _mediating(study: Reproduction) -> list[Output]:
     import pandas as pd
 
     from cs_heads.analysis.gating import score_of_heads
-    from cs_heads.views.gating import plot_group
+    from cs_heads.plot.gating import plot_group
 
     about = "facilitation of heads that mediate against that of all others (largest over seeds; Welch, one-sided)"
     outputs, rows = [], []
@@ -192,7 +192,7 @@ def _mediation(study: Reproduction, name: str) -> Mediation:
 
 def _contrasts(study: Reproduction) -> list[Output]:
     from cs_heads.analysis.contrast import held_out_contrasts
-    from cs_heads.views.taxonomy import plot_contrasts
+    from cs_heads.plot.taxonomy import plot_contrasts
 
     settings = study.settings
     shots = {name.removeprefix(_WORDS): study.tasks[name] for name in _word_tasks(study)}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cs_heads.plot.drawing import drawing
 from cs_heads.reproduce import needs, proofs, published, shared_heads
 from cs_heads.reproduce.outputs import Output, measured, titled
 from cs_heads.reproduce.reproduction import Part, Reproduction, Step, free
-from cs_heads.views.drawing import drawing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +38,7 @@ def _find(study: Reproduction) -> list[Output]:
 
 def _drops(study: Reproduction) -> list[Output]:
     from cs_heads.analysis.drops import measure_drops
-    from cs_heads.views.task_drops import plot_drop_matrix, plot_radar, plot_specificity
+    from cs_heads.plot.task_drops import plot_drop_matrix, plot_radar, plot_specificity
 
     own = {study.finding[heads] for heads in study.rankings}
     columns = {name: study.column(name, "own" if name in own else "control") for name in study.tasks}
@@ -78,7 +78,7 @@ def _drop_frame(study: Reproduction, found: TaskDrops) -> pd.DataFrame:
 
 def _sparsity(study: Reproduction) -> list[Output]:
     from cs_heads.analysis.sparsity import measure_sparsity
-    from cs_heads.views.sparsity import plot_sparsity
+    from cs_heads.plot.sparsity import plot_sparsity
 
     curve = measure_sparsity(_curve_columns(study), study.rankings[study.first].top(study.settings.most), study.seed)
     frame = measured(study, curve.to_frame())
@@ -102,7 +102,7 @@ def _curve_columns(study: Reproduction) -> list[Column]:
 
 def _generalisation(study: Reproduction) -> list[Output]:
     from cs_heads.analysis.drops import measure_drops
-    from cs_heads.views.task_drops import plot_specificity
+    from cs_heads.plot.task_drops import plot_specificity
 
     outputs = []
     about = "heads found on one task, ablated on another of the same capability"
@@ -126,7 +126,7 @@ def _generalisation(study: Reproduction) -> list[Output]:
 
 def _methods(study: Reproduction) -> list[Output]:
     from cs_heads.analysis.compare import compare
-    from cs_heads.views.comparison import plot_drops
+    from cs_heads.plot.comparison import plot_drops
 
     settings, name = study.settings, study.finding[study.first]
     found = compare(

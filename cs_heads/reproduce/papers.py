@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
-from cs_heads.integers import check_integer
+from cs_heads.arguments import check_integer
 
 Form = Literal["letters", "full"]
 

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cs_heads.plot.drawing import drawing
 from cs_heads.reproduce.outputs import Output, measured
 from cs_heads.reproduce.reproduction import Reproduction, evaluations
-from cs_heads.views.drawing import drawing
 
 if TYPE_CHECKING:
     from cs_heads.analysis.proof import Confirmation
@@ -32,7 +32,7 @@ def _proof(study: Reproduction, heads: str) -> Confirmation:
     """Measured, or read from the store; ranking, proof and curve are kept as ``cs-heads find --out`` writes them."""
     from cs_heads.analysis.confirm import confirm
     from cs_heads.analysis.sparsity import measure_sparsity
-    from cs_heads.views.report.findings import CURVE, RESULT
+    from cs_heads.report.findings import CURVE, RESULT
 
     name = study.finding[heads]
     proof = confirm(
@@ -62,7 +62,7 @@ def scale(study: Reproduction) -> list[Output]:
     A model whose folder has none, or whose ranking cannot stand beside others, is left out with the reason.
     """
     from cs_heads.analysis.scale import scale_study
-    from cs_heads.views.scale import plot_depth_profiles, plot_scale
+    from cs_heads.plot.scale import plot_depth_profiles, plot_scale
 
     _proof(study, study.first)
     folders = {study.name: study.folder(study.first)}

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from cs_heads.analysis.drops import Column, Role
-from cs_heads.heads import Head, HeadGrid
-from cs_heads.integers import check_seed
+from cs_heads.arguments import check_seed
+from cs_heads.experiment.baseline import BaselineTooLowError, check_baseline, check_k
+from cs_heads.experiment.experiment import Experiment
 from cs_heads.lens import load_model
-from cs_heads.measure.baseline import BaselineTooLowError, check_baseline, check_k
-from cs_heads.measure.experiment import Experiment
 from cs_heads.methods.compressed_sensing import tune
 from cs_heads.ranking import HeadRanking
 from cs_heads.reproduce.outputs import Output
 from cs_heads.reproduce.papers import Paper, Settings
 from cs_heads.tasks import Task, confirming_side, finding_side
+from cs_heads.units import Head, HeadGrid
 
 if TYPE_CHECKING:
     from cs_heads.analysis.universal import UniversalHeads

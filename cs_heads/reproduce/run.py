@@ -9,11 +9,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from cs_heads.measure.baseline import BaselineTooLowError
-from cs_heads.measure.identity import study_of
+from cs_heads.experiment.baseline import BaselineTooLowError
 from cs_heads.reproduce import gating, localisation
 from cs_heads.reproduce.outputs import Output
 from cs_heads.reproduce.reproduction import Part, Reproduction, Step
+from cs_heads.store.identity import study_of
 from cs_heads.tasks.example import hash_of
 
 STEPS: dict[str, tuple[Step, ...]] = {"cs": localisation.STEPS, "chg": gating.STEPS}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cs_heads.plot.drawing import drawing
 from cs_heads.reproduce import published
 from cs_heads.reproduce.needs import N_FAILING, N_FAILURES
 from cs_heads.reproduce.outputs import Output, measured
 from cs_heads.reproduce.reproduction import Reproduction
 from cs_heads.tasks import confirming_side
-from cs_heads.views.drawing import drawing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def universal(study: Reproduction) -> list[Output]:
     """Every candidate alone on every task and the control, and how the failure looks."""
-    from cs_heads.views.shared_heads import plot_universal
+    from cs_heads.plot.shared_heads import plot_universal
 
     found = study.universal
     if found is None:
@@ -31,7 +31,7 @@ def universal(study: Reproduction) -> list[Output]:
 
 def _failures(study: Reproduction, found: UniversalHeads) -> Output:
     from cs_heads.analysis.failures import choice_failures, text_failures
-    from cs_heads.views.failures import plot_failures
+    from cs_heads.plot.failures import plot_failures
 
     task = study.tasks[study.finding[study.first]]
     # What leaves least of the control: universal heads first, and the one nearest to it where there is none.
@@ -49,7 +49,7 @@ def _failures(study: Reproduction, found: UniversalHeads) -> Output:
 def overlap(study: Reproduction) -> list[Output]:
     """Heads that two tasks have in common."""
     from cs_heads.analysis.overlap import head_overlap
-    from cs_heads.views.shared_heads import plot_overlap
+    from cs_heads.plot.shared_heads import plot_overlap
 
     if len(study.rankings) < 2:
         study.left_out["overlap"] = "needs heads of two tasks or more"
@@ -62,7 +62,7 @@ def overlap(study: Reproduction) -> list[Output]:
 def formats(study: Reproduction) -> list[Output]:
     """Sets and single heads on questions answered by a letter and in full."""
     from cs_heads.analysis.formats import measure_formats
-    from cs_heads.views.failures import plot_format_heads
+    from cs_heads.plot.failures import plot_format_heads
 
     letters, full = study.in_form("letters"), study.in_form("full")
     sets = {heads: study.top(heads) for heads in study.rankings}

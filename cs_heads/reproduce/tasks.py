@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cs_heads.integers import check_seed
+from cs_heads.arguments import check_seed
 from cs_heads.reproduce.papers import Paper, PaperTask
 from cs_heads.tasks import Task, entry_of, load_task
 

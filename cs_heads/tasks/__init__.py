@@ -18,6 +18,7 @@ A *control* is another task, whole or split: one half helps the search to tell h
 task needs, the other is judged. The default ones are everyday skills (``default_controls``).
 """
 
+from cs_heads.tasks import suites as suites
 from cs_heads.tasks.catalogue import Entry as Entry
 from cs_heads.tasks.controls import check_controls as check_controls
 from cs_heads.tasks.controls import default_controls as default_controls

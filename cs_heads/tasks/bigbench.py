@@ -10,7 +10,7 @@ from string import ascii_uppercase
 
 import numpy as np
 
-from cs_heads.integers import check_seed
+from cs_heads.arguments import check_seed
 from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.example import Example
 from cs_heads.tasks.hub import Row, hub_rows

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from cs_heads.tasks.option_types import check_options
+from cs_heads.arguments import check_options
 from cs_heads.tasks.task import Task
 
 

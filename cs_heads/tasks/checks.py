@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from cs_heads.integers import check_integer
+from cs_heads.arguments import check_integer
 from cs_heads.tasks.scorer import (
     AnyScorer,
     FunctionScorer,

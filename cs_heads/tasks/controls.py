@@ -11,7 +11,7 @@ from fnmatch import fnmatch
 from functools import lru_cache
 from typing import Any
 
-from cs_heads.integers import check_seed
+from cs_heads.arguments import check_seed
 from cs_heads.tasks.example import Example
 from cs_heads.tasks.load import load_task, names_of
 from cs_heads.tasks.sides import check_is_task

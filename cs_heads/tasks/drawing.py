@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from cs_heads.integers import check_integer, check_seed
+from cs_heads.arguments import check_integer, check_seed
 from cs_heads.tasks.task import Task
 
 N_FINDING = 100

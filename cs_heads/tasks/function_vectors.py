@@ -13,7 +13,7 @@ import random
 from functools import partial
 from pathlib import Path
 
-from cs_heads.integers import check_integer, check_seed
+from cs_heads.arguments import check_integer, check_seed
 from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.drawing import goes_with_format, one_of, with_distractors
 from cs_heads.tasks.files import input_output_pairs, read_json

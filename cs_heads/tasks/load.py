@@ -12,10 +12,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from cs_heads.integers import check_seed, check_within
+from cs_heads.arguments import check_options, check_seed, check_within
 from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.files import json_lines, read_text
-from cs_heads.tasks.option_types import check_options
 from cs_heads.tasks.records import check_columns
 from cs_heads.tasks.task import Task
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 
-from cs_heads.integers import check_integer, check_seed
+from cs_heads.arguments import check_integer, check_seed
 from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.example import Example
 from cs_heads.tasks.hub import Row, hub_rows

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from cs_heads.integers import check_seed
+from cs_heads.arguments import check_seed
 from cs_heads.tasks.example import Example
 from cs_heads.tasks.task import Task
 from cs_heads.text import Text

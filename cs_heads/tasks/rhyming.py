@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from cs_heads.integers import check_integer, check_seed
+from cs_heads.arguments import check_integer, check_seed
 from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.drawing import first_to_find, goes_with_format, one_of, with_distractors
 from cs_heads.tasks.example import Example

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cs_heads.arguments import check_list, in_line
-from cs_heads.integers import check_seed
+from cs_heads.arguments import check_list, check_seed, in_line
 from cs_heads.tasks.example import groups_of
 from cs_heads.tasks.task import Task
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from cs_heads.integers import check_integer
+from cs_heads.arguments import check_integer
 from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.drawing import first_to_find
 from cs_heads.tasks.example import Example

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from jaxtyping import Float
 
-from cs_heads.integers import check_integer, check_seed
+from cs_heads.arguments import check_integer, check_seed
 from cs_heads.tasks.checks import check_scores, check_stop, check_task, check_unseen
 from cs_heads.tasks.example import Example, groups_of, hash_of, parted
 from cs_heads.tasks.margins import compared, margin_of_choice, margin_of_target

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cs_heads.integers import check_seed
+from cs_heads.arguments import check_seed
 
 _FOLDER = Path(__file__).with_name("word_lists")
 # More words than a task can use; asking a tokenizer for each of its tokens takes seconds.

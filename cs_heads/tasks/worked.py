@@ -12,7 +12,7 @@ from string import ascii_uppercase
 
 import numpy as np
 
-from cs_heads.integers import check_seed
+from cs_heads.arguments import check_seed
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from cs_heads.analysis.attention import HABITS, HeadAttention, PromptAttention, attention, habit_scores, habits
-from cs_heads.heads import Head, HeadGrid
+from cs_heads.units import Head, HeadGrid
 from tests.plain import heads_zeroed
 from tests.tiny import N_HEADS, N_LAYERS
 

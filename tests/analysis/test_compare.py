@@ -7,17 +7,17 @@ import pytest
 from cs_heads.analysis.compare import _random, compare
 from cs_heads.analysis.comparison import Compared, Comparison
 from cs_heads.analysis.task_drop import task_drop
-from cs_heads.heads import Head, HeadGrid
-from cs_heads.measure.baseline import BaselineTooLowError
-from cs_heads.measure.experiment import Experiment
-from cs_heads.measure.protocol import name_of
+from cs_heads.experiment.baseline import BaselineTooLowError
+from cs_heads.experiment.experiment import Experiment
+from cs_heads.experiment.protocol import name_of
 from cs_heads.methods.find import find_heads
 from cs_heads.methods.registry import METHODS as REGISTRY
 from cs_heads.methods.registry import Method
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task, control_side, search_control
+from cs_heads.units import Head, HeadGrid
 from tests.known_heads import WORKING, hopeless_records, own_answers, rows_run
-from tests.views.studies import made_drops
+from tests.plot.studies import made_drops
 
 METHODS = ("css", "one-shot", "greedy", "gradient")
 OPTIONS = {"css": {"n_masks": 24, "density": 0.17}}

@@ -8,9 +8,9 @@ import pytest
 
 from cs_heads.analysis.confirm import confirm
 from cs_heads.analysis.proof import Confirmation, _paired_p
-from cs_heads.heads import Head, HeadGrid
-from cs_heads.measure.experiment import Experiment
+from cs_heads.experiment.experiment import Experiment
 from cs_heads.tasks import Task
+from cs_heads.units import Head, HeadGrid
 from tests.known_heads import IDLE, WORKING, hopeless_records, own_answers, rows_run
 from tests.waiting import run_program
 

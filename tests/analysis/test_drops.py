@@ -8,9 +8,9 @@ import pytest
 
 from cs_heads.analysis.drops import Column, heads_of, measure_drops
 from cs_heads.analysis.task_drop import TaskDrop, task_drop
-from cs_heads.heads import Head, HeadGrid
-from cs_heads.measure.simulate import planted_world
 from cs_heads.ranking import HeadRanking
+from cs_heads.simulate import planted_world
+from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted
 
 GRID = HeadGrid(4, 4)

@@ -8,9 +8,9 @@ import pytest
 
 from cs_heads.analysis.failures import Share, choice_failures, text_failures
 from cs_heads.analysis.texts import distinct, is_empty, is_repetition, looped, most_common
-from cs_heads.heads import HeadGrid
-from cs_heads.measure.experiment import Experiment
+from cs_heads.experiment.experiment import Experiment
 from cs_heads.tasks import Task
+from cs_heads.units import HeadGrid
 from tests.known_heads import WORKING, own_answers, rows_run
 from tests.tiny import choice_records
 

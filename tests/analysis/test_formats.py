@@ -6,7 +6,7 @@ import pytest
 
 from cs_heads.analysis.drops import Column
 from cs_heads.analysis.formats import format_heads, measure_formats
-from cs_heads.heads import Head, HeadGrid
+from cs_heads.units import Head, HeadGrid
 from tests.known_heads import IDLE, WORKING, choice_of_own_answers
 from tests.methods.planted import Planted
 

@@ -5,11 +5,11 @@ import pytest
 from scipy.stats import t as student
 
 from cs_heads.analysis.gating import ablation_curves, score_distribution, score_of_heads
-from cs_heads.heads import Head, HeadGrid
-from cs_heads.measure.cost import Cost
-from cs_heads.measure.experiment import Experiment
+from cs_heads.experiment.cost import Cost
+from cs_heads.experiment.experiment import Experiment
 from cs_heads.methods.gating import HeadGates
 from cs_heads.tasks import Task
+from cs_heads.units import Head, HeadGrid
 from tests.known_heads import WORKING, own_answers
 
 GRID = HeadGrid(3, 4)

@@ -8,8 +8,8 @@ import pytest
 from scipy.stats import hypergeom
 
 from cs_heads.analysis.overlap import head_overlap
-from cs_heads.heads import Head, HeadGrid
 from cs_heads.ranking import HeadRanking
+from cs_heads.units import Head, HeadGrid
 
 GRID = HeadGrid(2, 4)
 

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from cs_heads.analysis.proof import prove
-from cs_heads.heads import Head, HeadGrid
-from cs_heads.measure.simulate import planted_world
+from cs_heads.simulate import planted_world
+from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted
 
 GRID = HeadGrid(16, 16)

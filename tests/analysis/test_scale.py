@@ -12,8 +12,8 @@ from cs_heads.analysis.proof import Confirmation, prove
 from cs_heads.analysis.scale import Study, scale_study
 from cs_heads.analysis.sparsity import measure_sparsity
 from cs_heads.analysis.task_drop import task_drop
-from cs_heads.heads import Head, HeadGrid
 from cs_heads.ranking import HeadRanking
+from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted
 
 GRID = HeadGrid(8, 4)

@@ -9,12 +9,12 @@ from cs_heads.analysis.drops import Column
 from cs_heads.analysis.proof import prove
 from cs_heads.analysis.random_heads import drawn_notes, random_sets, used_up
 from cs_heads.analysis.sparsity import SparsityCurve, measure_sparsity, sparsity_curve
-from cs_heads.heads import Head, HeadGrid
 from cs_heads.lens import load_model
 from cs_heads.methods.compressed_sensing import tune
 from cs_heads.methods.greedy import greedy
+from cs_heads.plot.head_map import plot_heads
 from cs_heads.tasks import Task
-from cs_heads.views.head_map import plot_heads
+from cs_heads.units import Head, HeadGrid
 from tests.known_heads import own_answers
 from tests.methods.planted import Planted
 from tests.tiny import make_tokenizer

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cs_heads import Experiment, Task, load_task, masks
+from cs_heads import Experiment, Task, designs, load_task
 from cs_heads.analysis.swearing import swearing_prompts, swearing_under
 from cs_heads.tasks.profanity import Profanity
 from cs_heads.tasks.swearing import SwearingScorer
@@ -42,7 +42,7 @@ def rare(written):
 
 def test_counts_and_severities_are_those_of_the_words_in_each_text(model):
     experiment = Experiment(model, swearing(WORDS), progress=False)
-    off = masks.explicit(experiment.grid, [[], ["L0H1"], ["L1H0", "L2H3"]])
+    off = designs.explicit(experiment.grid, [[], ["L0H1"], ["L1H0", "L2H3"]])
     found = swearing_under(experiment, off)
     texts = [[text.split() for text in row] for row in experiment.generate(off)]
     # Every word of the list is one profanity, and severities are places in the list.
@@ -57,7 +57,7 @@ def test_counts_and_severities_are_those_of_the_words_in_each_text(model):
 
 def test_texts_that_were_scored_are_not_written_again(model):
     experiment = Experiment(model, swearing(WORDS), progress=False)
-    off = masks.explicit(experiment.grid, [["L0H1"]])
+    off = designs.explicit(experiment.grid, [["L0H1"]])
     experiment(off)
     ran = experiment.ran
     assert swearing_under(experiment, off).spent == 0
@@ -93,7 +93,7 @@ def test_what_cannot_be_counted_is_refused(model):
     silent = swearing(["flark"])
     experiment = Experiment(model, silent, progress=False)
     with pytest.raises(ValueError, match="the intact model does not swear at any of the 8 prompts"):
-        swearing_under(experiment, masks.explicit(experiment.grid, [[]]))
+        swearing_under(experiment, designs.explicit(experiment.grid, [[]]))
     with pytest.raises(ValueError, match="the intact model swears at none of the 8 prompts of the whole side"):
         swearing_prompts(model, silent, progress=False)
     with pytest.raises(ValueError, match=r"task must be scored by its profanities, .* got 'ioi'"):

@@ -10,13 +10,13 @@ from transformers import AutoModelForCausalLM
 from cs_heads.analysis.contrast import _joined, held_out_contrasts
 from cs_heads.analysis.gating import score_distribution, score_of_heads
 from cs_heads.analysis.taxonomy import seed_agreement, taxonomy, toggle_curves
-from cs_heads.heads import Head, HeadGrid
+from cs_heads.experiment.cost import Cost
+from cs_heads.experiment.experiment import Experiment
 from cs_heads.lens import encode_example
-from cs_heads.measure.cost import Cost
-from cs_heads.measure.experiment import Experiment
 from cs_heads.methods.gating import HeadGates
 from cs_heads.methods.gating.evaluate import under_gates
 from cs_heads.tasks import Task
+from cs_heads.units import Head, HeadGrid
 from tests.known_heads import WORKING, choice_of_own_answers, own_answers, rows_run
 from tests.plain_gates import gated_nll
 

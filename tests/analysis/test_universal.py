@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from cs_heads.analysis.universal import universal_heads
-from cs_heads.heads import Head, HeadGrid
+from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted
 
 GRID = HeadGrid(4, 4)

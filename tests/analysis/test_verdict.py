@@ -8,8 +8,8 @@ import pytest
 from cs_heads.analysis.proof import Confirmation, prove
 from cs_heads.analysis.task_drop import TaskDrop, task_drop
 from cs_heads.analysis.verdict import is_localized, judge
-from cs_heads.heads import Head, HeadGrid
-from cs_heads.measure.simulate import planted_world
+from cs_heads.simulate import planted_world
+from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted
 
 GRID = HeadGrid(8, 8)

@@ -5,8 +5,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from cs_heads.heads import Head, HeadGrid
 from cs_heads.lens.attention import attention_patterns, token_texts
+from cs_heads.units import Head, HeadGrid
 from tests.plain import heads_zeroed
 from tests.tiny import ARCHITECTURES, N_HEADS, N_LAYERS, skip_unless_loaded
 

@@ -5,14 +5,14 @@ import pytest
 import torch
 
 from cs_heads import Experiment, Task
+from cs_heads.engine import Engine
+from cs_heads.engine.ablation import Ablation
+from cs_heads.experiment.inputs import encode_task
 from cs_heads.lens import load_model
 from cs_heads.lens.differentiate import gate_gradients
 from cs_heads.lens.model import devices_of
 from cs_heads.lens.patch import patched_effects, record_z
 from cs_heads.lens.points import PatchPoint
-from cs_heads.measure.engine import Engine
-from cs_heads.measure.engine.ablation import Ablation
-from cs_heads.measure.inputs import encode_task
 from tests.fake_devices import FIRST, SECOND, FakeDevices, split
 from tests.tiny import N_HEADS, N_LAYERS, choice_records
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from cs_heads.heads import Head, HeadGrid
+from cs_heads.units import Head, HeadGrid
 
 
 class Planted:

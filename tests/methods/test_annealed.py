@@ -12,15 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cs_heads.analysis.proof import prove
-from cs_heads.heads import Head, HeadGrid
-from cs_heads.measure.baseline import BaselineTooLowError
-from cs_heads.measure.planted import PlantedExperiment
-from cs_heads.measure.scenarios import SCENARIOS
-from cs_heads.measure.simulate import planted_world
+from cs_heads.experiment.baseline import BaselineTooLowError
 from cs_heads.methods.annealed import annealed
 from cs_heads.methods.annealing.inference import Taken
 from cs_heads.methods.compressed_sensing import compressed_sensing
 from cs_heads.ranking import HeadRanking
+from cs_heads.simulate import SCENARIOS, PlantedExperiment, planted_world
+from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted
 
 GRID = HeadGrid(16, 16)

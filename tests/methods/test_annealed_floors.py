@@ -6,12 +6,12 @@ A test is the same on every run; another machine may round differently, which co
 import numpy as np
 import pytest
 
-from cs_heads import masks
+from cs_heads import designs
 from cs_heads.analysis.proof import prove
-from cs_heads.heads import HeadGrid
-from cs_heads.measure.simulate import planted_world
 from cs_heads.methods.annealed import annealed
 from cs_heads.methods.greedy import greedy
+from cs_heads.simulate import planted_world
+from cs_heads.units import HeadGrid
 
 GRIDS = {512: HeadGrid(16, 32), 1024: HeadGrid(32, 32)}
 
@@ -30,14 +30,14 @@ def recall(made, found):
 
 def covering(made, found):
     """Of each planted head with an interval, whether that holds what the head takes alone."""
-    intact, *alone = made.unseen(masks.explicit(made.grid, [[], *([head] for head in made.planted)])).mean(axis=1)
+    intact, *alone = made.unseen(designs.explicit(made.grid, [[], *([head] for head in made.planted)])).mean(axis=1)
     bounds = [found.interval[head.layer, head.head] for head in made.planted]
     known = [(low, intact - score, high) for (low, high), score in zip(bounds, alone, strict=True) if np.isfinite(low)]
     return [bool(low <= taken <= high) for low, taken, high in known]
 
 
 def drop(made, heads):
-    intact, off = made.unseen(masks.explicit(made.grid, [[], heads])).mean(axis=1)
+    intact, off = made.unseen(designs.explicit(made.grid, [[], heads])).mean(axis=1)
     return intact - off
 
 

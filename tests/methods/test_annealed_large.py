@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from cs_heads.heads import HeadGrid
-from cs_heads.measure.simulate import planted_world
 from cs_heads.methods.annealed import annealed
+from cs_heads.simulate import planted_world
+from cs_heads.units import HeadGrid
 
 pytestmark = pytest.mark.slow
 

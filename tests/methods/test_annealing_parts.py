@@ -8,8 +8,7 @@ from scipy import sparse
 from scipy.stats import multivariate_normal, t
 from sklearn.linear_model import LinearRegression
 
-from cs_heads.heads import Head, HeadGrid
-from cs_heads.measure.cost import Purse
+from cs_heads.experiment.cost import Purse
 from cs_heads.methods.annealing import rows as rows_module
 from cs_heads.methods.annealing.blame import Blame, BothEffects, beyond_doubt, blame, standard_error
 from cs_heads.methods.annealing.estimate import Estimates
@@ -20,6 +19,7 @@ from cs_heads.methods.annealing.schedule import DensityControl, Groups, finalist
 from cs_heads.methods.annealing.sensor import Sensor
 from cs_heads.methods.annealing.sets import Known, Sets, posterior
 from cs_heads.methods.controls import Controls
+from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted
 
 

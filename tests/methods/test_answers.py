@@ -6,10 +6,10 @@ from functools import partial
 import numpy as np
 import pytest
 
-from cs_heads.heads import HeadGrid
 from cs_heads.methods.annealed import annealed
 from cs_heads.methods.compressed_sensing import compressed_sensing
 from cs_heads.methods.greedy import greedy
+from cs_heads.units import HeadGrid
 
 METHODS = [partial(annealed, budget=3000), partial(compressed_sensing, n_masks=10, density=0.2), greedy]
 

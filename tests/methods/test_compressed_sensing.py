@@ -5,13 +5,13 @@ import pytest
 from sklearn.linear_model import Lasso
 from sklearn.preprocessing import StandardScaler
 
-from cs_heads import masks
-from cs_heads.heads import Head, HeadGrid
-from cs_heads.measure.baseline import BaselineTooLowError
-from cs_heads.measure.cost import BudgetTooSmallError
-from cs_heads.measure.protocol import ExperimentLike
-from cs_heads.measure.simulate import planted_world
+from cs_heads import designs
+from cs_heads.experiment.baseline import BaselineTooLowError
+from cs_heads.experiment.cost import BudgetTooSmallError
+from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.methods.compressed_sensing import compressed_sensing, tune
+from cs_heads.simulate import planted_world
+from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted
 
 GRID = HeadGrid(6, 8)
@@ -73,7 +73,7 @@ def test_a_head_that_interferes_has_a_negative_importance():
 @DESIGNS
 def test_the_importance_is_that_of_the_paper(design, method):
     """Lasso at alpha .01 of the standardised mean score on which heads are off, sign turned."""
-    made = {"stratified": masks.stratified, "bernoulli": masks.bernoulli}[design](GRID, 150, 0.08, 4)
+    made = {"stratified": designs.stratified, "bernoulli": designs.bernoulli}[design](GRID, 150, 0.08, 4)
     scores = planted(noise=True)(made).mean(axis=1, keepdims=True)
     scaler = StandardScaler().fit(scores)
     lasso = Lasso(alpha=0.01, max_iter=50_000)
@@ -110,7 +110,7 @@ def test_the_r2_of_a_truth_that_a_sum_explains_is_near_one():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_r2_on_noise_is_out_of_sample_where_the_fit_itself_would_boast(seed):
-    made = masks.stratified(GRID, 100, 0.1, seed)
+    made = designs.stratified(GRID, 100, 0.1, seed)
     scores = noise()(made).mean(axis=1)
     ablated, standardised = made.reshape(100, -1), scores / scores.std()
     in_sample = Lasso(alpha=0.01).fit(ablated, standardised).score(ablated, standardised)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cs_heads.heads import HeadGrid
-from cs_heads.measure.baseline import BaselineTooLowError
-from cs_heads.measure.planted import PlantedExperiment
+from cs_heads.experiment.baseline import BaselineTooLowError
 from cs_heads.methods.contrast import Contrast, check_tasks, contrasted
 from cs_heads.methods.controls import LEAST_ASKED, MOST_ASKED, N_ASKED, TOGETHER, Controls
+from cs_heads.simulate import PlantedExperiment
 from cs_heads.tasks import Task
+from cs_heads.units import HeadGrid
 
 GRID = HeadGrid(4, 4)
 INTACT = np.zeros((1, 4, 4), dtype=bool)

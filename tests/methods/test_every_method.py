@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from cs_heads.analysis.compare import compare
 from cs_heads.analysis.confirm import confirm
 from cs_heads.analysis.proof import prove
-from cs_heads.heads import Head, HeadGrid
-from cs_heads.measure.cost import BudgetTooSmallError
+from cs_heads.experiment.cost import BudgetTooSmallError
 from cs_heads.methods.compressed_sensing import tune
 from cs_heads.methods.find import find_heads
 from cs_heads.methods.mediation import screen_identity_rules
 from cs_heads.methods.registry import METHODS
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task
+from cs_heads.units import Head, HeadGrid
 from tests.known_heads import own_answers, rows_run
 from tests.methods.planted import Planted
 from tests.tiny import WORDS

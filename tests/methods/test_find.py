@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from cs_heads.analysis.confirm import confirm
-from cs_heads.heads import Head
-from cs_heads.measure.baseline import BaselineTooLowError
+from cs_heads.experiment.baseline import BaselineTooLowError
 from cs_heads.methods.find import find_heads
 from cs_heads.methods.registry import METHODS, Method
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task, controls, search_control
+from cs_heads.units import Head
 from tests.known_heads import WORKING, hopeless_records, own_answers, rows_run
 from tests.tiny import WORDS
 

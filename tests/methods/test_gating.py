@@ -5,13 +5,13 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from cs_heads.heads import Head
+from cs_heads.experiment.baseline import BaselineTooLowError
 from cs_heads.lens import encode_example, load_model
-from cs_heads.measure.baseline import BaselineTooLowError
 from cs_heads.methods.gating import HeadGates, causal_head_gating, contrastive_gating, fit_gates
 from cs_heads.methods.gating.result import PHASES
+from cs_heads.plot.head_map import plot_heads
 from cs_heads.tasks import Task
-from cs_heads.views.head_map import plot_heads
+from cs_heads.units import Head
 from tests.known_heads import WORKING, hopeless_records, little_memory, own_answers, rows_run
 from tests.plain_gates import gated_nll
 from tests.tiny import make_tokenizer
@@ -361,7 +361,7 @@ def test_a_fit_that_was_cut_short_goes_on_bit_for_bit(model, task, other, tmp_pa
 
     monkeypatch.setattr(descent, "_each_loss", counted)
     # A machine that takes seconds for a step.
-    monkeypatch.setattr("cs_heads.measure.progress._EVERY", 0.0)
+    monkeypatch.setattr("cs_heads.store.progress._EVERY", 0.0)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             rank(model, task, store=tmp_path / "run.sqlite", **options)

@@ -6,13 +6,13 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from cs_heads.demo import planted_heads, universal_heads
-from cs_heads.heads import Head
+from cs_heads.experiment.baseline import BaselineTooLowError
 from cs_heads.lens import differentiate, encode_example, load_model
-from cs_heads.measure.baseline import BaselineTooLowError
 from cs_heads.methods.gradient import attribution_patching, gradient_importance
 from cs_heads.methods.mediation import indirect_effects
 from cs_heads.tasks import Task, load_task
 from cs_heads.tasks.pairs import PromptPair
+from cs_heads.units import Head
 from tests.known_heads import WORKING, hopeless_records, own_answers, rows_run
 from tests.plain_gates import gated_nll
 
@@ -92,7 +92,7 @@ def test_a_baseline_at_chance_is_refused(model):
 
 def test_gradients_that_were_cut_short_go_on_bit_for_bit(model, task, tmp_path, monkeypatch):
     """No example runs twice; both rankings rest on the same gradients, and other examples have others."""
-    monkeypatch.setattr("cs_heads.measure.progress._EVERY", 0.0)
+    monkeypatch.setattr("cs_heads.store.progress._EVERY", 0.0)
     target_nll, ran, stop = differentiate.target_nll, [], [3, 5, 0]
 
     def counted(model, prompts, *more):

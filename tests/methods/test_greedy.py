@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 from transformers import AutoModelForCausalLM
 
-from cs_heads.heads import Head, HeadGrid
+from cs_heads.experiment.baseline import BaselineTooLowError
+from cs_heads.experiment.cost import BudgetTooSmallError
+from cs_heads.experiment.experiment import Experiment
 from cs_heads.lens import encode_example
-from cs_heads.measure.baseline import BaselineTooLowError
-from cs_heads.measure.cost import BudgetTooSmallError
-from cs_heads.measure.experiment import Experiment
-from cs_heads.measure.simulate import planted_world
 from cs_heads.methods.greedy import greedy
+from cs_heads.simulate import planted_world
 from cs_heads.tasks import Task
+from cs_heads.units import Head, HeadGrid
 from tests.known_heads import own_answers
 from tests.methods.planted import Planted
 from tests.plain import plain_score

@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 
 import cs_heads as cs
-from cs_heads.heads import Head, HeadGrid
-from cs_heads.measure.baseline import BaselineTooLowError
-from cs_heads.measure.scenarios import SCENARIOS
-from cs_heads.measure.simulate import planted_world
-from cs_heads.measure.without import Without
+from cs_heads.experiment.baseline import BaselineTooLowError
+from cs_heads.experiment.without import Without
 from cs_heads.methods.group_testing import group_testing
 from cs_heads.methods.group_testing.search import sets_of
+from cs_heads.simulate import SCENARIOS, planted_world
+from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted
 
 GRID = HeadGrid(12, 12)

@@ -4,8 +4,8 @@ import torch
 from scipy.stats import ttest_1samp
 from transformers import AutoModelForCausalLM
 
+from cs_heads.experiment.cost import Cost
 from cs_heads.lens import encode_example, patch
-from cs_heads.measure.cost import Cost
 from cs_heads.methods.mediation import (
     Mediation,
     function_vector_effects,
@@ -194,7 +194,7 @@ def test_the_same_seed_gives_the_same_ranking(load_known):
 @pytest.fixture
 def stop_at(monkeypatch):
     """Ctrl-C at some forward without or with a patch, none for 0; the rows of those that ran, each kept at once."""
-    monkeypatch.setattr("cs_heads.measure.progress._EVERY", 0.0)
+    monkeypatch.setattr("cs_heads.store.progress._EVERY", 0.0)
     measure = patch._measure
 
     def stops(number):

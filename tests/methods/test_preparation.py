@@ -4,8 +4,8 @@ from functools import partial
 
 import pytest
 
-from cs_heads.measure.cost import BudgetTooSmallError
-from cs_heads.measure.experiment import Experiment
+from cs_heads.experiment.cost import BudgetTooSmallError
+from cs_heads.experiment.experiment import Experiment
 from cs_heads.methods.annealed import annealed
 from cs_heads.methods.compressed_sensing import compressed_sensing, tune
 from cs_heads.methods.greedy import greedy

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import cs_heads as cs
-from cs_heads.heads import HeadGrid
-from cs_heads.measure.simulate import planted_world
-from cs_heads.measure.without import Without
+from cs_heads.experiment.without import Without
 from cs_heads.methods.annealed import annealed
+from cs_heads.simulate import planted_world
+from cs_heads.units import HeadGrid
 
 TASK = cs.load_task("demo/capitals", n=60, seed=0)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from cs_heads.measure.engine import Engine
+from cs_heads.engine import Engine
 from cs_heads.reproduce import PAPERS, Reproduction, Settings, load_tasks
 from cs_heads.tasks.function_vectors import INSTRUCTIONS
 from tests.known_heads import hopeless_records, own_answers, word_records

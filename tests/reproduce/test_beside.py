@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from cs_heads.report import Findings
 from cs_heads.reproduce import reproduce
-from cs_heads.views.report import Findings
 from tests.reproduce.conftest import table
 
 

@@ -14,9 +14,9 @@ import pytest
 
 from cs_heads import Experiment, load_task
 from cs_heads.cli import main
+from cs_heads.sandbox import Sandbox, SandboxError
 from cs_heads.tasks import Example, Task, builtin_tasks
 from cs_heads.tasks.code import FORMS, MBPP_TEST, PassesTests
-from cs_heads.tasks.sandbox import Sandbox, SandboxError
 from tests.waiting import run_program
 
 ASKED = "def add(a, b):\n    '''Add.'''\n"
@@ -173,7 +173,7 @@ def test_a_text_is_no_leave_to_run_code(made, fault):
 
 
 def test_without_a_sandbox_the_task_is_refused_before_any_model_runs(write, monkeypatch):
-    from cs_heads.tasks.sandbox import run
+    from cs_heads.sandbox import run
 
     monkeypatch.setattr(run, "missing", lambda: "install bubblewrap")
     run._works.cache_clear()

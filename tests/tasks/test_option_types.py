@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cs_heads import load_task, suites
+from cs_heads import load_task
+from cs_heads.arguments import fits
 from cs_heads.cli import main
-from cs_heads.tasks import builtin_tasks
-from cs_heads.tasks.option_types import fits
+from cs_heads.tasks import builtin_tasks, suites
 from tests.tasks.test_load import COMPLETIONS, write_jsonl
 
 

@@ -9,8 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cs_heads import suites
-from cs_heads.tasks import Example, builtin_tasks, entry_of, load_task
+from cs_heads.tasks import Example, builtin_tasks, entry_of, load_task, suites
 from cs_heads.tasks.openmath import BoxedAnswer, boxed
 from cs_heads.tasks.papers import PROTOCOL
 from tests.tasks.test_code import HUMANEVAL, MBPP

@@ -6,7 +6,6 @@ import warnings
 from collections import Counter
 from typing import Any
 
-from cs_heads.heads import HeadGrid
 from cs_heads.lens.abilities import Abilities, abilities
 from cs_heads.lens.bos import prepended
 from cs_heads.lens.checks.check import Check
@@ -15,6 +14,7 @@ from cs_heads.lens.model import FoldedValueBiasesError, check_ablatable, context
 from cs_heads.lens.plain import PlainModel
 from cs_heads.lens.tokens import encode_prompt
 from cs_heads.lens.weights import WeightsError, check_finite
+from cs_heads.units import HeadGrid
 
 _TEXTS = ("The capital of France is", "def f(x):\n    return x +", "One, two,")
 

@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from cs_heads.heads import Head, HeadGrid
 from cs_heads.lens.abilities import tolerance
 from cs_heads.lens.checks.check import Check
 from cs_heads.lens.forward import logits_at
@@ -19,6 +18,7 @@ from cs_heads.lens.gates import gated, reading
 from cs_heads.lens.model import HALF, context_length, device_of, dtype_of, hook_names, in_float32
 from cs_heads.lens.plain import PlainModel
 from cs_heads.lens.score import pad
+from cs_heads.units import Head, HeadGrid
 
 # Tokens of a text that is tried.
 _LENGTH = 12

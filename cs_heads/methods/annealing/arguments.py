@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from cs_heads.integers import check_share
-from cs_heads.measure.baseline import chance_of
-from cs_heads.measure.protocol import ExperimentLike
+from cs_heads.arguments import check_share
+from cs_heads.experiment.baseline import chance_of
+from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.ranking import HeadRanking
 
 # What a standardised prior counts beside z.

@@ -8,11 +8,11 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from cs_heads.heads import HeadGrid
-from cs_heads.measure.cost import Purse
-from cs_heads.measure.protocol import ExperimentLike, responding
+from cs_heads.experiment.cost import Purse
+from cs_heads.experiment.protocol import ExperimentLike, responding
 from cs_heads.methods.annealing.rows import Rows, in_chunks
 from cs_heads.methods.controls import Controls
+from cs_heads.units import HeadGrid
 
 
 @dataclass

@@ -13,15 +13,15 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from cs_heads.integers import check_integer
+from cs_heads.arguments import check_integer
+from cs_heads.experiment.answers import Answers
+from cs_heads.experiment.cost import Cost, check_budget
+from cs_heads.experiment.experiment import Experiment
 from cs_heads.lens.batches import room_for
 from cs_heads.lens.differentiate import GRADIENT_TOKENS, gate_gradients
 from cs_heads.lens.model import device_of, dtype_of
-from cs_heads.measure.answers import Answers
-from cs_heads.measure.bar import progress_bar
-from cs_heads.measure.cost import Cost, check_budget
-from cs_heads.measure.experiment import Experiment
-from cs_heads.measure.progress import Progress, State
+from cs_heads.settings import progress_bar
+from cs_heads.store.progress import Progress, State
 
 CLIP = 4.0
 """Beyond this a gate's logit is not pushed any further by the penalty."""

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
+from cs_heads.experiment.experiment import Experiment
 from cs_heads.lens import score_tokens
 from cs_heads.lens.batches import Room, run_in_batches
-from cs_heads.measure.experiment import Experiment
 
 BATCH_TOKENS = 4096
 """Padded tokens of one forward pass, unless others are asked for."""

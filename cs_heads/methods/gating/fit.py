@@ -9,17 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from cs_heads.integers import check_seed
-from cs_heads.measure.answers import Answers
-from cs_heads.measure.baseline import baseline_too_low, check_baseline
-from cs_heads.measure.cost import Cost
-from cs_heads.measure.experiment import Experiment
-from cs_heads.measure.progress import Progress
-from cs_heads.measure.store import Store
+from cs_heads.arguments import check_seed
+from cs_heads.experiment.answers import Answers, progress_of
+from cs_heads.experiment.baseline import baseline_too_low, check_baseline
+from cs_heads.experiment.cost import Cost
+from cs_heads.experiment.experiment import Experiment
 from cs_heads.methods.contrast import check_tasks, left_out_notes
 from cs_heads.methods.gating.descent import FREE_RATES, SIGNED_RATES, Descent, Plan, contrast, start_of, target_loss
 from cs_heads.methods.gating.result import HeadGates, range_over_seeds
 from cs_heads.ranking import HeadRanking
+from cs_heads.store.store import Store
 from cs_heads.tasks import Task
 
 
@@ -63,7 +62,7 @@ def _fitted(experiment: Experiment, plan: Plan, seed: int, settings: dict[str, A
     """The gates of one task, whose intact run is done."""
     objective = target_loss(experiment, settings["batch_tokens"])
     seeds = [np.random.default_rng(seed + i) for i in range(plan.n_seeds)]
-    kept = Progress.of("chg", {"plan": asdict(plan), "seed": seed}, experiment)
+    kept = progress_of("chg", {"plan": asdict(plan), "seed": seed}, experiment)
     with plan.bar(settings["progress"], phases=3) as bar:
         descend = Descent(objective, seeds, experiment.n_examples, plan, bar, progress=kept)
         free = descend(start_of(experiment, seeds), FREE_RATES, [0.0])
@@ -186,7 +185,7 @@ def contrastive_gating(
     notes = (*check_baseline(experiment), *notes)
     objective = contrast(experiment, other, batch_tokens)
     seeds = [np.random.default_rng(seed + i) for i in range(n_seeds)]
-    kept = Progress.of("contrastive", {"plan": asdict(plan), "seed": seed}, experiment, other)
+    kept = progress_of("contrastive", {"plan": asdict(plan), "seed": seed}, experiment, other)
     with plan.bar(progress, phases=2) as bar:
         descend = Descent(objective, seeds, experiment.n_examples, plan, bar, progress=kept)
         free = descend(start_of(experiment, seeds), FREE_RATES, [0.0])

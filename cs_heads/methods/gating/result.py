@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from jaxtyping import Float, Int
 
-from cs_heads.measure.cost import Cost
+from cs_heads.experiment.cost import Cost
 from cs_heads.ranking import HeadRanking
 
 if TYPE_CHECKING:

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from cs_heads.integers import check_seed, check_share
-from cs_heads.measure.baseline import (
+from cs_heads.arguments import check_seed, check_share
+from cs_heads.experiment.baseline import (
     BaselineTooLowError,
     chance_of,
     few_correct,
     is_continuous,
 )
-from cs_heads.measure.cost import Cost, Purse, check_budget
-from cs_heads.measure.protocol import (
+from cs_heads.experiment.cost import Cost, Purse, check_budget
+from cs_heads.experiment.protocol import (
     ExperimentLike,
     check_is_experiment,
     name_of,

@@ -11,9 +11,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.stats import norm
 
-from cs_heads.heads import HeadGrid
-from cs_heads.measure.cost import Purse
+from cs_heads.experiment.cost import Purse
 from cs_heads.methods.group_testing.sides import LEAST, Group, Side
+from cs_heads.units import HeadGrid
 
 # Masks screened at a time, of which some show what a mask does to the controls.
 WAVE, ON_CONTROLS = 48, 4

@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from jaxtyping import Float
 
-from cs_heads.heads import HeadGrid
-from cs_heads.measure.cost import Purse
+from cs_heads.experiment.cost import Purse
 from cs_heads.methods.controls import Controls, TaskLoss
+from cs_heads.units import HeadGrid
 
 Losses: TypeAlias = Float[np.ndarray, "row k"]
 

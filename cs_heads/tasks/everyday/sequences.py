@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from functools import partial
 
-from cs_heads.integers import check_integer
+from cs_heads.arguments import check_integer
 from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.everyday import lists
 from cs_heads.tasks.everyday.asking import Record, drawn_about

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from cs_heads.templates import chat_template, template_arguments
+from cs_heads.text import chat_template, template_arguments
 
 
 @dataclass(frozen=True)

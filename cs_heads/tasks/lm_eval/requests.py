@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from cs_heads.arguments import fits
 from cs_heads.tasks.example import Example
 from cs_heads.tasks.lm_eval import harness, local, rules
 from cs_heads.tasks.lm_eval.files import DataFiles, Row, is_collection
 from cs_heads.tasks.lm_eval.scoring import Rule
-from cs_heads.tasks.option_types import fits
 from cs_heads.tasks.records import Kind
 
 # What lm-eval draws worked examples with, where a user says nothing.

@@ -1,0 +1,9 @@
+"""Experiments on many workers, by Ray: the same numbers, to rounding, sooner.
+
+A ``cluster`` keeps a ``pool`` of ``worker`` processes; ``engine`` cuts an experiment's pairs into ``chunks`` for them.
+``session`` is the connection to Ray.
+"""
+
+from cs_heads.cluster.cluster import Cluster as Cluster
+from cs_heads.cluster.cluster import here as here
+from cs_heads.cluster.cluster import placed as placed

@@ -1,0 +1,194 @@
+"""Many workers, each with its own copy of a model, for the experiments of a study."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cs_heads.arguments import check_integer
+from cs_heads.cluster.engine import ClusterEngine
+from cs_heads.cluster.pool import Pool
+from cs_heads.cluster.session import Session, join, leave, ray_module, workers_for
+from cs_heads.cluster.worker import Home, Report, Source, versions
+from cs_heads.engine.ablation import Ablation
+from cs_heads.lens import EncodedExample, check_ablatable, fingerprint, load_model
+from cs_heads.lens.model import backend_of
+from cs_heads.lens.outline import Outline
+from cs_heads.lens.ship import packed, sample_logits
+
+# Copies of a model may differ by so much, as a share of the largest logit: other machines, other kernels.
+_TOLERANCE = {"float64": 1e-5, "float32": 1e-4}
+_HALF_TOLERANCE = 3e-2
+
+
+class Cluster:
+    """Workers that hold a model each and share the work of every experiment on them.
+
+        with cs.Cluster("gpt2", workers=4) as cluster:
+            found = cs.find_heads(cluster, task)
+            proof = cs.confirm(cluster, task, found.top(5))
+
+    ``model`` is a name or folder that each worker loads by itself, a function without arguments that returns a model
+    (``partial(cs.load_model, "gpt2", dtype="bfloat16")``), or your own TransformerLens model, which is sent to the
+    workers once. Give a name or a function where it is large. Workers are Ray actors on this machine
+    (``address=None``: Ray is started, and stopped at the end) or on the cluster at ``address`` (``"auto"``,
+    ``"host:6379"``, ``"ray://host:10001"``), which goes on running; cs-heads and the libraries numbers depend on
+    must be there in the same versions. ``workers`` None is one for each GPU. ``gpus_per_worker`` is a number or a
+    fraction of GPUs; by default as much of one as there are workers to share it. For a model that is split over
+    several give a function that loads it so. ``threads`` are those that each worker computes with on the CPU.
+
+    Chunks of work are cut alike for any number of workers, and whoever is idle takes the next. So results are the
+    same bit for bit for one worker and for many, where the machines are alike, ``threads`` is the same (sums over
+    several threads round otherwise) and memory is not short. Without workers forwards are of other sizes, and numbers
+    the same to rounding. A chunk whose worker is lost is done again, which
+    ``spent`` does not count twice, and the worker started again three times.
+
+    ``ValueError`` is raised for more workers than the cluster has, whoever else uses it (where others do, Ray waits for
+    room, and after a minute a warning says for what), a model that cannot be loaded or sent (one
+    that is split is not), and copies of the model that do not answer alike; ``ImportError`` without Ray
+    (``pip install 'cs-heads[ray]'``).
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        workers: int | None = None,
+        *,
+        address: str | None = None,
+        gpus_per_worker: float | None = None,
+        threads: int = 1,
+    ) -> None:
+        for name, value, least in (("workers", workers, 1), ("threads", threads, 1)):
+            if value is not None:
+                check_integer(name, value, least)
+        if gpus_per_worker is not None and (
+            gpus_per_worker < 0 or (gpus_per_worker > 1 and not float(gpus_per_worker).is_integer())
+        ):
+            raise ValueError(f"gpus_per_worker must be a share of one GPU or a whole number, got {gpus_per_worker!r}")
+        source = _source(model, gpus_per_worker)
+        ray = ray_module()
+        session = join(address, workers)
+        try:
+            n, share = workers_for(workers, gpus_per_worker, ray.cluster_resources())
+            together = int(1 / share) if 0 < share < 1 else 1 if share else -(-n // len(ray.nodes()))
+            home = Home("cuda" if share else "cpu", threads, together)
+            # On this machine alone there is nobody to reserve cores for.
+            self._pool = Pool(source, n, home, num_cpus=0.0 if session.local else 1.0, num_gpus=share)
+        except BaseException:
+            leave(session)
+            raise
+        self._end = weakref.finalize(self, _end, self._pool, session)
+        self._given = model
+        self.workers = n
+        self.outline = self._pool.reports[0].outline
+        self.here = self.outline if isinstance(source, str | Path) or callable(source) else model
+        self.batch_tokens = min(report.batch_tokens for report in self._pool.reports)
+        try:
+            self._check(None if self.here is self.outline else model)
+        except ValueError:
+            self.close()
+            raise
+
+    @property
+    def model(self) -> Any:
+        """The model in this process, for methods that start from a model; loaded here when first asked for."""
+        if isinstance(self.here, Outline):
+            if not hasattr(self, "_loaded"):
+                self._loaded = load_model(self._given() if callable(self._given) else self._given)
+            return self._loaded
+        return self.here
+
+    def engine(
+        self, examples: Sequence[EncodedExample], batch_tokens: int | None = None, ablation: Ablation | None = None
+    ) -> ClusterEngine:
+        """What runs one experiment on the workers."""
+        if not self._end.alive:
+            raise ValueError("the cluster is closed: its workers are gone")
+        tokens = batch_tokens or self.batch_tokens
+        return ClusterEngine(
+            self._pool, self.here, self.outline.device, examples, batch_tokens=tokens, ablation=ablation
+        )
+
+    def close(self) -> None:
+        """Stop the workers, and Ray where it was started for them; done by itself when nobody holds the cluster."""
+        self._end()
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _check(self, original: Any) -> None:
+        """Refuse workers of other versions, and copies that are not copies."""
+        mine, first = versions(), self._pool.reports[0]
+        expected = first.logits if original is None else sample_logits(original)
+        than = "worker 1" if original is None else "the model given"
+        weights = fingerprint(first.outline if original is None else original)
+        tolerance = _TOLERANCE.get(first.outline.description["dtype"], _HALF_TOLERANCE) * np.abs(expected).max()
+
+        def check(number: int, report: Report) -> None:
+            other = {name: theirs for name, theirs in report.versions.items() if theirs != mine[name]}
+            if other:
+                said = ", ".join(f"{name} {theirs} (here {mine[name]})" for name, theirs in other.items())
+                raise ValueError(f"worker {number} must run the same versions as this process, it has {said}")
+            if report.outline.fingerprint != weights:
+                raise ValueError(f"worker {number} must hold the same weights as {than}, these are others")
+            alike = report.logits.shape == expected.shape
+            difference = float(np.abs(report.logits - expected).max()) if alike else np.inf
+            if not difference <= tolerance:
+                raise ValueError(f"worker {number} must answer as {than} does, its logits differ by {difference:.1e}")
+
+        for number, report in enumerate(self._pool.reports, start=1):
+            check(number, report)
+        # A worker that is started again is held to the same.
+        self._pool.check = check
+
+
+@contextmanager
+def placed(model: Any, workers: int | None = None, address: str | None = None) -> Iterator[Any]:
+    """What the experiments of one call are given: a model loaded once, or a cluster that ends with the block.
+
+    A ``Cluster`` is used as it is; ``workers`` or ``address`` beside it raise ``ValueError``.
+    """
+    if isinstance(model, Cluster):
+        if workers is not None or address is not None:
+            raise ValueError("workers and address must be left out where the model is a Cluster: it has its own")
+        yield model
+    elif workers is None and address is None:
+        yield load_model(model)
+    else:
+        with Cluster(model, workers, address=address) as cluster:
+            yield cluster
+
+
+def here(model: Any) -> Any:
+    """The model in this process: a cluster's own, or what was given."""
+    return model.model if isinstance(model, Cluster) else model
+
+
+def _source(model: Any, gpus_per_worker: float | None) -> Source:
+    if not isinstance(model, str | Path):
+        try:
+            backend_of(model)
+        except ValueError:
+            if callable(model):
+                return model
+            raise
+        check_ablatable(model)
+    if gpus_per_worker is not None and gpus_per_worker > 1:
+        raise ValueError(
+            f"gpus_per_worker must be 1 or less for a model that is no function, as it is put on one GPU; got "
+            f"{gpus_per_worker!r}: give a function that loads it split"
+        )
+    return model if isinstance(model, str | Path) else packed(model)
+
+
+def _end(pool: Pool, session: Session) -> None:
+    pool.close()
+    leave(session)

@@ -1,0 +1,149 @@
+"""What one worker does: it holds a model, and runs the chunks it is given."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from cs_heads.engine import Engine
+from cs_heads.engine.ablation import Ablation
+from cs_heads.engine.ends import Ends
+from cs_heads.engine.plan import share_memory, token_budget
+from cs_heads.engine.protocol import PairResult, PairText, Text
+from cs_heads.lens import EncodedExample, load_model
+from cs_heads.lens.fused import why_not_fused
+from cs_heads.lens.outline import Outline
+from cs_heads.lens.ship import outline_of, sample_logits, unpacked, use_threads
+
+Source = str | Path | bytes | Callable[[], Any]
+"""A name or folder for ``load_model``, a model packed by ``lens.ship``, or a function that returns a model."""
+
+
+@dataclass(frozen=True)
+class Home:
+    """How a worker lives: its kind of device, its threads, and how many share the memory of its device."""
+
+    device: str
+    threads: int
+    sharers: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a worker says once it holds its model: ``logits`` after a few tokens tell copies of a model apart.
+
+    ``batch_tokens`` is what a probe of the model finds for a forward (``engine.plan``); ``pid`` and ``host`` say
+    where the worker runs.
+    """
+
+    outline: Outline
+    versions: dict[str, str]
+    logits: Float[np.ndarray, "n vocab"]
+    batch_tokens: int
+    pid: int
+    host: str
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the engine of an experiment is made of, on every worker alike."""
+
+    examples: Sequence[EncodedExample]
+    batch_tokens: int
+    ablation: Ablation | None = None
+
+
+@dataclass(frozen=True)
+class Writing:
+    """What texts are generated after, and where they end."""
+
+    prompts: Sequence[Text]
+    ends: Ends
+
+
+def versions() -> dict[str, str]:
+    """Versions that numbers depend on, in which driver and workers must agree."""
+    names = ("cs-heads", "transformer-lens", "transformers", "torch", "numpy")
+    return {"python": ".".join(platform.python_version_tuple()[:2]), **{name: version(name) for name in names}}
+
+
+class Worker:
+    """One model, and the engines of the experiments that run on it.
+
+    What a chunk gives depends on the chunk and its job alone, not on what ran before it or elsewhere.
+    """
+
+    def __init__(self) -> None:
+        self.model: Any = None
+        self._open: dict[str, Any] = {}
+        self._engines: dict[str, Engine] = {}
+
+    def load(self, source: Source, home: Home) -> Report:
+        """Load the model; what ``load_model`` refuses raises its ``ValueError``."""
+        use_threads(home.threads)
+        share_memory(home.sharers)
+        self._engines.clear()
+        if isinstance(source, bytes):
+            self.model = unpacked(source, home.device)
+        elif isinstance(source, str | Path):
+            self.model = load_model(source, device=home.device)
+        else:
+            self.model = load_model(source())
+        budget = token_budget(self.model, why_not_fused(self.model) is None)
+        return Report(
+            outline_of(self.model), versions(), sample_logits(self.model), budget, os.getpid(), platform.node()
+        )
+
+    def open(self, key: str, what: Job | Writing) -> None:
+        """Keep what later calls name by its key."""
+        self._open[key] = what
+
+    def close(self, keys: Sequence[str]) -> None:
+        """Forget what was opened, engines included."""
+        for key in keys:
+            self._open.pop(key, None)
+            self._engines.pop(key, None)
+
+    def prepare(self, job: str) -> Ablation:
+        """Run the intact model for what ablated heads become; the others are given what this returns."""
+        ablation = self._engine(job).forwards.ablation
+        assert ablation is not None
+        return ablation.at_home()
+
+    def score(
+        self,
+        job: str,
+        masks: Bool[np.ndarray, "pair layer head"],
+        examples: Int[np.ndarray, " pair"],
+        known: Bool[np.ndarray, " pair"] | None = None,
+    ) -> list[PairResult]:
+        """The results of a chunk."""
+        return [result for batch in self._engine(job).run(masks, examples, False, known) for result in batch]
+
+    def generate(
+        self,
+        job: str,
+        masks: Bool[np.ndarray, "pair layer head"],
+        examples: Int[np.ndarray, " pair"],
+        writing: str,
+        drafts: Mapping[int, Text],
+    ) -> list[PairText]:
+        """The texts of a chunk."""
+        how: Writing = self._open[writing]
+        engine = self._engine(job)
+        batches = engine.generate(how.prompts, how.ends, masks, examples, drafts=drafts, progress=False)
+        return [text for batch in batches for text in batch]
+
+    def _engine(self, key: str) -> Engine:
+        if key not in self._engines:
+            job: Job = self._open[key]
+            self._engines[key] = Engine(self.model, job.examples, job.batch_tokens, job.ablation)
+        return self._engines[key]

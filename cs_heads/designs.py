@@ -1,0 +1,131 @@
+"""Designs: which heads are off in which row.
+
+A design is a bool array ``[row, layer, head]``, True = ablated (the paper's ``A_ij = 1``).
+The same arguments and seed give the same design.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from jaxtyping import Bool
+
+from cs_heads.arguments import check_integer, check_list, check_seed, check_share
+from cs_heads.units import HeadGrid, HeadLike, check_grid
+
+
+def bernoulli(grid: HeadGrid, n_masks: int, density: float, seed: int = 0) -> Bool[np.ndarray, "row layer head"]:
+    """Ablate each head of each mask with probability ``density``, independently (the paper's CSB).
+
+    Raises ``ValueError`` when a mask would ablate fewer than one head on average.
+
+    >>> bernoulli(HeadGrid(4, 4), n_masks=200, density=0.25, seed=0).mean().round(2)
+    np.float64(0.25)
+    """
+    check_seed(seed)
+    _check(grid, n_masks, density)
+    return np.random.default_rng(seed).random((n_masks, *grid.shape)) < density
+
+
+def stratified(grid: HeadGrid, n_masks: int, density: float, seed: int = 0) -> Bool[np.ndarray, "row layer head"]:
+    """Ablate ``floor(density * n_heads)`` heads a mask, those off least often so far first (the paper's CSS).
+
+    Ties are broken at random, so over the whole design any two heads are off equally often,
+    give or take one. Raises ``ValueError`` when a mask would ablate no head.
+
+    >>> design = stratified(HeadGrid(4, 4), n_masks=8, density=0.25, seed=0)
+    >>> design.sum(axis=(1, 2)), design.sum(axis=0).ravel()
+    (array([4, 4, 4, 4, 4, 4, 4, 4]), array([2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2]))
+    """
+    check_seed(seed)
+    n_off = _check(grid, n_masks, density)
+    rng = np.random.default_rng(seed)
+    design = np.zeros((n_masks, grid.size), dtype=bool)
+    times_off = np.zeros(grid.size, dtype=int)
+    for row in design:
+        chosen = np.lexsort((rng.random(grid.size), times_off))[:n_off]
+        row[chosen] = True
+        times_off[chosen] += 1
+    return design.reshape(n_masks, *grid.shape)
+
+
+def single(grid: HeadGrid) -> Bool[np.ndarray, "row layer head"]:
+    """Each head of the grid alone, one mask a head, in the order of the flat index.
+
+    >>> single(HeadGrid(2, 3)).shape
+    (6, 2, 3)
+    """
+    check_grid(grid)
+    return np.eye(grid.size, dtype=bool).reshape(grid.size, *grid.shape)
+
+
+def explicit(grid: HeadGrid, groups: Iterable[Sequence[HeadLike]]) -> Bool[np.ndarray, "row layer head"]:
+    """One mask a group of heads; an empty group is the intact model.
+
+    >>> explicit(HeadGrid(2, 3), [["L0H1", "L1H2"], []]).sum(axis=(1, 2))
+    array([2, 0])
+    """
+    check_grid(grid)
+    rows = [grid.mask(group) for group in check_list("groups", groups, "groups of heads")]
+    return np.stack(rows) if rows else np.zeros((0, *grid.shape), dtype=bool)
+
+
+def check_masks(grid: HeadGrid, masks: Bool[np.ndarray, "..."]) -> Bool[np.ndarray, "row layer head"]:
+    """Return masks as ``[row, layer, head]``: one mask alone gains a row axis; another grid raises ``ValueError``."""
+    masks = np.asarray(masks)
+    if masks.dtype != np.bool_:
+        raise ValueError(f"masks must be bool, True = ablated, got dtype {masks.dtype}")
+    if masks.ndim == 2:
+        masks = masks[None]
+    if masks.ndim != 3 or masks.shape[1:] != grid.shape:
+        raise ValueError(
+            f"masks must be [row, layer, head] with layer, head = {grid.shape}, got shape {masks.shape}: "
+            "the masks are of another grid"
+        )
+    return masks
+
+
+def _check(grid: HeadGrid, n_masks: int, density: float) -> int:
+    check_grid(grid)
+    check_integer("n_masks", n_masks, 1)
+    check_share("density", density)
+    # Rounded first: 0.05 * 160 must be 8, not 7.999....
+    n_off = int(np.floor(round(density * grid.size, 9)))
+    if n_off < 1:
+        raise ValueError(
+            f"density {density} ablates no head: a mask of this grid has {grid.size} heads, "
+            f"so density must be at least {1 / grid.size:.3g}"
+        )
+    return n_off
+
+
+def different(masks: Bool[np.ndarray, "row layer head"]) -> tuple[Bool[np.ndarray, "mask layer head"], np.ndarray]:
+    """The different masks, in the order in which they first come, and the place of each row among them.
+
+    >>> grid = HeadGrid(1, 2)
+    >>> once, place = different(explicit(grid, [["L0H1"], ["L0H0"], ["L0H1"]]))
+    >>> len(once), place.tolist()
+    (2, [0, 1, 0])
+    """
+    _, first, place = np.unique(masks.reshape(len(masks), -1), axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    return masks[first[order]], np.argsort(order)[place.ravel()]
+
+
+def rows_by_mask(masks: Bool[np.ndarray, "row layer head"]) -> list[list[int]]:
+    """The rows of each different mask, in the order in which the masks first come.
+
+    >>> rows_by_mask(explicit(HeadGrid(1, 2), [["L0H1"], ["L0H0"], ["L0H1"]]))
+    [[0, 2], [1]]
+    """
+    rows: dict[bytes, list[int]] = {}
+    for row, mask in enumerate(masks):
+        rows.setdefault(mask.tobytes(), []).append(row)
+    return list(rows.values())
+
+
+def first_layer(mask: Bool[np.ndarray, "layer head"]) -> int:
+    """The first layer that a mask touches; the last layer for one that touches none."""
+    touched = np.flatnonzero(mask.any(axis=1))
+    return int(touched[0]) if len(touched) else len(mask) - 1

@@ -1,0 +1,119 @@
+"""What an ablated head's z becomes: zero, its mean over the task, or its z on another example."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from cs_heads.engine.intact import Place
+from cs_heads.lens import EncodedExample
+from cs_heads.lens.batches import Room, run_in_batches
+from cs_heads.lens.gates import reading
+from cs_heads.lens.score import ANY_READ, pad, read_tokens
+
+KINDS = ("zero", "mean", "resample")
+
+
+class Ablation:
+    """Mean and resample ablation, from the z of the intact model on every example with its right answer.
+
+    ``mean`` is over all positions of all examples. ``resample`` takes the z of one other example, drawn
+    with ``seed`` and the same under every mask, at the position that lies as far from the end of the
+    (first) prompt; its first or last position stands for those it does not have. ``spent`` counts the
+    example-evaluations of ``prepare``.
+    """
+
+    def __init__(self, kind: str, answers: Sequence[int], seed: int = 0) -> None:
+        if kind == "resample" and len(answers) < 2:
+            raise ValueError(f"ablation 'resample' needs two examples or more, the task has {len(answers)}")
+        self.kind, self.answers = kind, answers
+        self.partner = _derangement(len(answers), seed)
+        self.spent = 0
+        self._z: dict[int, Tensor] = {}
+        self._sum: dict[int, Any] = {}
+
+    @classmethod
+    def of(cls, kind: str, answers: Sequence[int]) -> Ablation | None:
+        """The ablation of this name; None for zero, which needs no preparation. Another name raises ``ValueError``."""
+        if kind not in KINDS:
+            raise ValueError(f"ablation must be one of {', '.join(KINDS)}, got {kind!r}")
+        return None if kind == "zero" else cls(kind, answers)
+
+    @property
+    def prepared(self) -> bool:
+        """Whether ``prepare`` has run."""
+        return self.spent > 0
+
+    def at_home(self) -> Ablation:
+        """The same, all of it in main memory: what other processes can be sent."""
+        self._sum = {layer: total.cpu() for layer, total in self._sum.items()}
+        return self
+
+    def prepare(self, model: Any, examples: Sequence[EncodedExample], batch_tokens: int, fused: bool) -> None:
+        """Run the intact model over the examples and keep their mean z, or all of it (in main memory)."""
+        texts = [example.inputs_of(answer) for example, answer in zip(examples, self.answers, strict=True)]
+        self._prompt = np.array([len(e.prompt_of(a)) for e, a in zip(examples, self.answers, strict=True)])
+        self._length = np.array([len(text) for text in texts])
+        self._first = np.cumsum([0, *self._length[:-1]])
+
+        def run(batch: Int[np.ndarray, " n"]) -> None:
+            self._keep(model, [texts[i] for i in batch], self._first[batch], fused)
+
+        run_in_batches(self._length.tolist(), Room(batch_tokens), run)
+        self.spent = len(texts)
+
+    def replacement(
+        self,
+        gates: Float[np.ndarray, "batch layer head"],
+        places: Sequence[Place],
+        prompts: Sequence[int],
+        width: int,
+    ) -> Mapping[int, Tensor]:
+        """By layer that ``gates`` touch, what z becomes: ``[batch or 1, pos or 1, head, d_head]``.
+
+        ``prompts`` are the tokens of each row's prompt, which positions are counted from the end of.
+        """
+        touched = [int(layer) for layer in np.flatnonzero((gates != 1).any(axis=(0, 2)))]
+        if self.kind == "mean":
+            return {layer: self._sum[layer][None, None] / self._length.sum() for layer in touched}
+        ids = np.zeros((len(places), width), dtype=np.int64)
+        for row, (((example, _), start, n), prompt) in enumerate(zip(places, prompts, strict=True)):
+            partner = self.partner[example]
+            there = np.arange(start, start + n) - prompt + self._prompt[partner]
+            ids[row, :n] = self._first[partner] + there.clip(0, self._length[partner] - 1)
+        return {layer: self._z[layer][torch.from_numpy(ids)] for layer in touched}
+
+    def _keep(self, model: Any, texts: list[tuple[int, ...]], first: Int[np.ndarray, " n"], fused: bool) -> None:
+        tokens, attention_mask = pad(texts)
+        row, position = attention_mask.nonzero(as_tuple=True)
+        ids = torch.from_numpy(first)[row] + position
+
+        def keep(layer: int, z: Tensor) -> None:
+            tokens_of_z = z[row.to(z.device), position.to(z.device)]
+            if self.kind == "mean":
+                self._sum[layer] = self._sum.get(layer, 0) + tokens_of_z.float().sum(dim=0)
+            else:
+                if layer not in self._z:
+                    self._z[layer] = torch.empty(int(self._length.sum()), *z.shape[2:], dtype=z.dtype)
+                self._z[layer][ids] = tokens_of_z.cpu()
+
+        with reading(model, keep):
+            read_tokens(model, tokens, attention_mask, ANY_READ, fused=fused)
+
+
+def shares_examples(ablation: Ablation | None) -> bool:
+    """Whether examples with the same beginning are the same there under a mask, too; None is zero ablation."""
+    return ablation is None or ablation.kind == "mean"
+
+
+def _derangement(n: int, seed: int) -> np.ndarray:
+    """Another example for each example."""
+    order = np.random.default_rng(seed).permutation(n)
+    partner = np.empty(n, dtype=np.int64)
+    partner[order] = np.roll(order, 1)
+    return partner

@@ -1,0 +1,240 @@
+"""Running pieces of text under masks, batch by batch, each after the piece it goes on from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from cs_heads.engine.ablation import Ablation
+from cs_heads.engine.intact import Residuals
+from cs_heads.engine.layout import Layout, Piece
+from cs_heads.engine.plan import token_budget
+from cs_heads.lens import EncodedExample
+from cs_heads.lens.abilities import Abilities, abilities
+from cs_heads.lens.batches import is_out_of_memory
+from cs_heads.lens.cache import Extension, KeyValues
+from cs_heads.lens.fused import why_not_fused
+from cs_heads.lens.model import context_length, device_of, dtype_of
+from cs_heads.lens.score import ANY_READ, Reads, TokenScores, pad, read_tokens
+
+# Logits of one forward at most (float32: 256 MiB), so that the vocabulary bounds a batch too.
+MAX_LOGITS = 2**26
+
+# Bytes of keys and values that one forward may leave behind for those that go on from it.
+_MAX_STORED = {"cpu": 2**29, "cuda": 2**33}
+
+# What a token of a stored prefix costs a row that goes on from it, in tokens run.
+_CARRY = 1 / 8
+
+
+class DoesNotFitError(MemoryError):
+    """One row by itself wants more memory than there is."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A piece of a layout under the gates of a mask, for ``owner``, after row ``parent`` of what is stored."""
+
+    owner: Any
+    gates: Float[np.ndarray, "layer head"]
+    layout: Layout
+    piece: Piece
+    parent: int = 0
+
+    @property
+    def children(self) -> list[Piece]:
+        """The pieces that go on from this one."""
+        return [self.layout.pieces[child] for child in self.piece.children]
+
+
+Needed = Callable[[Row], bool] | None
+"""Whether anybody asks for what is read in a row, or in one that goes on from it."""
+
+
+def roots(owner: Any, gates: Float[np.ndarray, "layer head"], layout: Layout) -> list[Row]:
+    """The rows with which a mask begins on the examples of a layout."""
+    return [Row(owner, gates, layout, piece) for piece in layout.pieces if piece.parent is None]
+
+
+@dataclass(frozen=True)
+class Done:
+    """A forward that has run: its rows, what was read in them one after another, and what it stored, if anything."""
+
+    rows: list[Row]
+    scores: TokenScores
+    stored: KeyValues | None
+
+    def by_row(self) -> Iterator[tuple[Row, TokenScores]]:
+        """Each row with what was read in it."""
+        ends = np.cumsum([len(row.piece.slots) for row in self.rows])
+        for row, end in zip(self.rows, ends, strict=True):
+            part = slice(end - len(row.piece.slots), end)
+            scores = self.scores
+            yield row, TokenScores(scores.logprob[part], scores.greedy[part], scores.best[part])
+
+
+class Forwards:
+    """Plans and runs forwards on one model, within a budget of tokens and memory.
+
+    ``ideas`` says which short cuts may be taken; those that are not exact on this model are left out.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        examples: Sequence[EncodedExample],
+        batch_tokens: int | None = None,
+        ablation: Ablation | None = None,
+        ideas: Abilities | None = None,
+    ) -> None:
+        self.model, self.ablation = model, ablation
+        self.able = abilities(model, ideas)
+        self.batch_tokens = batch_tokens or token_budget(model, self.able.fused)
+        self._fused = self.able.fused
+        if ablation is not None and not ablation.prepared:
+            ablation.prepare(model, examples, self.batch_tokens, self.fused())
+
+    def fused(self) -> bool:
+        """Whether attention may be fused now: somebody may have begun to listen to it."""
+        return self.able.fused and why_not_fused(self.model) is None
+
+    def run(
+        self,
+        rows: list[Row],
+        residuals: Residuals | None = None,
+        layer: int | None = 0,
+        keep_all: bool = False,
+        needed: Needed = None,
+    ) -> Iterator[Done]:
+        """Run rows and all pieces that go on from them, forward by forward.
+
+        ``layer`` is where forwards start (from ``residuals``, unless 0); None records ``residuals`` instead.
+        ``keep_all`` stores the keys and values of every piece, not only of those that others go on from.
+        Forwards without a row that is ``needed``, for itself or for what goes on from it, are planned and left
+        out, so that the others are what they would be with them (None: all run).
+        A batch that does not fit into memory is halved; a row that does not fit by itself raises
+        ``MemoryError``.
+        """
+        self._fused = self.fused()
+        yield from self._descend(rows, None, residuals, layer, keep_all=keep_all, needed=needed)
+
+    def _descend(
+        self,
+        rows: list[Row],
+        stored: KeyValues | None,
+        residuals: Residuals | None,
+        layer: int | None,
+        *,
+        keep_all: bool,
+        needed: Needed,
+    ) -> Iterator[Done]:
+        """The longest go first: like lengths share a batch, and what is most likely not to fit is tried first."""
+        options: dict[str, Any] = {"keep_all": keep_all, "needed": needed}
+        for inner in (False, True):
+            chosen = [row for row in rows if bool(row.piece.children) == inner]
+            order = sorted(chosen, key=lambda row: (-len(row.piece.tokens), -row.piece.start))
+            done = 0
+            while done < len(order):
+                batch = order[done : done + self._batch_size(order[done:], inner or keep_all)]
+                if needed is not None and not any(map(needed, batch)):
+                    done += len(batch)
+                    continue
+                fits, ran, further = True, None, []
+                try:
+                    ran = self._forward(batch, stored, residuals, layer, inner or keep_all)
+                    yield ran
+                    if inner:
+                        further = [
+                            Row(row.owner, row.gates, row.layout, child, i)
+                            for i, row in enumerate(batch)
+                            for child in row.children
+                        ]
+                        yield from self._descend(further, ran.stored, residuals, layer, **options)
+                except (RuntimeError, MemoryError) as error:
+                    if not is_out_of_memory(error):
+                        raise
+                    if len(batch) == 1:
+                        raise _too_large(batch[0], error) from error
+                    fits = False
+                # Nothing may hold on to the memory: not the traceback of an except clause, nor these.
+                ran, further = None, []
+                if fits:
+                    done += len(batch)
+                else:
+                    self._halve(batch)
+
+    def _forward(
+        self, batch: list[Row], stored: KeyValues | None, residuals: Residuals | None, layer: int | None, keep: bool
+    ) -> Done:
+        tokens, attention_mask = pad([row.piece.tokens for row in batch])
+        device = device_of(self.model)
+        extension = None
+        if stored is not None or keep:
+            parents = None if stored is None else torch.tensor([row.parent for row in batch], device=device)
+            extension = Extension(attention_mask.to(device), stored, parents, keep)
+        places = [(row.piece.source, row.piece.start, len(row.piece.tokens)) for row in batch]
+        options: dict[str, Any] = {"extension": extension, "fused": self._fused}
+        if layer is None:
+            assert residuals is not None
+            with residuals.recording(self.model, places):
+                scores = read_tokens(self.model, tokens, attention_mask, ANY_READ, **options)
+        else:
+            gates = np.stack([row.gates for row in batch])
+            if layer and residuals is not None:
+                options["start"] = residuals.start(layer, places, tokens.shape[1])
+            if self.ablation is not None:
+                prompts = [row.layout.prompts[row.piece.source[0]] for row in batch]
+                options["replacement"] = self.ablation.replacement(gates, places, prompts, tokens.shape[1])
+            reads = Reads(
+                np.repeat(np.arange(len(batch)), [len(row.piece.slots) for row in batch]),
+                np.concatenate([row.piece.offsets for row in batch]),
+                np.concatenate([row.piece.wanted for row in batch]),
+            )
+            scores = read_tokens(
+                self.model, tokens, attention_mask, reads, gates=torch.from_numpy(gates).float(), **options
+            )
+        left = None
+        if extension is not None and keep:
+            left = extension.finish()
+            left.compact()
+        return Done(batch, scores, left)
+
+    def _batch_size(self, rows: list[Row], keep: bool) -> int:
+        """How many of the next rows go into one forward: within the budgets, but one at least."""
+        n = np.arange(1, len(rows) + 1)
+        longest = len(rows[0].piece.tokens)
+        past = np.maximum.accumulate([row.piece.start for row in rows])
+        logits = np.cumsum([len(row.piece.slots) for row in rows]) * self.model.cfg.d_vocab
+        fits = (n * (longest + _CARRY * past) <= self.batch_tokens) & (logits <= MAX_LOGITS)
+        context = context_length(self.model)
+        if context is not None:
+            # Padding is numbered onwards from the past of its row, and must have a place in the table, too.
+            fits &= past + longest <= context
+        if keep:
+            limit = _MAX_STORED.get(device_of(self.model).type, _MAX_STORED["cpu"])
+            fits &= n * (longest + past) * stored_bytes(self.model) <= limit
+        return max(1, int(fits.sum()))
+
+    def _halve(self, batch: list[Row]) -> None:
+        run = len(batch) * (len(batch[0].piece.tokens) + _CARRY * max(row.piece.start for row in batch))
+        self.batch_tokens = max(1, int(min(self.batch_tokens, run) / 2))
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+def stored_bytes(model: Any) -> int:
+    """Bytes of the keys and values of one token."""
+    n_kv_heads = model.cfg.n_key_value_heads or model.cfg.n_heads
+    return 2 * dtype_of(model).itemsize * model.cfg.n_layers * model.cfg.d_head * n_kv_heads
+
+
+def _too_large(row: Row, error: BaseException) -> MemoryError:
+    if isinstance(error, DoesNotFitError):
+        return error
+    n_tokens = row.piece.start + len(row.piece.tokens)
+    return DoesNotFitError(f"example {row.piece.source[0]} ({n_tokens} tokens) does not fit into memory by itself")

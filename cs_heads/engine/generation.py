@@ -1,0 +1,296 @@
+"""Texts under masks, decoded greedily: drafted by the intact model, verified, and decoded on where they differ.
+
+The draft is verified as in speculative decoding with a greedy target (Leviathan et al. 2023, section 2),
+so that the text is that of plain greedy decoding: in float32, token for token. In half precision two logits
+may be so near that another batch takes the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import compress
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from cs_heads.designs import rows_by_mask
+from cs_heads.engine.ablation import shares_examples
+from cs_heads.engine.forwards import MAX_LOGITS, Done, Forwards, Needed, Row, roots
+from cs_heads.engine.layout import lay_out
+from cs_heads.engine.plan import free_memory
+from cs_heads.engine.protocol import PairText, Text
+from cs_heads.lens import EncodedExample
+from cs_heads.lens.batches import is_out_of_memory
+from cs_heads.lens.cache import KeyValues
+from cs_heads.lens.decode import Decoding, Finished
+from cs_heads.lens.model import context_length, device_of
+from cs_heads.settings import progress_bar
+
+# Rows decoded together, and the memory their keys and values may take: bytes, and as a share of what is free.
+_ROWS = {"cpu": 256, "cuda": 512}
+_STORED = {"cpu": 2**30, "cuda": 2**34}
+_SHARE = 0.15
+
+# Drafts are worth an intact run where so many times the rows decoded together are wanted: it takes as many steps.
+_WORTH = 4
+
+# Tokens of a draft that are verified first; twice as many each time all were right.
+_WINDOW = 4
+
+# Finished rows leave the batch together, once they are this share of it: leaving copies those that stay.
+_LEAVE = 0.25
+
+# What is scored after a prompt to learn which token is the most likely there: any token does.
+_ANY: tuple[Text] = ((0,),)
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A text to be generated, or ``known``: for pair ``number``, after the prompt of ``example``, under ``gates``."""
+
+    number: int
+    example: int
+    gates: Float[np.ndarray, "layer head"]
+    draft: Text
+    known: bool
+
+
+@dataclass
+class _Pool:
+    """Texts begun, with what is stored of them, until there are enough to go on with together."""
+
+    pairs: list[_Pair] = field(default_factory=list)
+    texts: list[list[int]] = field(default_factory=list)
+    stored: list[KeyValues] = field(default_factory=list)
+
+    def add(self, pairs: list[_Pair], texts: list[list[int]], stored: KeyValues | None) -> None:
+        if pairs:
+            self.pairs += pairs
+            self.texts += texts
+            self.stored += [] if stored is None else [stored]
+
+    def full(self, device: torch.device) -> bool:
+        held = sum(stored.n_bytes for stored in self.stored)
+        most = min(_STORED.get(device.type, _STORED["cpu"]), _SHARE * free_memory(device))
+        return len(self.pairs) >= rows_together(device.type) or held >= most
+
+    def halves(self) -> tuple[_Pool, _Pool]:
+        """The pool in two."""
+        n = len(self.pairs) // 2
+        parts = (_Pool(self.pairs[:n], self.texts[:n]), _Pool(self.pairs[n:], self.texts[n:]))
+        begin = 0
+        for stored in self.stored:
+            rows = torch.arange(len(stored.valid), device=stored.valid.device)
+            for pool, chosen in zip(parts, (rows[rows + begin < n], rows[rows + begin >= n]), strict=True):
+                if len(chosen):
+                    pool.stored.append(stored.select(chosen))
+            begin += len(rows)
+        return parts
+
+
+def rows_together(device: str) -> int:
+    """Rows decoded together at most, on a kind of device."""
+    return _ROWS.get(device, _ROWS["cpu"])
+
+
+def worth_drafting(device: str, n_texts: int) -> bool:
+    """Whether so many texts of masked models are worth a run of the intact one, to draft them."""
+    return n_texts >= _WORTH * rows_together(device)
+
+
+class Generation:
+    """Generates a text after the prompt of each (mask, example) pair; ``finished`` says where a text ends."""
+
+    def __init__(self, forwards: Forwards, prompts: Sequence[Text], finished: Finished) -> None:
+        self.forwards, self.prompts, self.finished = forwards, prompts, finished
+        self._device = device_of(forwards.model)
+        self._begun: set[int] = set()
+
+    def run(
+        self,
+        masks: Bool[np.ndarray, "pair layer head"],
+        examples: Int[np.ndarray, " pair"],
+        drafts: Mapping[int, Text],
+        progress: bool | None,
+        known: Bool[np.ndarray, " pair"] | None = None,
+    ) -> Iterator[list[PairText]]:
+        """Yield (pair, tokens) as texts are finished; ``drafts`` are finished texts by example, of some or none.
+
+        Each pair of mask and example stands once. Pairs that are ``known`` are planned for and not yielded; where they
+        are those that a run cut short has yielded, the others are written in the very batches of that run.
+        """
+        known = np.zeros(len(examples), dtype=bool) if known is None else known
+        rows = self._rows(masks, examples, drafts, known)
+        needed = _asked_for if known.any() else None
+        with progress_bar(len(examples), "text", progress, int(known.sum())) as bar:
+            for texts in self._run(rows, needed):
+                yield texts
+                bar.update(len(texts))
+
+    def _run(self, rows: list[Row], needed: Needed) -> Iterator[list[PairText]]:
+        free = _Pool()
+        self._begun = set()
+        for done in self.forwards.run(rows, keep_all=self.forwards.able.extend, needed=needed):
+            drafted = _Pool()
+            yield self._begin(done, drafted, free)
+            yield self._halving(partial(self._verify, free=free), drafted)
+            # Known texts are in no pool: those that were decoded together became known together.
+            if free.full(self._device):
+                yield self._halving(self._decode, free)
+                free = _Pool()
+        yield self._halving(self._decode, free)
+
+    def _halving(self, step: Callable[[_Pool], list[PairText]], pool: _Pool) -> list[PairText]:
+        """A step on a pool; where memory does not suffice, on each half of it from the beginning."""
+        before = [list(text) for text in pool.texts]
+        try:
+            return step(pool)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error) or len(pool.pairs) <= 1:
+                raise
+        pool.texts = before
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        return [text for half in pool.halves() for text in self._halving(step, half)]
+
+    def _rows(
+        self,
+        masks: Bool[np.ndarray, "pair layer head"],
+        examples: Int[np.ndarray, " pair"],
+        drafts: Mapping[int, Text],
+        known: Bool[np.ndarray, " pair"],
+    ) -> list[Row]:
+        """Prompts alone: the first token of every text is read at their ends."""
+        across = shares_examples(self.forwards.ablation)
+        encoded = {int(e): EncodedExample(self.prompts[e], _ANY, False) for e in np.unique(examples)}
+        rows = []
+        for numbers in rows_by_mask(masks):
+            gates = 1.0 - masks[numbers[0]]
+            chosen = [(n, int(examples[n]), bool(known[n])) for n in numbers]
+            pairs = [_Pair(n, example, gates, drafts.get(example, ()), is_known) for n, example, is_known in chosen]
+            layout = lay_out(encoded, [pair.example for pair in pairs], self.forwards.able.extend, across)
+            rows += roots(pairs, gates, layout)
+        return rows
+
+    def _begin(self, done: Done, drafted: _Pool, free: _Pool) -> list[PairText]:
+        """Take the first token of each text; rows go to the pool of those that agree with a draft, or to the other."""
+        pairs, texts, places = [], [], []
+        for i, (row, scores) in enumerate(done.by_row()):
+            for slot, offset, best in zip(row.piece.slots, row.piece.offsets, scores.best, strict=True):
+                pair = row.owner[int(row.layout.local[slot])]
+                # A prompt may be run again, after a batch that did not fit.
+                if pair.number in self._begun:
+                    continue
+                self._begun.add(pair.number)
+                pairs.append(pair)
+                texts.append([int(best)])
+                places.append((i, row.piece.start + int(offset) + 1))
+        finished = [self.finished(text) for text in texts]
+        for pool, in_sync in ((drafted, True), (free, False)):
+            chosen = [
+                not ended and self._in_sync(pair, text) == in_sync and (in_sync or not pair.known)
+                for pair, text, ended in zip(pairs, texts, finished, strict=True)
+            ]
+            stored = None
+            if any(chosen) and done.stored is not None and self.forwards.able.extend:
+                rows, lengths = torch.tensor(list(compress(places, chosen)), device=done.stored.valid.device).T
+                stored = done.stored.select(rows, lengths)
+            pool.add(list(compress(pairs, chosen)), list(compress(texts, chosen)), stored)
+        ended = compress(zip(pairs, texts, strict=True), finished)
+        return [(pair.number, tuple(text)) for pair, text in ended if not pair.known]
+
+    def _in_sync(self, pair: _Pair, text: list[int]) -> bool:
+        """Whether a text is what its draft begins with; without stored keys and values drafts are of no use."""
+        return self.forwards.able.extend and tuple(text) == pair.draft[: len(text)]
+
+    def _verify(self, pool: _Pool, free: _Pool) -> list[PairText]:
+        """Follow the drafts in growing windows; rows that leave theirs go to ``free``."""
+        if all(pair.known for pair in pool.pairs):
+            return []
+        decoding, ended, left = self._decoding(pool), list[int](), _Pool()
+        window = _WINDOW
+        while decoding.rows:
+            window = max(0, min(window, self._most(decoding)))
+            # All but the last token of a draft: a forward says one token more than it is proposed.
+            drafts = {r: pool.pairs[r].draft[:-1] for r in decoding.rows}
+            decoding.advance({r: d[len(pool.texts[r]) : len(pool.texts[r]) + window] for r, d in drafts.items()})
+            ended += [r for r in decoding.rows if self.finished(pool.texts[r])]
+            on = [r for r in decoding.rows if r not in ended and self._in_sync(pool.pairs[r], pool.texts[r])]
+            off = [r for r in decoding.rows if r not in ended and r not in on]
+            going = [r for r in off if not pool.pairs[r].known]
+            if going:
+                left.add([pool.pairs[r] for r in going], [pool.texts[r] for r in going], decoding.stored_of(going))
+            if len(on) < len(decoding.rows):
+                decoding.keep(on)
+            window = max(1, 2 * window)
+        # Only now: a step that did not fit begins again.
+        free.pairs += left.pairs
+        free.texts += left.texts
+        free.stored += left.stored
+        return [(pool.pairs[r].number, tuple(pool.texts[r])) for r in ended if not pool.pairs[r].known]
+
+    def _most(self, decoding: Decoding) -> int:
+        """Tokens that may be proposed to each row: within the budget of logits, and within the model's context."""
+        model, n_columns = self.forwards.model, decoding.stored.valid.shape[1]
+        most = MAX_LOGITS // (len(decoding.rows) * model.cfg.d_vocab) - 1
+        context = context_length(model)
+        return most if context is None else min(most, context - n_columns - 1)
+
+    def _decode(self, pool: _Pool) -> list[PairText]:
+        """Token by token until every text is finished."""
+        if pool.pairs and self.forwards.able.extend:
+            decoding = self._decoding(pool)
+            while unfinished := [r for r in decoding.rows if not self.finished(pool.texts[r])]:
+                # Finished rows leave at once where they would grow beyond the context.
+                few = len(unfinished) <= (1 - _LEAVE) * len(decoding.rows)
+                if few or (len(unfinished) < len(decoding.rows) and self._most(decoding) < 0):
+                    decoding.keep(unfinished)
+                length = {r: len(pool.texts[r]) for r in decoding.rows}
+                decoding.advance()
+                # A finished row that has not left yet runs on, and is not listened to.
+                for r in set(decoding.rows) - set(unfinished):
+                    del pool.texts[r][length[r] :]
+        elif pool.pairs:
+            self._decode_whole(pool)
+        return [(pair.number, tuple(text)) for pair, text in zip(pool.pairs, pool.texts, strict=True)]
+
+    def _decoding(self, pool: _Pool) -> Decoding:
+        gates = torch.from_numpy(np.stack([pair.gates for pair in pool.pairs])).float()
+        ablation = self.forwards.ablation
+
+        def replacement(rows: list[int], start: list[int], width: int) -> Mapping[int, Tensor]:
+            assert ablation is not None
+            prompts = [len(self.prompts[pool.pairs[r].example]) for r in rows]
+            places = [((pool.pairs[r].example, 0), n + s, width) for r, n, s in zip(rows, prompts, start, strict=True)]
+            return ablation.replacement(gates[rows].numpy(), places, prompts, width)
+
+        stored = KeyValues.joined(pool.stored)
+        return Decoding(
+            self.forwards.model,
+            stored,
+            pool.texts,
+            gates,
+            None if ablation is None else replacement,
+            self.forwards.fused(),
+        )
+
+    def _decode_whole(self, pool: _Pool) -> None:
+        """Without stored keys and values every token runs its text from the beginning."""
+        while unfinished := [i for i, text in enumerate(pool.texts) if not self.finished(text)]:
+            rows = []
+            for i in unfinished:
+                pair = pool.pairs[i]
+                so_far = EncodedExample((*self.prompts[pair.example], *pool.texts[i]), _ANY, False)
+                rows += roots(i, pair.gates, lay_out({pair.example: so_far}, [pair.example], share=False))
+            for done in self.forwards.run(rows):
+                for row, scores in done.by_row():
+                    pool.texts[row.owner].append(int(scores.best[0]))
+
+
+def _asked_for(row: Row) -> bool:
+    """Whether a text that is not known begins in a row, or in one that goes on from it."""
+    return row.layout.asks(row.piece, np.array([not pair.known for pair in row.owner]))

@@ -1,0 +1,168 @@
+"""Scoring (mask, example) pairs: every forward full, and nothing run twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from cs_heads.designs import first_layer, rows_by_mask
+from cs_heads.engine.ablation import Ablation, shares_examples
+from cs_heads.engine.ends import Ends
+from cs_heads.engine.forwards import Forwards, Row, roots
+from cs_heads.engine.generation import Generation, worth_drafting
+from cs_heads.engine.intact import Residuals, layers_to_store
+from cs_heads.engine.layout import Layout, Piece, lay_out
+from cs_heads.engine.protocol import PairResult, PairText, Text
+from cs_heads.lens import EncodedExample
+from cs_heads.lens.abilities import Abilities
+from cs_heads.lens.model import device_of
+from cs_heads.lens.score import TokenScores
+from cs_heads.settings import progress_bar
+
+
+@dataclass
+class _Work:
+    """One mask on the examples of a layout: its gates, its pairs, and what has been read so far."""
+
+    gates: Float[np.ndarray, "layer head"]
+    layout: Layout
+    pairs: list[int]
+    known: Bool[np.ndarray, " local"]
+    logprob: Float[np.ndarray, " slot"] = field(init=False)
+    greedy: Bool[np.ndarray, " slot"] = field(init=False)
+    seen: Bool[np.ndarray, " slot"] = field(init=False)
+    missing: Int[np.ndarray, " local"] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.logprob = np.zeros(len(self.layout.local))
+        self.greedy, self.seen = np.zeros((2, len(self.layout.local)), dtype=bool)
+        self.missing = np.bincount(self.layout.local, minlength=len(self.pairs))
+
+    def read(self, piece: Piece, scores: TokenScores) -> list[PairResult]:
+        """Take in what was read at a piece; the results of the pairs that this completes."""
+        # A piece may be read again, after a batch that did not fit.
+        new = piece.slots[~self.seen[piece.slots]]
+        self.seen[piece.slots] = True
+        self.logprob[piece.slots], self.greedy[piece.slots] = scores.logprob, scores.greedy
+        np.subtract.at(self.missing, self.layout.local[new], 1)
+        completed = [int(i) for i in np.unique(self.layout.local[new]) if not self.missing[i]]
+        return [self._result(i) for i in completed if not self.known[i]]
+
+    def _result(self, local: int) -> PairResult:
+        slots = self.layout.slots_of(local)
+        continuation = self.layout.continuation[slots]
+        hits = np.bincount(continuation, weights=self.greedy[slots]) / np.bincount(continuation)
+        return self.pairs[local], np.bincount(continuation, weights=self.logprob[slots]), hits
+
+
+class Engine:
+    """Scores (mask, example) pairs on one model; each row of a batch carries the mask of its pair."""
+
+    def __init__(
+        self,
+        model: Any,
+        examples: Sequence[EncodedExample],
+        batch_tokens: int | None = None,
+        ablation: Ablation | None = None,
+        ideas: Abilities | None = None,
+    ) -> None:
+        self.model, self.examples, self.ablation = model, examples, ablation
+        self._batch_tokens, self._ideas = batch_tokens, ideas
+        self._forwards: Forwards | None = None
+
+    @property
+    def forwards(self) -> Forwards:
+        """What runs the model; made, and tried on the model, when first asked for."""
+        if self._forwards is None:
+            self._forwards = Forwards(self.model, self.examples, self._batch_tokens, self.ablation, self._ideas)
+        return self._forwards
+
+    def run(
+        self,
+        masks: Bool[np.ndarray, "pair layer head"],
+        examples: Int[np.ndarray, " pair"],
+        progress: bool | None,
+        known: Bool[np.ndarray, " pair"] | None = None,
+    ) -> Iterator[list[PairResult]]:
+        """Yield results forward by forward: (pair, log-probability and share of argmax tokens of each continuation).
+
+        Each pair of mask and example stands once. Its results are those of the pair by itself, whatever
+        shares its batch. Pairs that are ``known`` are planned for and not yielded, and forwards that nobody else
+        needs are left out: the others are, bit for bit, what they would be if none were known.
+        """
+        known = np.zeros(len(examples), dtype=bool) if known is None else known
+        works = self._works(masks, examples, known)
+        needed = (lambda row: row.layout.asks(row.piece, ~row.owner.known)) if known.any() else None
+        with progress_bar(len(examples), "eval", progress, int(known.sum())) as bar:
+            for residuals, layer, group in self._groups(works):
+                rows = [row for work in group for row in roots(work, work.gates, work.layout)]
+                for done in self.forwards.run(rows, residuals, layer, needed=needed):
+                    results = [pair for row, scores in done.by_row() for pair in row.owner.read(row.piece, scores)]
+                    yield results
+                    bar.update(len(results))
+
+    def generate(
+        self,
+        prompts: Sequence[Text],
+        ends: Ends,
+        masks: Bool[np.ndarray, "pair layer head"],
+        examples: Int[np.ndarray, " pair"],
+        *,
+        drafts: Mapping[int, Text],
+        progress: bool | None,
+        known: Bool[np.ndarray, " pair"] | None = None,
+    ) -> Iterator[list[PairText]]:
+        """Yield (pair, tokens) as texts are finished, but for ``known`` pairs, as ``Generation.run`` does."""
+        finished = partial(ends.finished, tokenizer=self.model.tokenizer)
+        return Generation(self.forwards, prompts, finished).run(masks, examples, drafts, progress, known)
+
+    def worth_drafting(self, n_texts: int) -> bool:
+        """Whether the intact model should write first, to draft so many texts of masked ones."""
+        # Without stored keys and values no draft is followed.
+        return self.forwards.able.extend and worth_drafting(device_of(self.model).type, n_texts)
+
+    def lay_out(self, examples: tuple[int, ...]) -> Layout:
+        """The examples cut into pieces, as far as the model can share them."""
+        return lay_out(self.examples, examples, self.forwards.able.extend, shares_examples(self.ablation))
+
+    def _works(
+        self,
+        masks: Bool[np.ndarray, "pair layer head"],
+        examples: Int[np.ndarray, " pair"],
+        known: Bool[np.ndarray, " pair"],
+    ) -> list[_Work]:
+        works, layouts = [], dict[tuple[int, ...], Layout]()
+        for pairs in rows_by_mask(masks):
+            pairs.sort(key=lambda pair: examples[pair])
+            chosen = tuple(examples[pairs].tolist())
+            if chosen not in layouts:
+                layouts[chosen] = self.lay_out(chosen)
+            works.append(_Work(1.0 - masks[pairs[0]], layouts[chosen], pairs, known[pairs]))
+        return works
+
+    def _groups(self, works: list[_Work]) -> Iterator[tuple[Residuals | None, int, list[_Work]]]:
+        """Works that start at the same layer, with the intact residuals they start from."""
+        residuals: Residuals | None = None
+        start = np.zeros(len(works), dtype=int)
+        if self.forwards.able.resume:
+            layout = self.lay_out(tuple(sorted({example for work in works for example in work.layout.examples})))
+            first = np.array([first_layer(work.gates != 1) for work in works])
+            layers = layers_to_store(self.model, first, [work.layout.n_tokens for work in works], layout.n_tokens)
+            if layers:
+                residuals = self._record(layout, layers)
+                start = np.array([max((layer for layer in layers if layer <= f), default=0) for f in first])
+        for layer in np.unique(start):
+            yield residuals, int(layer), [work for work, s in zip(works, start, strict=True) if s == layer]
+
+    def _record(self, layout: Layout, layers: list[int]) -> Residuals:
+        """The residual streams of the intact model, by one run that stops at the last of ``layers``."""
+        residuals = Residuals(layout, layers)
+        rows: list[Row] = roots(None, np.ones((self.model.cfg.n_layers, self.model.cfg.n_heads)), layout)
+        for _ in self.forwards.run(rows, residuals, None):
+            pass
+        return residuals

@@ -1,0 +1,214 @@
+"""Whether a model does a task well enough for a head to be missed, and the sizes a search needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.stats import binomtest
+from scipy.stats import t as student
+
+from cs_heads.arguments import check_integer
+from cs_heads.experiment.protocol import name_of
+from cs_heads.tasks import Task
+from cs_heads.units import Head
+
+if TYPE_CHECKING:
+    from cs_heads.experiment.experiment import Experiment
+    from cs_heads.experiment.without import Without
+
+MIN_CORRECT = 20
+"""Examples the intact model must answer right."""
+FEW_CORRECT = 60
+"""Examples answered right below which a ranking is weak."""
+
+DEFAULT_K = 5
+"""Heads that are found by default, on a grid of ten heads or more."""
+
+N_SHUFFLES = 39
+"""Exchanges of answers that a mean score on a scale of its own is held against: of two it may be beaten by one."""
+
+MAX_LEFT = 0.4
+"""What the ablation of a universal head leaves of the control's score above chance, at most."""
+MAX_LEFT_OF_TASK = 0.7
+"""What it leaves of a task's, at most; more than of the control's, for it is held against tasks it is known to harm."""
+
+
+class BaselineTooLowError(ValueError):
+    """The intact model cannot do the task well enough for any head to be missed."""
+
+
+def check_size(task: Task) -> None:
+    """Raise ``ValueError`` where a side of a task is too small to say anything."""
+    if len(task) < MIN_CORRECT:
+        raise ValueError(
+            f"task {task.name!r} has {len(task)} {task.role} examples; {MIN_CORRECT} or more are needed on each side: "
+            "add examples"
+        )
+
+
+def check_k(k: Any, n_heads: int, name: str = "k") -> int:
+    """``k`` as an ``int``; raises ``ValueError``, under ``name``, unless it leaves as many heads to compare with."""
+    why = f"half of the {n_heads} heads of the grid, so that as many random heads are left to compare with"
+    return check_integer(name, k, 1, n_heads // 2, why)
+
+
+def fitting_k(
+    k: Any, n_heads: int, default: int = DEFAULT_K, name: str = "k", *, beside: bool = True
+) -> tuple[int, tuple[str, ...]]:
+    """``k`` as ``check_k`` takes it; None is the default, or half of a grid that is too small for it, with a note.
+
+    Without random heads ``beside`` the ``k``, these may be all heads of the grid.
+
+    >>> fitting_k(None, 4)
+    (2, ('k is 2, half of the 4 heads of the grid, and not 5 as by default',))
+    >>> fitting_k(4, 4, beside=False)
+    (4, ())
+    """
+    if k is not None and not beside:
+        return check_integer(name, k, 1, n_heads, "the heads of the grid"), ()
+    if k is not None or n_heads < 2:
+        return check_k(default if k is None else k, n_heads, name), ()
+    fits = min(default, n_heads // 2)
+    note = f"{name} is {fits}, half of the {n_heads} heads of the grid, and not {default} as by default"
+    return fits, (note,) if fits < default else ()
+
+
+def check_baseline(experiment: Experiment | Without) -> tuple[str, ...]:
+    """A note where the intact model answers few examples right; raises ``BaselineTooLowError`` where too few."""
+    scores = experiment.baseline()
+    reason = baseline_too_low(experiment, scores)
+    if reason:
+        what = "take fewer heads off" if _off(experiment) else "use a model that can do the task"
+        raise BaselineTooLowError(f"task {name_of(experiment)!r}: {reason}; {what}")
+    return () if is_continuous(scores, experiment) else few_correct(int(scores.sum()), experiment)
+
+
+def few_correct(n_correct: int, experiment: object = None) -> tuple[str, ...]:
+    """A note where few examples are answered right, else none."""
+    off = _off(experiment)
+    model = f"the model without {', '.join(off)}" if off else "the intact model"
+    note = f"{model} answers only {n_correct} examples right: {FEW_CORRECT} or more rank heads better"
+    return (note,) if n_correct < FEW_CORRECT else ()
+
+
+def is_universal(control_left: float, tasks_left: Iterable[float]) -> bool:
+    """Whether a head serves everything: it breaks the control, and most of the tasks.
+
+    Each number is the share of a score above chance that is left with the head off, alone; NaN, where a task can show
+    nothing, counts as a task that is not broken.
+    """
+    broken = [left <= MAX_LEFT_OF_TASK for left in tasks_left]
+    return bool(control_left <= MAX_LEFT and 2 * sum(broken) > len(broken))
+
+
+def chance_of(experiment: object) -> float:
+    """The score of guessing on an experiment's task, or its own ``chance``; 0 where it has neither."""
+    return float(getattr(getattr(experiment, "task", experiment), "chance", 0.0))
+
+
+def is_continuous(scores: Float[np.ndarray, " example"], experiment: object = None) -> bool:
+    """Whether scores are numbers on a scale of their own and no right answers: some lie between 0 and 1.
+
+    Those of a ``graded`` task always are, though the intact model may have full marks throughout. Of choices that tie
+    each has a share of the point, so scores of a task without a scorer are right answers always.
+    """
+    task = _task_of(experiment)
+    if isinstance(task, Task) and (task.scorer is None or task.graded):
+        return task.graded
+    return bool(((scores > 0) & (scores < 1)).any())
+
+
+def as_answers(scores: Float[np.ndarray, " example"], experiment: object) -> Float[np.ndarray, " example"]:
+    """1 where an example is answered right (a score above .5), else 0; continuous scores as they are."""
+    return scores if is_continuous(scores, experiment) else (scores > 0.5).astype(float)
+
+
+def baseline_too_low(
+    experiment: object,
+    scores: Float[np.ndarray, " example"],
+    chance: float | None = None,
+    least: int = MIN_CORRECT,
+) -> str | None:
+    """Why scores of the intact model on an experiment are too low, as ``too_low`` says, or None.
+
+    ``chance`` is by default that of the experiment. Continuous scores are held against those with the answers
+    exchanged (``shuffled_means``) where all examples were asked.
+    """
+    chance = chance_of(experiment) if chance is None else chance
+    continuous = is_continuous(scores, experiment)
+    asked_all = continuous and len(scores) == getattr(experiment, "n_examples", None)
+    who = f"the model with {', '.join(_off(experiment))} off" if _off(experiment) else "the intact model"
+    return too_low(scores, chance, least, continuous, shuffled_means(experiment) if asked_all else None, who=who)
+
+
+def too_low(
+    scores: Float[np.ndarray, " example"],
+    chance: float,
+    least: int = MIN_CORRECT,
+    continuous: bool | None = None,
+    shuffled: Float[np.ndarray, " shuffle"] | None = None,
+    *,
+    who: str = "the intact model",
+) -> str | None:
+    """Why a baseline is too low to find heads with (at chance, or fewer than ``least`` right), or None.
+
+    Continuous scores (None: told by the scores) are not counted. Their mean is held against ``shuffled`` means, where
+    there are any: more than a twentieth of these may not reach it; else, by a t-test, against ``chance``. ``who`` is
+    the model in words.
+    """
+    n, mean = len(scores), float(scores.mean())
+    if is_continuous(scores) if continuous is None else continuous:
+        said = f"{who} has a mean score of {mean:.3f} on {n} examples, no better than"
+        if shuffled is not None:
+            p = (1 + int((shuffled >= mean - 1e-9).sum())) / (1 + len(shuffled))
+            return f"{said} with answers exchanged between examples ({shuffled.mean():.3f})" if p > 0.05 else None
+        return None if _above(scores, chance) else f"{said} chance ({chance:.3f})"
+    correct = round(float(scores.sum()))
+    if correct < least:
+        return f"{who} answers {correct} of {n} examples right, fewer than {least}"
+    if chance > 0 and binomtest(correct, n, chance, alternative="greater").pvalue > 0.05:
+        return f"{who} scores {mean:.3f} on {n} examples, no better than chance ({chance:.3f})"
+    return None
+
+
+def shuffled_means(experiment: object, n_shuffles: int = N_SHUFFLES) -> Float[np.ndarray, " shuffle"] | None:
+    """Mean scores of the intact model's texts, each held against the answer of another example, drawn anew each time.
+
+    This runs no model. None where that tells nothing: what is scored is no text, or the scorer does not read answers.
+    """
+    task = _task_of(experiment)
+    if not isinstance(task, Task) or task.kind != "generation":
+        return None
+    inner: Any = getattr(experiment, "experiment", experiment)
+    nothing_off = np.zeros((1, *inner.grid.shape), dtype=bool)
+    off = getattr(experiment, "off", nothing_off[0])
+    texts, intact = inner.generate(off[None])[0], inner.generate(nothing_off)[0] if task.relative else None
+    rng, order = np.random.default_rng(0), np.arange(len(texts))
+
+    def scored(of: Int[np.ndarray, " text"]) -> Float[np.ndarray, " text"]:
+        return task.score_texts(of.tolist(), texts.tolist(), None if intact is None else intact[of].tolist())
+
+    own = scored(order)
+    exchanged = np.array([scored(rng.permutation(order)) for _ in range(n_shuffles)])
+    return None if np.abs(exchanged - own).max() < 1e-9 else exchanged.mean(axis=1)
+
+
+def _off(experiment: object) -> list[str]:
+    """The heads that an experiment is without under every mask."""
+    off = getattr(experiment, "off", None)
+    return [] if off is None else [str(Head(*map(int, at))) for at in np.argwhere(off)]
+
+
+def _task_of(experiment: object) -> object:
+    """The task of an experiment, or of that which it measures without some heads."""
+    return getattr(getattr(experiment, "experiment", experiment), "task", None)
+
+
+def _above(scores: Float[np.ndarray, " example"], level: float) -> bool:
+    """Whether a mean is clearly above a level, by a one-sided t-test; where nothing varies it is as it is."""
+    gain, n = float(scores.mean()) - level, len(scores)
+    error = float(scores.std(ddof=1) / np.sqrt(n)) if n > 1 else 0.0
+    return gain > 0 and (error < 1e-12 or bool(student.sf(gain / error, n - 1) <= 0.05))

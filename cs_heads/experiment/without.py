@@ -1,0 +1,56 @@
+"""A model that lacks some heads already: what carries a skill when those that carried it are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from cs_heads.designs import check_masks
+from cs_heads.experiment.baseline import chance_of
+from cs_heads.experiment.protocol import ExperimentLike, name_of, preparation_of, provenance_of, responding
+from cs_heads.units import HeadLike
+
+
+class Without:
+    """An experiment with some heads off under every mask; what it calls intact is the model without them.
+
+    >>> from cs_heads.simulate import planted_world
+    >>> world = planted_world("one_head", seed=0)
+    >>> nothing_off = np.zeros((1, *world.grid.shape), dtype=bool)
+    >>> bool(Without(world.task, world.planted)(nothing_off).mean() < world.task(nothing_off).mean() - 0.3)
+    True
+    """
+
+    def __init__(self, experiment: ExperimentLike, heads: Sequence[HeadLike]) -> None:
+        self.experiment = experiment
+        self.grid, self.n_examples = experiment.grid, experiment.n_examples
+        self.off = experiment.grid.mask(heads)
+        self.name, self.chance = name_of(experiment), chance_of(experiment)
+        self.preparation = preparation_of(experiment)
+
+    def __call__(
+        self, masks: Bool[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None = None
+    ) -> Float[np.ndarray, "row k"]:
+        """Scores with the row's heads off, and these."""
+        return self.experiment(check_masks(self.grid, masks) | self.off, examples)
+
+    def respond(
+        self,
+        masks: Bool[np.ndarray, "..."],
+        examples: Int[np.ndarray, "row k"] | None = None,
+        response: str = "probability",
+    ) -> Float[np.ndarray, "row k"]:
+        """Continuous responses (``responding``) with the row's heads off, and these."""
+        return responding(self.experiment, response)(check_masks(self.grid, masks) | self.off, examples)
+
+    def baseline(self) -> Float[np.ndarray, " example"]:
+        """Score of each example with no other head off."""
+        return self(np.zeros((1, *self.grid.shape), dtype=bool))[0]
+
+    def provenance(self) -> dict[str, Any]:
+        """That of the experiment, and the heads that are off, where there are any."""
+        heads = [str(self.grid.head(int(index))) for index in np.flatnonzero(self.off)]
+        return {**provenance_of(self.experiment), **({"off": heads} if heads else {})}

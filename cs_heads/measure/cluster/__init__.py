@@ -1,9 +1,0 @@
-"""Experiments on many workers, by Ray: the same numbers, to rounding, sooner.
-
-A ``cluster`` keeps a ``pool`` of ``worker`` processes; ``engine`` cuts an experiment's pairs into ``chunks`` for them.
-``session`` is the connection to Ray.
-"""
-
-from cs_heads.measure.cluster.cluster import Cluster as Cluster
-from cs_heads.measure.cluster.cluster import here as here
-from cs_heads.measure.cluster.cluster import placed as placed

@@ -1,0 +1,126 @@
+"""An experiment whose truth is known: examples with margins, and what each head takes from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, UInt64
+from scipy import sparse
+from scipy.special import expit
+from scipy.stats import norm
+
+from cs_heads.arguments import check_seed
+from cs_heads.designs import check_masks
+from cs_heads.experiment.protocol import check_examples, check_response
+from cs_heads.units import HeadGrid, check_grid
+
+# Margin of a guess that is right.
+_GUESSED = 1e-3
+
+
+class PlantedExperiment:
+    """Answers as a model would in which the given heads do the given damage; scores are 0 or 1.
+
+    ``margins`` are those of the intact model, ``damage`` what each head takes from each of them,
+    ``groups`` are the flat indices of two heads or more, and what they take on top when all of them are off. An
+    example without a margin is right with probability ``chance``, drawn once for each mask and example. ``spent``
+    counts the example-evaluations asked for; ``name`` is that of the task.
+    """
+
+    def __init__(
+        self,
+        grid: HeadGrid,
+        margins: Float[np.ndarray, " example"],
+        damage: Float[np.ndarray, "flat example"],
+        *,
+        groups: Sequence[tuple[Sequence[int], Float[np.ndarray, " example"]]] = (),
+        chance: float = 0.0,
+        noise: float = 0.0,
+        seed: int = 0,
+        name: str = "planted",
+    ) -> None:
+        check_seed(seed)
+        check_grid(grid)
+        given: dict[str, Any] = {"margins": margins, "damage": damage}
+        for argument, value in given.items():
+            if not isinstance(value, np.ndarray):
+                raise ValueError(f"{argument} must be an array, got {value!r:.80}")
+        if damage.shape != (grid.size, len(margins)):
+            raise ValueError(f"damage must be [flat, example] = {(grid.size, len(margins))}, got {damage.shape}")
+        self.grid = grid
+        self.margins = margins
+        self.damage = damage
+        self.groups = groups
+        self.chance = chance
+        self.noise = noise
+        self.name = name
+        self.spent = 0
+        rng = np.random.default_rng([seed, 1])
+        self._head_keys = rng.integers(2**64, size=grid.size, dtype=np.uint64)
+        self._example_keys = rng.integers(2**64, size=len(margins), dtype=np.uint64)
+
+    @property
+    def n_examples(self) -> int:
+        """Number of examples."""
+        return len(self.margins)
+
+    def __call__(
+        self, masks: Bool[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None = None
+    ) -> Float[np.ndarray, "row k"]:
+        """Scores of each row's examples (None: all of them) with the row's heads off; others raise ``ValueError``."""
+        return (self.respond(masks, examples, "margin") > 0).astype(float)
+
+    def respond(
+        self,
+        masks: Bool[np.ndarray, "..."],
+        examples: Int[np.ndarray, "row k"] | None = None,
+        response: str = "probability",
+    ) -> Float[np.ndarray, "row k"]:
+        """How near the answers are to flipping: a margin above zero, or a probability above .5, is a score of 1.
+
+        A margin is that of the world, noise included, in units of its own and not in nats; a guess that is right is
+        just above zero. A probability is the sigmoid of a margin.
+        """
+        check_response(response)
+        if response != "margin":
+            return self(masks, examples) if response == "score" else expit(self.respond(masks, examples, "margin"))
+        masks = check_masks(self.grid, masks)
+        examples = check_examples(self.n_examples, len(masks), examples)
+        flat = masks.reshape(len(masks), -1)
+        off = _sparse(flat)
+        margins = self.margins[examples] - np.take_along_axis(off @ self.damage, examples, axis=1)
+        for heads, damage in self.groups:
+            together = np.logical_and.reduce([flat[:, head] for head in heads])
+            margins[together] -= damage[examples[together]]
+        self.spent += examples.size
+        if not self.noise and not self.chance:
+            return margins
+        keys = self._mask_keys(off)[:, None] ^ self._example_keys[examples]
+        if self.noise:
+            margins += self.noise * norm.ppf(_uniform(keys, 1))
+        return np.where((margins <= 0) & (_uniform(keys, 2) < self.chance), _GUESSED, margins)
+
+    def _mask_keys(self, off: sparse.csr_array) -> UInt64[np.ndarray, " row"]:
+        """One number a mask, the same whenever the same heads are off."""
+        keys = np.zeros(off.shape[0], dtype=np.uint64)
+        some = np.diff(off.indptr) > 0
+        if some.any():
+            keys[some] = np.bitwise_xor.reduceat(self._head_keys[off.indices], off.indptr[:-1][some])
+        return keys
+
+
+def _sparse(flat: Bool[np.ndarray, "row flat"]) -> sparse.csr_array:
+    """The same as numbers; NumPy finds ones in a line of truth values many times faster than in a table."""
+    row, column = np.divmod(np.flatnonzero(flat), flat.shape[1])
+    ends = np.cumsum(np.bincount(row, minlength=len(flat)))
+    return sparse.csr_array((np.ones(len(row), dtype=np.float32), column, np.append(0, ends)), shape=flat.shape)
+
+
+def _uniform(keys: UInt64[np.ndarray, "row k"], stream: int) -> Float[np.ndarray, "row k"]:
+    """Numbers in (0, 1) that depend on the keys alone (SplitMix64: Steele, Lea and Flood 2014)."""
+    mixed = keys + np.uint64(stream * 0x9E3779B97F4A7C15 % 2**64)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return ((mixed ^ (mixed >> np.uint64(31))) >> np.uint64(11)).astype(float) / 2**53 + 2.0**-54

@@ -1,0 +1,1 @@
+"""Every result on disk, under what identifies it."""

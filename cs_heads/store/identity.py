@@ -1,0 +1,286 @@
+"""What can change a number, and what cannot: every field of every call, in one table."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from cs_heads.lens import EncodedExample, describe, fingerprint, prepended, settings_of
+from cs_heads.lens.model import hooked_points
+from cs_heads.tasks import Task
+from cs_heads.units import HeadGrid
+
+MEASURE = 1
+"""Raised by a release in which the same mask on the same example may give another number."""
+
+Kind = Literal["identity", "design", "runtime"]
+
+_PASSED_ON: dict[str, Kind] = {
+    "model": "identity",
+    "prepend_bos": "identity",
+    "batch_tokens": "runtime",
+    "progress": "runtime",
+    "store": "runtime",
+    "workers": "runtime",
+    "address": "runtime",
+}
+
+# Of the analyses that run masks on the unseen examples, in this process.
+_ANALYSIS: dict[str, Kind] = {
+    "model": "identity",
+    "ablation": "identity",
+    "prepend_bos": "identity",
+    "batch_tokens": "runtime",
+    "progress": "runtime",
+    "store": "runtime",
+    "n": "design",
+}
+# Of those that ablate heads of rankings, on examples drawn.
+_DROPS: dict[str, Kind] = {**_ANALYSIS, "k": "design", "seed": "design"}
+# Of methods that start from a model and keep what they do in the store by themselves.
+_SEARCH: dict[str, Kind] = {
+    **dict.fromkeys(("model", "task", "prepend_bos"), "identity"),
+    **dict.fromkeys(("budget", "seed"), "design"),
+    **dict.fromkeys(("batch_tokens", "progress", "store"), "runtime"),
+}
+# Of those that fit gates: seeds and steps, which a budget cuts, make other gates.
+_GATING: dict[str, Kind] = {
+    **_SEARCH,
+    **dict.fromkeys(("n_seeds", "steps", "batch_size", "strength", "budget", "seed"), "identity"),
+}
+# Of pairs of prompts.
+_PAIRS: dict[str, Kind] = {
+    **dict.fromkeys(("model", "pairs", "prepend_bos"), "identity"),
+    "batch_tokens": "runtime",
+}
+
+FIELDS: dict[str, dict[str, Kind]] = {
+    "Experiment": {**_PASSED_ON, "task": "identity", "ablation": "identity"},
+    "find_heads": {
+        **_PASSED_ON,
+        "task": "identity",
+        "ablation": "identity",
+        "method": "design",
+        "controls": "design",
+        "off": "design",
+        "k": "design",
+        "budget": "design",
+        "seed": "design",
+        "options": "design",
+    },
+    "confirm": {
+        **_PASSED_ON,
+        "task": "identity",
+        "ablation": "identity",
+        "heads": "design",
+        "apart": "design",
+        "controls": "design",
+        "off": "design",
+        "n": "design",
+        "n_random": "design",
+        "seed": "design",
+    },
+    "compare": {
+        **_PASSED_ON,
+        "task": "identity",
+        "methods": "design",
+        "budget": "design",
+        "k": "design",
+        "most": "design",
+        "n": "design",
+        "n_random": "design",
+        "controls": "design",
+        "contrast": "design",
+        "options": "design",
+        "seed": "design",
+    },
+    "specificity": {
+        **_DROPS,
+        "task": "identity",
+        "heads": "design",
+        "controls": "design",
+        "siblings": "design",
+        "suites": "design",
+    },
+    "generalisation": {
+        **_DROPS,
+        "task": "identity",
+        "heads": "design",
+        "siblings": "design",
+        "controls": "design",
+    },
+    "cross_drops": {**_DROPS, "tasks": "identity", "found": "design", "suites": "design"},
+    "sparsity_curve": {
+        **_ANALYSIS,
+        "task": "identity",
+        "heads": "design",
+        "siblings": "design",
+        "controls": "design",
+        "suites": "design",
+        "most": "design",
+        "n_random": "design",
+        "seed": "design",
+    },
+    "format_heads": {
+        **_DROPS,
+        "letters": "identity",
+        "full": "identity",
+        "candidates": "design",
+        "controls": "design",
+    },
+    "text_failures": {
+        **_ANALYSIS,
+        "task": "identity",
+        "heads": "design",
+        "k": "design",
+        "max_new_tokens": "identity",
+        "stop": "identity",
+    },
+    "choice_failures": {**_ANALYSIS, "task": "identity", "heads": "design", "k": "design"},
+    "held_out_contrasts": {
+        "model": "identity",
+        "formats": "identity",
+        "steps": "identity",
+        "batch_size": "identity",
+        "seed": "identity",
+        "prepend_bos": "identity",
+        "held_out": "design",
+        "n": "design",
+        "batch_tokens": "runtime",
+        "progress": "runtime",
+        "store": "runtime",
+    },
+    "toggle_curves": {
+        "experiment": "identity",
+        "gates": "identity",
+        "n_heads": "design",
+        "n_points": "design",
+        "batch_tokens": "runtime",
+    },
+    "fit_gates": _GATING,
+    "causal_head_gating": {**_GATING, "controls": "design"},
+    "contrastive_gating": {**_GATING, "forget": "identity"},
+    "gradient_importance": {**_SEARCH, "signed": "design", "controls": "design"},
+    "mediation": {**_SEARCH, "n_pairs": "design"},
+    "indirect_effects": {**_PAIRS, "average_source": "identity", "budget": "design", "progress": "runtime"},
+    "attribution_patching": _PAIRS,
+    "attention": {
+        "model": "identity",
+        "prompts": "identity",
+        "prepend_bos": "identity",
+        "heads": "design",
+        "off": "design",
+    },
+    "generate": {
+        "masks": "design",
+        "examples": "design",
+        "max_new_tokens": "identity",
+        "stop": "identity",
+    },
+    "respond": {"masks": "design", "examples": "design", "response": "identity"},
+    "load_model": {
+        "name_or_path": "identity",
+        "dtype": "identity",
+        "backend": "identity",
+        "revision": "identity",
+        # Says how the model came about, which is in its weights.
+        "unfolded": "runtime",
+        "device": "runtime",
+    },
+    "Cluster": {
+        "model": "identity",
+        "workers": "runtime",
+        "address": "runtime",
+        "gpus_per_worker": "runtime",
+        "threads": "runtime",
+    },
+    "Task": {
+        "kind": "identity",
+        "examples": "identity",
+        "length_normalised": "identity",
+        "scorer": "identity",
+        "accuracy": "identity",
+        "max_new_tokens": "identity",
+        "stop": "identity",
+        "chat": "identity",
+        "too_long": "identity",
+        "name": "runtime",
+        "role": "design",
+        "held_out": "design",
+    },
+    "Example": {
+        **dict.fromkeys(("prompt", "prompts", "continuations", "answer", "reference", "positions"), "identity"),
+        # Which side of a split an example is on.
+        "asked": "design",
+        "sequence": "design",
+    },
+}
+"""Every field that a user sets, by the class or function that takes it and by what it does to one number.
+
+*identity*: it may change the number of one mask on one example, so a result measured under one value never answers
+under another: it is in ``study_of``, in ``scoring_of`` or in ``keys_of``, or, of what is kept beside results, in the
+identity of its ``Progress``, or it names one of the numbers that a result holds. *design*: it says which masks and
+examples are asked for, and needs no place of its own, as those are in the key themselves: a field that changes a number
+in any other way is no design. *runtime*: the number is the same whatever its value, to rounding.
+"""
+
+
+def refuse_hooks(model: Any, store: object) -> None:
+    """Raise ``ValueError`` where there is a store, and hooks stand on the model: no key holds what they do."""
+    hooked = hooked_points(model) if store is not None else ()
+    if hooked:
+        raise ValueError(
+            f"store must be None while hooks stand on the model ({', '.join(hooked[:3])}): results under them are of "
+            "another ablation; remove them, or measure without a store"
+        )
+
+
+def study_of(model: Any, ablation: str, prepend_bos: bool | None) -> dict[str, Any]:
+    """What all results of one store have in common, JSON-ready; the model's part without its folder's place.
+
+    In the order in which differences are told: a model of another dtype has other weights, too. ``revision`` is None
+    for a folder, and for a HookedTransformer, which does not keep it: ``weights`` tells those apart, bit by bit.
+    """
+    refuse_hooks(model, "store")
+    described = describe(model)
+    return {
+        # A folder may lie elsewhere on another machine; the weights say whether it is the same model.
+        "model": described["name"].rstrip("/").rsplit("/", 1)[-1],
+        "revision": described["revision"],
+        "class": described["class"],
+        "grid": list(HeadGrid.from_model(model).shape),
+        "dtype": described["dtype"],
+        "weights": fingerprint(model),
+        "settings": settings_of(model),
+        "hook": "blocks.{layer}.attn.hook_z",
+        "ablation": ablation,
+        "prepend_bos": prepended(getattr(model, "tokenizer", None), prepend_bos),
+        "measure": MEASURE,
+    }
+
+
+def scoring_of(task: Task, what: str, ablation: str, keys: Sequence[str]) -> dict[str, Any]:
+    """How the examples of a task are measured, JSON-ready; ``what`` is ``"score"``, ``"logprob"`` or ``"text"``.
+
+    A text does not depend on its scorer. What mean and resample ablation put in a head's place comes from all
+    the task's examples: they are part of it, by their ``keys``.
+    """
+    return {
+        "what": what,
+        **(task.scoring if what == "score" else {}),
+        **({} if ablation == "zero" else {"replacement": _hash([ablation, *keys])}),
+    }
+
+
+def keys_of(task: Task, encoded: Sequence[EncodedExample]) -> list[str]:
+    """A hash for each example of everything in it: tokens, texts, answer and where it is read."""
+    return [
+        _hash([example.identity, tokens.prompt, tokens.continuations, *tokens.prompts])
+        for example, tokens in zip(task.examples, encoded, strict=True)
+    ]
+
+
+def _hash(content: object) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]

@@ -1,0 +1,302 @@
+"""The store: one SQLite file for a study of one model, in which nothing measured is ever lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any
+
+from cs_heads.arguments import check_path
+from cs_heads.store.schema import SCHEMA
+from cs_heads.units import HeadGrid
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from cs_heads.store.export import Contents
+
+FORMAT = 2
+"""Version of the file's layout: a newer one is refused, an older one is read as it is, and brought up to date to write.
+
+2: results have a margin.
+"""
+
+# Marks a SQLite file as ours ("cshd").
+_APPLICATION = 0x63736864
+
+# Seconds to wait while another process writes: it does so for milliseconds.
+_PATIENCE = 60.0
+
+# By version, what makes a file of the next version of it.
+_UPGRADES: dict[int, str] = {1: "ALTER TABLE results ADD COLUMN margin REAL"}
+
+# By version, what lets a file be read as one of the newest version, for this connection alone.
+_READ_AS: dict[int, str] = {1: "CREATE TEMP VIEW results AS SELECT *, NULL AS margin FROM main.results"}
+
+
+class BrokenStoreError(ValueError):
+    """A file that is no store, or no longer a whole one."""
+
+
+class StoreError(OSError):
+    """A store that cannot be read or written: no space, no permission, a broken disk."""
+
+
+class Store:
+    """The results of a study in one file: what each mask did to each example, on one model and one ablation.
+
+    ``Experiment``, ``find_heads``, ``confirm``, ``compare`` and the analyses take its path as ``store=``: every batch
+    is committed as it is measured, what is in the file is not measured again, and a call that was cut short goes on
+    where it stopped.
+    Tasks, methods and calls share a file. Another model, dtype or ablation is refused; it needs a file of its own.
+    While hooks of your own stand on the model nothing is read or written: ``ValueError``.
+
+    ``Store.open`` reads a file: ``to_frame``, ``to_parquet``, ``contents``. A file may be used by several
+    processes of one machine at once; write-ahead logging is not safe on a network file system (NFS, SMB), so
+    keep the file on a local disk and copy it. Beside a file in use, or one whose process was killed, lie a ``-wal``
+    and a ``-shm`` file that belong to it. Survives the death of its process at any moment; a machine that loses
+    power may lose the last seconds, and no more.
+    """
+
+    def __init__(self, path: str | Path, connection: sqlite3.Connection) -> None:
+        """Use ``Store.open``, or give a path to ``Experiment``."""
+        self.path = Path(path)
+        self._connection = connection
+        # Closing folds the log into the file; Python 3.13 warns of a connection that was not closed.
+        self.close = weakref.finalize(self, connection.close)
+
+    @classmethod
+    def open(cls, path: str | Path) -> Store:
+        """An existing store, to read; a missing file or one of another kind raises ``ValueError``."""
+        path = check_path("path", path)
+        if not path.is_file():
+            raise ValueError(f"store {str(path)!r} does not exist")
+        try:
+            store = cls(path, _connect(path, "mode=ro"))
+            with store._errors("read"):
+                store.format()
+        except StoreError as error:
+            # Reading makes a file beside it. Where none may be made it is read as it stands, unless that is not all.
+            log = path.with_name(path.name + "-wal")
+            if log.exists() and log.stat().st_size:
+                if os.access(path.parent, os.W_OK):
+                    raise
+                raise StoreError(
+                    f"{error}; its process was killed or still runs: copy it, with the file {log.name!r} beside it, "
+                    "to a folder that can be written"
+                ) from error
+            store = cls(path, _connect(path, "immutable=1"))
+        store._check_format(upgrade=False)
+        return store
+
+    @classmethod
+    def of(cls, store: Any, study: Mapping[str, Any]) -> Store:
+        """A store as it is, if it is of this study, or that of a path (``for_study``); else ``ValueError``."""
+        if isinstance(store, Store):
+            store.check(study)
+            return store
+        if not isinstance(store, str | Path) or str(store) in ("", ":memory:"):
+            raise ValueError(f"store must be the path of a file (str or Path) or an open Store, got {store!r}")
+        return cls.for_study(store, study)
+
+    @classmethod
+    def for_study(cls, path: str | Path, study: Mapping[str, Any]) -> Store:
+        """The store of this study, made where there is none; to write.
+
+        ``study`` is what every result of the file has in common (``identity.study_of``). A file of another study
+        raises ``ValueError`` naming the field that differs and both values, as does a file that is no store; one that
+        cannot be written raises ``StoreError``.
+        """
+        path = check_path("path", path)
+        if path.is_dir() or not path.absolute().parent.is_dir():
+            raise ValueError(f"store {str(path)!r} must be a file in a folder that exists")
+        store = cls(path, _connect(path, "mode=rwc"))
+        with store._errors("written"):
+            if store._is_empty():
+                store._keep_log()
+                store._create(study)
+        store._check_format(upgrade=True)
+        store.check(study)
+        with store._errors("written"):
+            store._keep_log()
+            # A commit does not wait for the disk: it survives the process, and all but the last survive the machine.
+            store._connection.execute("PRAGMA synchronous = NORMAL")
+        with store.transaction() as connection:
+            # What cannot be written is refused now, and not after hours.
+            connection.execute("UPDATE study SET value = value")
+        return store
+
+    def check(self, study: Mapping[str, Any]) -> None:
+        """Raise ``ValueError`` where the store is of another study, naming the field and both values."""
+        for field, there, here in _differences(self.study, study):
+            raise ValueError(
+                f"store {str(self.path)!r} is of another study: {field} is {there!r} there and {here!r} here; "
+                "give this study a file of its own"
+            )
+
+    @property
+    def study(self) -> dict[str, Any]:
+        """What all results have in common: model, weights, dtype, ablation."""
+        rows = self.query("SELECT field, value FROM study WHERE field != 'written'")
+        return {field: json.loads(value) for field, value in rows}
+
+    @property
+    def grid(self) -> HeadGrid:
+        """Layers × heads of the model."""
+        return HeadGrid(*self.study["grid"])
+
+    def contents(self) -> Contents:
+        """What is in it, by numbers; counts every result, a second for some millions."""
+        from cs_heads.store.export import contents_of
+
+        return contents_of(self)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Every result: task, scoring, example, prompt, the heads ablated, score, logprob, margin and text.
+
+        ``example`` is a hash of its tokens and answer, ``scoring`` says in JSON how it was measured; NaN and None
+        stand for what was not measured. A result that several tasks share stands there once for each. Repeated texts
+        are categories, so a million rows take little memory; they take some ten seconds to read.
+        """
+        from cs_heads.store.export import frame_of
+
+        return frame_of(self)
+
+    def to_parquet(self, path: str | Path) -> None:
+        """Write ``to_frame`` as a Parquet file; needs pyarrow (``pip install 'cs-heads[parquet]'``)."""
+        from cs_heads.store.export import write_parquet
+
+        write_parquet(self, check_path("path", path))
+
+    def query(self, sql: str, values: Any = ()) -> list[Any]:
+        """The rows of a SELECT."""
+        with self._errors("read"):
+            return self._connection.execute(sql, values).fetchall()
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """A connection to write with: all of the block is committed at its end, or nothing where it raises."""
+        with self._errors("written"):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    @staticmethod
+    def stamp(connection: sqlite3.Connection) -> None:
+        """Note the time of a transaction that adds results."""
+        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        connection.execute("INSERT OR REPLACE INTO study VALUES ('written', ?)", (json.dumps(now),))
+
+    def _keep_log(self) -> None:
+        """Write ahead to a log from now on; where others do so at the same moment SQLite fails and does not wait."""
+        until = monotonic() + _PATIENCE
+        while True:
+            try:
+                self._connection.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or monotonic() > until:
+                    raise
+                sleep(0.01)
+
+    def _is_empty(self) -> bool:
+        ((tables,),) = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchall()
+        return not tables and not self.format()
+
+    def _create(self, study: Mapping[str, Any]) -> None:
+        with self.transaction() as connection:
+            # Another process may have been first.
+            if not self._is_empty():
+                return
+            for statement in SCHEMA.split(";")[:-1]:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {_APPLICATION}")
+            connection.execute(f"PRAGMA user_version = {FORMAT}")
+            rows = [(field, json.dumps(value)) for field, value in study.items()]
+            connection.executemany("INSERT INTO study VALUES (?, ?)", rows)
+
+    def format(self) -> int:
+        """Version of the file's layout."""
+        ((version,),) = self._connection.execute("PRAGMA user_version").fetchall()
+        return int(version)
+
+    def _check_format(self, upgrade: bool) -> None:
+        with self._errors("read"):
+            ((application,),) = self._connection.execute("PRAGMA application_id").fetchall()
+            version, empty = self.format(), self._is_empty()
+        if empty:
+            raise ValueError(f"store {str(self.path)!r} is empty: nothing was ever kept in it")
+        if application != _APPLICATION:
+            raise ValueError(f"store {str(self.path)!r} is no store of cs-heads: it is another SQLite database")
+        if version > FORMAT:
+            raise ValueError(
+                f"store {str(self.path)!r} has format {version}; this version of cs-heads reads up to {FORMAT}: "
+                "update cs-heads"
+            )
+        if version < FORMAT and not upgrade:
+            self.query(_READ_AS[version])
+        while upgrade and version < FORMAT:
+            with self.transaction() as connection:
+                # Another process may have been first.
+                version = self.format()
+                if version < FORMAT:
+                    for statement in _UPGRADES[version].split(";"):
+                        connection.execute(statement)
+                    version += 1
+                    connection.execute(f"PRAGMA user_version = {version}")
+        there = {name for (name,) in self.query("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        missing = [name for name in re.findall(r"CREATE TABLE (\w+)", SCHEMA) if name not in there]
+        if missing:
+            raise StoreError(
+                f"store {str(self.path)!r} was laid out before the first release (it has no table "
+                f"{', '.join(missing)}), and cannot be read: give this study another file"
+            )
+
+    @contextmanager
+    def _errors(self, doing: str) -> Iterator[None]:
+        """What SQLite says, in the words of the library."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            raise StoreError(f"store {str(self.path)!r} cannot be {doing}: {error}; what it holds is kept") from error
+        except sqlite3.DatabaseError as error:
+            raise BrokenStoreError(
+                f"store {str(self.path)!r} is no store of cs-heads, or a broken one: {error}"
+            ) from error
+
+
+def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Fields of which a study has another value, those inside a field by their path; None is one that is not there."""
+    for field in (*here, *(field for field in there if field not in here)):
+        one, other = there.get(field), here.get(field)
+        if isinstance(one, Mapping) and isinstance(other, Mapping):
+            yield from ((f"{field}.{inner}", *values) for inner, *values in _differences(one, other))
+        elif one != other or (field in there) != (field in here):
+            yield field, one, other
+
+
+def _connect(path: Path, options: str) -> sqlite3.Connection:
+    try:
+        return sqlite3.connect(
+            f"{path.absolute().as_uri()}?{options}",
+            uri=True,
+            timeout=_PATIENCE,
+            isolation_level=None,
+            # Closed by the garbage collector, in whatever thread that runs.
+            check_same_thread=False,
+        )
+    except sqlite3.OperationalError as error:
+        raise StoreError(f"store {str(path)!r} cannot be opened: {error}") from error

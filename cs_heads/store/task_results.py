@@ -1,0 +1,210 @@
+"""One task's place in a store: its results by mask, and calls that can be taken up where they stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from cs_heads.lens.model import end_tokens
+from cs_heads.store.identity import scoring_of
+from cs_heads.store.store import Store
+from cs_heads.tasks import Task
+from cs_heads.text import shown
+
+Values = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What one way of scoring writes of a pair, in the order of the table ``results``.
+
+    ``late`` is one that results of an earlier format lack: it is filled in where there is none, and nothing else of
+    a result is ever changed.
+    """
+
+    names: tuple[str, ...]
+    late: str | None = None
+
+    @property
+    def listed(self) -> str:
+        """For a SELECT or an INSERT."""
+        return ", ".join(self.names)
+
+    @property
+    def on_conflict(self) -> str:
+        """What an INSERT does where there is a result: what was written first stands."""
+        if self.late is None:
+            return "DO NOTHING"
+        # The call that fills it in has measured the pair: one that was cut short knows its own by that.
+        filled = f"{self.late} = excluded.{self.late}, call = excluded.call"
+        return f"DO UPDATE SET {filled} WHERE {self.late} IS NULL AND excluded.{self.late} IS NOT NULL"
+
+
+SCORES = Columns(("score", "logprob", "margin"), late="margin")
+TEXTS = Columns(("tokens", "text"))
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """What one call of the engine measures: pairs in the order of the request, those ``known`` already among them.
+
+    A call that was cut short is planned as it was, its finished pairs known, so that what is left runs in the
+    same batches and gives the same numbers bit for bit.
+    """
+
+    number: int
+    pairs: Int[np.ndarray, " pair"]
+    known: Bool[np.ndarray, " pair"]
+
+
+class Shelf:
+    """Results of some examples under one way of scoring them; every ``write`` is a transaction.
+
+    ``scoring`` and ``examples`` hold what can change a number, but for the model and the mask: a result is
+    found again under the same scoring, the same example and the same mask alone.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        scoring: Mapping[str, Any],
+        task: str,
+        examples: Sequence[str],
+        prompts: Sequence[str],
+        *,
+        columns: Columns = SCORES,
+    ) -> None:
+        self.store, self.columns = store, columns
+        with store.transaction() as connection:
+            rows = list(dict.fromkeys(zip(examples, prompts, strict=True)))
+            connection.executemany("INSERT OR IGNORE INTO examples (identity, prompt) VALUES (?, ?)", rows)
+            identity = json.dumps(scoring, sort_keys=True)
+            connection.execute("INSERT OR IGNORE INTO scorings (identity) VALUES (?)", (identity,))
+            connection.executemany(
+                "INSERT OR IGNORE INTO tasks SELECT ?, scorings.id, examples.id FROM scorings, examples "
+                "WHERE scorings.identity = ? AND examples.identity = ?",
+                [(task, identity, example) for example, _ in rows],
+            )
+        ((self._scoring,),) = store.query("SELECT id FROM scorings WHERE identity = ?", (identity,))
+        numbers = dict(store.query("SELECT identity, id FROM examples"))
+        self._examples = np.array([numbers[identity] for identity in examples], dtype=np.int64)
+        # Examples that stand twice in a task are one here.
+        self._places: dict[int, list[int]] = {}
+        for place, number in enumerate(self._examples):
+            self._places.setdefault(int(number), []).append(place)
+        self._masks: dict[bytes, int] = {}
+        self._waiting: list[tuple[bytes, int, Values, int]] = []
+
+    @classmethod
+    def of_task(cls, store: Store, model: Any, task: Task, keys: Sequence[str], what: str, **settings: Any) -> Shelf:
+        """That of a task's ``"score"``, ``"logprob"`` or ``"text"``; ``keys`` are ``keys_of`` its examples."""
+        # A text ends where the model's generation settings say; its score goes with it.
+        written = what == "text" or (what == "score" and task.kind == "generation")
+        ends = {"end_tokens": sorted(end_tokens(model))} if written else {}
+        scoring = scoring_of(task, what, store.study["ablation"], keys) | settings | ends
+        prompts = [shown(example.prompt) for example in task.examples]
+        return cls(store, scoring, task.name, keys, prompts, columns=TEXTS if what == "text" else SCORES)
+
+    def read(self, mask: bytes) -> list[tuple[int, Values]]:
+        """What is stored of a mask (packed bits): places of examples, each with the values of its columns."""
+        number = self._number(mask)
+        if number is None:
+            return []
+        rows = self.store.query(
+            f"SELECT example, {self.columns.listed} FROM results WHERE scoring = ? AND mask = ?",
+            (self._scoring, number),
+        )
+        return [(place, tuple(values)) for example, *values in rows for place in self._places.get(example, ())]
+
+    def begin(
+        self, masks: Sequence[bytes], examples: Int[np.ndarray, " pair"], missing: Bool[np.ndarray, " pair"]
+    ) -> Call:
+        """A call for the missing ones of these different pairs: a new one, or one that was cut short."""
+        self._add(masks)
+        keys = np.array([self._masks[mask] for mask in masks], dtype=np.int64), self._examples[examples]
+        pairs = np.stack(keys, axis=1)
+        open_calls = self.store.query(
+            "SELECT id, plan FROM calls WHERE scoring = ? AND size BETWEEN ? AND ? ORDER BY id DESC",
+            (self._scoring, int(missing.sum()), len(pairs)),
+        )
+        measured_by = self._measured_by(pairs) if open_calls else np.zeros(len(pairs))
+        for number, plan in open_calls:
+            # What was missing when it began is missing, or was measured by it or by a call begun since.
+            planned = missing | (measured_by >= number)
+            if _plan(pairs[planned]) == plan:
+                return Call(number, np.flatnonzero(planned), ~missing[planned])
+        with self.store.transaction() as connection:
+            number = connection.execute(
+                "INSERT INTO calls (scoring, size, plan) VALUES (?, ?, ?)",
+                (self._scoring, int(missing.sum()), _plan(pairs[missing])),
+            ).lastrowid
+        chosen = np.flatnonzero(missing)
+        return Call(int(number or 0), chosen, np.zeros(len(chosen), dtype=bool))
+
+    def write(self, batch: Sequence[tuple[bytes, int, Values]], call: Call | None = None) -> None:
+        """Commit results: mask, place of the example, values. What another process wrote first stands.
+
+        What cannot be written now, the disk being full, is written with the next batch that can.
+        """
+        self._waiting += [(mask, place, values, 0 if call is None else call.number) for mask, place, values in batch]
+        self.save()
+
+    def end(self, call: Call) -> None:
+        """All of a call is measured. It keeps the file tidy: a call of which nothing is missing is not taken up."""
+        with self.store.transaction() as connection:
+            connection.execute("DELETE FROM calls WHERE id = ?", (call.number,))
+
+    def save(self) -> None:
+        """Write what could not be written before; nothing where all is."""
+        if not self._waiting:
+            return
+        self._add([mask for mask, *_ in self._waiting])
+        rows = [
+            (self._scoring, self._masks[mask], int(self._examples[place]), *values, call)
+            for mask, place, values, call in self._waiting
+        ]
+        marks = ", ".join("?" * len(rows[0]))
+        with self.store.transaction() as connection:
+            connection.executemany(
+                f"INSERT INTO results (scoring, mask, example, {self.columns.listed}, call) VALUES ({marks}) "
+                f"ON CONFLICT (scoring, mask, example) {self.columns.on_conflict}",
+                rows,
+            )
+            self.store.stamp(connection)
+        self._waiting = []
+
+    def _number(self, mask: bytes) -> int | None:
+        if mask not in self._masks:
+            found = self.store.query("SELECT id FROM masks WHERE bits = ?", (mask,))
+            if not found:
+                return None
+            self._masks[mask] = found[0][0]
+        return self._masks[mask]
+
+    def _add(self, masks: Sequence[bytes]) -> None:
+        new = [(mask,) for mask in dict.fromkeys(masks) if self._number(mask) is None]
+        if new:
+            with self.store.transaction() as connection:
+                connection.executemany("INSERT OR IGNORE INTO masks (bits) VALUES (?)", new)
+        for (mask,) in new:
+            self._number(mask)
+
+    def _measured_by(self, pairs: Int[np.ndarray, "pair 2"]) -> Int[np.ndarray, " pair"]:
+        """The number of the call that measured each pair; 0 for none."""
+        calls: dict[tuple[int, int], int] = {}
+        for mask in np.unique(pairs[:, 0]).tolist():
+            rows = self.store.query(
+                "SELECT example, call FROM results WHERE scoring = ? AND mask = ?", (self._scoring, mask)
+            )
+            calls.update({(mask, example): call for example, call in rows})
+        return np.array([calls.get((mask, example), 0) for mask, example in pairs.tolist()])
+
+
+def _plan(pairs: Int[np.ndarray, "pair 2"]) -> str:
+    return hashlib.sha256(np.ascontiguousarray(pairs, dtype="<i8").tobytes()).hexdigest()

@@ -1,0 +1,91 @@
+"""Tasks that belong together, for specificity: ``cs.tasks.suites.general.load(n=100)`` and so on.
+
+A head that a capability rests on is specific to it where ablating it leaves the tasks of other suites as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cs_heads.arguments import check_seed
+from cs_heads.tasks.load import entry_of, load_task
+from cs_heads.tasks.task import Task
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Names of built-in tasks, which ``load`` makes tasks.
+
+    >>> general.names
+    ('hellaswag', 'boolq', 'arc_challenge', 'mmlu')
+    >>> "boolq" in general, len(general)
+    (True, 4)
+    """
+
+    about: str
+    names: tuple[str, ...]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    def load(
+        self,
+        n: int | None = None,
+        seed: int = 0,
+        data_files: Mapping[str, Any] | None = None,
+        *,
+        chat: str | None = None,
+        too_long: str | None = None,
+        **options: Any,
+    ) -> list[Task]:
+        """The finding side of each task, as ``load_task`` gives it, in order.
+
+        ``data_files`` has for each name what the task's ``data_files=`` takes (names left out are read from the
+        hub; of a group, as ``blimp``, a folder may hold files for some of its tasks, with a warning that names the
+        others); ``chat`` and ``too_long`` go to all tasks, ``options`` to those that have them. A name or an option
+        that no task of the suite has raises ``ValueError`` before any is loaded.
+        """
+        check_seed(seed)
+        if data_files is not None and not isinstance(data_files, Mapping):
+            raise ValueError(f"data_files of a suite must be a mapping, task to its files, got {data_files!r:.80}")
+        given = {} if data_files is None else dict(data_files)
+        entries = {name: entry_of(name) for name in self.names}
+        missing = [name for name, entry in entries.items() if entry is None]
+        unknown = [name for name in given if name not in self.names]
+        if missing or unknown:
+            raise ValueError(
+                f"task {missing[0]!r} of this suite is not built in"
+                if missing
+                else f"data_files names {', '.join(map(repr, unknown))}; the suite has {', '.join(self.names)}"
+            )
+        known = {name: entry.options for name, entry in entries.items() if entry is not None}
+        for option in options:
+            if not any(option in names for names in known.values()):
+                raise ValueError(f"no task of the suite ({', '.join(self.names)}) has an option {option!r}")
+        return [
+            load_task(
+                name,
+                n,
+                seed,
+                chat=chat,
+                too_long=too_long,
+                **({"data_files": given[name]} if name in given else {}),
+                **{option: value for option, value in options.items() if option in known[name]},
+            )
+            for name in self.names
+        ]
+
+
+general = Suite("what any model should keep", ("hellaswag", "boolq", "arc_challenge", "mmlu"))
+math = Suite("numbers", ("gsm8k", "arithmetic"))
+code = Suite("programs", ("humaneval_instruct", "mbpp"))
+language = Suite("words and sentences", ("rhyming", "swearing", "blimp"))
+wmdp = Suite("hazardous knowledge", ("wmdp_bio", "wmdp_chem", "wmdp_cyber"))

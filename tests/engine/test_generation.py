@@ -1,0 +1,119 @@
+"""Texts under masks are those of plain Hugging Face, decoded greedily one row at a time, token for token."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cs_heads.engine.forwards import Forwards
+from cs_heads.engine.generation import Generation
+from cs_heads.lens.abilities import Abilities
+from tests.engine.test_engine import MODELS, workload
+from tests.plain import heads_zeroed
+from tests.tiny import N_HEADS, N_LAYERS, make_hf_model
+
+END = 5
+
+
+def plain_text(model, prompt, mask, finished):
+    """Greedy decoding that runs the whole text again for every token."""
+    text = []
+    with heads_zeroed(model, mask), torch.no_grad():
+        while not finished(text):
+            logits = model(torch.tensor([[*prompt, *text]]), use_cache=False).logits[0, -1]
+            text.append(int(logits.argmax()))
+    return tuple(text)
+
+
+def half_right(text, finished):
+    """A finished text that leaves the given one after its first token."""
+    draft = [text[0]]
+    while not finished(draft):
+        draft.append(3 + (len(draft) * 7 + text[0]) % 17)
+    return tuple(draft)
+
+
+@pytest.mark.parametrize(("architecture", "backend"), MODELS)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    n_examples=st.integers(1, 4),
+    n_masks=st.integers(1, 3),
+    length=st.integers(1, 6),
+    ideas=st.builds(Abilities, st.booleans(), st.booleans()),
+    batch_tokens=st.sampled_from([1, 60, 4096]),
+    drafting=st.sampled_from(["none", "intact", "wrong"]),
+)
+@settings(max_examples=8)
+def test_texts_are_those_of_plain_greedy_decoding(
+    load, architecture, backend, seed, n_examples, n_masks, length, ideas, batch_tokens, drafting
+):
+    examples, masks, pairs = workload(seed, n_examples, n_masks)
+    prompts = [example.prompt for example in examples]
+    hf = make_hf_model(architecture)
+
+    def finished(text):
+        return len(text) >= length or (len(text) > 0 and text[-1] == END)
+
+    forwards = Forwards(load(architecture, backend), examples, batch_tokens, ideas=ideas)
+    intact = [plain_text(hf, prompt, np.zeros_like(masks[0]), finished) for prompt in prompts]
+    wrong = [half_right(text, finished) for text in intact]
+    drafts = dict(enumerate({"none": [], "intact": intact, "wrong": wrong}[drafting]))
+    found = {}
+    generation = Generation(forwards, prompts, finished)
+    for batch in generation.run(masks[pairs[:, 0]], pairs[:, 1], drafts, progress=False):
+        for pair, text in batch:
+            assert pair not in found
+            found[pair] = text
+    expected = [plain_text(hf, prompts[example], masks[mask], finished) for mask, example in pairs]
+    assert [found[pair] for pair in range(len(pairs))] == expected
+
+
+@pytest.mark.parametrize("architecture", ["gpt2", "neo", "llama"])
+def test_texts_may_fill_the_context(load, backend, architecture):
+    """Prompts of very unequal length and drafts that are left late, up to the last position."""
+    rng = np.random.default_rng(0)
+    prompts = [tuple(rng.integers(3, 23, n).tolist()) for n in (58, 5, 5, 5, 5, 5)]
+    model, hf = load(architecture, backend), make_hf_model(architecture)
+    masks = np.zeros((6, N_LAYERS, N_HEADS), dtype=bool)
+    masks[:, 1, 2] = True
+
+    def finished(text):
+        return len(text) >= 6
+
+    expected = [plain_text(hf, prompt, masks[0], finished) for prompt in prompts]
+    late = {0: (*expected[0][:4], 3 + expected[0][4] % 19, 4)}
+    generation = Generation(Forwards(model, []), prompts, finished)
+    found = dict(pair for batch in generation.run(masks, np.arange(6), late, False) for pair in batch)
+    assert [found[i] for i in range(6)] == expected
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+@pytest.mark.parametrize("where", ["prompts", "texts"])
+def test_texts_that_do_not_fit_are_halved_and_each_comes_once(load, monkeypatch, limit, where):
+    from cs_heads.engine import forwards
+    from cs_heads.lens import decode
+
+    examples, masks, _ = workload(7, 4, 4)
+    pairs = np.array([(m, e) for m in range(len(masks)) for e in range(4)])
+    prompts = [example.prompt for example in examples]
+
+    def texts():
+        generation = Generation(Forwards(load("llama"), examples), prompts, lambda text: len(text) >= 5)
+        drafts = dict.fromkeys(range(4), (3, 4, 5, 6, 7))
+        return [p for batch in generation.run(masks[pairs[:, 0]], pairs[:, 1], drafts, False) for p in batch]
+
+    expected = dict(texts())
+    module, name = (forwards, "read_tokens") if where == "prompts" else (decode, "logits_at")
+    then = getattr(module, name)
+
+    def short(model, tokens, *arguments, **options):
+        if len(tokens) > limit:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return then(model, tokens, *arguments, **options)
+
+    monkeypatch.setattr(forwards, "token_budget", lambda model, fused: 4096)
+    monkeypatch.setattr(module, name, short)
+    found = texts()
+    assert len(found) == len(expected)
+    assert dict(found) == expected

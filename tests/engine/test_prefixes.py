@@ -1,0 +1,93 @@
+"""Shared beginnings: what is shared, what is not worth sharing, and that nothing is lost."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cs_heads.engine.layout import lay_out
+from cs_heads.engine.prefixes import Prefixes, shared_prefixes, unshared
+from cs_heads.lens import EncodedExample
+
+texts = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=30).map(tuple), min_size=1, max_size=8)
+
+
+def spelled_out(found, sequences, i):
+    """The text of sequence ``i`` from the segments of its path."""
+    tokens = ()
+    for number in found.path(i):
+        segment = found.segments[number]
+        assert segment.start == len(tokens)
+        tokens += sequences[segment.sequence][segment.start : segment.stop]
+    return tokens
+
+
+@given(texts, st.integers(0, 20))
+def test_every_path_spells_its_text(sequences, n_shared):
+    sequences = [(1,) * n_shared + text for text in sequences]
+    for found in (shared_prefixes(sequences), unshared(sequences)):
+        for i, text in enumerate(sequences):
+            assert spelled_out(found, sequences, i)[: len(text)] == text
+
+
+@given(texts, st.integers(0, 20))
+def test_sharing_never_runs_more_tokens(sequences, n_shared):
+    sequences = [(1,) * n_shared + text for text in sequences]
+    found = shared_prefixes(sequences)
+    assert sum(s.stop - s.start for s in found.segments) <= sum(map(len, sequences))
+    assert all(s.parent is None or s.parent < i for i, s in enumerate(found.segments))
+
+
+def test_prefixes_nest():
+    """A few-shot prompt shared by all, each question shared by its choices."""
+    few_shot, questions = (9,) * 40, [(1,) * 12, (2,) * 12]
+    sequences = [few_shot + question + (choice,) * 2 for question in questions for choice in (3, 4, 5)]
+    found = shared_prefixes(sequences)
+    assert [(s.start, s.stop, s.parent) for s in found.segments if s.stop <= 52] == [
+        (0, 40, None),
+        (40, 52, 0),
+        (40, 52, 0),
+    ]
+    assert sum(s.stop - s.start for s in found.segments) == 40 + 2 * 12 + 6 * 2
+
+
+def test_a_common_first_token_is_not_worth_a_forward_of_its_own():
+    """A beginning-of-sequence token before everything: carrying it costs more than running it."""
+    sequences = [(1, 10 + i, 20 + i) for i in range(5)]
+    assert all(s.parent is None for s in shared_prefixes(sequences).segments)
+
+
+def test_equal_texts_and_beginnings_of_others_run_once():
+    found = shared_prefixes([(1, 2, 3), (1, 2), (1, 2, 3)])
+    assert len(found.segments) == 1
+
+
+def test_joined_parts_share_nothing():
+    parts = [shared_prefixes([(1,) * 20 + (i,) for i in range(3)]), shared_prefixes([(1,) * 20])]
+    joined = Prefixes.joined(parts)
+    assert len(joined.segments) == 5
+    assert [joined.path(i) for i in range(4)] == [[0, 1], [0, 2], [0, 3], [4]]
+    assert joined.segments[4].sequence == 3
+
+
+def test_single_token_choices_are_read_at_the_end_of_one_prompt():
+    """Four choices of one token each need one row, not four."""
+    layout = lay_out([EncodedExample((1, 2, 3), ((4,), (5,), (6,), (7,)), False)], [0], share=True)
+    (piece,) = layout.pieces
+    assert piece.tokens.tolist() == [1, 2, 3]
+    assert piece.offsets.tolist() == [2, 2, 2, 2]
+    assert piece.wanted.tolist() == [4, 5, 6, 7]
+
+
+def test_sharing_can_be_kept_within_an_example():
+    prompt = (1,) * 20
+    examples = [EncodedExample(prompt, ((2, i), (3, i)), False) for i in range(2)]
+    apart = lay_out(examples, [0, 1], share=True, across_examples=False)
+    assert apart.n_tokens == 2 * (20 + 2)
+    assert lay_out(examples, [0, 1], share=True).n_tokens < apart.n_tokens
+
+
+def test_a_shared_token_has_one_number():
+    examples = [EncodedExample((1,) * 20, ((2, 5), (3, 5)), False), EncodedExample((1,) * 20 + (4,), ((2,),), False)]
+    layout = lay_out(examples, [0, 1], share=True)
+    ids = layout.ids()
+    assert ids[0, 0][:20].tolist() == ids[0, 1][:20].tolist() == ids[1, 0][:20].tolist()
+    assert len({ids[0, 0][20], ids[0, 1][20], ids[1, 0][20]}) == 3

@@ -1,0 +1,217 @@
+"""Scores on a scale of their own are no right answers: what is said of them, and what they are held against."""
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from cs_heads.analysis.confirm import confirm
+from cs_heads.analysis.contrast import HeldOutScore
+from cs_heads.analysis.intervals import mean_interval
+from cs_heads.experiment.baseline import (
+    BaselineTooLowError,
+    as_answers,
+    baseline_too_low,
+    check_baseline,
+    is_continuous,
+    shuffled_means,
+)
+from cs_heads.experiment.experiment import Experiment
+from cs_heads.experiment.without import Without
+from cs_heads.methods.contrast import Contrast
+from cs_heads.methods.controls import Controls
+from cs_heads.methods.find import find_heads
+from cs_heads.tasks import Task
+from tests.known_heads import WORKING, own_answers
+
+
+def closeness(example, text):
+    """A scale that ends far below 1, as a strict judge has it."""
+    return 0.11 if text.strip() == example.reference else 0.02
+
+
+def length(example, text):
+    """Reads the text alone."""
+    return min(1.0, len(text) / 50)
+
+
+@dataclass(frozen=True)
+class Share:
+    """A tenth of the probability of the target, a number of no natural scale."""
+
+    identity: str = "share/1"
+
+    def score_logprobs(self, example, logprobs, greedy):
+        return float(np.exp(logprobs[0])) / 10
+
+
+@pytest.fixture(scope="module")
+def model(load_known):
+    return load_known()
+
+
+@pytest.fixture(scope="module")
+def records(model):
+    return own_answers(model, 120)
+
+
+def written(records: list[dict], scorer) -> Task:
+    """The model writes one word, which the scorer judges beside the answer."""
+    with_answers = [{"prompt": r["prompt"], "reference": r["target"].strip()} for r in records]
+    return Task.from_records(with_answers, "judged", scorer=scorer, max_new_tokens=1)
+
+
+def by_lot(records: list[dict]) -> list[dict]:
+    """The answers of other examples."""
+    answers = np.random.default_rng(1).permutation([r["target"] for r in records])
+    return [{**r, "target": str(target)} for r, target in zip(records, answers, strict=True)]
+
+
+def said(result) -> str:
+    return json.dumps(result.to_dict())
+
+
+def test_heads_are_localized_by_scores_far_below_one_and_nothing_is_called_right(model, records):
+    proof = confirm(model, written(records, closeness).split(50)[0], WORKING, n=60, controls=None)
+    assert proof.verdict == "localized"
+    assert proof.result.baseline == pytest.approx(0.11)
+    assert " right" not in said(proof)
+
+
+def test_a_search_reads_scores_on_their_own_scale(model, records):
+    found = find_heads(
+        model, written(records, closeness).split(50)[0], k=2, method="css", n_masks=24, density=0.17, controls=None
+    )
+    assert set(found.top(2)) == set(WORKING)
+    assert not any(" right" in note for note in found.notes)
+
+
+def test_answers_exchanged_between_examples_are_what_a_mean_score_must_beat(model, records):
+    for answers, low in ((records, False), (by_lot(records), True)):
+        experiment = Experiment(model, written(answers, closeness))
+        reason = baseline_too_low(experiment, experiment.baseline())
+        assert bool(reason) == low
+    assert "no better than with answers exchanged between examples" in reason
+    assert " right" not in reason
+    with pytest.raises(BaselineTooLowError, match="answers exchanged"):
+        check_baseline(experiment)
+    assert confirm(model, written(by_lot(records), closeness).split(50)[0], WORKING, n=60, controls=None).verdict == (
+        "baseline too low"
+    )
+
+
+def test_exchanged_answers_cost_no_evaluation_and_are_those_of_the_model_that_is_judged(model, records):
+    experiment = Experiment(model, written(records, closeness))
+    experiment.baseline()
+    spent = experiment.spent
+    means = shuffled_means(experiment)
+    assert experiment.spent == spent
+    answers, texts = [e.reference for e in experiment.task.examples], experiment.generate(np.zeros((1, 3, 4), bool))[0]
+    agreed = np.mean([[text.strip() == answer for answer in answers] for text in texts])
+    assert means.mean() == pytest.approx(0.02 + 0.09 * agreed, abs=0.005)
+    # Without the heads that work the texts are others.
+    assert shuffled_means(Without(experiment, WORKING)).mean() != pytest.approx(means.mean(), abs=1e-6)
+
+
+def test_a_scorer_that_reads_no_answer_has_nothing_to_exchange(model, records):
+    experiment = Experiment(model, written(records, length))
+    assert shuffled_means(experiment) is None
+    assert baseline_too_low(experiment, experiment.baseline()) is None
+
+
+@pytest.mark.parametrize(("chance", "low"), [(0.0, False), (0.05, True)])
+def test_without_texts_a_mean_score_is_held_against_chance(model, records, chance, low):
+    experiment = Experiment(model, Task.from_records(records, "share", scorer=Share()))
+    scores = experiment.baseline()
+    assert 0 < scores.mean() < 0.05
+    reason = baseline_too_low(experiment, scores, chance=chance)
+    assert reason == (
+        f"the intact model has a mean score of {scores.mean():.3f} on 120 examples, no better than chance (0.050)"
+        if low
+        else None
+    )
+
+
+def graded(example, text):
+    """Full marks, or some for trying."""
+    return 1.0 if text.strip() == example.reference else 0.3
+
+
+def nearly(example, text):
+    """The same, but one answer is worth a little less."""
+    return 0.99 if example.reference == "cat" and text.strip() == "cat" else graded(example, text)
+
+
+def strict(example, text):
+    return float(text.strip() == example.reference)
+
+
+def picky(example, text):
+    """Takes words alone."""
+    return float(text.split()[0] == example.reference)
+
+
+@dataclass(frozen=True)
+class Right:
+    """A rule of log-probabilities that knows right and wrong."""
+
+    identity: str = "right/1"
+
+    def score_logprobs(self, example, logprobs, greedy):
+        return float(greedy[0])
+
+
+@pytest.mark.parametrize("scorer", [graded, nearly])
+def test_full_marks_of_a_graded_scorer_are_no_right_answers(model, records, scorer):
+    """That the intact model has full marks throughout, or all but one, changes no rule."""
+    experiment = Experiment(model, written(records[:10], scorer))
+    scores = experiment.baseline()
+    assert scores.min() > 0.98
+    assert is_continuous(scores, experiment)
+    assert as_answers(scores, experiment) is scores
+    # Ten right answers would be too few.
+    assert baseline_too_low(experiment, scores) is None
+
+
+@pytest.mark.parametrize("scorer", [strict, picky, None])
+def test_scorers_of_right_and_wrong_stay_so(model, records, scorer):
+    experiment = Experiment(model, written(records[:10], scorer))
+    assert not is_continuous(experiment.baseline(), experiment)
+    assert "10 of 10 examples right, fewer than 20" in baseline_too_low(experiment, experiment.baseline())
+
+
+@pytest.mark.parametrize(("scorer", "continuous"), [(Share(), True), (Right(), False)])
+def test_a_scorer_of_log_probabilities_is_known_by_trial_numbers(records, scorer, continuous):
+    assert Task.from_records(records, "judged", scorer=scorer).graded == continuous
+
+
+def test_choices_that_tie_stay_right_answers(model, records):
+    """Each has a share of the point, which is no scale of its own."""
+    choices = [{"prompt": r["prompt"], "choices": [" cat", " dog"], "answer": 0} for r in records[:30]]
+    experiment = Experiment(model, Task.from_records(choices, "ties"))
+    assert "15 of 30 examples right" in baseline_too_low(experiment, np.full(30, 0.5))
+
+
+def test_a_control_of_continuous_scores_counts_by_its_own_scale(model, records):
+    control = Experiment(model, written(records, closeness))
+    known = Controls([control], np.random.default_rng(0))
+    assert known.names == ["judged"]
+    assert len(known.tasks[0].examples) == 100
+    task = Experiment(model, written(records, closeness))
+    assert Contrast(task, [control], np.arange(20), seed=0).notes == ()
+
+
+def test_intervals_of_a_continuous_mean_are_students_and_of_answers_wilsons():
+    scores = np.random.default_rng(0).uniform(0.2, 0.4, 50)
+    low, high = mean_interval(scores)
+    reach = 2.0096 * scores.std(ddof=1) / np.sqrt(50)
+    assert (low, high) == pytest.approx((scores.mean() - reach, scores.mean() + reach), abs=1e-5)
+    assert mean_interval(np.ones(20))[0] == pytest.approx(0.8389, abs=1e-4)
+    assert np.isnan(mean_interval(np.array([0.4]))).all()
+
+
+def test_held_out_scores_under_gates_have_the_interval_of_their_examples():
+    scores = np.repeat([0.1, 0.2], 20)
+    made = HeldOutScore("a", "few_shot", "few_shot", 0.2, 0.15, 40, mean_interval(scores))
+    assert made.interval[1] - made.interval[0] < 0.04

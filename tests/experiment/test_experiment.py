@@ -1,0 +1,507 @@
+"""The experiment: many masks in one batch give the numbers of one mask, one example at a time."""
+
+import inspect
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cs_heads import Experiment, Head, Task, confirm, designs
+from cs_heads.experiment.protocol import RESPONSES, ExperimentLike, responding
+from cs_heads.experiment.without import Without
+from cs_heads.lens import encode_example
+from cs_heads.methods.annealed import annealed
+from cs_heads.tasks.margins import MAX_MARGIN
+from tests.known_heads import WORKING, own_answers, rows_run
+from tests.plain import plain_score
+from tests.tiny import (
+    ARCHITECTURES,
+    N_HEADS,
+    N_LAYERS,
+    WORDS,
+    choice_records,
+    completion_records,
+    make_hf_model,
+    make_tokenizer,
+    sentence,
+)
+
+SHAPE = (N_LAYERS, N_HEADS)
+
+
+def completion_task(seed=0, n=9):
+    return Task.from_records(completion_records(np.random.default_rng(seed), n), name="completion")
+
+
+def choice_task(seed=0, n=9):
+    return Task.from_records(choice_records(np.random.default_rng(seed), n), name="choice")
+
+
+def uneven_task(seed=0, n=9):
+    """Choices of one word and of more, any of which may be the answer."""
+    rng = np.random.default_rng(seed)
+    records = [
+        {
+            "prompt": sentence(rng),
+            "choices": [f" {sentence(rng, length, length + 1)}" for length in rng.permutation(3) + 1],
+            "answer": int(rng.integers(3)),
+        }
+        for _ in range(n)
+    ]
+    return Task.from_records(records, name="uneven")
+
+
+def some_masks(n, seed=0, density=0.3):
+    return np.random.default_rng(seed).random((n, *SHAPE)) < density
+
+
+def plain_results(hf, task, mask):
+    """Score and mean target log-probability of every example from plain Hugging Face, row by row."""
+    results = []
+    for example in task.examples:
+        tokens = encode_example(make_tokenizer(), example.prompt, example.continuations)
+        rows = [plain_score(hf, tokens.prompt, target, mask) for target in tokens.continuations]
+        if task.kind == "completion":
+            score = float(rows[0][1])
+        else:
+            score = float(np.argmax([logprob for logprob, _ in rows]) == example.answer)
+        results.append((score, rows[example.answer][0] / len(tokens.continuations[example.answer])))
+    return np.array(results).T
+
+
+@pytest.mark.parametrize("make_task", [completion_task, choice_task, uneven_task])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_many_masks_at_once_equal_plain_hugging_face(load, backend, architecture, make_task):
+    task, off = make_task(), some_masks(6)
+    experiment = Experiment(load(architecture, backend), task)
+    hf = make_hf_model(architecture)
+    plain = np.array([plain_results(hf, task, mask) for mask in off])
+    np.testing.assert_array_equal(experiment(off), plain[:, 0])
+    np.testing.assert_allclose(experiment.logprob(off), plain[:, 1], atol=1e-4)
+
+
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(
+    seed=st.integers(0, 10_000),
+    n_masks=st.integers(1, 5),
+    density=st.floats(0, 1),
+    batch_tokens=st.integers(1, 300),
+    architecture=st.sampled_from(ARCHITECTURES),
+)
+def test_no_plan_changes_a_result(load, backend, seed, n_masks, density, batch_tokens, architecture):
+    """Whatever the batches: the same scores as one mask at a time, one example at a time."""
+    model, task = load(architecture, backend), choice_task(seed, n=5)
+    off = some_masks(n_masks, seed, density)
+    together = Experiment(model, task, batch_tokens=batch_tokens)
+    alone = Experiment(model, task, batch_tokens=1)
+    one_by_one = [[alone.logprob(mask[None], np.array([[i]]))[0, 0] for i in range(5)] for mask in off]
+    np.testing.assert_allclose(together.logprob(off), one_by_one, atol=1e-4)
+    np.testing.assert_array_equal(together(off), alone(off))
+
+
+def test_rows_carry_their_own_examples(load, backend):
+    experiment = Experiment(load("llama", backend), completion_task())
+    off = some_masks(3)
+    everything = Experiment(load("llama", backend), completion_task()).logprob(off)
+    examples = np.array([[0, 5], [8, 8], [3, 1]])
+    np.testing.assert_allclose(
+        experiment.logprob(off, examples), np.take_along_axis(everything, examples, axis=1), atol=1e-5
+    )
+    assert experiment.spent == 5
+
+
+def test_every_example_evaluation_is_counted_and_none_done_twice(load):
+    experiment = Experiment(load("llama"), completion_task())
+    off = some_masks(4)
+    experiment(off)
+    assert experiment.spent == 4 * 9
+    experiment(off)
+    experiment.logprob(off[:2])
+    assert experiment.spent == 4 * 9
+    experiment(np.concatenate([off[:1], off[:1], ~off[:1]]))
+    assert experiment.spent == 5 * 9
+
+
+def test_a_result_never_answers_for_another_ablation(load):
+    """Every one of the single-head masks has its own entry, as has the intact model."""
+    experiment = Experiment(load("llama"), completion_task())
+    singles = designs.single(experiment.grid)
+    logprobs = experiment.logprob(singles)
+    fresh = [Experiment(load("llama"), completion_task()).logprob(mask)[0] for mask in singles]
+    np.testing.assert_allclose(logprobs, fresh, atol=1e-5)
+    assert experiment.spent == singles.shape[0] * 9
+
+
+def test_baseline_is_the_run_with_no_head_ablated(load):
+    experiment = Experiment(load("llama"), choice_task())
+    intact = np.zeros((1, *SHAPE), dtype=bool)
+    np.testing.assert_array_equal(experiment.baseline(), experiment(intact)[0])
+    assert experiment.spent == 9
+
+
+def test_to_frame_holds_everything_measured(load):
+    experiment = Experiment(load("llama"), completion_task())
+    off = designs.explicit(experiment.grid, [["L0H1", "L2H3"], []])
+    scores = experiment(off, np.array([[1, 2], [0, 3]]))
+    frame = experiment.to_frame()
+    assert frame.columns.tolist() == ["ablated", "n_ablated", "example", "score", "logprob", "margin"]
+    assert frame[["ablated", "example"]].to_numpy().tolist() == [["L0H1 L2H3", 1], ["L0H1 L2H3", 2], ["", 0], ["", 3]]
+    assert frame.score.tolist() == scores.ravel().tolist()
+    margins = experiment.respond(off, np.array([[1, 2], [0, 3]]), "margin")
+    assert frame.margin.tolist() == margins.ravel().tolist()
+
+
+def test_acc_norm_divides_by_characters(load):
+    """The sums of plain Hugging Face, each divided by the characters of its choice, give acc_norm."""
+    model, hf, intact = load("llama"), make_hf_model("llama"), np.zeros(SHAPE, bool)
+    choices = [" sees a big red dog", " runs"]
+    records = [{"prompt": f"the {word}", "choices": choices, "answer": 0} for word in WORDS]
+    acc, acc_norm = [], []
+    for record in records:
+        tokens = encode_example(model.tokenizer, record["prompt"], choices)
+        long, short = (plain_score(hf, tokens.prompt, target, intact)[0] for target in tokens.continuations)
+        acc.append(float(long > short))
+        acc_norm.append(float(long / len("sees a big red dog") > short / len("runs")))
+    assert acc != acc_norm
+    assert Experiment(model, Task.from_records(records)).baseline().tolist() == acc
+    normalised = Task.from_records(records, length_normalised=True)
+    assert Experiment(model, normalised).baseline().tolist() == acc_norm
+
+
+# Continuous responses
+
+
+def normalised_task():
+    return replace(uneven_task(), length_normalised=True)
+
+
+def plain_probabilities(hf, task, mask):
+    """Probability of every right answer from plain Hugging Face: among the choices, or of the whole target."""
+    probabilities = []
+    for example in task.examples:
+        tokens = encode_example(make_tokenizer(), example.prompt, example.continuations)
+        summed = [plain_score(hf, tokens.prompt, target, mask)[0] for target in tokens.continuations]
+        if task.kind == "completion":
+            probabilities.append(np.exp(summed[0]))
+        else:
+            if task.length_normalised:
+                summed = [one / len(text.strip()) for one, text in zip(summed, example.continuations, strict=True)]
+            probabilities.append(torch.tensor(summed).softmax(0)[example.answer].item())
+    return np.array(probabilities)
+
+
+@pytest.mark.parametrize("make_task", [completion_task, choice_task, uneven_task, normalised_task])
+def test_probabilities_and_margins_equal_plain_hugging_face(load, backend, make_task):
+    task, off = make_task(), some_masks(4)
+    experiment, hf = Experiment(load("llama", backend), task), make_hf_model("llama")
+    plain = np.array([plain_probabilities(hf, task, mask) for mask in off])
+    np.testing.assert_allclose(experiment.respond(off), plain, rtol=1e-3)
+    np.testing.assert_allclose(experiment.respond(off, response="margin"), np.log(plain / (1 - plain)), atol=1e-3)
+
+
+def two_choices(n=12):
+    """Choices of one and of two words."""
+    rng = np.random.default_rng(3)
+    records = [
+        {"prompt": sentence(rng), "choices": [f" {sentence(rng, 1, 2)}", f" {sentence(rng, 2, 3)}"], "answer": i % 2}
+        for i in range(n)
+    ]
+    return Task.from_records(records, name="two")
+
+
+@pytest.mark.parametrize("length_normalised", [False, True])
+def test_of_two_choices_the_more_probable_one_is_the_answer(load, length_normalised):
+    experiment = Experiment(load("llama"), replace(two_choices(), length_normalised=length_normalised))
+    scores, probabilities = experiment(some_masks(6)), experiment.respond(some_masks(6))
+    assert 0 < scores.mean() < 1
+    np.testing.assert_array_equal(probabilities > 0.5, scores == 1)
+    np.testing.assert_array_equal(experiment.respond(some_masks(6), response="margin") > 0, scores == 1)
+
+
+@pytest.mark.parametrize("make_task", [completion_task, choice_task])
+def test_scores_and_responses_come_from_the_same_forwards(load, make_task):
+    off, examples = some_masks(3), np.array([[0, 5], [8, 8], [3, 1]])
+    asked = Experiment(load("llama"), make_task()), Experiment(load("llama"), make_task())
+    scores, margins = asked[0](off, examples), asked[1].respond(off, examples, "margin")
+    with rows_run(load("llama")) as rows:
+        np.testing.assert_array_equal(asked[0].respond(off, examples, "margin"), margins)
+        np.testing.assert_array_equal(asked[1](off, examples), scores)
+        np.testing.assert_array_equal(asked[1].respond(off, examples, "score"), scores)
+        assert not np.array_equal(asked[0].respond(off, examples), scores)
+    assert rows == []
+    assert [(experiment.spent, experiment.ran) for experiment in asked] == [(5, 5)] * 2
+
+
+class Halves:
+    identity = "halves/1"
+
+    def score_logprobs(self, example, logprobs, greedy):
+        return 0.5
+
+
+@pytest.mark.parametrize(
+    "make_task", [lambda: completion_task().generated(2), lambda: replace(choice_task(), scorer=Halves())]
+)
+def test_what_a_scorer_judges_has_scores_alone(load, make_task):
+    task = make_task()
+    experiment = Experiment(load("llama"), task)
+    for response in ("probability", "margin"):
+        said = f"response must be 'score' for task '{task.name}', which a scorer judges, got '{response}'"
+        with pytest.raises(ValueError, match=said):
+            experiment.respond(some_masks(1), response=response)
+        with pytest.raises(ValueError, match=said):
+            responding(experiment, response)
+        with pytest.raises(ValueError, match=said):
+            responding(Without(experiment, [Head(0, 0)]), response)
+        with pytest.raises(ValueError, match=said):
+            annealed(Experiment(load("llama"), completion_task()), controls=[experiment], response=response)
+    assert experiment.spent == 0
+    np.testing.assert_array_equal(experiment.respond(some_masks(1), response="score"), experiment(some_masks(1)))
+
+
+@pytest.mark.parametrize("response", ["logprob", ""])
+def test_an_unknown_response_is_refused_before_the_model_runs(load, response):
+    experiment = Experiment(load("llama"), choice_task())
+    said = f"response must be one of 'score', 'probability', 'margin', got {response!r}$"
+    with pytest.raises(ValueError, match=said):
+        experiment.respond(some_masks(1), response=response)
+    with pytest.raises(ValueError, match=said):
+        responding(experiment, response)
+    assert experiment.spent == 0
+
+
+def test_a_response_is_measured_by_its_name(load):
+    experiment = Experiment(load("llama"), choice_task())
+    off, examples = some_masks(2), np.array([[1, 2], [0, 3]])
+    for response in RESPONSES:
+        expected = experiment.respond(off, examples, response)
+        np.testing.assert_array_equal(responding(experiment, response)(off, examples), expected)
+
+
+class Answers:
+    """An experiment that has one answer to every question."""
+
+    def __init__(self, *answers):
+        self.grid, self.n_examples, self.answers = None, 2, np.array([answers])
+
+    def __call__(self, masks, examples=None):
+        return self.answers
+
+    def respond(self, masks, examples, response):
+        return self.answers
+
+
+@pytest.mark.parametrize(
+    ("response", "answers", "said"),
+    [
+        ("score", (0.5, 1.5), r"scores in 0\.\.1, got 0\.5\.\.1\.5"),
+        ("probability", (0.5, -0.5), r"probabilities in 0\.\.1, got -0\.5\.\.0\.5"),
+        ("probability", (0.5, np.nan), r"probabilities in 0\.\.1, got nan"),
+        ("margin", (-5.0, np.inf), r"margins that are finite, got -5\.0\.\.inf"),
+        ("margin", (-5.0, np.nan), "margins that are finite, got nan"),
+        ("margin", (-5.0,), r"margins \[row, k\] = \(1, 2\), got shape \(1, 1\)"),
+    ],
+)
+def test_an_answer_that_is_no_such_response_is_refused(response, answers, said):
+    with pytest.raises(ValueError, match=said):
+        responding(Answers(*answers), response)(some_masks(1), None)
+    good = Answers(0.25, 1.0)
+    np.testing.assert_array_equal(responding(good, response)(some_masks(1), None), [[0.25, 1.0]])
+
+
+def test_an_experiment_that_cannot_respond_has_scores_alone():
+    class Remote:
+        name, grid, n_examples = "remote", None, 2
+
+        def __call__(self, masks, examples=None):
+            return np.ones((1, 2))
+
+    assert responding(Remote(), "score")(some_masks(1), None).tolist() == [[1, 1]]
+    for response in ("probability", "margin"):
+        with pytest.raises(
+            ValueError,
+            match=rf"response must be 'score' for 'remote', an experiment without respond\(\), got '{response}'",
+        ):
+            responding(Remote(), response)
+
+
+def test_what_counts_right_answers_knows_of_scores_alone(load_known, monkeypatch):
+    """A probability is no right answer: nothing can hand one to a baseline or to a proof."""
+
+    def never(*arguments, **options):
+        raise AssertionError("a continuous response was asked for")
+
+    model = load_known()
+    task, unseen = Task.from_records(own_answers(model, 60), name="own").split(n=30)
+    experiment = Experiment(model, unseen)
+    experiment.respond(some_masks(2))
+    monkeypatch.setattr(Experiment, "respond", never)
+    assert set(experiment.baseline()) <= {0.0, 1.0}
+    assert confirm(model, task, list(WORKING), n=30, n_random=3, progress=False).verdict
+    for call in (confirm, Experiment.baseline, Experiment.__call__):
+        assert "response" not in inspect.signature(call).parameters
+
+
+def test_the_margin_of_a_completion_ends_where_float32_does():
+    """Log-odds of the whole target, finite however sure the model is."""
+    task = completion_task(n=1)
+
+    def margin(logprob):
+        return task.margin(0, np.array([logprob]))
+
+    for probability in (1e-30, 0.1, 0.5, 0.9, 0.9999):
+        assert margin(np.log(probability)) == pytest.approx(np.log(probability) - np.log1p(-probability))
+    assert margin(-200.0) == -200.0
+    for sure in (-1e-12, 0.0, 1e-6):
+        assert margin(sure) == pytest.approx(MAX_MARGIN)
+
+
+OUT_OF_MEMORY = torch.OutOfMemoryError("CUDA out of memory.")
+
+
+class OutOfMemoryOver:
+    """Stands before ``read_tokens`` and has memory for so many padded tokens only."""
+
+    def __init__(self, n_tokens, then, error=OUT_OF_MEMORY):
+        self.n_tokens, self.then, self.error, self.sizes, self.rows = n_tokens, then, error, [], []
+
+    def __call__(self, model, tokens, *arguments, **options):
+        self.sizes.append(tokens.numel())
+        self.rows.append(len(tokens))
+        if self.sizes[-1] > self.n_tokens:
+            raise self.error
+        return self.then(model, tokens, *arguments, **options)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OUT_OF_MEMORY, RuntimeError("DefaultCPUAllocator: can't allocate memory")],
+)
+def test_a_batch_that_does_not_fit_is_halved(load, monkeypatch, error):
+    from cs_heads.engine import forwards
+
+    off, task = some_masks(6), completion_task()
+    expected = Experiment(load("llama"), task).logprob(off)
+    short = OutOfMemoryOver(60, forwards.read_tokens, error)
+    monkeypatch.setattr(forwards, "read_tokens", short)
+    experiment = Experiment(load("llama"), task)
+    np.testing.assert_allclose(experiment.logprob(off), expected, atol=1e-5)
+    assert experiment.spent == 6 * 9
+    failed = [size for size in short.sizes if size > 60]
+    assert 1 <= len(failed) <= 5
+
+
+def test_an_example_too_large_for_memory_is_named_and_nothing_measured_is_lost(load, monkeypatch):
+    from cs_heads.engine import forwards
+
+    task = completion_task()
+    experiment = Experiment(load("llama"), task)
+    off = some_masks(2)
+    experiment(off[:1])
+    monkeypatch.setattr(forwards, "read_tokens", OutOfMemoryOver(0, forwards.read_tokens))
+    with pytest.raises(MemoryError, match=r"example \d+ \(\d+ tokens\) does not fit into memory by itself"):
+        experiment(off)
+    monkeypatch.undo()
+    assert experiment.spent == 9
+    experiment(off)
+    assert experiment.spent == 18
+
+
+def test_an_exception_loses_the_batch_in_flight_alone(load, monkeypatch):
+    from cs_heads.engine import forwards
+
+    calls = []
+
+    def dies_on_the_sixth(*arguments, **keywords):
+        calls.append(1)
+        if len(calls) == 6:
+            raise KeyboardInterrupt
+        return read_tokens(*arguments, **keywords)
+
+    read_tokens = forwards.read_tokens
+    monkeypatch.setattr(forwards, "read_tokens", dies_on_the_sixth)
+    experiment = Experiment(load("llama"), completion_task(), batch_tokens=30)
+    with pytest.raises(KeyboardInterrupt):
+        experiment(some_masks(4))
+    kept = experiment.spent
+    assert 0 < kept < 36
+    assert len(experiment.to_frame()) == kept
+    experiment(some_masks(4))
+    assert experiment.spent == 36
+
+
+def test_errors_that_are_not_about_memory_pass_through(load, monkeypatch):
+    from cs_heads.engine import forwards
+
+    monkeypatch.setattr(forwards, "read_tokens", OutOfMemoryOver(0, None, RuntimeError("shape mismatch")))
+    with pytest.raises(RuntimeError, match="shape mismatch"):
+        Experiment(load("llama"), completion_task())(some_masks(1))
+
+
+def test_the_vocabulary_bounds_a_batch(load, monkeypatch):
+    """However generous the tokens, no forward makes more logits than the limit."""
+    from cs_heads.engine import forwards
+
+    vocabulary = load("llama").cfg.d_vocab
+    monkeypatch.setattr(forwards, "MAX_LOGITS", 8 * vocabulary)
+    spy = OutOfMemoryOver(10_000, forwards.read_tokens)
+    monkeypatch.setattr(forwards, "read_tokens", spy)
+    Experiment(load("llama"), choice_task(), batch_tokens=10**6)(some_masks(3))
+    assert max(spy.rows) <= 8
+
+
+def test_wrong_masks_and_examples_are_refused_before_the_model_runs(load):
+    experiment = Experiment(load("llama"), completion_task())
+    with pytest.raises(
+        ValueError, match=r"layer, head = \(3, 4\), got shape \(1, 4, 3\): the masks are of another grid"
+    ):
+        experiment(np.zeros((1, 4, 3), dtype=bool))
+    with pytest.raises(ValueError, match="masks must hold at least one row"):
+        experiment(np.zeros((0, *SHAPE), dtype=bool))
+    with pytest.raises(ValueError, match=r"examples must be in 0\.\.8, got 0\.\.9"):
+        experiment(some_masks(1), np.array([[0, 9]]))
+    assert experiment.spent == 0
+
+
+def test_an_example_longer_than_the_context_is_named(load):
+    records = [{"prompt": "the cat", "target": " runs"}, {"prompt": "the cat " * 40, "target": " runs"}]
+    with pytest.raises(
+        ValueError, match=r"example 1 \('the cat the cat .*'\): 81 tokens do not fit into the model's context of 64"
+    ):
+        Experiment(load("llama"), Task.from_records(records))
+
+
+def test_a_merge_over_the_border_is_said_aloud(load):
+    """ "run" and "s" become the one token "runs": scored, and warned of."""
+    records = [{"prompt": "the cat run", "choices": ["s .", " ."], "answer": 0}]
+    with pytest.warns(UserWarning, match="in 1 of 1 examples the tokenizer merges the end of the prompt"):
+        Experiment(load("llama"), Task.from_records(records, name="plural"))
+
+
+def test_choices_that_are_the_same_tokens_are_refused(load):
+    """Two words the tokenizer does not know are one to the model: no score could tell them apart."""
+    records = [{"prompt": "the cat", "choices": [" zebra", " giraffe"], "answer": 0}]
+    with pytest.raises(ValueError, match=r"example 0 \('the cat'\): two choices are the same tokens"):
+        Experiment(load("llama"), Task.from_records(records))
+
+
+def test_provenance_names_model_task_and_versions(load):
+    origin = Experiment(load("llama"), choice_task()).provenance()
+    assert origin["task"]["identity"] == choice_task().identity
+    assert origin["model"]["grid"] == [N_LAYERS, N_HEADS]
+    assert origin["model"]["key_value_heads"] == 2
+    assert {"cs_heads", "prepend_bos"} <= set(origin)
+
+
+def test_an_experiment_obeys_the_protocol_of_the_methods(load):
+    assert isinstance(Experiment(load("llama"), choice_task()), ExperimentLike)
+
+
+def test_a_batch_without_tokens_is_refused(load):
+    with pytest.raises(ValueError, match="batch_tokens must be an integer of 1 or more, got 0"):
+        Experiment(load("llama"), choice_task(), batch_tokens=0)

@@ -1,0 +1,159 @@
+"""``Experiment.generate``: what the model says with heads off, as text."""
+
+import numpy as np
+import pytest
+
+from cs_heads import Experiment, Task, designs
+from cs_heads.engine import Engine, forwards, generation
+from cs_heads.engine.ends import Ends
+from cs_heads.lens.abilities import Abilities
+from cs_heads.lens.model import end_tokens
+from tests.engine.test_generation import plain_text
+from tests.tiny import N_HEADS, N_LAYERS, make_hf_model, make_tokenizer
+
+RECORDS = [
+    {"prompt": prompt, "target": " runs"}
+    for prompt in ("the cat", "a dog sees", "the big king", "one two three", "the")
+]
+
+
+def task():
+    return Task.from_records(RECORDS)
+
+
+def off(experiment):
+    return designs.explicit(experiment.grid, [["L0H1"], ["L1H0", "L2H3"], []])
+
+
+def test_texts_are_those_of_each_mask_and_example_by_itself(load, backend):
+    model = load("llama", backend)
+    experiment = Experiment(model, task())
+    texts = experiment.generate(off(experiment), max_new_tokens=6)
+    assert texts.shape == (3, 5)
+    hf, end = make_hf_model("llama"), end_tokens(model)
+    for mask, row in zip(off(experiment), texts, strict=True):
+        for record, text in zip(RECORDS, row, strict=True):
+            prompt = [1, *model.tokenizer(record["prompt"], add_special_tokens=False)["input_ids"]]
+            tokens = plain_text(hf, prompt, mask, lambda t: len(t) >= 6 or (len(t) > 0 and t[-1] in end))
+            assert text == model.tokenizer.decode([t for t in tokens if t not in end], skip_special_tokens=True)
+
+
+def test_a_text_ends_before_its_stop_string(load):
+    experiment = Experiment(load("llama"), task())
+    whole = experiment.generate(off(experiment), max_new_tokens=8)
+    stop = whole[0, 0].split()[2]
+    cut = Experiment(load("llama"), task()).generate(off(experiment), max_new_tokens=8, stop=[stop])
+    for long, short in zip(whole.ravel(), cut.ravel(), strict=True):
+        assert short == long[: long.index(stop)] if stop in long else short == long
+
+
+def test_of_several_stop_strings_the_first_in_the_text_ends_it():
+    tokenizer = make_tokenizer()
+    text = tokenizer("the cat sees a dog and runs", add_special_tokens=False)["input_ids"]
+    assert Ends(9, ("runs", "dog"), frozenset()).kept(text, tokenizer) == "the cat sees a "
+
+
+@pytest.mark.parametrize("drafting", [False, True])
+def test_no_text_is_generated_twice(load, monkeypatch, drafting):
+    monkeypatch.setattr(Engine, "worth_drafting", lambda self, n_texts: drafting)
+    experiment = Experiment(load("llama"), task())
+    first = experiment.generate(off(experiment)[:2], max_new_tokens=4)
+    # With drafts the intact model has written, too, and is counted where it is asked for.
+    assert (experiment.spent, experiment.ran) == (2 * 5, (3 if drafting else 2) * 5)
+    again = experiment.generate(off(experiment), max_new_tokens=4)
+    assert experiment.spent == experiment.ran == 3 * 5
+    assert (again[:2] == first).all()
+
+
+def test_each_row_may_have_its_own_examples(load):
+    experiment = Experiment(load("llama"), task())
+    every = experiment.generate(off(experiment), max_new_tokens=4)
+    some = Experiment(load("llama"), task()).generate(
+        off(experiment), np.array([[1, 2], [0, 4], [3, 3]]), max_new_tokens=4
+    )
+    assert some.tolist() == [[every[0, 1], every[0, 2]], [every[1, 0], every[1, 4]], [every[2, 3], every[2, 3]]]
+
+
+@pytest.mark.parametrize("kind", ["mean", "resample"])
+def test_ablation_kinds_hold_for_texts(load, backend, kind):
+    """The first token generated is the one the scores say is most likely under the same ablation."""
+    model = load("llama", backend)
+    every_mask = np.ones((1, N_LAYERS, N_HEADS), dtype=bool)
+    words = [model.tokenizer.decode([token]) for token in range(3, 23)]
+    texts = Experiment(model, task(), ablation=kind).generate(every_mask, max_new_tokens=1)[0]
+    zero = Experiment(model, task()).generate(every_mask, max_new_tokens=1)[0]
+    for i, record in enumerate(RECORDS):
+        if texts[i] not in words:
+            continue
+        records = [*RECORDS[:i], {**record, "target": " " + texts[i]}, *RECORDS[i + 1 :]]
+        assert Experiment(model, Task.from_records(records), ablation=kind)(every_mask)[0, i] == 1
+    assert (texts != zero).any()
+
+
+def test_native_bridges_generate_without_a_cache(load):
+    from transformer_lens.model_bridge import TransformerBridge
+
+    model = TransformerBridge.boot_native(
+        {"n_layers": 3, "n_heads": 4, "d_model": 32, "d_head": 8, "d_mlp": 48, "d_vocab": 23, "n_ctx": 32}
+        | {"act_fn": "gelu", "normalization_type": "LN"},
+        device="cpu",
+    )
+    model.tokenizer = load("llama").tokenizer
+    experiment = Experiment(model, task())
+    texts = experiment.generate(off(experiment), max_new_tokens=3)
+    assert not experiment._engine.forwards.able.extend
+    records = [{"prompt": r["prompt"], "target": " " + t} for r, t in zip(RECORDS, texts[0], strict=True) if t]
+    said = Experiment(model, Task.from_records(records))(off(experiment)[:1])[0]
+    assert said.size
+    assert said.all()
+
+
+def test_by_default_a_text_is_as_long_as_the_context_leaves_room_for(load):
+    """The longest prompt has 4 tokens, the context 64."""
+    experiment = Experiment(load("llama"), task())
+    masks = off(experiment)[:1]
+    assert (experiment.generate(masks) == experiment.generate(masks, max_new_tokens=60)).all()
+
+
+def test_wrong_arguments_are_refused_before_the_model_runs(load):
+    experiment = Experiment(load("llama"), task())
+    with pytest.raises(ValueError, match="max_new_tokens must be an integer of 1 or more, got 0"):
+        experiment.generate(off(experiment), max_new_tokens=0)
+    with pytest.raises(ValueError, match=r"max_new_tokens must be 60 or fewer: .* context 64; got 100"):
+        experiment.generate(off(experiment), max_new_tokens=100)
+    with pytest.raises(ValueError, match="stop must be a list of texts, none empty, got 'a'"):
+        experiment.generate(off(experiment), stop="a")
+    assert experiment.spent == 0
+
+
+def test_what_is_known_is_not_drafted_again(load, monkeypatch):
+    monkeypatch.setattr(generation, "_ROWS", {"cpu": 1})
+    experiment = Experiment(load("llama"), task())
+    rows = off(experiment)
+    monkeypatch.setattr(generation, "_WORTH", 99)
+    experiment.generate(rows[:1], max_new_tokens=4)
+    experiment.generate(rows[1:2], max_new_tokens=4)
+    monkeypatch.setattr(generation, "_WORTH", 2)
+    experiment.generate(rows[:2], max_new_tokens=4)
+    assert experiment.ran == 2 * 5
+
+
+def test_no_draft_is_written_where_none_would_be_followed(load, monkeypatch):
+    monkeypatch.setattr(forwards, "abilities", lambda model, wanted: Abilities(extend=False))
+    monkeypatch.setattr(generation, "_ROWS", {"cpu": 1})
+    experiment = Experiment(load("llama"), task())
+    experiment.generate(off(experiment)[:2], max_new_tokens=4)
+    assert experiment.spent == 2 * 5
+
+
+def test_drafts_are_written_where_they_are_worth_it(load, monkeypatch):
+    monkeypatch.setattr(generation, "_ROWS", {"cpu": 3})
+    few, many = Experiment(load("llama"), task()), Experiment(load("llama"), task())
+    few.generate(off(few)[:2], max_new_tokens=4)
+    assert few.ran == 2 * 5
+    plain = many.generate(off(many), max_new_tokens=4)
+    drafted = Experiment(load("llama"), task())
+    singles = designs.single(drafted.grid)
+    drafted.generate(singles, max_new_tokens=4)
+    assert (drafted.spent, drafted.ran) == (len(singles) * 5, (len(singles) + 1) * 5)
+    assert (drafted.generate(off(drafted), max_new_tokens=4) == plain).all()

@@ -1,0 +1,118 @@
+"""Studies made by hand, for pictures and reports."""
+
+import numpy as np
+
+from cs_heads.analysis.attention import HeadAttention, PromptAttention
+from cs_heads.analysis.comparison import Compared, Comparison
+from cs_heads.analysis.task_drop import TaskDrop
+from cs_heads.ranking import HeadRanking
+from cs_heads.report import Findings
+from cs_heads.units import Head
+
+HOSTILE = '<img src=x onerror="alert(1)">&<script>alert(2)</script>$x_1$'
+
+
+def made_ranking(task="capitals", model="tiny") -> HeadRanking:
+    importance = np.zeros((3, 4))
+    importance[0, 1], importance[1, 2], importance[2, 3] = 0.5, 0.3, -0.2
+    return HeadRanking(
+        method="annealed",
+        importance=importance,
+        spent=1992,
+        interval=np.stack([importance - 0.1, importance + 0.1], axis=-1),
+        z=importance * 20,
+        claims=(Head(0, 1),),
+        shared=(Head(0, 0),),
+        provenance={
+            "task": {"name": task, "identity": "abc"},
+            "model": {"name": model, "grid": [3, 4], "key_value_heads": 2, "revision": None},
+            "cost": {"forwards": 1992, "backwards": 0},
+            "shared": {
+                "L0H0": {
+                    "task": 0.32,
+                    "task_interval": [0.24, 0.4],
+                    "controls": 0.3,
+                    "controls_interval": [0.2, 0.4],
+                    "most": "succession",
+                }
+            },
+            "seed": 7,
+        },
+        notes=("few heads above zero",),
+    )
+
+
+def made_proof(verdict="localized", control="code") -> dict:
+    return {
+        "heads": ["L0H1", "L1H2"],
+        "task": "capitals",
+        "baseline": 1.0,
+        "score": 0.04,
+        "drop": 0.96,
+        "low": 0.92,
+        "high": 0.99,
+        "random_drop": 0.01,
+        "random_drops": [0.0, 0.02],
+        "p": 0.0001,
+        "verdict": verdict,
+        "reasons": ["on 100 unseen examples the score falls from 1.000 to 0.040", "p = 0.0001 (below 0.01)"],
+        "controls": [
+            {
+                "task": control,
+                "baseline": 0.97,
+                "score": 0.9,
+                "drop": 0.07,
+                "low": 0.01,
+                "high": 0.13,
+                "too_low": "it guesses",
+            }
+        ],
+        "spent": 1200,
+    }
+
+
+def made_drops(drops) -> tuple[TaskDrop, ...]:
+    """A curve with so many points lost, of a baseline of .9."""
+    return tuple(TaskDrop("capitals", 100, 0.0, 0.9, 0.9 - drop, (drop - 0.08, drop + 0.08)) for drop in drops)
+
+
+def made_comparison() -> Comparison:
+    def one(name: str, spent: int, drops: list[float]) -> Compared:
+        ranking = HeadRanking(
+            name,
+            made_ranking().importance,
+            spent=spent,
+            provenance={"cost": {"forwards": spent, "backwards": 0}},
+        )
+        return Compared(ranking, 1.5, made_drops(drops), {"code": TaskDrop("code", 100, 0.0, 0.9, 0.89, (-0.01, 0.03))})
+
+    return Comparison(
+        methods={"css": one("css", 10_100, [0.3, 0.5, 0.6]), "greedy": one("greedy", 63_100, [0.3, 0.6, 0.7])},
+        random_drops=np.array([[0.0, 0.1, 0.2], [0.0, 0.0, 0.1]]),
+        k=2,
+        baseline=0.9,
+        spent=4000,
+        refused={"chg": "budget must be more"},
+        provenance={"task": {"name": "capitals"}, "model": {"name": "tiny"}},
+    )
+
+
+def made_attention(prompt="Cuba is Havana. Sweden is") -> HeadAttention:
+    tokens = ("<s>", *(f" {word}" for word in prompt.split(" ")))
+    rng = np.random.default_rng(0)
+    raw = np.tril(rng.random((2, 2, len(tokens), len(tokens))))
+    intact, ablated = raw / raw.sum(axis=-1, keepdims=True)
+    heads = (Head(0, 1), Head(1, 2))
+    return HeadAttention(heads, heads, (PromptAttention(prompt, tokens, tuple(range(len(tokens))), intact, ablated),))
+
+
+def made_study(**changes) -> Findings:
+    given = {
+        "ranking": made_ranking(),
+        "proof": made_proof(),
+        "comparison": made_comparison(),
+        "attention": made_attention(),
+        "command": "cs-heads find --model tiny --task capitals",
+        "k": 2,
+    }
+    return Findings(**{**given, **changes})

@@ -1,0 +1,321 @@
+"""Pictures of the analyses: what they show is what was measured, and all of it can be read."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from cs_heads.analysis.contrast import HeldOutContrasts, HeldOutScore
+from cs_heads.analysis.drops import Column, measure_drops
+from cs_heads.analysis.failures import FailureModes, Share
+from cs_heads.analysis.formats import measure_formats
+from cs_heads.analysis.overlap import head_overlap
+from cs_heads.analysis.proof import prove
+from cs_heads.analysis.scale import Study, scale_study
+from cs_heads.analysis.sparsity import measure_sparsity
+from cs_heads.analysis.taxonomy import ToggleCurve, taxonomy
+from cs_heads.analysis.universal import universal_heads
+from cs_heads.plot.failures import plot_failures, plot_format_heads
+from cs_heads.plot.scale import plot_depth_profiles, plot_scale
+from cs_heads.plot.shared_heads import plot_overlap, plot_universal
+from cs_heads.plot.sparsity import plot_sparsity
+from cs_heads.plot.style import COLUMN, PAGE, head_look
+from cs_heads.plot.task_drops import plot_drop_matrix, plot_radar, plot_specificity
+from cs_heads.plot.taxonomy import plot_contrasts, plot_score_ecdf, plot_taxonomy, plot_toggle_curves
+from cs_heads.ranking import HeadRanking
+from cs_heads.units import Head, HeadGrid
+from tests.analysis.test_taxonomy import known_gates
+from tests.methods.planted import Planted
+from tests.plot.looking import clipped, overlapping, smallest, without_letters
+
+GRID = HeadGrid(4, 4)
+A, B = Head(0, 1), Head(2, 2)
+
+
+def columns():
+    drops = {"sums": {A: 0.5}, "a task of a rather long name": {B: 0.6}, "$code$_with_signs": {}}
+    return [
+        Column(name, "own" if n < 2 else "control", (Planted(GRID, d),)) for n, (name, d) in enumerate(drops.items())
+    ]
+
+
+@pytest.fixture(scope="module")
+def drops():
+    sets = {"sums": [A], "a task of a rather long name": [B, A]}
+    return measure_drops(columns(), sets, {name: name for name in sets})
+
+
+@pytest.fixture(scope="module")
+def curve():
+    return measure_sparsity(columns(), [A, B])
+
+
+@pytest.fixture(scope="module")
+def scale():
+    importance = np.zeros((4, 4))
+    importance[0, 1], importance[2, 2] = 0.5, 0.4
+    ranking = HeadRanking("css", importance, spent=0)
+    proven = prove(Planted(GRID, {A: 0.5}), [A])
+    return scale_study(
+        {"small": Study(ranking, proven), "a larger model": Study(ranking, prove(Planted(GRID, {}), [A]))}
+    )
+
+
+@pytest.fixture(scope="module")
+def formats():
+    letters, full, control = ([c] for c in columns())
+    for column in (*letters, *full):
+        column.parts[0].task = SimpleNamespace(chance=0.25)
+    return measure_formats(letters, full, {"L0H1": [A], "L2H2": [B]}, control)
+
+
+@pytest.fixture(scope="module")
+def failures():
+    kinds = {"wrong": Share(3, 30), "choices unlikely": Share(0, 30), "same place": Share(12, 30)}
+    off = {**kinds, "wrong": Share(25, 30)}
+    return FailureModes({"top heads": (A,)}, {"intact": kinds, "top heads": off}, {}, spent=0)
+
+
+@pytest.fixture(scope="module")
+def contrasts():
+    scores = [
+        HeldOutScore(
+            held,
+            kept,
+            measured,
+            0.95,
+            0.9 if kept == measured else 0.1,
+            50,
+            (0.8, 0.95) if kept == measured else (0.05, 0.2),
+        )
+        for held in ("antonym", "capitalize")
+        for kept in ("few_shot", "instruction")
+        for measured in ("few_shot", "instruction")
+    ]
+    return HeldOutContrasts(tuple(scores), {}, spent=0)
+
+
+@pytest.fixture(scope="module")
+def overlap():
+    return head_overlap({"sums": [A, B], "code": [A, B], "rhyme": ["L3H3"]}, grid=GRID, n_key_value_heads=2)
+
+
+@pytest.fixture(scope="module")
+def toggles():
+    points = np.array([1, 5, 9])
+    return [
+        ToggleCurve(by, points, np.array([[v, v, 2 * v]]), 0)
+        for by, v in (("facilitation", -1.0), ("interference", 0.2))
+    ]
+
+
+@pytest.fixture(scope="module")
+def universal():
+    tasks = {name: Planted(GRID, {A: 0.8}) for name in ("sums", "code")}
+    return universal_heads(tasks, [A, B], Planted(GRID, {A: 0.8}))
+
+
+# What a demo model's tasks are called where they stand in for a paper's.
+LONG = ["demo/word_problems (gsm8k)", "demo/word_problems (arithmetic)", "demo/code", "demo/multiple_choice (mmlu)"]
+LONG += ["demo/swearing", "demo/copying", "demo/agreement", "demo/rhyme"]
+TEN = ["arithmetic", "code", "rhyme", "capitals", "swearing", "copying", "few shots", "translation", "MMLU", "WMDP"]
+
+
+@pytest.fixture(scope="module")
+def ten_tasks():
+    columns = [
+        Column(name, "own" if n < 2 else "control", (Planted(GRID, {GRID.head(n): 0.5}),)) for n, name in enumerate(TEN)
+    ]
+    sets = {name: [GRID.head(n), GRID.head(n + 1)] for n, name in enumerate(TEN[:2])}
+    return measure_drops(columns, sets, {name: name for name in sets})
+
+
+@pytest.fixture(scope="module")
+def long_names():
+    columns = [Column(name, "control", (Planted(GRID, {}),)) for name in LONG]
+    return measure_drops(columns, {"math": [A]}, {"math": LONG[0]})
+
+
+@pytest.fixture(scope="module")
+def ten_rankings():
+    return head_overlap({name: [GRID.head(n), GRID.head(n + 1)] for n, name in enumerate(TEN)}, grid=GRID)
+
+
+@pytest.fixture(scope="module")
+def ten_universal():
+    return universal_heads({name: Planted(GRID, {A: 0.8}) for name in TEN}, [A, B], Planted(GRID, {A: 0.8}))
+
+
+@pytest.fixture
+def picture(request):
+    """The axes that one drawing makes for itself."""
+    draw, name, more = request.param
+    found = request.getfixturevalue(name) if isinstance(name, str) else name()
+    return draw(found, **more)
+
+
+ALL = [
+    (plot_specificity, "drops", {}),
+    (plot_radar, "drops", {}),
+    (plot_drop_matrix, "drops", {}),
+    (plot_sparsity, "curve", {}),
+    (plot_overlap, "overlap", {}),
+    (plot_overlap, "overlap", {"value": "groups"}),
+    (plot_universal, "universal", {}),
+    (plot_failures, "failures", {}),
+    (plot_format_heads, "formats", {}),
+    (plot_scale, "scale", {}),
+    (plot_depth_profiles, "scale", {}),
+    (plot_taxonomy, lambda: taxonomy({"sums": known_gates(), "code": known_gates()}), {}),
+    (plot_score_ecdf, known_gates, {}),
+    (plot_toggle_curves, "toggles", {}),
+    (plot_contrasts, "contrasts", {}),
+]
+
+
+def unread(figure: Figure) -> dict[str, list]:
+    """What a reader would stumble over, by kind."""
+    turned = {text.get_text() for text in figure.findobj(Text) if text.get_rotation() % 90}
+    found = {
+        "clipped": clipped(figure),
+        "without letters": without_letters(figure),
+        # The boxes of labels that are turned overlap where the letters do not.
+        "overlapping": [pair for pair in overlapping(figure) if not {*pair} <= turned],
+        "small": [smallest(figure)] if smallest(figure) < 7 else [],
+    }
+    return {kind: texts for kind, texts in found.items() if texts}
+
+
+@pytest.mark.parametrize("picture", ALL, indirect=True, ids=lambda one: one[0].__name__)
+def test_everything_written_can_be_read_at_the_width_of_a_column(picture):
+    figure = picture.figure
+    assert unread(figure) == {}
+    assert figure.get_size_inches()[0] == pytest.approx(COLUMN)
+
+
+LARGE = [
+    (plot_radar, "ten_tasks", COLUMN),
+    (plot_radar, "long_names", COLUMN),
+    (plot_specificity, "ten_tasks", PAGE),
+    (plot_drop_matrix, "ten_tasks", PAGE),
+    (plot_overlap, "ten_rankings", PAGE),
+    (plot_universal, "ten_universal", PAGE),
+]
+
+
+@pytest.mark.parametrize(("draw", "name", "width"), LARGE, ids=lambda one: getattr(one, "__name__", None))
+def test_ten_tasks_can_be_read_at_the_width_of_a_column_or_a_page(request, draw, name, width):
+    figure = draw(request.getfixturevalue(name)).figure
+    assert unread(figure) == {}
+    assert figure.get_size_inches()[0] == pytest.approx(width)
+
+
+def test_bars_are_as_high_as_the_scores(drops):
+    ax = plot_specificity(drops, Figure().subplots())
+    heights = [bar.get_height() for container in ax.containers for bar in getattr(container, "patches", ())]
+    rows = [drops.drops[name] for name in drops.drops]
+    expected = [d.baseline for d in rows[0].values()] + [d.score for row in rows for d in row.values()]
+    assert heights == pytest.approx(expected)
+    assert ax.get_xticklabels()[0].get_text() == "sums (own)"
+
+
+def test_what_guessing_scores_is_a_line_that_the_key_names():
+    reading, sums = (Planted(GRID, {A: 0.5}) for _ in range(2))
+    reading.chance = 0.5
+    columns = [Column("reading", "own", (reading,)), Column("sums", "control", (sums,))]
+    ax = plot_specificity(measure_drops(columns, {"reading": [A]}, {"reading": "reading"}))
+    [line] = [lines for lines in ax.collections if lines.get_label() == "guessing"]
+    assert line.get_segments()[0][:, 1].tolist() == [0.5, 0.5]
+    assert "guessing" in [text.get_text() for text in ax.figure.legends[0].get_texts()]
+    plt.close(ax.figure)
+
+
+def test_rings_go_through_the_scores(drops):
+    ax = plot_radar(drops, Figure().add_subplot(projection="polar"))
+    intact, sums, _ = ax.get_lines()
+    assert intact.get_ydata()[:-1] == pytest.approx([d.baseline for d in drops.drops["sums"].values()])
+    assert sums.get_ydata()[:-1] == pytest.approx([d.score for d in drops.drops["sums"].values()])
+
+
+def test_names_stand_outside_the_circle(long_names):
+    polar = plot_radar(long_names)
+    polar.figure.draw_without_rendering()
+    middle, top = polar.transData.transform([(0, 0), (0, 1)])
+    boxes = [label.get_window_extent() for label in polar.get_xticklabels()]
+    nearest = [np.clip(middle, box.min, box.max) for box in boxes]
+    assert min(np.linalg.norm(point - middle) for point in nearest) > np.linalg.norm(top - middle)
+    plt.close(polar.figure)
+
+
+def test_the_matrix_frames_the_own_task(drops):
+    ax = plot_drop_matrix(drops, Figure().subplots())
+    assert np.asarray(ax.images[0].get_array()) == pytest.approx(drops.matrix().to_numpy())
+    assert [round(frame.get_x() + 0.48) for frame in ax.patches] == [0, 1]
+    assert ax.get_xlabel() == "measured on (framed: their own)"
+
+
+def test_lines_go_through_the_scores(curve):
+    ax = plot_sparsity(curve, Figure().subplots())
+    for line, drops in zip(ax.get_lines(), curve.drops.values(), strict=True):
+        assert line.get_ydata() == pytest.approx([drop.score for drop in drops])
+
+
+def test_what_luck_does_not_explain_carries_an_asterisk():
+    grid = HeadGrid(16, 16)
+    same = [grid.head(i) for i in (3, 40, 77, 140)]
+    found = head_overlap({"a": same, "b": same, "c": [grid.head(9)]}, grid=grid)
+    ax = plot_overlap(found, Figure().subplots())
+    assert [text.get_text() for text in ax.texts] == ["4", "4*", "0", "4*", "4", "0", "0", "0", "1"]
+    assert ax.get_xlabel() == "* more than luck explains (q < 0.05)"
+
+
+def test_universal_heads_are_marked(universal):
+    ax = plot_universal(universal, Figure().subplots())
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["L0H1 U", "L2H2"]
+    assert ax.get_xlabel() == "U universal"
+
+
+@pytest.mark.parametrize(("draw", "name"), [(plot_universal, "universal"), (plot_format_heads, "formats")])
+def test_heads_in_rows_look_as_in_the_head_map(request, draw, name):
+    ax = draw(request.getfixturevalue(name), Figure().subplots())
+    markers = {
+        (line.get_ydata()[0], line.get_marker(), line.get_color())
+        for line in ax.get_lines()
+        if line.get_marker() != "None"
+    }
+    assert markers == {(row, head_look(head).marker, head_look(head).colour) for row, head in enumerate((A, B))}
+
+
+def test_kinds_stand_beside_the_heads_and_forms_above_the_sets(formats):
+    ax = plot_format_heads(formats, Figure().subplots())
+    forms = [(text.get_text(), text.xy[0]) for text in ax.texts if hasattr(text, "xy")]
+    assert forms == [("letters", 0), ("full", 1), ("control", 2)]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["L0H1: format", "L2H2: full form"]
+
+
+def test_a_model_that_is_not_localized_is_hollow(scale):
+    ax = plot_scale(scale, Figure().subplots())
+    fills = [line.get_markerfacecolor() for line in ax.get_lines() if line.get_marker() == "o"]
+    assert [fill == "white" for fill in fills] == [False, True]
+    assert ax.get_xlabel() == "localisation index\n(hollow: not localized)"
+    kinds = tuple(
+        replace(scale.models[0], verdict=verdict) for verdict in ("specific", "shared", "localized", "not localized")
+    )
+    ax = plot_scale(replace(scale, models=kinds), Figure().subplots())
+    fills = [line.get_markerfacecolor() for line in ax.get_lines() if line.get_marker() == "o"]
+    assert [fill == "white" for fill in fills] == [False, False, False, True]
+
+
+def test_what_cannot_be_drawn_is_refused(drops, overlap, scale):
+    with pytest.raises(ValueError, match="ax must be polar axes, got rectilinear"):
+        plot_radar(drops, Figure().subplots())
+    with pytest.raises(
+        ValueError, match="value must be 'heads', or 'groups' where heads share keys and values; got 'p'"
+    ):
+        plot_overlap(overlap, value="p")
+    with pytest.raises(ValueError, match="scale must hold a model with a proof on unseen examples"):
+        plot_scale(scale_study({"a": scale.models[0].ranking}))

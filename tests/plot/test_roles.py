@@ -1,0 +1,102 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from matplotlib import pyplot as plt
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+
+from cs_heads.experiment.cost import Cost
+from cs_heads.methods.gating.result import HeadGates
+from cs_heads.plot.head_map import plot_heads
+from cs_heads.plot.roles import plot_roles
+from cs_heads.plot.style import ROLES, head_look
+from cs_heads.units import Head
+from tests.plot.looking import clipped, overlapping, smallest
+
+
+def made(plus, minus) -> HeadGates:
+    plus, minus = np.array([plus], dtype=float), np.array([minus], dtype=float)
+    return HeadGates(
+        free=plus,
+        plus=plus,
+        minus=minus,
+        losses=np.ones((3, 1, 2)),
+        trajectory=np.ones((3, 1, 2, *plus.shape[1:])),
+        at=np.arange(2),
+        cost=Cost(1, 1),
+        provenance={"task": {"name": "capitals"}},
+    )
+
+
+# L0H0 facilitates (kept open even when pushed shut), L0H1 interferes (shut even when pushed open), L1H0 does neither.
+GATES = made(plus=[[1, 0], [1, 1]], minus=[[1, 0], [0, 0.3]])
+
+
+@pytest.fixture
+def ax():
+    return plot_roles(GATES, Figure().subplots())
+
+
+def signs_of(ax) -> dict:
+    """Where each sign stands."""
+    lines = [line for line in ax.get_lines() if not line.get_label().startswith("_")]
+    return {line.get_label(): line.get_xydata().tolist() for line in lines}
+
+
+def test_blue_facilitates_orange_interferes_and_white_does_neither(ax):
+    image = ax.images[0]
+    (blue, orange), (white, pale) = image.to_rgba(image.get_array())[..., :3]
+    assert blue == pytest.approx(to_rgb(ROLES["facilitation"][0]))
+    assert orange == pytest.approx(to_rgb(ROLES["interference"][0]))
+    assert white == pytest.approx((1, 1, 1), abs=0.01)
+    assert blue[0] < pale[0] < 1
+
+
+def test_roles_have_the_colours_of_the_head_map(ax):
+    ranking = GATES.ranking()
+    other = plot_heads(ranking, ax=Figure().subplots()).images[0]
+    values = ranking.importance
+    assert np.allclose(other.to_rgba(values), ax.images[0].to_rgba(values), atol=0.01)
+
+
+def test_the_bar_counts_up_on_both_sides(ax):
+    bar = ax.images[0].colorbar
+    assert [label.get_text() for label in bar.ax.get_yticklabels()] == ["1", "0.5", "0", "0.5", "1"]
+    assert bar.ax.get_ylabel() == "interferes ← score → facilitates"
+
+
+def test_clear_roles_carry_signs_so_that_nobody_needs_the_colours():
+    ax = plot_roles(GATES, Figure().subplots(), k=0)
+    assert signs_of(ax) == {"facilitation of 0.5 or more": [[0, 0]], "interference of 0.5 or more": [[1, 0]]}
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == list(signs_of(ax))
+
+
+def test_a_head_that_does_one_in_some_seed_and_the_other_in_another_has_both_signs():
+    plus, minus = np.ones((2, 2, 2)), np.zeros((2, 2, 2))
+    minus[0, 1, 0], plus[1, 1, 0] = 1, 0
+    losses, trajectory = np.ones((3, 2, 2)), np.ones((3, 2, 2, 2, 2))
+    both = replace(GATES, free=plus, plus=plus, minus=minus, losses=losses, trajectory=trajectory)
+    assert signs_of(plot_roles(both, Figure().subplots(), k=0)) == {"each in some seed": [[0, 1]]}
+
+
+def test_the_first_heads_look_as_in_the_head_map(ax):
+    looks = [(line.get_marker(), line.get_color()) for line in ax.get_lines() if line.get_label().startswith("_")]
+    expected = [head_look(head) for head in (Head(0, 0), Head(1, 1))]
+    assert looks == [(look.marker, look.colour) for look in expected]
+    assert [text.get_text() for text in ax.get_legend().get_texts()][:2] == ["1  L0H0  1.00", "2  L1H1  0.30"]
+
+
+def test_the_threshold_of_signs_can_be_moved():
+    ax = plot_roles(GATES, Figure().subplots(), marked=0.25, k=0)
+    assert signs_of(ax)["facilitation of 0.25 or more"] == [[0, 0], [1, 1]]
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (8, 16), (32, 32), (80, 64)])
+def test_a_map_of_roles_is_legible_at_the_width_of_a_column(shape):
+    rng = np.random.default_rng(0)
+    figure = plot_roles(made(rng.random(shape), rng.random(shape) / 2)).figure
+    assert figure.get_size_inches()[0] == pytest.approx(3.3)
+    assert (clipped(figure), overlapping(figure)) == ([], [])
+    assert smallest(figure) >= 7
+    plt.close(figure)

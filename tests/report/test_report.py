@@ -1,0 +1,431 @@
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib import pyplot as plt
+
+from cs_heads.analysis.drops import Column
+from cs_heads.analysis.losses import Loss, Specificity
+from cs_heads.analysis.sparsity import measure_sparsity
+from cs_heads.plot.style import MARKERS, head_look, new_axes
+from cs_heads.report import Findings, Section, write_report
+from cs_heads.report.findings import check_folder, check_same
+from cs_heads.report.page import _SIGNS
+from cs_heads.units import Head, HeadGrid
+from tests.methods.planted import Planted
+from tests.plot.studies import (
+    HOSTILE,
+    made_attention,
+    made_comparison,
+    made_drops,
+    made_proof,
+    made_ranking,
+    made_study,
+)
+
+
+class Page(HTMLParser):
+    """The elements of a page with their attributes, and its text outside scripts and styles."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict]] = []
+        self.open: list[str] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        if tag not in ("meta", "img", "br", "link"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] not in ("script", "style"):
+            self.text += f"{data} "
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    @property
+    def words(self):
+        return " ".join(self.text.split())
+
+
+def read(study, path) -> Page:
+    html = write_report(study, path).read_text(encoding="utf-8")
+    page = Page(html)
+    page.html = html
+    assert page.open == []
+    return page
+
+
+@pytest.fixture
+def report(tmp_path):
+    return lambda study: read(study, tmp_path / "report.html")
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory) -> Page:
+    """The page of a study with everything in it."""
+    page = read(made_study(), tmp_path_factory.mktemp("report") / "report.html")
+    assert plt.get_fignums() == [], "a report opens no window and leaves no figure"
+    return page
+
+
+def test_the_answer_comes_first(full):
+    words = full.words
+    order = ["localized", "L0H1", "score falls from 1.000 to 0.040", "What broke", "Maps", "Curves", "look at", "Cost"]
+    places = [words.index(part) for part in [*order, "How to reproduce", "Provenance"]]
+    assert places == sorted(places)
+
+
+def test_every_number_of_the_proof_is_told(full):
+    words = full.words
+    assert "capitals 1.000 0.040 +0.960 +0.920 to +0.990" in words
+    assert "code (control) 0.970 0.900 +0.070 +0.010 to +0.130" in words
+    assert "capitals, random heads of the same layers 1.000 0.990 +0.010 2 sets: +0.000 to +0.020" in words
+    assert "code can show no drop: it guesses" in words
+    told = "L0H0 (alone: task 0.32 (+0.24 to +0.40), controls 0.30 (+0.20 to +0.40); most: succession)"
+    assert f"Left out, because the controls need them too (shared): {told}." in words
+    assert "few heads above zero" in words
+
+
+def test_cost_provenance_and_command_are_told(full):
+    words = full.words
+    assert "to find (annealed) 1,992 example-evaluations" in words
+    assert "to confirm 1,200 example-evaluations" in words
+    assert "2 forward passes of one prompt" in words
+    assert "model.grid [3, 4]" in words
+    assert "revision" not in words  # not known, so not told
+    assert "cs-heads find --model tiny --task capitals" in words
+
+
+def test_pictures_are_in_the_file_and_say_what_they_show(full):
+    images = full.all("img")
+    assert len(images) == 3 + 2 + 2 + 1
+    assert all(image["src"].startswith("data:image/svg+xml;base64,") for image in images)
+    assert all(len(image["alt"]) > 15 for image in images)
+    assert "L0H1, L1H2" in images[0]["alt"]
+
+
+def test_nothing_is_asked_of_the_network(full):
+    page = full
+    sources = [value for _, at in page.elements for name, value in at.items() if name in ("src", "href", "srcset")]
+    assert all(source.startswith("data:") for source in sources)
+    assert not page.all("link")
+    assert not re.search(r"@import|url\(|unpkg", page.html)
+    [policy] = [at["content"] for at in page.all("meta") if at.get("http-equiv") == "Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'")
+
+
+def test_the_texts_of_the_user_are_shown_as_texts(report):
+    study = made_study(
+        comparison=None,
+        ranking=made_ranking(task=HOSTILE, model=HOSTILE),
+        proof=made_proof(control=HOSTILE),
+        attention=made_attention(HOSTILE),
+        command=HOSTILE,
+        sections=(Section(HOSTILE, HOSTILE, frame=pd.DataFrame({HOSTILE: [HOSTILE]})),),
+        notes=(HOSTILE,),
+    )
+    page = report(study)
+    assert "alert(1)" in page.text
+    assert not [at for at in page.all("img") if "onerror" in at]
+    scripts = re.findall(r"<script>(.*?)</script>", page.html, flags=re.DOTALL)
+    assert len(scripts) == len(page.all("script")) == 3
+    assert not any(script.strip().startswith("alert") for script in scripts)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "kind"),
+    [
+        ("specific", "specific"),
+        ("shared", "shared"),
+        ("localized", "localized"),
+        ("not localized", "not"),
+        ("baseline too low", "not"),
+    ],
+)
+def test_each_verdict_is_told_in_words_too(report, verdict, kind):
+    page = report(Findings(ranking=made_ranking(), proof=made_proof(verdict), k=2))
+    assert [at["class"] for at in page.all("div") if at.get("class", "").startswith("answer")] == [f"answer {kind}"]
+    assert verdict in page.words
+
+
+def test_the_losses_that_a_verdict_rests_on_are_told(report):
+    own, same, less = (Loss(loss, loss - 0.1, loss + 0.1) for loss in (0.96, 0.9, 0.1))
+    losses = Specificity(own, {"code": same, "copying": less})
+    close = "the mean control loss may be above or below a third of the own loss"
+    proof = {**made_proof("shared"), "specificity": losses.to_dict(), "close_because": close, "notes": ["note of it"]}
+    words = report(Findings(ranking=made_ranking(), proof=proof, k=2)).words
+    assert "shared (close)" in words
+    assert f"close, since another verdict is compatible with the intervals: {close}" in words
+    assert "capitals +0.960 +0.860 to +1.060 code (control) +0.900 +0.800 to +1.000 copying (control) +0.100" in words
+    assert "mean of the controls +0.500 +0.429 to +0.571 largest of the controls (code) +0.900" in words
+    assert "own minus mean of the controls +0.460 +0.338 to +0.582" in words
+    assert "note of it" in words
+
+
+def test_a_proof_of_an_older_version_is_shown_as_what_it_says(report):
+    """It measured controls, and its verdict did not read them."""
+    words = report(Findings(ranking=made_ranking(), proof=made_proof("localized"), k=2)).words
+    assert "the task rests on them." in words
+    assert "too few controls could tell" not in words
+    assert "Loss: share" not in words
+    new = report(Findings(ranking=made_ranking(), proof={**made_proof("localized"), "specificity": None}, k=2)).words
+    assert (
+        "Whether other tasks do as well is not known: too few controls could tell, or the difference is not certain."
+        in new
+    )
+
+
+def test_a_ranking_alone_is_no_proof(report):
+    page = report(Findings(ranking=made_ranking(), k=2))
+    assert "have not been confirmed on unseen examples: a ranking alone is no proof" in page.words
+    assert "What broke" not in page.words
+    assert len(page.all("img")) == 2
+
+
+def test_heads_that_were_off_throughout_stand_with_the_answer(report):
+    said = "Off throughout: L1H1. What is called intact is the model without them."
+    ranking = replace(made_ranking(), off=(Head(1, 1),))
+    words = report(Findings(ranking=ranking, proof=made_proof(), k=2)).words
+    assert words.index("L0H1") < words.index(said) < words.index("On unseen examples")
+    assert "Off throughout" not in report(Findings(ranking=made_ranking(), k=2)).words
+
+
+def test_a_comparison_alone_is_led_by_the_method_whose_heads_take_the_most(report):
+    page = report(Findings(comparison=made_comparison()))
+    assert "greedy: L0H1 L1H2" in page.words
+    assert "Of 2 methods the top 2 heads of greedy take the most: 0.600 points (0.520 to 0.680)" in page.words
+    assert "of a baseline of 0.900 on unseen examples; random heads take 0.050" in page.words
+    assert "chg did not run: budget must be more" in page.words
+    assert "greedy L0H1 L1H2 63,100 1.5 +0.600 +0.520 to +0.680 +0.010" in page.words
+
+
+@pytest.mark.parametrize(("drop", "leading"), [(0.6, "css, greedy"), (0.55, "greedy, css")])
+def test_methods_that_the_interval_does_not_tell_apart_are_all_named(report, drop, leading):
+    made = made_comparison()
+    css = replace(made.methods["css"], curve=made_drops([0.3, drop, drop]))
+    page = report(Findings(comparison=replace(made, methods={**made.methods, "css": css})))
+    assert f"The top 2 heads of {leading} take the most, and these examples cannot tell them apart" in page.words
+    assert f"0.600 points by {leading.split(',')[0]} (0.520 to 0.680) of a baseline of 0.900" in page.words
+
+
+def test_the_picture_of_drops_is_told_in_the_shares_it_shows(full):
+    assert any(
+        "Share of the score lost with the heads off: capitals: +0.96; code: +0.07" in at["alt"]
+        for at in full.all("img")
+    )
+
+
+def test_further_sections_carry_a_text_a_picture_and_a_table(report):
+    ax = new_axes()
+    ax.plot([0, 1], [0, 1])
+    section = Section("Sparsity", "k heads off", ax, pd.DataFrame({"k": [1], "drop": [0.12345]}))
+    page = report(Findings(ranking=made_ranking(), k=2, sections=(section,)))
+    assert "Sparsity k heads off k drop 1 0.123" in page.words
+    assert len(page.all("img")) == 3
+    plt.close(ax.figure)
+
+
+def test_heads_carry_the_marker_they_have_in_the_pictures(full):
+    shown = re.findall(r'<span class="mark" style="color: ([^"]*)" aria-hidden="true">(.)</span>', full.html)
+    looks = [head_look(head) for head in made_ranking().top(2)]
+    assert [look.marker for look in looks] == ["s", "^"]
+    assert shown == 2 * [(looks[0].colour, "■"), (looks[1].colour, "▲")]
+    assert set(_SIGNS) == set(MARKERS)
+
+
+def test_headings_go_down_one_step_at_a_time_and_the_language_is_told(full):
+    page = full
+    levels = [int(tag[1]) for tag, _ in page.elements if re.fullmatch(r"h[1-6]", tag)]
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    assert levels.count(1) == 1
+    assert page.all("html")[0]["lang"] == "en"
+
+
+# Folders
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """What find and compare write, by hand."""
+    made_ranking().save(tmp_path / "ranking.json")
+    record = {"heads": [{"head": "L0H1"}, {"head": "L1H2"}], "confirm": made_proof(), "command": "cs-heads find"}
+    (tmp_path / "result.json").write_text(json.dumps(record))
+    made_attention().save(tmp_path / "attention.json")
+    return tmp_path
+
+
+def test_a_folder_is_read_as_the_study_it_holds(folder):
+    study = Findings.load(folder)
+    np.testing.assert_array_equal(study.ranking.importance, made_ranking().importance)
+    assert (study.proof, study.command, study.k) == (made_proof(), "cs-heads find", 2)
+    assert study.attention.heads == made_attention().heads
+    assert (study.task, study.model) == ("capitals", "tiny")
+    assert study.comparison is None
+
+
+def test_a_comparison_is_read_back_as_it_was(tmp_path):
+    compared = made_comparison()
+    (tmp_path / "comparison.json").write_text(json.dumps({**compared.to_dict(), "command": "cs-heads compare"}))
+    for name, one in compared.methods.items():
+        one.ranking.save(tmp_path / f"ranking-{name}.json")
+    study = Findings.load(tmp_path)
+    assert study.comparison.to_dict() == compared.to_dict()
+    assert study.command == "cs-heads compare"
+
+
+def test_an_older_folder_without_attention_and_command_is_read(folder):
+    (folder / "attention.json").unlink()
+    record = json.loads((folder / "result.json").read_text())
+    del record["command"]
+    (folder / "result.json").write_text(json.dumps(record))
+    study = Findings.load(folder)
+    assert (study.attention, study.command) == (None, "")
+
+
+def test_an_older_folder_names_its_universal_heads_as_shared_ones(folder, report):
+    ranking, record = (json.loads((folder / name).read_text()) for name in ("ranking.json", "result.json"))
+    ranking |= {"version": 2, "universal": ranking.pop("shared")}
+    del ranking["provenance"]["shared"]
+    (folder / "ranking.json").write_text(json.dumps(ranking))
+    (folder / "result.json").write_text(json.dumps(record | {"universal": ["L0H0"]}))
+    assert "Left out, because the controls need them too (shared): L0H0." in report(folder).words
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("result.json", None, "is no folder with result.json or comparison.json"),
+        ("ranking.json", None, "is broken"),
+        ("result.json", "{", "is no JSON"),
+        ("result.json", "[]", "holds no result"),
+        ("result.json", "{}", "is broken: .*confirm"),
+        ("attention.json", "{}", "holds no saved attention"),
+    ],
+)
+def test_a_folder_without_readable_results_is_refused(folder, name, text, message):
+    (folder / name).unlink()
+    if text is not None:
+        (folder / name).write_text(text)
+    with pytest.raises(ValueError, match=message):
+        Findings.load(folder)
+
+
+def test_a_study_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="ranking or comparison must be given"):
+        Findings(proof=made_proof())
+
+
+# Several results in one folder, and folders of other commands
+
+
+def test_results_of_different_models_or_tasks_do_not_go_into_one_report():
+    for change in ({"task": "sums"}, {"model": "another"}):
+        with pytest.raises(ValueError, match=r"results of different (models|tasks) do not go into one report: name '"):
+            made_study(ranking=made_ranking(**change))
+    for name, other in (("revision", "main"), ("dtype", "torch.bfloat16"), ("grid", [9, 9])):
+        known = {"name": "tiny", "revision": "first", "dtype": "torch.float32", "grid": [2, 2]}
+        check_same({"model": known}, {"model": dict(known)})
+        with pytest.raises(ValueError, match=f"results of different models do not go into one report: {name} "):
+            check_same({"model": known}, {"model": {**known, name: other}})
+    check_same({"prepend_bos": True}, {})
+    with pytest.raises(
+        ValueError, match="results of different settings do not go into one report: prepend_bos True and"
+    ):
+        check_same({"prepend_bos": True}, {"prepend_bos": False})
+    # Where a model lies is no part of what it is.
+    assert made_study(ranking=made_ranking(model="/somewhere/tiny/")).model == "/somewhere/tiny/"
+
+
+def test_as_many_examples_of_one_side_must_be_the_same():
+    def proof(**task):
+        return made_proof() | {
+            "provenance": {"task": {"name": "capitals", "role": "confirming", "n_examples": 100, **task}}
+        }
+
+    judged = {"task": {"name": "capitals", "role": "confirming", "n_examples": 100, "identity": "b"}}
+    compared = replace(made_comparison(), provenance=judged)
+    assert made_study(proof=proof(identity="b"), comparison=compared).proof["score"] == 0.04
+    assert made_study(proof=proof(identity="c", n_examples=50), comparison=compared).proof["score"] == 0.04
+    with pytest.raises(ValueError, match=r"results of different tasks .*: identity 'c' and 'b'"):
+        made_study(proof=proof(identity="c"), comparison=compared)
+
+
+def test_both_commands_and_the_origin_of_each_part_are_told(folder, report):
+    compared = made_comparison()
+    (folder / "comparison.json").write_text(json.dumps({**compared.to_dict(), "command": "cs-heads compare"}))
+    for name, one in compared.methods.items():
+        one.ranking.save(folder / f"ranking-{name}.json")
+    study = Findings.load(folder)
+    assert study.command == "cs-heads find\ncs-heads compare"
+    page = report(study)
+    assert [part in page.words for part in ("Of the ranking", "Of the comparison")] == [True, True]
+    assert "The same commands with the same versions give the same heads: cs-heads find cs-heads compare" in page.words
+
+
+def test_a_folder_with_results_of_another_task_is_refused_before_anything_is_written_there(folder):
+    origin = {"task": {"name": "sums", "role": "confirming"}, "model": {"name": "tiny"}}
+    record = json.loads((folder / "result.json").read_text())
+    record["confirm"]["provenance"] = {"task": {"name": "capitals", "role": "confirming"}, "model": {"name": "tiny"}}
+    (folder / "result.json").write_text(json.dumps(record))
+    with pytest.raises(ValueError, match=r"out .* has a result\.json already: results of different tasks"):
+        check_folder(folder, "result.json", origin)
+    check_folder(folder, "comparison.json", origin)
+    check_folder(folder, "result.json", record["confirm"]["provenance"])
+
+
+def test_a_folder_of_reproduce_is_told_apart_and_its_studies_are_named(tmp_path, folder):
+    whole = tmp_path / "reproduced"
+    (whole / "study").mkdir(parents=True)
+    (whole / "index.md").write_text("# The paper")
+    with pytest.raises(ValueError, match=r"is the folder of cs-heads reproduce, whose page is .*index\.md$"):
+        Findings.load(whole)
+    one = whole / "study" / "math"
+    one.mkdir()
+    made_ranking().save(one / "ranking.json")
+    # As reproduce writes it: the task and the proof alone.
+    (one / "result.json").write_text(json.dumps({"task": "gsm8k", "confirm": made_proof()}))
+    with pytest.raises(ValueError, match=r"index\.md; a report is of one set of heads: .*math$"):
+        Findings.load(whole)
+    assert Findings.load(one).k == 2
+
+
+def test_claimed_heads_beyond_the_first_k_stand_in_the_table(report):
+    ranking = replace(made_ranking(), claims=(Head(0, 1), Head(2, 3)))
+    assert ranking.order.index(Head(2, 3)) > 0
+    words = report(Findings(ranking=ranking, k=1)).words
+    assert "The first heads, and others that are claimed." in words
+    assert re.search(rf"{ranking.order.index(Head(2, 3)) + 1} \S+ L2H3 -0.200 -0.300 to -0.100", words)
+
+
+# The curve
+
+
+def test_the_curve_stands_after_the_maps_and_says_how_many_heads_take_half(report, folder):
+    grid = HeadGrid(3, 4)
+    task = Planted(grid, {Head(0, 1): 0.3, Head(1, 2): 0.3}, baseline=0.9)
+    curve = measure_sparsity([Column("capitals", "own", (task,))], [Head(0, 1), Head(1, 2), Head(2, 3)], n_random=2)
+    (folder / "curve.json").write_text(json.dumps(curve.to_dict()))
+    study = replace(Findings.load(folder), seconds={"find": 3.25, "confirm": 1.0})
+    page = report(study)
+    assert "2 heads take half of what the score has above chance" in page.words
+    assert page.words.index("Maps") < page.words.index("how few heads it takes") < page.words.index("look at")
+    assert "0.90, 0.60, 0.30, 0.30" in [at["alt"] for at in page.all("img")][3]
+    assert f"curve of 0, 1, ... heads off {curve.spent:,} example-evaluations" in page.words
+    assert "1,992 example-evaluations, 3.2 s" in page.words
+    noted = replace(study, curve=replace(curve, notes=("most is 3, half of the heads",)))
+    assert "most is 3, half of the heads" in report(noted).words
+    short = replace(study, curve=measure_sparsity([Column("capitals", "own", (task,))], [Head(0, 1)]))
+    assert "The first 1 heads take less than half" in report(short).words

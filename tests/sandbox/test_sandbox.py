@@ -1,0 +1,396 @@
+import os
+import shutil
+import sys
+import tempfile
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cs_heads.sandbox import Outcome, Sandbox, SandboxError, bubblewrap, inside, run, self_check
+from cs_heads.sandbox.attempts import attempts, cheats, excess, fakes, files, kernel, network, processes
+from cs_heads.sandbox.check import NARROW, TESTS, Tried, try_attempt
+from tests.conftest import working_sandbox
+from tests.waiting import HANG, run_program
+
+# Attempts that are harmless on this machine and need no right that a user lacks: outside the sandbox they succeed.
+OUTSIDE = [
+    files.read_a_file,
+    files.read_the_users,
+    files.climb_out,
+    files.follow_a_link,
+    files.race_a_link,
+    files.link_hard,
+    files.write_beside,
+    files.run_a_shell,
+    kernel.gain_privileges,
+    kernel.share_memory,
+    kernel.make_a_memory_file,
+    kernel.read_kernel_settings,
+    processes.read_other_processes,
+    processes.signal_a_process,
+    processes.type_into_the_terminal,
+    processes.outlive_as_an_orphan,
+    network.connect_to_loopback,
+    network.connect_outside,
+    network.send_a_datagram,
+    network.connect_to_a_socket_file,
+    network.connect_to_an_abstract_socket,
+    network.talk_to_the_host,
+    excess.fork_without_end,
+]
+
+PATIENT = replace(NARROW, wall_seconds=HANG)
+QUICK = [attempt for attempt in attempts() if attempt in OUTSIDE or attempt.__module__ == fakes.__name__]
+NAMES = {"ids": lambda attempt: attempt.__name__}
+
+
+@pytest.fixture(scope="module")
+def sandbox(sandbox) -> Sandbox:
+    """The sandbox with narrow limits, but on the time that a busy machine takes."""
+    return PATIENT
+
+
+@pytest.fixture
+def no_bubblewrap(monkeypatch):
+    """A machine on which bubblewrap is not installed."""
+    which = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda name, *a, **k: None if name == "bwrap" else which(name, *a, **k))
+    run._works.cache_clear()
+    yield
+    run._works.cache_clear()
+
+
+def misspelt(bait):
+    """Do harm."""
+    assert bait["flie"]
+
+
+def run_outside(code: str, tests: str = "") -> Outcome:
+    return PATIENT._converse(code, tests, safe=False)
+
+
+# Verdicts
+
+
+@pytest.mark.parametrize(
+    ("code", "tests", "reason"),
+    [
+        ("def double(x): return 2 * x", "assert double(2) == 4", ""),
+        (
+            "def double(x): return x",
+            "assert double(0) == 0\nassert double(2) == 4",
+            "AssertionError in the tests at 'as",
+        ),
+        ("def double(x): return y", "assert double(2) == 4", "NameError: name 'y' is not defined in the tests at"),
+        ("raise KeyError('k')", "", "KeyError: 'k' in the code at \"raise KeyError"),
+        ("def double(x):", "assert True", "IndentationError: expected an indented block"),
+        ("a = '''", "'''", "SyntaxError: unterminated triple-quoted string"),
+        ("input()", "", "EOFError"),
+        ("import sys; sys.exit(0)", "", "SystemExit: 0 in the code"),
+        ("import os; os._exit(0)", "assert False", "it left with exit status 0 before its tests had ended"),
+        ("import os; os.kill(os.getpid(), 11)", "", "it was ended by SIGSEGV before its tests had"),
+        ("x = bytearray(10**9)", "", "MemoryError"),
+        ("while True: pass", "", "it used up its seconds of processor time"),
+        ("while True: print('x' * 1000)", "", "it wrote more than 50000 bytes of output"),
+    ],
+)
+def test_a_program_passes_when_code_and_tests_run_to_their_end(sandbox, code, tests, reason):
+    outcome = sandbox.run(code, tests)
+    assert outcome.passed == (reason == "")
+    assert outcome.reason.startswith(reason)
+
+
+def test_what_a_program_writes_is_kept_up_to_the_limit(sandbox):
+    said = sandbox.run("import sys\nprint('out')", "print('err', file=sys.stderr)").output
+    assert sorted(said.split()) == ["err", "out"]
+    assert len(sandbox.run("print('x' * 10**6)").output) == sandbox.output_bytes
+
+
+def test_code_has_the_standard_library_a_thread_a_process_and_a_folder_for_files(sandbox):
+    code = """
+import ctypes, dataclasses, decimal, hashlib, json, math, os, random, re, sqlite3, ssl, tempfile, threading
+thread = threading.Thread(target=print, args=("a thread",))
+thread.start(); thread.join()
+with tempfile.NamedTemporaryFile("w") as file: file.write("text")
+if os.fork() == 0: os._exit(0)
+os.wait()
+@dataclasses.dataclass
+class Point: x: int
+"""
+    assert sandbox.run(code, "assert Point(1) == Point(1) and os.getcwd() == '/tmp'") == Outcome(True, "", "a thread\n")
+
+
+def test_the_same_program_has_the_same_order_of_sets_in_every_run(sandbox):
+    assert len({sandbox.run("print({'one', 'two', 'three', 'four', 'five'})").output for _ in range(4)}) == 1
+
+
+def test_many_programs_keep_their_order(sandbox):
+    programs = [("", f"assert {i} % 3") for i in range(12)]
+    assert [outcome.passed for outcome in sandbox.run_all(programs)] == [i % 3 > 0 for i in range(12)]
+
+
+def test_a_long_program_with_long_tests_arrives_whole(sandbox):
+    code = f"text = {'x' * 300_000!r}"
+    assert sandbox.run(code, f"assert text == {'x' * 300_000!r}").passed
+
+
+def test_nothing_is_left_open(sandbox):
+    sandbox.run("")
+    before = set(os.listdir("/proc/self/fd"))
+    sandbox.run_all([("import os; os._exit(3)", ""), ("", ""), ("while True: print('x' * 1000)", "")])
+    assert set(os.listdir("/proc/self/fd")) == before
+
+
+# Escapes and harms
+
+
+def test_there_are_many_attempts_and_each_names_its_harm():
+    assert len(attempts()) >= 70
+    assert all(attempt.__doc__ and attempt.__doc__.endswith(".") for attempt in attempts())
+    assert len({attempt.__name__ for attempt in attempts()}) == len(attempts())
+
+
+def test_attempts_to_escape_and_to_fake_a_pass_fail(sandbox):
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        tried = pool.map(lambda attempt: try_attempt(attempt, sandbox, sandbox.run), QUICK)
+        assert {a.__name__: end.how for a, end in zip(QUICK, tried, strict=True) if not end.held} == {}
+
+
+@pytest.mark.parametrize("attempt", OUTSIDE, **NAMES)
+def test_the_same_attempt_succeeds_outside_the_sandbox(sandbox, attempt):
+    tried = try_attempt(attempt, sandbox, run_outside)
+    assert tried.done, tried.how
+
+
+def test_an_attempt_that_fails_by_a_mistake_of_its_own_is_not_held(sandbox):
+    tried = try_attempt(misspelt, sandbox, sandbox.run)
+    assert not tried.done
+    assert not tried.held
+    assert tried.how.startswith("a mistake of the attempt itself: KeyError: 'flie'")
+
+
+@pytest.fixture
+def no_filter(monkeypatch):
+    """The sandbox with a filter of system calls that refuses none."""
+    import pyseccomp
+
+    from cs_heads.sandbox import seccomp
+
+    with tempfile.TemporaryFile() as file:
+        pyseccomp.SyscallFilter(pyseccomp.ALLOW).export_bpf(file)
+        file.seek(0)
+        allowing = file.read()
+    monkeypatch.setattr(seccomp, "refusals", lambda: allowing)
+
+
+def test_without_the_filter_the_namespaces_hold_by_themselves(sandbox, no_filter):
+    """With it, a socket is refused before there is a network to look for."""
+    assert sandbox.run("import socket", "assert socket.if_nameindex() == [(1, 'lo')]\nsocket.socket()").passed
+    outside = sandbox.run("import socket\nsocket.create_connection(('192.0.2.1', 80), timeout=1)")
+    assert outside.reason.startswith("OSError: [Errno 101] Network is unreachable")
+    reaching = [
+        *(network.connect_to_loopback, network.connect_outside),
+        *(network.connect_to_a_socket_file, network.connect_to_an_abstract_socket, network.listen_raw),
+        *(processes.signal_a_process, processes.read_other_processes, kernel.mount_a_file_system),
+        *(kernel.change_root, kernel.rename_the_host, kernel.set_the_clock, kernel.become_root),
+    ]
+    tried = {attempt.__name__: try_attempt(attempt, sandbox, sandbox.run) for attempt in reaching}
+    assert {name: end.how for name, end in tried.items() if not end.held} == {}
+    # A datagram to nobody is sent without an error: no server was reached by it.
+    assert try_attempt(network.send_a_datagram, sandbox, sandbox.run).how == "it ran to its end"
+
+
+def test_a_pass_without_the_word_of_the_run_is_none(sandbox):
+    """Found in the pipes is what the fake needs to know, and the word is not among it."""
+    tried = try_attempt(fakes.fake_by_the_pipes, sandbox, sandbox.run)
+    assert tried == Tried(False, True, "it sent a report that is none")
+
+
+def test_a_program_that_closes_its_report_and_stays_is_not_waited_for(sandbox):
+    tried = try_attempt(fakes.fake_by_silence, sandbox, sandbox.run)
+    assert tried == Tried(False, True, "it closed its report before its tests had ended")
+
+
+def test_a_pass_that_is_reported_without_the_word_at_once_is_none(sandbox):
+    """The report goes by some descriptor above the usual ones: a line is written to them all."""
+    code = """
+import os
+for descriptor in range(3, 2**16):
+    try:
+        os.write(descriptor, b'{"event": "passed", "word": "open"}\\n')
+    except OSError:
+        pass
+"""
+    outcome = sandbox.run(code, "assert False")
+    assert outcome == Outcome(False, "it sent a report that is none", "")
+
+
+def test_a_pass_beyond_a_limit_is_none_though_both_are_told_at_once(sandbox, monkeypatch):
+    class Both(run.Conversation):
+        def hold(self):
+            super().hold()
+            assert self.verdict["event"] == "passed"
+            self.stopped = "it wrote more than 50000 bytes of output"
+
+    monkeypatch.setattr(run, "Conversation", Both)
+    assert not sandbox.run("x = 1", "assert x == 1").passed
+
+
+@pytest.mark.parametrize("cheat", cheats.CHEATS, **NAMES)
+def test_what_the_sandbox_says_it_cannot_prevent_does_pass(sandbox, cheat):
+    """A cheat that is held one day belongs among the attempts."""
+    tried = try_attempt(cheat, sandbox, lambda code, tests: sandbox.run(code, TESTS))
+    assert tried.done, tried.how
+    assert cheat not in attempts()
+
+
+def test_the_self_check_finds_every_attempt_held(sandbox):
+    table = self_check()
+    assert list(table.columns) == ["attempt", "harm", "held", "how"]
+    assert list(table["attempt"]) == [attempt.__name__ for attempt in attempts()]
+    assert table[~table["held"]].to_dict("records") == []
+
+
+@pytest.mark.slow
+def test_the_sandbox_holds_as_well_for_a_user_who_is_not_root(sandbox, tmp_path):
+    """In a user namespace, with the system's interpreter: that of the tests may lie where only root may look."""
+    python = shutil.which(f"python3.{sys.version_info.minor}", path="/usr/local/bin:/usr/bin")
+    if os.geteuid() != 0 or python is None:
+        pytest.skip("needs root, and an interpreter of the same version that other users may run")
+    script = "from cs_heads.sandbox import self_check\nt = self_check()\nprint(*t.attempt[~t.held], len(t))"
+    paths = [str(Path(__file__).parents[2]), *(path for path in sys.path if path.endswith("site-packages"))]
+    done = run_program(
+        [python, "-B", "-c", script],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": ":".join(paths), "HOME": "/nonexistent"},
+        cwd="/",
+        user=65534,
+        group=65534,
+        extra_groups=[],
+    )
+    if "Permission denied" in done.stderr or "ModuleNotFoundError" in done.stderr:
+        pytest.skip(f"another user cannot read the packages: {done.stderr.splitlines()[-1]}")
+    assert done.stdout.split() == [str(len(attempts()))], done.stderr
+
+
+# Where there is no sandbox
+
+
+def test_without_bubblewrap_it_refuses_and_names_what_to_install(no_bubblewrap):
+    with pytest.raises(SandboxError, match=r"install bubblewrap \(apt-get install bubblewrap.*unsafe=True"):
+        Sandbox().run("")
+    with pytest.raises(SandboxError, match="install bubblewrap"):
+        Sandbox().run_all([("", "")])
+    with pytest.raises(SandboxError, match="install bubblewrap"):
+        self_check()
+
+
+def test_unsafe_runs_without_bubblewrap_and_warns_loudly(no_bubblewrap):
+    unsafe, hasty = (Sandbox(seconds=1, wall_seconds=wall, unsafe=True) for wall in (HANG, 2))
+    lacks = "WITHOUT A SANDBOX.*no limit on processes.*a session of its own is not ended"
+    with pytest.warns(RuntimeWarning, match=lacks):
+        outcomes = unsafe.run_all(
+            [
+                ("import os; print(len(os.environ))", ""),
+                ("import os; os._exit(0)", ""),
+                ("while True: pass", ""),
+                ("x = bytearray(10**9)", ""),
+            ]
+        )
+    with pytest.warns(RuntimeWarning, match=lacks):
+        late = hasty.run("import time; time.sleep(3600)")
+    assert outcomes[0] == Outcome(True, "", "0\n")
+    assert [outcome.passed for outcome in outcomes] == [True, False, False, False]
+    assert late == Outcome(False, "it took more than 2 s of time", "")
+
+
+def test_unsafe_runs_where_the_system_tells_no_processors(no_bubblewrap, monkeypatch):
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    with pytest.warns(RuntimeWarning, match="WITHOUT A SANDBOX"):
+        assert Sandbox(unsafe=True).run_all([("", "")]) == [Outcome(True, "", "")]
+
+
+def test_unsafe_runs_where_no_signal_reaches_a_group_that_has_ended(no_bubblewrap, monkeypatch):
+    """macOS says "not permitted" of a group of which nothing runs any more."""
+
+    def refuse(group, number):
+        raise PermissionError
+
+    monkeypatch.setattr(os, "killpg", refuse)
+    with pytest.warns(RuntimeWarning, match="WITHOUT A SANDBOX"):
+        assert Sandbox(unsafe=True).run("x = 1", "assert x == 1") == Outcome(True, "", "")
+
+
+@pytest.mark.parametrize("system", ["linux", "darwin"])
+def test_memory_is_limited_but_on_macos_which_refuses_that_limit(monkeypatch, system):
+    given = {}
+    monkeypatch.setattr(inside.resource, "setrlimit", lambda which, values: given.update({which: values}))
+    monkeypatch.setattr(inside.sys, "platform", system)
+    inside._limit({**Sandbox().limits, "processes": 0})
+    assert (inside.resource.RLIMIT_AS in given) == (system == "linux")
+    assert inside.resource.RLIMIT_CPU in given
+
+
+def test_unsafe_is_safe_where_there_is_a_sandbox(sandbox):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not Sandbox(unsafe=True).run("open('/etc/passwd')").passed
+
+
+def test_without_the_extra_it_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyseccomp", None)
+    monkeypatch.setattr(shutil, "which", lambda name, *_, **__: name)
+    from cs_heads.sandbox import seccomp
+
+    seccomp.refusals.cache_clear()
+    assert bubblewrap.missing() == "install the extra: pip install 'cs-heads[code]'"
+
+
+def test_a_bubblewrap_that_cannot_start_is_told_with_its_own_words(monkeypatch, tmp_path, sandbox):
+    broken = tmp_path / "bwrap"
+    broken.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    run._works.cache_clear()
+    with pytest.raises(SandboxError, match=r"No permissions to create new namespace.*allow it user namespaces"):
+        Sandbox().run("")
+    monkeypatch.undo()
+    assert Sandbox().run("").passed
+
+
+def test_a_sandbox_that_does_not_work_is_a_failure_and_one_that_is_not_installed_a_test_left_out(monkeypatch, sandbox):
+    def broken():
+        raise SandboxError("broken")
+
+    monkeypatch.setattr(run, "_works", broken)
+    with pytest.raises(SandboxError, match="broken"):
+        working_sandbox()
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(pytest.skip.Exception, match="bubblewrap is not installed"):
+        working_sandbox()
+
+
+# Limits
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"seconds": 0}, "seconds must be an integer of 1 or more, got 0"),
+        ({"output_bytes": -1}, "output_bytes must be an integer of 1 or more, got -1"),
+        ({"memory_mb": 8}, "memory_mb must be 64 or more, for the interpreter itself, got 8"),
+    ],
+)
+def test_a_limit_that_is_none_is_refused(limits, message):
+    with pytest.raises(ValueError, match=message):
+        Sandbox(**limits)
+
+
+def test_the_identity_holds_every_limit_and_not_the_protection():
+    changed = {"seconds": 9, "wall_seconds": 9, "memory_mb": 99, "processes": 9, "file_mb": 9, "output_bytes": 9}
+    assert changed.keys() == Sandbox().limits.keys()
+    identities = {Sandbox(**{name: value}).identity for name, value in changed.items()} | {Sandbox().identity}
+    assert len(identities) == len(changed) + 1
+    assert Sandbox(unsafe=True).identity == Sandbox().identity

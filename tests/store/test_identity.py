@@ -1,0 +1,402 @@
+"""What can change a number is part of its key; what cannot is not."""
+
+import inspect
+import json
+import sqlite3
+from contextlib import closing, suppress
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+import torch
+
+import cs_heads as cs
+from cs_heads import Cluster, Example, Experiment, Store, Task, load_model, methods
+from cs_heads.experiment.answers import points_of
+from cs_heads.experiment.inputs import encode_task
+from cs_heads.lens import settings_of
+from cs_heads.methods.mediation import _indirect_effects
+from cs_heads.store import progress
+from cs_heads.store.identity import FIELDS, keys_of
+from cs_heads.store.progress import Progress
+from cs_heads.tasks.pairs import PromptPair
+from tests.conftest import BACKENDS
+from tests.known_heads import own_answers
+from tests.tiny import N_HEADS, N_LAYERS, choice_records, completion_records, save_model, skip_unless_loaded
+
+MASKS = np.random.default_rng(0).random((3, N_LAYERS, N_HEADS)) < 0.3
+
+
+def completion_task(n=6):
+    return Task.from_records(completion_records(np.random.default_rng(0), n), name="completion")
+
+
+def choice_task(n=6):
+    return Task.from_records(choice_records(np.random.default_rng(0), n), name="choice")
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "run.sqlite"
+
+
+# What runs a model takes one of these.
+MEASURING = {"ablation", "prepend_bos", "batch_tokens", "store"}
+
+
+def fields_of(call):
+    return set(inspect.signature(call).parameters) - {"self"}
+
+
+def measures(each):
+    """Whether it is a class or function that runs a model; of an exception nothing is known."""
+    return (inspect.isfunction(each) or (inspect.isclass(each) and not issubclass(each, Exception))) and bool(
+        fields_of(each) & MEASURING
+    )
+
+
+EXPORTED = [getattr(package, name) for package in (cs, methods) for name in package.__all__]
+CALLS = [each for each in EXPORTED if measures(each)]
+CALLS += [Experiment.generate, Experiment.respond, load_model, Cluster, Task, Example]
+
+
+def test_what_runs_a_model_is_found_among_all_that_is_exported():
+    names = {call.__name__ for call in CALLS}
+    assert names >= {"Experiment", "find_heads", "confirm", "compare", "specificity", "text_failures", "attention"}
+    assert names >= {"fit_gates", "contrastive_gating", "gradient_importance", "mediation", "attribution_patching"}
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__)
+def test_every_field_is_declared_and_no_other(call):
+    """A new argument or field must be declared for its own call; one of the same name elsewhere does not do."""
+    assert set(FIELDS[call.__name__]) == fields_of(call)
+
+
+def test_every_call_is_declared_and_every_field_of_a_kind():
+    assert set(FIELDS) == {call.__name__ for call in CALLS}
+    assert {kind for named in FIELDS.values() for kind in named.values()} == {"identity", "design", "runtime"}
+
+
+# Fields that a file has one value of
+
+
+def test_cache_key_includes_the_ablation(load, path):
+    """A result under one ablation never answers for another: not in the file, nor in its key."""
+    Experiment(load("llama"), completion_task(), store=path)(MASKS)
+    for ablation in ("mean", "resample"):
+        with pytest.raises(ValueError, match=rf"ablation is 'zero' there and '{ablation}' here"):
+            Experiment(load("llama"), completion_task(), store=path, ablation=ablation)
+    measured = {
+        ablation: Experiment(
+            load("llama"), completion_task(), store=path.with_name(f"{ablation}.sqlite"), ablation=ablation
+        ).logprob(MASKS)
+        for ablation in ("zero", "mean", "resample")
+    }
+    assert not np.allclose(measured["zero"], measured["mean"])
+    assert not np.allclose(measured["mean"], measured["resample"])
+
+
+def test_what_a_head_is_set_to_comes_from_the_whole_task(load, path):
+    """Under mean ablation the same example in another task has another number, under zero ablation it has not."""
+    for ablation, ran in (("mean", 9 + 3), ("zero", 0)):
+        store = path.with_name(f"{ablation}.sqlite")
+        Experiment(load("llama"), completion_task(6), ablation=ablation, store=store)(MASKS)
+        part = Experiment(load("llama"), completion_task(6).take(3), ablation=ablation, store=store)
+        part(MASKS)
+        assert part.ran == ran
+
+
+def another(what, load, tmp_path):
+    """A model or a setting that differs in one thing, and how the refusal says so."""
+    folder = save_model("llama", tmp_path / "other", seed=0)
+    if what == "weight":
+        model = load_model(folder, device="cpu")
+        model.cfg.model_name = load("llama").cfg.model_name
+        next(model.parameters()).data[0, 0] += 1e-3
+        return {"model": model}, "weights is '[0-9a-f]{16}' there and '[0-9a-f]{16}' here"
+    if what == "dtype":
+        model = load_model(folder, device="cpu", dtype="bfloat16")
+        model.cfg.model_name = load("llama").cfg.model_name
+        return {"model": model}, "dtype is 'float32' there and 'bfloat16' here"
+    if what == "name":
+        return {"model": load_model(folder, device="cpu")}, "model is '.*' there and 'other' here"
+    if what == "class":
+        return {"model": load("llama", "hooked")}, "class is 'TransformerBridge' there and 'HookedTransformer' here"
+    if what == "grid":
+        return {"model": load("gpt2")}, "model is '.*' there and '.*' here"
+    return {"prepend_bos": False}, "prepend_bos is True there and False here"
+
+
+STUDIES = ["weight", "dtype", "name", "grid", "prepend_bos", *(["class"] if len(BACKENDS) > 1 else [])]
+
+
+@pytest.mark.parametrize("what", STUDIES)
+def test_another_study_is_refused_and_the_difference_named(load, path, tmp_path, what):
+    Experiment(load("llama"), completion_task(), store=path)(MASKS)
+    given, said = another(what, load, tmp_path)
+    said = rf"run\.sqlite' is of another study: {said}; give this study a file of its own"
+    with pytest.raises(ValueError, match=said):
+        Experiment(given.pop("model", load("llama")), completion_task(), store=path, **given)
+
+
+def test_what_the_tokenizer_prepends_by_itself_is_told_and_is_the_study_of_one_who_says_so(load, path):
+    by_itself = Experiment(load("llama"), completion_task(), store=path)
+    by_itself(MASKS)
+    asked = Experiment(load("llama"), completion_task(), store=path, prepend_bos=True)
+    asked(MASKS)
+    assert (by_itself.ran, asked.ran) == (asked.spent, 0)
+    for experiment in (by_itself, asked):
+        assert experiment.provenance()["prepend_bos"] is True
+        assert experiment.store.study["prepend_bos"] is True
+
+
+def test_results_that_do_not_say_what_was_prepended_are_not_gone_on_with(load, path):
+    Experiment(load("llama"), completion_task(), store=path)(MASKS)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE study SET value = 'null' WHERE field = 'prepend_bos'")
+    with pytest.raises(ValueError, match="prepend_bos is None there and True here"):
+        Experiment(load("llama"), completion_task(), store=path)
+
+
+def test_the_same_weights_in_another_place_are_the_same_study(load, path, tmp_path):
+    """A folder may be moved between machines; name and weights tell the model."""
+    Experiment(load("llama"), completion_task(), store=path)(MASKS)
+    moved = load_model(save_model("llama", tmp_path / load("llama").cfg.model_name.rsplit("/", 1)[-1]), device="cpu")
+    again = Experiment(moved, completion_task(), store=path)
+    again(MASKS)
+    assert again.ran == 0
+
+
+def changed_config(folder, **fields):
+    """The same weights with other settings."""
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+    return folder
+
+
+SETTINGS = {
+    "rms_norm_eps": 0.5,
+    "rope_parameters": {"rope_theta": 500.0, "rope_type": "default"},
+    "hidden_act": "gelu",
+}
+
+
+@pytest.mark.parametrize("field", SETTINGS)
+def test_the_same_weights_under_other_settings_are_another_study(backend, tmp_path, field):
+    """Weights, name and dtype are the same; what is made of them is not."""
+    plain = load_model(save_model("llama", tmp_path / "plain" / "tiny"), device="cpu", backend=backend)
+    folder = changed_config(save_model("llama", tmp_path / "other" / "tiny"), **{field: SETTINGS[field]})
+    other = load_model(folder, device="cpu", backend=backend)
+    before = Experiment(plain, completion_task(), store=tmp_path / "run.sqlite").logprob(MASKS)
+    assert not np.allclose(Experiment(other, completion_task()).logprob(MASKS), before, atol=1e-4)
+    with pytest.raises(ValueError, match=r"is of another study: settings\.\w+(\.\w+)* is .* there and .* here"):
+        Experiment(other, completion_task(), store=tmp_path / "run.sqlite")
+
+
+@pytest.mark.parametrize("architecture", ["gpt2", "llama", "gemma2"])
+def test_the_same_model_loaded_again_has_the_same_settings(backend, tmp_path, architecture):
+    """Also after it has run, and from another folder; they are JSON as they stand."""
+    skip_unless_loaded(architecture, backend)
+    folders = [save_model(architecture, tmp_path / name / "tiny") for name in ("one", "two")]
+    first, again = (load_model(folder, device="cpu", backend=backend) for folder in folders)
+    before = settings_of(first)
+    Experiment(first, completion_task())(MASKS)
+    assert settings_of(first) == settings_of(again) == before == json.loads(json.dumps(before))
+
+
+def test_a_rotary_table_that_was_changed_is_another_study(backend, tmp_path):
+    model = load_model(save_model("llama", tmp_path / "tiny"), device="cpu", backend=backend)
+    before = settings_of(model)
+    tables = [b for name, b in model.named_buffers() if name.rpartition(".")[2] in ("inv_freq", "rotary_sin")]
+    tables[0].mul_(1.1)
+    after = settings_of(model)
+    assert after.pop("buffers") != before.pop("buffers")
+    assert after == before
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_another_device_has_the_same_settings(backend, tmp_path):
+    folder = save_model("llama", tmp_path / "tiny")
+    on_cpu, on_cuda = (load_model(folder, device=device, backend=backend) for device in ("cpu", "cuda"))
+    assert settings_of(on_cuda) == settings_of(on_cpu)
+
+
+def test_an_open_store_of_another_study_is_refused(load, path):
+    store = Experiment(load("llama"), completion_task(), store=path).store
+    with pytest.raises(ValueError, match="ablation is 'zero' there and 'mean' here"):
+        Experiment(load("llama"), completion_task(), store=store, ablation="mean")
+
+
+# Fields in the key of a result
+
+
+def first(task, **changes):
+    """The task with its first example changed."""
+    return replace(task, examples=(replace(task.examples[0], **changes), *task.examples[1:]))
+
+
+class Halves:
+    """A scorer whose numbers are told by its version."""
+
+    def __init__(self, version):
+        self.identity = f"halves/{version}"
+
+    def score_logprobs(self, example, logprobs, greedy):
+        return 0.5
+
+
+def with_prompts(task):
+    """Another prompt before each wrong choice of the first example."""
+    one = task.examples[0]
+    return first(task, prompts=tuple(one.prompt if i == one.answer else "the dog sees" for i in range(3)))
+
+
+def as_completion(task):
+    """The right choice alone."""
+    examples = tuple(replace(example, continuations=(example.target,), answer=0) for example in task.examples)
+    return replace(task, kind="completion", examples=examples)
+
+
+CHANGES = {
+    "prompt": (lambda t: first(t, prompt="the dog sees"), 1),
+    "prompts": (with_prompts, 1),
+    "continuations": (lambda t: first(t, continuations=t.examples[0].continuations[::-1]), 1),
+    "answer": (lambda t: first(t, answer=(t.examples[0].answer + 1) % 3), 1),
+    "reference": (lambda t: first(t, reference="what a scorer reads"), 1),
+    "length_normalised": (lambda t: replace(t, length_normalised=True), 6),
+    "scorer": (lambda t: replace(t, scorer=Halves(1)), 6),
+    "kind": (as_completion, 6),
+    "examples": (lambda t: replace(t, examples=t.examples[::-1]), 0),
+    "sequence": (
+        lambda t: replace(t, examples=tuple(replace(e, sequence=str(i)) for i, e in enumerate(t.examples))),
+        0,
+    ),
+    "asked": (lambda t: replace(t, examples=tuple(replace(e, asked=f"?{i}") for i, e in enumerate(t.examples))), 0),
+    "name": (lambda t: replace(t, name="another name"), 0),
+    "too_long": (lambda t: replace(t, too_long="truncate"), 6),
+    "role": (lambda t: replace(t, role="confirming"), 0),
+    "held_out": (lambda t: replace(t, role="finding", held_out=replace(t, role="confirming")), 0),
+}
+
+
+@pytest.mark.parametrize("field", CHANGES)
+def test_a_change_of_a_task_measures_what_it_changes_and_nothing_else(load, path, field):
+    change, n_examples = CHANGES[field]
+    Experiment(load("llama"), choice_task(), store=path)(MASKS)
+    changed = Experiment(load("llama"), change(choice_task()), store=path)
+    measured = changed.logprob(MASKS)
+    assert changed.ran == 3 * n_examples
+    np.testing.assert_allclose(measured, Experiment(load("llama"), change(choice_task())).logprob(MASKS), atol=1e-5)
+    if field != "examples":
+        # The order of examples is in no key, but each example by itself is.
+        assert (n_examples > 0) == ((FIELDS["Task"] | FIELDS["Example"])[field] == "identity")
+
+
+def test_another_version_of_a_scorer_scores_anew(load, path):
+    for version, ran in ((1, 18), (2, 18), (1, 0)):
+        experiment = Experiment(load("llama"), replace(choice_task(), scorer=Halves(version)), store=path)
+        experiment(MASKS)
+        assert experiment.ran == ran
+
+
+def test_every_field_of_tasks_and_examples_is_tried():
+    # Texts in test_store.py, chat templates in test_chat.py, answers inside a sequence in test_token_ids.py.
+    tried = {*CHANGES, "max_new_tokens", "stop", "chat", "accuracy", "positions"}
+    assert tried == {field.name for kind in (Task, Example) for field in fields(kind)}
+
+
+@pytest.mark.parametrize("runtime", [{"batch_tokens": 40}, {"progress": False}])
+def test_what_is_runtime_changes_no_key(load, path, runtime):
+    first = Experiment(load("llama"), completion_task(), store=path)
+    first(MASKS)
+    again = Experiment(load("llama"), completion_task(), store=path, **runtime)
+    np.testing.assert_array_equal(again.logprob(MASKS), first.logprob(MASKS))
+    assert again.ran == 0
+
+
+def test_the_same_texts_in_other_tokens_are_other_examples(load):
+    """Another tokenizer, or a beginning-of-sequence token, changes what the model is given."""
+    task = Task.from_records(choice_records(np.random.default_rng(0), 4))
+    with_bos, without = (encode_task(load("llama"), task, prepend) for prepend in (True, False))
+    assert [e.prompt[1:] for e in with_bos] == [e.prompt for e in without]
+    assert keys_of(task, with_bos) == keys_of(task, encode_task(load("llama"), task, None))
+    assert not {*keys_of(task, with_bos)} & {*keys_of(task, without)}
+
+
+def test_every_mask_has_its_own_entry(load, path):
+    """All masks of one and two heads, in a file and read back, are those measured one by one without it."""
+    single = np.eye(12, dtype=bool)
+    off = (single[:, None] | single[None]).reshape(-1, N_LAYERS, N_HEADS)
+    Experiment(load("llama"), completion_task(2), store=path)(off)
+    kept = Experiment(load("llama"), completion_task(2), store=path)
+    logprobs = kept.logprob(off)
+    assert kept.ran == 0
+    plain = [Experiment(load("llama"), completion_task(2)).logprob(mask)[0] for mask in off[::11]]
+    np.testing.assert_allclose(logprobs[::11], plain, atol=1e-5)
+
+
+# Fields in the key of what is kept beside results
+
+
+FIT = {"n_seeds": 1, "steps": 22, "batch_size": 2, "strength": 0.1, "seed": 0}
+SEARCHES = {
+    methods.fit_gates: FIT,
+    methods.contrastive_gating: {**FIT, "forget": 1},
+    methods.gradient_importance: {},
+    methods.mediation: {"n_pairs": 3},
+}
+# The seed of its examples stands for a task.
+OTHERS = {"task": 2, "n_seeds": 2, "steps": 21, "batch_size": 3, "strength": 0.2, "seed": 1, "forget": 3}
+# For 20 of the 22 steps.
+BUDGET = {methods.fit_gates: 24 + 20 * 12, methods.contrastive_gating: 24 + 20 * 16}
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.__name__)
+def test_every_identity_field_of_a_search_is_in_the_key_of_what_it_keeps(
+    load_known, path, tmp_path, monkeypatch, search
+):
+    """Another value is refused as another study, or is a piece of work of its own; the same values are the same."""
+    save = Progress.save
+
+    def begun(self, phase, state):
+        save(self, phase, state)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Progress, "save", begun)
+    monkeypatch.setattr(progress, "_EVERY", 0.0)
+    others = {**OTHERS, "budget": BUDGET.get(search)}
+
+    def run(**changes):
+        given = {"model": load_known(), "task": 0, "store": path, **SEARCHES[search], **changes}
+        for name in {"task", "forget"} & given.keys():
+            given[name] = Task.from_records(own_answers(load_known(), 24, seed=given[name]), "own answers")
+        with suppress(KeyboardInterrupt):
+            search(**given)
+        return sum(Store.open(path).contents().kept.values())
+
+    assert run() == run() == 1
+    kept = 1
+    for field, kind in FIELDS[search.__name__].items():
+        if kind == "identity" and field in others:
+            kept += 1
+            assert run(**{field: others[field]}) == kept, field
+    folder = save_model("llama", tmp_path / load_known().cfg.model_name.rsplit("/", 1)[-1])
+    refused = {"model": load_model(folder, device="cpu"), "prepend_bos": False}
+    for field, value in refused.items():
+        with pytest.raises(ValueError, match=r"is of another study: (weights|prepend_bos) is "):
+            run(**{field: value})
+    identity = {field for field, kind in FIELDS[search.__name__].items() if kind == "identity"}
+    assert identity <= {*others, *refused}
+
+
+def test_what_is_carried_over_is_in_the_key_of_effects(load, path):
+    """Each pair's own z, or the mean of all."""
+    store = Experiment(load("llama"), completion_task(), store=path).store
+    pairs = [PromptPair("the cat sees", "the dog sees", " bird"), PromptPair("one two", "a king", " three")]
+    points = points_of(load("llama"), pairs, None)
+    for average_source in (False, True):
+        settings = {"average_source": average_source, "progress": None, "batch_tokens": None}
+        found = _indirect_effects(load("llama"), *points, **settings, store=store)
+        expected = methods.indirect_effects(load("llama"), pairs, average_source=average_source)
+        np.testing.assert_array_equal(found.effects, expected.effects)
+    assert store.contents().kept == {"mediation": 2}

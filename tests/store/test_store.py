@@ -1,0 +1,860 @@
+"""The store: what was measured is not measured again, and a call that was cut short goes on bit for bit."""
+
+import json
+import multiprocessing
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import traceback
+import warnings
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cs_heads import Experiment, Store, StoreError, Task, designs, find_heads, load_model
+from cs_heads.engine import Engine
+from cs_heads.engine import forwards as forwards_module
+from cs_heads.engine import generation as generation_module
+from cs_heads.experiment import token_budget as budget_module
+from cs_heads.lens import decode as decode_module
+from cs_heads.store import store as store_module
+from cs_heads.store.task_results import TEXTS, Shelf
+from tests.known_heads import rows_run
+from tests.tiny import N_HEADS, N_LAYERS, choice_records, completion_records
+from tests.waiting import HANG, ended, wait_until
+
+SHAPE = (N_LAYERS, N_HEADS)
+OLD, KEPT = (Path(__file__).with_name(f"store-format-{number}.sqlite") for number in (1, store_module.FORMAT))
+
+
+def completion_task(n=9):
+    return Task.from_records(completion_records(np.random.default_rng(0), n), name="completion")
+
+
+def choice_task(n=9):
+    return Task.from_records(choice_records(np.random.default_rng(0), n), name="choice")
+
+
+def some_masks(n, seed=0):
+    return np.random.default_rng(seed).random((n, *SHAPE)) < 0.3
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "run.sqlite"
+
+
+@contextmanager
+def interrupted_at(monkeypatch, n_batches):
+    """Ctrl-C when so many batches are measured and committed."""
+    run = Engine.run
+
+    def stops(self, *arguments, **options):
+        for number, batch in enumerate(run(self, *arguments, **options)):
+            if number == n_batches:
+                raise KeyboardInterrupt
+            yield batch
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Engine, "run", stops)
+        with pytest.raises(KeyboardInterrupt):
+            yield
+
+
+@contextmanager
+def forwards_of(monkeypatch):
+    """Tokens and gates of every forward that scores and texts take."""
+    ran = []
+
+    def logged(run):
+        def runs(model, tokens, *arguments, gates=None, **options):
+            ran.append((tokens.tolist(), None if gates is None else gates.tolist()))
+            return run(model, tokens, *arguments, gates=gates, **options)
+
+        return runs
+
+    with monkeypatch.context() as patch:
+        for module, name in ((forwards_module, "read_tokens"), (decode_module, "logits_at")):
+            patch.setattr(module, name, logged(getattr(module, name)))
+        yield ran
+
+
+def is_sound(path):
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+# Going on
+
+
+def test_a_store_is_gone_on_with_in_forwards_of_the_size_it_was_begun_with(load, path, monkeypatch):
+    """Free memory is another the next day, and another size of forward rounds otherwise."""
+    monkeypatch.setattr(budget_module, "token_budget", lambda model, fused: 300)
+    begun = Experiment(load("llama"), completion_task(), store=path)
+    begun(some_masks(2))
+    monkeypatch.setattr(budget_module, "token_budget", lambda model, fused: 77)
+    again = Experiment(load("llama"), choice_task(), store=path)
+    given = Experiment(load("llama"), choice_task(), store=path, batch_tokens=50)
+    sizes = [experiment._engine.forwards.batch_tokens for experiment in (begun, again, given)]
+    assert sizes == [300, 300, 50]
+
+
+def test_the_same_call_again_runs_nothing_and_gives_the_same_numbers(load, path):
+    first = Experiment(load("llama"), completion_task(), store=path)
+    scores, logprobs = first(some_masks(4)), first.logprob(some_masks(4))
+    again = Experiment(load("llama"), completion_task(), store=path)
+    with rows_run(load("llama")) as rows:
+        np.testing.assert_array_equal(again(some_masks(4)), scores)
+        np.testing.assert_array_equal(again.logprob(some_masks(4)), logprobs)
+        np.testing.assert_array_equal(again.respond(some_masks(4)), first.respond(some_masks(4)))
+    assert rows == []
+    assert (first.spent, first.ran) == (36, 36)
+    assert (again.spent, again.ran) == (36, 0)
+    pd.testing.assert_frame_equal(again.to_frame(), first.to_frame())
+
+
+def test_nothing_is_read_or_written_while_hooks_of_others_stand_on_the_model(load, path):
+    """Under them a mask is another ablation."""
+    model = load("llama")
+    off = some_masks(3)
+    experiment = Experiment(model, completion_task(), store=path)
+    known = experiment.logprob(off)
+    message = r"store must be None while hooks stand on the model \(blocks\.1\..*\)"
+    model.hook_dict["blocks.1.hook_mlp_out"].add_hook(lambda value, hook: 0 * value)
+    try:
+        for measures in (experiment, experiment.logprob, partial(experiment.generate, max_new_tokens=3)):
+            with pytest.raises(ValueError, match=message):
+                measures(off)
+        with pytest.raises(ValueError, match=message):
+            Experiment(model, completion_task(), store=path)
+        assert not (Experiment(model, completion_task()).logprob(off) == known).any()
+    finally:
+        model.reset_hooks()
+    assert (experiment.logprob(off) == known).all()
+
+
+def test_more_masks_and_more_examples_measure_only_what_is_new(load, path):
+    small = Experiment(load("llama"), completion_task(12).take(5), store=path)
+    small(some_masks(4))
+    wide = Experiment(load("llama"), completion_task(12), store=path)
+    logprobs = wide.logprob(some_masks(6))
+    assert wide.ran == 6 * 12 - 4 * 5
+    assert wide.spent == 6 * 12
+    np.testing.assert_array_equal(logprobs[:4, :5], small.logprob(some_masks(4)))
+    np.testing.assert_allclose(
+        logprobs, Experiment(load("llama"), completion_task(12)).logprob(some_masks(6)), atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("ablation", ["zero", "mean", "resample"])
+@pytest.mark.parametrize("make_task", [completion_task, choice_task])
+def test_a_call_that_was_cut_short_goes_on_bit_for_bit(load, backend, path, monkeypatch, make_task, ablation):
+    """The batches that are left are those of a call that was never cut short, and no pair is measured twice."""
+    options = {"ablation": ablation, "batch_tokens": 60}
+    whole = Experiment(load("llama", backend), make_task(), **options)
+    expected = whole.logprob(some_masks(5))
+    ran = 0
+    for n_batches in (1, 2, 1):
+        cut = Experiment(load("llama", backend), make_task(), **options, store=path)
+        with interrupted_at(monkeypatch, n_batches):
+            cut(some_masks(5))
+        assert 0 < cut.ran - cut.preparation < 45
+        ran += cut.ran - cut.preparation
+    last = Experiment(load("llama", backend), make_task(), **options, store=path)
+    np.testing.assert_array_equal(last.logprob(some_masks(5)), expected)
+    np.testing.assert_array_equal(last(some_masks(5)), whole(some_masks(5)))
+    np.testing.assert_array_equal(last.respond(some_masks(5)), whole.respond(some_masks(5)))
+    assert ran + last.ran - last.preparation == 45
+    assert last.spent == whole.spent
+    assert last.store.query("SELECT * FROM calls") == []
+
+
+def test_what_is_known_of_another_call_leaves_the_batches_as_they_were(load, path, monkeypatch, tmp_path):
+    """A call that finds some pairs measured by an earlier one, and is cut short, goes on with its own plan."""
+    options = {"batch_tokens": 60}
+
+    def calls(store, cut):
+        experiment = Experiment(load("llama"), completion_task(), store=store, **options)
+        experiment(some_masks(2), np.array([[0, 3, 5], [1, 2, 8]]))
+        if cut:
+            with interrupted_at(monkeypatch, 2):
+                experiment(some_masks(5))
+            experiment = Experiment(load("llama"), completion_task(), store=store, **options)
+        return experiment.logprob(some_masks(5))
+
+    np.testing.assert_array_equal(calls(path, cut=True), calls(tmp_path / "whole.sqlite", cut=False))
+
+
+def test_what_another_call_measures_meanwhile_leaves_the_batches_of_one_that_was_cut_short(load, path, monkeypatch):
+    """It is not measured again; all that is left runs in the forwards it was planned in."""
+    off, options = some_masks(5), {"batch_tokens": 60}
+    with forwards_of(monkeypatch) as once:
+        Experiment(load("llama"), completion_task(), **options)(off)
+    cut = Experiment(load("llama"), completion_task(), store=path, **options)
+    with interrupted_at(monkeypatch, 2):
+        cut(off)
+    other = Experiment(load("llama"), completion_task(), store=path, **options)
+    other(off[1:2])
+    going_on = Experiment(load("llama"), completion_task(), store=path, **options)
+    with forwards_of(monkeypatch) as again:
+        going_on(off)
+    assert again
+    assert all(forward in once for forward in again)
+    assert min(cut.ran, other.ran, going_on.ran) > 0
+    assert cut.ran + other.ran + going_on.ran == 45
+    assert going_on.store.query("SELECT * FROM calls") == []
+
+
+def test_ctrl_c_in_a_notebook_goes_on_in_the_same_experiment(load, path, monkeypatch):
+    experiment = Experiment(load("llama"), completion_task(), store=path, batch_tokens=60)
+    with interrupted_at(monkeypatch, 2):
+        experiment(some_masks(5))
+    measured = experiment.ran
+    experiment(some_masks(5))
+    assert 0 < measured < 45
+    assert (experiment.ran, experiment.spent) == (45, 45)
+
+
+@pytest.mark.parametrize(("method", "more"), [("annealed", {}), ("css", {"density": 0.17}), ("greedy", {})])
+def test_a_search_that_was_cut_short_ends_as_one_that_was_not(load_known, known_task, path, monkeypatch, method, more):
+    options = {"k": 2, "method": method, "batch_tokens": 500, "budget": 2000, **more}
+    whole = find_heads(load_known(), known_task, **options, controls=None)
+    for n_batches in (0, 1):
+        with interrupted_at(monkeypatch, n_batches):
+            find_heads(load_known(), known_task, store=path, **options, controls=None)
+    found = find_heads(load_known(), known_task, store=path, **options, controls=None)
+    np.testing.assert_array_equal(found.importance, whole.importance)
+    assert (found.spent, found.provenance, found.notes) == (whole.spent, whole.provenance, whole.notes)
+
+
+@pytest.fixture(scope="module")
+def known_task(load_known):
+    from tests.known_heads import own_answers
+
+    return Task.from_records(own_answers(load_known(), 60), name="own").split(n=30)[0]
+
+
+def test_a_mask_measured_for_one_method_is_free_for_another(load_known, known_task, path):
+    """Greedy search begins with the masks of one-shot; the second round alone is new."""
+    first = find_heads(load_known(), known_task, method="one-shot", store=path)
+    assert first.spent == Store.open(path).contents().results == 13 * 30
+    found = find_heads(load_known(), known_task, method="greedy", k=2, store=path)
+    assert found.spent == (13 + 11) * 30
+    assert Store.open(path).contents().results == (13 + 11) * 30
+
+
+# Texts
+
+
+def writing_task(scorer=None, n=4):
+    records = [{"prompt": r["prompt"], "target": r["target"]} for r in completion_records(np.random.default_rng(1), n)]
+    return Task.from_records(records, name="writing", max_new_tokens=3, scorer=scorer)
+
+
+def test_texts_and_their_scores_are_kept(load, path):
+    first = Experiment(load("llama"), writing_task(), store=path)
+    scores, texts, logprobs = first(some_masks(3)), first.generate(some_masks(3)), first.logprob(some_masks(3))
+    again = Experiment(load("llama"), writing_task(), store=path)
+    with rows_run(load("llama")) as rows:
+        np.testing.assert_array_equal(again(some_masks(3)), scores)
+        np.testing.assert_array_equal(again.generate(some_masks(3)), texts)
+        np.testing.assert_array_equal(again.logprob(some_masks(3)), logprobs)
+    assert rows == []
+    assert first.spent == first.ran == again.spent == 24
+    assert again.ran == 0
+
+
+@contextmanager
+def cut_after_texts(monkeypatch):
+    """Ctrl-C when the first batch of texts is written and committed, if it is not the last."""
+    generate = Engine.generate
+
+    def stops(self, *arguments, **options):
+        done = 0
+        for batch in generate(self, *arguments, **options):
+            if done and batch:
+                raise KeyboardInterrupt
+            yield batch
+            done += len(batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Engine, "generate", stops)
+        yield
+
+
+@pytest.mark.parametrize("drafting", [False, True])
+def test_texts_that_were_cut_short_go_on_in_the_batches_of_those_that_were_not(
+    folders, backend, path, monkeypatch, drafting
+):
+    """In half precision another batch may write other tokens: no forward is one that the whole call has not run."""
+    monkeypatch.setitem(generation_module._ROWS, "cpu", 8)
+    monkeypatch.setattr(generation_module, "_WORTH", 4 if drafting else 99)
+    model = load_model(folders("llama"), device="cpu", backend=backend, dtype="bfloat16")
+    # Some texts end with their first token, and are kept before those that share their forward.
+    task = replace(writing_task(n=6), stop=("e",))
+    # One of the masks is the intact model's.
+    off, options = np.concatenate([some_masks(6), np.zeros((1, *SHAPE), dtype=bool)]), {"batch_tokens": 24}
+    whole = Experiment(model, task, **options)
+    with forwards_of(monkeypatch) as once:
+        scores, texts = whole(off), whole.generate(off)
+    ran, cuts = 0, 0
+    with forwards_of(monkeypatch) as again, cut_after_texts(monkeypatch):
+        while cuts < 20:
+            going_on = Experiment(model, task, store=path, **options)
+            try:
+                found = going_on(off)
+                break
+            except KeyboardInterrupt:
+                cuts += 1
+                assert going_on.ran > 0
+                ran += going_on.ran
+    assert 4 <= cuts < 20
+    assert all(forward in once for forward in again)
+    np.testing.assert_array_equal(found, scores)
+    np.testing.assert_array_equal(going_on.generate(off), texts)
+    assert ran + going_on.ran == whole.ran
+    assert going_on.spent == whole.spent == 42
+    assert going_on.store.query("SELECT * FROM calls") == []
+
+
+def test_another_scorer_judges_the_texts_that_are_there(load, path):
+    Experiment(load("llama"), writing_task(), store=path)(some_masks(3))
+
+    def length(example, text):
+        return min(1.0, len(text) / 100)
+
+    judged = Experiment(load("llama"), writing_task(length), store=path)
+    scores = judged(some_masks(3))
+    assert judged.ran == 0
+    assert judged.spent == 12
+    np.testing.assert_allclose(scores, np.vectorize(lambda text: len(text) / 100)(judged.generate(some_masks(3))))
+
+
+def test_other_settings_of_generation_are_other_texts(load, path):
+    experiment = Experiment(load("llama"), writing_task(), store=path)
+    experiment.generate(some_masks(2), max_new_tokens=3)
+    again = Experiment(load("llama"), writing_task(), store=path)
+    again.generate(some_masks(2), max_new_tokens=3)
+    assert again.ran == 0
+    again.generate(some_masks(2), max_new_tokens=2)
+    assert again.ran == 8
+    again.generate(some_masks(2), max_new_tokens=3, stop=["the"])
+    assert again.ran == 16
+
+
+def test_texts_that_end_elsewhere_are_other_texts(load, path, monkeypatch):
+    """Another end token, as another ``generation_config.json`` has, is another key of texts and of their scores."""
+    model = load("llama")
+    first = Experiment(model, writing_task(), store=path)
+    first(some_masks(3)), first.logprob(some_masks(3))
+    token = model.tokenizer(" cat", add_special_tokens=False)["input_ids"][0]
+    monkeypatch.setattr(model.original_model.generation_config, "eos_token_id", [2, token])
+    again = Experiment(model, writing_task(), store=path)
+    again.logprob(some_masks(3))
+    assert again.ran == 0
+    again(some_masks(3))
+    assert again.ran == 12
+
+
+# Looking into it
+
+
+def test_the_file_tells_what_is_in_it(load, path):
+    Experiment(load("llama"), completion_task(), store=path)(some_masks(4))
+    Experiment(load("llama"), choice_task(5), store=path)(some_masks(2))
+    contents = Store.open(path).contents()
+    assert contents.tasks == {"choice": 10, "completion": 36}
+    assert (contents.results, contents.masks, contents.format) == (46, 4, store_module.FORMAT)
+    assert contents.study["ablation"] == "zero"
+    assert contents.study["grid"] == list(SHAPE)
+    assert contents.bytes >= path.stat().st_size > 0
+    assert pd.Timestamp(contents.written).tzinfo is not None
+    assert json.loads(json.dumps(contents.to_dict()))["results"] == 46
+
+
+def test_examples_that_tasks_share_are_booked_for_each(load, path):
+    """They are measured once, and are results of both; a result in all counts once."""
+    Experiment(load("llama"), replace(completion_task(9).take(3), name="first"), store=path)(some_masks(4))
+    second = Experiment(load("llama"), replace(completion_task(9), name="second"), store=path)
+    second(some_masks(4))
+    assert second.ran == 24
+    contents = Store.open(path).contents()
+    assert (contents.tasks, contents.results) == ({"first": 12, "second": 36}, 36)
+    frame = Store.open(path).to_frame()
+    assert frame.task.value_counts().to_dict() == {"second": 36, "first": 12}
+    shared = frame[frame.example.isin(frame.example[frame.task == "first"])]
+    assert len(shared) == 24
+
+
+def test_what_a_task_never_asked_for_is_not_booked_for_it(load, path):
+    """Under mean ablation a shared example is another result in each task."""
+    for n, name in ((3, "first"), (9, "second")):
+        task = replace(completion_task(9).take(n), name=name)
+        Experiment(load("llama"), task, ablation="mean", store=path)(some_masks(4))
+    assert Store.open(path).contents().tasks == {"first": 12, "second": 36}
+
+
+def test_frame_and_parquet_hold_every_result(load, path, tmp_path):
+    experiment = Experiment(load("llama"), completion_task(), store=path)
+    off = designs.explicit(experiment.grid, [["L0H1", "L2H3"], []])
+    experiment(off, np.array([[1, 2], [0, 3]]))
+    Experiment(load("llama"), writing_task(), store=path).generate(off[:1])
+    frame = Store.open(path).to_frame()
+    assert len(frame) == 8
+    mine = frame[frame.task == "completion"].astype({"ablated": str}).sort_values(["ablated", "logprob"])
+    ours = experiment.to_frame().sort_values(["ablated", "logprob"])
+    for column in ("ablated", "n_ablated", "score", "logprob", "margin"):
+        assert mine[column].tolist() == ours[column].tolist()
+    assert set(mine.prompt) == {experiment.task.examples[i].prompt for i in range(4)}
+    texts = frame[frame.task == "writing"]
+    assert texts.text.map(type).eq(str).all()
+    assert texts.score.isna().all()
+    Store.open(path).to_parquet(tmp_path / "run.parquet")
+    written = pd.read_parquet(tmp_path / "run.parquet")
+    assert written.logprob.tolist()[:4] == frame.logprob.tolist()[:4]
+    assert written.ablated.astype(str).tolist() == frame.ablated.astype(str).tolist()
+
+
+def test_an_empty_store_is_an_empty_frame(load, path):
+    Experiment(load("llama"), completion_task(), store=path)
+    assert len(Store.open(path).to_frame()) == 0
+    assert Store.open(path).contents().written is None
+
+
+# What goes wrong
+
+
+def test_a_full_disk_is_said_and_loses_nothing(load, path):
+    """Results that found no room are kept in memory, and written once there is some."""
+    experiment = Experiment(load("llama"), completion_task(), store=path, batch_tokens=60)
+    experiment(some_masks(1))
+    ((pages,),) = experiment.store.query("PRAGMA page_count")
+    experiment.store.query(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(
+        StoreError, match=r"run\.sqlite' cannot be written: database or disk is full; what it holds is kept"
+    ):
+        experiment(some_masks(400, seed=1))
+    stored = Store.open(path).contents().results
+    assert 9 <= stored < experiment.ran < 9 * 401
+    experiment.store.query("PRAGMA max_page_count = 1000000")
+    # Asking for what is known writes what was not.
+    experiment(some_masks(1))
+    assert Store.open(path).contents().results == experiment.ran
+    assert is_sound(path)
+    expected = Experiment(load("llama"), completion_task(), batch_tokens=60).logprob(some_masks(400, seed=1)[:3])
+    np.testing.assert_allclose(experiment.logprob(some_masks(400, seed=1)[:3]), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "content", [b"not a database, but a text of some length " * 30, b"SQLite format 3\0" + b"\xff" * 2000]
+)
+def test_a_file_of_another_kind_is_refused_and_left_alone(load, path, content):
+    path.write_bytes(content)
+    for opened in (lambda: Experiment(load("llama"), completion_task(), store=path), lambda: Store.open(path)):
+        with pytest.raises(ValueError, match=r"run\.sqlite' is no store of cs-heads"):
+            opened()
+    assert path.read_bytes() == content
+
+
+def test_somebody_elses_database_is_refused_and_left_alone(load, path):
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE results (mine)")
+        connection.commit()
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="is no store of cs-heads: it is another SQLite database"):
+        Experiment(load("llama"), completion_task(), store=path)
+    assert path.read_bytes() == before
+
+
+def test_a_file_without_anything_in_it_is_said_to_be_empty(load, path):
+    path.touch()
+    with pytest.raises(ValueError, match=r"run\.sqlite' is empty: nothing was ever kept in it$"):
+        Store.open(path)
+    assert path.read_bytes() == b""
+    # To write it is as good as none.
+    Experiment(load("llama"), completion_task(), store=path)(some_masks(1))
+    assert Store.open(path).contents().results == 9
+
+
+def test_a_store_laid_out_before_the_first_release_is_refused(load, path):
+    """It has the mark and the version of the first format, and lacks a table."""
+    Experiment(load("llama"), completion_task(), store=path)(some_masks(2))
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("DROP TABLE tasks")
+        connection.commit()
+    for opened in (lambda: Experiment(load("llama"), completion_task(), store=path), lambda: Store.open(path)):
+        with pytest.raises(StoreError, match=r"laid out before the first release \(it has no table tasks\)"):
+            opened()
+
+
+def test_a_place_where_no_file_can_be_is_refused(load, tmp_path):
+    for wrong in (tmp_path, tmp_path / "nowhere" / "run.sqlite"):
+        with pytest.raises(ValueError, match="must be a file in a folder that exists"):
+            Experiment(load("llama"), completion_task(), store=wrong)
+    with pytest.raises(ValueError, match="does not exist"):
+        Store.open(tmp_path / "run.sqlite")
+
+
+@pytest.mark.parametrize("wrong", [":memory:", ""])
+def test_what_is_no_file_is_refused(load, wrong, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=f"store must be the path of a file .*, got {wrong!r}"):
+        Experiment(load("llama"), completion_task(), store=wrong)
+    assert not list(tmp_path.iterdir())
+
+
+def as_nobody(work):
+    """Do something in a process that may write only where anybody may; its exit status, 0 where all held."""
+    with warnings.catch_warnings():
+        # The child neither computes nor takes a lock that a thread may hold.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    status = 1
+    try:
+        if os.getuid() == 0:
+            os.setuid(65534)
+        work()
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+@pytest.fixture
+def locked(tmp_path_factory):
+    """A folder in which nobody may make a file, with a store in it."""
+    folder = tmp_path_factory.mktemp("locked")
+    for parent in (folder, *folder.parents[:-2]):
+        parent.chmod(parent.stat().st_mode | 0o011)
+    shutil.copy(OLD, folder / "old.sqlite")
+    folder.chmod(0o555)
+    yield folder
+    folder.chmod(0o755)
+
+
+def test_a_read_only_folder_can_be_read_and_is_refused_to_write(locked):
+    def work():
+        assert len(Store.open(locked / "old.sqlite").to_frame()) == 4
+        for name in ("old.sqlite", "new.sqlite"):
+            with pytest.raises(StoreError, match=f"{name}' cannot be "):
+                Store.for_study(locked / name, STUDY)
+
+    assert as_nobody(work) == 0
+    assert [file.name for file in locked.iterdir()] == ["old.sqlite"]
+
+
+def test_a_killed_study_in_a_read_only_folder_is_to_be_copied_with_its_log(locked):
+    """The log came along and its index did not, which nobody may make there; elsewhere they are all of it."""
+    whole = locked.with_name("whole.sqlite")
+    store = Store.for_study(whole, STUDY)
+    with store.transaction() as connection:
+        store.stamp(connection)
+    locked.chmod(0o755)
+    for file in (whole, whole.with_name("whole.sqlite-wal")):
+        assert shutil.copy(file, locked / file.name).stat().st_size
+    locked.chmod(0o555)
+    there = locked / whole.name
+
+    def work():
+        said = (
+            r"whole\.sqlite' cannot be read: .*: copy it, with the file 'whole.sqlite-wal' beside it, to a folder that"
+        )
+        with pytest.raises(StoreError, match=said):
+            Store.open(there)
+
+    assert as_nobody(work) == 0
+    copied = locked.with_name("copied.sqlite")
+    for end in ("", "-wal"):
+        shutil.copy(f"{there}{end}", f"{copied}{end}")
+    assert Store.open(copied).contents().written is not None
+
+
+def test_a_call_that_ended_before_it_could_say_so_is_never_taken_up(load, path, monkeypatch):
+    """Killed between the last batch and the end: all is measured, and others go on beside it."""
+    off = some_masks(3)
+    with monkeypatch.context() as patch:
+        patch.setattr(Shelf, "end", lambda self, call: None)
+        whole = Experiment(load("llama"), completion_task(), store=path)
+        expected = whole(off)
+    ended = whole.store.query("SELECT id FROM calls")
+    assert len(ended) == 1
+    cut = Experiment(load("llama"), completion_task(), store=path, batch_tokens=60)
+    with interrupted_at(monkeypatch, 1):
+        cut(some_masks(5, seed=1))
+    going_on = Experiment(load("llama"), completion_task(), store=path, batch_tokens=60)
+    going_on(some_masks(5, seed=1))
+    assert cut.ran + going_on.ran == 45
+    assert going_on.store.query("SELECT id FROM calls") == ended
+    np.testing.assert_array_equal(going_on(off), expected)
+    assert going_on.ran == 45 - cut.ran
+
+
+# Formats
+
+STUDY = {"model": "made by hand", "grid": [2, 3], "ablation": "zero"}
+MASKS = [np.packbits(np.array(mask, dtype=bool)).tobytes() for mask in ([0, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 1])]
+
+
+def shelf_of_old(store):
+    return Shelf(
+        store, {"what": "score", "kind": "completion"}, "sums", ["a", "b", "c"], ["1 + 1 =", "2 + 2 =", "3 + 3 ="]
+    )
+
+
+def make_old(path):
+    """How the file kept of each format was made (the first without margins)."""
+    store = Store.for_study(path, STUDY)
+    shelf = shelf_of_old(store)
+    missing = np.ones(3, dtype=bool)
+    call = shelf.begin([MASKS[0]] * 3, np.arange(3), missing)
+    shelf.write([(MASKS[0], 0, (1.0, -0.25, 1.25)), (MASKS[0], 2, (0.0, -1.5, -1.25))], call)
+    shelf.write([(MASKS[1], 1, (0.5, None, None))])
+    texts = Shelf(store, {"what": "text", "max_new_tokens": 2}, "sums", ["a"], ["1 + 1 ="], columns=TEXTS)
+    texts.write([(MASKS[1], 0, (np.array([7, 8], dtype="<i4").tobytes(), " 2"))])
+    store.close()
+    # One file, without the log beside it.
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+        connection.execute("VACUUM")
+
+
+@pytest.fixture
+def old(tmp_path):
+    return Path(shutil.copy(OLD, tmp_path / "old.sqlite"))
+
+
+def test_a_store_of_the_first_format_is_read(old):
+    frame = Store.open(old).to_frame().sort_values(["ablated", "score"])
+    assert frame.ablated.tolist() == ["", "", "L0H1 L1H2", "L0H1 L1H2"]
+    assert frame.prompt.tolist() == ["3 + 3 =", "1 + 1 =", "2 + 2 =", "1 + 1 ="]
+    assert frame.score.tolist()[:3] == [0.0, 1.0, 0.5]
+    assert frame.logprob.tolist()[:2] == [-1.5, -0.25]
+    assert frame.text.tolist() == [None, None, None, " 2"]
+    assert frame.margin.isna().all()
+    assert Store.open(old).contents().format == 1
+
+
+def test_a_store_of_the_first_format_goes_on(old):
+    """Its results answer, and its open call is taken up with what it had measured."""
+    shelf = shelf_of_old(Store.for_study(old, STUDY))
+    assert sorted(shelf.read(MASKS[0])) == [(0, (1.0, -0.25, None)), (2, (0.0, -1.5, None))]
+    call = shelf.begin([MASKS[0]] * 3, np.arange(3), np.array([False, True, False]))
+    assert call.pairs.tolist() == [0, 1, 2]
+    assert call.known.tolist() == [True, False, True]
+    shelf.write([(MASKS[0], 1, (1.0, -0.5, 0.5))], call)
+    shelf.end(call)
+    assert sorted(place for place, _ in shelf.read(MASKS[0])) == [0, 1, 2]
+
+
+def test_an_older_format_is_left_alone_by_reading_and_brought_up_to_date_by_writing(old):
+    before = old.read_bytes()
+    frame = Store.open(old).to_frame()
+    assert old.read_bytes() == before
+    store = Store.for_study(old, STUDY)
+    assert store.query("SELECT margin FROM results") == [(None,)] * 4
+    assert Store.open(old).contents().format == store_module.FORMAT
+    pd.testing.assert_frame_equal(Store.open(old).to_frame(), frame)
+
+
+def test_the_layout_is_that_of_the_file_kept_of_its_format(path):
+    """Another layout needs another number, a way to it from this one, and a file of its own beside the old."""
+    layout = "SELECT name, sql FROM sqlite_master ORDER BY name"
+    assert Store.for_study(path, STUDY).query(layout) == Store.open(KEPT).query(layout)
+    assert set(store_module._UPGRADES) == set(store_module._READ_AS) == set(range(1, store_module.FORMAT))
+
+
+def test_a_store_of_this_format_is_read():
+    frame = Store.open(KEPT).to_frame().sort_values(["ablated", "score"])
+    assert frame.score.tolist()[:3] == [0.0, 1.0, 0.5]
+    assert frame.margin.tolist()[:2] == [-1.25, 1.25]
+
+
+def to_first_format(path):
+    """A store as a version without margins would have left it."""
+    with closing(sqlite3.connect(OLD)) as connection:
+        (((table,)),) = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'results'").fetchall()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("ALTER TABLE results RENAME TO newer")
+        connection.execute(table)
+        columns = "scoring, mask, example, score, logprob, tokens, text, call"
+        connection.execute(f"INSERT INTO results ({columns}) SELECT {columns} FROM newer")
+        connection.execute("DROP TABLE newer")
+        connection.execute("PRAGMA user_version = 1")
+        connection.commit()
+
+
+@pytest.fixture
+def without_margins(load, path):
+    """A store of the first format with 4 masks on 9 examples, and what it answered."""
+    first = Experiment(load("llama"), choice_task(), store=path, batch_tokens=60)
+    known = first(some_masks(4)), first.logprob(some_masks(4))
+    first.store.close()
+    to_first_format(path)
+    return known
+
+
+def test_scores_of_the_first_format_are_not_measured_again(load, path, without_margins):
+    again = Experiment(load("llama"), choice_task(), store=path)
+    np.testing.assert_array_equal(again(some_masks(4)), without_margins[0])
+    np.testing.assert_array_equal(again.logprob(some_masks(4)), without_margins[1])
+    assert (again.spent, again.ran) == (36, 0)
+
+
+def test_margins_that_the_first_format_lacks_are_measured_when_they_are_asked_for(load, path, without_margins):
+    """Once; scores stay what they were, and the pairs count once."""
+    whole = Experiment(load("llama"), choice_task(), batch_tokens=60)
+    for ran in (18, 0):
+        again = Experiment(load("llama"), choice_task(), store=path, batch_tokens=60)
+        margins = again.respond(some_masks(4)[:2], response="margin")
+        np.testing.assert_allclose(margins, whole.respond(some_masks(4)[:2], response="margin"), atol=1e-4)
+        np.testing.assert_array_equal(again(some_masks(4)), without_margins[0])
+        np.testing.assert_array_equal(again.logprob(some_masks(4)), without_margins[1])
+        assert (again.spent, again.ran) == (36, ran)
+    frame = Store.open(path).to_frame()
+    assert (frame.margin.notna().sum(), len(frame)) == (18, 36)
+
+
+def test_a_call_for_margins_that_the_first_format_lacks_goes_on_bit_for_bit(load, path, without_margins, monkeypatch):
+    options = {"batch_tokens": 60}
+    expected = Experiment(load("llama"), choice_task(), **options).respond(some_masks(5), response="margin")
+    ran = 0
+    for n_batches in (1, 2):
+        cut = Experiment(load("llama"), choice_task(), store=path, **options)
+        with interrupted_at(monkeypatch, n_batches):
+            cut.respond(some_masks(5))
+        assert 0 < cut.ran < 45
+        ran += cut.ran
+    last = Experiment(load("llama"), choice_task(), store=path, **options)
+    np.testing.assert_array_equal(last.respond(some_masks(5), response="margin"), expected)
+    assert ran + last.ran == 45
+    assert last.spent == 45
+    assert last.store.query("SELECT * FROM calls") == []
+
+
+def test_a_margin_fills_what_is_missing_and_changes_nothing_else(path):
+    shelf = shelf_of_old(Store.for_study(path, STUDY))
+    shelf.write([(MASKS[0], 0, (1.0, -0.25, None)), (MASKS[0], 1, (0.0, -1.0, -0.5))])
+    shelf.write([(MASKS[0], 0, (0.0, -0.75, 1.5)), (MASKS[0], 1, (1.0, -2.0, 0.5))])
+    shelf.write([(MASKS[0], 0, (0.0, -0.75, None))])
+    assert sorted(shelf.read(MASKS[0])) == [(0, (1.0, -0.25, 1.5)), (1, (0.0, -1.0, -0.5))]
+
+
+def test_a_newer_format_is_refused(old):
+    with closing(sqlite3.connect(old)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    for opened in (lambda: Store.open(old), lambda: Store.for_study(old, STUDY)):
+        with pytest.raises(
+            ValueError, match=r"has format 99; this version of cs-heads reads up to \d+: update cs-heads"
+        ):
+            opened()
+
+
+# Several at once
+
+WRITER = """
+import sys
+import numpy as np
+from cs_heads.store.task_results import Shelf
+from cs_heads.store.store import Store
+
+path, mine = sys.argv[1], int(sys.argv[2])
+store = Store.for_study(path, {"grid": [4, 4]})
+shelf = Shelf(store, {"what": "score"}, "task", [str(i) for i in range(20)], [""] * 20)
+for number in range(60):
+    mask = np.packbits([int(bit) for bit in f"{number:016b}"]).tobytes()
+    call = shelf.begin([mask] * 20, np.arange(20), np.ones(20, dtype=bool))
+    shelf.write([(mask, i, (number / 60, float(mine), 0.0)) for i in range(20)], call)
+    shelf.end(call)
+"""
+
+
+def test_what_another_process_wrote_first_stands(path):
+    """Two that measure the same pair at once may differ in the last bit; what one was given stays what it was."""
+    shelves = [Shelf(Store.for_study(path, {"grid": [4, 4]}), {"what": "score"}, "task", ["a"], [""]) for _ in range(2)]
+    mask = np.packbits(np.zeros(16, dtype=bool)).tobytes()
+    for number, shelf in enumerate(shelves):
+        shelf.write([(mask, 0, (1.0, -0.5 - number, 0.5))])
+    assert Store.open(path).to_frame().logprob.tolist() == [-0.5]
+
+
+ROUNDS = 10
+
+
+def make_at_once(folder, barrier, failed):
+    for number in range(ROUNDS):
+        barrier.wait(HANG)
+        try:
+            Store.for_study(folder / f"{number}.sqlite", {"grid": [2, 2]}).close()
+        except Exception as error:
+            failed.put(repr(error))
+
+
+def test_a_store_that_another_is_making_is_waited_for(path, monkeypatch):
+    """SQLite does not wait by itself where a new file is to have a log while another writes to it."""
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    waited = []
+
+    def wait(seconds):
+        waited.append(seconds)
+        other.execute("ROLLBACK")
+
+    monkeypatch.setattr(store_module, "sleep", wait)
+    assert Store.for_study(path, {"grid": [2, 2]}).grid.shape == (2, 2)
+    assert len(waited) == 1
+    other.close()
+
+
+def test_a_lock_that_is_never_given_back_is_not_waited_for_without_end(path, monkeypatch):
+    monkeypatch.setattr(store_module, "_PATIENCE", 0.05)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError, match="cannot be written: database is locked; what it holds is kept"):
+            Store.for_study(path, {"grid": [2, 2]})
+
+
+def test_processes_that_make_one_store_at_the_same_moment_all_get_it(tmp_path):
+    context = multiprocessing.get_context("fork")
+    barrier, failed = context.Barrier(8), context.SimpleQueue()
+    makers = [context.Process(target=make_at_once, args=(tmp_path, barrier, failed), daemon=True) for _ in range(8)]
+    with warnings.catch_warnings():
+        # The children use SQLite alone.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        for maker in makers:
+            maker.start()
+    wait_until(lambda: not any(maker.is_alive() for maker in makers), "eight processes that make ten stores")
+    assert [maker.exitcode for maker in makers] == [0] * 8
+    assert failed.empty()
+    assert all(Store.open(tmp_path / f"{number}.sqlite").grid.shape == (2, 2) for number in range(ROUNDS))
+
+
+def test_processes_that_write_at_once_lose_nothing(path):
+    """Each pair is there once, whole, from whichever process was first."""
+    started = [subprocess.Popen([sys.executable, "-c", WRITER, str(path), str(i)]) for i in range(3)]
+    for process in started:
+        ended(process, "a process that writes to the store")
+    assert [process.returncode for process in started] == [0, 0, 0]
+    frame = Store.open(path).to_frame()
+    assert len(frame) == 60 * 20
+    assert not frame.duplicated(["example", "ablated"]).any()
+    assert set(frame.logprob) <= {0.0, 1.0, 2.0}
+    assert is_sound(path)
+
+
+def test_what_another_process_has_measured_meanwhile_is_not_measured_again(load, path):
+    mine, other = (Experiment(load("llama"), completion_task(), store=path) for _ in range(2))
+    mine(some_masks(2))
+    other(some_masks(4))
+    assert other.ran == 2 * 9
+    mine(some_masks(4))
+    assert mine.ran == 2 * 9

@@ -1,0 +1,70 @@
+import inspect
+from collections.abc import Callable
+from importlib import import_module
+
+import numpy as np
+import pytest
+
+import cs_heads as cs
+from cs_heads import confirm
+from cs_heads.arguments import MAX_SEED, check_integer
+from cs_heads.experiment.baseline import check_k
+from cs_heads.tasks import pairs
+from cs_heads.tasks.load import FAMILIES
+from cs_heads.tasks.suites import Suite
+
+
+@pytest.mark.parametrize("value", [5.0, "abc", 0, True, [1]])
+def test_what_counts_is_an_integer(value):
+    with pytest.raises(ValueError, match=r"^n must be an integer of 1 or more, got "):
+        check_integer("n", value, 1)
+
+
+def test_an_integer_of_numpy_counts_and_becomes_a_plain_one():
+    assert type(check_integer("n", np.int32(8), 1, 8)) is int
+    with pytest.raises(ValueError, match=r"^n must be an integer in 1\.\.7, those that are left; got 8$"):
+        check_integer("n", 8, 1, 7, "those that are left")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: inspect.unwrap(check_k)(5.0, 12), r"k must be an integer in 1\.\.6, half of the 12 .*; got 5\.0"),
+        (lambda: inspect.unwrap(confirm)(None, None, [], n=50.0), r"n must be an integer of 20 or more, got 50\.0"),
+    ],
+)
+def test_a_fraction_is_refused_before_anything_is_looked_at(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+# Seeds
+
+
+def seeded() -> dict[str, Callable]:
+    """Every public function that draws with a seed, without checks of types."""
+    modules = {"cs": cs, "masks": cs.designs, "methods": cs.methods, "tasks": cs.tasks, "pairs": pairs}
+    modules |= {name: import_module(module) for name, module in FAMILIES.items()}
+    named = [
+        (f"{name}.{own}", inspect.unwrap(getattr(module, own)))
+        for name, module in modules.items()
+        for own in getattr(module, "__all__", vars(module))
+        if not own.startswith(("_", "plot_"))
+    ]
+    made = {name: call for name, call in named if inspect.isfunction(call) and "demo.skills" not in call.__module__}
+    made |= {"Suite.load": inspect.unwrap(Suite.load), "Task.split": inspect.unwrap(cs.Task.split)}
+    made |= {"PlantedExperiment": inspect.unwrap(cs.PlantedExperiment.__init__)}
+    return {name: call for name, call in made.items() if "seed" in inspect.signature(call).parameters}
+
+
+@pytest.mark.parametrize("seed", [2**70, MAX_SEED + 1, -1])
+def test_a_seed_that_no_generator_takes_is_refused_before_anything_is_looked_at(seed):
+    told = {}
+    for name, call in seeded().items():
+        needed = [each for each in inspect.signature(call).parameters.values() if each.default is each.empty]
+        given = {each.name: None for each in needed if each.kind is not each.VAR_KEYWORD}
+        with pytest.raises(ValueError) as refused:  # noqa: PT011 - its words are looked at below
+            call(**given | {"seed": seed})
+        told[name] = str(refused.value)
+    assert len(told) > 40
+    assert {name: line for name, line in told.items() if not line.startswith("seed must be an integer ")} == {}

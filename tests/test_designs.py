@@ -1,0 +1,111 @@
+from math import floor
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from cs_heads.designs import bernoulli, check_masks, explicit, single, stratified
+from cs_heads.units import Head, HeadGrid
+
+GRID = HeadGrid(4, 8)
+grids = st.builds(HeadGrid, st.integers(1, 8), st.integers(1, 8))
+percents = st.integers(1, 99)
+
+
+@given(grids, percents, st.integers(1, 60), st.integers(0, 5))
+def test_stratified_masks_ablate_every_head_equally_often_give_or_take_one(grid, percent, n_masks, seed):
+    assume(percent * grid.size >= 100)
+    times_off = stratified(grid, n_masks, percent / 100, seed).sum(axis=0)
+    assert times_off.max() - times_off.min() <= 1
+
+
+@given(grids, percents, st.integers(1, 60), st.integers(0, 5))
+def test_every_stratified_mask_ablates_the_floor_of_its_density(grid, percent, n_masks, seed):
+    n_off = percent * grid.size // 100
+    assume(n_off)
+    assert set(stratified(grid, n_masks, percent / 100, seed).sum(axis=(1, 2))) == {n_off}
+
+
+def test_the_floor_is_that_of_the_written_density_not_of_its_float():
+    assert floor(0.29 * 100) == 28
+    assert stratified(HeadGrid(10, 10), 3, 0.29).sum(axis=(1, 2)).tolist() == [29, 29, 29]
+
+
+def test_stratified_masks_are_drawn_not_counted_off():
+    first, second = stratified(GRID, 20, 0.1, seed=0), stratified(GRID, 20, 0.1, seed=1)
+    assert not np.array_equal(first, second)
+    assert len(np.unique(first.reshape(20, -1), axis=0)) > 15
+
+
+def test_bernoulli_masks_ablate_each_head_with_the_probability_asked_for():
+    design = bernoulli(GRID, 4000, 0.1, seed=0)
+    spread = np.sqrt(0.1 * 0.9 / 4000)
+    assert np.abs(design.mean(axis=0) - 0.1).max() < 5 * spread
+
+
+def test_bernoulli_heads_are_ablated_independently_of_each_other():
+    off = bernoulli(GRID, 4000, 0.3, seed=0).reshape(4000, -1)
+    together = np.corrcoef(off.T)[~np.eye(GRID.size, dtype=bool)]
+    assert np.abs(together).max() < 5 / np.sqrt(4000)
+
+
+@pytest.mark.parametrize("design", [bernoulli, stratified])
+def test_a_seed_gives_one_design(design):
+    assert np.array_equal(design(GRID, 30, 0.2, seed=3), design(GRID, 30, 0.2, seed=3))
+    assert not np.array_equal(design(GRID, 30, 0.2, seed=3), design(GRID, 30, 0.2, seed=4))
+
+
+@pytest.mark.parametrize("design", [bernoulli, stratified])
+def test_a_design_is_bool_row_by_layer_by_head(design):
+    masks = design(GRID, 7, 0.25)
+    assert masks.dtype == bool
+    assert masks.shape == (7, 4, 8)
+
+
+@pytest.mark.parametrize("design", [bernoulli, stratified])
+def test_a_density_that_ablates_no_head_is_refused(design):
+    with pytest.raises(ValueError, match=r"density 0.03 ablates no head: .* 32 heads, .* at least 0.0312"):
+        design(GRID, 10, 0.03)
+
+
+@pytest.mark.parametrize("design", [bernoulli, stratified])
+@pytest.mark.parametrize("density", [0.0, 1.0, -0.1, 1.5, float("nan")])
+def test_a_density_lies_between_none_and_all(design, density):
+    with pytest.raises(ValueError, match=rf"density must lie between 0 and 1, got {density}"):
+        design(GRID, 10, density)
+
+
+@pytest.mark.parametrize("design", [bernoulli, stratified])
+def test_a_design_has_a_mask(design):
+    with pytest.raises(ValueError, match="n_masks must be an integer of 1 or more, got 0"):
+        design(GRID, 0, 0.1)
+
+
+@given(grids)
+def test_single_masks_ablate_each_head_alone_in_the_order_of_the_grid(grid):
+    masks = single(grid)
+    assert [np.argwhere(mask).tolist() for mask in masks] == [[[head.layer, head.head]] for head in grid]
+
+
+def test_explicit_masks_ablate_the_groups_named():
+    masks = explicit(HeadGrid(2, 3), [["L0H1", Head(1, 2)], [], [(1, 0)]])
+    assert masks.tolist() == [
+        [[False, True, False], [False, False, True]],
+        [[False, False, False], [False, False, False]],
+        [[False, False, False], [True, False, False]],
+    ]
+
+
+def test_no_groups_make_no_masks():
+    assert explicit(GRID, []).shape == (0, 4, 8)
+
+
+def test_one_mask_alone_is_a_design_of_one_row():
+    assert check_masks(GRID, np.zeros((4, 8), dtype=bool)).shape == (1, 4, 8)
+
+
+@pytest.mark.parametrize("shape", [(2, 8, 4), (2, 4, 9), (3, 4), (8,), (1, 1, 4, 8)])
+def test_masks_of_another_grid_are_refused(shape):
+    with pytest.raises(ValueError, match=r"layer, head = \(4, 8\), got shape .* the masks are of another grid"):
+        check_masks(GRID, np.zeros(shape, dtype=bool))
