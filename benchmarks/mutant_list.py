@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-AREAS = ("lens", "engine", "store", "methods", "analysis", "tasks", "sandbox", "plot", "report")
+AREAS = ("lens", "engine", "store", "methods", "analysis", "tasks", "sandbox", "plot")
 
 
 @dataclass(frozen=True)
@@ -459,8 +459,8 @@ _STORE = [
         "store/test_identity.py analysis/test_gating.py",
         (
             "gates that are kept of one seed answer for another",
-            'Progress.of("chg", {"plan": asdict(plan), "seed": seed}, experiment)',
-            'Progress.of("chg", {"plan": asdict(plan)}, experiment)',
+            'progress_of("chg", {"plan": asdict(plan), "seed": seed}, experiment)',
+            'progress_of("chg", {"plan": asdict(plan)}, experiment)',
         ),
     ),
 ]
