@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Float, Shaped
 
 from cs_heads.arguments import check_integer, check_list, check_seed, check_share
 from cs_heads.units import HeadGrid, HeadLike, check_grid
@@ -71,11 +71,26 @@ def explicit(grid: HeadGrid, groups: Iterable[Sequence[HeadLike]]) -> Bool[np.nd
     return np.stack(rows) if rows else np.zeros((0, *grid.shape), dtype=bool)
 
 
-def check_masks(grid: HeadGrid, masks: Bool[np.ndarray, "..."]) -> Bool[np.ndarray, "row layer head"]:
-    """Return masks as ``[row, layer, head]``: one mask alone gains a row axis; another grid raises ``ValueError``."""
+def check_masks(grid: HeadGrid, masks: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "row layer head"]:
+    """Masks, or gates, as ``[row, layer, head]``: one alone gains a row axis.
+
+    Args:
+        grid: Layers × heads that they must be of.
+        masks: Masks (bool, True = ablated), or gates (float, in 0..1) by which each head's z is multiplied.
+
+    Returns:
+        Bool where every head is wholly on or off, else float32 gates.
+
+    Raises:
+        ValueError: Another grid or dtype, or a gate outside 0..1.
+    """
     masks = np.asarray(masks)
-    if masks.dtype != np.bool_:
-        raise ValueError(f"masks must be bool, True = ablated, got dtype {masks.dtype}")
+    if np.issubdtype(masks.dtype, np.floating):
+        if not ((masks >= 0) & (masks <= 1)).all():
+            raise ValueError(f"gates must be in 0..1, got {masks.min()}..{masks.max()}")
+        masks = masks == 0 if ((masks == 0) | (masks == 1)).all() else masks.astype(np.float32)
+    if masks.dtype not in (np.bool_, np.float32):
+        raise ValueError(f"masks must be bool, True = ablated, or float gates in 0..1, got dtype {masks.dtype}")
     if masks.ndim == 2:
         masks = masks[None]
     if masks.ndim != 3 or masks.shape[1:] != grid.shape:
@@ -113,7 +128,56 @@ def different(masks: Bool[np.ndarray, "row layer head"]) -> tuple[Bool[np.ndarra
     return masks[first[order]], np.argsort(order)[place.ravel()]
 
 
-def rows_by_mask(masks: Bool[np.ndarray, "row layer head"]) -> list[list[int]]:
+def as_gates(masks: Shaped[np.ndarray, "*rows layer head"]) -> Float[np.ndarray, "*rows layer head"]:
+    """Gates, of masks: 0 where a head is off, 1 elsewhere; gates stay as they are."""
+    return 1.0 - masks if masks.dtype == np.bool_ else masks
+
+
+def with_off(
+    masks: Shaped[np.ndarray, "row layer head"], off: Bool[np.ndarray, "layer head"]
+) -> Shaped[np.ndarray, "row layer head"]:
+    """Masks, or gates, with more heads off in every row."""
+    return masks | off if masks.dtype == np.bool_ else np.where(off, np.float32(0), masks)
+
+
+def packed(row: Shaped[np.ndarray, "layer head"]) -> bytes:
+    """The key of a mask, eight heads a byte, or of gates, four bytes a head; equal ablations have equal keys."""
+    if row.dtype != np.bool_ and not ((row == 0) | (row == 1)).all():
+        return row.astype("<f4").tobytes()
+    return np.packbits(row if row.dtype == np.bool_ else row == 0).tobytes()
+
+
+def unpacked(grid: HeadGrid, keys: Sequence[bytes]) -> Shaped[np.ndarray, "row layer head"]:
+    """The masks that ``packed`` gave these keys; gates, where one of them is of gates.
+
+    >>> grid = HeadGrid(1, 2)
+    >>> unpacked(grid, [packed(grid.mask(["L0H1"]))])
+    array([[[False,  True]]])
+    """
+    rows: list[np.ndarray] = []
+    for key in keys:
+        if len(key) == 4 * grid.size:
+            rows.append(np.frombuffer(key, dtype="<f4").reshape(grid.shape))
+        else:
+            bits = np.unpackbits(np.frombuffer(key, dtype=np.uint8), count=grid.size)
+            rows.append(bits.astype(bool).reshape(grid.shape))
+    gated = any(row.dtype != np.bool_ for row in rows)
+    return np.stack([as_gates(row).astype(np.float32) for row in rows] if gated else rows)
+
+
+def described(grid: HeadGrid, key: bytes) -> tuple[str, int]:
+    """The heads off under a key in words, those gated with their gate, and the number of those off.
+
+    >>> grid = HeadGrid(1, 2)
+    >>> described(grid, packed(np.array([[0.0, 0.5]])))
+    ('L0H0 L0H1×0.5', 1)
+    """
+    gates = as_gates(unpacked(grid, [key])[0]).ravel()
+    touched = [(grid.head(int(index)), gates[index]) for index in np.flatnonzero(gates != 1)]
+    return " ".join(f"{head}×{gate:.3g}" if gate else str(head) for head, gate in touched), int((gates == 0).sum())
+
+
+def rows_by_mask(masks: Shaped[np.ndarray, "row layer head"]) -> list[list[int]]:
     """The rows of each different mask, in the order in which the masks first come.
 
     >>> rows_by_mask(explicit(HeadGrid(1, 2), [["L0H1"], ["L0H0"], ["L0H1"]]))

@@ -1,10 +1,118 @@
-"""How a call measures."""
+"""How a call measures: the arguments that every call which runs a model takes, each declared once.
+
+A call takes them as ``**settings: Unpack[SettingsArguments]``, reads them with ``Settings.of``, and gives them to its
+first ``Experiment``; further ones are made by ``Experiment.on``.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from os import PathLike
+from typing import Any, Literal, TypedDict
 
 from tqdm.auto import tqdm
+
+from cs_heads.arguments import check_integer, check_path, check_switch
+
+Kind = Literal["identity", "design", "runtime"]
+"""What an argument does to one number: see ``store.identity.FIELDS``."""
+
+ABLATIONS = ("zero", "mean", "resample")
+"""What an ablated head's z becomes."""
+
+
+class SettingsArguments(TypedDict, total=False):
+    """How a call measures; each may be left out.
+
+    Attributes:
+        ablation: What an ablated head's z becomes: ``"zero"``; ``"mean"``, its mean over all positions of the task's
+            examples; ``"resample"``, its z on another example.
+        prepend_bos: Whether a beginning-of-sequence token stands before every prompt; None: as the tokenizer itself
+            does when asked to add special tokens.
+        dtype: Of the weights of a model given by name or folder (None: float32).
+        batch_tokens: Tokens of one forward pass at most; found by a probe by default, and halved where memory does not
+            suffice.
+        progress: Whether a bar is shown; None: in notebooks and terminals.
+        workers: Number of Ray workers that the model runs on, for this call: short for a ``Cluster``.
+        address: A Ray cluster for them, as ``Cluster`` takes it.
+        store: A file, or an open ``Store``, that results are written to as they come and read from before anything is
+            run.
+    """
+
+    ablation: str
+    prepend_bos: bool | None
+    dtype: Any
+    batch_tokens: int | None
+    progress: bool | None
+    workers: int | None
+    address: str | None
+    store: str | PathLike[str] | None
+
+
+def _setting(kind: Kind, default: Any = None) -> Any:
+    return field(default=default, metadata={"kind": kind})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of one call, checked: those of ``SettingsArguments``.
+
+    An *identity* setting may change the number of one mask on one example, so that a stored result never answers under
+    another value; under a *runtime* setting it is the same, to rounding.
+
+    >>> Settings.of({"ablation": "mean"}).ablation
+    'mean'
+    """
+
+    ablation: str = _setting("identity", "zero")
+    prepend_bos: bool | None = _setting("identity")
+    # Weights of another dtype are another study by themselves.
+    dtype: Any = _setting("runtime")
+    batch_tokens: int | None = _setting("runtime")
+    progress: bool | None = _setting("runtime")
+    workers: int | None = _setting("runtime")
+    address: str | None = _setting("runtime")
+    store: str | PathLike[str] | None = _setting("runtime")
+
+    def __post_init__(self) -> None:
+        if self.ablation not in ABLATIONS:
+            raise ValueError(f"ablation must be one of {', '.join(ABLATIONS)}, got {self.ablation!r}")
+        for name in ("prepend_bos", "progress"):
+            check_switch(name, getattr(self, name))
+        for name in ("batch_tokens", "workers"):
+            if getattr(self, name) is not None:
+                check_integer(name, getattr(self, name), 1)
+        if self.address is not None and not isinstance(self.address, str):
+            raise ValueError(f"address must be a text, as 'auto' or 'host:6379', got {self.address!r:.80}")
+        if self.store is not None and not isinstance(self.store, PathLike):
+            check_path("store", self.store)
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any], **fixed: Any) -> Settings:
+        """The settings of a call's ``**settings``.
+
+        Args:
+            arguments: What the call was given.
+            fixed: Settings that the call allows one value of; another one raises ``ValueError``.
+
+        Raises:
+            TypeError: An argument that is no setting.
+            ValueError: A value that is not allowed.
+        """
+        unknown = [name for name in arguments if name not in cls.kinds()]
+        if unknown:
+            raise TypeError(f"unexpected argument {unknown[0]!r}; the settings of a call are {', '.join(cls.kinds())}")
+        settings = cls(**arguments)
+        for name, value in fixed.items():
+            if getattr(settings, name) != value:
+                raise ValueError(f"{name} must be {value!r} here, got {getattr(settings, name)!r}")
+        return settings
+
+    @staticmethod
+    def kinds() -> dict[str, Kind]:
+        """By the name of each setting, what it does to a number."""
+        return {each.name: each.metadata["kind"] for each in fields(Settings)}
 
 
 def progress_bar(total: int, unit: str, progress: bool | None, done: int = 0) -> Any:

@@ -7,3 +7,4 @@ A ``cluster`` keeps a ``pool`` of ``worker`` processes; ``engine`` cuts an exper
 from cs_heads.cluster.cluster import Cluster as Cluster
 from cs_heads.cluster.cluster import here as here
 from cs_heads.cluster.cluster import placed as placed
+from cs_heads.cluster.cluster import source_of as source_of

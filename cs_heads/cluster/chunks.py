@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Int, Shaped
 
-from cs_heads.designs import first_layer, rows_by_mask
+from cs_heads.designs import as_gates, first_layer, rows_by_mask
 
 # So many chunks, where they are neither too small nor too large: enough for many workers to end together.
 _CHUNKS = 32
@@ -17,7 +17,7 @@ Cost = Callable[[tuple[int, ...]], float]
 
 
 def cut(
-    masks: Bool[np.ndarray, "pair layer head"],
+    masks: Shaped[np.ndarray, "pair layer head"],
     examples: Int[np.ndarray, " pair"],
     cost: Cost,
     order: Sequence[tuple[int, ...]],
@@ -42,7 +42,7 @@ def cut(
     parts: list[tuple[int, list[int], float]] = []
     for pairs in rows_by_mask(masks):
         for part in _split(pairs, examples, cost_of(pairs), order, most):
-            parts.append((first_layer(masks[pairs[0]]), part, cost_of(part)))
+            parts.append((first_layer(as_gates(masks[pairs[0]]) != 1), part, cost_of(part)))
     parts.sort(key=lambda part: part[0])
     size = min(max(sum(part[2] for part in parts) / _CHUNKS, least), most)
     chunks: list[list[int]] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from cs_heads.lens import EncodedExample, check_ablatable, fingerprint, load_mod
 from cs_heads.lens.model import backend_of
 from cs_heads.lens.outline import Outline
 from cs_heads.lens.ship import packed, sample_logits
+from cs_heads.settings import Settings
 
 # Copies of a model may differ by so much, as a share of the largest logit: other machines, other kernels.
 _TOLERANCE = {"float64": 1e-5, "float32": 1e-4}
@@ -148,6 +150,21 @@ class Cluster:
             check(number, report)
         # A worker that is started again is held to the same.
         self._pool.check = check
+
+
+def source_of(model: Any, settings: Settings) -> Any:
+    """What the experiments of a call run on: a model loaded once, or a cluster, the one given or one of its own."""
+    many = settings.workers is not None or settings.address is not None
+    if isinstance(model, Cluster):
+        if many:
+            raise ValueError("workers and address must be left out where the model is a Cluster: it has its own")
+        return model
+    if settings.dtype is not None:
+        if not isinstance(model, str | Path):
+            raise ValueError(f"dtype must be left out for a model that is loaded already, got {settings.dtype!r}")
+        load = partial(load_model, model, dtype=settings.dtype)
+        return Cluster(load, settings.workers, address=settings.address) if many else load()
+    return Cluster(model, settings.workers, address=settings.address) if many else load_model(model)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Shaped
 
 from cs_heads.cluster.chunks import cut
 from cs_heads.cluster.pool import Call, Pool
@@ -55,7 +55,7 @@ class ClusterEngine:
 
     def run(
         self,
-        masks: Bool[np.ndarray, "pair layer head"],
+        masks: Shaped[np.ndarray, "pair layer head"],
         examples: Int[np.ndarray, " pair"],
         progress: bool | None,
         known: Bool[np.ndarray, " pair"] | None = None,
@@ -87,7 +87,7 @@ class ClusterEngine:
         self,
         prompts: Sequence[Text],
         ends: Ends,
-        masks: Bool[np.ndarray, "pair layer head"],
+        masks: Shaped[np.ndarray, "pair layer head"],
         examples: Int[np.ndarray, " pair"],
         *,
         drafts: Mapping[int, Text],

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 
 from cs_heads.engine import Engine
 from cs_heads.engine.ablation import Ablation
@@ -121,7 +121,7 @@ class Worker:
     def score(
         self,
         job: str,
-        masks: Bool[np.ndarray, "pair layer head"],
+        masks: Shaped[np.ndarray, "pair layer head"],
         examples: Int[np.ndarray, " pair"],
         known: Bool[np.ndarray, " pair"] | None = None,
     ) -> list[PairResult]:
@@ -131,7 +131,7 @@ class Worker:
     def generate(
         self,
         job: str,
-        masks: Bool[np.ndarray, "pair layer head"],
+        masks: Shaped[np.ndarray, "pair layer head"],
         examples: Int[np.ndarray, " pair"],
         writing: str,
         drafts: Mapping[int, Text],

@@ -14,10 +14,10 @@ from itertools import compress
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from cs_heads.designs import rows_by_mask
+from cs_heads.designs import as_gates, rows_by_mask
 from cs_heads.engine.ablation import shares_examples
 from cs_heads.engine.forwards import MAX_LOGITS, Done, Forwards, Needed, Row, roots
 from cs_heads.engine.layout import lay_out
@@ -112,7 +112,7 @@ class Generation:
 
     def run(
         self,
-        masks: Bool[np.ndarray, "pair layer head"],
+        masks: Shaped[np.ndarray, "pair layer head"],
         examples: Int[np.ndarray, " pair"],
         drafts: Mapping[int, Text],
         progress: bool | None,
@@ -159,7 +159,7 @@ class Generation:
 
     def _rows(
         self,
-        masks: Bool[np.ndarray, "pair layer head"],
+        masks: Shaped[np.ndarray, "pair layer head"],
         examples: Int[np.ndarray, " pair"],
         drafts: Mapping[int, Text],
         known: Bool[np.ndarray, " pair"],
@@ -169,7 +169,7 @@ class Generation:
         encoded = {int(e): EncodedExample(self.prompts[e], _ANY, False) for e in np.unique(examples)}
         rows = []
         for numbers in rows_by_mask(masks):
-            gates = 1.0 - masks[numbers[0]]
+            gates = as_gates(masks[numbers[0]])
             chosen = [(n, int(examples[n]), bool(known[n])) for n in numbers]
             pairs = [_Pair(n, example, gates, drafts.get(example, ()), is_known) for n, example, is_known in chosen]
             layout = lay_out(encoded, [pair.example for pair in pairs], self.forwards.able.extend, across)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 
 from cs_heads.engine.ends import Ends
 from cs_heads.lens import EncodedExample
@@ -26,7 +26,7 @@ class EngineLike(Protocol):
 
     def run(
         self,
-        masks: Bool[np.ndarray, "pair layer head"],
+        masks: Shaped[np.ndarray, "pair layer head"],
         examples: Int[np.ndarray, " pair"],
         progress: bool | None,
         known: Bool[np.ndarray, " pair"] | None = None,
@@ -37,7 +37,7 @@ class EngineLike(Protocol):
         self,
         prompts: Sequence[Text],
         ends: Ends,
-        masks: Bool[np.ndarray, "pair layer head"],
+        masks: Shaped[np.ndarray, "pair layer head"],
         examples: Int[np.ndarray, " pair"],
         *,
         drafts: Mapping[int, Text],

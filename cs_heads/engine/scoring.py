@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 
-from cs_heads.designs import first_layer, rows_by_mask
+from cs_heads.designs import as_gates, first_layer, rows_by_mask
 from cs_heads.engine.ablation import Ablation, shares_examples
 from cs_heads.engine.ends import Ends
 from cs_heads.engine.forwards import Forwards, Row, roots
@@ -84,7 +84,7 @@ class Engine:
 
     def run(
         self,
-        masks: Bool[np.ndarray, "pair layer head"],
+        masks: Shaped[np.ndarray, "pair layer head"],
         examples: Int[np.ndarray, " pair"],
         progress: bool | None,
         known: Bool[np.ndarray, " pair"] | None = None,
@@ -110,7 +110,7 @@ class Engine:
         self,
         prompts: Sequence[Text],
         ends: Ends,
-        masks: Bool[np.ndarray, "pair layer head"],
+        masks: Shaped[np.ndarray, "pair layer head"],
         examples: Int[np.ndarray, " pair"],
         *,
         drafts: Mapping[int, Text],
@@ -132,7 +132,7 @@ class Engine:
 
     def _works(
         self,
-        masks: Bool[np.ndarray, "pair layer head"],
+        masks: Shaped[np.ndarray, "pair layer head"],
         examples: Int[np.ndarray, " pair"],
         known: Bool[np.ndarray, " pair"],
     ) -> list[_Work]:
@@ -142,7 +142,7 @@ class Engine:
             chosen = tuple(examples[pairs].tolist())
             if chosen not in layouts:
                 layouts[chosen] = self.lay_out(chosen)
-            works.append(_Work(1.0 - masks[pairs[0]], layouts[chosen], pairs, known[pairs]))
+            works.append(_Work(as_gates(masks[pairs[0]]), layouts[chosen], pairs, known[pairs]))
         return works
 
     def _groups(self, works: list[_Work]) -> Iterator[tuple[Residuals | None, int, list[_Work]]]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int
 
-from cs_heads.experiment.experiment import Experiment
+from cs_heads.lens import EncodedExample
 from cs_heads.lens.model import tokenizer_of
 from cs_heads.lens.points import PatchPoint, encode_point
-from cs_heads.store.progress import Progress
+from cs_heads.tasks import Task
 from cs_heads.tasks.pairs import PromptPair
 
 
@@ -28,12 +28,11 @@ class Answers:
     positions: tuple[tuple[int, ...], ...]
 
     @classmethod
-    def of(cls, experiment: Experiment) -> Answers:
-        """Those of an experiment's task, tokenised as it does; one without targets raises ``ValueError``."""
-        examples = experiment.task.examples
-        for example in examples:
+    def of(cls, task: Task, encoded: Sequence[EncodedExample]) -> Answers:
+        """Those of a task, as its examples are tokenized; one without targets raises ``ValueError``."""
+        for example in task.examples:
             _ = example.target
-        answered = [(tokens, example.answer) for tokens, example in zip(experiment.encoded, examples, strict=True)]
+        answered = [(tokens, example.answer) for tokens, example in zip(encoded, task.examples, strict=True)]
         return cls(
             prompts=tuple(tokens.prompt_of(answer) for tokens, answer in answered),
             targets=tuple(tokens.continuations[answer] for tokens, answer in answered),
@@ -47,17 +46,6 @@ class Answers:
         """The answers of these examples, in this order; an example may come several times."""
         each = (self.prompts, self.targets, self.positions)
         return Answers(*(tuple(some[i] for i in examples) for some in each))
-
-
-def progress_of(kind: str, work: Mapping[str, Any], *experiments: Experiment) -> Progress | None:
-    """The progress of ``work`` (JSON-ready settings) on the right answers of experiments; None without a store."""
-    store = experiments[0].store
-    if store is None:
-        return None
-    answers = [Answers.of(experiment) for experiment in experiments]
-    # Places of answers where there are any, so that what was kept before they were there is found.
-    asked = [[each.prompts, each.targets, *([each.positions] if any(each.positions) else [])] for each in answers]
-    return Progress(store, kind, {**work, "answers": asked})
 
 
 def points_of(

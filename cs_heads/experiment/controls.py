@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
 
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.lens.model import tokenizer_of
@@ -30,19 +29,19 @@ def left_out_note(experiment: Experiment, task: Task, seed: int) -> tuple[str, .
     return (f"no default controls, since they share examples or the skill with the task: {names}",) if names else ()
 
 
-def experiments_on(model: Any, tasks: Sequence[Task], *, chosen: bool, **settings: Any) -> list[Experiment]:
-    """An experiment on each task. Of those that nobody has ``chosen`` some may be left out, and nothing is warned of.
+def experiments_on(experiment: Experiment, tasks: Sequence[Task], *, chosen: bool) -> list[Experiment]:
+    """An experiment like another on each task. Of those that nobody has ``chosen`` some may be left out, in silence.
 
     Left out are those whose texts the model's tokenizer or context does not take.
     """
     if chosen:
-        return [Experiment(model, task, **settings) for task in tasks]
+        return [experiment.on(task) for task in tasks]
     made = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for task in tasks:
             try:
-                made.append(Experiment(model, task, **settings))
+                made.append(experiment.on(task))
             except BrokenStoreError:
                 raise
             except ValueError:

@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from scipy.special import expit
+from typing_extensions import Unpack
 
-from cs_heads.arguments import check_integer, check_switch
-from cs_heads.cluster import Cluster
+from cs_heads.cluster import Cluster, here, source_of
 from cs_heads.designs import check_masks
 from cs_heads.engine import Engine
 from cs_heads.engine.ablation import Ablation
 from cs_heads.engine.protocol import EngineLike
+from cs_heads.experiment.answers import Answers
 from cs_heads.experiment.chat import template_of
+from cs_heads.experiment.cost import Cost
 from cs_heads.experiment.inputs import check_writing, encode_prompts, encode_task, text_length
 from cs_heads.experiment.protocol import check_examples, responding
 from cs_heads.experiment.results import LOGPROB, MARGIN, SCORE, Measurement, Results, Run
 from cs_heads.experiment.texts import Texts
 from cs_heads.experiment.token_budget import kept_budget
-from cs_heads.lens import EncodedExample, describe, load_model, prepended
+from cs_heads.lens import EncodedExample, describe, prepended
+from cs_heads.lens.batches import Room, room_for
+from cs_heads.lens.differentiate import GRADIENT_TOKENS, gate_gradients
+from cs_heads.settings import Settings, SettingsArguments, progress_bar
 from cs_heads.store.identity import keys_of, refuse_hooks, study_of
+from cs_heads.store.progress import Progress, filled
 from cs_heads.store.store import Store
 from cs_heads.store.task_results import Shelf
-from cs_heads.tasks import Task
+from cs_heads.tasks import Task, confirming_side
+from cs_heads.tasks.sides import check_is_task
 from cs_heads.units import HeadGrid
 
 if TYPE_CHECKING:
@@ -36,64 +42,48 @@ if TYPE_CHECKING:
 
 
 class Experiment:
-    """Measures a task on a model with groups of heads ablated; NumPy in, NumPy out.
+    """Measures a task on a model with groups of heads ablated or gated; NumPy in, NumPy out.
 
-    ``model`` is your own TransformerLens model, a name that ``load_model`` takes, or a ``Cluster`` that holds
-    one. Many (mask, example) pairs share one forward, each row with its own mask. What has been measured is kept:
-    asking again costs nothing, and an exception loses the batch in flight alone. ``spent`` counts
-    the different example-evaluations asked for, ``preparation`` among them. Where a task is scored beside the intact
-    model's texts, those are run first, and are the baseline's.
+    Many (mask, example) pairs share one forward, each row with its own mask. What has been measured is kept: asking
+    again costs nothing, and an exception loses the batch in flight alone. ``spent`` counts the different
+    example-evaluations asked for, ``preparation`` among them. Where a task is scored beside the intact model's texts,
+    those are run first, and are the baseline's.
 
-    ``store`` is a file (or an open ``Store``) that results are written to as they come and read from before anything is
-    run: the same call in a new process goes on where the last one stopped, bit for bit on the same machine where
-    memory is not short (forwards are of as many tokens as the store's first experiment found), and a wider one measures
-    what is new; what another call measured meanwhile is taken as it is, the same to rounding. ``spent`` counts what
-    came from it as if it had been run, so that it ends as that of a call never interrupted, ``ran`` what the model ran
-    here; what mean and resample need of the intact model, as much as one mask, is run again by each process.
+    With a store results are written as they come and read before anything is run: the same call in a new process
+    resumes where the last one stopped, bit for bit on the same machine where memory is not short (forwards are of as
+    many tokens as the store's first experiment found), and a wider one measures what is new; what another call measured
+    meanwhile is taken as it is, the same to rounding. ``spent`` counts what came from it as if it had been run, so that
+    it ends as that of a call never interrupted, ``ran`` what the model ran here; what mean and resample need of the
+    intact model, as much as one mask, is run again by each process.
 
-    ``ablation`` says what an ablated head's z becomes: ``"zero"``; ``"mean"``, its mean over the positions
-    of the task's examples; ``"resample"``, its z on another example. ``batch_tokens`` is the number of tokens
-    of one forward at most (by default found by a probe; halved by itself when memory does not suffice),
-    ``progress`` shows a bar (None: in notebooks and terminals), ``prepend_bos`` is as in
-    ``encode_example``. An example longer than the model's context raises ``ValueError``.
+    Args:
+        model: Your own TransformerLens model, a name that ``load_model`` takes, or a ``Cluster`` that holds one.
+        task: What is measured.
+        settings: How, see ``SettingsArguments``. Workers that these start end with the experiment, with ``close``, or
+            with its ``with`` block; without any the numbers are the same to rounding.
 
-    ``workers`` and ``address`` are short for ``Cluster(model, workers, address=address)``: the model runs on so many
-    Ray workers, which end with the experiment (or with ``experiment.source.close()``); without any the numbers are the
-    same to rounding.
+    Raises:
+        ValueError: A setting that is not allowed, or an example that does not fit into the model's context.
+
+    Example:
+        with cs.Experiment("gpt2", task, store="run.sqlite") as experiment:
+            scores = experiment(cs.designs.single(experiment.grid))
     """
 
-    def __init__(
-        self,
-        model: Any,
-        task: Task,
-        *,
-        ablation: str = "zero",
-        batch_tokens: int | None = None,
-        prepend_bos: bool | None = None,
-        progress: bool | None = None,
-        workers: int | None = None,
-        address: str | None = None,
-        store: str | Path | Store | None = None,
-    ) -> None:
-        if not isinstance(task, Task):
-            raise ValueError(f"task must be a cs_heads.Task (see load_task), got {type(task).__name__}")
-        if batch_tokens is not None:
-            check_integer("batch_tokens", batch_tokens, 1)
-        check_switch("prepend_bos", prepend_bos)
-        check_switch("progress", progress)
-        replacement = Ablation.of(ablation, [example.answer for example in task.examples])
-        if workers is not None or address is not None:
-            if isinstance(model, Cluster):
-                raise ValueError("workers and address must be left out where the model is a Cluster: it has its own")
-            model = Cluster(model, workers, address=address)
-        self.source: Any = model if isinstance(model, Cluster) else load_model(model)
+    def __init__(self, model: Any, task: Task, **settings: Unpack[SettingsArguments]) -> None:
+        self.settings = Settings.of(settings)
+        check_is_task(task)
+        replacement = Ablation.of(self.settings.ablation, [example.answer for example in task.examples])
+        self.source: Any = source_of(model, self.settings)
+        self._own = None if self.source is model or not isinstance(self.source, Cluster) else self.source
         self.model: Any = self.source.here if isinstance(self.source, Cluster) else self.source
-        self.task, self.ablation, self.progress = task, ablation, progress
+        self.task = task
         self._scoring = task.scoring
-        self._prepend_bos = prepend_bos
-        self.store = None if store is None else Store.of(store, study_of(self.model, ablation, prepend_bos))
-        if self.store is not None and batch_tokens is None:
-            batch_tokens = kept_budget(self.store, self.source)
+        self.store = None
+        batch_tokens, prepend_bos = self.settings.batch_tokens, self.settings.prepend_bos
+        if self.settings.store is not None:
+            self.store = Store.of(self.settings.store, study_of(self.model, self.settings.ablation, prepend_bos))
+            batch_tokens = kept_budget(self.store, self.source) if batch_tokens is None else batch_tokens
         start = self.source.engine if isinstance(self.source, Cluster) else partial(Engine, self.model)
         self._engine: EngineLike = start(encode_task(self.model, task, prepend_bos), batch_tokens, replacement)
         self._keys = [] if self.store is None else keys_of(task, self.encoded)
@@ -102,8 +92,30 @@ class Experiment:
         # Text and log-probability of a generation task are runs of their own.
         self._logprobs = Measurement(self._results, LOGPROB, self._shelf("logprob")) if self._writes else self._scores
         self._texts: dict[tuple[int, tuple[str, ...]], Texts] = {}
+        self._passes = Cost(0)
         if task.max_new_tokens is not None:
             self._texts_of(task.max_new_tokens, task.stop)
+
+    def on(self, task: Task) -> Experiment:
+        """An experiment on another task: the same model or workers, the same settings, the same store."""
+        shared = {"workers": None, "address": None, "dtype": None, "store": self.store}
+        return Experiment(self.source, task, **{**vars(self.settings), **shared})
+
+    @cached_property
+    def held_out(self) -> Experiment:
+        """The same on the unseen examples of the task; ``ValueError`` for a task that holds out none."""
+        return self.on(confirming_side(self.task))
+
+    def close(self) -> None:
+        """Stop the workers that this experiment started, if it did."""
+        if self._own is not None:
+            self._own.close()
+
+    def __enter__(self) -> Experiment:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @property
     def grid(self) -> HeadGrid:
@@ -129,7 +141,7 @@ class Experiment:
     def spent(self) -> int:
         """Different example-evaluations asked for, wherever they came from, and the preparation they need."""
         spent = self._logprobs.taken + sum(len(texts.used) for texts in self._texts.values())
-        return spent + (self.preparation if spent else 0)
+        return spent + (self.preparation if spent else 0) + self._passes.spent
 
     @property
     def ran(self) -> int:
@@ -138,13 +150,18 @@ class Experiment:
         return self._logprobs.ran + sum(texts.generated for texts in self._texts.values()) + prepared
 
     def __call__(
-        self, masks: Bool[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None = None
+        self, masks: Shaped[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None = None
     ) -> Float[np.ndarray, "row k"]:
         """Score of each row's examples, in [0, 1], with the row's heads off.
 
-        ``masks`` is ``[row, layer, head]`` (or one mask), True = ablated; ``examples`` is each row's
-        own example indices, None for all of them. Masks of another grid, indices outside the task or a scorer that
-        is another by now raise ``ValueError`` before the model runs.
+        Args:
+            masks: ``[row, layer, head]``, or one alone: masks (bool, True = ablated), or gates (float, 0 to 1) by which
+                each head's z is multiplied, what is left of 1 being filled with what an ablated head becomes.
+            examples: Each row's own example indices ``[row, k]``; None: all of them in every row.
+
+        Raises:
+            ValueError: Masks of another grid, indices outside the task, or a scorer that is another by now; raised
+                before the model runs.
         """
         if self.task.scoring != self._scoring:
             raise ValueError(
@@ -156,7 +173,7 @@ class Experiment:
 
     def respond(
         self,
-        masks: Bool[np.ndarray, "..."],
+        masks: Shaped[np.ndarray, "..."],
         examples: Int[np.ndarray, "row k"] | None = None,
         response: str = "probability",
     ) -> Float[np.ndarray, "row k"]:
@@ -176,7 +193,7 @@ class Experiment:
         return margins if response == "margin" else expit(margins)
 
     def logprob(
-        self, masks: Bool[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None = None
+        self, masks: Shaped[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None = None
     ) -> Float[np.ndarray, "row k"]:
         """Mean log-probability of the target (nats per token) where ``__call__`` gives the score.
 
@@ -189,7 +206,7 @@ class Experiment:
 
     def generate(
         self,
-        masks: Bool[np.ndarray, "..."],
+        masks: Shaped[np.ndarray, "..."],
         examples: Int[np.ndarray, "row k"] | None = None,
         *,
         max_new_tokens: int | None = None,
@@ -206,11 +223,78 @@ class Experiment:
         masks = check_masks(self.grid, masks)
         examples = check_examples(self.n_examples, len(masks), examples)
         if max_new_tokens is None:
-            max_new_tokens = self.task.max_new_tokens or text_length(self.model, self.task, self._prepend_bos)
+            max_new_tokens = self.task.max_new_tokens or text_length(self.model, self.task, self.settings.prepend_bos)
         stop = self.task.stop if stop is None else stop
         check_writing(max_new_tokens, stop)
         refuse_hooks(self.model, self.store)
         return self._texts_of(max_new_tokens, tuple(stop))(masks, examples)
+
+    def gradients(
+        self,
+        gates: Float[np.ndarray, "row layer head"],
+        examples: Int[np.ndarray, " row"],
+        *,
+        keep: str | None = None,
+    ) -> tuple[Float[np.ndarray, " row"], Float[np.ndarray, "row layer head"]]:
+        """Loss of each row's example under the row's gates, and its gradient in them, by one backward pass a batch.
+
+        The weights are frozen, and each row has a gradient of its own. Runs in this process, also where the
+        experiment's model is on workers, and counts one forward and one backward pass a row.
+
+        Args:
+            gates: What each head's z is multiplied by; zero ablation alone has gates.
+            examples: The example of each row.
+            keep: A name under which gradients at gates of 1 are kept in the store every few seconds; shows a bar.
+
+        Returns:
+            The mean negative log-probability of the target (nats per token; NaN where the store had the gradient), and
+            the gradients.
+
+        Raises:
+            ValueError: Another ablation than zero, an example without a target, or gates of another grid.
+        """
+        if self.settings.ablation != "zero":
+            raise ValueError(f"ablation must be 'zero' for gradients in gates, got {self.settings.ablation!r}")
+        wanted = (len(examples), *self.grid.shape)
+        if gates.shape != wanted:
+            raise ValueError(f"gates must be [row, layer, head] = {wanted}, got shape {gates.shape}")
+        answers, found = self.answers.take(examples), np.full_like(gates, np.nan)
+        kept = None if keep is None else self.progress(keep, {"examples": examples.tolist()})
+        progress = self.settings.progress if keep else False
+        with progress_bar(len(examples), "example", progress) as bar, filled(kept, 0, found, bar) as done:
+            run = (answers.prompts, answers.targets, gates, self._gradient_tokens)
+            loss, _ = gate_gradients(
+                here(self.source), *run, progress=done, measured=found, positions=answers.positions
+            )
+        self._passes += Cost(forwards=len(gates), backwards=len(gates))
+        return loss.numpy(), found
+
+    @cached_property
+    def answers(self) -> Answers:
+        """The right answers as tokens; a task without targets raises ``ValueError``."""
+        return Answers.of(self.task, self.encoded)
+
+    @cached_property
+    def _gradient_tokens(self) -> Room:
+        # Of all calls: what does not fit into memory is found out once.
+        return room_for(here(self.source), self.settings.batch_tokens, GRADIENT_TOKENS)
+
+    def progress(self, kind: str, work: Mapping[str, Any], *others: Experiment) -> Progress | None:
+        """Where work on the right answers of this experiment, and of others, is kept; None without a store.
+
+        Args:
+            kind: The method, for people who ask what a store holds.
+            work: All else that the work depends on, JSON-ready.
+            others: Experiments whose answers it depends on, too.
+        """
+        if self.store is None:
+            return None
+        # Places of answers where there are any, so that what was kept before they were there is found.
+        asked = [
+            [each.prompts, each.targets, *([each.positions] if any(each.positions) else [])]
+            for each in (self.answers, *(other.answers for other in others))
+        ]
+        return Progress(self.store, kind, {**work, "answers": asked})
 
     def baseline(self) -> Float[np.ndarray, " example"]:
         """Score of each example with no head ablated, from the same code path."""
@@ -232,17 +316,18 @@ class Experiment:
                 "identity": self.task.identity,
                 "chat_template": template_of(self.model, self.task),
             },
-            "ablation": self.ablation,
-            "prepend_bos": prepended(getattr(self.model, "tokenizer", None), self._prepend_bos),
+            "ablation": self.settings.ablation,
+            "prepend_bos": prepended(getattr(self.model, "tokenizer", None), self.settings.prepend_bos),
             "cs_heads": version("cs-heads"),
         }
 
     def _texts_of(self, max_new_tokens: int, stop: tuple[str, ...]) -> Texts:
         key = (max_new_tokens, stop)
         if key not in self._texts:
-            prompts = encode_prompts(self.model, self.task, self._prepend_bos, max_new_tokens)
+            prompts = encode_prompts(self.model, self.task, self.settings.prepend_bos, max_new_tokens)
             shelf = self._shelf("text", max_new_tokens=max_new_tokens, stop=list(stop))
-            self._texts[key] = Texts(self._engine, prompts, max_new_tokens, stop, self.progress, shelf=shelf)
+            put: dict[str, Any] = {"progress": self.settings.progress, "shelf": shelf}
+            self._texts[key] = Texts(self._engine, self.grid, prompts, max_new_tokens, stop, **put)
         return self._texts[key]
 
     @property
@@ -265,7 +350,7 @@ class Experiment:
         self,
         measurement: Measurement,
         run: Run,
-        masks: Bool[np.ndarray, "..."],
+        masks: Shaped[np.ndarray, "..."],
         examples: Int[np.ndarray, "row k"] | None,
         wanted: int | None = None,
     ) -> Float[np.ndarray, "row k 3"]:
@@ -283,16 +368,16 @@ class Experiment:
 
     def _by_logprobs(
         self,
-        masks: Bool[np.ndarray, "pair layer head"],
+        masks: Shaped[np.ndarray, "pair layer head"],
         examples: Int[np.ndarray, " pair"],
         known: Bool[np.ndarray, " pair"],
     ) -> Iterator[list[tuple[int, Float[np.ndarray, " 3"]]]]:
-        for batch in self._engine.run(masks, examples, self.progress, known):
+        for batch in self._engine.run(masks, examples, self.settings.progress, known):
             yield [(pair, self._result(int(examples[pair]), logprobs, hits)) for pair, logprobs, hits in batch]
 
     def _by_texts(
         self,
-        masks: Bool[np.ndarray, "pair layer head"],
+        masks: Shaped[np.ndarray, "pair layer head"],
         examples: Int[np.ndarray, " pair"],
         known: Bool[np.ndarray, " pair"],
     ) -> Iterator[list[tuple[int, Float[np.ndarray, " 3"]]]]:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int, Shaped
 
 from cs_heads.arguments import in_line
 from cs_heads.units import HeadGrid
@@ -22,7 +22,7 @@ Scores alone are right answers; the others are never counted as such.
 _ROUNDING = 1e-6
 
 Measures = Callable[
-    [Bool[np.ndarray, "row layer head"], Int[np.ndarray, "row k"] | None],
+    [Shaped[np.ndarray, "row layer head"], Int[np.ndarray, "row k"] | None],
     Float[np.ndarray, "row k"],
 ]
 """One number for each example of each row, with the row's heads off."""
@@ -45,7 +45,7 @@ class ExperimentLike(Protocol):
         """Number of examples."""
 
     def __call__(
-        self, masks: Bool[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"] | None = None
+        self, masks: Shaped[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"] | None = None
     ) -> Float[np.ndarray, "row k"]:
         """Scores of each row's examples with the row's heads off."""
 
@@ -57,7 +57,7 @@ def check_is_experiment(name: str, experiment: Any) -> None:
 
 
 def measured(
-    experiment: ExperimentLike, masks: Bool[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"] | None
+    experiment: ExperimentLike, masks: Shaped[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"] | None
 ) -> Float[np.ndarray, "row k"]:
     """What an experiment answers; anything else than a score in [0, 1] for each example of each row is refused."""
     return _checked(experiment, experiment(masks, examples), "scores", masks, examples)
@@ -82,7 +82,7 @@ def responding(experiment: ExperimentLike, response: str) -> Measures:
     respond: Callable[..., Any] = getattr(experiment, "respond")  # noqa: B009  # the protocol has none
 
     def responded(
-        masks: Bool[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"] | None
+        masks: Shaped[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"] | None
     ) -> Float[np.ndarray, "row k"]:
         kind = "margins" if response == "margin" else "probabilities"
         return _checked(experiment, respond(masks, examples, response), kind, masks, examples)
@@ -101,7 +101,7 @@ def _checked(
     experiment: ExperimentLike,
     answer: Any,
     kind: str,
-    masks: Bool[np.ndarray, "row layer head"],
+    masks: Shaped[np.ndarray, "row layer head"],
     examples: Int[np.ndarray, "row k"] | None,
 ) -> Float[np.ndarray, "row k"]:
     numbers = np.asarray(answer, dtype=float)

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 
+from cs_heads.designs import described, packed
 from cs_heads.store.task_results import Shelf
 from cs_heads.units import HeadGrid
 
@@ -19,7 +20,7 @@ SCORE, LOGPROB, MARGIN = range(3)
 
 Measured = Float[np.ndarray, "example 3"]
 Run = Callable[
-    [Bool[np.ndarray, "pair layer head"], Int[np.ndarray, " pair"], Bool[np.ndarray, " pair"]],
+    [Shaped[np.ndarray, "pair layer head"], Int[np.ndarray, " pair"], Bool[np.ndarray, " pair"]],
     Iterator[list[tuple[int, Float[np.ndarray, " 3"]]]],
 ]
 """Masks and examples of different pairs, and which of them are known and not asked for: yields batches of results."""
@@ -36,26 +37,21 @@ class Results:
         self.n_examples = n_examples
         self._by_mask: dict[bytes, Measured] = {}
 
-    def at(self, packed: bytes) -> Measured:
-        """The entry of a mask as packed bits."""
-        if packed not in self._by_mask:
-            self._by_mask[packed] = np.full((self.n_examples, 3), np.nan)
-        return self._by_mask[packed]
-
-    def __iter__(self) -> Iterator[tuple[Bool[np.ndarray, "layer head"], Measured]]:
-        for key, measured in self._by_mask.items():
-            bits = np.unpackbits(np.frombuffer(key, dtype=np.uint8), count=self.grid.size)
-            yield bits.astype(bool).reshape(self.grid.shape), measured
+    def at(self, key: bytes) -> Measured:
+        """The entry of a mask by its key."""
+        if key not in self._by_mask:
+            self._by_mask[key] = np.full((self.n_examples, 3), np.nan)
+        return self._by_mask[key]
 
     def to_frame(self) -> pd.DataFrame:
         """One row a (mask, example) that was measured: the heads ablated, score, logprob and margin."""
         import pandas as pd
 
         records = []
-        for mask, measured in self:
-            heads = " ".join(str(self.grid.head(int(index))) for index in np.flatnonzero(mask))
+        for key, measured in self._by_mask.items():
+            ablated = described(self.grid, key)
             for example in np.flatnonzero(~np.isnan(measured).all(axis=1)):
-                records.append((heads, int(mask.sum()), int(example), *measured[example]))
+                records.append((*ablated, int(example), *measured[example]))
         return pd.DataFrame(records, columns=["ablated", "n_ablated", "example", "score", "logprob", "margin"])
 
 
@@ -72,7 +68,7 @@ class Measurement:
 
     def __call__(
         self,
-        masks: Bool[np.ndarray, "row layer head"],
+        masks: Shaped[np.ndarray, "row layer head"],
         examples: Int[np.ndarray, "row k"],
         run: Run,
         wanted: int | None = None,
@@ -82,27 +78,27 @@ class Measurement:
         ``wanted`` is the column asked for (None: the measurement's own).
         """
         wanted = self.column if wanted is None else wanted
-        packed = [np.packbits(mask).tobytes() for mask in masks]
-        entries = [self.results.at(mask) for mask in packed]
+        keys = [packed(mask) for mask in masks]
+        entries = [self.results.at(mask) for mask in keys]
         if self.shelf is not None:
             self.shelf.save()
-        pairs = _different(packed, examples, self.results.n_examples)
+        pairs = _different(keys, examples, self.results.n_examples)
         missing = _missing(entries, pairs, wanted)
         if missing.any():
-            self._read(packed, entries, pairs[missing])
+            self._read(keys, entries, pairs[missing])
             missing = _missing(entries, pairs, wanted)
         if missing.any():
-            self._run(masks, packed, entries, pairs, run, missing=missing)
+            self._run(masks, keys, entries, pairs, run, missing=missing)
         return np.stack([entry[chosen] for entry, chosen in zip(entries, examples, strict=True)])
 
-    def _read(self, packed: list[bytes], entries: list[Measured], pairs: Int[np.ndarray, "pair 2"]) -> None:
+    def _read(self, keys: list[bytes], entries: list[Measured], pairs: Int[np.ndarray, "pair 2"]) -> None:
         """Fill in what the store has of these pairs."""
         if self.shelf is None:
             return
         pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
         rows, begins = np.unique(pairs[:, 0], return_index=True)
         for row, asked in zip(rows, np.split(pairs[:, 1], begins[1:]), strict=False):
-            stored = self.shelf.read(packed[row])
+            stored = self.shelf.read(keys[row])
             if stored:
                 places = np.array([place for place, _ in stored])
                 values = np.array([values for _, values in stored], dtype=float)
@@ -111,8 +107,8 @@ class Measurement:
 
     def _run(
         self,
-        masks: Bool[np.ndarray, "row layer head"],
-        packed: list[bytes],
+        masks: Shaped[np.ndarray, "row layer head"],
+        keys: list[bytes],
         entries: list[Measured],
         pairs: Int[np.ndarray, "pair 2"],
         run: Run,
@@ -122,7 +118,7 @@ class Measurement:
         if self.shelf is None:
             call, chosen, known = None, pairs[missing], np.zeros(int(missing.sum()), dtype=bool)
         else:
-            call = self.shelf.begin([packed[row] for row in pairs[:, 0]], pairs[:, 1], missing)
+            call = self.shelf.begin([keys[row] for row in pairs[:, 0]], pairs[:, 1], missing)
             chosen, known = pairs[call.pairs], call.known
         for batch in run(masks[chosen[:, 0]], chosen[:, 1], known):
             for pair, values in batch:
@@ -131,7 +127,7 @@ class Measurement:
             self.ran += len(batch)
             if self.shelf is not None:
                 places = [(*chosen[pair], values) for pair, values in batch]
-                self.shelf.write([(packed[row], int(e), tuple(values.tolist())) for row, e, values in places], call)
+                self.shelf.write([(keys[row], int(e), tuple(values.tolist())) for row, e, values in places], call)
         if self.shelf is not None and call is not None:
             self.shelf.end(call)
 
@@ -146,10 +142,10 @@ def _missing(entries: list[Measured], pairs: Int[np.ndarray, "pair 2"], column: 
     return np.isnan(known[pairs[:, 0], pairs[:, 1]])
 
 
-def _different(packed: list[bytes], examples: Int[np.ndarray, "row k"], n_examples: int) -> Int[np.ndarray, "pair 2"]:
+def _different(keys: list[bytes], examples: Int[np.ndarray, "row k"], n_examples: int) -> Int[np.ndarray, "pair 2"]:
     """The different pairs of a request, (first row of the mask, example), in the order they come."""
     first: dict[bytes, int] = {}
-    rows = np.array([first.setdefault(mask, row) for row, mask in enumerate(packed)])
-    keys = (rows[:, None] * n_examples + examples).ravel()
-    _, places = np.unique(keys, return_index=True)
-    return np.stack(np.divmod(keys[np.sort(places)], n_examples), axis=1)
+    rows = np.array([first.setdefault(mask, row) for row, mask in enumerate(keys)])
+    numbers = (rows[:, None] * n_examples + examples).ravel()
+    _, places = np.unique(numbers, return_index=True)
+    return np.stack(np.divmod(numbers[np.sort(places)], n_examples), axis=1)

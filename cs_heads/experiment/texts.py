@@ -7,16 +7,18 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Shaped
 
+from cs_heads.designs import packed, unpacked
 from cs_heads.engine.ends import Ends
 from cs_heads.engine.protocol import EngineLike, Text
 from cs_heads.lens.model import end_tokens
 from cs_heads.store.task_results import Call, Shelf
 from cs_heads.tasks import Task
+from cs_heads.units import HeadGrid
 
 Key = tuple[bytes, int]
-"""A mask, one byte a head, and an example."""
+"""The key of a mask, and an example."""
 
 
 class Texts:
@@ -29,44 +31,46 @@ class Texts:
     def __init__(
         self,
         engine: EngineLike,
+        grid: HeadGrid,
         prompts: Sequence[Text],
         max_new_tokens: int,
         stop: Sequence[str],
-        progress: bool | None,
         *,
+        progress: bool | None,
         shelf: Shelf | None = None,
     ) -> None:
-        self.engine, self.prompts, self.progress = engine, prompts, progress
+        self.engine, self.grid, self.prompts, self.progress = engine, grid, prompts, progress
+        self._nothing_off = np.zeros(grid.shape, dtype=bool)
         self.ends = Ends(max_new_tokens, tuple(stop), end_tokens(engine.model))
         self.shelf = shelf
         self.generated = 0
         self.used: set[Key] = set()
         self._known: dict[Key, Text] = {}
 
-    def __call__(self, masks: Bool[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"]) -> np.ndarray:
+    def __call__(self, masks: Shaped[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"]) -> np.ndarray:
         """Texts ``[row, k]``, up to the first stop string."""
-        pairs = {(m.tobytes(), int(e)): (m, int(e)) for m, row in zip(masks, examples, strict=True) for e in row}
+        pairs = {(packed(m), int(e)): (m, int(e)) for m, row in zip(masks, examples, strict=True) for e in row}
         chosen = list(pairs.values())
         said = {}
         if chosen:
             for batch in self.run(np.stack([m for m, _ in chosen]), np.array([e for _, e in chosen])):
-                said.update({(chosen[pair][0].tobytes(), chosen[pair][1]): text for pair, text in batch})
-        texts = [said[m.tobytes(), int(e)] for m, row in zip(masks, examples, strict=True) for e in row]
+                said.update({(packed(chosen[pair][0]), chosen[pair][1]): text for pair, text in batch})
+        texts = [said[packed(m), int(e)] for m, row in zip(masks, examples, strict=True) for e in row]
         return np.array(texts, dtype=object).reshape(examples.shape)
 
-    def use(self, masks: Bool[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"]) -> None:
+    def use(self, masks: Shaped[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"]) -> None:
         """Count these texts as asked for: their scores were."""
-        self.used |= {(mask.tobytes(), int(e)) for mask, row in zip(masks, examples, strict=True) for e in row}
+        self.used |= {(packed(mask), int(e)) for mask, row in zip(masks, examples, strict=True) for e in row}
 
     def run(
-        self, masks: Bool[np.ndarray, "pair layer head"], examples: Int[np.ndarray, " pair"]
+        self, masks: Shaped[np.ndarray, "pair layer head"], examples: Int[np.ndarray, " pair"]
     ) -> Iterator[list[tuple[int, str]]]:
         """Yield (pair, text) as texts are finished, each up to the first stop string; each pair stands once."""
-        keys = [(mask.tobytes(), int(example)) for mask, example in zip(masks, examples, strict=True)]
+        keys = [(packed(mask), int(example)) for mask, example in zip(masks, examples, strict=True)]
         pairs = {key: pair for pair, key in enumerate(keys)}
         self._read(keys)
         known = [key for key in keys if key in self._known]
-        for done in chain([known] if known else [], self._missing(keys, masks.shape[1:], drafting=True)):
+        for done in chain([known] if known else [], self._missing(keys, drafting=True)):
             asked = [key for key in done if key in pairs]
             self.used.update(asked)
             if asked:
@@ -75,12 +79,12 @@ class Texts:
     def judged(
         self,
         task: Task,
-        masks: Bool[np.ndarray, "pair layer head"],
+        masks: Shaped[np.ndarray, "pair layer head"],
         examples: Int[np.ndarray, " pair"],
         known: Bool[np.ndarray, " pair"],
     ) -> Iterator[list[tuple[int, float]]]:
         """Yield (pair, score) as texts are finished and judged by the task's scorer, but for ``known`` pairs."""
-        intact = self._intact(masks.shape[1:], examples) if task.relative else None
+        intact = self._intact(examples) if task.relative else None
         for batch in self.run(masks, examples):
             new = [(pair, text) for pair, text in batch if not known[pair]]
             if not new:
@@ -90,10 +94,10 @@ class Texts:
             scores = task.score_texts(chosen, [text for _, text in new], beside)
             yield [(pair, float(score)) for (pair, _), score in zip(new, scores, strict=True)]
 
-    def _intact(self, shape: tuple[int, ...], examples: Int[np.ndarray, " pair"]) -> dict[int, str]:
+    def _intact(self, examples: Int[np.ndarray, " pair"]) -> dict[int, str]:
         """What the intact model says on these examples, by example."""
         wanted = np.unique(examples)
-        said = self(np.zeros((1, *shape), dtype=bool), wanted[None])[0]
+        said = self(self._nothing_off[None], wanted[None])[0]
         return dict(zip(wanted.tolist(), said, strict=True))
 
     def _read(self, keys: list[Key]) -> None:
@@ -106,7 +110,7 @@ class Texts:
             if (mask, example) not in self._known:
                 wanted.setdefault(mask, set()).add(example)
         for mask, chosen in wanted.items():
-            for example, (tokens, _) in self.shelf.read(_packed(mask)):
+            for example, (tokens, _) in self.shelf.read(mask):
                 if example in chosen:
                     self._known[mask, example] = tuple(np.frombuffer(tokens, dtype="<i4").tolist())
 
@@ -114,9 +118,9 @@ class Texts:
         if self.shelf is not None:
             texts = [self._known[key] for key in keys]
             values = [(np.array(text, dtype="<i4").tobytes(), self._decoded(text)) for text in texts]
-            self.shelf.write([(_packed(m), e, value) for (m, e), value in zip(keys, values, strict=True)], call)
+            self.shelf.write([(m, e, value) for (m, e), value in zip(keys, values, strict=True)], call)
 
-    def _missing(self, keys: list[Key], shape: tuple[int, ...], *, drafting: bool) -> Iterator[list[Key]]:
+    def _missing(self, keys: list[Key], *, drafting: bool) -> Iterator[list[Key]]:
         """Generate those of some texts that are not known, the intact model's first where ``drafting`` is worth it.
 
         What is drafted, and by what, follows from the call as it was begun: cut short, it is planned as it was.
@@ -126,25 +130,23 @@ class Texts:
             return
         call = None
         if self.shelf is not None:
-            call = self.shelf.begin([_packed(mask) for mask, _ in keys], np.array([e for _, e in keys]), missing)
+            call = self.shelf.begin([mask for mask, _ in keys], np.array([e for _, e in keys]), missing)
         planned = [keys[i] for i in (np.flatnonzero(missing) if call is None else call.pairs)]
-        intact = [(bytes(len(keys[0][0])), example) for example in sorted({example for _, example in planned})]
+        intact = [(packed(self._nothing_off), example) for example in sorted({example for _, example in planned})]
         self._read(intact)
         if drafting and self.engine.worth_drafting(len(planned)):
-            yield from self._missing(intact, shape, drafting=False)
+            yield from self._missing(intact, drafting=False)
             planned = [key for key in planned if key[0] != intact[0][0]]
         begun = set(planned)
         drafts = {key[1]: self._known[key] for key in intact if key in self._known and key not in begun}
-        yield from self._generate(planned, shape, drafts, call)
+        yield from self._generate(planned, drafts, call)
         if self.shelf is not None and call is not None:
             self.shelf.end(call)
 
-    def _generate(
-        self, keys: list[Key], shape: tuple[int, ...], drafts: dict[int, Text], call: Call | None
-    ) -> Iterator[list[Key]]:
+    def _generate(self, keys: list[Key], drafts: dict[int, Text], call: Call | None) -> Iterator[list[Key]]:
         if not keys:
             return
-        masks = np.stack([np.frombuffer(mask, dtype=bool).reshape(shape) for mask, _ in keys])
+        masks = unpacked(self.grid, [mask for mask, _ in keys])
         numbers, known = np.array([e for _, e in keys]), np.array([key in self._known for key in keys])
         options: dict[str, Any] = {"drafts": drafts, "progress": self.progress, "known": known}
         for batch in self.engine.generate(self.prompts, self.ends, masks, numbers, **options):
@@ -157,8 +159,3 @@ class Texts:
 
     def _decoded(self, text: Text) -> str:
         return self.ends.kept(text, self.engine.model.tokenizer)
-
-
-def _packed(mask: bytes) -> bytes:
-    """The mask with eight heads a byte, as stores have it."""
-    return np.packbits(np.frombuffer(mask, dtype=bool)).tobytes()

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int, Shaped
 
-from cs_heads.designs import check_masks
+from cs_heads.designs import check_masks, with_off
 from cs_heads.experiment.baseline import chance_of
 from cs_heads.experiment.protocol import ExperimentLike, name_of, preparation_of, provenance_of, responding
 from cs_heads.units import HeadLike
@@ -32,19 +32,19 @@ class Without:
         self.preparation = preparation_of(experiment)
 
     def __call__(
-        self, masks: Bool[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None = None
+        self, masks: Shaped[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None = None
     ) -> Float[np.ndarray, "row k"]:
         """Scores with the row's heads off, and these."""
-        return self.experiment(check_masks(self.grid, masks) | self.off, examples)
+        return self.experiment(with_off(check_masks(self.grid, masks), self.off), examples)
 
     def respond(
         self,
-        masks: Bool[np.ndarray, "..."],
+        masks: Shaped[np.ndarray, "..."],
         examples: Int[np.ndarray, "row k"] | None = None,
         response: str = "probability",
     ) -> Float[np.ndarray, "row k"]:
         """Continuous responses (``responding``) with the row's heads off, and these."""
-        return responding(self.experiment, response)(check_masks(self.grid, masks) | self.off, examples)
+        return responding(self.experiment, response)(with_off(check_masks(self.grid, masks), self.off), examples)
 
     def baseline(self) -> Float[np.ndarray, " example"]:
         """Score of each example with no other head off."""

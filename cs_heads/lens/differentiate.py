@@ -40,11 +40,11 @@ def gate_gradients(
     model: Any,
     prompts: Sequence[Tokens],
     targets: Sequence[Tokens],
-    gates: Float[Tensor, "batch layer head"],
+    gates: Float[Tensor | np.ndarray, "batch layer head"],
     batch_tokens: int | Room | None = None,
     *,
     progress: Callable[[int], Any] = lambda _: None,
-    measured: Float[Tensor, "batch layer head"] | None = None,
+    measured: Float[Tensor | np.ndarray, "batch layer head"] | None = None,
     positions: Sequence[Tokens] | None = None,
 ) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch layer head"]]:
     """Per row: the mean negative log-probability of the target (nats per token), and its gradient in the row's gates.
@@ -58,9 +58,10 @@ def gate_gradients(
     for name, rows in (("prompts", prompts), ("targets", targets)):
         if len(rows) != len(gates) or not all(map(len, rows)):
             raise ValueError(f"{name} must hold one or more tokens for each of {len(gates)} rows of gates")
+    gates = torch.as_tensor(gates)
     nll = gates.new_full((len(gates),), torch.nan)
-    gradient = torch.full_like(gates, torch.nan) if measured is None else measured
-    unknown = np.ones(len(gates), dtype=bool) if measured is None else measured.isnan().any(dim=(1, 2)).cpu().numpy()
+    gradient = torch.full_like(gates, torch.nan) if measured is None else torch.as_tensor(measured)
+    unknown = np.ones(len(gates), dtype=bool) if measured is None else gradient.isnan().any(dim=(1, 2)).cpu().numpy()
     device = device_of(model)
     room = room_for(model, batch_tokens, GRADIENT_TOKENS)
 

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from cs_heads.arguments import in_line
 from cs_heads.experiment.baseline import BaselineTooLowError, chance_of
 from cs_heads.experiment.protocol import ExperimentLike, measured, name_of, preparation_of
 from cs_heads.methods.controls import Controls, TaskLoss, intact_scores
 from cs_heads.ranking import normal_interval
-from cs_heads.tasks import Task
 
 PLENTY = 4
 """Masks a head from which on least squares need no help from most heads doing nothing."""
@@ -147,14 +147,17 @@ def check_experiments(experiment: ExperimentLike, controls: Any) -> None:
             raise ValueError(f"controls must have the grid of the experiment, {experiment.grid}, got {control.grid}")
 
 
-def check_tasks(controls: Any) -> None:
-    """Raise ``ValueError`` for controls that are no list of tasks, or the confirming side of one."""
-    for control in _listed(controls, "tasks"):
-        if not isinstance(control, Task):
-            raise ValueError(f"controls must be tasks (cs_heads.Task), got {control!r}"[:300])
-        if control.role == "confirming":
+def check_differentiable(experiment: Any, controls: Any = ()) -> None:
+    """Raise ``ValueError`` unless experiments, with an answer to each example, have gradients in gates."""
+    check_experiments(experiment, controls)
+    for each in (experiment, *controls):
+        if not hasattr(each, "gradients"):
+            raise ValueError(f"experiment must be an Experiment on a model, which has gradients, got {in_line(each)}")
+        _ = each.answers
+    for control in controls:
+        if control.task.role == "confirming":
             raise ValueError(
-                f"controls must not be the confirming side of a split, as {control.name!r} is: no search may see it"
+                f"controls must not be the confirming side of a split, as {control.task.name!r} is: no search may see it"
             )
 
 

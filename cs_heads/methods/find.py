@@ -5,28 +5,25 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from cs_heads.arguments import check_seed
-from cs_heads.cluster import here, placed
+from cs_heads.cluster import here
 from cs_heads.experiment.baseline import check_baseline, check_size, fitting_k
+from cs_heads.experiment.controls import defaults_of, experiments_on, left_out_note
 from cs_heads.experiment.cost import BudgetTooSmallError, Cost, check_budget
-from cs_heads.experiment.protocol import name_of
+from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.without import Without
 from cs_heads.methods.controls import NO_CONTROLS
 from cs_heads.methods.registry import METHODS, Method, method_named
 from cs_heads.ranking import HeadRanking
-from cs_heads.store.store import Store
+from cs_heads.settings import Settings
 from cs_heads.tasks import Task, check_controls, finding_side, search_control
 from cs_heads.tasks.controls import AUTO, MIN_DEFAULTS
 from cs_heads.units import HeadLike, as_heads
-
-if TYPE_CHECKING:
-    from cs_heads.experiment.experiment import Experiment
 
 
 def find_heads(
@@ -36,27 +33,19 @@ def find_heads(
     k: int | None = None,
     method: str = "annealed",
     controls: Sequence[Task] | str | None = "auto",
-    off: Sequence[HeadLike] = (),
     budget: int | None = None,
     seed: int = 0,
-    ablation: str = "zero",
-    progress: bool | None = None,
-    batch_tokens: int | None = None,
-    prepend_bos: bool | None = None,
-    workers: int | None = None,
-    address: str | None = None,
-    store: str | Path | Store | None = None,
+    off: Sequence[HeadLike] = (),
     **options: Any,
 ) -> HeadRanking:
     """Rank the heads of ``model`` by how much ``task`` rests on them.
 
     Measures on the finding side of a task that is split (``load_task``, ``Task.split``), so that
-    ``confirm`` has unseen examples. ``options`` go to the method, as in
-    ``find_heads(model, task, method="css", n_masks=200)``. ``k`` is the number of heads you mean to use
+    ``confirm`` has unseen examples. ``options`` are settings (``SettingsArguments``), and what the method takes, as in
+    ``find_heads(model, task, method="css", n_masks=200, store="run.sqlite")``. ``k`` is the number of heads to use
     (None: 5, or half of a grid of fewer than 10 heads); ``budget`` the most example-evaluations to spend, with the
     intact run, the controls, and what the ablation runs beforehand (None: what the method takes by default).
-    ``ablation``, ``progress``, ``batch_tokens``, ``prepend_bos`` and
-    ``store`` are those of ``Experiment``; methods that start from the model itself know zero ablation alone.
+    Methods that use the model itself know zero ablation alone.
 
     ``controls`` are other tasks, by which a method tells heads of the task from heads that every task needs: all of
     them, on the finding side of a task that is split, on one half of a whole one, the other half being left for
@@ -71,65 +60,56 @@ def find_heads(
     ablate by mask.
 
     With a ``store`` the same call goes on where it was cut short, and ends with the ranking, ``spent`` included, of one
-    that was not. Of methods that start from the model it has the intact run, and the gates of ``chg`` and
+    that was not. Of methods that use the model itself it has the intact run, and the gates of ``chg`` and
     ``contrastive``, which are kept every few seconds; what ``gradient``, ``attribution`` and ``mediation`` run beside
     it is run anew.
 
     ``model`` may be a ``Cluster``, and ``workers`` or ``address`` make one for this call (see there). Methods that
-    start from the model itself run here, on a model of this process.
+    use the model itself run here, on a model of this process.
 
     The intact model runs before any mask: where it does not beat chance, or answers fewer than 20 examples
     right, ``BaselineTooLowError`` is raised and no mask is spent. An unknown method, a
     wrong option, a budget below the least the method needs, or a ``k`` that leaves no random heads to compare
     with, raises before the model runs.
     """
-    from cs_heads.experiment.controls import defaults_of, experiments_on, left_out_note
-    from cs_heads.experiment.experiment import Experiment
-
     check_seed(seed)
-    chosen = _chosen(method, options, ablation)
+    given = {name: options.pop(name) for name in Settings.kinds() if name in options}
+    settings = Settings.of(given)
+    chosen = _chosen(method, options, settings.ablation)
     off = as_heads("off", off)
-    if off and chosen.starts_from == "model":
+    if off and chosen.uses == "model":
         named = ", ".join(map(str, off))
         raise ValueError(f"off must be left out for method {method!r}, which does not ablate by mask; got {named}")
     asked = check_controls(controls, task)
     if asked and not chosen.takes_controls:
         raise ValueError(f"method {method!r} takes no controls; give them to confirm")
-    if chosen.starts_from == "model":
-        if workers is not None or address is not None:
-            warnings.warn(f"method {method!r} starts from the model itself: it runs here, not on workers", stacklevel=2)
-        model, workers, address = here(model), None, None
+    if chosen.uses == "model":
+        if settings.workers is not None or settings.address is not None:
+            warnings.warn(f"method {method!r} uses the model itself: it runs here, not on workers", stacklevel=2)
+        model, given = here(model), {**given, "workers": None, "address": None}
     side = finding_side(task)
     check_size(side)
-    others = tuple(search_control(control, seed) for control in asked)
-    settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
-    with placed(model, workers, address) as place:
-        experiment = Experiment(place, side, ablation=ablation, store=store, **settings)
+    with Experiment(model, side, **given) as experiment:
         k, fitted = fitting_k(k, experiment.grid.size - int(experiment.grid.mask(off).sum()))
         if side.held_out is not None:
             # Read now, so that what cannot be confirmed is refused before the search and not after it.
             check_size(side.held_out)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                Experiment(place, side.held_out, prepend_bos=prepend_bos)
+                _ = experiment.held_out
         denser, dense = _densities(chosen, options, experiment.grid.size)
-        given = {**denser, **options, "seed": seed, **({"k": k} if chosen.takes_k else {})}
+        put = {**denser, **options, "seed": seed, **({"k": k} if chosen.takes_k else {})}
         automatic = controls == AUTO and chosen.default_controls
-        if automatic:
-            others = defaults_of(experiment, side, seed)
-            left_out = left_out_note(experiment, side, seed)
-        if others and chosen.starts_from == "model":
-            given["controls"] = others
-        elif others:
-            shared = {"ablation": ablation, "store": experiment.store, **settings}
-            given["controls"] = experiments_on(place, others, chosen=not automatic, **shared)
-        if chosen.starts_from == "model":
-            if chosen.takes_store:
-                given["store"] = experiment.store
-            ranking = chosen.run(experiment.model, side, budget=budget, **settings, **given)
+        others = defaults_of(experiment, side, seed) if automatic else [search_control(each, seed) for each in asked]
+        left_out = left_out_note(experiment, side, seed) if automatic else ()
+        beside = experiments_on(experiment, others, chosen=not automatic)
+        if beside:
+            put["controls"] = beside
+        if chosen.uses == "model":
+            ranking = chosen.run(experiment, budget=budget, **put)
         else:
-            ranking = _from_experiment(experiment, chosen, budget, given, off)
-    used = [name_of(other) for other in given.get("controls", ())]
+            ranking = _from_experiment(experiment, chosen, budget, put, off)
+    used = [other.task.name for other in beside]
     # A method that leaves a control out says itself which it used.
     provenance = {"controls": used, **ranking.provenance}
     provenance["controls_from"] = AUTO if automatic else "given" if used else None
@@ -150,7 +130,7 @@ def _chosen(name: str, options: dict[str, Any], ablation: str) -> Method:
         raise ValueError("control is now controls, a list of tasks: find_heads(model, task, controls=[...])")
     method = method_named(name)
     method.check(name, options)
-    if ablation != "zero" and method.starts_from == "model":
+    if ablation != "zero" and method.uses == "model":
         raise ValueError(
             f"ablation must be 'zero' for method {name!r}, which does not ablate by mask; got {ablation!r}"
         )

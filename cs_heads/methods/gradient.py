@@ -3,43 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Float, Int
 
 from cs_heads.arguments import check_seed
-from cs_heads.experiment.answers import Answers, points_of, progress_of
+from cs_heads.experiment.answers import points_of
 from cs_heads.experiment.baseline import check_baseline
 from cs_heads.experiment.cost import Cost, check_budget
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.lens import check_ablatable
-from cs_heads.lens.differentiate import gate_gradients
 from cs_heads.lens.patch import patch_gradients, record_z
-from cs_heads.methods.contrast import check_tasks, contrasted, left_out_notes
+from cs_heads.methods.contrast import check_differentiable, contrasted, left_out_notes
 from cs_heads.methods.controls import Controls
 from cs_heads.ranking import HeadRanking, normal_interval
-from cs_heads.settings import progress_bar
-from cs_heads.store.progress import filled
-from cs_heads.store.store import Store
-from cs_heads.tasks import Task
 from cs_heads.tasks.pairs import PromptPair
 
 
 def gradient_importance(
-    model: Any,
-    task: Task,
+    experiment: Experiment,
     *,
     signed: bool = False,
-    controls: Sequence[Task] = (),
+    controls: Sequence[Experiment] = (),
     budget: int | None = None,
     seed: int = 0,
-    progress: bool | None = None,
-    batch_tokens: int | None = None,
-    prepend_bos: bool | None = None,
-    store: str | Path | Store | None = None,
 ) -> HeadRanking:
     """Rank heads by the gradient of the target's loss in their gates, all gates at 1: one backward pass.
 
@@ -54,7 +42,7 @@ def gradient_importance(
     ``ValueError``, as does a baseline that is too low. A ``store`` keeps the gradients every few seconds, for both
     rankings, and the same call goes on from there.
 
-    With ``controls``, the sides of other tasks to search with, the importance is the contrast: the mean of the task's
+    With ``controls``, experiments on other tasks, the importance is the contrast: the mean of the task's
     examples less the mean over controls of theirs, each first divided by its own standard deviation over heads, as nats
     of different tasks are no common unit. The controls give as many examples in all as the task, balanced (fewer where
     they have fewer), of those that the intact model answers right; it runs on up to 100 of each. One that it cannot do
@@ -62,12 +50,8 @@ def gradient_importance(
     that too, and is split evenly; it must be enough for one example of each control and as many of the task.
     """
     check_seed(seed)
-    check_tasks(controls)
-    settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
-    experiment = Experiment(model, task, store=store, **settings)
-    others = [Experiment(experiment.model, each, store=experiment.store, **settings) for each in controls]
-    for other in others:
-        Answers.of(other)
+    check_differentiable(experiment, controls)
+    others = list(controls)
     intact = experiment.n_examples + Controls.cost(others)
     least, need = 2, "one example"
     if others:
@@ -86,7 +70,7 @@ def gradient_importance(
         notes = (*notes, *left_out_notes(drawn.left_out, drawn.names))
         chosen += drawn.examples_of(drawn.sample(n))
         used = {"controls": drawn.names, "control_examples": sum(len(some) for _, some in chosen[1:])}
-    sides = [_gradients(side, some, signed, progress, batch_tokens) for side, some in chosen]
+    sides = [_gradients(side, some, signed) for side, some in chosen]
     if others:
         own, *rest = map(_in_deviations, sides)
         importance, interval = contrasted(own, rest)
@@ -115,32 +99,13 @@ def gradient_importance(
 
 
 def _gradients(
-    experiment: Experiment,
-    examples: Int[np.ndarray, " n"],
-    signed: bool,
-    progress: bool | None,
-    batch_tokens: int | None,
+    experiment: Experiment, examples: Int[np.ndarray, " n"], signed: bool
 ) -> Float[np.ndarray, "n layer head"]:
     """What each example says of each head, in nats: minus the gradient, or its size."""
-    n = len(examples)
-    answers = Answers.of(experiment).take(examples)
-    gates = torch.ones(n, *experiment.grid.shape)
-    gradient = torch.full_like(gates, torch.nan)
-    kept = progress_of("gradient", {"examples": examples.tolist()}, experiment)
-    with progress_bar(n, "example", progress) as bar, filled(kept, 0, gradient.numpy(), bar) as done:
-        gate_gradients(
-            experiment.model,
-            answers.prompts,
-            answers.targets,
-            gates,
-            batch_tokens,
-            progress=done,
-            measured=gradient,
-            positions=answers.positions,
-        )
+    gates = np.ones((len(examples), *experiment.grid.shape), dtype=np.float32)
+    gradient = experiment.gradients(gates, examples, keep="gradient")[1].astype(float)
     # 0.0 - x and not -x: a head without effect has importance 0.0, not -0.0.
-    each = 0.0 - gradient.double().numpy() if signed else gradient.double().abs().numpy()
-    return np.asarray(each)
+    return 0.0 - gradient if signed else np.abs(gradient)
 
 
 def _in_deviations(each: Float[np.ndarray, "n layer head"]) -> Float[np.ndarray, "n layer head"]:

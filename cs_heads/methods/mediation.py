@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from scipy.stats import false_discovery_control, ttest_1samp
 from torch import Tensor
 
 from cs_heads.arguments import check_integer, check_seed
+from cs_heads.cluster import here
 from cs_heads.experiment.answers import points_of
 from cs_heads.experiment.baseline import check_baseline
 from cs_heads.experiment.chat import as_shown
@@ -31,6 +31,7 @@ from cs_heads.lens.batches import room_for
 from cs_heads.lens.model import tokenizer_of
 from cs_heads.lens.patch import PATCH_TOKENS, patched_effects, record_z
 from cs_heads.lens.points import PatchPoint, encode_answers
+from cs_heads.methods.contrast import check_differentiable
 from cs_heads.ranking import HeadRanking, normal_interval
 from cs_heads.settings import progress_bar
 from cs_heads.store.progress import Progress, filled
@@ -100,16 +101,11 @@ class Mediation:
 
 
 def mediation(
-    model: Any,
-    task: Task,
+    experiment: Experiment,
     *,
     n_pairs: int = 50,
     budget: int | None = None,
     seed: int = 0,
-    progress: bool | None = None,
-    batch_tokens: int | None = None,
-    prepend_bos: bool | None = None,
-    store: str | Path | Store | None = None,
 ) -> HeadRanking:
     """Rank heads by how much their z at the last token brings an example's answer into another example's prompt.
 
@@ -124,22 +120,21 @@ def mediation(
     """
     check_seed(seed)
     check_integer("n_pairs", n_pairs, 2)
-    experiment = Experiment(
-        model, task, progress=progress, batch_tokens=batch_tokens, prepend_bos=prepend_bos, store=store
-    )
+    check_differentiable(experiment)
     intact, each = experiment.n_examples, experiment.grid.size + 2
     check_budget(budget, intact + 2 * each, f"the intact model: {intact}; two pairs: {2 * each:,}")
     if budget is not None:
         n_pairs = min(n_pairs, (budget - intact) // each)
-    pairs = task_pairs(experiment.model, task, n_pairs, seed)
-    points = points_of(experiment.model, pairs, prepend_bos)
+    model = here(experiment.source)
+    pairs = task_pairs(model, experiment.task, n_pairs, seed)
+    points = points_of(model, pairs, experiment.settings.prepend_bos)
     notes = check_baseline(experiment)
     found = _indirect_effects(
-        experiment.model,
+        model,
         *points,
         average_source=False,
-        progress=progress,
-        batch_tokens=batch_tokens,
+        progress=experiment.settings.progress,
+        batch_tokens=experiment.settings.batch_tokens,
         store=experiment.store,
     )
     baseline = float(experiment.baseline().mean())

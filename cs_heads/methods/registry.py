@@ -18,24 +18,22 @@ from cs_heads.methods.mediation import mediation
 from cs_heads.ranking import HeadRanking
 
 # What the caller gives every method, and no user sets as an option.
-_GIVEN = ("seed", "budget", "k", "controls", "progress", "batch_tokens", "prepend_bos", "store")
+_GIVEN = ("seed", "budget", "k", "controls")
 
 
 @dataclass(frozen=True)
 class Method:
     """One way to a ranking.
 
-    ``run`` takes an experiment, and ``seed=`` and ``budget=``; or a model and the finding side of a task,
-    and also ``progress=``, ``batch_tokens=`` and ``prepend_bos=``, as ``starts_from`` says. A method of the second kind
-    runs the intact model by itself, and counts it; one of the first does where ``measures_intact`` says so. A
-    method with ``k=`` is told how many heads are wanted, one with ``store=`` is given the store, and one with
-    ``controls=`` other tasks: experiments on them, or the tasks where it starts from the model. Where
-    ``default_controls`` says so it has the default ones unless it is told otherwise; the methods of papers stand as
-    they are there.
+    ``run`` takes an experiment, ``seed=`` and ``budget=``. A method with ``k=`` is told how many heads are wanted, one
+    with ``controls=`` is given experiments on other tasks. Where ``default_controls`` says so it has the default ones
+    unless it is told otherwise; the methods of papers stand as they are there. ``uses`` says what it asks of the
+    experiment: masks, or also the model in this process, for its gradients or for patches. Methods of this kind run
+    the intact model by themselves, and count it; others do where ``measures_intact`` says so.
     """
 
     run: Callable[..., HeadRanking]
-    starts_from: Literal["experiment", "model"] = "experiment"
+    uses: Literal["masks", "model"] = "masks"
     measures_intact: bool = False
     default_controls: bool = False
     parameters: dict[str, inspect.Parameter] = field(init=False, repr=False)
@@ -52,11 +50,6 @@ class Method:
     def takes_controls(self) -> bool:
         """Whether other tasks can help the search."""
         return "controls" in self.parameters
-
-    @property
-    def takes_store(self) -> bool:
-        """Whether a method that starts from the model keeps its progress in a store."""
-        return "store" in self.parameters
 
     @property
     def options(self) -> list[str]:

@@ -181,6 +181,9 @@ class Store:
         with self._errors("read"):
             return self._connection.execute(sql, values).fetchall()
 
+    def __fspath__(self) -> str:
+        return str(self.path)
+
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """A connection to write with: all of the block is committed at its end, or nothing where it raises."""

@@ -14,11 +14,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from cs_heads.arguments import check_integer
-from cs_heads.experiment.answers import Answers
+from cs_heads.cluster import here
 from cs_heads.experiment.cost import Cost, check_budget
 from cs_heads.experiment.experiment import Experiment
-from cs_heads.lens.batches import room_for
-from cs_heads.lens.differentiate import GRADIENT_TOKENS, gate_gradients
 from cs_heads.lens.model import device_of, dtype_of
 from cs_heads.settings import progress_bar
 from cs_heads.store.progress import Progress, State
@@ -85,9 +83,9 @@ class Plan:
         rows = phases * sides * self.n_seeds * self.steps * self.batch_size
         return Cost(forwards=n_examples + rows, backwards=rows)
 
-    def bar(self, progress: bool | None, phases: int) -> Any:
+    def bar(self, experiment: Experiment, phases: int) -> Any:
         """A progress bar over the steps of all phases; signs that run together are phases of their own."""
-        return progress_bar(phases * self.steps, "step", progress)
+        return progress_bar(phases * self.steps, "step", experiment.settings.progress)
 
     def provenance(self, experiment: Experiment, seed: int) -> dict[str, Any]:
         """The experiment's, with this plan."""
@@ -204,27 +202,28 @@ class Descent:
 def start_of(experiment: Experiment, seeds: Sequence[np.random.Generator]) -> Gates:
     """The logits of gates uniform in (0, 1), one set a seed; float32, or float64 where the weights are."""
     gates = np.stack([rng.uniform(1e-6, 1 - 1e-6, size=experiment.grid.shape) for rng in seeds])
-    dtype = torch.promote_types(dtype_of(experiment.model), torch.float32)
-    return torch.from_numpy(np.log(gates / (1 - gates))).to(device_of(experiment.model), dtype)
+    model = here(experiment.source)
+    dtype = torch.promote_types(dtype_of(model), torch.float32)
+    return torch.from_numpy(np.log(gates / (1 - gates))).to(device_of(model), dtype)
 
 
-def target_loss(experiment: Experiment, batch_tokens: int | None) -> Objective:
+def target_loss(experiment: Experiment) -> Objective:
     """The mean over a fit's examples of the target's negative log-probability, nats per token."""
-    each = _each_loss(experiment, batch_tokens)
 
     def objective(gates: Gates, examples: Int[np.ndarray, "fit row"]) -> tuple[Float[Tensor, " fit"], Gates]:
-        nll, gradient = each(gates, examples)
+        nll, gradient = _losses(experiment, gates, examples)
         return nll.mean(dim=1), gradient.mean(dim=1)
 
     return objective
 
 
-def contrast(retained: Experiment, forgotten: Experiment, batch_tokens: int | None) -> Objective:
+def contrast(retained: Experiment, forgotten: Experiment) -> Objective:
     """The mean over pairs of log P(forgotten) - log P(retained), from -5 nats up; flat below."""
-    retain, forget = _each_loss(retained, batch_tokens), _each_loss(forgotten, batch_tokens)
 
     def objective(gates: Gates, examples: Int[np.ndarray, "fit row"]) -> tuple[Float[Tensor, " fit"], Gates]:
-        (kept, kept_gradient), (lost, lost_gradient) = retain(gates, examples), forget(gates, examples)
+        (kept, kept_gradient), (lost, lost_gradient) = (
+            _losses(side, gates, examples) for side in (retained, forgotten)
+        )
         difference = kept - lost
         open_pairs = rearrange(difference > -MAX_GAIN, "fit row -> fit row 1 1")
         gradient = (kept_gradient - lost_gradient) * open_pairs
@@ -233,27 +232,14 @@ def contrast(retained: Experiment, forgotten: Experiment, batch_tokens: int | No
     return objective
 
 
-def _each_loss(
-    experiment: Experiment, batch_tokens: int | None
-) -> Callable[
-    [Gates, Int[np.ndarray, "fit row"]], tuple[Float[Tensor, "fit row"], Float[Tensor, "fit row layer head"]]
-]:
-    answers = Answers.of(experiment)
-    # Of all steps: what does not fit into memory is found out once.
-    room = room_for(experiment.model, batch_tokens, GRADIENT_TOKENS)
-
-    def each(
-        gates: Gates, examples: Int[np.ndarray, "fit row"]
-    ) -> tuple[Float[Tensor, "fit row"], Float[Tensor, "fit row layer head"]]:
-        n = examples.shape[1]
-        drawn = answers.take(examples.ravel())
-        rows = gates.repeat_interleave(n, dim=0)
-        nll, gradient = gate_gradients(
-            experiment.model, drawn.prompts, drawn.targets, rows, room, positions=drawn.positions
-        )
-        return rearrange(nll, "(fit row) -> fit row", row=n), rearrange(gradient, "(fit row) l h -> fit row l h", row=n)
-
-    return each
+def _losses(
+    experiment: Experiment, gates: Gates, examples: Int[np.ndarray, "fit row"]
+) -> tuple[Float[Tensor, "fit row"], Float[Tensor, "fit row layer head"]]:
+    """Loss and gradient of each example of each fit."""
+    n = examples.shape[1]
+    rows = gates.repeat_interleave(n, dim=0).cpu().numpy()
+    nll, gradient = (torch.from_numpy(each).to(gates) for each in experiment.gradients(rows, examples.ravel()))
+    return rearrange(nll, "(fit row) -> fit row", row=n), rearrange(gradient, "(fit row) l h -> fit row l h", row=n)
 
 
 def _gates(logits: Gates) -> Float[np.ndarray, "fit layer head"]:

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from cs_heads.arguments import check_seed
-from cs_heads.experiment.answers import Answers, progress_of
 from cs_heads.experiment.baseline import baseline_too_low, check_baseline
 from cs_heads.experiment.cost import Cost
 from cs_heads.experiment.experiment import Experiment
-from cs_heads.methods.contrast import check_tasks, left_out_notes
+from cs_heads.methods.contrast import check_differentiable, left_out_notes
 from cs_heads.methods.gating.descent import FREE_RATES, SIGNED_RATES, Descent, Plan, contrast, start_of, target_loss
 from cs_heads.methods.gating.result import HeadGates, range_over_seeds
 from cs_heads.ranking import HeadRanking
-from cs_heads.store.store import Store
 from cs_heads.tasks import Task
 
 
 def fit_gates(
-    model: Any,
-    task: Task,
+    experiment: Experiment,
     *,
     n_seeds: int = 1,
     steps: int = 500,
@@ -32,10 +27,6 @@ def fit_gates(
     strength: float = 0.1,
     budget: int | None = None,
     seed: int = 0,
-    progress: bool | None = None,
-    batch_tokens: int | None = None,
-    prepend_bos: bool | None = None,
-    store: str | Path | Store | None = None,
 ) -> HeadGates:
     """Fit a gate to every head by Adam on the logits of the gates, with the paper's schedule.
 
@@ -51,19 +42,16 @@ def fit_gates(
     and the same call goes on from there. A wrong number, a budget below that, or a baseline that is too low raises
     ``ValueError``.
     """
-    check_seed(seed)
-    settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
-    experiment = Experiment(model, task, store=store, **settings)
     plan = Plan(n_seeds, steps, batch_size, strength)
-    return _fitted_beside(experiment, (), plan, budget=budget, seed=seed, settings=settings)[0]
+    return _fitted_beside(experiment, (), plan, budget=budget, seed=seed)[0]
 
 
-def _fitted(experiment: Experiment, plan: Plan, seed: int, settings: dict[str, Any]) -> HeadGates:
+def _fitted(experiment: Experiment, plan: Plan, seed: int) -> HeadGates:
     """The gates of one task, whose intact run is done."""
-    objective = target_loss(experiment, settings["batch_tokens"])
+    objective = target_loss(experiment)
     seeds = [np.random.default_rng(seed + i) for i in range(plan.n_seeds)]
-    kept = progress_of("chg", {"plan": asdict(plan), "seed": seed}, experiment)
-    with plan.bar(settings["progress"], phases=3) as bar:
+    kept = experiment.progress("chg", {"plan": asdict(plan), "seed": seed})
+    with plan.bar(experiment, phases=3) as bar:
         descend = Descent(objective, seeds, experiment.n_examples, plan, bar, progress=kept)
         free = descend(start_of(experiment, seeds), FREE_RATES, [0.0])
         signed = descend(free.logits.repeat(2, 1, 1), SIGNED_RATES, [plan.strength, -plan.strength])
@@ -81,72 +69,54 @@ def _fitted(experiment: Experiment, plan: Plan, seed: int, settings: dict[str, A
 
 
 def causal_head_gating(
-    model: Any,
-    task: Task,
+    experiment: Experiment,
     *,
     n_seeds: int = 1,
     steps: int = 500,
     batch_size: int = 64,
     strength: float = 0.1,
-    controls: Sequence[Task] = (),
+    controls: Sequence[Experiment] = (),
     budget: int | None = None,
     seed: int = 0,
-    progress: bool | None = None,
-    batch_tokens: int | None = None,
-    prepend_bos: bool | None = None,
-    store: str | Path | Store | None = None,
 ) -> HeadRanking:
     """The ranking of ``fit_gates``, with the arguments of that.
 
-    With ``controls``, the sides of other tasks to search with, gates are fitted to each of them as to the task, from
+    With ``controls``, experiments on other tasks, gates are fitted to each of them as to the task, from
     the same starts, and the ranking is ``HeadGates.ranking(controls)``. That costs as much for each control as for the
     task; a ``budget`` covers all of it, with as many steps in every fit. A control that the intact model cannot do is
     left out, and the notes say so; where it can do none, ``BaselineTooLowError`` is raised before any fit.
     """
-    check_seed(seed)
-    check_tasks(controls)
-    settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
-    experiment = Experiment(model, task, store=store, **settings)
     plan = Plan(n_seeds, steps, batch_size, strength)
-    gates, rest = _fitted_beside(experiment, controls, plan, budget=budget, seed=seed, settings=settings)
+    gates, rest = _fitted_beside(experiment, controls, plan, budget=budget, seed=seed)
     return gates.ranking(rest)
 
 
 def _fitted_beside(
-    experiment: Experiment,
-    controls: Sequence[Task],
-    plan: Plan,
-    *,
-    budget: int | None,
-    seed: int,
-    settings: dict[str, Any],
+    experiment: Experiment, controls: Sequence[Experiment], plan: Plan, *, budget: int | None, seed: int
 ) -> tuple[HeadGates, list[HeadGates]]:
     """The gates of a task, with the notes and the cost of all, and those of each control that the model can do."""
-    others = [Experiment(experiment.model, each, store=experiment.store, **settings) for each in controls]
-    for other in others:
-        Answers.of(other)
-    cut, notes = plan.within(budget, experiment.n_examples, 3, 1, [other.n_examples for other in others])
+    check_seed(seed)
+    check_differentiable(experiment, controls)
+    cut, notes = plan.within(budget, experiment.n_examples, 3, 1, [other.n_examples for other in controls])
     notes = (*check_baseline(experiment), *notes)
     used, left_out, ran = [], {}, 0
-    for other in others:
+    for other in controls:
         reason = baseline_too_low(other, other.baseline())
         if reason:
             left_out[other.task.name] = reason
             ran += other.n_examples
         else:
             used.append(other)
-    if others:
+    if controls:
         notes = (*notes, *left_out_notes(left_out, [other.task.name for other in used]))
     gates, *rest = (
-        _fitted(side, replace(plan, steps=cut.steps).on(side.n_examples), seed, settings)
-        for side in (experiment, *used)
+        _fitted(side, replace(plan, steps=cut.steps).on(side.n_examples), seed) for side in (experiment, *used)
     )
     return replace(gates, notes=notes, cost=gates.cost + Cost(forwards=ran)), rest
 
 
 def contrastive_gating(
-    model: Any,
-    task: Task,
+    experiment: Experiment,
     *,
     forget: Task,
     n_seeds: int = 1,
@@ -155,10 +125,6 @@ def contrastive_gating(
     strength: float = 0.1,
     budget: int | None = None,
     seed: int = 0,
-    progress: bool | None = None,
-    batch_tokens: int | None = None,
-    prepend_bos: bool | None = None,
-    store: str | Path | Store | None = None,
 ) -> HeadRanking:
     """Rank heads that ``task`` needs and ``forget`` does not: gates that retain one variant and forget the other.
 
@@ -172,21 +138,21 @@ def contrastive_gating(
     """
     check_seed(seed)
     plan = Plan(n_seeds, steps, batch_size, strength)
-    settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
-    experiment = Experiment(model, task, store=store, **settings)
+    task = experiment.task
     if forget.role == "confirming":
         raise ValueError(
             f"forget must not be the confirming side of a split, as {forget.name!r} is: no search may see it"
         )
     if len(forget) != len(task):
         raise ValueError(f"forget must be a task of {len(task)} examples, the pairs of those of {task.name!r}")
-    other = Experiment(experiment.model, forget, **settings)
+    other = experiment.on(forget)
+    check_differentiable(experiment, [other])
     plan, notes = plan.within(budget, experiment.n_examples, phases=2, sides=2)
     notes = (*check_baseline(experiment), *notes)
-    objective = contrast(experiment, other, batch_tokens)
+    objective = contrast(experiment, other)
     seeds = [np.random.default_rng(seed + i) for i in range(n_seeds)]
-    kept = progress_of("contrastive", {"plan": asdict(plan), "seed": seed}, experiment, other)
-    with plan.bar(progress, phases=2) as bar:
+    kept = experiment.progress("contrastive", {"plan": asdict(plan), "seed": seed}, other)
+    with plan.bar(experiment, phases=2) as bar:
         descend = Descent(objective, seeds, experiment.n_examples, plan, bar, progress=kept)
         free = descend(start_of(experiment, seeds), FREE_RATES, [0.0])
         shut = descend(free.logits, SIGNED_RATES, [-strength * experiment.grid.size])
