@@ -16,12 +16,9 @@ from .analysis.gating import ablation_curves as ablation_curves
 from .analysis.gating import score_of_heads as score_of_heads
 from .analysis.overlap import head_overlap as head_overlap
 from .analysis.proof import Confirmation as Confirmation
-from .analysis.proof import prove as prove
 from .analysis.scale import Study as Study
 from .analysis.scale import scale_study as scale_study
 from .analysis.sparsity import sparsity_curve as sparsity_curve
-from .analysis.specificity import cross_drops as cross_drops
-from .analysis.specificity import generalisation as generalisation
 from .analysis.specificity import specificity as specificity
 from .analysis.swearing import swearing_prompts as swearing_prompts
 from .analysis.swearing import swearing_under as swearing_under

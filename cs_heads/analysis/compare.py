@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool
+from typing_extensions import Unpack
 
 from cs_heads.analysis.comparison import Compared, Comparison
 from cs_heads.analysis.random_heads import drawn_notes, random_orders
@@ -16,18 +16,17 @@ from cs_heads.analysis.task_drop import TaskDrop, task_drop
 from cs_heads.analysis.unseen import check_apart, default_sides
 from cs_heads.analysis.verdict import default_note
 from cs_heads.arguments import check_integer, check_list, check_mapping, check_seed
-from cs_heads.cluster import placed
 from cs_heads.experiment.baseline import BaselineTooLowError, baseline_too_low, check_size, fitting_k
+from cs_heads.experiment.controls import defaults_of, experiments_on, left_out_note
+from cs_heads.experiment.experiment import Experiment
 from cs_heads.methods.find import find_heads
 from cs_heads.methods.registry import Method, method_named
 from cs_heads.ranking import HeadRanking
-from cs_heads.store.store import BrokenStoreError, Store
+from cs_heads.settings import SettingsArguments
+from cs_heads.store.store import BrokenStoreError
 from cs_heads.tasks import Task, check_controls, confirming_side, control_side, finding_side
 from cs_heads.tasks.controls import AUTO
 from cs_heads.units import Head, HeadGrid
-
-if TYPE_CHECKING:
-    from cs_heads.experiment.experiment import Experiment
 
 _MOST = 10
 METHODS = ("annealed", "css", "csb", "one-shot", "greedy", "chg", "gradient")
@@ -47,12 +46,7 @@ def compare(
     contrast: bool = False,
     options: Mapping[str, Mapping[str, Any]] | None = None,
     seed: int = 0,
-    progress: bool | None = None,
-    batch_tokens: int | None = None,
-    prepend_bos: bool | None = None,
-    workers: int | None = None,
-    address: str | None = None,
-    store: str | Path | Store | None = None,
+    **settings: Unpack[SettingsArguments],
 ) -> Comparison:
     """Find heads by each of ``methods`` on the finding examples, and ablate them on up to ``n`` unseen ones.
 
@@ -79,38 +73,34 @@ def compare(
     value of an option stands in ``refused`` with its reason, so that what the others measured is kept; where all
     refuse, the first reason is raised. So is a baseline that is too low.
     """
-    from cs_heads.experiment.controls import experiments_on, left_out_note
-    from cs_heads.experiment.experiment import Experiment
-
     check_seed(seed)
     options = {} if options is None else check_mapping("options", options, "those of each method by its name")
     methods = check_list("methods", methods, "different names")
     _check(methods, options, n_random, k, most)
     given = check_controls(controls, task)
-    settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
     unseen = confirming_side(task)
     check_size(finding_side(task))
     check_size(unseen)
     sides = [unseen.take(n), *(control_side(control, n, seed) for control in given)]
     check_apart([task, *given], sides)
-    with placed(model, workers, address) as place:
-        judged = Experiment(place, sides[0], store=store, **settings)
-        settings["store"] = judged.store
+    with Experiment(model, sides[0], **settings) as judged:
+        # Found on the same model or workers, with the same store.
+        same = {**settings, "workers": None, "address": None, "dtype": None, "store": judged.store}
         grid = judged.grid
         k, most, notes = _fitting(k, most, grid.size)
         automatic = isinstance(controls, str)
         beside = default_sides(task, judged, n, seed) if automatic else sides[1:]
-        others = experiments_on(place, beside, chosen=not automatic, **settings)
+        others = experiments_on(judged, beside, chosen=not automatic)
         helping = _search_controls(controls, given, task, others, seed)
 
         rankings: dict[str, tuple[HeadRanking, float]] = {}
         refused: dict[str, ValueError] = {}
         for name in methods:
-            more = {"budget": budget, "seed": seed, **settings, **options.get(name, {})}
+            more = {"budget": budget, "seed": seed, **same, **options.get(name, {})}
             more["controls"] = helping(method_named(name), contrast)
             start = perf_counter()
             try:
-                found = find_heads(place, task, k=most, method=name, **more)
+                found = find_heads(judged.source, task, k=most, method=name, **more)
             except (BaselineTooLowError, BrokenStoreError):
                 raise
             except ValueError as error:
@@ -194,7 +184,6 @@ def _search_controls(
     controls: Sequence[Task] | str | None, given: Sequence[Task], task: Task, judged: Sequence[Experiment], seed: int
 ) -> Callable[[Method, bool], Sequence[Task] | str | None]:
     """What of the controls a method searches with; the default ones, to a method that has none, are those judged."""
-    from cs_heads.experiment.controls import defaults_of
 
     def helping(method: Method, contrast: bool) -> Sequence[Task] | str | None:
         if method.default_controls:

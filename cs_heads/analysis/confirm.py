@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
+from typing_extensions import Unpack
+
 from cs_heads.analysis.proof import Confirmation, prove
-from cs_heads.analysis.unseen import check_apart, default_sides, settings_of
+from cs_heads.analysis.unseen import check_apart, default_sides
 from cs_heads.arguments import check_integer, check_seed
-from cs_heads.cluster import placed
 from cs_heads.experiment.baseline import MIN_CORRECT, check_size
+from cs_heads.experiment.controls import experiments_on, left_out_note
+from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.without import Without
-from cs_heads.store.store import Store
+from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task, check_controls, confirming_side, control_side
 from cs_heads.units import HeadLike, as_heads
 
@@ -29,13 +31,7 @@ def confirm(
     n: int = 100,
     n_random: int = 8,
     seed: int = 0,
-    ablation: str = "zero",
-    progress: bool | None = None,
-    batch_tokens: int | None = None,
-    prepend_bos: bool | None = None,
-    workers: int | None = None,
-    address: str | None = None,
-    store: str | Path | Store | None = None,
+    **settings: Unpack[SettingsArguments],
 ) -> Confirmation:
     """Ablate ``heads`` on up to ``n`` unseen examples, beside ``n_random`` random sets of the same layers.
 
@@ -67,15 +63,11 @@ def confirm(
     ``off`` are heads that are off throughout, as in ``find_heads``: what is proved is what carries the task without
     them.
 
-    ``ablation``, ``progress``, ``batch_tokens``, ``prepend_bos`` and ``store`` are those of ``Experiment``; ``model``
-    may be a ``Cluster``, and ``workers`` or ``address`` make one for this call. The examples are those
-    the task holds out, 20 at least; a task without, a control that shares a question with the task, or with the
-    finding side of another control, a head outside the grid, one named twice or also ``apart`` raises ``ValueError``
+    ``settings`` are those of ``Experiment``; ``model`` may be a ``Cluster``. The examples are those the task holds out,
+    20 at least; a task without, a control that shares a question with the task, or with the finding side of another
+    control, a head outside the grid, one named twice or also ``apart`` raises ``ValueError``
     before the model runs. A default control that shares one is left out, and a note says so.
     """
-    from cs_heads.experiment.controls import experiments_on, left_out_note
-    from cs_heads.experiment.experiment import Experiment
-
     check_seed(seed)
     for name, value, least in (("n", n, MIN_CORRECT), ("n_random", n_random, 1)):
         check_integer(name, value, least)
@@ -85,14 +77,11 @@ def confirm(
     check_size(unseen)
     sides = [unseen.take(n), *(control_side(control, n, seed) for control in given)]
     check_apart([task, *given], sides)
-    settings = settings_of(ablation, progress, batch_tokens, prepend_bos, store)
-    with placed(model, workers, address) as place:
-        experiment = Experiment(place, sides[0], **settings)
-        settings["store"] = experiment.store
+    with Experiment(model, sides[0], **settings) as experiment:
         # Read before anything runs, so that a control that cannot be measured is refused at once.
         automatic = isinstance(controls, str)
         beside = default_sides(task, experiment, n, seed) if automatic else sides[1:]
-        others = experiments_on(place, beside, chosen=not automatic, **settings)
+        others = experiments_on(experiment, beside, chosen=not automatic)
         twice = {experiment.grid.resolve(head) for head in off} & {experiment.grid.resolve(head) for head in heads}
         if twice:
             raise ValueError(f"heads must be others than those off already, got {', '.join(map(str, sorted(twice)))}")

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
+from typing_extensions import Unpack
 
 from cs_heads.analysis.intervals import Interval, mean_interval
 from cs_heads.arguments import check_list, check_mapping, check_seed
 from cs_heads.cluster import here
 from cs_heads.experiment.baseline import check_size
-from cs_heads.store.store import Store
+from cs_heads.experiment.experiment import Experiment
+from cs_heads.methods.gating.fit import contrastive_gating
+from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task, confirming_side, finding_side
 from cs_heads.tasks.sides import check_is_task
 
@@ -81,10 +83,7 @@ def held_out_contrasts(
     steps: int = 500,
     batch_size: int = 64,
     seed: int = 0,
-    progress: bool | None = None,
-    batch_tokens: int | None = None,
-    prepend_bos: bool | None = None,
-    store: str | Path | Store | None = None,
+    **settings: Unpack[SettingsArguments],
 ) -> HeldOutContrasts:
     """Fit gates that retain one format and forget the other on all tasks but one, and measure that one in both.
 
@@ -97,10 +96,6 @@ def held_out_contrasts(
     Raises ``ValueError`` before the model runs unless there are two formats of the same two tasks or more, of one kind,
     split into as many finding examples as their pairs.
     """
-    from cs_heads.experiment.experiment import Experiment
-    from cs_heads.methods.gating.evaluate import under_gates
-    from cs_heads.methods.gating.fit import contrastive_gating
-
     check_seed(seed)
     names = _check(formats)
     left_out = names if held_out is None else check_list("held_out", held_out, "names of tasks")
@@ -108,30 +103,23 @@ def held_out_contrasts(
     if foreign or not left_out:
         got = ", ".join(map(str, foreign)) or "none"
         raise ValueError(f"held_out must be tasks among {', '.join(names)}, got {got}")
-    model = here(model)  # gates are fitted in this process
-    settings: dict[str, Any] = {"progress": progress, "batch_tokens": batch_tokens, "prepend_bos": prepend_bos}
     scores, gates, spent = [], {}, 0
     first, second = formats
+    begun = Experiment(here(model), confirming_side(formats[first][left_out[0]]).take(n), **settings)
     for name in left_out:
-        unseen = {}
-        for kind in formats:
-            unseen[kind] = Experiment(model, confirming_side(formats[kind][name]).take(n), store=store, **settings)
-            model = unseen[kind].model
+        unseen = {kind: begun.on(confirming_side(formats[kind][name]).take(n)) for kind in formats}
         for retained, forgotten in ((first, second), (second, first)):
             ranking = contrastive_gating(
-                model,
-                _joined(formats[retained], name, retained),
+                begun.on(_joined(formats[retained], name, retained)),
                 forget=_joined(formats[forgotten], name, forgotten),
                 steps=steps,
                 batch_size=batch_size,
                 seed=seed,
-                store=store,
-                **settings,
             )
             fitted = gates[name, retained] = ranking.importance  # one seed: the mean gate is the gate
             spent += ranking.spent
             for measured, experiment in unseen.items():
-                gated, _ = under_gates(experiment, fitted[None], batch_tokens)
+                gated = experiment(fitted[None])
                 scores.append(
                     HeldOutScore(
                         held_out=name,

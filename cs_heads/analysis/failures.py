@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 from scipy.stats import entropy
+from typing_extensions import Unpack
 
 from cs_heads.analysis import texts as judge
 from cs_heads.analysis.drops import Found, heads_of
 from cs_heads.analysis.intervals import wilson_interval
-from cs_heads.analysis.unseen import settings_of, unseen_side
+from cs_heads.analysis.unseen import unseen_side
 from cs_heads.designs import explicit
-from cs_heads.store.store import Store
+from cs_heads.experiment.experiment import Experiment
+from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Example, Task
 from cs_heads.tasks.margins import compared
 from cs_heads.tasks.sides import check_is_task
@@ -24,8 +25,6 @@ from cs_heads.units import Head
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from cs_heads.experiment.experiment import Experiment
 
 INTACT = "intact"
 UNLIKELY = 0.1
@@ -122,11 +121,7 @@ def text_failures(
     n: int = 50,
     max_new_tokens: int | None = None,
     stop: Sequence[str] | None = None,
-    ablation: str = "zero",
-    progress: bool | None = None,
-    batch_tokens: int | None = None,
-    prepend_bos: bool | None = None,
-    store: str | Path | Store | None = None,
+    **settings: Unpack[SettingsArguments],
 ) -> FailureModes:
     """Let the model write after each unseen prompt, intact and with each set of heads off, and judge the texts.
 
@@ -137,9 +132,7 @@ def text_failures(
     Costs ``n × (1 + sets)`` example-evaluations of up to ``max_new_tokens`` tokens each,
     by default as ``Experiment.generate`` has it, which also says what is refused; ``store`` is that of ``Experiment``.
     """
-    experiment, named = _start(
-        model, task, heads, k=k, n=n, settings=settings_of(ablation, progress, batch_tokens, prepend_bos, store)
-    )
+    experiment, named = _start(model, task, heads, k=k, n=n, settings=settings)
     masks = explicit(experiment.grid, [[], *named.values()])
     written = experiment.generate(masks, max_new_tokens=max_new_tokens, stop=stop)
     texts = {found: tuple(map(str, row)) for found, row in zip((INTACT, *named), written, strict=True)}
@@ -178,11 +171,7 @@ def choice_failures(
     *,
     k: int | None = None,
     n: int = 100,
-    ablation: str = "zero",
-    progress: bool | None = None,
-    batch_tokens: int | None = None,
-    prepend_bos: bool | None = None,
-    store: str | Path | Store | None = None,
+    **settings: Unpack[SettingsArguments],
 ) -> FailureModes:
     """Measure every choice of each unseen example, intact and with each set of heads off.
 
@@ -197,9 +186,8 @@ def choice_failures(
     check_is_task(task)
     if task.kind != "choice":
         raise ValueError(f"task must be a choice task, {task.name!r} is a {task.kind} task")
-    settings = settings_of(ablation, progress, batch_tokens, prepend_bos, store)
     whole, named = _start(model, task, heads, k=k, n=n, settings=settings)
-    experiment, logprobs, greedy = _each_choice(whole, explicit(whole.grid, [[], *named.values()]), settings)
+    experiment, logprobs, greedy = _each_choice(whole, explicit(whole.grid, [[], *named.values()]))
     unseen = whole.task
     masses = np.array([[np.logaddexp.reduce(choices) for choices in row] for row in logprobs])
     modes, measures = {}, {}
@@ -227,11 +215,9 @@ def choice_failures(
 
 
 def _start(
-    model: Any, task: Task, heads: Found | Mapping[str, Found], *, k: int | None, n: int, settings: dict[str, Any]
+    model: Any, task: Task, heads: Found | Mapping[str, Found], *, k: int | None, n: int, settings: SettingsArguments
 ) -> tuple[Experiment, dict[str, tuple[Head, ...]]]:
     """The experiment on the unseen examples, and the heads of each set."""
-    from cs_heads.experiment.experiment import Experiment
-
     experiment = Experiment(model, unseen_side(task, n), **settings)
     found = heads if isinstance(heads, Mapping) else {task.name: heads}
     if INTACT in found:
@@ -243,18 +229,13 @@ Choices = list[list[Float[np.ndarray, "_"]]]
 """A number for each choice, by mask and example."""
 
 
-def _each_choice(
-    whole: Experiment, masks: Bool[np.ndarray, "row layer head"], settings: dict[str, Any]
-) -> tuple[Experiment, Choices, Choices]:
+def _each_choice(whole: Experiment, masks: Bool[np.ndarray, "row layer head"]) -> tuple[Experiment, Choices, Choices]:
     """Summed log-probability of every choice, and whether it would be said: each choice is an example of its own."""
-    from cs_heads.experiment.answers import Answers
-    from cs_heads.experiment.experiment import Experiment
-
     examples = whole.task.examples
     each = tuple(Example(e.prompt_of(i), (choice,)) for e in examples for i, choice in enumerate(e.continuations))
     single = replace(whole.task, kind="completion", examples=each, length_normalised=False, scorer=None)
-    experiment = Experiment(whole.source, single, **{**settings, "store": whole.store})
-    lengths = np.array([len(target) for target in Answers.of(experiment).targets])
+    experiment = whole.on(single)
+    lengths = np.array([len(target) for target in experiment.answers.targets])
     ends = np.cumsum([len(e.continuations) for e in examples])[:-1]
     summed = experiment.logprob(masks) * lengths
     return experiment, [np.split(row, ends) for row in summed], [np.split(row, ends) for row in experiment(masks)]

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+from typing_extensions import Unpack
 
 from cs_heads.analysis.drops import Column, Found, Role, TaskDrops, heads_of, measure_drops
 from cs_heads.analysis.task_drop import TaskDrop
-from cs_heads.analysis.unseen import Others, settings_of, unseen_columns
+from cs_heads.analysis.unseen import Others, unseen_columns
 from cs_heads.arguments import check_seed
 from cs_heads.experiment.baseline import is_universal
-from cs_heads.store.store import Store
+from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task
 from cs_heads.tasks.sides import check_tasks
 from cs_heads.units import HeadLike, as_heads
@@ -142,11 +143,7 @@ def format_heads(
     k: int | None = None,
     n: int = 100,
     seed: int = 0,
-    ablation: str = "zero",
-    progress: bool | None = None,
-    batch_tokens: int | None = None,
-    prepend_bos: bool | None = None,
-    store: str | Path | Store | None = None,
+    **settings: Unpack[SettingsArguments],
 ) -> FormatHeads:
     """Tell heads that serve the letters of multiple choice from heads that serve the knowledge asked for.
 
@@ -164,7 +161,6 @@ def format_heads(
         candidates = as_heads("candidates", candidates)
     if not letters or not full:
         raise ValueError(f"letters and full must hold one set of questions or more, got {len(letters)} and {len(full)}")
-    settings = settings_of(ablation, progress, batch_tokens, prepend_bos, store)
     others: Others = [(task.name, "control", [task]) for task in (*letters, *full, *controls)]
     columns = unseen_columns(model, {}, others, n=n, seed=seed, settings=settings)
     grid = columns[0].parts[0].grid

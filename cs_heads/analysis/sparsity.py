@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
+from typing_extensions import Unpack
 
 from cs_heads.analysis.drops import Column, Found, Role, heads_of, measure_drops
 from cs_heads.analysis.random_heads import drawn_notes, random_orders
 from cs_heads.analysis.task_drop import TaskDrop
-from cs_heads.analysis.unseen import others_of, settings_of, suites_of, unseen_columns
+from cs_heads.analysis.unseen import others_of, suites_of, unseen_columns
 from cs_heads.arguments import check_integer, check_seed
 from cs_heads.designs import different, explicit
 from cs_heads.experiment.baseline import fitting_k
 from cs_heads.ranking import HeadRanking
-from cs_heads.store.store import Store
+from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task
 from cs_heads.tasks.sides import check_is_task
 from cs_heads.units import Head, HeadLike
@@ -159,18 +159,14 @@ def sparsity_curve(
     n: int = 100,
     n_random: int = 0,
     seed: int = 0,
-    ablation: str = "zero",
-    progress: bool | None = None,
-    batch_tokens: int | None = None,
-    prepend_bos: bool | None = None,
-    store: str | Path | Store | None = None,
+    **settings: Unpack[SettingsArguments],
 ) -> SparsityCurve:
     """Ablate the first 0, 1, ..., ``most`` heads of a ranking (or list) on their own task and on others.
 
     ``most`` is 10 by default, or what fits a small grid, with a note.
 
     All the nested sets of a task share the engine's batches; each task costs ``n × (most + 1)`` example-evaluations at
-    most. Siblings, controls and suites are those of ``generalisation`` and ``specificity``, and so are the refusals;
+    most. Siblings, controls and suites are those of ``specificity``, and so are the refusals;
     ``most`` must be at most half of the grid. ``n_random`` sets of random heads of the same layers, none of them
     shared by the ranking, for comparison on the own task, cost up to ``n × most`` each. Bair et al. (arXiv
     2603.03335) draw this for 0 to 10 heads.
@@ -179,7 +175,6 @@ def sparsity_curve(
     check_is_task(task)
     check_integer("n_random", n_random, 0)
     others = others_of("sibling", siblings) + others_of("control", controls) + suites_of(suites)
-    settings = settings_of(ablation, progress, batch_tokens, prepend_bos, store)
     columns = unseen_columns(model, {task.name: task}, others, n=n, seed=seed, settings=settings)
     grid = columns[0].parts[0].grid
     most, notes = fitting_k(most, grid.size, 10, "most")

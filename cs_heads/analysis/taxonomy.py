@@ -168,17 +168,14 @@ def toggle_curves(
     *,
     n_heads: int | None = None,
     n_points: int = 12,
-    batch_tokens: int | None = None,
 ) -> tuple[ToggleCurve, ...]:
     """Set heads to 0 and to 1, one after another in the order of each score, with all other gates at G⁺ (figure 2).
 
     Every seed goes by its own scores and its own G⁺; up to ``n_heads`` heads (None: half of the grid) at ``n_points``
-    numbers from one on. Give an experiment on unseen examples: ``Experiment(model, task.held_out)``. Each point of
-    each of three curves costs two evaluations a seed, which no store keeps: gates between 0 and 1 are no mask. Gates of
-    another grid, or an ``n_heads`` beyond half of it, raise ``ValueError``.
+    numbers from one on. Give an experiment on unseen examples: ``Experiment(model, task).held_out``. Each point of
+    each of three curves costs two evaluations a seed. Gates of another grid, or an ``n_heads`` beyond half of it, raise
+    ``ValueError``.
     """
-    from cs_heads.methods.gating.evaluate import under_gates
-
     grid = experiment.grid
     if gates.free.shape[1:] != grid.shape:
         raise ValueError(f"gates must be of the grid {grid.shape} of the experiment, got {gates.free.shape[1:]}")
@@ -196,7 +193,7 @@ def toggle_curves(
                 for row, n in enumerate(points):
                     toggled[row, order[:n]] = value
                 rows.append(toggled.reshape(len(points), *grid.shape))
-        logprob = under_gates(experiment, np.concatenate(rows), batch_tokens)[1].mean(axis=1)
+        logprob = experiment.logprob(np.concatenate(rows)).mean(axis=1)
         off, on = logprob.reshape(len(gates.plus), 2, len(points)).transpose(1, 0, 2)
         curves.append(ToggleCurve(score, points, off - on, 2 * off.size * experiment.n_examples))
     return tuple(curves)

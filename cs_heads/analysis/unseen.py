@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cs_heads.analysis.drops import Column, Role
 from cs_heads.arguments import check_integer, check_mapping
 from cs_heads.experiment.baseline import MIN_CORRECT, check_size
-from cs_heads.store.store import Store
+from cs_heads.experiment.controls import defaults_of
+from cs_heads.experiment.experiment import Experiment
+from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task, confirming_side, control_side
 from cs_heads.tasks.sides import check_tasks
-
-if TYPE_CHECKING:
-    from cs_heads.experiment.experiment import Experiment
 
 Others = list[tuple[str, Role, Sequence[Task]]]
 """Name, role and tasks of what heads are ablated on beside their own task."""
@@ -29,14 +27,12 @@ def unseen_side(task: Task, n: int) -> Task:
 
 
 def unseen_columns(
-    model: Any, own: Mapping[str, Task], others: Others, *, n: int, seed: int, settings: dict[str, Any]
+    model: Any, own: Mapping[str, Task], others: Others, *, n: int, seed: int, settings: SettingsArguments
 ) -> list[Column]:
     """Experiments on the unseen examples of all tasks, checked before the model runs; refusals of ``specificity``.
 
     No side that is judged may share a question with the finding side of another task.
     """
-    from cs_heads.experiment.experiment import Experiment
-
     check_integer("n", n, MIN_CORRECT)
     sides: list[tuple[str, Role, list[Task]]] = [(name, "own", [unseen_side(task, n)]) for name, task in own.items()]
     sides += [(name, role, [control_side(task, n, seed) for task in tasks]) for name, role, tasks in others]
@@ -45,21 +41,13 @@ def unseen_columns(
     for side in judged:
         check_size(side)
     check_apart(given, judged)
-    columns = []
-    for name, role, each in sides:
-        parts = []
-        for side in each:
-            parts.append(Experiment(model, side, **settings))
-            model = parts[-1].source  # a name is loaded once
-            settings = {**settings, "store": parts[-1].store}  # and a file opened once
-        columns.append(Column(name, role, tuple(parts)))
-    return columns
+    first = Experiment(model, judged[0], **settings)
+    made = iter([first, *map(first.on, judged[1:])])
+    return [Column(name, role, tuple(next(made) for _ in each)) for name, role, each in sides]
 
 
 def default_sides(task: Task, experiment: Experiment, n: int, seed: int) -> list[Task]:
     """Up to ``n // 2`` unseen examples of each default control of a task, 20 at least, beside ``n`` of its own."""
-    from cs_heads.experiment.controls import defaults_of
-
     controls = defaults_of(experiment, task, seed)
     return [control_side(control, max(n // 2, MIN_CORRECT), seed) for control in controls]
 
@@ -76,23 +64,6 @@ def suites_of(suites: Mapping[str, Sequence[Task]] | None) -> Others:
         if not check_tasks(f"suite {name!r}", tasks):
             raise ValueError(f"suite {name!r} must be a list of one task or more")
     return [(name, "suite", list(tasks)) for name, tasks in given.items()]
-
-
-def settings_of(
-    ablation: str,
-    progress: bool | None,
-    batch_tokens: int | None,
-    prepend_bos: bool | None,
-    store: str | Path | Store | None,
-) -> dict[str, Any]:
-    """The settings that every experiment of an analysis has in common."""
-    return {
-        "ablation": ablation,
-        "progress": progress,
-        "batch_tokens": batch_tokens,
-        "prepend_bos": prepend_bos,
-        "store": store,
-    }
 
 
 def check_apart(tasks: Sequence[Task], judged: Sequence[Task]) -> None:

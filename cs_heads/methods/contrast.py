@@ -156,8 +156,9 @@ def check_differentiable(experiment: Any, controls: Any = ()) -> None:
         _ = each.answers
     for control in controls:
         if control.task.role == "confirming":
+            name = control.task.name
             raise ValueError(
-                f"controls must not be the confirming side of a split, as {control.task.name!r} is: no search may see it"
+                f"controls must not be the confirming side of a split, as {name!r} is: no search may see it"
             )
 
 

@@ -220,14 +220,11 @@ class Reproduction:
         for label, name in names.items():
             try:
                 fitted[label] = fit_gates(
-                    self.model,
-                    finding_side(self.tasks[name]),
+                    self.experiment(finding_side(self.tasks[name])),
                     n_seeds=settings.n_seeds,
                     steps=settings.steps,
                     batch_size=settings.batch_size,
                     seed=self.seed,
-                    progress=self.progress,
-                    store=self.store,
                 )
             except BaselineTooLowError as error:
                 self.left_out[label] = str(error)

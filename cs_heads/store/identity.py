@@ -5,173 +5,86 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 from cs_heads.lens import EncodedExample, describe, fingerprint, prepended, settings_of
 from cs_heads.lens.model import hooked_points
+from cs_heads.settings import Kind, Settings
 from cs_heads.tasks import Task
 from cs_heads.units import HeadGrid
 
 MEASURE = 1
 """Raised by a release in which the same mask on the same example may give another number."""
 
-Kind = Literal["identity", "design", "runtime"]
-
-_PASSED_ON: dict[str, Kind] = {
-    "model": "identity",
-    "prepend_bos": "identity",
-    "batch_tokens": "runtime",
-    "progress": "runtime",
-    "store": "runtime",
-    "workers": "runtime",
-    "address": "runtime",
-}
-
-# Of the analyses that run masks on the unseen examples, in this process.
-_ANALYSIS: dict[str, Kind] = {
-    "model": "identity",
-    "ablation": "identity",
-    "prepend_bos": "identity",
-    "batch_tokens": "runtime",
-    "progress": "runtime",
-    "store": "runtime",
-    "n": "design",
-}
-# Of those that ablate heads of rankings, on examples drawn.
-_DROPS: dict[str, Kind] = {**_ANALYSIS, "k": "design", "seed": "design"}
-# Of methods that start from a model and keep what they do in the store by themselves.
-_SEARCH: dict[str, Kind] = {
-    **dict.fromkeys(("model", "task", "prepend_bos"), "identity"),
-    **dict.fromkeys(("budget", "seed"), "design"),
-    **dict.fromkeys(("batch_tokens", "progress", "store"), "runtime"),
-}
+# Of every call that runs a model.
+_CALL: dict[str, Kind] = {"model": "identity", **Settings.kinds()}
+# Of every method.
+_SEARCH: dict[str, Kind] = {"experiment": "identity", "budget": "design", "seed": "design"}
 # Of those that fit gates: seeds and steps, which a budget cuts, make other gates.
-_GATING: dict[str, Kind] = {
-    **_SEARCH,
-    **dict.fromkeys(("n_seeds", "steps", "batch_size", "strength", "budget", "seed"), "identity"),
-}
-# Of pairs of prompts.
-_PAIRS: dict[str, Kind] = {
-    **dict.fromkeys(("model", "pairs", "prepend_bos"), "identity"),
-    "batch_tokens": "runtime",
-}
+_GATING: dict[str, Kind] = dict.fromkeys(
+    ("experiment", "n_seeds", "steps", "batch_size", "strength", "budget", "seed"), "identity"
+)
+
+
+def _designed(*names: str) -> dict[str, Kind]:
+    return dict.fromkeys(names, "design")
+
 
 FIELDS: dict[str, dict[str, Kind]] = {
-    "Experiment": {**_PASSED_ON, "task": "identity", "ablation": "identity"},
+    "Experiment": {**_CALL, "task": "identity"},
     "find_heads": {
-        **_PASSED_ON,
+        **_CALL,
         "task": "identity",
-        "ablation": "identity",
-        "method": "design",
-        "controls": "design",
-        "off": "design",
-        "k": "design",
-        "budget": "design",
-        "seed": "design",
-        "options": "design",
+        **_designed("method", "controls", "off", "k", "budget", "seed", "options"),
     },
     "confirm": {
-        **_PASSED_ON,
+        **_CALL,
         "task": "identity",
-        "ablation": "identity",
-        "heads": "design",
-        "apart": "design",
-        "controls": "design",
-        "off": "design",
-        "n": "design",
-        "n_random": "design",
-        "seed": "design",
+        **_designed("heads", "apart", "controls", "off", "n", "n_random", "seed"),
     },
     "compare": {
-        **_PASSED_ON,
+        **_CALL,
         "task": "identity",
-        "methods": "design",
-        "budget": "design",
-        "k": "design",
-        "most": "design",
-        "n": "design",
-        "n_random": "design",
-        "controls": "design",
-        "contrast": "design",
-        "options": "design",
-        "seed": "design",
+        **_designed("methods", "budget", "k", "most", "n", "n_random", "controls", "contrast", "options", "seed"),
     },
     "specificity": {
-        **_DROPS,
-        "task": "identity",
-        "heads": "design",
-        "controls": "design",
-        "siblings": "design",
-        "suites": "design",
+        **_CALL,
+        "tasks": "identity",
+        **_designed("heads", "k", "controls", "siblings", "suites", "n", "seed"),
     },
-    "generalisation": {
-        **_DROPS,
-        "task": "identity",
-        "heads": "design",
-        "siblings": "design",
-        "controls": "design",
-    },
-    "cross_drops": {**_DROPS, "tasks": "identity", "found": "design", "suites": "design"},
     "sparsity_curve": {
-        **_ANALYSIS,
+        **_CALL,
         "task": "identity",
-        "heads": "design",
-        "siblings": "design",
-        "controls": "design",
-        "suites": "design",
-        "most": "design",
-        "n_random": "design",
-        "seed": "design",
+        **_designed("heads", "siblings", "controls", "suites", "most", "n", "n_random", "seed"),
     },
     "format_heads": {
-        **_DROPS,
+        **_CALL,
         "letters": "identity",
         "full": "identity",
-        "candidates": "design",
-        "controls": "design",
+        **_designed("candidates", "controls", "k", "n", "seed"),
     },
     "text_failures": {
-        **_ANALYSIS,
-        "task": "identity",
-        "heads": "design",
-        "k": "design",
-        "max_new_tokens": "identity",
-        "stop": "identity",
+        **_CALL,
+        **dict.fromkeys(("task", "max_new_tokens", "stop"), "identity"),
+        **_designed("heads", "k", "n"),
     },
-    "choice_failures": {**_ANALYSIS, "task": "identity", "heads": "design", "k": "design"},
+    "choice_failures": {**_CALL, "task": "identity", **_designed("heads", "k", "n")},
     "held_out_contrasts": {
-        "model": "identity",
-        "formats": "identity",
-        "steps": "identity",
-        "batch_size": "identity",
-        "seed": "identity",
-        "prepend_bos": "identity",
-        "held_out": "design",
-        "n": "design",
-        "batch_tokens": "runtime",
-        "progress": "runtime",
-        "store": "runtime",
+        **_CALL,
+        **dict.fromkeys(("formats", "steps", "batch_size", "seed"), "identity"),
+        **_designed("held_out", "n"),
     },
-    "toggle_curves": {
-        "experiment": "identity",
-        "gates": "identity",
-        "n_heads": "design",
-        "n_points": "design",
-        "batch_tokens": "runtime",
-    },
+    "toggle_curves": {"experiment": "identity", "gates": "identity", **_designed("n_heads", "n_points")},
     "fit_gates": _GATING,
     "causal_head_gating": {**_GATING, "controls": "design"},
     "contrastive_gating": {**_GATING, "forget": "identity"},
-    "gradient_importance": {**_SEARCH, "signed": "design", "controls": "design"},
+    "gradient_importance": {**_SEARCH, **_designed("signed", "controls")},
     "mediation": {**_SEARCH, "n_pairs": "design"},
-    "indirect_effects": {**_PAIRS, "average_source": "identity", "budget": "design", "progress": "runtime"},
-    "attribution_patching": _PAIRS,
+    "indirect_effects": {**_CALL, "pairs": "identity", "average_source": "identity", "budget": "design"},
+    "attribution_patching": {**_CALL, "pairs": "identity"},
     "attention": {
-        "model": "identity",
-        "prompts": "identity",
-        "prepend_bos": "identity",
-        "heads": "design",
-        "off": "design",
+        **dict.fromkeys(("model", "prompts", "prepend_bos"), "identity"),
+        **_designed("heads", "off"),
     },
     "generate": {
         "masks": "design",
