@@ -85,7 +85,7 @@ def compare(
     check_apart([task, *given], sides)
     with Experiment(model, sides[0], **settings) as judged:
         # Found on the same model or workers, with the same store.
-        same = {**settings, "workers": None, "address": None, "dtype": None, "store": judged.store}
+        same = judged.shared_settings()
         grid = judged.grid
         k, most, notes = _fitting(k, most, grid.size)
         automatic = isinstance(controls, str)

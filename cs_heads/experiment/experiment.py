@@ -21,6 +21,7 @@ from cs_heads.experiment.answers import Answers
 from cs_heads.experiment.chat import template_of
 from cs_heads.experiment.cost import Cost
 from cs_heads.experiment.inputs import check_writing, encode_prompts, encode_task, text_length
+from cs_heads.experiment.patching import PatchingExperiment
 from cs_heads.experiment.protocol import check_examples, responding
 from cs_heads.experiment.results import LOGPROB, MARGIN, SCORE, Measurement, Results, Run
 from cs_heads.experiment.texts import Texts
@@ -34,6 +35,7 @@ from cs_heads.store.progress import Progress, filled
 from cs_heads.store.store import Store
 from cs_heads.store.task_results import Shelf
 from cs_heads.tasks import Task, confirming_side
+from cs_heads.tasks.pairs import PromptPair
 from cs_heads.tasks.sides import check_is_task
 from cs_heads.units import HeadGrid
 
@@ -98,13 +100,23 @@ class Experiment:
 
     def on(self, task: Task) -> Experiment:
         """An experiment on another task: the same model or workers, the same settings, the same store."""
-        shared = {"workers": None, "address": None, "dtype": None, "store": self.store}
-        return Experiment(self.source, task, **{**vars(self.settings), **shared})
+        return Experiment(self.source, task, **self.shared_settings())
 
     @cached_property
     def held_out(self) -> Experiment:
         """The same on the unseen examples of the task; ``ValueError`` for a task that holds out none."""
         return self.on(confirming_side(self.task))
+
+    def shared_settings(self) -> SettingsArguments:
+        """The settings of further experiments on what this one runs on: ``source``."""
+        same = self.settings
+        return SettingsArguments(
+            ablation=same.ablation,
+            prepend_bos=same.prepend_bos,
+            batch_tokens=same.batch_tokens,
+            progress=same.progress,
+            store=self.store,
+        )
 
     def close(self) -> None:
         """Stop the workers that this experiment started, if it did."""
@@ -268,6 +280,10 @@ class Experiment:
             )
         self._passes += Cost(forwards=len(gates), backwards=len(gates))
         return loss.numpy(), found
+
+    def patching(self, pairs: Sequence[PromptPair]) -> PatchingExperiment:
+        """An experiment on pairs of prompts: the same model, settings and store."""
+        return PatchingExperiment(self.source, pairs, **self.shared_settings())
 
     @cached_property
     def answers(self) -> Answers:

@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
+from typing_extensions import Unpack
 
 from cs_heads.arguments import check_seed
-from cs_heads.experiment.answers import points_of
 from cs_heads.experiment.baseline import check_baseline
 from cs_heads.experiment.cost import Cost, check_budget
 from cs_heads.experiment.experiment import Experiment
-from cs_heads.lens import check_ablatable
-from cs_heads.lens.patch import patch_gradients, record_z
+from cs_heads.experiment.patching import PatchingExperiment
 from cs_heads.methods.contrast import check_differentiable, contrasted, left_out_notes
 from cs_heads.methods.controls import Controls
 from cs_heads.ranking import HeadRanking, normal_interval
+from cs_heads.settings import SettingsArguments
 from cs_heads.tasks.pairs import PromptPair
 
 
@@ -117,9 +117,7 @@ def _in_deviations(each: Float[np.ndarray, "n layer head"]) -> Float[np.ndarray,
 def attribution_patching(
     model: Any,
     pairs: Sequence[PromptPair],
-    *,
-    batch_tokens: int | None = None,
-    prepend_bos: bool | None = None,
+    **settings: Unpack[SettingsArguments],
 ) -> Float[np.ndarray, "pair layer head"]:
     """First-order estimate of every head's indirect effect: ``(z_clean - z_corrupted) · d measure / d z_corrupted``.
 
@@ -128,7 +126,4 @@ def attribution_patching(
     2023). TransformerLens's ``attribution_patch`` does the same one pair at a time. No pairs, pairs of two kinds,
     or something else than a TransformerLens model raise ``ValueError``.
     """
-    check_ablatable(model)
-    clean, corrupted = points_of(model, pairs, prepend_bos, least=1)
-    source = record_z(model, clean, batch_tokens)
-    return patch_gradients(model, corrupted, source, batch_tokens).double().numpy()
+    return PatchingExperiment(model, pairs, least=1, **settings).gradients()

@@ -9,33 +9,27 @@ Models*, arXiv 2502.20332).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, field
-from functools import cache
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from scipy.stats import false_discovery_control, ttest_1samp
-from torch import Tensor
+from typing_extensions import Unpack
 
 from cs_heads.arguments import check_integer, check_seed
 from cs_heads.cluster import here
-from cs_heads.experiment.answers import points_of
 from cs_heads.experiment.baseline import check_baseline
 from cs_heads.experiment.chat import as_shown
 from cs_heads.experiment.cost import Cost, check_budget
 from cs_heads.experiment.experiment import Experiment
-from cs_heads.lens import check_ablatable, describe
-from cs_heads.lens.batches import room_for
+from cs_heads.experiment.patching import PatchingExperiment
+from cs_heads.lens import check_ablatable
 from cs_heads.lens.model import tokenizer_of
-from cs_heads.lens.patch import PATCH_TOKENS, patched_effects, record_z
-from cs_heads.lens.points import PatchPoint, encode_answers
+from cs_heads.lens.points import encode_answers
 from cs_heads.methods.contrast import check_differentiable
 from cs_heads.ranking import HeadRanking, normal_interval
-from cs_heads.settings import progress_bar
-from cs_heads.store.progress import Progress, filled
-from cs_heads.store.store import Store
+from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task
 from cs_heads.tasks.pairs import STAGES, PromptPair, Stage, counterparts, identity_rules
 from cs_heads.units import Head, HeadGrid
@@ -125,25 +119,16 @@ def mediation(
     check_budget(budget, intact + 2 * each, f"the intact model: {intact}; two pairs: {2 * each:,}")
     if budget is not None:
         n_pairs = min(n_pairs, (budget - intact) // each)
-    model = here(experiment.source)
-    pairs = task_pairs(model, experiment.task, n_pairs, seed)
-    points = points_of(model, pairs, experiment.settings.prepend_bos)
+    patching = experiment.patching(task_pairs(here(experiment.source), experiment.task, n_pairs, seed))
     notes = check_baseline(experiment)
-    found = _indirect_effects(
-        model,
-        *points,
-        average_source=False,
-        progress=experiment.settings.progress,
-        batch_tokens=experiment.settings.batch_tokens,
-        store=experiment.store,
-    )
+    found = _mediation(patching)
     baseline = float(experiment.baseline().mean())
     return Mediation(
         found.effects,
         found.corrupted,
         found.cost + Cost(forwards=intact),
         found.unit,
-        {**experiment.provenance(), "baseline": baseline, "pairs": len(pairs), "seed": seed},
+        {**experiment.provenance(), "baseline": baseline, "pairs": len(found.effects), "seed": seed},
     ).ranking((*notes, *_few(found)))
 
 
@@ -160,9 +145,7 @@ def indirect_effects(
     *,
     average_source: bool = False,
     budget: int | None = None,
-    progress: bool | None = None,
-    batch_tokens: int | None = None,
-    prepend_bos: bool | None = None,
+    **settings: Unpack[SettingsArguments],
 ) -> Mediation:
     """The indirect effect of every head on every pair, many (pair, head) runs in one forward.
 
@@ -171,14 +154,12 @@ def indirect_effects(
     example-evaluations a pair; a ``budget`` takes the first pairs that it covers. Fewer than two pairs, pairs with and
     without ``instead`` together, or different numbers of places raise ``ValueError`` before the model runs.
     """
+    model = here(model)
     check_ablatable(model)
     each = HeadGrid.from_model(model).size + 2
     check_budget(budget, 2 * each, f"two pairs of {each:,} runs")
-    chosen = tuple(pairs if budget is None else pairs[: budget // each])
-    points = points_of(model, chosen, prepend_bos)
-    return _indirect_effects(
-        model, *points, average_source=average_source, progress=progress, batch_tokens=batch_tokens
-    )
+    chosen = pairs if budget is None else pairs[: budget // each]
+    return _mediation(PatchingExperiment(model, chosen, **settings), average_source)
 
 
 def function_vector_effects(model: Any, pairs: Sequence[PromptPair], **settings: Any) -> Mediation:
@@ -217,52 +198,14 @@ def _answers_differ(tokenizer: Any, pair: PromptPair) -> bool:
     return len({continuation[0] for continuation in encoded.continuations}) == 2
 
 
-def _indirect_effects(
-    model: Any,
-    clean: Sequence[PatchPoint],
-    corrupted: Sequence[PatchPoint],
-    *,
-    average_source: bool,
-    progress: bool | None,
-    batch_tokens: int | None,
-    store: Store | None = None,
-) -> Mediation:
-    grid, n = HeadGrid.from_model(model), len(clean)
-    sides = {"clean": [astuple(point) for point in clean], "corrupted": [astuple(point) for point in corrupted]}
-    kept = None if store is None else Progress(store, "mediation", {**sides, "average_source": average_source})
-    # Of all runs: what does not fit into memory is found out once.
-    room = room_for(model, batch_tokens, PATCH_TOKENS)
-
-    @cache
-    def source() -> Float[Tensor, "pair point layer head d_head"]:
-        z = record_z(model, clean, room)
-        return z.mean(dim=0, keepdim=True).expand_as(z) if average_source else z
-
-    def measure(
-        phase: int, bar: Any, pair: Int[np.ndarray, " row"], strength: Float[Tensor, "row layer head"]
-    ) -> Float[np.ndarray, " row"]:
-        found = np.full(len(pair), np.nan)
-        with filled(kept, phase, found, bar) as done:
-            if np.isnan(found).any():
-                options: dict[str, Any] = {"batch_tokens": room, "progress": done, "measured": found}
-                patched_effects(model, corrupted, source(), pair, strength, **options)
-        return found
-
-    effects = np.empty((n, *grid.shape))
-    with progress_bar(n * (grid.size + 1), "eval", progress) as bar:
-        without = measure(grid.n_layers, bar, np.arange(n), torch.zeros(n, *grid.shape))
-        pair, head = np.repeat(np.arange(n), grid.n_heads), np.tile(np.arange(grid.n_heads), n)
-        # A layer at a time: all other layers go without a hook.
-        for layer in range(grid.n_layers):
-            strength = torch.zeros(len(pair), *grid.shape)
-            strength[np.arange(len(pair)), layer, head] = 1.0
-            effects[:, layer] = measure(layer, bar, pair, strength).reshape(n, -1) - without[:, None]
+def _mediation(experiment: PatchingExperiment, average_source: bool = False) -> Mediation:
+    effects, corrupted = experiment.effects(average_source)
     return Mediation(
         effects=effects,
-        corrupted=without,
-        cost=Cost(forwards=n * (grid.size + 2)),
-        unit="nats" if len(clean[0].answers) == 2 else "probability",
-        provenance={"model": describe(model), "pairs": n, "average_source": average_source},
+        corrupted=corrupted,
+        cost=Cost(forwards=effects.size + 2 * len(effects)),
+        unit=experiment.unit,
+        provenance={**experiment.provenance(), "average_source": average_source},
     )
 
 

@@ -1,0 +1,138 @@
+"""Pairs of prompts: what carrying a head's z from the clean one into the corrupted one does to the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from typing_extensions import Unpack
+
+from cs_heads.cluster import here, source_of
+from cs_heads.lens import describe
+from cs_heads.lens.batches import room_for
+from cs_heads.lens.model import tokenizer_of
+from cs_heads.lens.patch import PATCH_TOKENS, patch_gradients, patched_effects, record_z
+from cs_heads.lens.points import PatchPoint, encode_point
+from cs_heads.settings import Settings, SettingsArguments, progress_bar
+from cs_heads.store.identity import study_of
+from cs_heads.store.progress import Progress, filled
+from cs_heads.store.store import Store
+from cs_heads.tasks.pairs import PromptPair
+from cs_heads.units import HeadGrid
+
+
+class PatchingExperiment:
+    """Measures pairs of prompts with a head's z carried from the clean prompt into the corrupted one.
+
+    The measure of a pair is the probability of its target, or, where it names what is said ``instead``, the nats
+    between the two.
+
+    Args:
+        model: Your own TransformerLens model, a name that ``load_model`` takes, or a ``Cluster``, whose model in this
+            process is run.
+        pairs: Clean and corrupted prompts.
+        least: Pairs that there must be.
+        settings: Those of ``Experiment``; ablation has none but zero here.
+
+    Raises:
+        ValueError: Fewer pairs, or pairs of two kinds.
+    """
+
+    def __init__(
+        self, model: Any, pairs: Sequence[PromptPair], *, least: int = 2, **settings: Unpack[SettingsArguments]
+    ) -> None:
+        self.settings = Settings.of(settings, ablation="zero")
+        self.model: Any = here(source_of(model, self.settings))
+        self.clean, self.corrupted = points_of(self.model, pairs, self.settings.prepend_bos, least)
+        self.grid = HeadGrid.from_model(self.model)
+        self.store = None
+        if self.settings.store is not None:
+            study = study_of(self.model, self.settings.ablation, self.settings.prepend_bos)
+            self.store = Store.of(self.settings.store, study)
+
+    @property
+    def unit(self) -> str:
+        """What is measured."""
+        return "nats" if len(self.clean[0].answers) == 2 else "probability"
+
+    def effects(
+        self, average_source: bool = False
+    ) -> tuple[Float[np.ndarray, "pair layer head"], Float[np.ndarray, " pair"]]:
+        """How far carrying each head over moves the measure, and the measure with none carried over.
+
+        One clean and one corrupted run a pair, and one run a head, many in one forward; kept in the store every few
+        seconds. ``average_source`` carries over the mean z of all clean prompts in place of each pair's own.
+        """
+        sides = {"clean": [astuple(point) for point in self.clean]}
+        sides["corrupted"] = [astuple(point) for point in self.corrupted]
+        kept = None
+        if self.store is not None:
+            kept = Progress(self.store, "mediation", {**sides, "average_source": average_source})
+        grid, n = self.grid, len(self.clean)
+
+        def measure(
+            phase: int, bar: Any, pair: Int[np.ndarray, " row"], strength: Float[Tensor, "row layer head"]
+        ) -> Float[np.ndarray, " row"]:
+            found = np.full(len(pair), np.nan)
+            with filled(kept, phase, found, bar) as done:
+                if np.isnan(found).any():
+                    z = self._source
+                    source = z.mean(dim=0, keepdim=True).expand_as(z) if average_source else z
+                    options: dict[str, Any] = {"batch_tokens": self._tokens, "progress": done, "measured": found}
+                    patched_effects(self.model, self.corrupted, source, pair, strength, **options)
+            return found
+
+        effects = np.empty((n, *grid.shape))
+        with progress_bar(n * (grid.size + 1), "eval", self.settings.progress) as bar:
+            without = measure(grid.n_layers, bar, np.arange(n), torch.zeros(n, *grid.shape))
+            pair, head = np.repeat(np.arange(n), grid.n_heads), np.tile(np.arange(grid.n_heads), n)
+            # A layer at a time: all other layers go without a hook.
+            for layer in range(grid.n_layers):
+                strength = torch.zeros(len(pair), *grid.shape)
+                strength[np.arange(len(pair)), layer, head] = 1.0
+                effects[:, layer] = measure(layer, bar, pair, strength).reshape(n, -1) - without[:, None]
+        return effects, without
+
+    def gradients(self) -> Float[np.ndarray, "pair layer head"]:
+        """First-order estimate of each effect: two forwards and one backward pass a pair."""
+        batch_tokens = self.settings.batch_tokens
+        return patch_gradients(self.model, self.corrupted, self._source, batch_tokens).double().numpy()
+
+    def provenance(self) -> dict[str, Any]:
+        """Of what model, and how many pairs; JSON-ready."""
+        return {"model": describe(self.model), "pairs": len(self.clean)}
+
+    @cached_property
+    def _tokens(self) -> Any:
+        # Of all runs: what does not fit into memory is found out once.
+        return room_for(self.model, self.settings.batch_tokens, PATCH_TOKENS)
+
+    @cached_property
+    def _source(self) -> Float[Tensor, "pair point layer head d_head"]:
+        return record_z(self.model, self.clean, self._tokens)
+
+
+def points_of(
+    model: Any, pairs: Sequence[PromptPair], prepend_bos: bool | None, least: int = 2
+) -> tuple[list[PatchPoint], list[PatchPoint]]:
+    """Clean and corrupted prompts as tokens; fewer than ``least``, or pairs of two kinds, raise ``ValueError``."""
+    if len(pairs) < least:
+        raise ValueError(f"pairs must hold {least} or more, got {len(pairs)}")
+    if len({(pair.instead is None, len(pair.clean_ends)) for pair in pairs}) > 1:
+        raise ValueError("pairs must all name what is said instead or none, and have the same number of places")
+    sides: tuple[list[PatchPoint], list[PatchPoint]] = ([], [])
+    for number, pair in enumerate(pairs):
+        answers = [pair.target] if pair.instead is None else [pair.target, pair.instead]
+        texts = ((pair.clean, pair.clean_ends), (pair.corrupted, pair.corrupted_ends))
+        for side, (text, ends) in zip(sides, texts, strict=True):
+            try:
+                side.append(encode_point(tokenizer_of(model), text, answers, ends, prepend_bos))
+            except ValueError as error:
+                raise ValueError(f"pair {number}: {error}") from error
+    return sides
