@@ -768,12 +768,12 @@ _ANALYSIS = [
         "analysis/test_confirm.py analysis/test_proof.py analysis/test_compare.py",
         (
             "random sets may hold the heads that were found",
-            "free = np.flatnonzero(~(row | apart[layer]))",
-            "free = np.flatnonzero(~apart[layer])",
+            "free = np.flatnonzero(~(row | exclude[layer]))",
+            "free = np.flatnonzero(~exclude[layer])",
         ),
         (
             "universal heads are not excluded from random sets",
-            "free = np.flatnonzero(~(row | apart[layer]))",
+            "free = np.flatnonzero(~(row | exclude[layer]))",
             "free = np.flatnonzero(~row)",
         ),
     ),
@@ -1191,7 +1191,7 @@ _VIEWS = [
         (
             "the command line proves heads beside universal ones",
             """\
-            apart=found.shared,
+            exclude=found.shared,
 """,
             "",
         ),

@@ -134,7 +134,7 @@ def annealed(made: World, size: int, seed: int) -> dict[str, Any]:
     # One example more draws all anew, and the heads stay.
     fresh = planted_world(made.scenario, made.grid, n_examples=made.n_examples + 1, seed=seed)
     proof = cs.prove(
-        fresh.unseen, found.top(K), apart=found.shared, chance=chance, controls=[("control", fresh.control)]
+        fresh.unseen, found.top(K), exclude=found.shared, chance=chance, controls=[("control", fresh.control)]
     )
     return {
         "heads": found.top(K),

@@ -99,7 +99,7 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
                     model,
                     tasks[skill],
                     heads,
-                    apart=ranking.shared,
+                    exclude=ranking.shared,
                     controls=[task for other, task in tasks.items() if other != skill],
                     n=N_UNSEEN,
                     progress=False,

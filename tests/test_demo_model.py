@@ -96,7 +96,7 @@ def test_a_blind_search_finds_planted_heads(demo):
 def test_planted_heads_facilitate_more_than_others(demo):
     """Causal head gating, a tenth of its steps: Welch's t-test over heads."""
     task = cs.load_task("demo/rhyme", n=100, seed=0)
-    gates = cs.methods.fit_gates(demo, task, steps=50, batch_size=32, progress=False)
+    gates = cs.methods.fit_gates(cs.Experiment(demo, task, progress=False), steps=50, batch_size=32)
     test = score_of_heads(gates, planted_heads("rhyme"))
     assert test.inside > test.outside + 0.2
     assert test.p < 0.01

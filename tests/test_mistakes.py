@@ -228,19 +228,19 @@ MISTAKES = {
     "cs.find_heads(model, task, prepend_bos='yes')": "prepend_bos must be True, False or None, got 'yes'",
     "cs.confirm(None, task, [None])": "heads must be a list of heads: a head must be Head(2, 5), 'L2H5' or (2, 5), got",
     "cs.confirm(None, task, (2, 5))": "heads must be a list of heads: a head must be Head(2, 5), 'L2H5' or (2, 5)",
-    "cs.confirm(None, task, ['L0H1'], apart=None)": "apart must be a list of heads, as ranking.top(5) gives, got None",
+    "cs.confirm(None, task, ['L0H1'], exclude=5)": "exclude must be a list of heads, as ranking.top(5) gives, got 5",
     "cs.confirm(None, task, ['L0H1'], off=5)": "off must be a list of heads, as ranking.top(5) gives, got 5",
-    "cs.prove(None, ['L0H1'])": "experiment must be an Experiment, or be asked like one, got None",
-    "cs.prove(world.task, None)": "heads must be a list of heads, as ranking.top(5) gives, got None",
-    "cs.prove(world.task, ['L0H1'], controls=[world.task])": "controls must be a list of pairs, a name and an exp",
+    "analysis.prove(None, ['L0H1'])": "experiment must be an Experiment, or be asked like one, got None",
+    "analysis.prove(world.task, None)": "heads must be a list of heads, as ranking.top(5) gives, got None",
+    "analysis.prove(world.task, ['L0H1'], controls=[world.task])": "controls must be a list of pairs, a name and ",
     "cs.specificity(None, None, ['L0H1'])": "task must be a cs_heads.Task",
     "cs.specificity(None, task, ['L0H1'], controls=5)": "controls must be a list of tasks, got 5",
     "cs.specificity(None, task, ['L0H1'], suites=[task])": "suites must be a mapping, a list of tasks by the name of",
     "cs.specificity(model, task, None)": "heads must be a ranking or a list of heads, got NoneType",
     "cs.specificity(model, task, [5])": "heads must be a list of heads: a head must be Head(2, 5), 'L2H5' or (2, 5)",
-    "cs.generalisation(None, task, ['L0H1'], None)": "siblings must be a list of tasks, got None",
-    "cs.cross_drops(None, [None], {})": "task must be a cs_heads.Task",
-    "cs.cross_drops(None, [task], None)": "found must be a mapping, rankings or lists of heads by the name of",
+    "cs.specificity(None, task, ['L0H1'], siblings=None)": "siblings must be a list of tasks, got None",
+    "cs.specificity(None, [None], {})": "task must be a cs_heads.Task",
+    "cs.specificity(None, [task], None)": "heads must be a mapping, rankings or lists of heads by the name of",
     "cs.sparsity_curve(None, None, ['L0H1'])": "task must be a cs_heads.Task",
     "cs.sparsity_curve(None, task, ['L0H1'], n_random=None)": "n_random must be an integer of 0 or more, got None",
     "cs.choice_failures(None, None, ['L0H1'])": "task must be a cs_heads.Task",
@@ -282,7 +282,7 @@ MISTAKES = {
 def test_a_wrong_argument_raises_a_value_error_that_names_it():
     """In a process where no types are checked at run time, as those of users are."""
     code = (
-        "import cs_heads as cs, pandas as pd, json\n"
+        "import cs_heads as cs, pandas as pd, json\nfrom cs_heads.analysis import proof as analysis\n"
         "task = cs.load_task('demo/capitals', n=40)\ngrid = cs.HeadGrid(3, 4)\n"
         "world, model = cs.planted_world(grid=cs.HeadGrid(8, 8)), cs.load_model('demo', device='cpu')\n"
         "twice = pd.DataFrame([['a', 'b', 'c']], columns=['prompt', 'target', 'target'])\n"

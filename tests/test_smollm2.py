@@ -105,7 +105,7 @@ def test_heads_of_plurals_are_found_that_other_skills_can_do_without(smollm2):
     task = cs.load_task("everyday/plural", seed=0)
     found = cs.find_heads(model, task, progress=False)
     assert not {cs.Head(1, 3), cs.Head(1, 4), cs.Head(1, 5)} & {*found.top(5)}
-    proof = cs.confirm(model, task, found.top(5), apart=found.shared, progress=False)
+    proof = cs.confirm(model, task, found.top(5), exclude=found.shared, progress=False)
     assert proof.verdict == "specific"
     assert proof.specificity.own.loss >= 0.7
     assert proof.specificity.mean.loss <= 0.2

@@ -39,7 +39,7 @@ def compare(
     methods: Sequence[str] = METHODS,
     budget: int | None = None,
     k: int | None = None,
-    most: int | None = None,
+    max_heads: int | None = None,
     n: int = 100,
     n_random: int = 8,
     controls: Sequence[Task] | str | None = "auto",
@@ -52,10 +52,10 @@ def compare(
 
     Every method runs by ``find_heads``, as if it were alone, with the same ``budget`` (None: what each takes by
     default) and ``seed``; ``options`` has more of a method's own, by its name, as in
-    ``{"chg": {"n_seeds": 4}, "annealed": {"budget": 4000}}``. Each ranking's first 1, 2, ..., ``most`` heads are
+    ``{"chg": {"n_seeds": 4}, "annealed": {"budget": 4000}}``. Each ranking's first 1, 2, ..., ``max_heads`` heads are
     ablated, and as many of ``n_random`` random orders, each through the layers of one method's heads and with none of
     these, nor of those any method found shared, as ``confirm`` draws them, the methods taking turns; methods whose
-    search depends on the number wanted are told ``most``. ``most`` is 10 by default and ``k`` 5, or what fits ``most``
+    search depends on the number wanted are told ``max_heads``, which is 10 by default; ``k`` is 5, or what fits that
     and a small grid, with a note. A mask that several methods ask for is measured once where
     there is a ``store``, and counted for each. ``model`` may be a ``Cluster``, and ``workers`` or ``address`` make one
     for this call; methods that start from the model itself run here all the same.
@@ -63,7 +63,7 @@ def compare(
     ``controls`` are other tasks, measured with the top ``k`` of each method off: ``"auto"`` the default ones of
     ``confirm``, None none. All of them also serve the search of methods that have controls by default (``annealed``),
     by examples they are not measured with; with ``contrast`` that of every method that takes controls, while the others
-    stand as in their papers without it. Judging takes at most ``n × (1 + most × (methods + n_random))``
+    stand as in their papers without it. Judging takes at most ``n × (1 + max_heads × (methods + n_random))``
     example-evaluations of the task and ``n × (1 + methods)`` of each control given, ``n // 2 × (1 + methods)`` of each
     default one: with seven methods and 14 default controls 5,600. What controls add to a search, each method says.
 
@@ -76,7 +76,7 @@ def compare(
     check_seed(seed)
     options = {} if options is None else check_mapping("options", options, "those of each method by its name")
     methods = check_list("methods", methods, "different names")
-    _check(methods, options, n_random, k, most)
+    _check(methods, options, n_random, k, max_heads)
     given = check_controls(controls, task)
     unseen = confirming_side(task)
     check_size(finding_side(task))
@@ -87,7 +87,7 @@ def compare(
         # Found on the same model or workers, with the same store.
         same = judged.shared_settings()
         grid = judged.grid
-        k, most, notes = _fitting(k, most, grid.size)
+        k, max_heads, notes = _fitting(k, max_heads, grid.size)
         automatic = isinstance(controls, str)
         beside = default_sides(task, judged, n, seed) if automatic else sides[1:]
         others = experiments_on(judged, beside, chosen=not automatic)
@@ -100,7 +100,7 @@ def compare(
             more["controls"] = helping(method_named(name), contrast)
             start = perf_counter()
             try:
-                found = find_heads(judged.source, task, k=most, method=name, **more)
+                found = find_heads(judged.source, task, k=max_heads, method=name, **more)
             except (BaselineTooLowError, BrokenStoreError):
                 raise
             except ValueError as error:
@@ -109,7 +109,7 @@ def compare(
                 rankings[name] = found, perf_counter() - start
         if not rankings:
             raise next(iter(refused.values()))
-        tops = [ranking.top(most) for ranking, _ in rankings.values()]
+        tops = [ranking.top(max_heads) for ranking, _ in rankings.values()]
         shared = sorted({head for ranking, _ in rankings.values() for head in ranking.shared})
         random = _random(grid, tops, shared, n_random, seed)
         intact = judged.baseline()
@@ -120,7 +120,7 @@ def compare(
                 seconds=seconds,
                 curve=tuple(
                     task_drop(judged.task.name, judged.task.chance, [(intact, scores)], seed, low)
-                    for scores in judged(_growing(grid, ranking.top(most)))
+                    for scores in judged(_growing(grid, ranking.top(max_heads)))
                 ),
                 control_drops={other.task.name: _drop(other, ranking.top(k), seed) for other in others},
             )
@@ -154,7 +154,7 @@ def _check(
     options: Mapping[str, Mapping[str, Any]],
     n_random: int,
     k: int | None,
-    most: int | None,
+    max_heads: int | None,
 ) -> None:
     if not methods or len({*map(str, methods)}) < len(methods):
         raise ValueError(f"methods must be a list of different names, got {methods!r}")
@@ -166,18 +166,18 @@ def _check(
     for name in methods:
         method_named(name).check(name, {key: v for key, v in options.get(name, {}).items() if key != "budget"})
     check_integer("n_random", n_random, 1)
-    longest = None if most is None else check_integer("most", most, 1)
+    longest = None if max_heads is None else check_integer("max_heads", max_heads, 1)
     if k is not None:
-        check_integer("k", k, 1, longest, "the heads of the drop curve (most)" if longest else "")
+        check_integer("k", k, 1, longest, "the heads of the drop curve (max_heads)" if longest else "")
 
 
-def _fitting(k: int | None, most: int | None, n_heads: int) -> tuple[int, int, tuple[str, ...]]:
-    """``k`` and ``most``, those by default as they fit the grid and each other, with notes."""
-    most, notes = fitting_k(most, n_heads, max(_MOST, k or 0), "most")
+def _fitting(k: int | None, max_heads: int | None, n_heads: int) -> tuple[int, int, tuple[str, ...]]:
+    """``k`` and ``max_heads``, those by default as they fit the grid and each other, with notes."""
+    max_heads, notes = fitting_k(max_heads, n_heads, max(_MOST, k or 0), "max_heads")
     if k is None:
         fits, shorter = fitting_k(None, n_heads)
-        return min(fits, most), most, (*notes, *shorter)
-    return check_integer("k", k, 1, most, "the heads of the drop curve (most)"), most, notes
+        return min(fits, max_heads), max_heads, (*notes, *shorter)
+    return check_integer("k", k, 1, max_heads, "the heads of the drop curve (max_heads)"), max_heads, notes
 
 
 def _search_controls(
@@ -220,8 +220,8 @@ def _drawn_notes(
 ) -> tuple[str, ...]:
     """What is to be said of the random orders like the heads of each method, once."""
     like = [[grid.mask(heads) for heads in random[place :: len(tops)]] for place in range(len(tops))]
-    apart = grid.mask(shared)
-    said = [drawn_notes(grid.mask(top), apart, sets) for top, sets in zip(tops, like, strict=True) if sets]
+    exclude = grid.mask(shared)
+    said = [drawn_notes(grid.mask(top), exclude, sets) for top, sets in zip(tops, like, strict=True) if sets]
     return tuple(dict.fromkeys(note for notes in said for note in notes))
 
 

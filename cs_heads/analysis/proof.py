@@ -143,7 +143,7 @@ def prove(
     experiment: ExperimentLike,
     heads: Sequence[HeadLike],
     *,
-    apart: Sequence[HeadLike] = (),
+    exclude: Sequence[HeadLike] = (),
     name: str = "task",
     chance: float | None = None,
     controls: Sequence[tuple[str, ExperimentLike]] = (),
@@ -154,15 +154,15 @@ def prove(
     """Ablate ``heads`` on every example of an experiment, beside ``n_random`` random sets of the same layers.
 
     This is ``confirm`` for experiments of any kind; the examples must be others than those the heads were
-    found with, which nobody can check here. Random sets have none of the heads ``apart``, such as the shared ones
+    found with, which nobody can check here. Random sets have none of the heads ``exclude``, such as the shared ones
     of a ranking: on a small grid these would be in most of them, and hide what ``heads`` do. A layer that they
     would use up gives way to others, and the notes say so. ``chance`` is the
     score of guessing (None: that of the experiment's task, or its own ``chance``, else 0); ``controls`` are
     ``(name, experiment)`` of other tasks, and all that can tell count in the verdict, which
     ``cs_heads.analysis.verdict`` defines. Where they are the default ones, ``defaults`` has the names of these, also of
     those that could not be measured.
-    Heads outside the grid, named twice or also ``apart``, or too many to leave as many others, and controls of one name
-    raise ``ValueError`` before anything is measured.
+    Heads outside the grid, named twice or also in ``exclude``, or too many to leave as many others, and controls of one
+    name raise ``ValueError`` before anything is measured.
 
     >>> from cs_heads.units import HeadGrid
     >>> from cs_heads.simulate import planted_world
@@ -178,14 +178,14 @@ def prove(
     check_seed(seed)
     check_integer("n_random", n_random, 1)
     _check_experiments(experiment, controls)
-    heads, apart, grid = as_heads("heads", heads), as_heads("apart", apart), experiment.grid
+    heads, exclude, grid = as_heads("heads", heads), as_heads("exclude", exclude), experiment.grid
     found = grid.mask(heads)
     if found.sum() != len(heads):
         raise ValueError(f"heads must differ from each other, got {', '.join(map(str, heads))}")
-    without = grid.mask(apart)
+    without = grid.mask(exclude)
     both = [str(grid.resolve(head)) for head in heads if without[grid.resolve(head).layer, grid.resolve(head).head]]
     if both:
-        raise ValueError(f"apart must have none of heads, got {', '.join(both)}")
+        raise ValueError(f"exclude must have none of heads, got {', '.join(both)}")
     check_k(len(heads), grid.size)
     intact = np.zeros(grid.shape, dtype=bool)
     drawn = random_sets(grid, found, without, n_random, np.random.default_rng(seed))
@@ -217,7 +217,7 @@ def prove(
         provenance={
             **origin,
             "n_random": n_random,
-            "apart": [str(grid.resolve(head)) for head in apart],
+            "apart": [str(grid.resolve(head)) for head in exclude],
             "controls": [control.task for control in measured],
             "controls_from": AUTO if defaults is not None else "given" if measured else None,
             "seed": seed,

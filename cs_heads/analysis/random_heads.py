@@ -13,30 +13,30 @@ from cs_heads.units import Head, HeadGrid, HeadLike
 def random_sets(
     grid: HeadGrid,
     found: Bool[np.ndarray, "layer head"],
-    apart: Bool[np.ndarray, "layer head"],
+    exclude: Bool[np.ndarray, "layer head"],
     n_sets: int,
     rng: np.random.Generator,
 ) -> list[Bool[np.ndarray, "layer head"]]:
-    """Sets of random heads like ``found``, without ``apart``, different while the grid has others to offer.
+    """Sets of random heads like ``found``, without ``exclude``, different while the grid has others to offer.
 
     They have as many heads in each layer as ``found``, none of them found, but none in a layer that they would use up
     (``used_up``): heads of other layers stand for these. Where other layers have too few, the rest comes from those
-    used up, and from ``apart`` where no other head is left.
+    used up, and from ``exclude`` where no other head is left.
     """
-    layers = used_up(found, apart)
+    layers = used_up(found, exclude)
     sets: list[Bool[np.ndarray, "layer head"]] = []
     for _ in range(n_sets):
         for _ in range(20):
-            mask = _alike(grid, found, apart, layers, rng)
+            mask = _alike(grid, found, exclude, layers, rng)
             if not any((mask == other).all() for other in sets):
                 break
         sets.append(mask)
     return sets
 
 
-def used_up(found: Bool[np.ndarray, "layer head"], apart: Bool[np.ndarray, "layer head"]) -> list[int]:
+def used_up(found: Bool[np.ndarray, "layer head"], exclude: Bool[np.ndarray, "layer head"]) -> list[int]:
     """Layers of ``found`` with no more other heads to draw than it has: these would all be in every random set."""
-    chosen, free = found.sum(axis=1), (~(found | apart)).sum(axis=1)
+    chosen, free = found.sum(axis=1), (~(found | exclude)).sum(axis=1)
     return np.flatnonzero((chosen > 0) & (chosen >= free)).tolist()
 
 
@@ -47,16 +47,16 @@ def like_note(found: Bool[np.ndarray, "layer head"], sets: Sequence[Bool[np.ndar
 
 def drawn_notes(
     found: Bool[np.ndarray, "layer head"],
-    apart: Bool[np.ndarray, "layer head"],
+    exclude: Bool[np.ndarray, "layer head"],
     sets: Sequence[Bool[np.ndarray, "layer head"]],
 ) -> tuple[str, ...]:
     """What random ``sets`` like ``found`` had to take where the grid has too few other heads, and how many differ."""
     grid, drawn = HeadGrid(*found.shape), np.stack(sets)
-    in_layer, free = drawn.sum(axis=2), ~(found | apart)
+    in_layer, free = drawn.sum(axis=2), ~(found | exclude)
     replaced = np.flatnonzero((in_layer < found.sum(axis=1)).any(axis=0))
     # Of these layers all that is left stands in each set.
     whole = np.flatnonzero(found.any(axis=1) & free.any(axis=1) & (drawn | ~free).all(axis=(0, 2)))
-    taken = _named(grid, (drawn & apart).any(axis=0))
+    taken = _named(grid, (drawn & exclude).any(axis=0))
     different = len(np.unique(drawn.reshape(len(sets), -1), axis=0))
     notes = []
     if len(replaced):
@@ -85,7 +85,7 @@ def _named(grid: HeadGrid, mask: Bool[np.ndarray, "layer head"]) -> str:
 def _alike(
     grid: HeadGrid,
     found: Bool[np.ndarray, "layer head"],
-    apart: Bool[np.ndarray, "layer head"],
+    exclude: Bool[np.ndarray, "layer head"],
     used: Sequence[int],
     rng: np.random.Generator,
 ) -> Bool[np.ndarray, "layer head"]:
@@ -93,10 +93,10 @@ def _alike(
     mask = np.zeros(grid.shape, dtype=bool)
     for layer, row in enumerate(found):
         if layer not in used:
-            free = np.flatnonzero(~(row | apart[layer]))
+            free = np.flatnonzero(~(row | exclude[layer]))
             mask[layer, rng.choice(free, size=int(row.sum()), replace=False)] = True
     rest = np.isin(np.arange(grid.n_layers), used)[:, None]
-    for fit in (~(found | apart | rest), ~(found | apart), ~found):
+    for fit in (~(found | exclude | rest), ~(found | exclude), ~found):
         free = np.flatnonzero((fit & ~mask).ravel())
         short = min(int(found.sum() - mask.sum()), len(free))
         if short:
@@ -105,13 +105,13 @@ def _alike(
 
 
 def random_orders(
-    grid: HeadGrid, heads: Sequence[Head], apart: Sequence[HeadLike], n_sets: int, rng: np.random.Generator
+    grid: HeadGrid, heads: Sequence[Head], exclude: Sequence[HeadLike], n_sets: int, rng: np.random.Generator
 ) -> list[list[Head]]:
     """Sets as ``random_sets`` gives them, each in an order in which a head is of the layer of the one it stands for.
 
     So the first k of each are like the first k of ``heads``.
     """
-    sets = random_sets(grid, grid.mask(heads), grid.mask(apart), n_sets, rng)
+    sets = random_sets(grid, grid.mask(heads), grid.mask(exclude), n_sets, rng)
     return [_like(heads, [grid.head(int(i)) for i in np.flatnonzero(mask)], rng) for mask in sets]
 
 

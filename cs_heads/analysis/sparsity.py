@@ -109,12 +109,12 @@ def measure_sparsity(
     heads: Sequence[HeadLike],
     seed: int = 0,
     n_random: int = 0,
-    apart: Sequence[HeadLike] = (),
+    exclude: Sequence[HeadLike] = (),
 ) -> SparsityCurve:
     """The curve on any experiments; the first column is the heads' own task. It refuses what ``measure_drops`` does.
 
-    ``n_random`` sets of random heads, none of them ``apart``, each growing head by head through the layers of the found
-    ones, are measured on the own task.
+    ``n_random`` sets of random heads, none of them in ``exclude``, each growing head by head through the layers of the
+    found ones, are measured on the own task.
     """
     check_seed(seed)
     if not columns:
@@ -123,7 +123,7 @@ def measure_sparsity(
     named = heads_of(grid, heads, len(heads))
     nested = {str(k): named[:k] for k in range(len(named) + 1)}
     measured = measure_drops(columns, nested, dict.fromkeys(nested, columns[0].name), seed)
-    orders = random_orders(grid, named, apart, n_random, np.random.default_rng(seed)) if n_random else []
+    orders = random_orders(grid, named, exclude, n_random, np.random.default_rng(seed)) if n_random else []
     random, spent = _random(columns[0], orders) if n_random else (None, 0)
     sets = [grid.mask(order) for order in orders]
     return SparsityCurve(
@@ -133,7 +133,7 @@ def measure_sparsity(
         spent=measured.spent + spent,
         provenance={**measured.provenance, "n_random": n_random},
         random_drops=random,
-        notes=drawn_notes(grid.mask(named), grid.mask(apart), sets) if n_random else (),
+        notes=drawn_notes(grid.mask(named), grid.mask(exclude), sets) if n_random else (),
     )
 
 
@@ -155,20 +155,20 @@ def sparsity_curve(
     siblings: Sequence[Task] = (),
     controls: Sequence[Task] = (),
     suites: Mapping[str, Sequence[Task]] | None = None,
-    most: int | None = None,
+    max_heads: int | None = None,
     n: int = 100,
     n_random: int = 0,
     seed: int = 0,
     **settings: Unpack[SettingsArguments],
 ) -> SparsityCurve:
-    """Ablate the first 0, 1, ..., ``most`` heads of a ranking (or list) on their own task and on others.
+    """Ablate the first 0, 1, ..., ``max_heads`` heads of a ranking (or list) on their own task and on others.
 
-    ``most`` is 10 by default, or what fits a small grid, with a note.
+    ``max_heads`` is 10 by default, or what fits a small grid, with a note.
 
-    All the nested sets of a task share the engine's batches; each task costs ``n × (most + 1)`` example-evaluations at
-    most. Siblings, controls and suites are those of ``specificity``, and so are the refusals;
-    ``most`` must be at most half of the grid. ``n_random`` sets of random heads of the same layers, none of them
-    shared by the ranking, for comparison on the own task, cost up to ``n × most`` each. Bair et al. (arXiv
+    All the nested sets of a task share the engine's batches; each task costs at most ``n × (max_heads + 1)``
+    example-evaluations. Siblings, controls and suites are those of ``specificity``, and so are the refusals;
+    ``max_heads`` must be at most half of the grid. ``n_random`` sets of random heads of the same layers, none of them
+    shared by the ranking, for comparison on the own task, cost up to ``n × max_heads`` each. Bair et al. (arXiv
     2603.03335) draw this for 0 to 10 heads.
     """
     check_seed(seed)
@@ -177,7 +177,7 @@ def sparsity_curve(
     others = others_of("sibling", siblings) + others_of("control", controls) + suites_of(suites)
     columns = unseen_columns(model, {task.name: task}, others, n=n, seed=seed, settings=settings)
     grid = columns[0].parts[0].grid
-    most, notes = fitting_k(most, grid.size, 10, "most")
-    apart = heads.shared if isinstance(heads, HeadRanking) else ()
-    curve = measure_sparsity(columns, heads_of(grid, heads, most)[:most], seed, n_random, apart)
+    max_heads, notes = fitting_k(max_heads, grid.size, 10, "max_heads")
+    exclude = heads.shared if isinstance(heads, HeadRanking) else ()
+    curve = measure_sparsity(columns, heads_of(grid, heads, max_heads)[:max_heads], seed, n_random, exclude)
     return replace(curve, notes=(*notes, *curve.notes))

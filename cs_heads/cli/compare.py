@@ -18,7 +18,7 @@ _ABOUT = """\
 Rank heads by several methods on the same finding examples, and judge all rankings on the
 same unseen ones.
 
-Printed are cost, the drop of the score with the first 1, --k and --most heads of each
+Printed are cost, the drop of the score with the first 1, --k and --max-heads heads of each
 method off, beside random heads, what task and controls lose, and how far the methods agree.
 Without --control the default controls are measured, 50 examples of each for every method. No
 method runs beyond --budget, in example-evaluations (one mask on one example; a backward
@@ -54,7 +54,7 @@ def add(commands: Commands) -> None:
         "others stand as in their papers)",
     )
     add(
-        "--most",
+        "--max-heads",
         type=int,
         default=None,
         help="heads to ablate at the end of the drop curve (default: 10, or half of a smaller grid)",
@@ -81,7 +81,7 @@ def _compare(options: argparse.Namespace) -> None:
             methods=names,
             budget=options.budget,
             k=options.k,
-            most=options.most,
+            max_heads=options.max_heads,
             controls=controls,
             contrast=options.contrast,
             options=given,
@@ -89,7 +89,7 @@ def _compare(options: argparse.Namespace) -> None:
             store=options.store if unseen is None else unseen.store,
         )
     # By default what fits the grid.
-    options.k, options.most = result.k, result.random_drops.shape[1]
+    options.k, options.max_heads = result.k, result.random_drops.shape[1]
     if options.json:
         print(json.dumps(result.to_dict()))
     else:
@@ -99,7 +99,7 @@ def _compare(options: argparse.Namespace) -> None:
 
 
 def _print_comparison(options: argparse.Namespace, result: Comparison) -> None:
-    at = sorted({1, options.k, options.most})
+    at = sorted({1, options.k, options.max_heads})
     print(f"model {options.model}, task {options.task}, baseline {result.baseline:.3f} on unseen examples\n")
     drops = "".join(f"{f'drop@{k}':>9}" for k in at)
     print(f"{'method':<12}{'evaluations':>12}{'backward':>10}{'seconds':>9}{drops}  top {options.k}")

@@ -137,7 +137,7 @@ def _find(options: argparse.Namespace) -> None:
             model,
             task,
             found.top(options.k),
-            apart=found.shared,
+            exclude=found.shared,
             controls=controls,
             off=options.off,
             seed=options.seed,

@@ -147,7 +147,7 @@ def check_numbers(options: argparse.Namespace) -> None:
     from cs_heads.tasks.load import MAX_EXAMPLES
     from cs_heads.units import as_heads
 
-    most = {"k": MAX_HEADS, "most": MAX_HEADS, "n": MAX_EXAMPLES, "n_unseen": MAX_EXAMPLES, "n_masks": MAX_BUDGET}
+    most = {"k": MAX_HEADS, "max_heads": MAX_HEADS, "n": MAX_EXAMPLES, "n_unseen": MAX_EXAMPLES, "n_masks": MAX_BUDGET}
     for name, limit in {**most, "budget": MAX_BUDGET, "generate": MAX_EXAMPLES}.items():
         value = getattr(options, name, None)
         if value is not None:

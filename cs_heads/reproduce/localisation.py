@@ -135,7 +135,7 @@ def _methods(study: Reproduction) -> list[Output]:
         methods=needs.METHODS,
         budget=settings.budget,
         k=settings.k,
-        most=settings.most,
+        max_heads=settings.most,
         n=len(study.unseen(name)),
         controls=None,
         seed=study.seed,

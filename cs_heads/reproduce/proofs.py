@@ -39,7 +39,7 @@ def _proof(study: Reproduction, heads: str) -> Confirmation:
         study.model,
         study.tasks[name],
         study.top(heads),
-        apart=study.rankings[heads].shared,
+        exclude=study.rankings[heads].shared,
         controls=None,  # what the heads take from other tasks is a step of its own
         n=len(study.unseen(name)),
         seed=study.seed,

@@ -40,12 +40,12 @@ FIELDS: dict[str, dict[str, Kind]] = {
     "confirm": {
         **_CALL,
         "task": "identity",
-        **_designed("heads", "apart", "controls", "off", "n", "n_random", "seed"),
+        **_designed("heads", "k", "exclude", "controls", "off", "n", "n_random", "seed"),
     },
     "compare": {
         **_CALL,
         "task": "identity",
-        **_designed("methods", "budget", "k", "most", "n", "n_random", "controls", "contrast", "options", "seed"),
+        **_designed("methods", "budget", "k", "max_heads", "n", "n_random", "controls", "contrast", "options", "seed"),
     },
     "specificity": {
         **_CALL,
@@ -55,7 +55,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
     "sparsity_curve": {
         **_CALL,
         "task": "identity",
-        **_designed("heads", "siblings", "controls", "suites", "most", "n", "n_random", "seed"),
+        **_designed("heads", "siblings", "controls", "suites", "max_heads", "n", "n_random", "seed"),
     },
     "format_heads": {
         **_CALL,

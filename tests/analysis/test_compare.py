@@ -126,7 +126,9 @@ def test_controls_are_measured_with_the_top_heads_off(compared, model, control):
 
 def test_annealed_searches_with_the_finding_side_of_a_control_that_is_split(model, task, control):
     finding, unseen = control.split(20)
-    found = compare(model, task, controls=[finding], k=2, most=4, n_random=1, methods=("annealed",)).methods["annealed"]
+    found = compare(model, task, controls=[finding], k=2, max_heads=4, n_random=1, methods=("annealed",)).methods[
+        "annealed"
+    ]
     assert found.ranking.provenance["control_tasks"][0] == Experiment(model, finding).provenance()["task"]
     others = Experiment(model, unseen)
     left = others(HeadGrid(3, 4).mask(found.ranking.top(2))[None]).mean()
@@ -154,7 +156,7 @@ def test_controls_serve_the_search_of_the_methods_of_papers_where_contrast_is_as
     model, task, control, monkeypatch, contrast
 ):
     monkeypatch.setitem(REGISTRY, "lot", Method(by_lot))
-    found = compare(model, task, controls=[control], contrast=contrast, methods=["lot"], k=2, most=2, n_random=1)
+    found = compare(model, task, controls=[control], contrast=contrast, methods=["lot"], k=2, max_heads=2, n_random=1)
     assert found.methods["lot"].ranking.provenance["had"] == (["others"] if contrast else [])
     assert [*found.methods["lot"].controls] == found.provenance["controls"] == ["others"]
 
@@ -162,7 +164,7 @@ def test_controls_serve_the_search_of_the_methods_of_papers_where_contrast_is_as
 def test_by_default_everyday_skills_are_judged_and_what_they_lose_is_one_column(model, task, monkeypatch, few_skills):
     """A model of twenty words does none of them, and a note says so."""
     monkeypatch.setitem(REGISTRY, "lot", Method(by_lot))
-    found = compare(model, task, contrast=True, methods=["lot"], k=2, most=2, n_random=1)
+    found = compare(model, task, contrast=True, methods=["lot"], k=2, max_heads=2, n_random=1)
     assert found.default_controls
     names = found.provenance["controls"]
     assert found.methods["lot"].ranking.provenance["had"] == names == [*found.methods["lot"].controls] == few_skills[1:]

@@ -35,15 +35,15 @@ def specificity(model, tasks, choices, **more):
 
 
 def generalisation(model, tasks, choices, **more):
-    return cs.generalisation(model, tasks[0], list(WORKING), tasks[1:2], n=20, **more)
+    return cs.specificity(model, tasks[0], list(WORKING), siblings=tasks[1:2], n=20, **more)
 
 
 def cross_drops(model, tasks, choices, **more):
-    return cs.cross_drops(model, tasks[:2], {"own": list(WORKING), "sibling": list(IDLE)}, n=20, **more)
+    return cs.specificity(model, tasks[:2], {"own": list(WORKING), "sibling": list(IDLE)}, n=20, **more)
 
 
 def sparsity_curve(model, tasks, choices, **more):
-    return cs.sparsity_curve(model, tasks[0], list(WORKING), most=2, n=20, n_random=1, **more)
+    return cs.sparsity_curve(model, tasks[0], list(WORKING), max_heads=2, n=20, n_random=1, **more)
 
 
 def format_heads(model, tasks, choices, **more):

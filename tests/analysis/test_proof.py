@@ -54,7 +54,7 @@ def test_the_cost_is_every_different_mask_on_every_example():
 def test_random_sets_have_no_universal_heads_where_these_are_told():
     """Of a small grid they would be in most sets, and these would take as much as the heads."""
     made = planted_world("many_universal", HeadGrid(12, 12), seed=3)
-    beside, without = (prove(made.unseen, made.planted, apart=apart) for apart in ((), made.universal))
+    beside, without = (prove(made.unseen, made.planted, exclude=apart) for apart in ((), made.universal))
     assert without.random_drop < 0.5 * beside.random_drop
     assert without.verdict == "localized"
     assert without.provenance["apart"] == [str(head) for head in made.universal]
@@ -62,7 +62,7 @@ def test_random_sets_have_no_universal_heads_where_these_are_told():
 
 def test_heads_told_apart_serve_where_no_others_are_left():
     task = Planted(HeadGrid(1, 4), {Head(0, 0): 0.4})
-    proof = prove(task, [Head(0, 0), Head(0, 1)], apart=[Head(0, 2)])
+    proof = prove(task, [Head(0, 0), Head(0, 1)], exclude=[Head(0, 2)])
     assert proof.random_drops == (0.0,) * 8
 
 

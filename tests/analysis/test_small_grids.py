@@ -9,6 +9,7 @@ from cs_heads.analysis.drops import Column
 from cs_heads.analysis.proof import prove
 from cs_heads.analysis.random_heads import drawn_notes, random_sets, used_up
 from cs_heads.analysis.sparsity import SparsityCurve, measure_sparsity, sparsity_curve
+from cs_heads.experiment.baseline import fitting_k
 from cs_heads.lens import load_model
 from cs_heads.methods.compressed_sensing import tune
 from cs_heads.methods.greedy import greedy
@@ -65,11 +66,11 @@ def test_an_explicit_k_that_does_not_fit_is_refused(model, task):
     with pytest.raises(ValueError, match=rf"^k must be an integer in 1..{half(model)}, half of the"):
         cs.find_heads(model, task, k=too_many, method="css", controls=None)
     with pytest.raises(ValueError, match=r"^most must be an integer in"):
-        cs.compare(model, task, most=too_many, methods=["css"], controls=None)
+        cs.compare(model, task, max_heads=too_many, methods=["css"], controls=None)
     with pytest.raises(ValueError, match=r"^k must be an integer in"):
         cs.compare(model, task, k=too_many, methods=["css"], controls=None)
     with pytest.raises(ValueError, match=r"^most must be an integer in"):
-        sparsity_curve(model, task, ["L0H0"], most=too_many)
+        sparsity_curve(model, task, ["L0H0"], max_heads=too_many)
 
 
 def test_an_explicit_density_that_ablates_no_head_is_refused(model, task):
@@ -97,7 +98,7 @@ def test_analyses_of_a_ranking_by_default_take_what_fits_the_grid(model, task):
     found = cs.find_heads(model, task, method="gradient", controls=None, progress=False)
     quiet = {"n": 20, "progress": False}
     drops = cs.specificity(model, task, found, **quiet)
-    matrix = cs.cross_drops(model, [task], {task.name: found}, **quiet)
+    matrix = cs.specificity(model, [task], {task.name: found}, **quiet)
     written = cs.text_failures(model, task, found, max_new_tokens=2, **quiet)
     both = cs.head_overlap({"one": found, "again": found}, n_permutations=9)
     for heads in (drops.heads, matrix.heads, written.heads, both.heads):
@@ -115,7 +116,7 @@ def test_a_map_of_few_heads_is_drawn(model, task):
 
 
 def test_nothing_is_said_of_defaults_that_fit():
-    assert cs.measure.baseline.fitting_k(None, 10, 5) == (5, ())
+    assert fitting_k(None, 10, 5) == (5, ())
 
 
 # Random sets
@@ -137,7 +138,7 @@ def test_heads_that_are_half_of_a_layer_are_held_against_heads_of_other_layers()
 def test_heads_kept_apart_use_up_a_layer_as_well():
     grid = HeadGrid(3, 4)
     assert not used_up(grid.mask([Head(1, 0)]), grid.mask([Head(1, 1)])).count(1)
-    for mask in drawn(grid, [Head(1, 0)], apart=[Head(1, 1), Head(1, 2)]):
+    for mask in drawn(grid, [Head(1, 0)], exclude=[Head(1, 1), Head(1, 2)]):
         assert mask.sum() == 1
         assert not mask[1].any()
 
@@ -177,7 +178,7 @@ def test_random_sets_that_repeat_are_counted():
 
 
 def test_random_sets_with_heads_kept_apart_name_them():
-    notes = said(HeadGrid(1, 9), [Head(0, i) for i in range(4)], apart=[Head(0, 5), Head(0, 6)])
+    notes = said(HeadGrid(1, 9), [Head(0, i) for i in range(4)], exclude=[Head(0, 5), Head(0, 6)])
     assert notes[0].startswith("every random set has all that the heads leave of layer 0")
     assert notes[1] == "random sets have heads that were kept apart, for want of others: L0H5, L0H6"
     assert notes[2].startswith("only 2 of 8 random sets")
@@ -186,7 +187,7 @@ def test_random_sets_with_heads_kept_apart_name_them():
 def test_layers_that_give_way_in_part_are_said_to():
     """Three heads are left but for those apart, two of them in layer 2."""
     grid, heads = HeadGrid(3, 3), [Head(0, 0), Head(1, 1), Head(2, 2)]
-    notes = said(grid, heads, apart=[Head(0, 1), Head(1, 0)])
+    notes = said(grid, heads, exclude=[Head(0, 1), Head(1, 0)])
     assert "heads of other layers, as far as there are any, in place of layers 0, 1" in notes[0]
 
 

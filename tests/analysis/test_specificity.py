@@ -12,7 +12,7 @@ from cs_heads.analysis.confirm import confirm
 from cs_heads.analysis.drops import Column
 from cs_heads.analysis.formats import format_heads
 from cs_heads.analysis.sparsity import SparsityCurve, measure_sparsity, sparsity_curve
-from cs_heads.analysis.specificity import cross_drops, generalisation, specificity
+from cs_heads.analysis.specificity import specificity
 from cs_heads.analysis.unseen import check_apart
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.ranking import HeadRanking
@@ -73,21 +73,21 @@ def test_a_ranking_stands_for_its_top_heads(model, tasks):
 
 
 def test_a_sibling_is_measured_beside_the_own_task(model, tasks):
-    found = generalisation(model, tasks[0], WORKING, [tasks[1]], n=20)
+    found = specificity(model, tasks[0], WORKING, siblings=[tasks[1]], n=20)
     assert found.role_beside("own", "other") == "sibling"
     assert found.summary()["transfer"].item() == pytest.approx(1, abs=0.25)
 
 
 def test_the_matrix_has_the_own_task_on_its_diagonal(model, tasks):
     own, second = tasks[0], Task.from_records(own_answers(model, 90, seed=7)[45:], "later").split(20)[0]
-    found = cross_drops(model, [own, second], {"own": WORKING, "later": [IDLE[0]]}, n=20)
+    found = specificity(model, [own, second], {"own": WORKING, "later": [IDLE[0]]}, n=20)
     assert found.own == {"own": "own", "later": "later"}
     assert (found.matrix("drop").loc["own"] > 0.8).all()
     assert (found.matrix("drop").loc["later"] == 0).all()
 
 
 def test_the_curve_ablates_one_head_more_at_each_point(model, tasks):
-    curve = sparsity_curve(model, tasks[0], ranking(*WORKING, IDLE[0]), controls=[tasks[1]], most=3, n=20)
+    curve = sparsity_curve(model, tasks[0], ranking(*WORKING, IDLE[0]), controls=[tasks[1]], max_heads=3, n=20)
     unseen = Experiment(model, tasks[0].held_out.take(20))
     heads = [*WORKING, IDLE[0]]
     expected = [unseen(HeadGrid(3, 4).mask(heads[:k])[None]).mean() for k in range(4)]
@@ -165,12 +165,11 @@ def test_a_curve_without_a_task_is_refused():
         (lambda m, t: specificity(m, t[0], WORKING, n=5), "n must be an integer of 20 or more, got 5"),
         (lambda m, t: specificity(m, t[0], ["L7H0"]), "head L7H0 is not in the grid"),
         (lambda m, t: specificity(m, t[0], WORKING, k=7), r"k must be an integer in 1\.\.6"),
-        (lambda m, t: generalisation(m, t[0], WORKING, []), "siblings must be a list of one task or more"),
         (
-            lambda m, t: cross_drops(m, [t[0]], {"others": WORKING}),
+            lambda m, t: specificity(m, [t[0]], {"others": WORKING}),
             "found must be by the name of a task among own; got others",
         ),
-        (lambda m, t: sparsity_curve(m, t[0], WORKING, most=7), r"most must be an integer in 1\.\.6"),
+        (lambda m, t: sparsity_curve(m, t[0], WORKING, max_heads=7), r"most must be an integer in 1\.\.6"),
     ],
 )
 def test_wrong_arguments_are_refused_before_the_model_runs(model, tasks, call, message):
@@ -190,7 +189,7 @@ def test_two_splits_of_the_same_questions_are_refused_wherever_one_is_judged(mod
     whole = Task.from_records(own_answers(model, 90), "once")
     once, again = whole.split(45, seed=1)[0], replace(whole, name="again").split(45, seed=2)[0]
     for call in (
-        lambda: cross_drops(model, [once, again], {"once": WORKING}),
+        lambda: specificity(model, [once, again], {"once": WORKING}),
         lambda: specificity(model, again, WORKING, siblings=[once]),
         lambda: format_heads(model, [once], [again], [IDLE[0]]),
         lambda: confirm(model, once, WORKING, controls=[again]),

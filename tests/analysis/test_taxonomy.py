@@ -14,7 +14,6 @@ from cs_heads.experiment.cost import Cost
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.lens import encode_example
 from cs_heads.methods.gating import HeadGates
-from cs_heads.methods.gating.evaluate import under_gates
 from cs_heads.tasks import Task
 from cs_heads.units import Head, HeadGrid
 from tests.known_heads import WORKING, choice_of_own_answers, own_answers, rows_run
@@ -91,7 +90,7 @@ def test_a_head_that_facilitates_in_one_seed_alone_counts_by_its_largest_score()
 def test_soft_gates_give_the_numbers_of_plain_hugging_face(known_folder, experiment):
     model = AutoModelForCausalLM.from_pretrained(known_folder)
     gates = np.random.default_rng(1).random((2, 3, 4))
-    scores, logprobs = under_gates(experiment, gates)
+    scores, logprobs = experiment(gates), experiment.logprob(gates)
     with torch.no_grad():
         for example in range(0, 25, 6):
             record = experiment.task.examples[example]
@@ -107,7 +106,8 @@ def test_gates_that_are_open_or_shut_are_the_experiments_own(load_known):
     task = choice_of_own_answers(load_known(), 24, "choices")
     experiment = Experiment(load_known(), task)
     masks = np.stack([GRID.mask([]), GRID.mask(WORKING), GRID.mask([WORKING[0]])])
-    scores, logprobs = under_gates(experiment, 1.0 - masks, batch_tokens=100)
+    gates = np.clip(1.0 - masks, 1e-9, 1)
+    scores, logprobs = experiment(gates), experiment.logprob(gates)
     assert (scores == experiment(masks)).all()
     assert logprobs == pytest.approx(experiment.logprob(masks), abs=1e-4)
 
@@ -122,7 +122,7 @@ def test_heads_are_toggled_with_all_others_at_their_gates(experiment):
             toggled = gates.plus[1].ravel().copy()
             toggled[order[:n]] = value
             rows.append(toggled.reshape(3, 4))
-        off, on = under_gates(experiment, np.stack(rows))[1].mean(axis=1)
+        off, on = experiment.logprob(np.stack(rows)).mean(axis=1)
         assert facilitation.difference[1, point] == pytest.approx(off - on, abs=1e-6)
     assert facilitation.difference[:, 1].max() < -1
     assert np.abs(irrelevance.difference).max() < 1e-4
@@ -138,7 +138,7 @@ def test_heads_are_toggled_with_all_others_at_their_gates(experiment):
         (lambda e: seed_agreement(known_gates(1)), "gates must have two seeds or more, got 1"),
         (lambda e: toggle_curves(e, known_gates(), n_heads=7), r"n_heads must be an integer in 1\.\.6"),
         (lambda e: toggle_curves(e, gates_of(np.ones((1, 2, 4)), np.ones((1, 2, 4)))), "gates must be of the grid"),
-        (lambda e: under_gates(e, np.full((1, 3, 4), 1.5)), r"gates must be \[row, layer, head\] .* in 0\.\.1"),
+        (lambda e: e(np.full((1, 3, 4), 1.5)), r"gates must be in 0\.\.1, got 1\.5"),
     ],
 )
 def test_wrong_arguments_are_refused(experiment, call, message):
@@ -165,7 +165,7 @@ def test_what_was_held_out_is_measured_under_the_gates_fitted_to_the_others(load
     assert len(found.scores) == 4
     for score in found.scores:
         unseen = Experiment(model, tasks[score.measured]["b"].held_out.take(25))
-        gated = under_gates(unseen, found.gates["b", score.retained][None])[0]
+        gated = unseen(found.gates["b", score.retained][None])
         assert score.score == pytest.approx(gated.mean())
         assert score.baseline == unseen.baseline().mean()
     assert found.to_frame()["kept"].tolist() == [True, False, False, True]

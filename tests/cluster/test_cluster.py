@@ -182,7 +182,7 @@ def test_find_confirm_and_compare_give_the_answers_of_one_model(ray, known_folde
         assert found.spent == alone.spent
         assert cs.confirm(cluster, task, found.top(2), controls=None).to_dict() == proof.to_dict()
         # A method that starts from the model runs here.
-        compared = cs.compare(cluster, task, methods=["one-shot", "gradient"], k=2, most=2, controls=None)
+        compared = cs.compare(cluster, task, methods=["one-shot", "gradient"], k=2, max_heads=2, controls=None)
         assert set(compared.methods) == {"one-shot", "gradient"}
     assert find_heads(known_folder, task, method="one-shot", k=2, workers=2).top(2) == alone.top(2)
     with pytest.warns(UserWarning, match="'gradient' starts from the model itself: it runs here, not on workers"):

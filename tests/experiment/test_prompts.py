@@ -9,7 +9,6 @@ from cs_heads.experiment.answers import Answers
 from cs_heads.experiment.chat import as_shown
 from cs_heads.lens import encode_example
 from cs_heads.lens.chat import chat_prompt
-from cs_heads.methods.gating.evaluate import under_gates
 from cs_heads.tasks import Example, full_form, letter_form
 from cs_heads.units import Head
 from tests.plain import plain_score
@@ -64,7 +63,8 @@ def test_each_choice_is_scored_after_its_own_prompt(load, backend, architecture)
 
 def test_gates_and_answers_read_the_same_prompts(load):
     experiment = Experiment(load("llama"), TASK, progress=False)
-    scores, logprobs = under_gates(experiment, 1.0 - MASKS)
+    gates = np.clip(1.0 - MASKS, 1e-9, 1)
+    scores, logprobs = experiment(gates), experiment.logprob(gates)
     assert (scores == experiment(MASKS)).all()
     np.testing.assert_allclose(logprobs, experiment.logprob(MASKS), atol=1e-5)
     assert Answers.of(experiment).prompts == tuple(tokens(e.prompt, e.target)[0] for e in EXAMPLES)

@@ -22,7 +22,7 @@ from tests.known_heads import own_answers, rows_run
 from tests.methods.planted import Planted
 from tests.tiny import WORDS
 
-ON_EXPERIMENTS = [name for name, method in METHODS.items() if method.starts_from == "experiment"]
+ON_EXPERIMENTS = [name for name, method in METHODS.items() if method.uses == "masks"]
 # Masks that ablate a head of a tiny grid, fits of few steps, and nothing that costs time and no budget.
 OPTIONS = {
     "annealed": {"n_bootstraps": 0},

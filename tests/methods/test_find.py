@@ -186,23 +186,23 @@ def test_of_the_controls_given_each_is_used_by_its_finding_side(model, answered,
         settings = {"k": 2, "method": "curious", "seed": 3, "ablation": "mean"}
         ranking = find_heads(model, answered.split(40)[0], controls=[first, finding], **settings)
     assert [one.experiment.task.identity for one in seen] == [search_control(first, 3).identity, finding.identity]
-    assert [one.experiment.ablation for one in seen] == ["mean", "mean"]
+    assert [one.experiment.settings.ablation for one in seen] == ["mean", "mean"]
     assert ranking.spent == 2 * (40 + 20 + 20)
     assert (ranking.provenance["controls"], ranking.provenance["controls_from"]) == (["other 8", "other 9"], "given")
 
 
-def test_a_method_that_starts_from_the_model_gets_the_tasks(model, answered, load_known):
+def test_a_method_that_uses_the_model_gets_experiments_on_the_controls(model, answered, load_known):
     control = Task.from_records(own_answers(load_known(), 40, seed=8), "others")
     seen = []
 
-    def curious(model, task, budget=None, seed=0, *, controls=(), progress=None, batch_tokens=None, prepend_bos=None):
+    def curious(experiment, budget=None, seed=0, *, controls=()):
         seen.extend(controls)
         return HeadRanking("curious", np.zeros((3, 4)), spent=0)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(METHODS, "curious", Method(curious, "model"))
         find_heads(model, answered.split(40)[0], k=2, method="curious", controls=[control])
-    assert seen == [search_control(control, 0)]
+    assert [one.task for one in seen] == [search_control(control, 0)]
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,20 @@ from transformers import AutoModelForCausalLM
 
 from cs_heads.experiment.baseline import BaselineTooLowError
 from cs_heads.lens import encode_example, load_model
-from cs_heads.methods.gating import HeadGates, causal_head_gating, contrastive_gating, fit_gates
+from cs_heads.methods import gating
+from cs_heads.methods.gating import HeadGates
 from cs_heads.methods.gating.result import PHASES
 from cs_heads.plot.head_map import plot_heads
 from cs_heads.tasks import Task
 from cs_heads.units import Head
 from tests.known_heads import WORKING, hopeless_records, little_memory, own_answers, rows_run
+from tests.on_model import on_model
 from tests.plain_gates import gated_nll
 from tests.tiny import make_tokenizer
+
+causal_head_gating, contrastive_gating, fit_gates = map(
+    on_model, (gating.causal_head_gating, gating.contrastive_gating, gating.fit_gates)
+)
 
 STEPS, BATCH = 20, 6
 SHAPE = (3, 4)
@@ -346,20 +352,15 @@ def test_a_fit_that_was_cut_short_goes_on_bit_for_bit(model, task, other, tmp_pa
     options |= {"forget": other} if rank is contrastive_gating else {}
     whole = rank(model, task, **options)
     steps = []
-    each_loss = descent._each_loss
+    losses = descent._losses
 
-    def counted(experiment, batch_tokens):
-        each = each_loss(experiment, batch_tokens)
+    def counted(experiment, gates, examples):
+        steps.append(1)
+        if len(steps) in (13, 33):
+            raise KeyboardInterrupt
+        return losses(experiment, gates, examples)
 
-        def loss(gates, examples):
-            steps.append(1)
-            if len(steps) in (13, 33):
-                raise KeyboardInterrupt
-            return each(gates, examples)
-
-        return loss
-
-    monkeypatch.setattr(descent, "_each_loss", counted)
+    monkeypatch.setattr(descent, "_losses", counted)
     # A machine that takes seconds for a step.
     monkeypatch.setattr("cs_heads.store.progress._EVERY", 0.0)
     for _ in range(2):

@@ -8,13 +8,17 @@ from transformers import AutoModelForCausalLM
 from cs_heads.demo import planted_heads, universal_heads
 from cs_heads.experiment.baseline import BaselineTooLowError
 from cs_heads.lens import differentiate, encode_example, load_model
-from cs_heads.methods.gradient import attribution_patching, gradient_importance
+from cs_heads.methods import gradient
+from cs_heads.methods.gradient import attribution_patching
 from cs_heads.methods.mediation import indirect_effects
 from cs_heads.tasks import Task, load_task
 from cs_heads.tasks.pairs import PromptPair
 from cs_heads.units import Head
 from tests.known_heads import WORKING, hopeless_records, own_answers, rows_run
+from tests.on_model import on_model
 from tests.plain_gates import gated_nll
+
+gradient_importance = on_model(gradient.gradient_importance)
 
 PAIRS = [
     PromptPair("the cat sees a big", "the dog sees a red", " bird", instead=" king"),
@@ -277,4 +281,4 @@ def test_attribution_patching_names_what_is_wrong_with_its_pairs(model):
     with pytest.raises(ValueError, match="pairs must all name what is said instead or none"):
         attribution_patching(model, [pair, replace(pair, instead=" sees")])
     with pytest.raises(ValueError, match="model must be a TransformerLens"):
-        attribution_patching("gpt2", [pair])
+        attribution_patching(object(), [pair])

@@ -4,20 +4,23 @@ import torch
 from scipy.stats import ttest_1samp
 from transformers import AutoModelForCausalLM
 
+from cs_heads import methods
 from cs_heads.experiment.cost import Cost
 from cs_heads.lens import encode_example, patch
 from cs_heads.methods.mediation import (
     Mediation,
     function_vector_effects,
     indirect_effects,
-    mediation,
     screen_identity_rules,
 )
 from cs_heads.tasks import Task
 from cs_heads.tasks.pairs import STAGES, PromptPair, counterparts, identity_rules, shuffled_labels
 from tests.known_heads import WORKING, little_memory, own_answers, rows_run
+from tests.on_model import on_model
 from tests.plain_gates import last_logprobs, z_changed
 from tests.tiny import WORDS
+
+mediation = on_model(methods.mediation)
 
 ITEMS = [("cat", "one"), ("dog", "two"), ("bird", "three"), ("king", "four"), ("run", "the")]
 PAIRS = [

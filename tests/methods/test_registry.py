@@ -29,7 +29,7 @@ def test_a_method_joins_by_one_line(with_lot, load_known):
     assert found.provenance["told"] == 3
     assert found.provenance["budget_left"] == 70
     assert found.provenance["baseline"] == 1.0
-    compared = compare(load_known(), task, methods=["lot"], most=3, k=2, n_random=1, controls=None)
+    compared = compare(load_known(), task, methods=["lot"], max_heads=3, k=2, n_random=1, controls=None)
     assert set(compared.methods) == {"lot"}
 
 

@@ -22,6 +22,7 @@ from cs_heads.store.progress import Progress
 from cs_heads.tasks.pairs import PromptPair
 from tests.conftest import BACKENDS
 from tests.known_heads import own_answers
+from tests.on_model import on_model
 from tests.tiny import N_HEADS, N_LAYERS, choice_records, completion_records, save_model, skip_unless_loaded
 
 MASKS = np.random.default_rng(0).random((3, N_LAYERS, N_HEADS)) < 0.3
@@ -371,7 +372,7 @@ def test_every_identity_field_of_a_search_is_in_the_key_of_what_it_keeps(
         for name in {"task", "forget"} & given.keys():
             given[name] = Task.from_records(own_answers(load_known(), 24, seed=given[name]), "own answers")
         with suppress(KeyboardInterrupt):
-            search(**given)
+            on_model(search)(**given)
         return sum(Store.open(path).contents().kept.values())
 
     assert run() == run() == 1
