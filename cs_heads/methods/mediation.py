@@ -162,12 +162,14 @@ def indirect_effects(
     return _mediation(PatchingExperiment(model, chosen, **settings), average_source)
 
 
-def function_vector_effects(model: Any, pairs: Sequence[PromptPair], **settings: Any) -> Mediation:
+def function_vector_effects(
+    model: Any, pairs: Sequence[PromptPair], *, budget: int | None = None, **settings: Unpack[SettingsArguments]
+) -> Mediation:
     """Indirect effects by the function-vector protocol: the mean z of the clean prompts into shuffled labels.
 
-    ``pairs`` are those of ``shuffled_labels``; ``settings`` are the others of ``indirect_effects``.
+    ``pairs`` are those of ``shuffled_labels``; the rest is as in ``indirect_effects``.
     """
-    return indirect_effects(model, pairs, average_source=True, **settings)
+    return indirect_effects(model, pairs, average_source=True, budget=budget, **settings)
 
 
 def screen_identity_rules(
@@ -179,7 +181,7 @@ def screen_identity_rules(
     seed: int = 0,
     after: str = " . ",
     budget: int | None = None,
-    **settings: Any,
+    **settings: Unpack[SettingsArguments],
 ) -> dict[Stage, Mediation]:
     """Indirect effects at each of the three stages of identity rules (ABA, ABB), ``n`` pairs a stage.
 

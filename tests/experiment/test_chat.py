@@ -7,7 +7,6 @@ import pytest
 from transformers.utils import chat_template_utils
 
 from cs_heads import Experiment, Task, load_task
-from cs_heads.experiment.answers import Answers
 from cs_heads.experiment.chat import as_shown
 from cs_heads.lens.chat import chat_prompt, template_identity
 from cs_heads.lens.points import encode_answers
@@ -108,7 +107,7 @@ def test_texts_are_written_after_the_template(chatty):
 
 def test_methods_that_start_from_a_model_see_the_template_too(chatty):
     task = Task.from_records(COMPLETIONS).chatting()
-    answers = Answers.of(Experiment(chatty, task))
+    answers = Experiment(chatty, task).answers
     assert answers.prompts[0] == ids(chatty.tokenizer, "<s> , king the the . dog")
     assert answers.targets[0] == ids(chatty.tokenizer, "runs")
     assert all(example.prompt.startswith("<s>") for example in as_shown(chatty, task).examples)

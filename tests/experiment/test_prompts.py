@@ -5,7 +5,6 @@ import pytest
 
 from cs_heads import Experiment, Task
 from cs_heads.analysis.failures import choice_failures
-from cs_heads.experiment.answers import Answers
 from cs_heads.experiment.chat import as_shown
 from cs_heads.lens import encode_example
 from cs_heads.lens.chat import chat_prompt
@@ -67,7 +66,7 @@ def test_gates_and_answers_read_the_same_prompts(load):
     scores, logprobs = experiment(gates), experiment.logprob(gates)
     assert (scores == experiment(MASKS)).all()
     np.testing.assert_allclose(logprobs, experiment.logprob(MASKS), atol=1e-5)
-    assert Answers.of(experiment).prompts == tuple(tokens(e.prompt, e.target)[0] for e in EXAMPLES)
+    assert experiment.answers.prompts == tuple(tokens(e.prompt, e.target)[0] for e in EXAMPLES)
 
 
 @pytest.mark.parametrize("kind", ["mean", "resample"])

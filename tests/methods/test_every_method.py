@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cs_heads import Experiment
 from cs_heads.analysis.compare import compare
 from cs_heads.analysis.confirm import confirm
 from cs_heads.analysis.proof import prove
@@ -151,7 +152,7 @@ def test_every_method_refuses_a_seed_that_is_none_before_anything_is_measured(lo
             assert experiment.spent == 0
         else:
             with refuses(seed):
-                unchecked(model, tasks[0], seed=seed, **keywords, **options)
+                unchecked(Experiment(model, tasks[0]), seed=seed, **keywords, **options)
         with refuses(seed):
             inspect.unwrap(find_heads)(model, tasks[0], method=name, k=2, seed=seed, **options)
     assert rows == []

@@ -12,10 +12,9 @@ import torch
 
 import cs_heads as cs
 from cs_heads import Cluster, Example, Experiment, Store, Task, load_model, methods
-from cs_heads.experiment.answers import points_of
 from cs_heads.experiment.inputs import encode_task
 from cs_heads.lens import settings_of
-from cs_heads.methods.mediation import _indirect_effects
+from cs_heads.settings import Settings
 from cs_heads.store import progress
 from cs_heads.store.identity import FIELDS, keys_of
 from cs_heads.store.progress import Progress
@@ -41,12 +40,14 @@ def path(tmp_path):
     return tmp_path / "run.sqlite"
 
 
-# What runs a model takes one of these.
-MEASURING = {"ablation", "prepend_bos", "batch_tokens", "store"}
+# What runs a model takes settings, or one of them.
+MEASURING = {"settings", "prepend_bos"}
 
 
 def fields_of(call):
-    return set(inspect.signature(call).parameters) - {"self"}
+    """Its arguments, settings one by one; ``find_heads`` takes them among its options."""
+    named = set(inspect.signature(call).parameters) - {"self"}
+    return named - {"settings"} | set(Settings.kinds() if "settings" in named or call is cs.find_heads else ())
 
 
 def measures(each):
@@ -58,7 +59,21 @@ def measures(each):
 
 EXPORTED = [getattr(package, name) for package in (cs, methods) for name in package.__all__]
 CALLS = [each for each in EXPORTED if measures(each)]
-CALLS += [Experiment.generate, Experiment.respond, load_model, Cluster, Task, Example]
+CALLS += [
+    *(
+        methods.fit_gates,
+        methods.causal_head_gating,
+        methods.contrastive_gating,
+        methods.gradient_importance,
+        methods.mediation,
+    ),
+    Experiment.generate,
+    Experiment.respond,
+    load_model,
+    Cluster,
+    Task,
+    Example,
+]
 
 
 def test_what_runs_a_model_is_found_among_all_that_is_exported():
@@ -377,7 +392,9 @@ def test_every_identity_field_of_a_search_is_in_the_key_of_what_it_keeps(
 
     assert run() == run() == 1
     kept = 1
-    for field, kind in FIELDS[search.__name__].items():
+    # Of an experiment the task is another; its model and settings are of another study.
+    kinds = {"task": "identity", **FIELDS[search.__name__]}
+    for field, kind in kinds.items():
         if kind == "identity" and field in others:
             kept += 1
             assert run(**{field: others[field]}) == kept, field
@@ -386,7 +403,7 @@ def test_every_identity_field_of_a_search_is_in_the_key_of_what_it_keeps(
     for field, value in refused.items():
         with pytest.raises(ValueError, match=r"is of another study: (weights|prepend_bos) is "):
             run(**{field: value})
-    identity = {field for field, kind in FIELDS[search.__name__].items() if kind == "identity"}
+    identity = {field for field, kind in kinds.items() if kind == "identity"} - {"experiment"}
     assert identity <= {*others, *refused}
 
 
@@ -394,10 +411,8 @@ def test_what_is_carried_over_is_in_the_key_of_effects(load, path):
     """Each pair's own z, or the mean of all."""
     store = Experiment(load("llama"), completion_task(), store=path).store
     pairs = [PromptPair("the cat sees", "the dog sees", " bird"), PromptPair("one two", "a king", " three")]
-    points = points_of(load("llama"), pairs, None)
     for average_source in (False, True):
-        settings = {"average_source": average_source, "progress": None, "batch_tokens": None}
-        found = _indirect_effects(load("llama"), *points, **settings, store=store)
+        found = methods.indirect_effects(load("llama"), pairs, average_source=average_source, store=path)
         expected = methods.indirect_effects(load("llama"), pairs, average_source=average_source)
         np.testing.assert_array_equal(found.effects, expected.effects)
     assert store.contents().kept == {"mediation": 2}
