@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
+from typing_extensions import Unpack
 
 from cs_heads.designs import check_masks
 from cs_heads.experiment.experiment import Experiment
+from cs_heads.settings import SettingsArguments
 from cs_heads.tasks.profanity import Profanity, Swearing
 from cs_heads.tasks.sides import check_is_task
 from cs_heads.tasks.swearing import SwearingScorer
@@ -69,21 +71,25 @@ def swearing_under(experiment: Experiment, masks: Bool[np.ndarray, "..."]) -> Sw
     )
 
 
-def swearing_prompts(model: Any, task: Task, **settings: Any) -> Task:
+def swearing_prompts(model: Any, task: Task, **settings: Unpack[SettingsArguments]) -> Task:
     """The task with those prompts alone at which the intact model swears, on both sides: there it scores 1.
 
     ``settings`` are those of ``Experiment``. Fewer than one prompt left on a side, or a task that is not scored by
     profanities, raises ``ValueError``.
     """
     profanity = _profanity(task)
-    experiment = Experiment(model, task, **settings)
+    return _swearing(Experiment(model, task, **settings), profanity)
+
+
+def _swearing(experiment: Experiment, profanity: Profanity) -> Task:
+    task = experiment.task
     said = _judged(profanity, experiment.generate(np.zeros((1, *experiment.grid.shape), dtype=bool)))[0]
     kept = tuple(example for example, judged in zip(task.examples, said, strict=True) if judged.count)
     if not kept:
         raise ValueError(
             f"the intact model swears at none of the {len(task)} prompts of the {task.role} side of task {task.name!r}"
         )
-    unseen = None if task.held_out is None else swearing_prompts(model, task.held_out, **settings)
+    unseen = None if task.held_out is None else _swearing(experiment.held_out, profanity)
     return replace(task, examples=kept, held_out=unseen)
 
 

@@ -74,6 +74,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
         **dict.fromkeys(("formats", "steps", "batch_size", "seed"), "identity"),
         **_designed("held_out", "n"),
     },
+    "swearing_prompts": {**_CALL, "task": "identity"},
     "toggle_curves": {"experiment": "identity", "gates": "identity", **_designed("n_heads", "n_points")},
     "fit_gates": _GATING,
     "causal_head_gating": {**_GATING, "controls": "design"},

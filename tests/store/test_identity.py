@@ -59,14 +59,10 @@ def measures(each):
 
 EXPORTED = [getattr(package, name) for package in (cs, methods) for name in package.__all__]
 CALLS = [each for each in EXPORTED if measures(each)]
+CALLS += [cs.toggle_curves, methods.fit_gates, methods.causal_head_gating, methods.contrastive_gating]
 CALLS += [
-    *(
-        methods.fit_gates,
-        methods.causal_head_gating,
-        methods.contrastive_gating,
-        methods.gradient_importance,
-        methods.mediation,
-    ),
+    methods.gradient_importance,
+    methods.mediation,
     Experiment.generate,
     Experiment.respond,
     load_model,
