@@ -94,7 +94,7 @@ class Experiment:
         # Text and log-probability of a generation task are runs of their own.
         self._logprobs = Measurement(self._results, LOGPROB, self._shelf("logprob")) if self._writes else self._scores
         self._texts: dict[tuple[int, tuple[str, ...]], Texts] = {}
-        self._passes = Cost(0)
+        self._passes, self._passes_run = Cost(0), 0
         if task.max_new_tokens is not None:
             self._texts_of(task.max_new_tokens, task.stop)
 
@@ -159,7 +159,8 @@ class Experiment:
     def ran(self) -> int:
         """Example-evaluations that the model ran here: ``spent`` less what the store had, and drafts of texts."""
         prepared = 0 if self._engine.ablation is None else self._engine.ablation.spent
-        return self._logprobs.ran + sum(texts.generated for texts in self._texts.values()) + prepared
+        written = sum(texts.generated for texts in self._texts.values())
+        return self._logprobs.ran + written + prepared + self._passes_run
 
     def __call__(
         self, masks: Shaped[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None = None
@@ -278,8 +279,10 @@ class Experiment:
             loss, _ = gate_gradients(
                 here(self.source), *run, progress=done, measured=found, positions=answers.positions
             )
+        nll = loss.numpy()
         self._passes += Cost(forwards=len(gates), backwards=len(gates))
-        return loss.numpy(), found
+        self._passes_run += 2 * int((~np.isnan(nll)).sum())
+        return nll, found
 
     def patching(self, pairs: Sequence[PromptPair]) -> PatchingExperiment:
         """An experiment on pairs of prompts: the same model, settings and store."""
