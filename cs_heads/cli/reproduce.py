@@ -112,12 +112,13 @@ def _reproduce(options: argparse.Namespace) -> None:
 
 def _study(options: argparse.Namespace) -> Reproduction:
     import cs_heads as cs
-    from cs_heads.reproduce import PAPERS, Reproduction, load_tasks
-    from cs_heads.reproduce.papers import QUICK, Settings
+    from cs_heads.reproduce import PAPERS, PaperSettings, Reproduction, load_tasks
+    from cs_heads.reproduce.papers import QUICK
     from cs_heads.reproduce.tasks import lacking
 
     paper = PAPERS[options.paper]
-    settings = (QUICK if options.quick else Settings()).changed(n=options.n, n_unseen=options.n_unseen, k=options.k)
+    settings = QUICK if options.quick else PaperSettings()
+    settings = settings.changed(n=options.n, n_unseen=options.n_unseen, k=options.k)
     beside = {}
     for each in options.beside:
         name, equals, folder = each.partition("=")
@@ -162,6 +163,6 @@ def _print_estimate(study: Reproduction, found: Estimate) -> None:
     for step, by_task in found.evaluations.items():
         print(f"{step:<16}{sum(by_task.values()):>20,}{found.seconds(step) / 60:>10.1f}")
     print(f"{'at most':<16}{found.total:>20,}{found.total_seconds / 60:>10.1f}")
-    for step, lacks in found.missing.items():
-        print(f"{step} cannot be made: it needs {lacks}")
+    for step, reason in found.missing.items():
+        print(f"{step} cannot be made: {reason}")
     print(flush=True)

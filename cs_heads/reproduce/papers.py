@@ -30,7 +30,7 @@ class PaperTask:
 
 
 @dataclass(frozen=True)
-class Settings:
+class PaperSettings:
     """How much is measured; the defaults are the papers' protocol.
 
     ``n`` finding examples a task (None: 100, or half of a small task); ``n_masks`` and ``densities`` searched over;
@@ -45,7 +45,7 @@ class Settings:
     n_masks: tuple[int, ...] = (100, 200, 400)
     densities: tuple[float, ...] = (0.01, 0.02, 0.05, 0.1)
     k: int = 5
-    most: int = 10
+    max_heads: int = 10
     n_unseen: int | None = None
     n_universal: int = 50
     budget: int | None = None
@@ -55,7 +55,7 @@ class Settings:
     n_pairs: int = 50
 
     def __post_init__(self) -> None:
-        least = {"n": 20, "k": 1, "most": self.k, "n_unseen": 20, "n_universal": 1, "n_seeds": 1, "n_pairs": 2}
+        least = {"n": 20, "k": 1, "max_heads": self.k, "n_unseen": 20, "n_universal": 1, "n_seeds": 1, "n_pairs": 2}
         for name, smallest in least.items():
             value = getattr(self, name)
             if value is not None:
@@ -64,7 +64,7 @@ class Settings:
             if not getattr(self, name):
                 raise ValueError(f"{name} must hold one value or more, got none")
 
-    def changed(self, **values: Any) -> Settings:
+    def changed(self, **values: Any) -> PaperSettings:
         """The settings with those of ``values`` that are not None."""
         known = {each.name for each in fields(self)}
         unknown = values.keys() - known
@@ -72,10 +72,10 @@ class Settings:
             raise ValueError(f"settings are {', '.join(sorted(known))}; got {', '.join(sorted(unknown))}")
         given = {name: value for name, value in values.items() if value is not None}
         # More heads than the curve has make it longer.
-        return replace(self, **{"most": max(self.most, given.get("k", self.k)), **given})
+        return replace(self, **{"max_heads": max(self.max_heads, given.get("k", self.k)), **given})
 
 
-QUICK = Settings(
+QUICK = PaperSettings(
     n_masks=(100, 200),
     densities=(0.02, 0.05),
     n_unseen=100,

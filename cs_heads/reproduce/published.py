@@ -9,21 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from cs_heads.reproduce.papers import CS
+
 CS_SOURCE = "arXiv 2603.03335, figure 1 and public plotting code; Llama 3.1 8B Instruct"
 CHG_SOURCE = "arXiv 2505.13737, table 2"
 
-_TASKS = (
-    "gsm8k",
-    "arithmetic",
-    "mbpp",
-    "humaneval_instruct",
-    "hellaswag",
-    "boolq",
-    "arc_challenge",
-    "mmlu",
-    "swearing",
-    "rhyming",
-)
+# The tasks of figure 1.
+_TASKS = tuple(task.name for task in CS.tasks[:10])
 
 
 def _row(tasks: tuple[str, ...], *values: float) -> dict[str, float]:

@@ -13,7 +13,7 @@ from cs_heads.reproduce.run import steps_of
         ["universal"],
         *(
             pytest.param(steps, marks=pytest.mark.slow)
-            for steps in (["find"], ["scale"], ["overlap", "generalisation"])
+            for steps in (["find"], ["scale"], ["overlap", "generalization"])
         ),
     ],
 )
@@ -47,7 +47,7 @@ def test_a_dry_run_says_the_cost_and_writes_nothing(known_folder, data, tmp_path
     said = capsys.readouterr().out
     assert "find " in said
     assert "example-evaluations" in said
-    assert "generalisation cannot be made: it needs a second task of one capability" in said
+    assert "generalization cannot be made: it needs a second task of one capability" in said
     assert "left out" not in said
     assert not (tmp_path / "out").exists()
 
