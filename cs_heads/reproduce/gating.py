@@ -20,7 +20,7 @@ from cs_heads.plot.taxonomy import plot_contrasts, plot_score_ecdf, plot_taxonom
 from cs_heads.reproduce import published
 from cs_heads.reproduce.reproduction import Output, Reproduction, Step
 from cs_heads.tasks import Example, Task, finding_side, function_vectors
-from cs_heads.text import shown
+from cs_heads.text import shown as as_text
 from cs_heads.units import Head
 
 _WORDS = "function_vectors/"
@@ -31,10 +31,12 @@ def _capabilities(repro: Reproduction) -> dict[str, HeadGates]:
     return {name: gates for name, gates in repro.gates.items() if name in repro.finding}
 
 
-def _output(repro: Reproduction, name: str, number: str, about: str, frame: pd.DataFrame, *drawn: Any) -> Output:
-    """A table or figure of one task, named by the heads and the task they were found on; ``drawing`` is plot and data."""
+def _output(
+    repro: Reproduction, name: str, number: str, about: str, frame: pd.DataFrame, *, plot: Any = None, shown: Any = None
+) -> Output:
+    """A table or figure of one task, named by the heads and the task they were found on."""
     title = f"{name}: {repro.label(repro.finding[name])}"
-    return Output(f"{number}-{name.replace(' ', '-')}", f"{title}: {about}", frame, *drawing, title=title)
+    return Output(f"{number}-{name.replace(' ', '-')}", f"{title}: {about}", frame, plot, shown, title)
 
 
 def _kinds(repro: Reproduction) -> list[Output]:
@@ -45,8 +47,10 @@ def _kinds(repro: Reproduction) -> list[Output]:
         paths, plot = _paths(gates, heads), partial(plot_trajectories, heads=list(heads.values()))
         outputs += [
             _output(repro, name, "table-1", about, frame),
-            _output(repro, name, "figure-3b", "the same as a map", frame, plot_roles, gates),
-            _output(repro, name, "figure-1b", "gate paths of the first head by each score", paths, plot, gates),
+            _output(repro, name, "figure-3b", "the same as a map", frame, plot=plot_roles, shown=gates),
+            _output(
+                repro, name, "figure-1b", "gate paths of the first head by each score", paths, plot=plot, shown=gates
+            ),
         ]
     return outputs
 
@@ -86,7 +90,7 @@ def _toggles(repro: Reproduction) -> list[Output]:
     for name, gates in _capabilities(repro).items():
         curves = toggle_curves(repro.experiment(repro.finding[name]), gates)
         frame = pd.concat([curve.to_frame() for curve in curves], ignore_index=True)
-        outputs.append(_output(repro, name, "figure-2", about, frame, plot_toggle_curves, curves))
+        outputs.append(_output(repro, name, "figure-2", about, frame, plot=plot_toggle_curves, shown=curves))
     return outputs
 
 
@@ -95,7 +99,7 @@ def _distribution(repro: Reproduction) -> list[Output]:
     for name, gates in _capabilities(repro).items():
         frame = score_distribution(gates, cumulative=True).reset_index()
         about = "cumulative share of heads by score"
-        outputs.append(_output(repro, name, "figure-3a", about, frame, plot_score_ecdf, gates))
+        outputs.append(_output(repro, name, "figure-3a", about, frame, plot=plot_score_ecdf, shown=gates))
     return outputs
 
 
@@ -161,7 +165,7 @@ def _word_tasks(repro: Reproduction) -> list[str]:
 
 
 def _in_shots(task: Task) -> bool:
-    prompts = [shown(example.prompt) for example in task.examples]
+    prompts = [as_text(example.prompt) for example in task.examples]
     return all("Q: " in prompt and prompt.endswith("\nA:") for prompt in prompts)
 
 
@@ -178,7 +182,7 @@ def instructed(task: Task, name: str) -> Task:
     instruction = function_vectors.INSTRUCTIONS[name]
 
     def changed(example: Example) -> Example:
-        word = shown(example.prompt).rpartition("Q: ")[2].removesuffix("\nA:")
+        word = as_text(example.prompt).rpartition("Q: ")[2].removesuffix("\nA:")
         return replace(example, prompt=f"{instruction}\nWord: {word}\nAnswer:")
 
     held_out = None if task.held_out is None else instructed(task.held_out, name)
