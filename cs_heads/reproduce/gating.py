@@ -189,7 +189,7 @@ def instructed(task: Task, name: str) -> Task:
     return replace(task, examples=tuple(map(changed, task.examples)), held_out=held_out)
 
 
-# Gradients, gates between 0 and 1 and patched activations are no masks: these steps' costs are their upper bounds.
+# Gradients, gates between 0 and 1 and patched activations are no masks, so these costs are upper bounds.
 
 
 def _free(_: Reproduction) -> dict[str, int]:
@@ -236,10 +236,10 @@ STEPS: tuple[Step, ...] = (
     ),
     Step(
         "contrasts",
-        "one format kept, the other forgotten, on held-out tasks",
+        "one format kept, the other forgotten",
         _contrasts,
         _contrasts_cost,
-        needs="two word-to-word tasks or more, by worked examples",
+        needs="two word-to-word tasks by worked examples",
         has=lambda repro: len(_word_tasks(repro)) > 1,
     ),
 )

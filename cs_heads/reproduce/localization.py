@@ -34,9 +34,9 @@ from cs_heads.tasks import confirming_side
 METHODS = ("css", "csb", "greedy")
 """The methods that the paper compares."""
 N_FAILURES = 50
-"""Examples on which a failure is looked at."""
+"""Examples on which failures are classified."""
 N_FAILING = 3
-"""Universal heads whose failure is looked at, the most harmful first."""
+"""Universal heads whose failures are classified, the most harmful first."""
 
 _PUBLISHED = f"published: {published.CS_SOURCE}"
 
@@ -68,7 +68,7 @@ def _universal(repro: Reproduction) -> list[Output]:
 
 def _failures(repro: Reproduction, found: UniversalHeads) -> Output:
     task = repro.tasks[repro.finding[repro.first]]
-    # What leaves least of the control: universal heads first, and the one nearest to it where there is none.
+    # By what is left of the control: universal heads first, or the head nearest to one where there is none.
     order = [found.candidates[i] for i in found.left[:, -1].argsort(kind="stable")]
     shown = [head for head in order if head in found.heads][:N_FAILING] or order[:1]
     heads = {str(head): [head] for head in shown} | {repro.first: repro.top(repro.first)}
@@ -85,7 +85,7 @@ def _drops(repro: Reproduction) -> list[Output]:
     columns = {name: repro.column(name, "own" if name in own else "control") for name in repro.tasks}
     # The paper's first figure has no questions of hazardous knowledge.
     shown = [column for name, column in columns.items() if name in published.INTACT or repro.paper.name != "cs"]
-    plot = plot_radar if len(shown) > 2 else plot_specificity  # two tasks go round no circle
+    plot = plot_radar if len(shown) > 2 else plot_specificity  # a radar needs three axes
     about = f"every task, intact and with the {repro.first} heads off; {_PUBLISHED}"
     every = f"every set of heads on every task; {_PUBLISHED}"
     return [
@@ -146,14 +146,14 @@ def _prove(repro: Reproduction) -> list[Output]:
 
 
 def _proof(repro: Reproduction, heads: str) -> Confirmation:
-    """Measured, or read from the store; ranking, proof and curve are kept as ``cs-heads find --out`` writes them."""
+    """Measured or read from the store; ranking, proof and curve are written as by ``cs-heads find --out``."""
     name, ranking, folder = repro.finding[heads], repro.rankings[heads], repro.folder(heads)
     proof = confirm(
         repro.model,
         repro.tasks[name],
         repro.top(heads),
         apart=ranking.shared,
-        controls=None,  # what the heads take from other tasks is a step of its own
+        controls=None,  # other tasks are measured in the step "drops"
         n=len(repro.unseen(name)),
         seed=repro.seed,
         progress=repro.progress,
@@ -226,7 +226,7 @@ def _formats(repro: Reproduction) -> list[Output]:
     sets |= {str(head): [head] for head in dict.fromkeys(singles)}
     found = measure_formats(list(map(repro.column, letters)), list(map(repro.column, full)), sets, seed=repro.seed)
     frame = repro.table(found.to_frame().rename(columns={"found": "named"}))
-    # Single heads of other models say nothing of this one's; sets go by what they were found on.
+    # Single heads of other models do not carry over; sets are matched by the task they were found on.
     known = {name: row for (model, name), row in published.KNOWLEDGE.items() if model == published.KNOWLEDGE_MODEL}
     pairs = list(zip(frame["named"], frame["task"], strict=True))
     frame["published baseline"] = [known["none"].get(task) if name in known else None for name, task in pairs]
@@ -239,7 +239,7 @@ def _formats(repro: Reproduction) -> list[Output]:
 
 
 def _published_formats() -> pd.DataFrame:
-    """In the columns of ``format``: one row a (model, heads off, task)."""
+    """One row a (model, heads off, task), in the columns of ``format``."""
     return pd.DataFrame(
         {
             "model": model,
@@ -275,7 +275,7 @@ def _methods(repro: Reproduction) -> list[Output]:
     return [Output("methods", about, frame, plot_drops, found)]
 
 
-# Upper bounds of steps that ask the model for more than scores of an experiment.
+# Upper bounds of steps whose analyses take the model itself, where no experiment that counts can stand in.
 
 
 def _failures_cost(repro: Reproduction) -> dict[str, int]:
@@ -286,13 +286,13 @@ def _failures_cost(repro: Reproduction) -> dict[str, int]:
 
 
 def _proof_cost(repro: Reproduction) -> dict[str, int]:
-    """Intact, the heads, eight random sets, and the curve, of every task: any may be the first that heads have."""
+    """Intact, the heads, eight random sets and the curve, on every task: any may turn out to be the first."""
     masks = 10 + repro.settings.max_heads
     return {name: masks * len(repro.unseen(name)) for name in repro.finding.values()}
 
 
 def _methods_cost(repro: Reproduction) -> dict[str, int]:
-    """Each method's search, and its curve beside random ones."""
+    """Each method's search, its curve, and the curves of random heads."""
     settings, name = repro.settings, next(iter(repro.finding.values()))
     n = len(repro.tasks[name])
     searched = 2 * 101 * n + settings.max_heads * repro.grid.size * n
@@ -310,7 +310,7 @@ STEPS: tuple[Step, ...] = (
         "heads that every task needs, and how it fails",
         _universal,
         _failures_cost,
-        needs="two tasks to find heads on and a third as control",
+        needs="two tasks with heads and a control",
         has=lambda repro: len(repro.finding) > 1 and bool(repro.controls),
     ),
     _step("drops", "every set of heads on every task", _drops),
