@@ -41,7 +41,7 @@ class _HelpWithSteps(Help):
             from cs_heads.reproduce.run import STEPS
 
             for paper, steps in STEPS.items():
-                needs = [f" (needs {step.needs})" if step.needs else "" for step in steps]
+                needs = [f" (needs {step.needs[0]})" if step.needs[0] else "" for step in steps]
                 lines = [f"  {step.name:<16}{step.about}{need}" for step, need in zip(steps, needs, strict=True)]
                 super().add_text("\n".join([f"steps of {paper}:", *lines]))
         super().add_text(text)
@@ -138,26 +138,11 @@ def _reproduction(options: argparse.Namespace) -> Reproduction:
             raise ValueError(f"--beside must be MODEL=DIR with the --out folder of another model, got {each!r}")
         beside[name] = Path(folder)
     names = _parts(options.tasks)
-    tasks = load_tasks(
-        paper,
-        options.model,
-        names,
-        data=options.data,
-        n=settings.n,
-        seed=options.seed,
-        allow_code=options.allow_code,
-    )
+    more = {"n": settings.n, "seed": options.seed, "allow_code": options.allow_code}
+    tasks = load_tasks(paper, options.model, names, data=options.data, **more)
     model = cs.load_model(options.model, device=options.device, dtype=options.dtype, backend=options.backend)
-    return Reproduction(
-        model,
-        paper,
-        tasks,
-        settings,
-        options.out,
-        seed=options.seed,
-        beside=beside,
-        left_out=lacking(paper, tasks, names),
-    )
+    left_out = lacking(paper, tasks, names)
+    return Reproduction(model, paper, tasks, settings, options.out, options.seed, beside=beside, left_out=left_out)
 
 
 def _parts(text: str | None) -> list[str] | None:

@@ -32,12 +32,12 @@ _MASKS = 8
 class Counting:
     """An experiment without a model: every example is right under every mask, and each (mask, examples) counts once.
 
-    ``spent`` are the example-evaluations asked for.
+    The example-evaluations asked for are added to those of ``name`` in ``counted``.
     """
 
-    def __init__(self, task: Task, grid: HeadGrid) -> None:
-        self.grid, self.n_examples, self.chance, self.name = grid, len(task), task.chance, task.name
-        self.spent = 0
+    def __init__(self, task: Task, grid: HeadGrid, counted: Counter[str], name: str) -> None:
+        self.grid, self.n_examples, self.chance, self.name = grid, len(task), task.chance, name
+        self._counted = counted
         self._asked: set[tuple[bytes, bytes]] = set()
 
     def __call__(
@@ -47,7 +47,7 @@ class Counting:
         k = self.n_examples if examples is None else examples.shape[1]
         of = [b""] * len(masks) if examples is None else [row.tobytes() for row in examples]
         new = {(mask.tobytes(), each) for mask, each in zip(masks, of, strict=True)} - self._asked
-        self.spent += len(new) * k
+        self._counted[self.name] += len(new) * k
         self._asked |= new
         return np.ones((len(masks), k))
 
@@ -64,13 +64,13 @@ class DryRun(Reproduction):
     can do it; a head of each of three rankings is universal. Gates are not fitted: their cost is known beforehand.
     """
 
-    _bounds: Counter[str] = field(default_factory=Counter)
+    counted: Counter[str] = field(default_factory=Counter)
     _experiments: dict[tuple[str, bool], Counting] = field(default_factory=dict)
 
     def experiment(self, name: str, *, finding: bool = False) -> Any:
         """What counts for one side of a task, the same at every call as a store would have it."""
         task = finding_side(self.tasks[name]) if finding else self.unseen(name)
-        return self._experiments.setdefault((name, finding), Counting(task, self.grid))
+        return self._experiments.setdefault((name, finding), Counting(task, self.grid, self.counted, name))
 
     @cached_property
     def searched(self) -> dict[str, HeadRanking]:
@@ -103,25 +103,19 @@ class DryRun(Reproduction):
         """None: forward and backward passes of every fit are counted, and the intact runs before them."""
         settings = self.settings
         each = 6 * settings.n_seeds * settings.steps * settings.batch_size
-        self._bounds.update({name: each + len(self.tasks[name]) for name in (*self.finding.values(), *self.controls)})
+        self.counted.update({name: each + len(self.tasks[name]) for name in (*self.finding.values(), *self.controls)})
         return {}
 
     def cost_of(self, step: Step) -> dict[str, int]:
         """Example-evaluations by task that a step adds to those of the steps before, what it starts from included."""
-        before = self._counted()
+        before = Counter(self.counted)
         for part in step.uses:
             getattr(self, part)
         if step.cost is None:
             step.run(self)
         else:
-            self._bounds.update(step.cost(self))
-        return dict(self._counted() - before)
-
-    def _counted(self) -> Counter[str]:
-        counted = Counter(self._bounds)
-        for (name, _), experiment in self._experiments.items():
-            counted[name] += experiment.spent
-        return counted
+            self.counted.update(step.cost(self))
+        return dict(self.counted - before)
 
 
 @dataclass(frozen=True)
@@ -178,8 +172,9 @@ def estimate(repro: Reproduction, steps: Iterable[Step]) -> Estimate:
     for step in done_steps(repro) if repro.store.is_file() else ():
         dry.cost_of(step)
     for step in steps:
-        if not step.has(repro):
-            missing[step.name] = f"it needs {step.needs}"
+        lacking = step.lacking(repro)
+        if lacking:
+            missing[step.name] = f"it needs {lacking}"
             continue
         try:
             evaluations[step.name] = dry.cost_of(step)

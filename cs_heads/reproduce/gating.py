@@ -85,7 +85,7 @@ def _shares(repro: Reproduction) -> list[Output]:
 
 
 def _toggles(repro: Reproduction) -> list[Output]:
-    about = "log-probability with the first heads off less that with them on, all others at G+"
+    about = "log-probability with the first heads off minus that with them on, all others at G+"
     outputs = []
     for name, gates in _capabilities(repro).items():
         curves = toggle_curves(repro.experiment(repro.finding[name]), gates)
@@ -95,12 +95,12 @@ def _toggles(repro: Reproduction) -> list[Output]:
 
 
 def _distribution(repro: Reproduction) -> list[Output]:
-    outputs = []
-    for name, gates in _capabilities(repro).items():
-        frame = score_distribution(gates, cumulative=True).reset_index()
-        about = "cumulative share of heads by score"
-        outputs.append(_output(repro, name, "figure-3a", about, frame, plot=plot_score_ecdf, shown=gates))
-    return outputs
+    about = "cumulative share of heads by score"
+    frames = {name: score_distribution(gates, cumulative=True) for name, gates in _capabilities(repro).items()}
+    return [
+        _output(repro, name, "figure-3a", about, frame.reset_index(), plot=plot_score_ecdf, shown=repro.gates[name])
+        for name, frame in frames.items()
+    ]
 
 
 def _agreement(repro: Reproduction) -> list[Output]:
@@ -151,9 +151,7 @@ def _contrasts(repro: Reproduction) -> list[Output]:
         n=min(len(repro.unseen(name)) for name in names),
         steps=settings.steps,
         batch_size=settings.batch_size,
-        seed=repro.seed,
-        progress=repro.progress,
-        store=repro.store,
+        **repro.options,
     )
     about = "a word task that gates were not fitted to, in the format they retain and in the other"
     return [Output("figure-5", about, found.to_frame(), plot_contrasts, found)]
@@ -223,24 +221,21 @@ STEPS: tuple[Step, ...] = (
         "agreement between seeds",
         _agreement,
         _free,
-        needs="two seeds or more",
-        has=lambda repro: repro.settings.n_seeds > 1,
+        needs=("two seeds or more", lambda repro: repro.settings.n_seeds > 1),
     ),
     _step(
         "mediating",
         "heads that mediate, and their facilitation",
         _mediating,
         _mediating_cost,
-        needs="a word-to-word task",
-        has=lambda repro: bool(repro.controls),
+        needs=("a word-to-word task", lambda repro: repro.controls),
     ),
     Step(
         "contrasts",
         "one format kept, the other forgotten",
         _contrasts,
         _contrasts_cost,
-        needs="two word-to-word tasks by worked examples",
-        has=lambda repro: len(_word_tasks(repro)) > 1,
+        needs=("two word-to-word tasks by worked examples", lambda repro: len(_word_tasks(repro)) > 1),
     ),
 )
 """The protocol, in order."""

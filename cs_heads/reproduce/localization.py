@@ -155,9 +155,7 @@ def _proof(repro: Reproduction, heads: str) -> Confirmation:
         apart=ranking.shared,
         controls=None,  # other tasks are measured in the step "drops"
         n=len(repro.unseen(name)),
-        seed=repro.seed,
-        progress=repro.progress,
-        store=repro.store,
+        **repro.options,
     )
     curve = measure_sparsity([repro.column(name, "own")], ranking.top(repro.settings.max_heads), repro.seed)
     result = {"task": name, "confirm": proof.to_dict(), "half": curve.heads_for(0.5)}
@@ -265,9 +263,7 @@ def _methods(repro: Reproduction) -> list[Output]:
         most=settings.max_heads,
         n=len(repro.unseen(name)),
         controls=None,
-        seed=repro.seed,
-        progress=repro.progress,
-        store=repro.store,
+        **repro.options,
     )
     about = f"{', '.join(METHODS)} on {repro.label(name)}: heads, cost, and drops on unseen examples"
     # Seconds of a resumed run are those since it was resumed.
@@ -310,8 +306,7 @@ STEPS: tuple[Step, ...] = (
         "heads that every task needs, and how it fails",
         _universal,
         _failures_cost,
-        needs="two tasks with heads and a control",
-        has=lambda repro: len(repro.finding) > 1 and bool(repro.controls),
+        needs=("two tasks with heads and a control", lambda repro: len(repro.finding) > 1 and repro.controls),
     ),
     _step("drops", "every set of heads on every task", _drops),
     _step("proof", "random heads beside the heads found", _prove, _proof_cost),
@@ -321,22 +316,20 @@ STEPS: tuple[Step, ...] = (
         "generalization",
         "other tasks of the capability",
         _generalization,
-        needs="a second task of one capability",
-        has=lambda repro: any(repro.having(sibling=heads) for heads in repro.finding),
+        needs=(
+            "a second task of one capability",
+            lambda repro: any(repro.having(sibling=heads) for heads in repro.finding),
+        ),
     ),
-    _step(
-        "overlap",
-        "heads in common",
-        _overlap,
-        needs="heads of two tasks or more",
-        has=lambda repro: len(repro.finding) > 1,
-    ),
+    _step("overlap", "heads in common", _overlap, needs=("heads of two tasks or more", lambda r: len(r.finding) > 1)),
     _step(
         "formats",
         "form of a question and knowledge",
         _formats,
-        needs="tasks answered by a letter and tasks answered in full",
-        has=lambda repro: all(repro.having(form=form) for form in ("letters", "full")),
+        needs=(
+            "tasks answered by a letter and tasks answered in full",
+            lambda repro: all(repro.having(form=form) for form in ("letters", "full")),
+        ),
     ),
     _step("methods", "methods side by side", _methods, _methods_cost),
 )

@@ -72,7 +72,7 @@ class Step:
     """One row of a protocol's table: a step, the outputs it makes, what it needs and what it costs.
 
     ``cost`` gives the most example-evaluations by task; None where a dry run counts them by running the step.
-    ``needs`` says in words what a reproduction must have for the step (empty: nothing), and ``has`` whether it does.
+    ``needs`` is what a reproduction must have for the step, in words (empty: nothing), and whether it does.
     ``uses`` are the parts of a reproduction it starts from. ``keeps`` is False for a step that is run every time.
     """
 
@@ -80,10 +80,14 @@ class Step:
     about: str
     run: Callable[[Reproduction], list[Output]]
     cost: Callable[[Reproduction], dict[str, int]] | None = None
-    needs: str = ""
-    has: Callable[[Reproduction], bool] = lambda _: True
+    needs: tuple[str, Callable[[Reproduction], Any]] = ("", lambda _: True)
     uses: tuple[Part, ...] = ()
     keeps: bool = True
+
+    def lacking(self, repro: Reproduction) -> str | None:
+        """What a reproduction lacks for the step, in words; None where it lacks nothing."""
+        words, met = self.needs
+        return None if met(repro) else words
 
 
 @dataclass(eq=False)
@@ -134,6 +138,11 @@ class Reproduction:
     def folder(self, heads: str) -> Path:
         """The folder with the ranking and the proof of the heads of a name."""
         return self.out / "study" / heads
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What every analysis of the model is called with."""
+        return {"seed": self.seed, "progress": self.progress, "store": self.store}
 
     @property
     def grid(self) -> HeadGrid:
@@ -279,9 +288,7 @@ class Reproduction:
                 n_seeds=settings.n_seeds,
                 steps=settings.steps,
                 batch_size=settings.batch_size,
-                seed=self.seed,
-                progress=self.progress,
-                store=self.store,
+                **self.options,
             )
 
         return self._of_each(self.finding | {name: name for name in self.controls}, fit)

@@ -75,8 +75,9 @@ def reproduce(
             tell(f"{step.name}: done before")
             left_out |= before["left_out"]
             continue
-        if not step.has(repro):
-            left_out[step.name] = f"needs {step.needs}"
+        lacking = step.lacking(repro)
+        if lacking:
+            left_out[step.name] = f"needs {lacking}"
             continue
         tell(f"{step.name}: {step.about}")
         try:
