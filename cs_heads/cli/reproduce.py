@@ -34,7 +34,7 @@ examples:
 
 
 class _HelpWithSteps(Help):
-    """The steps of each paper before the examples: read only when the help is shown, for they load the library."""
+    """The steps of each paper before the examples: read only when the help is shown, since that loads the library."""
 
     def add_text(self, text: str | None) -> None:
         if text == _EXAMPLES:
@@ -153,7 +153,7 @@ def _print_estimate(repro: Reproduction, found: Estimate) -> None:
     print(f"{repro.paper.title} (arXiv {repro.paper.arxiv}) on {repro.model.cfg.model_name}\n")
     print(f"{'task of the paper':<34}measured with")
     for name, task in repro.tasks.items():
-        print(f"{name:<34}{task.name}, {len(task)} to find with, {len(repro.unseen(name))} unseen")
+        print(f"{name:<34}{task.name}, {len(task)} finding examples, {len(repro.unseen(name))} unseen")
     for name, reason in repro.left_out.items():
         print(f"{name:<34}left out: {reason}")
     print(f"\n{'step':<16}{'example-evaluations':>20}{'minutes':>10}")

@@ -166,6 +166,19 @@ def test_what_is_done_is_not_made_again_and_what_changed_is(study, rows):
     assert sum(rows) < 31 * 40
 
 
+def test_a_step_that_was_done_under_its_old_name_is_not_made_again(study):
+    said = []
+    one = study(names=["gsm8k", "arithmetic"])
+    reproduce(one, ["generalization"])
+    done = one.out / "done.json"
+    done.write_text(done.read_text(encoding="utf-8").replace("generalization", "generalisation"), encoding="utf-8")
+    for path in one.out.glob("generalization-*"):
+        path.rename(path.with_name(path.name.replace("z", "s")))
+    reproduce(one, ["generalization"], say=said.append)
+    assert said == ["generalization: done before"]
+    assert "(generalisation-math.csv)" in (one.out / "index.md").read_text(encoding="utf-8")
+
+
 # What is refused
 
 
