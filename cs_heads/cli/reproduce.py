@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cs_heads.cli.options import Help, check_numbers, make_folder
+from cs_heads.cli.options import Help, add_loading, check_numbers, make_folder
 
 if TYPE_CHECKING:
     from cs_heads.cli.options import Commands
@@ -17,13 +17,13 @@ _ABOUT = """\
 Make every table and figure of a paper's protocol for a model, beside what was published.
 
   cs   Compressed Sensing for Capability Localization (arXiv 2603.03335): heads of mathematics, code, swearing, rhyme
-       and hazardous knowledge are found on 100 examples of each task by a search over masks and densities, universal
-       heads are put last, and the others ablated on all unseen examples of every task.
+       and hazardous knowledge are found on 100 examples of each task by a search over masks and densities; universal
+       heads are ranked last, and the others ablated on all unseen examples of every task.
   chg  Causal Head Gating (arXiv 2505.13737): gates on all heads, fitted with several seeds; kinds of heads, curves,
-       mediation, and contrastive gates on tasks held out.
+       mediation, and contrastive gates on held-out tasks.
 
-What it costs is said first, from a short measured probe; --dry-run says it and stops. Interrupted, the same command
-goes on: what was measured is in OUT/store.sqlite, and steps that are done are not made again."""
+The cost is printed first, from a dry run and a short measured probe; --dry-run stops there. After an interruption the
+same command resumes: measurements are kept in OUT/store.sqlite, and finished steps are not run again."""
 
 _EXAMPLES = """\
 examples:
@@ -33,6 +33,20 @@ examples:
   cs-heads reproduce --paper cs --model FOLDER --data DIR --tasks gsm8k,boolq,rhyming=my_rhymes.jsonl --out mine"""
 
 
+class _HelpWithSteps(Help):
+    """The steps of each paper before the examples: read only when the help is shown, since that loads the library."""
+
+    def add_text(self, text: str | None) -> None:
+        if text == _EXAMPLES:
+            from cs_heads.reproduce.run import STEPS
+
+            for paper, steps in STEPS.items():
+                needs = [f" (needs {step.needs[0]})" if step.needs[0] else "" for step in steps]
+                lines = [f"  {step.name:<16}{step.about}{need}" for step, need in zip(steps, needs, strict=True)]
+                super().add_text("\n".join([f"steps of {paper}:", *lines]))
+        super().add_text(text)
+
+
 def add(commands: Commands) -> None:
     """The sub-command ``reproduce``."""
     parser = commands.add_parser(
@@ -40,22 +54,22 @@ def add(commands: Commands) -> None:
         help="run the whole protocol of a paper, tables and figures, on a model",
         description=_ABOUT,
         epilog=_EXAMPLES,
-        formatter_class=Help,
+        formatter_class=_HelpWithSteps,
     )
     add = parser.add_argument
-    add("--paper", required=True, choices=("cs", "chg"), help="whose protocol")
+    add("--paper", required=True, choices=("cs", "chg"), help="paper whose protocol is run")
     add(
         "--model",
         required=True,
-        help="Hugging Face name, local folder or GGUF file, or demo, which has tasks of its own for it",
+        help="Hugging Face name, local folder or GGUF file, or demo, which has its own tasks in the paper's roles",
     )
-    add("--out", required=True, type=Path, metavar="DIR", help="where tables, figures and the store go")
+    add("--out", required=True, type=Path, metavar="DIR", help="folder of tables, figures and the store")
     add(
         "--tasks",
         default=None,
         metavar="NAME[=TASK],...",
         help="some of the paper's tasks, and what to measure in their place: a built-in task, a .jsonl or .csv file "
-        "(default: all that there is data for; fewer tasks give fewer tables)",
+        "(default: all with data; fewer tasks give fewer tables)",
     )
     add(
         "--data",
@@ -64,13 +78,13 @@ def add(commands: Commands) -> None:
         metavar="DIR",
         help="local files: NAME.jsonl or NAME.csv with records, or a folder NAME with a benchmark's own files",
     )
-    add("--steps", default=None, metavar="NAME,...", help="some of the steps that --dry-run lists (default: all)")
+    add("--steps", default=None, metavar="NAME,...", help="some of the steps listed below (default: all)")
     add(
         "--quick",
         action="store_true",
         help="four designs, 100 unseen examples, short fits: tens of minutes on the demo model",
     )
-    add("--n", type=int, default=None, help="examples to find heads with (default: 100, or half of a small task)")
+    add("--n", type=int, default=None, help="finding examples a task (default: 100, or half of a small task)")
     add("--n-unseen", type=int, default=None, help="unseen examples a task (default: all, with --quick 100)")
     add("--k", type=int, default=None, help="heads ablated (default: 5)")
     add("--seed", type=int, default=0, help="seed of splits, masks, fits and tests")
@@ -79,13 +93,11 @@ def add(commands: Commands) -> None:
         action="append",
         default=[],
         metavar="MODEL=DIR",
-        help="the --out folder of another model, to stand beside this one; may be repeated",
+        help="the --out folder of another model, to compare this one with; may be repeated",
     )
     add("--allow-code", action="store_true", help="tasks whose answer is a program may run it, in a sandbox")
-    add("--device", default=None, help="cpu, cuda, ... (default: cuda where there is one)")
-    add("--dtype", default=None, help="float32, bfloat16 or float16 (default: float32)")
-    add("--backend", default="auto", help="auto, bridge or hooked")
-    add("--dry-run", action="store_true", help="say what it would cost, and stop")
+    add_loading(parser)
+    add("--dry-run", action="store_true", help="print the cost, and stop")
     parser.set_defaults(run=_reproduce)
 
 
@@ -98,26 +110,27 @@ def _reproduce(options: argparse.Namespace) -> None:
     steps = steps_of(options.paper, names)
     check_numbers(options)
     make_folder(options.out, dry=options.dry_run)
-    study = _study(options)
-    _print_estimate(study, estimate(study, steps))
+    repro = _reproduction(options)
+    _print_estimate(repro, estimate(repro, steps))
     if options.dry_run:
         return
-    # What an interruption is told of.
+    # An interruption names this file.
     options.store = options.out / STORE
-    left_out = reproduce(study, names, say=lambda line: print(line, file=sys.stderr))
+    left_out = reproduce(repro, names, say=lambda line: print(line, file=sys.stderr))
     for name, reason in left_out.items():
         print(f"left out {name}: {reason}")
     print(f"written: {options.out / 'index.md'}")
 
 
-def _study(options: argparse.Namespace) -> Reproduction:
+def _reproduction(options: argparse.Namespace) -> Reproduction:
     import cs_heads as cs
-    from cs_heads.reproduce import PAPERS, Reproduction, load_tasks
-    from cs_heads.reproduce.papers import QUICK, Settings
+    from cs_heads.reproduce import PAPERS, PaperSettings, Reproduction, load_tasks
+    from cs_heads.reproduce.papers import QUICK
     from cs_heads.reproduce.tasks import lacking
 
     paper = PAPERS[options.paper]
-    settings = (QUICK if options.quick else Settings()).changed(n=options.n, n_unseen=options.n_unseen, k=options.k)
+    settings = QUICK if options.quick else PaperSettings()
+    settings = settings.changed(n=options.n, n_unseen=options.n_unseen, k=options.k)
     beside = {}
     for each in options.beside:
         name, equals, folder = each.partition("=")
@@ -125,43 +138,28 @@ def _study(options: argparse.Namespace) -> Reproduction:
             raise ValueError(f"--beside must be MODEL=DIR with the --out folder of another model, got {each!r}")
         beside[name] = Path(folder)
     names = _parts(options.tasks)
-    tasks = load_tasks(
-        paper,
-        options.model,
-        names,
-        data=options.data,
-        n=settings.n,
-        seed=options.seed,
-        allow_code=options.allow_code,
-    )
+    more = {"n": settings.n, "seed": options.seed, "allow_code": options.allow_code}
+    tasks = load_tasks(paper, options.model, names, data=options.data, **more)
     model = cs.load_model(options.model, device=options.device, dtype=options.dtype, backend=options.backend)
-    return Reproduction(
-        model,
-        paper,
-        tasks,
-        settings,
-        options.out,
-        seed=options.seed,
-        beside=beside,
-        left_out=lacking(paper, tasks, names),
-    )
+    left_out = lacking(paper, tasks, names)
+    return Reproduction(model, paper, tasks, settings, options.out, options.seed, beside=beside, left_out=left_out)
 
 
 def _parts(text: str | None) -> list[str] | None:
     return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _print_estimate(study: Reproduction, found: Estimate) -> None:
-    print(f"{study.paper.title} (arXiv {study.paper.arxiv}) on {study.model.cfg.model_name}\n")
+def _print_estimate(repro: Reproduction, found: Estimate) -> None:
+    print(f"{repro.paper.title} (arXiv {repro.paper.arxiv}) on {repro.model.cfg.model_name}\n")
     print(f"{'task of the paper':<34}measured with")
-    for name, task in study.tasks.items():
-        print(f"{name:<34}{task.name}, {len(task)} to find with, {len(study.unseen(name))} unseen")
-    for name, reason in study.left_out.items():
+    for name, task in repro.tasks.items():
+        print(f"{name:<34}{task.name}, {len(task)} finding examples, {len(repro.unseen(name))} unseen")
+    for name, reason in repro.left_out.items():
         print(f"{name:<34}left out: {reason}")
     print(f"\n{'step':<16}{'example-evaluations':>20}{'minutes':>10}")
     for step, by_task in found.evaluations.items():
         print(f"{step:<16}{sum(by_task.values()):>20,}{found.seconds(step) / 60:>10.1f}")
     print(f"{'at most':<16}{found.total:>20,}{found.total_seconds / 60:>10.1f}")
-    for step, lacks in found.missing.items():
-        print(f"{step} cannot be made: it needs {lacks}")
+    for step, reason in found.missing.items():
+        print(f"{step} cannot be made: {reason}")
     print(flush=True)

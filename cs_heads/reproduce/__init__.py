@@ -1,9 +1,10 @@
-"""The whole protocol of a paper on any model: tables and figures beside what was published.
+"""The whole protocol of a paper on any model: tables and figures with the published values beside.
 
     cs-heads reproduce --paper cs --model demo --out cs-demo --dry-run
 
-A paper is data (``papers.py``): its tasks, what each is for, and what was published (``published.py``). A step
-(``localisation.py``, ``gating.py``) makes outputs from a ``Reproduction`` and says beforehand what it costs.
+A paper is data: its tasks and their roles (``papers.py``), and what was published (``published.py``). A step makes
+outputs from a ``Reproduction``; the tables of steps are at the end of ``localization.py`` and ``gating.py``. A dry run
+(``dry_run.py``) counts what steps cost.
 """
 
 from __future__ import annotations

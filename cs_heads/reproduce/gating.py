@@ -1,72 +1,62 @@
-"""The steps of Nam et al. (arXiv 2505.13737): gates on all heads, their kinds, and what bears them out."""
+"""The steps of Nam et al. (arXiv 2505.13737): gates on all heads, their kinds, and the evidence for them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from cs_heads.plot.drawing import drawing
+from cs_heads.analysis.contrast import held_out_contrasts
+from cs_heads.analysis.gating import score_distribution, score_of_heads
+from cs_heads.analysis.taxonomy import seed_agreement, taxonomy, toggle_curves
+from cs_heads.methods.gating.result import PHASES, SCORES, HeadGates
+from cs_heads.methods.mediation import Mediation, function_vector_effects, indirect_effects, task_pairs
+from cs_heads.plot.gating import plot_group, plot_trajectories
+from cs_heads.plot.roles import plot_roles
+from cs_heads.plot.taxonomy import plot_contrasts, plot_score_ecdf, plot_taxonomy, plot_toggle_curves
 from cs_heads.reproduce import published
-from cs_heads.reproduce.outputs import Output, measured, titled
-from cs_heads.reproduce.reproduction import Part, Reproduction, Step, free
-from cs_heads.tasks import Example, Task, finding_side
-from cs_heads.text import shown
+from cs_heads.reproduce.reproduction import Output, Reproduction, Step
+from cs_heads.tasks import Example, Task, finding_side, function_vectors
+from cs_heads.text import shown as as_text
 from cs_heads.units import Head
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from cs_heads.methods.gating.result import HeadGates
-    from cs_heads.methods.mediation import Mediation
 
 _WORDS = "function_vectors/"
 
 
-def _capabilities(study: Reproduction) -> dict[str, HeadGates]:
+def _capabilities(repro: Reproduction) -> dict[str, HeadGates]:
     """Gates of the tasks of table 2; the word-to-word tasks are for figures 4 and 5."""
-    return {name: gates for name, gates in study.gates.items() if name in study.finding}
+    return {name: gates for name, gates in repro.gates.items() if name in repro.finding}
 
 
-def _kinds(study: Reproduction) -> list[Output]:
-    from cs_heads.plot.gating import plot_trajectories
-    from cs_heads.plot.roles import plot_roles
+def _output(
+    repro: Reproduction, name: str, number: str, about: str, frame: pd.DataFrame, *, plot: Any = None, shown: Any = None
+) -> Output:
+    """A table or figure of one task, named by the heads and the task they were found on."""
+    title = f"{name}: {repro.label(repro.finding[name])}"
+    return Output(f"{number}-{name.replace(' ', '-')}", f"{title}: {about}", frame, plot, shown, title)
 
+
+def _kinds(repro: Reproduction) -> list[Output]:
     outputs = []
-    for name, gates in _capabilities(study).items():
-        frame, title = gates.to_frame(), _title(study, name)
-        heads = _first_heads(gates)
+    for name, gates in _capabilities(repro).items():
+        frame, heads = gates.to_frame(), _first_heads(gates)
+        about = "facilitation, irrelevance and interference of every head"
+        paths, plot = _paths(gates, heads), partial(plot_trajectories, heads=list(heads.values()))
         outputs += [
-            _output(study, name, "table-1", "facilitation, irrelevance and interference of every head", frame),
-            _output(study, name, "figure-3b", "the same as a map", frame, drawing(titled(title, plot_roles), gates)),
+            _output(repro, name, "table-1", about, frame),
+            _output(repro, name, "figure-3b", "the same as a map", frame, plot=plot_roles, shown=gates),
             _output(
-                study,
-                name,
-                "figure-1b",
-                "paths of the gates of three heads, the first by each score",
-                _paths(gates, heads),
-                drawing(titled(title, plot_trajectories), gates, heads=list(heads.values())),
+                repro, name, "figure-1b", "gate paths of the first head by each score", paths, plot=plot, shown=gates
             ),
         ]
     return outputs
 
 
-def _title(study: Reproduction, name: str) -> str:
-    """The heads' name, and what they were found on."""
-    return f"{name}: {study.label(study.finding[name])}"
-
-
-def _output(study: Reproduction, name: str, number: str, about: str, *shown: Any) -> Output:
-    """A table or figure of one task: the table, and what draws it."""
-    return Output(f"{number}-{name.replace(' ', '-')}", f"{_title(study, name)}: {about}", *shown)
-
-
 def _first_heads(gates: HeadGates) -> dict[str, Head]:
-    """The first head by each score that is not the first by one before it."""
-    from cs_heads.methods.gating.result import SCORES
-
+    """The first head by each score that is not the first by a score before it."""
     chosen: dict[str, Head] = {}
     for score in SCORES:
         order = np.argsort(-gates.score(score).mean(axis=0).ravel(), kind="stable")
@@ -75,211 +65,177 @@ def _first_heads(gates: HeadGates) -> dict[str, Head]:
     return chosen
 
 
-def _paths(gates: HeadGates, heads: Mapping[str, Head]) -> pd.DataFrame:
-    import pandas as pd
-
-    from cs_heads.methods.gating.result import PHASES
-
-    rows = []
-    for score, head in heads.items():
-        for phase, name in enumerate(PHASES):
-            path = gates.trajectory[phase, 0, :, head.layer, head.head]
-            pairs = zip(gates.at.tolist(), path.tolist(), strict=True)
-            rows += [{"by": score, "head": str(head), "phase": name, "step": t, "gate": g} for t, g in pairs]
-    return pd.DataFrame(rows)
+def _paths(gates: HeadGates, heads: dict[str, Head]) -> pd.DataFrame:
+    return pd.DataFrame(
+        {"by": score, "head": str(head), "phase": phase, "step": step, "gate": gate}
+        for score, head in heads.items()
+        for phase, paths in zip(PHASES, gates.trajectory[:, 0, :, head.layer, head.head].tolist(), strict=True)
+        for step, gate in zip(gates.at.tolist(), paths, strict=True)
+    )
 
 
-def _shares(study: Reproduction) -> list[Output]:
-    from cs_heads.analysis.taxonomy import taxonomy
-    from cs_heads.plot.taxonomy import plot_taxonomy
-
-    found = taxonomy(_capabilities(study))
+def _shares(repro: Reproduction) -> list[Output]:
+    found = taxonomy(_capabilities(repro))
     frame = found.to_frame()
     for column, model in enumerate(published.GATED_MODELS):
         known = [published.GATED.get(key) for key in zip(frame["fit"], frame["heads"], strict=True)]
         frame[f"facilitation, published {model}"] = [None if row is None else row[column] for row in known]
     about = f"share of heads of each kind, in every seed and in any; published: {published.CHG_SOURCE}"
-    return [Output("table-2", about, frame, drawing(plot_taxonomy, found))]
+    return [Output("table-2", about, frame, plot_taxonomy, found)]
 
 
-def _toggles(study: Reproduction) -> list[Output]:
-    import pandas as pd
-
-    from cs_heads.analysis.taxonomy import toggle_curves
-    from cs_heads.plot.taxonomy import plot_toggle_curves
-
-    about = "log-probability with the first heads shut less that with them open, all others at G+"
+def _toggles(repro: Reproduction) -> list[Output]:
+    about = "log-probability with the first heads off minus that with them on, all others at G+"
     outputs = []
-    for name, gates in _capabilities(study).items():
-        curves = toggle_curves(study.experiment(study.unseen(study.finding[name])), gates)
+    for name, gates in _capabilities(repro).items():
+        curves = toggle_curves(repro.experiment(repro.finding[name]), gates)
         frame = pd.concat([curve.to_frame() for curve in curves], ignore_index=True)
-        plot = titled(_title(study, name), plot_toggle_curves)
-        outputs.append(_output(study, name, "figure-2", about, frame, drawing(plot, curves)))
+        outputs.append(_output(repro, name, "figure-2", about, frame, plot=plot_toggle_curves, shown=curves))
     return outputs
 
 
-def _distribution(study: Reproduction) -> list[Output]:
-    from cs_heads.analysis.gating import score_distribution
-    from cs_heads.plot.taxonomy import plot_score_ecdf
-
-    about = "share of heads whose score is so large or less"
+def _distribution(repro: Reproduction) -> list[Output]:
+    about = "cumulative share of heads by score"
+    frames = {name: score_distribution(gates, cumulative=True) for name, gates in _capabilities(repro).items()}
     return [
-        _output(
-            study,
-            name,
-            "figure-3a",
-            about,
-            score_distribution(gates, cumulative=True).reset_index(),
-            drawing(titled(_title(study, name), plot_score_ecdf), gates),
-        )
-        for name, gates in _capabilities(study).items()
+        _output(repro, name, "figure-3a", about, frame.reset_index(), plot=plot_score_ecdf, shown=repro.gates[name])
+        for name, frame in frames.items()
     ]
 
 
-def _agreement(study: Reproduction) -> list[Output]:
-    import pandas as pd
-
-    from cs_heads.analysis.taxonomy import seed_agreement
-
-    frames = [seed_agreement(gates).assign(task=name) for name, gates in _capabilities(study).items()]
-    return [Output("seeds", "how alike two seeds are (section 4.2)", pd.concat(frames, ignore_index=True))]
+def _agreement(repro: Reproduction) -> list[Output]:
+    frames = [seed_agreement(gates).assign(task=name) for name, gates in _capabilities(repro).items()]
+    return [Output("seeds", "agreement between two seeds (section 4.2)", pd.concat(frames, ignore_index=True))]
 
 
-def _mediating(study: Reproduction) -> list[Output]:
-    import pandas as pd
-
-    from cs_heads.analysis.gating import score_of_heads
-    from cs_heads.plot.gating import plot_group
-
+def _mediating(repro: Reproduction) -> list[Output]:
     about = "facilitation of heads that mediate against that of all others (largest over seeds; Welch, one-sided)"
     outputs, rows = [], []
-    for name in study.controls:
-        if name not in study.gates:
+    for name in repro.controls:
+        if name not in repro.gates:
             continue
-        found = _mediation(study, name)
-        heads = found.heads()
+        found, gates = _mediation(repro, name), repro.gates[name]
+        heads, label = found.heads(), repro.label(name)
         row: dict[str, Any] = {"task": name, "pairs": len(found.effects), "mediating": len(heads)}
-        row |= {"inside": None, "outside": None, "t": None, "p": None}
-        if 2 <= len(heads) <= study.grid.size - 2:
-            test = score_of_heads(study.gates[name], heads, over="any")
-            row |= {"inside": test.inside, "outside": test.outside, "t": test.t, "p": test.p}
-            frame = study.gates[name].to_frame()
-            frame["mediates"] = frame["head"].isin(list(map(str, heads)))
-            label = study.label(name)
-            picture = drawing(titled(label, plot_group), test)
-            file = f"figure-4-{name.rpartition('/')[2]}"
-            outputs.append(Output(file, f"{label}: {about}", frame, picture))
-        else:
-            study.left_out[f"figure-4 of {name}"] = (
-                f"{len(heads)} of {study.grid.size} heads mediate, and a test needs two or more on either side"
+        rows.append(row | dict.fromkeys(("inside", "outside", "t", "p")))
+        if not 2 <= len(heads) <= repro.grid.size - 2:
+            repro.left_out[f"figure-4 of {name}"] = (
+                f"{len(heads)} of {repro.grid.size} heads mediate, and a test needs two or more on either side"
             )
-        rows.append(row)
+            continue
+        test = score_of_heads(gates, heads, over="any")
+        rows[-1] |= {"inside": test.inside, "outside": test.outside, "t": test.t, "p": test.p}
+        frame = gates.to_frame()
+        frame["mediates"] = frame["head"].isin(list(map(str, heads)))
+        file = f"figure-4-{name.rpartition('/')[2]}"
+        outputs.append(Output(file, f"{label}: {about}", frame, plot_group, test, label))
     if not rows:
         return []
-    return [Output("figure-4", about, measured(study, pd.DataFrame(rows))), *outputs]
+    return [Output("figure-4", about, repro.table(pd.DataFrame(rows))), *outputs]
 
 
-def _mediation(study: Reproduction, name: str) -> Mediation:
-    from cs_heads.methods.mediation import function_vector_effects, indirect_effects, task_pairs
-    from cs_heads.tasks import function_vectors
-
-    task, n = finding_side(study.tasks[name]), study.settings.n_pairs
+def _mediation(repro: Reproduction, name: str) -> Mediation:
+    task, n = finding_side(repro.tasks[name]), repro.settings.n_pairs
     if task.name == name and name.startswith(_WORDS):
-        pairs = function_vectors.pairs(task.name.removeprefix(_WORDS), n, study.seed)
-        return function_vector_effects(study.model, pairs, progress=study.progress)
-    return indirect_effects(study.model, task_pairs(study.model, task, n, study.seed), progress=study.progress)
+        pairs = function_vectors.pairs(task.name.removeprefix(_WORDS), n, repro.seed)
+        return function_vector_effects(repro.model, pairs, progress=repro.progress)
+    return indirect_effects(repro.model, task_pairs(repro.model, task, n, repro.seed), progress=repro.progress)
 
 
-def _contrasts(study: Reproduction) -> list[Output]:
-    from cs_heads.analysis.contrast import held_out_contrasts
-    from cs_heads.plot.taxonomy import plot_contrasts
-
-    settings = study.settings
-    shots = {name.removeprefix(_WORDS): study.tasks[name] for name in _word_tasks(study)}
+def _contrasts(repro: Reproduction) -> list[Output]:
+    settings, names = repro.settings, _word_tasks(repro)
+    shots = {name.removeprefix(_WORDS): repro.tasks[name] for name in names}
     found = held_out_contrasts(
-        study.model,
+        repro.model,
         {"shots": shots, "instruction": {name: instructed(task, name) for name, task in shots.items()}},
-        n=min(len(study.unseen(name)) for name in _word_tasks(study)),
+        n=min(len(repro.unseen(name)) for name in names),
         steps=settings.steps,
         batch_size=settings.batch_size,
-        seed=study.seed,
-        progress=study.progress,
-        store=study.store,
+        **repro.options,
     )
     about = "a word task that gates were not fitted to, in the format they retain and in the other"
-    return [Output("figure-5", about, found.to_frame(), drawing(plot_contrasts, found))]
+    return [Output("figure-5", about, found.to_frame(), plot_contrasts, found)]
 
 
-def _word_tasks(study: Reproduction) -> list[str]:
-    """The paper's word tasks, as far as they are asked by worked examples: from those the other format is made."""
-    return [name for name, task in study.tasks.items() if name.startswith(_WORDS) and _in_shots(task)]
+def _word_tasks(repro: Reproduction) -> list[str]:
+    """The paper's word tasks that are asked by worked examples; the other format is made from these."""
+    return [name for name, task in repro.tasks.items() if name.startswith(_WORDS) and _in_shots(task)]
 
 
 def _in_shots(task: Task) -> bool:
-    prompts = [shown(example.prompt) for example in task.examples]
+    prompts = [as_text(example.prompt) for example in task.examples]
     return all("Q: " in prompt and prompt.endswith("\nA:") for prompt in prompts)
 
 
 def instructed(task: Task, name: str) -> Task:
-    """The same words asked for by an instruction in place of worked examples."""
-    from cs_heads.tasks.function_vectors import INSTRUCTIONS
+    """The same words asked for by an instruction in place of worked examples.
 
-    instruction = INSTRUCTIONS[name]
+    Args:
+        task: a word-to-word task by worked examples.
+        name: its name among the instructions, as ``"antonym"``.
+
+    Returns:
+        The task with its held-out side, both by instruction.
+    """
+    instruction = function_vectors.INSTRUCTIONS[name]
 
     def changed(example: Example) -> Example:
-        word = shown(example.prompt).rpartition("Q: ")[2].removesuffix("\nA:")
+        word = as_text(example.prompt).rpartition("Q: ")[2].removesuffix("\nA:")
         return replace(example, prompt=f"{instruction}\nWord: {word}\nAnswer:")
 
     held_out = None if task.held_out is None else instructed(task.held_out, name)
     return replace(task, examples=tuple(map(changed, task.examples)), held_out=held_out)
 
 
-def fit_cost(study: Reproduction) -> dict[str, int]:
-    """The gates of every task, and the intact runs before them."""
-    settings = study.settings
-    each = 6 * settings.n_seeds * settings.steps * settings.batch_size
-    return {name: each + len(study.tasks[name]) for name in (*study.finding.values(), *study.controls)}
+# Gradients, gates between 0 and 1 and patched activations are no masks, so these costs are upper bounds.
 
 
-def _toggle_cost(study: Reproduction) -> dict[str, int]:
-    points = len(np.unique(np.linspace(1, study.grid.size // 2, 12).round()))
-    masks = 3 * 2 * points * study.settings.n_seeds
-    return {name: masks * len(study.unseen(name)) for name in study.finding.values()}
+def _free(_: Reproduction) -> dict[str, int]:
+    return {}
 
 
-def _mediating_cost(study: Reproduction) -> dict[str, int]:
-    return dict.fromkeys(study.controls, study.settings.n_pairs * (study.grid.size + 2))
+def _toggle_cost(repro: Reproduction) -> dict[str, int]:
+    points = len(np.unique(np.linspace(1, repro.grid.size // 2, 12).round()))
+    masks = 3 * 2 * points * repro.settings.n_seeds
+    return {name: masks * len(repro.unseen(name)) for name in repro.finding.values()}
 
 
-def _contrasts_cost(study: Reproduction) -> dict[str, int]:
-    settings = study.settings
-    each = 2 * 8 * settings.steps * settings.batch_size
-    return {name: each + 8 * len(study.unseen(name)) for name in _word_tasks(study)}
+def _mediating_cost(repro: Reproduction) -> dict[str, int]:
+    return dict.fromkeys(repro.controls, repro.settings.n_pairs * (repro.grid.size + 2))
 
 
-def _seeds(study: Reproduction) -> str | None:
-    return None if study.settings.n_seeds > 1 else "two seeds or more"
+def _contrasts_cost(repro: Reproduction) -> dict[str, int]:
+    each = 2 * 8 * repro.settings.steps * repro.settings.batch_size
+    return {name: each + 8 * len(repro.unseen(name)) for name in _word_tasks(repro)}
 
 
-def _two_words(study: Reproduction) -> str | None:
-    return None if len(_word_tasks(study)) > 1 else "two word-to-word tasks or more, by worked examples"
-
-
-def _has_words(study: Reproduction) -> str | None:
-    return None if study.controls else "a word-to-word task"
-
-
-_GATES: tuple[Part, ...] = ("gates",)
+_step = partial(Step, uses=("gates",))
 
 STEPS: tuple[Step, ...] = (
-    Step("kinds", "gates of every head: facilitating, irrelevant or interfering", _kinds, free, uses=_GATES),
-    Step("shares", "how many heads are of each kind", _shares, free, uses=_GATES),
-    Step("toggles", "heads shut and opened in the order of each score", _toggles, _toggle_cost, uses=_GATES),
-    Step("distribution", "how the scores are spread", _distribution, free, uses=_GATES),
-    Step("seeds", "how alike the seeds are", _agreement, free, _seeds, _GATES),
-    Step("mediating", "heads that mediate, and their facilitation", _mediating, _mediating_cost, _has_words, _GATES),
+    _step("kinds", "gates of every head: facilitating, irrelevant or interfering", _kinds, _free),
+    _step("shares", "how many heads are of each kind", _shares, _free),
+    _step("toggles", "heads turned off and on in the order of each score", _toggles, _toggle_cost),
+    _step("distribution", "distribution of the scores", _distribution, _free),
+    _step(
+        "seeds",
+        "agreement between seeds",
+        _agreement,
+        _free,
+        needs=("two seeds or more", lambda repro: repro.settings.n_seeds > 1),
+    ),
+    _step(
+        "mediating",
+        "heads that mediate, and their facilitation",
+        _mediating,
+        _mediating_cost,
+        needs=("a word-to-word task", lambda repro: repro.controls),
+    ),
     Step(
-        "contrasts", "one format kept, the other forgotten, on tasks held out", _contrasts, _contrasts_cost, _two_words
+        "contrasts",
+        "one format kept, the other forgotten",
+        _contrasts,
+        _contrasts_cost,
+        needs=("two word-to-word tasks by worked examples", lambda repro: len(_word_tasks(repro)) > 1),
     ),
 )
 """The protocol, in order."""

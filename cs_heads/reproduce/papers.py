@@ -1,4 +1,4 @@
-"""The papers as data: which tasks, what each is for, which settings, and what stands in on the demo model."""
+"""The papers as data: their tasks, the role of each, the settings, and the demo model's tasks in their place."""
 
 from __future__ import annotations
 
@@ -12,11 +12,17 @@ Form = Literal["letters", "full"]
 
 @dataclass(frozen=True)
 class PaperTask:
-    """A task of a paper and what it is for.
+    """A task of a paper and its roles.
 
-    ``heads`` names the heads that are found on it (None: it is only measured), ``sibling`` those whose capability it
-    shares, ``suite`` the mean it belongs to, ``form`` the form its questions are answered in. ``demo`` is the demo
-    model's task in its place and ``demo_options`` what that is loaded with. A ``local`` task is read from files alone.
+    Args:
+        name: its name in the paper, and among the built-in tasks.
+        heads: name of the heads that are found on it (None: it is only measured).
+        sibling: name of the heads whose capability it shares.
+        suite: the mean over tasks that it belongs to.
+        form: the form its questions are answered in.
+        demo: the demo model's task in its place (None: there is none).
+        demo_options: what that task is loaded with.
+        local: whether it is read from local files only.
     """
 
     name: str
@@ -30,22 +36,32 @@ class PaperTask:
 
 
 @dataclass(frozen=True)
-class Settings:
+class PaperSettings:
     """How much is measured; the defaults are the papers' protocol.
 
-    ``n`` finding examples a task (None: 100, or half of a small task); ``n_masks`` and ``densities`` searched over;
-    ``k`` heads ablated, ``most`` in the curve over their number; ``n_unseen`` unseen examples a task (None: all);
-    ``n_universal`` examples on which heads are tried for universal ones; ``budget`` of each method compared (None: what
-    it takes); ``n_seeds``, ``steps`` and
-    ``batch_size`` of gates; ``n_pairs`` of prompts for mediation. Numbers below the least that makes sense raise
-    ``ValueError``.
+    Args:
+        n: finding examples a task (None: 100, or half of a small task).
+        n_masks: numbers of masks to search over.
+        densities: densities to search over.
+        k: heads to ablate.
+        max_heads: heads in the curve over their number.
+        n_unseen: unseen examples a task (None: all).
+        n_universal: examples on which candidates for universal heads are tried.
+        budget: example-evaluations of each method compared (None: its default).
+        n_seeds: seeds of gates.
+        steps: optimizer steps of each phase of gates.
+        batch_size: examples a step of gates.
+        n_pairs: pairs of prompts for mediation.
+
+    Raises:
+        ValueError: for a number below the least allowed, or an empty list.
     """
 
     n: int | None = None
     n_masks: tuple[int, ...] = (100, 200, 400)
     densities: tuple[float, ...] = (0.01, 0.02, 0.05, 0.1)
     k: int = 5
-    most: int = 10
+    max_heads: int = 10
     n_unseen: int | None = None
     n_universal: int = 50
     budget: int | None = None
@@ -55,7 +71,7 @@ class Settings:
     n_pairs: int = 50
 
     def __post_init__(self) -> None:
-        least = {"n": 20, "k": 1, "most": self.k, "n_unseen": 20, "n_universal": 1, "n_seeds": 1, "n_pairs": 2}
+        least = {"n": 20, "k": 1, "max_heads": self.k, "n_unseen": 20, "n_universal": 1, "n_seeds": 1, "n_pairs": 2}
         for name, smallest in least.items():
             value = getattr(self, name)
             if value is not None:
@@ -64,18 +80,18 @@ class Settings:
             if not getattr(self, name):
                 raise ValueError(f"{name} must hold one value or more, got none")
 
-    def changed(self, **values: Any) -> Settings:
-        """The settings with those of ``values`` that are not None."""
+    def changed(self, **values: Any) -> PaperSettings:
+        """The settings with ``values`` in place, where these are not None; an unknown name raises ``ValueError``."""
         known = {each.name for each in fields(self)}
         unknown = values.keys() - known
         if unknown:
-            raise ValueError(f"settings are {', '.join(sorted(known))}; got {', '.join(sorted(unknown))}")
+            raise ValueError(f"settings must be of {', '.join(sorted(known))}; got {', '.join(sorted(unknown))}")
         given = {name: value for name, value in values.items() if value is not None}
-        # More heads than the curve has make it longer.
-        return replace(self, **{"most": max(self.most, given.get("k", self.k)), **given})
+        # The curve has k heads at least.
+        return replace(self, **{"max_heads": max(self.max_heads, given.get("k", self.k)), **given})
 
 
-QUICK = Settings(
+QUICK = PaperSettings(
     n_masks=(100, 200),
     densities=(0.02, 0.05),
     n_unseen=100,
@@ -98,7 +114,7 @@ class Paper:
     tasks: tuple[PaperTask, ...]
 
     def task(self, name: str) -> PaperTask:
-        """The task of this name; an unknown one raises ``ValueError``."""
+        """The task with this name; an unknown one raises ``ValueError``."""
         found = next((task for task in self.tasks if task.name == name), None)
         if found is None:
             known = ", ".join(task.name for task in self.tasks)
@@ -126,9 +142,9 @@ CS = Paper(
         PaperTask("wmdp_cyber", heads="cyber", form="letters"),
     ),
 )
-"""Bair et al.: math, code, swearing and rhyming heads on ten benchmarks, and knowledge asked for by a letter.
+"""Bair et al.: math, code, swearing and rhyming heads on ten benchmarks, and multiple-choice knowledge.
 
-Which set of programs the code heads were found on could not be verified: MBPP is taken.
+Which programming task the code heads were found on could not be verified; it is MBPP here.
 """
 
 _WORDS = ("antonym", "capitalize", "country-capital", "english-french", "present-past", "singular-plural")

@@ -1,29 +1,21 @@
-"""What the papers report, as facts: each with its source; what could not be verified is not here.
+"""Numbers that the papers report, with their sources; what could not be verified is left out.
 
-Bair et al. (arXiv 2603.03335): values of Llama 3.1 8B Instruct in their figure 1 and, for all of this module that
-is theirs, in the plotting scripts of their public code (locuslab/llm-components). The numbers of their tables could
-not be verified, so these stand under what they show, not under a number. Nam et al. (arXiv 2505.13737): table 2.
+Bair et al. (arXiv 2603.03335): values of Llama 3.1 8B Instruct in figure 1, and in the plotting scripts of their public
+code (locuslab/llm-components), which all their values here come from. The numbers of their tables could not be
+verified, so outputs are named by what they show, not by table. Nam et al. (arXiv 2505.13737): table 2.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from cs_heads.reproduce.papers import CS
+
 CS_SOURCE = "arXiv 2603.03335, figure 1 and public plotting code; Llama 3.1 8B Instruct"
 CHG_SOURCE = "arXiv 2505.13737, table 2"
 
-_TASKS = (
-    "gsm8k",
-    "arithmetic",
-    "mbpp",
-    "humaneval_instruct",
-    "hellaswag",
-    "boolq",
-    "arc_challenge",
-    "mmlu",
-    "swearing",
-    "rhyming",
-)
+# The tasks of figure 1.
+_TASKS = tuple(task.name for task in CS.tasks[:10])
 
 
 def _row(tasks: tuple[str, ...], *values: float) -> dict[str, float]:
@@ -64,7 +56,7 @@ KNOWLEDGE: Mapping[tuple[str, str], Mapping[str, float]] = {
 """Score on questions answered by a letter, by model and heads ablated; General is that of HellaSwag, BoolQ and ARC."""
 
 KNOWLEDGE_MODEL = "Llama 3.1 8B"
-"""The model whose sets of heads are known there."""
+"""The model whose sets of heads are known in ``KNOWLEDGE``."""
 
 GATED_MODELS = ("Llama 3.2 1B", "Llama 3.2 3B", "Llama 3.2 3B Instruct", "Llama 3.1 8B")
 GATED: Mapping[tuple[str, str], tuple[float, ...]] = {

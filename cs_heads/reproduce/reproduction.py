@@ -1,4 +1,4 @@
-"""What the steps of a paper share: the model, its tasks, one store, and the heads found."""
+"""What the steps of a paper share: the model, its tasks, one store, the heads found, and the outputs of a step."""
 
 from __future__ import annotations
 
@@ -6,67 +6,115 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, TypeVar
+
+import pandas as pd
 
 from cs_heads.analysis.drops import Column, Role
+from cs_heads.analysis.universal import UniversalHeads, universal_heads
 from cs_heads.arguments import check_seed
 from cs_heads.experiment.baseline import BaselineTooLowError, check_baseline, check_k
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.lens import load_model
 from cs_heads.methods.compressed_sensing import tune
+from cs_heads.methods.gating.fit import fit_gates
+from cs_heads.methods.gating.result import HeadGates
+from cs_heads.plot.drawing import drawing
 from cs_heads.ranking import HeadRanking
-from cs_heads.reproduce.outputs import Output
-from cs_heads.reproduce.papers import Paper, Settings
+from cs_heads.reproduce.papers import Paper, PaperSettings
 from cs_heads.tasks import Task, confirming_side, finding_side
 from cs_heads.units import Head, HeadGrid
 
-if TYPE_CHECKING:
-    from cs_heads.analysis.universal import UniversalHeads
-    from cs_heads.methods.gating.result import HeadGates
-
+T = TypeVar("T")
 STORE = "store.sqlite"
 Part = Literal["searched", "universal", "gates"]
-"""What a study makes once for all steps."""
+"""A result that a reproduction computes once for all steps."""
 
 
-def _nothing(_: Reproduction) -> None:
-    """What a step needs that can always be made."""
+@dataclass(frozen=True, eq=False)
+class Output:
+    """A table or figure: file name without extension, one line on what it shows, the table, and how it is drawn.
+
+    ``plot(shown)`` draws the figure, under ``title`` where there is one (``plot`` None: a table only).
+    """
+
+    name: str
+    about: str
+    frame: pd.DataFrame
+    plot: Callable[[Any], Any] | None = None
+    shown: Any = None
+    title: str | None = None
+
+    def write(self, folder: Path) -> list[str]:
+        """Write the table as CSV and Markdown and the figure as PNG and SVG; returns the names of the files."""
+        files = [f"{self.name}.{ending}" for ending in ("csv", "md", "png", "svg")]
+        (folder / files[0]).write_text(self.frame.to_csv(index=False), encoding="utf-8")
+        known = self.frame.astype(object).where(self.frame.notna(), "")
+        table = known.to_markdown(index=False, floatfmt=".3f")
+        (folder / files[1]).write_text(f"{self.about}\n\n{table}\n", encoding="utf-8")
+        if self.plot is None:
+            return files[:2]
+        drawing(_titled, self.plot, self.shown, self.title)(folder / self.name)
+        return files
 
 
-def free(_: Reproduction) -> dict[str, int]:
-    """The cost of a step that measures nothing."""
-    return {}
+def _titled(plot: Callable[[Any], Any], shown: Any, title: str | None) -> Any:
+    """Draw, with the title over the whole figure."""
+    drawn = plot(shown)
+    if title is not None:
+        axes = drawn if hasattr(drawn, "get_figure") else next(iter(drawn))
+        axes.get_figure(root=True).suptitle(title, fontsize="medium")
+    return drawn
 
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """A part of a protocol: its outputs from a study, and the most example-evaluations it takes, by task.
+    """One row of a protocol's table: a step, the outputs it makes, what it needs and what it costs.
 
-    ``needs`` says in words what a study lacks for it (None: nothing). ``uses`` are the parts of a study it starts from,
-    which the first step that uses them pays for. ``keeps`` is False for a step that is made anew every time.
+    ``cost`` gives the most example-evaluations by task; None where a dry run counts them by running the step.
+    ``needs`` is what a reproduction must have for the step, in words (empty: nothing), and whether it does.
+    ``uses`` are the parts of a reproduction it starts from. ``keeps`` is False for a step that is run every time.
     """
 
     name: str
     about: str
     run: Callable[[Reproduction], list[Output]]
-    cost: Callable[[Reproduction], dict[str, int]]
-    needs: Callable[[Reproduction], str | None] = _nothing
+    cost: Callable[[Reproduction], dict[str, int]] | None = None
+    needs: tuple[str, Callable[[Reproduction], Any]] = ("", lambda _: True)
     uses: tuple[Part, ...] = ()
     keeps: bool = True
+
+    def lacking(self, repro: Reproduction) -> str | None:
+        """What a reproduction lacks for the step, in words; None where it lacks nothing."""
+        words, met = self.needs
+        return None if met(repro) else words
 
 
 @dataclass(eq=False)
 class Reproduction:
-    """A model, the tasks of a paper by the paper's names, and settings; results go to ``store.sqlite`` in ``out``.
+    """A paper's protocol on a model; measurements are kept in ``store.sqlite`` in the folder ``out``.
 
-    Heads are found once and for all steps; what the store holds is not measured again. ``left_out`` collects, by
-    name, why heads could not be found on a task. ``beside`` are folders of other models' results, by model.
+    Heads are found once for all steps, and what is in the store is not measured again.
+
+    Args:
+        model: a TransformerLens model, or a name that ``load_model`` takes.
+        paper: the paper.
+        tasks: the tasks by the paper's names, as ``load_tasks`` gives them.
+        settings: how much is measured; the curve over the number of heads ends at half of the model's heads.
+        out: the folder of tables, figures and the store.
+        seed: seeds masks, fits and tests.
+        progress: shows progress bars (None: in notebooks and terminals).
+        beside: ``out`` folders of other models, by model.
+        left_out: why heads could not be found on a task, by name; steps add to it.
+
+    Raises:
+        ValueError: for a seed or number of heads out of range, or a model in ``beside`` with the name of this one.
     """
 
     model: Any
     paper: Paper
     tasks: dict[str, Task]
-    settings: Settings
+    settings: PaperSettings
     out: Path
     seed: int = 0
     progress: bool | None = None
@@ -77,19 +125,24 @@ class Reproduction:
         check_seed(self.seed)
         self.model = load_model(self.model)
         if self.name in self.beside:
-            raise ValueError(f"beside must name other models than {self.name!r}, the one that is studied")
+            raise ValueError(f"beside must name other models than {self.name!r}, the model of this reproduction")
         # The curve goes to half of the heads at most, so that a small model has one.
         check_k(self.settings.k, self.grid.size)
-        self.settings = replace(self.settings, most=min(self.settings.most, self.grid.size // 2))
+        self.settings = replace(self.settings, max_heads=min(self.settings.max_heads, self.grid.size // 2))
 
     @property
     def store(self) -> Path:
-        """The file in which everything measured is kept."""
+        """The file that keeps every measurement."""
         return self.out / STORE
 
     def folder(self, heads: str) -> Path:
-        """Where ranking and proof of the heads of a name are kept."""
+        """The folder with the ranking and the proof of the heads of a name."""
         return self.out / "study" / heads
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What every analysis of the model is called with."""
+        return {"seed": self.seed, "progress": self.progress, "store": self.store}
 
     @property
     def grid(self) -> HeadGrid:
@@ -107,8 +160,9 @@ class Reproduction:
         side = confirming_side(self.tasks[name])
         return side if self.settings.n_unseen is None else side.take(self.settings.n_unseen)
 
-    def experiment(self, task: Task) -> Experiment:
-        """An experiment on one side of a task whose results are kept."""
+    def experiment(self, name: str, *, finding: bool = False) -> Experiment:
+        """An experiment on the unseen examples of a task, or on its finding examples; the store keeps its results."""
+        task = finding_side(self.tasks[name]) if finding else self.unseen(name)
         return Experiment(self.model, task, store=self.store, progress=self.progress)
 
     @property
@@ -117,35 +171,53 @@ class Reproduction:
         return str(self.model.cfg.model_name)
 
     def label(self, name: str) -> str:
-        """What a task is called in pictures: what is measured, with the paper's name where two are the same."""
+        """A task's name in figures: that of the task measured, with the paper's name where two tasks share it."""
         task = self.tasks[name].name
         shared = sum(other.name == task for other in self.tasks.values()) > 1
         return f"{task} ({name})" if shared and task != name else task
 
     def column(self, name: str, role: Role = "control") -> Column:
-        """A task's unseen examples to ablate heads on, by its label."""
-        return Column(self.label(name), role, (self.experiment(self.unseen(name)),))
+        """The unseen examples of a task, to ablate heads on."""
+        return Column(self.label(name), role, (self.experiment(name),))
 
-    def members(self, suite: str) -> list[str]:
-        """The tasks of one of the paper's means that are here."""
-        return [name for name in self.tasks if self.paper.task(name).suite == suite]
+    def having(self, **roles: str) -> list[str]:
+        """The tasks that are loaded with these roles in the paper, as ``having(suite="Code")``."""
+        of = {name: self.paper.task(name) for name in self.tasks}
+        return [name for name, task in of.items() if all(getattr(task, key) == role for key, role in roles.items())]
 
     def is_whole(self, suite: str) -> bool:
-        """Whether all of them are here."""
-        return len(self.members(suite)) == sum(task.suite == suite for task in self.paper.tasks) > 0
+        """Whether all tasks of a suite are loaded."""
+        return len(self.having(suite=suite)) == sum(task.suite == suite for task in self.paper.tasks) > 0
 
     def suites(self) -> list[Column]:
-        """The paper's means of several tasks, of those that are here."""
+        """The paper's suites (means over several tasks), each over its tasks that are loaded."""
         names = dict.fromkeys(self.paper.task(name).suite for name in self.tasks)
         return [
-            Column(suite, "suite", tuple(self.experiment(self.unseen(name)) for name in self.members(suite)))
+            Column(suite, "suite", tuple(map(self.experiment, self.having(suite=suite))))
             for suite in names
             if suite is not None
         ]
 
-    def in_form(self, form: str) -> list[str]:
-        """The tasks whose questions are answered in a form."""
-        return [name for name in self.tasks if self.paper.task(name).form == form]
+    def table(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """A table with the paper's names of tasks in place of labels, and the task that each was measured with."""
+        names = {self.label(name): name for name in self.tasks}
+        frame = frame.assign(task=[names.get(task, task) for task in frame["task"]])
+        members = {name: self.having(suite=name) or [name] for name in frame["task"]}
+        sources = {name: ", ".join(self.tasks[member].name for member in some) for name, some in members.items()}
+        frame.insert(list(frame).index("task") + 1, "measured with", [sources[name] for name in frame["task"]])
+        return frame
+
+    def _of_each(self, names: Mapping[str, str], make: Callable[[str], T]) -> dict[str, T]:
+        """What is made of each task that the model can do; ``BaselineTooLowError`` where it can do none."""
+        made = {}
+        for label, name in names.items():
+            try:
+                made[label] = make(name)
+            except BaselineTooLowError as error:
+                self.left_out[label] = str(error)
+        if not made:
+            raise BaselineTooLowError("; ".join(self.left_out.values()))
+        return made
 
     @cached_property
     def searched(self) -> dict[str, HeadRanking]:
@@ -153,34 +225,28 @@ class Reproduction:
 
         A task the model cannot do is left out; ``BaselineTooLowError`` is raised where that leaves nothing.
         """
-        found, settings = {}, self.settings
-        for heads, name in self.finding.items():
-            experiment = self.experiment(finding_side(self.tasks[name]))
-            try:
-                check_baseline(experiment)
-            except BaselineTooLowError as error:
-                self.left_out[heads] = str(error)
-                continue
-            found[heads] = tune(
+        settings = self.settings
+
+        def search(name: str) -> HeadRanking:
+            experiment = self.experiment(name, finding=True)
+            check_baseline(experiment)
+            return tune(
                 experiment, k=settings.k, n_masks=settings.n_masks, densities=settings.densities, seed=self.seed
             )
-        if not found:
-            raise BaselineTooLowError("; ".join(self.left_out.values()))
-        return found
+
+        return self._of_each(self.finding, search)
 
     @cached_property
     def universal(self) -> UniversalHeads | None:
         """Heads that most tasks and a control need; None with fewer than two tasks to find heads on, or no control."""
-        from cs_heads.analysis.universal import universal_heads
-
         control = self.control
         if len(self.searched) < 2 or control is None:
             return None
-        experiments = {heads: self.experiment(finding_side(self.tasks[self.finding[heads]])) for heads in self.searched}
+        experiments = {heads: self.experiment(self.finding[heads], finding=True) for heads in self.searched}
         candidates = {
             head
             for ranking in self.searched.values()
-            for head in ranking.top(self.settings.most)
+            for head in ranking.top(self.settings.max_heads)
             if ranking.importance[head.layer, head.head] > 0
         }
         if not candidates:
@@ -188,14 +254,14 @@ class Reproduction:
         return universal_heads(
             experiments,
             candidates,
-            self.experiment(finding_side(self.tasks[control])),
+            self.experiment(control, finding=True),
             n_examples=self.settings.n_universal,
             seed=self.seed,
         )
 
     @property
     def controls(self) -> list[str]:
-        """The tasks that no heads are found on and that are no siblings of one."""
+        """The tasks that no heads are found on and that are no siblings of such a task."""
         roles = {name: self.paper.task(name) for name in self.tasks}
         return [name for name, task in roles.items() if task.heads is None and task.sibling is None]
 
@@ -204,7 +270,7 @@ class Reproduction:
         """The first of the controls that the model can do."""
         for name in self.controls:
             try:
-                check_baseline(self.experiment(finding_side(self.tasks[name])))
+                check_baseline(self.experiment(name, finding=True))
             except BaselineTooLowError:
                 continue
             return name
@@ -212,25 +278,19 @@ class Reproduction:
 
     @cached_property
     def gates(self) -> dict[str, HeadGates]:
-        """Fitted gates by the name of the heads found on a task, of a control by its own; what has none is left out."""
-        from cs_heads.methods.gating.fit import fit_gates
+        """Gates by the name of the heads found on a task, of a control by its own; as ``searched`` leaves tasks out."""
+        settings = self.settings
 
-        names = self.finding | {name: name for name in self.controls}
-        fitted, settings = {}, self.settings
-        for label, name in names.items():
-            try:
-                fitted[label] = fit_gates(
-                    self.experiment(finding_side(self.tasks[name])),
-                    n_seeds=settings.n_seeds,
-                    steps=settings.steps,
-                    batch_size=settings.batch_size,
-                    seed=self.seed,
-                )
-            except BaselineTooLowError as error:
-                self.left_out[label] = str(error)
-        if not fitted:
-            raise BaselineTooLowError("; ".join(self.left_out.values()))
-        return fitted
+        def fit(name: str) -> HeadGates:
+            return fit_gates(
+                self.experiment(name, finding=True),
+                n_seeds=settings.n_seeds,
+                steps=settings.steps,
+                batch_size=settings.batch_size,
+                seed=self.seed,
+            )
+
+        return self._of_each(self.finding | {name: name for name in self.controls}, fit)
 
     @cached_property
     def rankings(self) -> dict[str, HeadRanking]:
@@ -240,19 +300,9 @@ class Reproduction:
 
     @property
     def first(self) -> str:
-        """The heads that the detailed figures are about: the paper's first, of those found."""
+        """The heads of the detailed figures: the paper's first, of those found."""
         return next(iter(self.rankings))
 
     def top(self, heads: str) -> list[Head]:
         """The first ``k`` heads of a name."""
         return self.rankings[heads].top(self.settings.k)
-
-
-def evaluations(study: Reproduction, names: Iterable[str], masks: int) -> dict[str, int]:
-    """``masks`` masks on the unseen examples of each task."""
-    return {name: masks * len(study.unseen(name)) for name in names}
-
-
-def added(*costs: Mapping[str, int]) -> dict[str, int]:
-    """Costs by task, summed."""
-    return {name: sum(cost.get(name, 0) for cost in costs) for name in dict.fromkeys(n for c in costs for n in c)}

@@ -1,4 +1,4 @@
-"""The tasks of a paper: built-in ones, local files in their place, or the demo model's."""
+"""Loading the tasks of a paper: built-in ones, local files in their place, or the demo model's."""
 
 from __future__ import annotations
 
@@ -24,16 +24,25 @@ def load_tasks(
     seed: int = 0,
     allow_code: bool = False,
 ) -> dict[str, Task]:
-    """The finding side of each task of a paper by its name there, in the paper's order, unseen examples held out.
+    """Load the tasks of a paper; unseen examples are held out.
 
-    ``names`` are some of the paper's tasks (None: all that there is data for), each alone or as ``NAME=TASK`` with any
-    task of ``load_task`` in its place. In the folder ``data`` a file ``NAME.jsonl`` or ``NAME.csv`` holds records of
-    ``load_task``, a folder ``NAME`` a benchmark's own files (``data_files=``); with ``names`` None what is not there
-    is left out. Without ``data`` the model ``"demo"`` has its own tasks in the paper's roles, and any other model
-    the built-in tasks, from the hub, without those that it has not (``lacking``). ``allow_code`` lets tasks run what
-    the model writes.
+    Args:
+        paper: the paper.
+        model: name of the model. Without ``data`` the model ``"demo"`` has its own tasks in the paper's roles, and any
+            other model the built-in tasks that the hub has (``lacking`` names the others).
+        names: some of the paper's tasks (None: all with data), each as ``NAME``, or as ``NAME=TASK`` with any task of
+            ``load_task`` in its place.
+        data: a folder in which a file ``NAME.jsonl`` or ``NAME.csv`` holds records of ``load_task``, and a folder
+            ``NAME`` a benchmark's own files (``data_files=``).
+        n: finding examples a task (None: 100, or half of a small task).
+        seed: seeds the split.
+        allow_code: lets tasks run what the model writes.
 
-    An unknown name, a task without a source, or none at all on which heads are found raises ``ValueError``.
+    Returns:
+        The finding side of each task by its name in the paper, in the paper's order.
+
+    Raises:
+        ValueError: for an unknown name, a task without a source, or tasks on none of which heads are found.
     """
     check_seed(seed)
     chosen = _sources(paper, model, names, None if data is None else Path(data))
@@ -45,7 +54,13 @@ def load_tasks(
 
 
 def lacking(paper: Paper, tasks: Mapping[str, Task], names: Sequence[str] | None) -> dict[str, str]:
-    """The tasks that were not asked to be left out and were, since they are in no place but local files, and why."""
+    """The tasks that were left out because only local files have them, with the reason.
+
+    Args:
+        paper: the paper.
+        tasks: what ``load_tasks`` gave.
+        names: what it was asked for; where tasks were named, none is lacking.
+    """
     return {
         task.name: f"it is not on the hub and needs --data, a folder with BIG-bench's files in {task.name}"
         for task in paper.tasks

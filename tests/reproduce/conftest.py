@@ -7,16 +7,16 @@ import pandas as pd
 import pytest
 
 from cs_heads.engine import Engine
-from cs_heads.reproduce import PAPERS, Reproduction, Settings, load_tasks
+from cs_heads.reproduce import PAPERS, PaperSettings, Reproduction, load_tasks
 from cs_heads.tasks.function_vectors import INSTRUCTIONS
 from tests.known_heads import hopeless_records, own_answers, word_records
 
-TINY = Settings(
+TINY = PaperSettings(
     n=40,
     n_masks=(24,),
     densities=(0.17,),
     k=2,
-    most=3,
+    max_heads=3,
     n_unseen=20,
     n_universal=20,
     budget=1500,

@@ -13,7 +13,7 @@ from cs_heads.reproduce.run import steps_of
         ["universal"],
         *(
             pytest.param(steps, marks=pytest.mark.slow)
-            for steps in (["find"], ["scale"], ["overlap", "generalisation"])
+            for steps in (["find"], ["scale"], ["overlap", "generalization"])
         ),
     ],
 )
@@ -41,13 +41,24 @@ def test_a_step_after_the_search_costs_no_more_than_was_said(study, rows, step):
     assert 0 < sum(rows) <= said.total
 
 
+def test_a_dry_run_probes_the_model_and_counts_the_rest(study, rows):
+    one = study(names=["gsm8k", "arithmetic", "swearing", "boolq"])
+    said = estimate(one, steps_of("cs"))
+    assert sum(rows) <= 128 * len(one.tasks) < said.total
+    # No head and the heads of two tasks, on four tasks.
+    assert said.evaluations["drops"] == dict.fromkeys(one.tasks, 3 * 20)
+    # The drops have measured these heads on these tasks.
+    assert said.evaluations["generalization"] == {}
+    assert set(said.missing) == {"formats"}
+
+
 def test_a_dry_run_says_the_cost_and_writes_nothing(known_folder, data, tmp_path, capsys):
     given = ["--paper", "cs", "--model", str(known_folder), "--data", str(data), "--out", str(tmp_path / "out")]
     assert main(["reproduce", *given, "--n", "40", "--tasks", "gsm8k,boolq", "--dry-run", "--device", "cpu"]) == 0
     said = capsys.readouterr().out
     assert "find " in said
     assert "example-evaluations" in said
-    assert "generalisation cannot be made: it needs a second task of one capability" in said
+    assert "generalization cannot be made: it needs a second task of one capability" in said
     assert "left out" not in said
     assert not (tmp_path / "out").exists()
 

@@ -7,12 +7,11 @@ import pandas as pd
 import pytest
 
 from cs_heads.ranking import HeadRanking
-from cs_heads.reproduce import PAPERS, Settings, load_tasks, published, reproduce
+from cs_heads.reproduce import PAPERS, PaperSettings, load_tasks, published, reproduce
 from cs_heads.reproduce import tasks as sources
-from cs_heads.reproduce.outputs import measured
+from cs_heads.reproduce.localization import _overlap
 from cs_heads.reproduce.papers import QUICK
 from cs_heads.reproduce.run import STEPS, steps_of
-from cs_heads.reproduce.shared_heads import overlap
 from cs_heads.tasks import load_task
 from tests.known_heads import WORKING
 from tests.reproduce.conftest import table
@@ -28,8 +27,7 @@ def test_the_heads_that_work_are_found_and_ablated_on_unseen_examples(study):
     assert set(heads[heads["heads"] == "swear"]["head"][:2]) == set(map(str, WORKING))
     drops = table(one, "drops").set_index(["heads", "task"])
     own = drops.loc["math", "gsm8k"]
-    task = one.tasks["gsm8k"].held_out.take(20)
-    scores = one.experiment(task)(one.grid.mask(one.top("math"))[None])
+    scores = one.experiment("gsm8k")(one.grid.mask(one.top("math"))[None])
     assert own["baseline"] == 1.0
     assert own["score"] == pytest.approx(scores.mean())
     assert own["drop"] > 0.3
@@ -61,9 +59,9 @@ def test_a_task_that_the_model_cannot_do_is_left_out_and_said_so(study):
 
 def test_what_needs_tasks_that_are_not_there_is_left_out(study):
     one = study(names=["gsm8k"])
-    assert set(reproduce(one, ["universal", "generalisation", "overlap", "formats"])) == {
+    assert set(reproduce(one, ["universal", "generalization", "overlap", "formats"])) == {
         "universal",
-        "generalisation",
+        "generalization",
         "overlap",
         "formats",
     }
@@ -75,7 +73,7 @@ def test_groups_of_heads_with_keys_and_values_are_compared_where_the_model_has_t
     importance[0, 1] = importance[2, 3] = 1
     model = {"model": {"key_value_heads": 2}}
     one.__dict__["rankings"] = {name: HeadRanking("css", importance, 0, provenance=model) for name in ("math", "code")}
-    assert overlap(one)[0].frame["groups"].tolist() == [2]
+    assert _overlap(one)[0].frame["groups"].tolist() == [2]
 
 
 @pytest.mark.slow
@@ -90,7 +88,7 @@ def test_every_step_of_the_first_protocol_runs(study):
         "universal",
         "proof",
         "sparsity",
-        "generalisation-math",
+        "generalization-math",
         "overlap",
         "methods",
     ):
@@ -110,7 +108,7 @@ def test_what_was_measured_is_named_where_it_is_not_the_papers_task(study, load_
     assert [one.label(name) for name in one.tasks] == ["gsm8k", "mine (arithmetic)", "mine (boolq)"]
     one.out.mkdir()
     assert [column.name for column in one.suites()] == ["General"]
-    frame = measured(one, pd.DataFrame({"task": ["mine (boolq)", "gsm8k", "General"], "k": 0}))
+    frame = one.table(pd.DataFrame({"task": ["mine (boolq)", "gsm8k", "General"], "k": 0}))
     assert frame["task"].tolist() == ["boolq", "gsm8k", "General"]
     assert frame["measured with"].tolist() == ["mine", "gsm8k", "mine"]
 
@@ -168,6 +166,19 @@ def test_what_is_done_is_not_made_again_and_what_changed_is(study, rows):
     assert sum(rows) < 31 * 40
 
 
+def test_a_step_that_was_done_under_its_old_name_is_not_made_again(study):
+    said = []
+    one = study(names=["gsm8k", "arithmetic"])
+    reproduce(one, ["generalization"])
+    done = one.out / "done.json"
+    done.write_text(done.read_text(encoding="utf-8").replace("generalization", "generalisation"), encoding="utf-8")
+    for path in one.out.glob("generalization-*"):
+        path.rename(path.with_name(path.name.replace("z", "s")))
+    reproduce(one, ["generalization"], say=said.append)
+    assert said == ["generalization: done before"]
+    assert "(generalisation-math.csv)" in (one.out / "index.md").read_text(encoding="utf-8")
+
+
 # What is refused
 
 
@@ -206,20 +217,20 @@ def test_a_task_that_the_hub_has_not_is_left_out_and_said_so(monkeypatch):
 def test_an_unknown_step_and_a_wrong_setting_are_refused():
     with pytest.raises(ValueError, match="steps must be of find, universal"):
         steps_of("cs", ["dance"])
-    with pytest.raises(ValueError, match="most must be an integer of 5 or more, got 3"):
-        Settings(most=3)
+    with pytest.raises(ValueError, match="max_heads must be an integer of 5 or more, got 3"):
+        PaperSettings(max_heads=3)
     with pytest.raises(ValueError, match="got depth"):
-        Settings().changed(depth=3)
+        PaperSettings().changed(depth=3)
     with pytest.raises(ValueError, match="got none"):
         steps_of("cs", [])
     assert QUICK.changed(n_unseen=None, k=3).k == 3
-    assert QUICK.changed(k=11).most == 11
+    assert QUICK.changed(k=11).max_heads == 11
 
 
 def test_the_curve_of_a_small_model_ends_at_half_of_its_heads(study):
-    assert study(most=10).settings.most == 6
+    assert study(max_heads=10).settings.max_heads == 6
     with pytest.raises(ValueError, match=r"k must be an integer in 1\.\.6"):
-        study(k=7, most=10)
+        study(k=7, max_heads=10)
 
 
 def test_the_demo_model_has_a_task_for_heads_of_every_paper():

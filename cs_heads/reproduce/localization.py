@@ -1,0 +1,336 @@
+"""The steps of Bair et al. (arXiv 2603.03335): heads found by compressed sensing, and what ablating them breaks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from cs_heads.analysis.compare import compare
+from cs_heads.analysis.confirm import confirm
+from cs_heads.analysis.drops import Column, measure_drops
+from cs_heads.analysis.failures import choice_failures, text_failures
+from cs_heads.analysis.formats import measure_formats
+from cs_heads.analysis.overlap import head_overlap
+from cs_heads.analysis.proof import Confirmation
+from cs_heads.analysis.scale import scale_study
+from cs_heads.analysis.sparsity import measure_sparsity
+from cs_heads.analysis.universal import UniversalHeads
+from cs_heads.plot.comparison import plot_drops
+from cs_heads.plot.failures import plot_failures, plot_format_heads
+from cs_heads.plot.scale import plot_depth_profiles, plot_scale
+from cs_heads.plot.shared_heads import plot_overlap, plot_universal
+from cs_heads.plot.sparsity import plot_sparsity
+from cs_heads.plot.task_drops import plot_drop_matrix, plot_radar, plot_specificity
+from cs_heads.report.findings import CURVE, RESULT
+from cs_heads.reproduce import published
+from cs_heads.reproduce.reproduction import Output, Reproduction, Step
+from cs_heads.tasks import confirming_side
+
+METHODS = ("css", "csb", "greedy")
+"""The methods that the paper compares."""
+N_FAILURES = 50
+"""Examples on which failures are classified."""
+N_FAILING = 3
+"""Universal heads whose failures are classified, the most harmful first."""
+
+_PUBLISHED = f"published: {published.CS_SOURCE}"
+
+
+def _find(repro: Reproduction) -> list[Output]:
+    tried, found = [], []
+    for heads, ranking in repro.rankings.items():
+        named = {"heads": heads, "task": repro.finding[heads]}
+        design = ranking.provenance["design"]
+        for each in ranking.provenance["tuning"]:
+            chosen = each["n_masks"] == design["n_masks"] and each["density"] == design["density"]
+            tried.append({**named, **each, "chosen": chosen})
+        found += [{**named, **row} for row in ranking.to_frame().head(repro.settings.max_heads).to_dict("records")]
+    about = "every number of masks and density, and the drop on the finding examples"
+    return [
+        Output("search", about, repro.table(pd.DataFrame(tried))),
+        Output("heads", "the heads found, universal ones last", repro.table(pd.DataFrame(found))),
+    ]
+
+
+def _universal(repro: Reproduction) -> list[Output]:
+    found = repro.universal
+    if found is None:
+        return []
+    assert repro.control is not None
+    about = f"share of each score above chance left with one head off; control: {repro.label(repro.control)}"
+    return [Output("universal", about, found.to_frame(), plot_universal, found), _failures(repro, found)]
+
+
+def _failures(repro: Reproduction, found: UniversalHeads) -> Output:
+    task = repro.tasks[repro.finding[repro.first]]
+    # By what is left of the control: universal heads first, or the head nearest to one where there is none.
+    order = [found.candidates[i] for i in found.left[:, -1].argsort(kind="stable")]
+    shown = [head for head in order if head in found.heads][:N_FAILING] or order[:1]
+    heads = {str(head): [head] for head in shown} | {repro.first: repro.top(repro.first)}
+    n = min(N_FAILURES, len(confirming_side(task)))
+    judge = choice_failures if task.kind == "choice" else text_failures
+    modes = judge(repro.model, task, heads, n=n, progress=repro.progress)
+    what = "universal heads" if found.heads else "the head nearest to a universal one"
+    about = f"how {task.name} fails with {what} and with the {repro.first} heads off"
+    return Output("failures", about, modes.to_frame(), plot_failures, modes)
+
+
+def _drops(repro: Reproduction) -> list[Output]:
+    own = {repro.finding[heads] for heads in repro.rankings}
+    columns = {name: repro.column(name, "own" if name in own else "control") for name in repro.tasks}
+    # The paper's first figure has no questions of hazardous knowledge.
+    shown = [column for name, column in columns.items() if name in published.INTACT or repro.paper.name != "cs"]
+    plot = plot_radar if len(shown) > 2 else plot_specificity  # a radar needs three axes
+    about = f"every task, intact and with the {repro.first} heads off; {_PUBLISHED}"
+    every = f"every set of heads on every task; {_PUBLISHED}"
+    return [
+        _measured_drops(repro, "figure-1", about, columns=shown, named=[repro.first], plot=plot),
+        _measured_drops(
+            repro, "drops", every, columns=[*columns.values()], named=[*repro.rankings], plot=plot_drop_matrix
+        ),
+    ]
+
+
+def _generalization(repro: Reproduction) -> list[Output]:
+    outputs = []
+    for heads in repro.rankings:
+        siblings = [repro.column(name, "sibling") for name in repro.having(sibling=heads)]
+        if siblings:
+            columns = [repro.column(repro.finding[heads], "own"), *siblings]
+            about = f"heads found on one task, ablated on another of the same capability: {heads}; {_PUBLISHED}"
+            name, title = f"generalization-{heads}", f"{heads} heads off"
+            outputs.append(
+                _measured_drops(repro, name, about, columns=columns, named=[heads], plot=plot_specificity, title=title)
+            )
+    return outputs
+
+
+def _measured_drops(
+    repro: Reproduction,
+    name: str,
+    about: str,
+    *,
+    columns: Sequence[Column],
+    named: Sequence[str],
+    plot: Any,
+    title: str | None = None,
+) -> Output:
+    """Sets of heads on tasks, with the published scores by the paper's names; unknown ones are left blank."""
+    sets = {heads: repro.top(heads) for heads in named}
+    own = {heads: repro.label(repro.finding[heads]) for heads in named}
+    found = measure_drops(columns, sets, own, repro.seed)
+    kept = ["found", "task", "n_examples", "baseline", "score", "drop", "low", "high", "relative_drop", "too_low"]
+    frame = repro.table(found.to_frame()[kept].rename(columns={"found": "heads"}))
+    known = [published.OFF.get(heads, {}).get(task) for heads, task in zip(frame["heads"], frame["task"], strict=True)]
+    frame["published baseline"] = [
+        None if score is None else published.INTACT.get(task) for task, score in zip(frame["task"], known, strict=True)
+    ]
+    frame["published score"] = known
+    return Output(name, about, frame, plot, found, title)
+
+
+def _prove(repro: Reproduction) -> list[Output]:
+    rows = []
+    for heads in repro.rankings:
+        proof = _proof(repro, heads)
+        row: dict[str, Any] = {"heads": heads, "task": repro.finding[heads], "ablated": " ".join(map(str, proof.heads))}
+        kept = ("baseline", "score", "drop", "random_drop", "p", "verdict")
+        rows.append(row | {name: proof.to_dict()[name] for name in kept})
+    about = "the heads on unseen examples, beside random heads of the same layers"
+    return [Output("proof", about, repro.table(pd.DataFrame(rows)))]
+
+
+def _proof(repro: Reproduction, heads: str) -> Confirmation:
+    """Measured or read from the store; ranking, proof and curve are written as by ``cs-heads find --out``."""
+    name, ranking, folder = repro.finding[heads], repro.rankings[heads], repro.folder(heads)
+    proof = confirm(
+        repro.model,
+        repro.tasks[name],
+        repro.top(heads),
+        exclude=ranking.shared,
+        controls=None,  # other tasks are measured in the step "drops"
+        n=len(repro.unseen(name)),
+        **repro.options,
+    )
+    curve = measure_sparsity([repro.column(name, "own")], ranking.top(repro.settings.max_heads), repro.seed)
+    result = {"task": name, "confirm": proof.to_dict(), "half": curve.heads_for(0.5)}
+    folder.mkdir(parents=True, exist_ok=True)
+    ranking.save(folder / "ranking.json")
+    for file, record in ((RESULT, result), (CURVE, curve.to_dict())):
+        (folder / file).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    return proof
+
+
+def _scale(repro: Reproduction) -> list[Output]:
+    """A model whose folder has no ranking, or one that cannot be compared, is left out with the reason."""
+    _proof(repro, repro.first)
+    folders = {repro.name: repro.folder(repro.first)}
+    folders |= {name: folder / "study" / repro.first for name, folder in repro.beside.items()}
+    usable: dict[str, Path] = {}
+    for name, folder in folders.items():
+        try:
+            scale_study({name: folder}, k=repro.settings.max_heads)
+        except ValueError as error:
+            repro.left_out[f"scale of {name}"] = str(error)
+            continue
+        usable[name] = folder
+    if not usable:
+        return []
+    found = scale_study(usable, k=repro.settings.max_heads)
+    about = f"{repro.first} heads of each model: how much depends on them, and at which depth"
+    return [
+        Output("scale", about, found.to_frame(), plot_scale, found),
+        Output("depth", "share of importance by depth", found.profiles(), plot_depth_profiles, found),
+    ]
+
+
+def _sparsity(repro: Reproduction) -> list[Output]:
+    first, max_heads = repro.first, repro.settings.max_heads
+    siblings = [repro.column(name, "sibling") for name in repro.having(sibling=first)]
+    columns = [repro.column(repro.finding[first], "own"), *siblings, *repro.suites()]
+    curve = measure_sparsity(columns, repro.rankings[first].top(max_heads), repro.seed)
+    frame = repro.table(curve.to_frame())
+    # The published curve is that of the math heads, and its means are over whole suites.
+    known = {
+        task: dict(enumerate(scores))
+        for task, scores in published.CURVE.items()
+        if first == "math" and (task in repro.tasks or repro.is_whole(task))
+    }
+    frame["published score"] = [known.get(task, {}).get(k) for task, k in zip(frame["task"], frame["k"], strict=True)]
+    about = f"score with the first 0 to {max_heads} {first} heads off; {_PUBLISHED}"
+    return [Output("sparsity", about, frame, plot_sparsity, curve)]
+
+
+def _overlap(repro: Reproduction) -> list[Output]:
+    if len(repro.rankings) < 2:
+        repro.left_out["overlap"] = "needs heads of two tasks or more"
+        return []
+    found = head_overlap(repro.rankings, k=repro.settings.k, seed=repro.seed)
+    about = "heads that two tasks have in common, and how many are expected by chance"
+    return [Output("overlap", about, found.to_frame(), plot_overlap, found)]
+
+
+def _formats(repro: Reproduction) -> list[Output]:
+    letters, full = repro.having(form="letters"), repro.having(form="full")
+    sets = {heads: repro.top(heads) for heads in repro.rankings}
+    singles = [repro.rankings[heads].top(1)[0] for heads in sets if repro.finding[heads] in letters]
+    if repro.universal is not None:
+        singles += repro.universal.heads
+    sets |= {str(head): [head] for head in dict.fromkeys(singles)}
+    found = measure_formats(list(map(repro.column, letters)), list(map(repro.column, full)), sets, seed=repro.seed)
+    frame = repro.table(found.to_frame().rename(columns={"found": "named"}))
+    # Single heads of other models do not carry over; sets are matched by the task they were found on.
+    known = {name: row for (model, name), row in published.KNOWLEDGE.items() if model == published.KNOWLEDGE_MODEL}
+    pairs = list(zip(frame["named"], frame["task"], strict=True))
+    frame["published baseline"] = [known["none"].get(task) if name in known else None for name, task in pairs]
+    frame["published score"] = [known.get(name, {}).get(task) for name, task in pairs]
+    about = f"questions answered by a letter and in full, by heads off; {_PUBLISHED}"
+    return [
+        Output("format", about, frame, plot_format_heads, found),
+        Output("format-published", f"the same in {published.CS_SOURCE} and smaller ones", _published_formats()),
+    ]
+
+
+def _published_formats() -> pd.DataFrame:
+    """One row a (model, heads off, task), in the columns of ``format``."""
+    return pd.DataFrame(
+        {
+            "model": model,
+            "named": heads,
+            "task": task,
+            "published baseline": published.KNOWLEDGE[model, "none"][task],
+            "published score": score,
+        }
+        for (model, heads), scores in published.KNOWLEDGE.items()
+        if heads != "none"
+        for task, score in scores.items()
+    )
+
+
+def _methods(repro: Reproduction) -> list[Output]:
+    settings, name = repro.settings, repro.finding[repro.first]
+    found = compare(
+        repro.model,
+        repro.tasks[name],
+        methods=METHODS,
+        budget=settings.budget,
+        k=settings.k,
+        max_heads=settings.max_heads,
+        n=len(repro.unseen(name)),
+        controls=None,
+        **repro.options,
+    )
+    about = f"{', '.join(METHODS)} on {repro.label(name)}: heads, cost, and drops on unseen examples"
+    # Seconds of a resumed run are those since it was resumed.
+    frame = found.to_frame().drop(columns="seconds", errors="ignore")
+    return [Output("methods", about, frame, plot_drops, found)]
+
+
+# Upper bounds of steps whose analyses take the model itself, where no experiment that counts can stand in.
+
+
+def _failures_cost(repro: Reproduction) -> dict[str, int]:
+    """Texts or choices of one task, intact, with its heads off and with each of the heads shown."""
+    tasks = [confirming_side(repro.tasks[name]) for name in repro.finding.values()]
+    n_choices = max(len(example.continuations) or 1 for task in tasks for example in task.examples)
+    return dict.fromkeys(list(repro.finding.values())[:1], n_choices * N_FAILURES * (2 + N_FAILING))
+
+
+def _proof_cost(repro: Reproduction) -> dict[str, int]:
+    """Intact, the heads, eight random sets and the curve, on every task: any may turn out to be the first."""
+    masks = 10 + repro.settings.max_heads
+    return {name: masks * len(repro.unseen(name)) for name in repro.finding.values()}
+
+
+def _methods_cost(repro: Reproduction) -> dict[str, int]:
+    """Each method's search, its curve, and the curves of random heads."""
+    settings, name = repro.settings, next(iter(repro.finding.values()))
+    n = len(repro.tasks[name])
+    searched = 2 * 101 * n + settings.max_heads * repro.grid.size * n
+    if settings.budget is not None:
+        searched = min(searched, len(METHODS) * settings.budget)
+    return {name: searched + (1 + (len(METHODS) + 8) * settings.max_heads) * len(repro.unseen(name))}
+
+
+_step = partial(Step, uses=("searched", "universal"))
+
+STEPS: tuple[Step, ...] = (
+    _step("find", "search over designs; heads of every capability, universal ones last", _find),
+    _step(
+        "universal",
+        "heads that every task needs, and how it fails",
+        _universal,
+        _failures_cost,
+        needs=("two tasks with heads and a control", lambda repro: len(repro.finding) > 1 and repro.controls),
+    ),
+    _step("drops", "every set of heads on every task", _drops),
+    _step("proof", "random heads beside the heads found", _prove, _proof_cost),
+    _step("scale", "models side by side", _scale, _proof_cost, keeps=False),
+    _step("sparsity", "the score by number of heads off", _sparsity),
+    _step(
+        "generalization",
+        "other tasks of the capability",
+        _generalization,
+        needs=(
+            "a second task of one capability",
+            lambda repro: any(repro.having(sibling=heads) for heads in repro.finding),
+        ),
+    ),
+    _step("overlap", "heads in common", _overlap, needs=("heads of two tasks or more", lambda r: len(r.finding) > 1)),
+    _step(
+        "formats",
+        "form of a question and knowledge",
+        _formats,
+        needs=(
+            "tasks answered by a letter and tasks answered in full",
+            lambda repro: all(repro.having(form=form) for form in ("letters", "full")),
+        ),
+    ),
+    _step("methods", "methods side by side", _methods, _methods_cost),
+)
+"""The protocol, in order."""
