@@ -132,7 +132,7 @@ _LENS = [
     ),
     *_bugs(
         "lens",
-        "lens/resume.py",
+        "lens/forward.py",
         "lens/test_resume.py lens/test_abilities.py",
         (
             "a forward resumes one block late",
@@ -241,7 +241,7 @@ _ENGINE = [
         (
             "continuations go on from the prefix of another row of the batch",
             "for i, row in enumerate(batch)",
-            "for i, row in enumerate(chosen[done : done + len(batch)])",
+            "for i, row in enumerate(reversed(batch))",
         ),
         (
             "masked rows share the prefix of the intact model",
@@ -308,7 +308,7 @@ _ENGINE = [
     ),
     *_bugs(
         "engine",
-        "engine/ends.py",
+        "engine/protocol.py",
         "experiment/test_texts.py",
         (
             "a text is cut at the stop string that is listed first",
@@ -429,13 +429,13 @@ _STORE = [
         ),
         (
             "a call that fills in margins is planned anew when it was cut short",
-            "excluded.{self.late}, call = excluded.call",
-            "excluded.{self.late}",
+            "margin = excluded.margin, call = excluded.call WHERE",
+            "margin = excluded.margin WHERE",
         ),
         (
             "a later result takes the place of one that is kept",
-            'f"DO UPDATE SET {filled} WHERE {self.late} IS NULL AND excluded.{self.late} IS NOT NULL"',
-            'f"DO UPDATE SET {filled}, logprob = excluded.logprob"',
+            " WHERE margin IS NULL AND excluded.margin IS NOT NULL",
+            ", logprob = excluded.logprob",
         ),
     ),
     *_bugs(

@@ -14,11 +14,10 @@ from cs_heads.arguments import check_integer
 from cs_heads.cluster.engine import ClusterEngine
 from cs_heads.cluster.pool import Pool
 from cs_heads.cluster.session import Session, join, leave, ray_module, workers_for
-from cs_heads.cluster.worker import Home, Report, Source, versions
+from cs_heads.cluster.worker import Report, Source, WorkerConfig, versions
 from cs_heads.engine.ablation import Ablation
 from cs_heads.lens import EncodedExample, check_ablatable, fingerprint, load_model
-from cs_heads.lens.model import backend_of
-from cs_heads.lens.outline import Outline
+from cs_heads.lens.model import ModelInfo, backend_of
 from cs_heads.lens.ship import packed, sample_logits
 
 # Copies of a model may differ by so much, as a share of the largest logit: other machines, other kernels.
@@ -76,7 +75,7 @@ class Cluster:
         try:
             n, share = workers_for(workers, gpus_per_worker, ray.cluster_resources())
             together = int(1 / share) if 0 < share < 1 else 1 if share else -(-n // len(ray.nodes()))
-            home = Home("cuda" if share else "cpu", threads, together)
+            home = WorkerConfig("cuda" if share else "cpu", threads, together)
             # On this machine alone there is nobody to reserve cores for.
             self._pool = Pool(source, n, home, num_cpus=0.0 if session.local else 1.0, num_gpus=share)
         except BaseException:
@@ -85,11 +84,11 @@ class Cluster:
         self._end = weakref.finalize(self, _end, self._pool, session)
         self._given = model
         self.workers = n
-        self.outline = self._pool.reports[0].outline
-        self.here = self.outline if isinstance(source, str | Path) or callable(source) else model
+        self.info = self._pool.reports[0].info
+        self.here = self.info if isinstance(source, str | Path) or callable(source) else model
         self.batch_tokens = min(report.batch_tokens for report in self._pool.reports)
         try:
-            self._check(None if self.here is self.outline else model)
+            self._check(None if self.here is self.info else model)
         except ValueError:
             self.close()
             raise
@@ -97,7 +96,7 @@ class Cluster:
     @property
     def model(self) -> Any:
         """The model in this process, for methods that start from a model; loaded here when first asked for."""
-        if isinstance(self.here, Outline):
+        if isinstance(self.here, ModelInfo):
             if not hasattr(self, "_loaded"):
                 self._loaded = load_model(self._given() if callable(self._given) else self._given)
             return self._loaded
@@ -110,9 +109,7 @@ class Cluster:
         if not self._end.alive:
             raise ValueError("the cluster is closed: its workers are gone")
         tokens = batch_tokens or self.batch_tokens
-        return ClusterEngine(
-            self._pool, self.here, self.outline.device, examples, batch_tokens=tokens, ablation=ablation
-        )
+        return ClusterEngine(self._pool, self.here, self.info.device, examples, batch_tokens=tokens, ablation=ablation)
 
     def close(self) -> None:
         """Stop the workers, and Ray where it was started for them; done by itself when nobody holds the cluster."""
@@ -129,15 +126,15 @@ class Cluster:
         mine, first = versions(), self._pool.reports[0]
         expected = first.logits if original is None else sample_logits(original)
         than = "worker 1" if original is None else "the model given"
-        weights = fingerprint(first.outline if original is None else original)
-        tolerance = _TOLERANCE.get(first.outline.description["dtype"], _HALF_TOLERANCE) * np.abs(expected).max()
+        weights = fingerprint(first.info if original is None else original)
+        tolerance = _TOLERANCE.get(first.info.description["dtype"], _HALF_TOLERANCE) * np.abs(expected).max()
 
         def check(number: int, report: Report) -> None:
             other = {name: theirs for name, theirs in report.versions.items() if theirs != mine[name]}
             if other:
                 said = ", ".join(f"{name} {theirs} (here {mine[name]})" for name, theirs in other.items())
                 raise ValueError(f"worker {number} must run the same versions as this process, it has {said}")
-            if report.outline.fingerprint != weights:
+            if report.info.fingerprint != weights:
                 raise ValueError(f"worker {number} must hold the same weights as {than}, these are others")
             alike = report.logits.shape == expected.shape
             difference = float(np.abs(report.logits - expected).max()) if alike else np.inf

@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import count
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 
-from cs_heads.cluster.chunks import cut
 from cs_heads.cluster.pool import Call, Pool
-from cs_heads.cluster.worker import Job, Writing
+from cs_heads.cluster.worker import Job
+from cs_heads.designs import first_layer, rows_by_mask
 from cs_heads.engine.ablation import Ablation, shares_examples
-from cs_heads.engine.ends import Ends
 from cs_heads.engine.generation import rows_together, worth_drafting
 from cs_heads.engine.layout import lay_out
-from cs_heads.engine.protocol import PairResult, PairText, Text
+from cs_heads.engine.protocol import KnownPairs, PairExamples, PairMasks, PairResult, PairText, Text, TextRequest
 from cs_heads.lens import EncodedExample
 from cs_heads.settings import progress_bar
 
 # A chunk to score, in token budgets of one forward; one to write, in rows decoded together: at least, at most.
 _SCORING = 1 / 8, 2.0
 _WRITING = 1 / 8, 1.0
+
+# So many chunks, where they are neither too small nor too large: enough for many workers to end together.
+_CHUNKS = 32
+
+Cost = Callable[[tuple[int, ...]], float]
+"""What one mask on these examples takes, in tokens or texts."""
+
 
 _keys = count()
 
@@ -50,21 +56,13 @@ class ClusterEngine:
         self._job: str | None = None
 
     def worth_drafting(self, n_texts: int) -> bool:
-        """Whether the intact model should write first, to draft so many texts of masked ones."""
+        """Whether the intact model should generate first, to draft ``n_texts`` texts of masked ones."""
         return worth_drafting(self._device, n_texts)
 
     def run(
-        self,
-        masks: Bool[np.ndarray, "pair layer head"],
-        examples: Int[np.ndarray, " pair"],
-        progress: bool | None,
-        known: Bool[np.ndarray, " pair"] | None = None,
+        self, masks: PairMasks, examples: PairExamples, progress: bool | None, known: KnownPairs | None = None
     ) -> Iterator[list[PairResult]]:
-        """Yield results chunk by chunk: (pair, log-probability and share of argmax tokens of each continuation).
-
-        Pairs that are ``known`` are cut into chunks like the others, and not yielded: the others' numbers are what
-        they would be if none were known.
-        """
+        """Yield the results of pairs chunk by chunk: see ``EngineLike``."""
         job = self._opened()
         known = np.zeros(len(examples), dtype=bool) if known is None else known
         across = shares_examples(self.ablation)
@@ -85,25 +83,24 @@ class ClusterEngine:
 
     def generate(
         self,
-        prompts: Sequence[Text],
-        ends: Ends,
-        masks: Bool[np.ndarray, "pair layer head"],
-        examples: Int[np.ndarray, " pair"],
-        *,
+        request: TextRequest,
+        masks: PairMasks,
+        examples: PairExamples,
         drafts: Mapping[int, Text],
+        *,
         progress: bool | None,
-        known: Bool[np.ndarray, " pair"] | None = None,
+        known: KnownPairs | None = None,
     ) -> Iterator[list[PairText]]:
-        """Yield (pair, tokens) chunk by chunk, but for ``known`` pairs, as ``run`` does."""
+        """Yield the texts of pairs chunk by chunk: see ``EngineLike``."""
         known = np.zeros(len(examples), dtype=bool) if known is None else known
-        job, writing = self._opened(), self._open(Writing(prompts, ends))
+        job, asked = self._opened(), self._open(request)
         least, most = (share * rows_together(self._device) for share in _WRITING)
-        chunks = cut(masks, examples, len, prompts, least=least, most=most)
+        chunks = cut(masks, examples, len, request.prompts, least=least, most=most)
         chunks = [chunk for chunk in chunks if not known[chunk].all()]
         calls = []
         for chunk in chunks:
             wanted = {int(e): drafts[int(e)] for e in np.unique(examples[chunk]) if int(e) in drafts}
-            calls.append(Call("generate", (job, masks[chunk], examples[chunk], writing, wanted), (job, writing)))
+            calls.append(Call("generate", (job, masks[chunk], examples[chunk], asked, wanted), (job, asked)))
         try:
             with progress_bar(len(examples), "text", progress, int(known.sum())) as bar:
                 for number, texts in self._pool.run(calls):
@@ -112,7 +109,7 @@ class ClusterEngine:
                     bar.update(len(new))
                     yield new
         finally:
-            self._pool.forget(writing)
+            self._pool.forget(asked)
 
     def _opened(self) -> str:
         """The key of this experiment's job; the first time, what heads become is prepared by one worker for all."""
@@ -124,9 +121,60 @@ class ClusterEngine:
             self._job = self._open(Job(self.examples, self.batch_tokens, self.ablation))
         return self._job
 
-    def _open(self, what: Job | Writing) -> str:
+    def _open(self, what: Job | TextRequest) -> str:
         key = f"{type(what).__name__.lower()} {next(_keys)}"
         self._pool.open(key, what)
         if isinstance(what, Job):
             weakref.finalize(self, self._pool.forget, key)
         return key
+
+
+def cut(
+    masks: PairMasks,
+    examples: PairExamples,
+    cost: Cost,
+    order: Sequence[tuple[int, ...]],
+    *,
+    least: float,
+    most: float,
+) -> list[Int[np.ndarray, " chunk"]]:
+    """Numbers of the pairs of each chunk: whole masks, ``least`` to ``most`` of cost together.
+
+    Masks whose first ablated layer is the same share a chunk, and those that begin first go first. A mask that costs
+    more than ``most`` by itself is cut by examples, in the order of ``order[example]``, so that like beginnings stay
+    together. Depends on what is wanted alone: which worker runs a chunk, and when, changes no number.
+    """
+    known: dict[tuple[int, ...], float] = {}
+
+    def cost_of(pairs: list[int]) -> float:
+        chosen = tuple(sorted(examples[pairs].tolist()))
+        if chosen not in known:
+            known[chosen] = float(cost(chosen))
+        return known[chosen]
+
+    parts: list[tuple[int, list[int], float]] = []
+    for pairs in rows_by_mask(masks):
+        for part in _split(pairs, examples, cost_of(pairs), order, most):
+            parts.append((first_layer(masks[pairs[0]]), part, cost_of(part)))
+    parts.sort(key=lambda part: part[0])
+    size = min(max(sum(part[2] for part in parts) / _CHUNKS, least), most)
+    chunks: list[list[int]] = []
+    filled = size
+    for _, pairs, price in parts:
+        if filled + price > size:
+            chunks.append([])
+            filled = 0.0
+        chunks[-1] += pairs
+        filled += price
+    return [np.array(chunk) for chunk in chunks]
+
+
+def _split(
+    pairs: list[int], examples: PairExamples, price: float, order: Sequence[tuple[int, ...]], most: float
+) -> list[list[int]]:
+    """The pairs of one mask, in parts where they cost too much together."""
+    n = min(len(pairs), int(np.ceil(price / most)))
+    if n <= 1:
+        return [pairs]
+    alike = sorted(pairs, key=lambda pair: (order[int(examples[pair])], int(examples[pair])))
+    return [part.tolist() for part in np.array_split(alike, n)]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from cs_heads.cluster.session import ray_module
-from cs_heads.cluster.worker import Home, Report, Source, Worker
+from cs_heads.cluster.worker import Report, Source, Worker, WorkerConfig
 
 # A worker is started again so often; a call that so many workers were lost with is given up.
 _RESTARTS = 3
@@ -99,7 +99,7 @@ class _Run:
 class Pool:
     """Workers with one model each; calls are run by whoever is idle, and their results yielded as they come."""
 
-    def __init__(self, source: Source, n: int, home: Home, num_cpus: float, num_gpus: float) -> None:
+    def __init__(self, source: Source, n: int, home: WorkerConfig, num_cpus: float, num_gpus: float) -> None:
         self.home = home
         self._needs = {"CPU": num_cpus, "GPU": num_gpus}
         self._ray = ray = ray_module()

@@ -11,24 +11,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 
 from cs_heads.engine import Engine
 from cs_heads.engine.ablation import Ablation
-from cs_heads.engine.ends import Ends
 from cs_heads.engine.plan import share_memory, token_budget
-from cs_heads.engine.protocol import PairResult, PairText, Text
+from cs_heads.engine.protocol import KnownPairs, PairExamples, PairMasks, PairResult, PairText, Text, TextRequest
 from cs_heads.lens import EncodedExample, load_model
 from cs_heads.lens.fused import why_not_fused
-from cs_heads.lens.outline import Outline
-from cs_heads.lens.ship import outline_of, sample_logits, unpacked, use_threads
+from cs_heads.lens.model import ModelInfo
+from cs_heads.lens.ship import model_info, sample_logits, unpacked, use_threads
 
 Source = str | Path | bytes | Callable[[], Any]
 """A name or folder for ``load_model``, a model packed by ``lens.ship``, or a function that returns a model."""
 
 
 @dataclass(frozen=True)
-class Home:
+class WorkerConfig:
     """How a worker lives: its kind of device, its threads, and how many share the memory of its device."""
 
     device: str
@@ -44,7 +43,7 @@ class Report:
     where the worker runs.
     """
 
-    outline: Outline
+    info: ModelInfo
     versions: dict[str, str]
     logits: Float[np.ndarray, "n vocab"]
     batch_tokens: int
@@ -59,14 +58,6 @@ class Job:
     examples: Sequence[EncodedExample]
     batch_tokens: int
     ablation: Ablation | None = None
-
-
-@dataclass(frozen=True)
-class Writing:
-    """What texts are generated after, and where they end."""
-
-    prompts: Sequence[Text]
-    ends: Ends
 
 
 def versions() -> dict[str, str]:
@@ -86,7 +77,7 @@ class Worker:
         self._open: dict[str, Any] = {}
         self._engines: dict[str, Engine] = {}
 
-    def load(self, source: Source, home: Home) -> Report:
+    def load(self, source: Source, home: WorkerConfig) -> Report:
         """Load the model; what ``load_model`` refuses raises its ``ValueError``."""
         use_threads(home.threads)
         share_memory(home.sharers)
@@ -99,10 +90,10 @@ class Worker:
             self.model = load_model(source())
         budget = token_budget(self.model, why_not_fused(self.model) is None)
         return Report(
-            outline_of(self.model), versions(), sample_logits(self.model), budget, os.getpid(), platform.node()
+            model_info(self.model), versions(), sample_logits(self.model), budget, os.getpid(), platform.node()
         )
 
-    def open(self, key: str, what: Job | Writing) -> None:
+    def open(self, key: str, what: Job | TextRequest) -> None:
         """Keep what later calls name by its key."""
         self._open[key] = what
 
@@ -119,27 +110,16 @@ class Worker:
         return ablation.at_home()
 
     def score(
-        self,
-        job: str,
-        masks: Bool[np.ndarray, "pair layer head"],
-        examples: Int[np.ndarray, " pair"],
-        known: Bool[np.ndarray, " pair"] | None = None,
+        self, job: str, masks: PairMasks, examples: PairExamples, known: KnownPairs | None = None
     ) -> list[PairResult]:
         """The results of a chunk."""
         return [result for batch in self._engine(job).run(masks, examples, False, known) for result in batch]
 
     def generate(
-        self,
-        job: str,
-        masks: Bool[np.ndarray, "pair layer head"],
-        examples: Int[np.ndarray, " pair"],
-        writing: str,
-        drafts: Mapping[int, Text],
+        self, job: str, masks: PairMasks, examples: PairExamples, request: str, drafts: Mapping[int, Text]
     ) -> list[PairText]:
         """The texts of a chunk."""
-        how: Writing = self._open[writing]
-        engine = self._engine(job)
-        batches = engine.generate(how.prompts, how.ends, masks, examples, drafts=drafts, progress=False)
+        batches = self._engine(job).generate(self._open[request], masks, examples, drafts, progress=False)
         return [text for batch in batches for text in batch]
 
     def _engine(self, key: str) -> Engine:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from cs_heads.engine.layout import Layout, Piece
 from cs_heads.engine.plan import token_budget
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.abilities import Abilities, abilities
-from cs_heads.lens.batches import is_out_of_memory
+from cs_heads.lens.batches import TokenBudget, in_batches
 from cs_heads.lens.cache import Extension, KeyValues
 from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.model import context_length, device_of, dtype_of
@@ -30,10 +31,6 @@ _MAX_STORED = {"cpu": 2**29, "cuda": 2**33}
 
 # What a token of a stored prefix costs a row that goes on from it, in tokens run.
 _CARRY = 1 / 8
-
-
-class DoesNotFitError(MemoryError):
-    """One row by itself wants more memory than there is."""
 
 
 @dataclass(frozen=True)
@@ -94,10 +91,10 @@ class Forwards:
     ) -> None:
         self.model, self.ablation = model, ablation
         self.able = abilities(model, ideas)
-        self.batch_tokens = batch_tokens or token_budget(model, self.able.fused)
+        self.budget = TokenBudget(batch_tokens or token_budget(model, self.able.fused))
         self._fused = self.able.fused
         if ablation is not None and not ablation.prepared:
-            ablation.prepare(model, examples, self.batch_tokens, self.fused())
+            ablation.prepare(model, examples, self.budget.tokens, self.fused())
 
     def fused(self) -> bool:
         """Whether attention may be fused now: somebody may have begun to listen to it."""
@@ -111,14 +108,18 @@ class Forwards:
         keep_all: bool = False,
         needed: Needed = None,
     ) -> Iterator[Done]:
-        """Run rows and all pieces that go on from them, forward by forward.
+        """Run rows and all pieces that follow them, forward by forward.
 
-        ``layer`` is where forwards start (from ``residuals``, unless 0); None records ``residuals`` instead.
-        ``keep_all`` stores the keys and values of every piece, not only of those that others go on from.
-        Forwards without a row that is ``needed``, for itself or for what goes on from it, are planned and left
-        out, so that the others are what they would be with them (None: all run).
-        A batch that does not fit into memory is halved; a row that does not fit by itself raises
-        ``MemoryError``.
+        Args:
+            rows: The pieces that masks begin with.
+            residuals: What forwards start from, or record.
+            layer: Where forwards start (from ``residuals``, unless 0); None records ``residuals`` instead.
+            keep_all: Store the keys and values of every piece, not only of those that others follow.
+            needed: Forwards without a row that is needed, for itself or for what follows it, are planned and left
+                out, so that the others are what they would be with them (None: all run).
+
+        Raises:
+            DoesNotFitError: A row does not fit into memory by itself; a batch that does not fit is halved.
         """
         self._fused = self.fused()
         yield from self._descend(rows, None, residuals, layer, keep_all=keep_all, needed=needed)
@@ -133,40 +134,31 @@ class Forwards:
         keep_all: bool,
         needed: Needed,
     ) -> Iterator[Done]:
-        """The longest go first: like lengths share a batch, and what is most likely not to fit is tried first."""
+        """Run rows after what is ``stored``, then the pieces that follow them."""
         options: dict[str, Any] = {"keep_all": keep_all, "needed": needed}
+
+        def forward(batch: Sequence[Row], inner: bool) -> Iterator[Done]:
+            if needed is None or any(map(needed, batch)):
+                done = self._forward(list(batch), stored, residuals, layer, inner or keep_all)
+                yield done
+                if inner:
+                    further = [
+                        Row(row.owner, row.gates, row.layout, child, i)
+                        for i, row in enumerate(batch)
+                        for child in row.children
+                    ]
+                    yield from self._descend(further, done.stored, residuals, layer, **options)
+
         for inner in (False, True):
             chosen = [row for row in rows if bool(row.piece.children) == inner]
-            order = sorted(chosen, key=lambda row: (-len(row.piece.tokens), -row.piece.start))
-            done = 0
-            while done < len(order):
-                batch = order[done : done + self._batch_size(order[done:], inner or keep_all)]
-                if needed is not None and not any(map(needed, batch)):
-                    done += len(batch)
-                    continue
-                fits, ran, further = True, None, []
-                try:
-                    ran = self._forward(batch, stored, residuals, layer, inner or keep_all)
-                    yield ran
-                    if inner:
-                        further = [
-                            Row(row.owner, row.gates, row.layout, child, i)
-                            for i, row in enumerate(batch)
-                            for child in row.children
-                        ]
-                        yield from self._descend(further, ran.stored, residuals, layer, **options)
-                except (RuntimeError, MemoryError) as error:
-                    if not is_out_of_memory(error):
-                        raise
-                    if len(batch) == 1:
-                        raise _too_large(batch[0], error) from error
-                    fits = False
-                # Nothing may hold on to the memory: not the traceback of an except clause, nor these.
-                ran, further = None, []
-                if fits:
-                    done += len(batch)
-                else:
-                    self._halve(batch)
+            yield from in_batches(
+                # The longest first: like lengths share a batch, and what is most likely not to fit is tried first.
+                sorted(chosen, key=lambda row: (-len(row.piece.tokens), -row.piece.start)),
+                size=partial(self._batch_size, keep=inner or keep_all),
+                run=partial(forward, inner=inner),
+                shrink=lambda batch: self.budget.halve(_tokens(batch)[-1]),
+                describe=_named,
+            )
 
     def _forward(
         self, batch: list[Row], stored: KeyValues | None, residuals: Residuals | None, layer: int | None, keep: bool
@@ -204,27 +196,26 @@ class Forwards:
             left.compact()
         return Done(batch, scores, left)
 
-    def _batch_size(self, rows: list[Row], keep: bool) -> int:
+    def _batch_size(self, rows: Sequence[Row], keep: bool) -> int:
         """How many of the next rows go into one forward: within the budgets, but one at least."""
-        n = np.arange(1, len(rows) + 1)
         longest = len(rows[0].piece.tokens)
         past = np.maximum.accumulate([row.piece.start for row in rows])
         logits = np.cumsum([len(row.piece.slots) for row in rows]) * self.model.cfg.d_vocab
-        fits = (n * (longest + _CARRY * past) <= self.batch_tokens) & (logits <= MAX_LOGITS)
+        fits = (_tokens(rows) <= self.budget.tokens) & (logits <= MAX_LOGITS)
         context = context_length(self.model)
         if context is not None:
             # Padding is numbered onwards from the past of its row, and must have a place in the table, too.
             fits &= past + longest <= context
         if keep:
             limit = _MAX_STORED.get(device_of(self.model).type, _MAX_STORED["cpu"])
-            fits &= n * (longest + past) * stored_bytes(self.model) <= limit
+            fits &= np.arange(1, len(rows) + 1) * (longest + past) * stored_bytes(self.model) <= limit
         return max(1, int(fits.sum()))
 
-    def _halve(self, batch: list[Row]) -> None:
-        run = len(batch) * (len(batch[0].piece.tokens) + _CARRY * max(row.piece.start for row in batch))
-        self.batch_tokens = max(1, int(min(self.batch_tokens, run) / 2))
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+
+def _tokens(rows: Sequence[Row]) -> Float[np.ndarray, " row"]:
+    """What the first row, the first two rows, ... cost in one forward, in padded tokens."""
+    past = np.maximum.accumulate([row.piece.start for row in rows])
+    return np.arange(1, len(rows) + 1) * (len(rows[0].piece.tokens) + _CARRY * past)
 
 
 def stored_bytes(model: Any) -> int:
@@ -233,8 +224,5 @@ def stored_bytes(model: Any) -> int:
     return 2 * dtype_of(model).itemsize * model.cfg.n_layers * model.cfg.d_head * n_kv_heads
 
 
-def _too_large(row: Row, error: BaseException) -> MemoryError:
-    if isinstance(error, DoesNotFitError):
-        return error
-    n_tokens = row.piece.start + len(row.piece.tokens)
-    return DoesNotFitError(f"example {row.piece.source[0]} ({n_tokens} tokens) does not fit into memory by itself")
+def _named(row: Row) -> str:
+    return f"example {row.piece.source[0]} ({row.piece.start + len(row.piece.tokens)} tokens)"

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from cs_heads.engine.layout import Layout
 from cs_heads.engine.plan import free_memory
+from cs_heads.lens.forward import Resumed, recorded
 from cs_heads.lens.model import device_of, dtype_of
-from cs_heads.lens.resume import Resumed, recorded
 
 Place = tuple[tuple[int, int], int, int]
 """Where tokens of a row stand: sequence (example, continuation), first token, how many."""

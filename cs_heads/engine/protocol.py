@@ -1,50 +1,108 @@
-"""What an experiment asks of whatever runs its model: here, or on workers."""
+"""What an experiment asks of the engine that runs its model, in this process or on workers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from cs_heads.engine.ends import Ends
-from cs_heads.lens import EncodedExample
+from cs_heads.engine.ablation import Ablation
+from cs_heads.lens import EncodedExample, HookedModel, ModelInfo
 
 Text = tuple[int, ...]
+"""A generated text, as tokens."""
+
+PairMasks = Bool[np.ndarray, "pair layer head"]
+"""The mask of each pair, True = ablated."""
+
+PairExamples = Int[np.ndarray, " pair"]
+"""The example of each pair, by its number."""
+
+KnownPairs = Bool[np.ndarray, " pair"]
+"""Pairs that are planned like the others and not yielded: the others' numbers are what they are without them."""
+
 PairText = tuple[int, Text]
+"""The number of a pair, and its text."""
+
 PairResult = tuple[int, Float[np.ndarray, " continuation"], Float[np.ndarray, " continuation"]]
+"""The number of a pair; by continuation the log-probability (nats) and the share of tokens that are the argmax."""
+
+
+@dataclass(frozen=True)
+class StoppingCriteria:
+    """A text ends by one of ``end_tokens``, by one of the strings ``stop``, or after ``max_new_tokens``."""
+
+    max_new_tokens: int
+    stop: tuple[str, ...]
+    end_tokens: frozenset[int]
+
+    def finished(self, text: Sequence[int], tokenizer: Any) -> bool:
+        """Whether a text ends here; one without tokens does not."""
+        if not text:
+            return False
+        if len(text) >= self.max_new_tokens or text[-1] in self.end_tokens:
+            return True
+        return bool(self.stop) and any(stop in tokenizer.decode(list(text)) for stop in self.stop)
+
+    def kept(self, text: Sequence[int], tokenizer: Any) -> str:
+        """A finished text without its end token, up to the first stop string."""
+        kept = text[:-1] if text[-1] in self.end_tokens else text
+        decoded = tokenizer.decode(list(kept), skip_special_tokens=True)
+        ends = [decoded.index(stop) for stop in self.stop if stop in decoded]
+        return decoded[: min(ends, default=len(decoded))]
+
+
+@dataclass(frozen=True)
+class TextRequest:
+    """What texts are generated after, by number of the example, and where they end."""
+
+    prompts: Sequence[Text]
+    stopping: StoppingCriteria
 
 
 @runtime_checkable
 class EngineLike(Protocol):
-    """Scores, and generates after, (mask, example) pairs; ``Engine`` says what each of these is."""
+    """Scores (mask, example) pairs, and generates texts for them; each pair stands once in a call."""
 
-    model: Any
+    model: HookedModel | ModelInfo
     examples: Sequence[EncodedExample]
-    ablation: Any
+    ablation: Ablation | None
 
     def run(
-        self,
-        masks: Bool[np.ndarray, "pair layer head"],
-        examples: Int[np.ndarray, " pair"],
-        progress: bool | None,
-        known: Bool[np.ndarray, " pair"] | None = None,
+        self, masks: PairMasks, examples: PairExamples, progress: bool | None, known: KnownPairs | None = None
     ) -> Iterator[list[PairResult]]:
-        """Yield results as they come, but for ``known`` pairs: (pair, logprobs, shares of argmax tokens)."""
+        """Yield the results of pairs as they come, but for ``known`` pairs.
+
+        Args:
+            masks: The mask of each pair.
+            examples: The example of each pair.
+            progress: Whether to show a bar; None shows one in notebooks and terminals.
+            known: Pairs that are planned for and not yielded; None is none of them.
+        """
 
     def generate(
         self,
-        prompts: Sequence[Text],
-        ends: Ends,
-        masks: Bool[np.ndarray, "pair layer head"],
-        examples: Int[np.ndarray, " pair"],
-        *,
+        request: TextRequest,
+        masks: PairMasks,
+        examples: PairExamples,
         drafts: Mapping[int, Text],
+        *,
         progress: bool | None,
-        known: Bool[np.ndarray, " pair"] | None = None,
+        known: KnownPairs | None = None,
     ) -> Iterator[list[PairText]]:
-        """Yield (pair, tokens) as texts are finished, but for ``known`` pairs."""
+        """Yield the texts of pairs as they are finished, but for ``known`` pairs.
+
+        Args:
+            request: What texts are generated after, and where they end.
+            masks: As for ``run``.
+            examples: As for ``run``.
+            drafts: Finished texts by example, of some or none: a text that begins like its draft is done sooner.
+            progress: As for ``run``.
+            known: As for ``run``.
+        """
 
     def worth_drafting(self, n_texts: int) -> bool:
-        """Whether the intact model should write first, to draft so many texts of masked ones."""
+        """Whether the intact model should generate first, to draft ``n_texts`` texts of masked ones."""

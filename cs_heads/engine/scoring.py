@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,11 @@ from jaxtyping import Bool, Float, Int
 
 from cs_heads.designs import first_layer, rows_by_mask
 from cs_heads.engine.ablation import Ablation, shares_examples
-from cs_heads.engine.ends import Ends
 from cs_heads.engine.forwards import Forwards, Row, roots
 from cs_heads.engine.generation import Generation, worth_drafting
 from cs_heads.engine.intact import Residuals, layers_to_store
 from cs_heads.engine.layout import Layout, Piece, lay_out
-from cs_heads.engine.protocol import PairResult, PairText, Text
+from cs_heads.engine.protocol import KnownPairs, PairExamples, PairMasks, PairResult, PairText, Text, TextRequest
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.abilities import Abilities
 from cs_heads.lens.model import device_of
@@ -72,15 +71,12 @@ class Engine:
         ideas: Abilities | None = None,
     ) -> None:
         self.model, self.examples, self.ablation = model, examples, ablation
-        self._batch_tokens, self._ideas = batch_tokens, ideas
-        self._forwards: Forwards | None = None
+        self._limits = batch_tokens, ablation, ideas
 
-    @property
+    @cached_property
     def forwards(self) -> Forwards:
         """What runs the model; made, and tried on the model, when first asked for."""
-        if self._forwards is None:
-            self._forwards = Forwards(self.model, self.examples, self._batch_tokens, self.ablation, self._ideas)
-        return self._forwards
+        return Forwards(self.model, self.examples, *self._limits)
 
     def run(
         self,
@@ -108,21 +104,20 @@ class Engine:
 
     def generate(
         self,
-        prompts: Sequence[Text],
-        ends: Ends,
-        masks: Bool[np.ndarray, "pair layer head"],
-        examples: Int[np.ndarray, " pair"],
-        *,
+        request: TextRequest,
+        masks: PairMasks,
+        examples: PairExamples,
         drafts: Mapping[int, Text],
+        *,
         progress: bool | None,
-        known: Bool[np.ndarray, " pair"] | None = None,
+        known: KnownPairs | None = None,
     ) -> Iterator[list[PairText]]:
-        """Yield (pair, tokens) as texts are finished, but for ``known`` pairs, as ``Generation.run`` does."""
-        finished = partial(ends.finished, tokenizer=self.model.tokenizer)
-        return Generation(self.forwards, prompts, finished).run(masks, examples, drafts, progress, known)
+        """Yield the texts of pairs as they are finished: see ``EngineLike`` and ``Generation.run``."""
+        finished = partial(request.stopping.finished, tokenizer=self.model.tokenizer)
+        return Generation(self.forwards, request.prompts, finished).run(masks, examples, drafts, progress, known)
 
     def worth_drafting(self, n_texts: int) -> bool:
-        """Whether the intact model should write first, to draft so many texts of masked ones."""
+        """Whether the intact model should generate first, to draft ``n_texts`` texts of masked ones."""
         # Without stored keys and values no draft is followed.
         return self.forwards.able.extend and worth_drafting(device_of(self.model).type, n_texts)
 

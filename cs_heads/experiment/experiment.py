@@ -27,7 +27,7 @@ from cs_heads.experiment.token_budget import kept_budget
 from cs_heads.lens import EncodedExample, describe, load_model, prepended
 from cs_heads.store.identity import keys_of, refuse_hooks, study_of
 from cs_heads.store.store import Store
-from cs_heads.store.task_results import Shelf
+from cs_heads.store.task_results import TaskResults
 from cs_heads.tasks import Task
 from cs_heads.units import HeadGrid
 
@@ -254,12 +254,12 @@ class Experiment:
         """Whether the model writes what is scored."""
         return self.task.kind == "generation"
 
-    def _shelf(self, what: str, **settings: Any) -> Shelf | None:
+    def _shelf(self, what: str, **settings: Any) -> TaskResults | None:
         if self.store is None:
             return None
         template = template_of(self.model, self.task)
         put = {} if template is None else {"chat_template": template}
-        return Shelf.of_task(self.store, self.model, self.task, self._keys, what, **settings, **put)
+        return TaskResults.of_task(self.store, self.model, self.task, self._keys, what, **settings, **put)
 
     def _measure(
         self,

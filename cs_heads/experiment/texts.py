@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int
 
-from cs_heads.engine.ends import Ends
-from cs_heads.engine.protocol import EngineLike, Text
+from cs_heads.engine.protocol import EngineLike, StoppingCriteria, Text, TextRequest
 from cs_heads.lens.model import end_tokens
-from cs_heads.store.task_results import Call, Shelf
+from cs_heads.store.task_results import Call, TaskResults
 from cs_heads.tasks import Task
 
 Key = tuple[bytes, int]
@@ -34,10 +32,10 @@ class Texts:
         stop: Sequence[str],
         progress: bool | None,
         *,
-        shelf: Shelf | None = None,
+        shelf: TaskResults | None = None,
     ) -> None:
         self.engine, self.prompts, self.progress = engine, prompts, progress
-        self.ends = Ends(max_new_tokens, tuple(stop), end_tokens(engine.model))
+        self.ends = StoppingCriteria(max_new_tokens, tuple(stop), end_tokens(engine.model))
         self.shelf = shelf
         self.generated = 0
         self.used: set[Key] = set()
@@ -146,8 +144,8 @@ class Texts:
             return
         masks = np.stack([np.frombuffer(mask, dtype=bool).reshape(shape) for mask, _ in keys])
         numbers, known = np.array([e for _, e in keys]), np.array([key in self._known for key in keys])
-        options: dict[str, Any] = {"drafts": drafts, "progress": self.progress, "known": known}
-        for batch in self.engine.generate(self.prompts, self.ends, masks, numbers, **options):
+        request = TextRequest(self.prompts, self.ends)
+        for batch in self.engine.generate(request, masks, numbers, drafts, progress=self.progress, known=known):
             for pair, text in batch:
                 self._known[keys[pair]] = text
             self.generated += len(batch)

@@ -16,6 +16,8 @@ from cs_heads.lens.fingerprint import fingerprint as fingerprint
 from cs_heads.lens.gates import gated as gated
 from cs_heads.lens.load import load_model as load_model
 from cs_heads.lens.model import FoldedValueBiasesError as FoldedValueBiasesError
+from cs_heads.lens.model import HookedModel as HookedModel
+from cs_heads.lens.model import ModelInfo as ModelInfo
 from cs_heads.lens.model import check_ablatable as check_ablatable
 from cs_heads.lens.model import describe as describe
 from cs_heads.lens.score import TargetScores as TargetScores

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.functional import pad
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 
@@ -53,22 +54,18 @@ class KeyValues:
     @classmethod
     def joined(cls, parts: Sequence[KeyValues]) -> KeyValues:
         """The rows of all parts, one part after another."""
-        width = max(part.valid.shape[1] for part in parts)
-        valid = torch.cat(
-            [_padded(part.valid[:, None, :, None], part.valid.shape[1], width)[:, 0, :, 0] for part in parts]
-        )
-        return cls(
-            valid,
-            *(
-                {
-                    layer: torch.cat(
-                        [_padded(getattr(part, side)[layer], part.valid.shape[1], width) for part in parts]
-                    )
-                    for layer in getattr(parts[0], side)
-                }
-                for side in ("keys", "values")
-            ),
-        )
+        widths = [part.valid.shape[1] for part in parts]
+        before = [max(widths) - width for width in widths]
+
+        def rows_of(sides: list[dict[int, Tensor]]) -> dict[int, Tensor]:
+            each = list(zip(sides, widths, before, strict=True))
+            return {
+                layer: torch.cat([pad(side[layer][:, :, :width], (0, 0, n, 0)) for side, width, n in each])
+                for layer in sides[0]
+            }
+
+        valid = torch.cat([pad(part.valid, (n, 0)) for part, n in zip(parts, before, strict=True)])
+        return cls(valid, rows_of([part.keys for part in parts]), rows_of([part.values for part in parts]))
 
 
 def _to_the_right(valid: Bool[Tensor, "row pos"]) -> Int[Tensor, "row longest"]:
@@ -81,12 +78,6 @@ def _to_the_right(valid: Bool[Tensor, "row pos"]) -> Int[Tensor, "row longest"]:
 def _moved(tensor: Float[Tensor, "row kv_head pos d_head"], order: Int[Tensor, "row longest"]) -> Tensor:
     at = order.to(tensor.device)[:, None, :, None].expand(-1, tensor.shape[1], -1, tensor.shape[3])
     return tensor.gather(2, at)
-
-
-def _padded(tensor: Tensor, used: int, width: int) -> Tensor:
-    """The ``used`` first positions of ``[row, kv_head, pos, d_head]`` at the right of ``width``."""
-    before = tensor.new_zeros(*tensor.shape[:2], width - used, tensor.shape[3])
-    return torch.cat([before, tensor[:, :, :used]], dim=2)
 
 
 class Extension:

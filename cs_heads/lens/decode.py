@@ -74,15 +74,15 @@ class Decoding:
         return taken
 
     def _best(self, tokens: Int[Tensor, "row new"], mask: Int[Tensor, "row new"]) -> list[list[int]]:
-        device, width = device_of(self.model), tokens.shape[1]
+        width = tokens.shape[1]
         row, position = mask.nonzero(as_tuple=True)
-        extension = Extension(mask.to(device), self.stored, room=_ROOM)
+        extension = Extension(mask.to(device_of(self.model)), self.stored, room=_ROOM)
         start = [len(self.texts[r]) - 1 for r in self.rows]
         with evaluating(self.model):
             logits = logits_at(
                 self.model,
-                tokens.to(device),
-                mask.to(device),
+                tokens,
+                mask,
                 row=row,
                 position=position,
                 gates=self.gates[self.rows],

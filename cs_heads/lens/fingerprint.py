@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from cs_heads.lens.outline import Outline
+from cs_heads.lens.model import ModelInfo
 
 # Words of 8 bytes that are summed up at once; a new length would change every fingerprint.
 _CHUNK = 2**20
@@ -31,7 +31,7 @@ def fingerprint(model: Any) -> str:
     buffers are not part of it. Weights that are not in memory (``meta`` tensors of an offloaded model) raise
     ``ValueError``.
     """
-    if isinstance(model, Outline):
+    if isinstance(model, ModelInfo):
         return model.fingerprint
     digest = hashlib.sha256()
     factors: dict[torch.device, Tensor] = {}

@@ -15,8 +15,7 @@ import torch
 
 from cs_heads.lens.bos import keep_leading_tokens
 from cs_heads.lens.gguf import GgufFile, gguf_in
-from cs_heads.lens.model import check_ablatable
-from cs_heads.lens.outline import Outline
+from cs_heads.lens.model import ModelInfo, check_ablatable
 from cs_heads.lens.weights import Reader, check_finite, read_model
 
 DEMO = Path(__file__).parents[1] / "demo" / "weights"
@@ -58,7 +57,7 @@ def load_model(
     """
     if not isinstance(name_or_path, str | Path):
         check_ablatable(name_or_path, unfolded)
-        if not isinstance(name_or_path, Outline):
+        if not isinstance(name_or_path, ModelInfo):
             check_finite(name_or_path)
         return name_or_path
     if backend not in ("auto", "bridge", "hooked"):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import product
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import torch
 
-from cs_heads.lens.outline import Outline
 from cs_heads.units import HeadGrid
 
 Backend = Literal["bridge", "hooked"]
@@ -25,8 +25,73 @@ _NO_VALUE_BIAS = "GPTNeoForCausalLM"
 _OWN_OUTPUT_BIASES = "_cs_heads_own_output_biases"
 
 
+@runtime_checkable
+class HookedModel(Protocol):
+    """What cs-heads asks of a TransformerLens model: true of ``HookedTransformer`` and ``TransformerBridge``.
+
+    At run time ``cfg`` alone is looked for: a bridge computes its ``hook_dict`` anew whenever it is asked.
+    """
+
+    cfg: Any
+
+    if TYPE_CHECKING:
+        tokenizer: Any
+        blocks: Any
+        unembed: Any
+
+        @property
+        def hook_dict(self) -> Mapping[str, Any]:
+            """Hook points by name, such as ``blocks.0.attn.hook_z``."""
+
+        def __call__(self, tokens: torch.Tensor, **options: Any) -> Any:
+            """Logits, ``[batch, pos, vocab]``."""
+
+        def parameters(self) -> Iterator[torch.nn.Parameter]:
+            """The weights."""
+
+        def named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
+            """The weights by name."""
+
+        def modules(self) -> Iterator[torch.nn.Module]:
+            """The model and every module in it."""
+
+        def named_modules(self) -> Iterator[tuple[str, torch.nn.Module]]:
+            """The model and every module in it, by name."""
+
+        def eval(self) -> Any:
+            """Leave train mode."""
+
+
 class FoldedValueBiasesError(ValueError):
     """The model's value biases were folded into ``b_O``, where ablating a head cannot reach them."""
+
+
+@dataclass(frozen=True)
+class InfoConfig:
+    """The fields of a TransformerLens configuration that are asked for away from the model."""
+
+    n_layers: int
+    n_heads: int
+    n_ctx: int | None
+    d_vocab: int
+    d_vocab_out: int
+    model_name: str
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """A model's shape, tokenizer, description (``describe``), end tokens, ``fingerprint``, settings and kind of device.
+
+    Stands for the model where texts are tokenised and results are labelled; it has no weights and cannot be run.
+    """
+
+    cfg: InfoConfig
+    tokenizer: Any
+    description: dict[str, Any]
+    end_tokens: frozenset[int]
+    fingerprint: str
+    settings: dict[str, Any]
+    device: str
 
 
 def backend_of(model: Any) -> Backend:
@@ -49,12 +114,12 @@ def check_ablatable(model: Any, unfolded: bool = False) -> None:
 
     Refused are an object of another class, a model that does not read left to right, one without
     ``hook_z`` in some layer, and folded value biases (``FoldedValueBiasesError``): zeroing z leaves
-    a folded ``b_V W_O`` standing. An ``Outline`` was checked where its model is.
+    a folded ``b_V W_O`` standing. An ``ModelInfo`` was checked where its model is.
 
     Folded ones are all zero, as those of a model may be that never had any, and no model tells by itself: ``unfolded``
     vouches for its output biases as they are now. That is remembered, and what is folded later is seen.
     """
-    if isinstance(model, Outline):
+    if isinstance(model, ModelInfo):
         return
     backend_of(model)
     if not _reads_left_to_right(model):
@@ -132,7 +197,7 @@ def tokenizer_of(model: Any) -> Any:
 
 def end_tokens(model: Any) -> frozenset[int]:
     """Tokens that end a text: the tokenizer's, and those of the model's generation settings."""
-    if isinstance(model, Outline):
+    if isinstance(model, ModelInfo):
         return model.end_tokens
     settings = getattr(getattr(model, "original_model", None), "generation_config", None)
     listed = getattr(settings, "eos_token_id", None)
@@ -143,7 +208,7 @@ def end_tokens(model: Any) -> frozenset[int]:
 
 def describe(model: Any) -> dict[str, Any]:
     """Name, revision, dtype, class and library versions: the model's part of a provenance."""
-    if isinstance(model, Outline):
+    if isinstance(model, ModelInfo):
         return dict(model.description)
     config = getattr(getattr(model, "original_model", None), "config", None)
     return {

@@ -12,7 +12,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from cs_heads.lens.forward import logits_at
-from cs_heads.lens.model import device_of, evaluating
+from cs_heads.lens.model import evaluating
+from cs_heads.lens.tokens import EncodedExample
 
 Tokens = Sequence[int] | Int[np.ndarray, "_"]
 
@@ -90,11 +91,17 @@ def with_targets(
     A row that has ``positions`` is its prompt alone, and read there.
     """
     positions = [()] * len(targets) if positions is None else positions
-    each = list(zip(prompts, targets, positions, strict=True))
-    tokens, attention_mask = pad([p if len(inside) else [*p, *t[:-1]] for p, t, inside in each])
+    each = [
+        EncodedExample(_plain(prompt), (_plain(target),), merged=False, positions=_plain(inside))
+        for prompt, target, inside in zip(prompts, targets, positions, strict=True)
+    ]
     row = np.repeat(np.arange(len(targets)), [len(target) for target in targets])
-    places = [np.array(inside) if len(inside) else len(p) - 1 + np.arange(len(t)) for p, t, inside in each]
-    return tokens, attention_mask, Reads(row, np.concatenate(places), np.concatenate(targets))
+    places = np.concatenate([example.positions_of(0) for example in each])
+    return *pad([example.inputs_of(0) for example in each]), Reads(row, places, np.concatenate(targets))
+
+
+def _plain(tokens: Tokens) -> tuple[int, ...]:
+    return tuple(int(token) for token in tokens)
 
 
 def read_tokens(
@@ -104,13 +111,12 @@ def read_tokens(
 
     Several tokens may be read at one position: its logits are made once.
     """
-    device = device_of(model)
     place, which = np.unique(reads.row * tokens.shape[1] + reads.position, return_inverse=True)
     with evaluating(model):
         logits = logits_at(
             model,
-            tokens.to(device),
-            attention_mask.to(device),
+            tokens,
+            attention_mask,
             row=torch.from_numpy(place // tokens.shape[1]),
             position=torch.from_numpy(place % tokens.shape[1]),
             **options,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from cs_heads.lens.fingerprint import checksum
-from cs_heads.lens.outline import Outline
+from cs_heads.lens.model import ModelInfo
 
 # Fields that change no number, or that stand elsewhere in the key of a result: names and places, libraries, devices,
 # dtype, tokens (each example has its own), how weights were first drawn, dropout, and which hooks are fed.
@@ -43,7 +43,7 @@ def settings_of(model: Any) -> dict[str, Any]:
     model loaded again or on another device; another epsilon, rotary base or soft cap differs. A change of a module
     made by hand that is neither in a configuration, a buffer nor a weight is not seen.
     """
-    if isinstance(model, Outline):
+    if isinstance(model, ModelInfo):
         return model.settings
     config = getattr(getattr(model, "original_model", None), "config", None)
     return {

@@ -19,6 +19,8 @@ from cs_heads.lens.bos import leading_tokens
 from cs_heads.lens.fingerprint import fingerprint
 from cs_heads.lens.forward import logits_at
 from cs_heads.lens.model import (
+    InfoConfig,
+    ModelInfo,
     context_length,
     describe,
     device_of,
@@ -27,20 +29,19 @@ from cs_heads.lens.model import (
     evaluating,
     vocabularies,
 )
-from cs_heads.lens.outline import Outline, OutlineConfig
 from cs_heads.lens.settings import settings_of
 
 # Whose context variables may hang on a model; searching all modules would wake the sleeping ones.
 _SEARCHED = ("transformers", "transformer_lens")
 
 
-def outline_of(model: Any) -> Outline:
+def model_info(model: Any) -> ModelInfo:
     """What is told of a model to those who do not hold it."""
     cfg, tokenizer = model.cfg, getattr(model, "tokenizer", None)
     # Asked here, where the tokenizer's files lie; it keeps the answer.
     leading_tokens(tokenizer)
-    return Outline(
-        OutlineConfig(cfg.n_layers, cfg.n_heads, context_length(model), *vocabularies(model), str(cfg.model_name)),
+    return ModelInfo(
+        InfoConfig(cfg.n_layers, cfg.n_heads, context_length(model), *vocabularies(model), str(cfg.model_name)),
         tokenizer,
         describe(model),
         end_tokens(model),
@@ -99,15 +100,9 @@ def sample_logits(model: Any) -> Float[np.ndarray, "n vocab"]:
     n = min(8, context_length(model) or 8)
     tokens = (torch.arange(3 * n).reshape(3, n) * 7919) % model.cfg.d_vocab
     row, position = torch.ones_like(tokens).nonzero(as_tuple=True)
-    device = device_of(model)
+    last = slice(n - 1, None, n)
     with evaluating(model):
-        logits = logits_at(
-            model,
-            tokens.to(device),
-            torch.ones_like(tokens).to(device),
-            row=row[n - 1 :: n],
-            position=position[n - 1 :: n],
-        )
+        logits = logits_at(model, tokens, torch.ones_like(tokens), row=row[last], position=position[last])
     return logits.float().cpu().numpy()
 
 

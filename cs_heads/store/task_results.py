@@ -22,32 +22,24 @@ Values = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Columns:
-    """What one way of scoring writes of a pair, in the order of the table ``results``.
+    """The columns of the table ``results`` that one way of scoring writes.
 
-    ``late`` is one that results of an earlier format lack: it is filled in where there is none, and nothing else of
-    a result is ever changed.
+    Attributes:
+        names: For a SELECT or an INSERT.
+        on_conflict: What an INSERT does where there is a result: the first one written stands.
     """
 
-    names: tuple[str, ...]
-    late: str | None = None
-
-    @property
-    def listed(self) -> str:
-        """For a SELECT or an INSERT."""
-        return ", ".join(self.names)
-
-    @property
-    def on_conflict(self) -> str:
-        """What an INSERT does where there is a result: what was written first stands."""
-        if self.late is None:
-            return "DO NOTHING"
-        # The call that fills it in has measured the pair: one that was cut short knows its own by that.
-        filled = f"{self.late} = excluded.{self.late}, call = excluded.call"
-        return f"DO UPDATE SET {filled} WHERE {self.late} IS NULL AND excluded.{self.late} IS NOT NULL"
+    names: str
+    on_conflict: str = "DO NOTHING"
 
 
-SCORES = Columns(("score", "logprob", "margin"), late="margin")
-TEXTS = Columns(("tokens", "text"))
+# Results of format 1 have no margin: it is filled in, and nothing else of a result is ever changed. The call that
+# fills it in has measured the pair: a call that was cut short finds its own pairs by that.
+SCORES = Columns(
+    "score, logprob, margin",
+    "DO UPDATE SET margin = excluded.margin, call = excluded.call WHERE margin IS NULL AND excluded.margin IS NOT NULL",
+)
+TEXTS = Columns("tokens, text")
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +55,7 @@ class Call:
     known: Bool[np.ndarray, " pair"]
 
 
-class Shelf:
+class TaskResults:
     """Results of some examples under one way of scoring them; every ``write`` is a transaction.
 
     ``scoring`` and ``examples`` hold what can change a number, but for the model and the mask: a result is
@@ -102,7 +94,9 @@ class Shelf:
         self._waiting: list[tuple[bytes, int, Values, int]] = []
 
     @classmethod
-    def of_task(cls, store: Store, model: Any, task: Task, keys: Sequence[str], what: str, **settings: Any) -> Shelf:
+    def of_task(
+        cls, store: Store, model: Any, task: Task, keys: Sequence[str], what: str, **settings: Any
+    ) -> TaskResults:
         """That of a task's ``"score"``, ``"logprob"`` or ``"text"``; ``keys`` are ``keys_of`` its examples."""
         # A text ends where the model's generation settings say; its score goes with it.
         written = what == "text" or (what == "score" and task.kind == "generation")
@@ -117,7 +111,7 @@ class Shelf:
         if number is None:
             return []
         rows = self.store.query(
-            f"SELECT example, {self.columns.listed} FROM results WHERE scoring = ? AND mask = ?",
+            f"SELECT example, {self.columns.names} FROM results WHERE scoring = ? AND mask = ?",
             (self._scoring, number),
         )
         return [(place, tuple(values)) for example, *values in rows for place in self._places.get(example, ())]
@@ -172,7 +166,7 @@ class Shelf:
         marks = ", ".join("?" * len(rows[0]))
         with self.store.transaction() as connection:
             connection.executemany(
-                f"INSERT INTO results (scoring, mask, example, {self.columns.listed}, call) VALUES ({marks}) "
+                f"INSERT INTO results (scoring, mask, example, {self.columns.names}, call) VALUES ({marks}) "
                 f"ON CONFLICT (scoring, mask, example) {self.columns.on_conflict}",
                 rows,
             )

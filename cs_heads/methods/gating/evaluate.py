@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.lens import score_tokens
-from cs_heads.lens.batches import Room, run_in_batches
+from cs_heads.lens.batches import TokenBudget, run_in_batches
 
 BATCH_TOKENS = 4096
 """Padded tokens of one forward pass, unless others are asked for."""
@@ -42,7 +42,7 @@ def under_gates(
         summed[batch], hits[batch] = scored.logprob, scored.hits
 
     lengths = [len(encoded[i].inputs_of(c)) for _, i, c in pairs]
-    run_in_batches(lengths, Room(batch_tokens or BATCH_TOKENS), run)
+    run_in_batches(lengths, TokenBudget(batch_tokens or BATCH_TOKENS), run)
     ends = np.cumsum([len(tokens.continuations) for tokens in encoded])[:-1]
     scores, logprobs = np.zeros((len(gates), len(task))), np.zeros((len(gates), len(task)))
     for row in range(len(gates)):
