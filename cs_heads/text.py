@@ -25,9 +25,9 @@ def shown(text: Text) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, or its class where it has none.
+    r"""The first line of an error's message, or its class where it has none.
 
-    >>> first_line(ValueError("no such file\\nsee the log")), first_line(KeyError())
+    >>> first_line(ValueError("no such file\nsee the log")), first_line(KeyError())
     ('no such file', 'KeyError')
     """
     return next(iter(str(error).strip().splitlines()), "") or type(error).__name__

@@ -75,9 +75,9 @@ class Cluster:
         try:
             n, share = workers_for(workers, gpus_per_worker, ray.cluster_resources())
             together = int(1 / share) if 0 < share < 1 else 1 if share else -(-n // len(ray.nodes()))
-            home = WorkerConfig("cuda" if share else "cpu", threads, together)
+            config = WorkerConfig("cuda" if share else "cpu", threads, together)
             # On this machine alone there is nobody to reserve cores for.
-            self._pool = Pool(source, n, home, num_cpus=0.0 if session.local else 1.0, num_gpus=share)
+            self._pool = Pool(source, n, config, num_cpus=0.0 if session.local else 1.0, num_gpus=share)
         except BaseException:
             leave(session)
             raise
@@ -85,7 +85,7 @@ class Cluster:
         self._given = model
         self.workers = n
         self.info = self._pool.reports[0].info
-        self.here = self.info if isinstance(source, str | Path) or callable(source) else model
+        self.here: Any = self.info if isinstance(source, str | Path) or callable(source) else model
         self.batch_tokens = min(report.batch_tokens for report in self._pool.reports)
         try:
             self._check(None if self.here is self.info else model)

@@ -6,7 +6,6 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import count
-from typing import Any
 
 import numpy as np
 from jaxtyping import Int
@@ -19,6 +18,7 @@ from cs_heads.engine.generation import rows_together, worth_drafting
 from cs_heads.engine.layout import lay_out
 from cs_heads.engine.protocol import KnownPairs, PairExamples, PairMasks, PairResult, PairText, Text, TextRequest
 from cs_heads.lens import EncodedExample
+from cs_heads.lens.model import HookedModel, ModelInfo
 from cs_heads.settings import progress_bar
 
 # A chunk to score, in token budgets of one forward; one to write, in rows decoded together: at least, at most.
@@ -44,7 +44,7 @@ class ClusterEngine:
     def __init__(
         self,
         pool: Pool,
-        model: Any,
+        model: HookedModel | ModelInfo,
         device: str,
         examples: Sequence[EncodedExample],
         *,

@@ -13,6 +13,7 @@ import numpy as np
 
 from cs_heads.cluster.session import ray_module
 from cs_heads.cluster.worker import Report, Source, Worker, WorkerConfig
+from cs_heads.text import first_line
 
 # A worker is started again so often; a call that so many workers were lost with is given up.
 _RESTARTS = 3
@@ -90,7 +91,7 @@ class _Run:
         if self.losses[index] >= _LOSSES:
             raise WorkersLostError(
                 f"{_LOSSES} workers were lost with the same chunk, which may not fit into memory (a smaller "
-                f"batch_tokens would tell): {_line(error)}; what was measured before is kept"
+                f"batch_tokens would tell): {first_line(error)}; what was measured before is kept"
             ) from error
         if again:
             self.todo.appendleft(index)
@@ -99,8 +100,8 @@ class _Run:
 class Pool:
     """Workers with one model each; calls are run by whoever is idle, and their results yielded as they come."""
 
-    def __init__(self, source: Source, n: int, home: WorkerConfig, num_cpus: float, num_gpus: float) -> None:
-        self.home = home
+    def __init__(self, source: Source, n: int, config: WorkerConfig, num_cpus: float, num_gpus: float) -> None:
+        self.config = config
         self._needs = {"CPU": num_cpus, "GPU": num_gpus}
         self._ray = ray = ray_module()
         self._source = ray.put(source)
@@ -132,7 +133,7 @@ class Pool:
         except self._ray.exceptions.RayTaskError as error:
             raise _cause(error) from error
         except self._ray.exceptions.RayError as error:
-            raise WorkersLostError(f"a worker was lost while it loaded the model: {_line(error)}") from error
+            raise WorkersLostError(f"a worker was lost while it loaded the model: {first_line(error)}") from error
         for member, ref in zip(self.members, refs, strict=True):
             member.pid = reports[ref].pid
         return [reports[ref] for ref in refs]
@@ -141,7 +142,7 @@ class Pool:
         member.actor = self._actors.remote()
         member.begun, member.since = member.actor.__ray_ready__.remote(), time.monotonic()
         member.opened.clear()
-        return member.actor.load.remote(self._source, self.home)
+        return member.actor.load.remote(self._source, self.config)
 
     def _tell_of_waiting(self) -> None:
         """Warn, once for each, of workers that have long not begun; where there is no room, somebody may make some."""
@@ -257,12 +258,12 @@ class Pool:
         member.losses += 1
         self._ray.kill(member.actor)
         if member.losses > _RESTARTS:
-            self._part_with(member, _line(error))
+            self._part_with(member, first_line(error))
             return
         self._busy[self._load(member)] = _Running(member, 0, _LOADING, time.monotonic())
         warnings.warn(
-            f"worker {member.number + 1} of {len(self.members)} was lost ({_line(error)}); it is started again, and "
-            "its chunk is done again",
+            f"worker {member.number + 1} of {len(self.members)} was lost ({first_line(error)}); it is started again, "
+            "and its chunk is done again",
             stacklevel=3,
         )
 
@@ -285,8 +286,3 @@ def _cause(error: Any) -> Exception:
     """What was raised on the worker, whose traceback stands in ``error``."""
     cause = error.cause
     return cause if isinstance(cause, Exception) else RuntimeError(str(error))
-
-
-def _line(error: BaseException) -> str:
-    """The first line of an error of Ray's, whose messages are long."""
-    return next(iter(str(error).strip().splitlines()), "") or type(error).__name__

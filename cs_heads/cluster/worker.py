@@ -19,7 +19,7 @@ from cs_heads.engine.plan import share_memory, token_budget
 from cs_heads.engine.protocol import KnownPairs, PairExamples, PairMasks, PairResult, PairText, Text, TextRequest
 from cs_heads.lens import EncodedExample, load_model
 from cs_heads.lens.fused import why_not_fused
-from cs_heads.lens.model import ModelInfo
+from cs_heads.lens.model import HookedModel, ModelInfo
 from cs_heads.lens.ship import model_info, sample_logits, unpacked, use_threads
 
 Source = str | Path | bytes | Callable[[], Any]
@@ -28,7 +28,13 @@ Source = str | Path | bytes | Callable[[], Any]
 
 @dataclass(frozen=True)
 class WorkerConfig:
-    """How a worker lives: its kind of device, its threads, and how many share the memory of its device."""
+    """What a worker computes with.
+
+    Attributes:
+        device: Its kind of device.
+        threads: Threads on the CPU.
+        sharers: How many workers share the memory of its device.
+    """
 
     device: str
     threads: int
@@ -72,20 +78,21 @@ class Worker:
     What a chunk gives depends on the chunk and its job alone, not on what ran before it or elsewhere.
     """
 
+    model: HookedModel
+
     def __init__(self) -> None:
-        self.model: Any = None
         self._open: dict[str, Any] = {}
         self._engines: dict[str, Engine] = {}
 
-    def load(self, source: Source, home: WorkerConfig) -> Report:
+    def load(self, source: Source, config: WorkerConfig) -> Report:
         """Load the model; what ``load_model`` refuses raises its ``ValueError``."""
-        use_threads(home.threads)
-        share_memory(home.sharers)
+        use_threads(config.threads)
+        share_memory(config.sharers)
         self._engines.clear()
         if isinstance(source, bytes):
-            self.model = unpacked(source, home.device)
+            self.model = unpacked(source, config.device)
         elif isinstance(source, str | Path):
-            self.model = load_model(source, device=home.device)
+            self.model = load_model(source, device=config.device)
         else:
             self.model = load_model(source())
         budget = token_budget(self.model, why_not_fused(self.model) is None)

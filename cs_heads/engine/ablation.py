@@ -14,6 +14,7 @@ from cs_heads.engine.intact import Place
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.batches import Room, run_in_batches
 from cs_heads.lens.gates import reading
+from cs_heads.lens.model import HookedModel
 from cs_heads.lens.score import ANY_READ, pad, read_tokens
 
 KINDS = ("zero", "mean", "resample")
@@ -54,7 +55,7 @@ class Ablation:
         self._sum = {layer: total.cpu() for layer, total in self._sum.items()}
         return self
 
-    def prepare(self, model: Any, examples: Sequence[EncodedExample], batch_tokens: int, fused: bool) -> None:
+    def prepare(self, model: HookedModel, examples: Sequence[EncodedExample], batch_tokens: int, fused: bool) -> None:
         """Run the intact model over the examples and keep their mean z, or all of it (in main memory)."""
         texts = [example.inputs_of(answer) for example, answer in zip(examples, self.answers, strict=True)]
         self._prompt = np.array([len(e.prompt_of(a)) for e, a in zip(examples, self.answers, strict=True)])
@@ -88,7 +89,9 @@ class Ablation:
             ids[row, :n] = self._first[partner] + there.clip(0, self._length[partner] - 1)
         return {layer: self._z[layer][torch.from_numpy(ids)] for layer in touched}
 
-    def _keep(self, model: Any, texts: list[tuple[int, ...]], first: Int[np.ndarray, " n"], fused: bool) -> None:
+    def _keep(
+        self, model: HookedModel, texts: list[tuple[int, ...]], first: Int[np.ndarray, " n"], fused: bool
+    ) -> None:
         tokens, attention_mask = pad(texts)
         row, position = attention_mask.nonzero(as_tuple=True)
         ids = torch.from_numpy(first)[row] + position

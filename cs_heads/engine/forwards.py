@@ -20,7 +20,7 @@ from cs_heads.lens.abilities import Abilities, abilities
 from cs_heads.lens.batches import TokenBudget, in_batches
 from cs_heads.lens.cache import Extension, KeyValues
 from cs_heads.lens.fused import why_not_fused
-from cs_heads.lens.model import context_length, device_of, dtype_of
+from cs_heads.lens.model import HookedModel, context_length, device_of, dtype_of
 from cs_heads.lens.score import ANY_READ, Reads, TokenScores, pad, read_tokens
 
 # Logits of one forward at most (float32: 256 MiB), so that the vocabulary bounds a batch too.
@@ -83,7 +83,7 @@ class Forwards:
 
     def __init__(
         self,
-        model: Any,
+        model: HookedModel,
         examples: Sequence[EncodedExample],
         batch_tokens: int | None = None,
         ablation: Ablation | None = None,
@@ -218,7 +218,7 @@ def _tokens(rows: Sequence[Row]) -> Float[np.ndarray, " row"]:
     return np.arange(1, len(rows) + 1) * (len(rows[0].piece.tokens) + _CARRY * past)
 
 
-def stored_bytes(model: Any) -> int:
+def stored_bytes(model: HookedModel) -> int:
     """Bytes of the keys and values of one token."""
     n_kv_heads = model.cfg.n_key_value_heads or model.cfg.n_heads
     return 2 * dtype_of(model).itemsize * model.cfg.n_layers * model.cfg.d_head * n_kv_heads

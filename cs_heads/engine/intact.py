@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor
 from cs_heads.engine.layout import Layout
 from cs_heads.engine.plan import free_memory
 from cs_heads.lens.forward import Resumed, recorded
-from cs_heads.lens.model import device_of, dtype_of
+from cs_heads.lens.model import HookedModel, device_of, dtype_of
 
 Place = tuple[tuple[int, int], int, int]
 """Where tokens of a row stand: sequence (example, continuation), first token, how many."""
@@ -36,7 +35,7 @@ class Residuals:
         self._stored: dict[int, Tensor] = {}
 
     @contextmanager
-    def recording(self, model: Any, places: Sequence[Place]) -> Iterator[None]:
+    def recording(self, model: HookedModel, places: Sequence[Place]) -> Iterator[None]:
         """Store what enters each layer, from the rows at ``places``, inside the ``with`` block."""
         row = torch.from_numpy(np.repeat(np.arange(len(places)), [n for _, _, n in places]))
         position = torch.from_numpy(np.concatenate([np.arange(n) for _, _, n in places]))
@@ -65,7 +64,7 @@ class Residuals:
 
 
 def layers_to_store(
-    model: Any, first: Int[np.ndarray, " mask"], tokens: Sequence[int], intact_tokens: int
+    model: HookedModel, first: Int[np.ndarray, " mask"], tokens: Sequence[int], intact_tokens: int
 ) -> list[int]:
     """Layers at which masks may start: none where the intact run costs more than it saves.
 

@@ -67,9 +67,12 @@ class TextRequest:
 class EngineLike(Protocol):
     """Scores (mask, example) pairs, and generates texts for them; each pair stands once in a call."""
 
-    model: HookedModel | ModelInfo
     examples: Sequence[EncodedExample]
     ablation: Ablation | None
+
+    @property
+    def model(self) -> HookedModel | ModelInfo:
+        """The model, or what is known here of a model on workers."""
 
     def run(
         self, masks: PairMasks, examples: PairExamples, progress: bool | None, known: KnownPairs | None = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -19,7 +18,7 @@ from cs_heads.engine.layout import Layout, Piece, lay_out
 from cs_heads.engine.protocol import KnownPairs, PairExamples, PairMasks, PairResult, PairText, Text, TextRequest
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.abilities import Abilities
-from cs_heads.lens.model import device_of
+from cs_heads.lens.model import HookedModel, device_of
 from cs_heads.lens.score import TokenScores
 from cs_heads.settings import progress_bar
 
@@ -64,7 +63,7 @@ class Engine:
 
     def __init__(
         self,
-        model: Any,
+        model: HookedModel,
         examples: Sequence[EncodedExample],
         batch_tokens: int | None = None,
         ablation: Ablation | None = None,

@@ -117,10 +117,10 @@ class _Trial:
         texts = [row[:n] for row, n in zip(self.tokens.tolist(), self.mask.sum(dim=1).tolist(), strict=True)]
         cuts, order = [(len(text) + 1) // 2 for text in texts], [2, 0, 1]
 
-        def run(parts: list[list[int]], rows: list[int], *past: Any, keep: bool) -> tuple[Extension, list[Tensor]]:
+        def run(parts: list[list[int]], rows: list[int], **past: Any) -> tuple[Extension, list[Tensor]]:
             tokens, mask = pad(parts)
             row, position = mask.nonzero(as_tuple=True)
-            extension = Extension(mask.to(device), *past, keep=keep)
+            extension = Extension(mask.to(device), **past)
             options: dict[str, Any] = {"gates": self.gates[rows], "extension": extension, "fused": fused}
             logits = logits_at(self.model, tokens, mask, row=row, position=position, **options)
             return extension, list(logits.split([len(part) for part in parts]))
@@ -129,7 +129,7 @@ class _Trial:
         stored = first.finish()
         stored.compact()
         parents = torch.tensor(order, device=device)
-        second, late = run([texts[row][cuts[row] :] for row in order], order, stored, parents, keep=False)
+        second, late = run([texts[row][cuts[row] :] for row in order], order, past=stored, parents=parents)
         if not first.n_layers_extended == second.n_layers_extended == self.model.cfg.n_layers:
             raise ValueError("not every layer stores keys and values")
         return torch.cat([part for row in range(3) for part in (early[row], late[order.index(row)])])

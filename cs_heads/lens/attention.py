@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,13 +10,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from cs_heads.lens.gates import gated, hooked
-from cs_heads.lens.model import device_of, evaluating
+from cs_heads.lens.gates import gated, reading
+from cs_heads.lens.model import HookedModel, device_of, evaluating
 from cs_heads.units import Head, HeadGrid
 
 
 def attention_patterns(
-    model: Any, tokens: Sequence[int], heads: Sequence[Head], mask: Bool[np.ndarray, "layer head"] | None = None
+    model: HookedModel, tokens: Sequence[int], heads: Sequence[Head], mask: Bool[np.ndarray, "layer head"] | None = None
 ) -> Float[np.ndarray, "chosen query key"]:
     """Attention of each head after the softmax: each query's row is over the keys and sums to 1.
 
@@ -35,16 +35,12 @@ def attention_patterns(
         raise ValueError(f"model has no hook point {', '.join(missing)}: its attention patterns cannot be read")
     seen: dict[int, Float[np.ndarray, "head query key"]] = {}
 
-    def hook_of(layer: int) -> Callable[..., Tensor]:
-        def keep(pattern: Float[Tensor, "batch head query key"], hook: Any) -> Float[Tensor, "batch head query key"]:
-            seen[layer] = pattern[0].float().cpu().numpy()
-            return pattern
-
-        return keep
+    def keep(layer: int, pattern: Float[Tensor, "batch head query key"]) -> None:
+        seen[layer] = pattern[0].float().cpu().numpy()
 
     device = device_of(model)
     gates = None if mask is None else 1 - torch.from_numpy(mask).to(device, torch.float32)[None]
-    with evaluating(model), hooked(model, {name: hook_of(layer) for layer, name in names.items()}), gated(model, gates):
+    with evaluating(model), reading(model, keep, names), gated(model, gates):
         model(torch.tensor([list(tokens)], device=device))
     silent = [names[layer] for layer in names if layer not in seen]
     if silent:

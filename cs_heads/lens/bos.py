@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from cs_heads.text import MADE_UP_BOS, has_made_up_bos
+from cs_heads.text import MADE_UP_BOS, first_line, has_made_up_bos
 
 # Kept on the tokenizer, so that it goes where the tokenizer goes, to another process too.
 _KEPT = "cs_heads_leading_tokens"
@@ -67,10 +67,10 @@ def _from_its_files(tokenizer: Any) -> Any:
     try:
         return AutoTokenizer.from_pretrained(place, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # whatever a loader makes of files that are gone or changed
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         warnings.warn(
             "the tokenizer was loaded with add_bos_token=True, and its files, which say whether it prepends a BOS by "
-            f"itself, cannot be read ({reason[:120]}): it is taken as it is; say prepend_bos=True or prepend_bos=False",
+            f"itself, cannot be read ({first_line(error)[:120]}): it is taken as it is; say prepend_bos=True or "
+            "prepend_bos=False",
             stacklevel=2,
         )
         return tokenizer

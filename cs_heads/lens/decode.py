@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from cs_heads.lens.cache import Extension, KeyValues
 from cs_heads.lens.forward import logits_at
-from cs_heads.lens.model import device_of, evaluating
+from cs_heads.lens.model import HookedModel, device_of, evaluating
 from cs_heads.lens.score import pad
 
 Finished = Callable[[Sequence[int]], bool]
@@ -30,7 +29,7 @@ class Decoding:
     become in tokens ``start[i]..start[i] + width`` after the prompt of row ``rows[i]``.
     """
 
-    model: Any
+    model: HookedModel
     stored: KeyValues
     texts: list[list[int]]
     gates: Float[Tensor, "row layer head"]

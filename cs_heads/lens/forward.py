@@ -14,7 +14,7 @@ from torch import Tensor
 from cs_heads.lens.cache import Extension, HookedCache, bridge_cache
 from cs_heads.lens.fused import fused_attention
 from cs_heads.lens.gates import gated
-from cs_heads.lens.model import backend_of, device_of, replaced_forwards
+from cs_heads.lens.model import HookedModel, backend_of, device_of, replaced_forwards
 
 # Blocks of some architectures return a tensor (0 here), those of others so long a tuple; seen when recording.
 _TUPLE_LENGTH: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
@@ -29,7 +29,7 @@ class Resumed:
 
 
 def logits_at(
-    model: Any,
+    model: HookedModel,
     tokens: Int[Tensor, "batch pos"],
     attention_mask: Int[Tensor, "batch pos"],
     *,
@@ -94,7 +94,7 @@ def logits_at(
 
 
 @contextmanager
-def resumed(model: Any, start: Resumed | None) -> Iterator[None]:
+def resumed(model: HookedModel, start: Resumed | None) -> Iterator[None]:
     """Skip the blocks before ``start.layer`` and let its residual in there, inside the ``with`` block."""
     if start is None:
         yield
@@ -111,7 +111,7 @@ def resumed(model: Any, start: Resumed | None) -> Iterator[None]:
 
 
 @contextmanager
-def recorded(model: Any, layers: Sequence[int], record: Callable[[int, Tensor], None]) -> Iterator[None]:
+def recorded(model: HookedModel, layers: Sequence[int], record: Callable[[int, Tensor], None]) -> Iterator[None]:
     """Call ``record(layer, residual [batch, pos, d_model])`` with what enters each of the blocks ``layers``.
 
     ``layers`` are not the first. Later blocks are skipped: nothing of them is asked, and the logits of such
@@ -136,7 +136,7 @@ def recorded(model: Any, layers: Sequence[int], record: Callable[[int, Tensor], 
 
 
 @contextmanager
-def _skipping(model: Any, layers: Sequence[int]) -> Iterator[None]:
+def _skipping(model: HookedModel, layers: Sequence[int]) -> Iterator[None]:
     """Make the blocks ``layers`` hand on what they are given; put back at the end, also after an exception."""
 
     def hand_on_of(block: Any) -> Callable[..., Any]:

@@ -10,13 +10,13 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
-from cs_heads.lens.model import hook_names
+from cs_heads.lens.model import HookedModel, hook_names
 from cs_heads.units import HeadGrid
 
 
 @contextmanager
 def gated(
-    model: Any, gates: Float[Tensor, "batch layer head"] | None, replacement: Mapping[int, Tensor] | None = None
+    model: HookedModel, gates: Float[Tensor, "batch layer head"] | None, replacement: Mapping[int, Tensor] | None = None
 ) -> Iterator[None]:
     """Multiply each head's z by its row's gate inside the ``with`` block: 0 = ablated, 1 = intact.
 
@@ -42,7 +42,7 @@ def gated(
 
 
 @contextmanager
-def hooked(model: Any, hooks: dict[str, Callable[..., Tensor]]) -> Iterator[None]:
+def hooked(model: HookedModel, hooks: dict[str, Callable[..., Tensor]]) -> Iterator[None]:
     """Add forward hooks by name and remove exactly these at the end; an unknown name raises ``ValueError``.
 
     TransformerLens's own ``model.hooks`` ignores an unknown name on some versions, and
@@ -65,17 +65,26 @@ def hooked(model: Any, hooks: dict[str, Callable[..., Tensor]]) -> Iterator[None
 
 
 @contextmanager
-def reading(model: Any, read: Callable[[int, Tensor], None]) -> Iterator[None]:
-    """Call ``read(layer, z [batch, pos, head, d_head])`` in every layer's forward inside the ``with`` block."""
+def reading(
+    model: HookedModel, read: Callable[[int, Tensor], None], names: Mapping[int, str] | None = None
+) -> Iterator[None]:
+    """Call ``read(layer, value)`` in every layer's forward inside the ``with`` block.
+
+    Args:
+        model: The model.
+        read: Takes the layer and z, ``[batch, pos, head, d_head]``, or what is at the hook points given.
+        names: Other hook points than ``hook_z``, by layer.
+    """
 
     def hook_of(layer: int) -> Callable[..., Tensor]:
-        def hand_over(z: Float[Tensor, "batch pos head d_head"], hook: Any) -> Float[Tensor, "batch pos head d_head"]:
-            read(layer, z)
-            return z
+        def hand_over(value: Tensor, hook: Any) -> Tensor:
+            read(layer, value)
+            return value
 
         return hand_over
 
-    with hooked(model, {name: hook_of(layer) for layer, name in enumerate(hook_names(model))}):
+    named = dict(enumerate(hook_names(model))) if names is None else names
+    with hooked(model, {name: hook_of(layer) for layer, name in named.items()}):
         yield
 
 

@@ -109,7 +109,7 @@ def backend_of(model: Any) -> Backend:
     )
 
 
-def check_ablatable(model: Any, unfolded: bool = False) -> None:
+def check_ablatable(model: HookedModel | ModelInfo, unfolded: bool = False) -> None:
     """Raise ``ValueError`` where heads of this model cannot be ablated rightly.
 
     Refused are an object of another class, a model that does not read left to right, one without
@@ -142,38 +142,38 @@ def check_ablatable(model: Any, unfolded: bool = False) -> None:
     model.__dict__[_OWN_OUTPUT_BIASES] = [bias.to("cpu", copy=True) for bias in _output_biases(model)]
 
 
-def hook_names(model: Any) -> list[str]:
+def hook_names(model: HookedModel) -> list[str]:
     """The ``hook_z`` of every layer, in order."""
     return [f"blocks.{layer}.attn.hook_z" for layer in range(model.cfg.n_layers)]
 
 
-def device_of(model: Any) -> torch.device:
+def device_of(model: HookedModel | torch.nn.Module) -> torch.device:
     """Where tokens go: the device of the first parameter."""
     return next(model.parameters()).device
 
 
-def devices_of(model: Any) -> list[torch.device]:
+def devices_of(model: HookedModel) -> list[torch.device]:
     """Every device that holds some of the weights, in their order."""
     return list(dict.fromkeys(parameter.device for parameter in model.parameters()))
 
 
-def dtype_of(model: Any) -> torch.dtype:
+def dtype_of(model: HookedModel) -> torch.dtype:
     """The dtype of the weights; ``cfg.dtype`` may say float32 for bfloat16 weights."""
     return next(p.dtype for p in model.parameters() if p.is_floating_point())
 
 
-def hooked_points(model: Any) -> tuple[str, ...]:
+def hooked_points(model: HookedModel | ModelInfo) -> tuple[str, ...]:
     """Names of the hook points on which hooks stand now; none for a model that is not in this process."""
     points = getattr(model, "hook_dict", {})
     return tuple(name for name, point in points.items() if point.fwd_hooks)
 
 
-def context_length(model: Any) -> int | None:
+def context_length(model: HookedModel | ModelInfo) -> int | None:
     """The most tokens the model takes, where it says so."""
     return getattr(model.cfg, "n_ctx", None)
 
 
-def vocabularies(model: Any) -> tuple[int, int]:
+def vocabularies(model: HookedModel | ModelInfo) -> tuple[int, int]:
     """How many tokens the model reads, and how many it answers with: a model over integers may have fewer of these."""
     n_in = int(model.cfg.d_vocab)
     n_out = getattr(model.cfg, "d_vocab_out", None)
@@ -195,7 +195,7 @@ def tokenizer_of(model: Any) -> Any:
     return None
 
 
-def end_tokens(model: Any) -> frozenset[int]:
+def end_tokens(model: HookedModel | ModelInfo) -> frozenset[int]:
     """Tokens that end a text: the tokenizer's, and those of the model's generation settings."""
     if isinstance(model, ModelInfo):
         return model.end_tokens
@@ -206,7 +206,7 @@ def end_tokens(model: Any) -> frozenset[int]:
     return frozenset(int(token) for token in (own, *listed) if token is not None)
 
 
-def describe(model: Any) -> dict[str, Any]:
+def describe(model: HookedModel | ModelInfo) -> dict[str, Any]:
     """Name, revision, dtype, class and library versions: the model's part of a provenance."""
     if isinstance(model, ModelInfo):
         return dict(model.description)
@@ -223,7 +223,7 @@ def describe(model: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def evaluating(model: Any) -> Iterator[None]:
+def evaluating(model: HookedModel) -> Iterator[None]:
     """Run the model without dropout and gradients; modules in train mode are put back into it."""
     training = [module for module in model.modules() if module.training]
     if training:
@@ -279,7 +279,7 @@ def replaced_forwards(pairs: Iterable[tuple[Any, Callable[..., Any]]]) -> Iterat
                 module.__dict__["forward"] = forward
 
 
-def _reads_left_to_right(model: Any) -> bool:
+def _reads_left_to_right(model: HookedModel) -> bool:
     # TransformerLens 3.9 has attention_dir "causal" for BERT too: the Hugging Face model inside says more.
     inside = getattr(model, "original_model", None)
     masked = "MaskedLM" in type(inside).__name__
@@ -287,7 +287,7 @@ def _reads_left_to_right(model: Any) -> bool:
     return not masked and not encoder_decoder and getattr(model.cfg, "attention_dir", "causal") == "causal"
 
 
-def _value_biases_are_folded(model: Any) -> bool:
+def _value_biases_are_folded(model: HookedModel) -> bool:
     unprocessed_neo = (
         backend_of(model) == "hooked"
         and model.cfg.original_architecture == _NO_VALUE_BIAS
@@ -305,7 +305,7 @@ def _value_biases_are_folded(model: Any) -> bool:
     return len(own) != len(output) or not all(map(_is_cast, output, own))
 
 
-def _output_biases(model: Any) -> list[torch.Tensor]:
+def _output_biases(model: HookedModel) -> list[torch.Tensor]:
     """By layer, where there are some."""
     biases = [getattr(block.attn, "b_O", None) for block in model.blocks]
     return [bias.detach() for bias in biases if bias is not None]

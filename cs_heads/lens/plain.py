@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from contextlib import redirect_stdout
+from contextlib import ExitStack, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from cs_heads.lens.gguf import gguf_in
-from cs_heads.lens.load import folder_of, quietly, source_of
-from cs_heads.lens.weights import WeightsError
+from cs_heads.lens.load import folder_of, source_of
+from cs_heads.lens.weights import WeightsError, quietly
+from cs_heads.text import first_line
 from cs_heads.units import Head
 
 # Names of the module that takes the heads' concatenated z, inside a module of attention.
@@ -67,8 +68,7 @@ class PlainModel:
         except WeightsError:
             raise
         except Exception as error:  # whatever a loader makes of a broken file
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise ValueError(f"transformers cannot read {name!r}: {reason[:300]}") from error
+            raise ValueError(f"transformers cannot read {name!r}: {first_line(error)[:300]}") from error
         return cls(model.eval().to(device), tokenizer, None if stored is None else str(stored).removeprefix("torch."))
 
     @property
@@ -101,12 +101,10 @@ class PlainModel:
 
             return zero
 
-        handles = [module.register_forward_pre_hook(hook_of(layer)) for layer, module in enumerate(projections)]
-        try:
+        with ExitStack() as stack:
+            for layer, module in enumerate(projections):
+                stack.callback(module.register_forward_pre_hook(hook_of(layer)).remove)
             return self.logits(tokens)
-        finally:
-            for handle in handles:
-                handle.remove()
 
     def _output_projections(self) -> list[Any]:
         """By layer."""

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from cs_heads.lens.forward import logits_at
-from cs_heads.lens.model import evaluating
+from cs_heads.lens.model import HookedModel, evaluating
 from cs_heads.lens.tokens import EncodedExample
 
 Tokens = Sequence[int] | Int[np.ndarray, "_"]
@@ -57,7 +57,7 @@ ANY_READ = Reads(*np.zeros((3, 1), dtype=np.int64))
 
 
 def score_tokens(
-    model: Any,
+    model: HookedModel,
     prompts: Sequence[Tokens],
     targets: Sequence[Tokens],
     gates: Float[Tensor, "batch layer head"] | None = None,
@@ -105,7 +105,11 @@ def _plain(tokens: Tokens) -> tuple[int, ...]:
 
 
 def read_tokens(
-    model: Any, tokens: Int[Tensor, "batch pos"], attention_mask: Int[Tensor, "batch pos"], reads: Reads, **options: Any
+    model: HookedModel,
+    tokens: Int[Tensor, "batch pos"],
+    attention_mask: Int[Tensor, "batch pos"],
+    reads: Reads,
+    **options: Any,
 ) -> TokenScores:
     """Score single tokens after one forward; ``options`` are those of ``logits_at``.
 

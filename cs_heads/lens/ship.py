@@ -16,9 +16,10 @@ import torch
 from jaxtyping import Float
 
 from cs_heads.lens.bos import leading_tokens
-from cs_heads.lens.fingerprint import fingerprint
+from cs_heads.lens.fingerprint import fingerprint, settings_of
 from cs_heads.lens.forward import logits_at
 from cs_heads.lens.model import (
+    HookedModel,
     InfoConfig,
     ModelInfo,
     context_length,
@@ -29,13 +30,12 @@ from cs_heads.lens.model import (
     evaluating,
     vocabularies,
 )
-from cs_heads.lens.settings import settings_of
 
 # Whose context variables may hang on a model; searching all modules would wake the sleeping ones.
 _SEARCHED = ("transformers", "transformer_lens")
 
 
-def model_info(model: Any) -> ModelInfo:
+def model_info(model: HookedModel) -> ModelInfo:
     """What is told of a model to those who do not hold it."""
     cfg, tokenizer = model.cfg, getattr(model, "tokenizer", None)
     # Asked here, where the tokenizer's files lie; it keeps the answer.
@@ -51,7 +51,7 @@ def model_info(model: Any) -> ModelInfo:
     )
 
 
-def packed(model: Any) -> bytes:
+def packed(model: HookedModel) -> bytes:
     """A TransformerLens model as bytes, with its tokenizer and the hooks that stand on it.
 
     A model that cannot be written so, for one because a hook on it holds an open file, raises ``ValueError``, and so
@@ -95,7 +95,7 @@ def use_threads(n: int) -> None:
     torch.set_num_threads(n)
 
 
-def sample_logits(model: Any) -> Float[np.ndarray, "n vocab"]:
+def sample_logits(model: HookedModel) -> Float[np.ndarray, "n vocab"]:
     """Logits after a few fixed tokens, in float32: by these two copies of a model are told apart."""
     n = min(8, context_length(model) or 8)
     tokens = (torch.arange(3 * n).reshape(3, n) * 7919) % model.cfg.d_vocab

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from cs_heads.lens import EncodedExample, describe, fingerprint, prepended, settings_of
-from cs_heads.lens.model import hooked_points
+from cs_heads.lens.model import HookedModel, ModelInfo, hooked_points
 from cs_heads.tasks import Task
 from cs_heads.units import HeadGrid
 
@@ -227,7 +227,7 @@ in any other way is no design. *runtime*: the number is the same whatever its va
 """
 
 
-def refuse_hooks(model: Any, store: object) -> None:
+def refuse_hooks(model: HookedModel | ModelInfo, store: object) -> None:
     """Raise ``ValueError`` where there is a store, and hooks stand on the model: no key holds what they do."""
     hooked = hooked_points(model) if store is not None else ()
     if hooked:
@@ -237,7 +237,7 @@ def refuse_hooks(model: Any, store: object) -> None:
         )
 
 
-def study_of(model: Any, ablation: str, prepend_bos: bool | None) -> dict[str, Any]:
+def study_of(model: HookedModel | ModelInfo, ablation: str, prepend_bos: bool | None) -> dict[str, Any]:
     """What all results of one store have in common, JSON-ready; the model's part without its folder's place.
 
     In the order in which differences are told: a model of another dtype has other weights, too. ``revision`` is None

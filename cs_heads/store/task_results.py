@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int
 
-from cs_heads.lens.model import end_tokens
+from cs_heads.lens.model import HookedModel, ModelInfo, end_tokens
 from cs_heads.store.identity import scoring_of
 from cs_heads.store.store import Store
 from cs_heads.tasks import Task
@@ -95,7 +95,7 @@ class TaskResults:
 
     @classmethod
     def of_task(
-        cls, store: Store, model: Any, task: Task, keys: Sequence[str], what: str, **settings: Any
+        cls, store: Store, model: HookedModel | ModelInfo, task: Task, keys: Sequence[str], what: str, **settings: Any
     ) -> TaskResults:
         """That of a task's ``"score"``, ``"logprob"`` or ``"text"``; ``keys`` are ``keys_of`` its examples."""
         # A text ends where the model's generation settings say; its score goes with it.
