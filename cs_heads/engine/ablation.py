@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from cs_heads.engine.intact import Place
+from cs_heads.engine.layout import Place
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.batches import Room, run_in_batches
 from cs_heads.lens.gates import reading

@@ -16,6 +16,9 @@ Tokens = tuple[int, ...]
 Source = tuple[int, int]
 """A token sequence: its example, and its continuation."""
 
+Place = tuple[Source, int, int]
+"""Where the tokens of a row stand: sequence, first token, how many."""
+
 # What continuing from a stored prefix costs a row, in tokens run: a shared prefix must save more.
 _CARRY = 4
 

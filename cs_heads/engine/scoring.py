@@ -11,9 +11,8 @@ from jaxtyping import Bool, Float, Int
 
 from cs_heads.designs import first_layer, rows_by_mask
 from cs_heads.engine.ablation import Ablation, shares_examples
-from cs_heads.engine.forwards import Forwards, Row, roots
+from cs_heads.engine.forwards import Forwards, Residuals, Row, layers_to_store, roots
 from cs_heads.engine.generation import Generation, worth_drafting
-from cs_heads.engine.intact import Residuals, layers_to_store
 from cs_heads.engine.layout import Layout, Piece, lay_out
 from cs_heads.engine.protocol import KnownPairs, PairExamples, PairMasks, PairResult, PairText, Text, TextRequest
 from cs_heads.lens import EncodedExample

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from cs_heads.lens.model import HookedModel, ModelInfo
+from cs_heads.lens.model import HookedModel, ModelInfo, ModelSettings
 
 # Words of 8 bytes that are summed up at once; a new length would change every fingerprint.
 _CHUNK = 2**20
@@ -47,7 +47,7 @@ _ELSEWHERE = frozenset(
 _STRETCHED = ("dynamic", "longrope")
 
 
-def fingerprint(model: HookedModel | ModelInfo) -> str:
+def fingerprint(model: HookedModel | ModelInfo | torch.nn.Module) -> str:
     """A hash of every bit of every parameter: its name, shape, dtype and values; 16 hexadecimal digits.
 
     The same for the same weights loaded again or on another device, in integer arithmetic done where the weights
@@ -109,7 +109,7 @@ def _mixed(words: Int[Tensor, " word"], factors: Int[Tensor, " word"]) -> Int[Te
     return mixed
 
 
-def settings_of(model: HookedModel | ModelInfo) -> dict[str, Any]:
+def settings_of(model: HookedModel | ModelInfo) -> ModelSettings:
     """The configurations of TransformerLens and Hugging Face and a hash of all buffers, JSON-ready.
 
     Numbers, texts and lists of them, by field; left out are names, places, devices, dtype and library versions, and
@@ -119,12 +119,12 @@ def settings_of(model: HookedModel | ModelInfo) -> dict[str, Any]:
     """
     if isinstance(model, ModelInfo):
         return model.settings
+    settings = ModelSettings(cfg=_plain(vars(model.cfg)))
     config = getattr(getattr(model, "original_model", None), "config", None)
-    return {
-        "cfg": _plain(vars(model.cfg)),
-        **({} if config is None else {"config": _plain(config.to_dict())}),
-        "buffers": _buffers(model),
-    }
+    if config is not None:
+        settings["config"] = _plain(config.to_dict())
+    settings["buffers"] = _buffers(model)
+    return settings
 
 
 def _plain(value: Any) -> Any:

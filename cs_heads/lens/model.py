@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, runtime_checkable
 
 import torch
 
@@ -66,6 +66,33 @@ class FoldedValueBiasesError(ValueError):
     """The model's value biases were folded into ``b_O``, where ablating a head cannot reach them."""
 
 
+# ``class`` is no name that a class body takes.
+ModelDescription = TypedDict(
+    "ModelDescription",
+    {
+        "name": str,
+        "revision": str | None,
+        "dtype": str,
+        "class": str,
+        "grid": list[int],
+        "key_value_heads": int,
+        "versions": dict[str, str],
+    },
+)
+"""The model's part of the provenance of a result."""
+
+
+class ModelSettings(TypedDict, total=False):
+    """What a model does with its weights: by field the configurations of TransformerLens and Hugging Face, as JSON.
+
+    ``buffers`` is a hash of all buffers.
+    """
+
+    cfg: dict[str, Any]
+    config: dict[str, Any]
+    buffers: str
+
+
 @dataclass(frozen=True)
 class InfoConfig:
     """The fields of a TransformerLens configuration that are asked for away from the model."""
@@ -87,10 +114,10 @@ class ModelInfo:
 
     cfg: InfoConfig
     tokenizer: Any
-    description: dict[str, Any]
+    description: ModelDescription
     end_tokens: frozenset[int]
     fingerprint: str
-    settings: dict[str, Any]
+    settings: ModelSettings
     device: str
 
 
@@ -206,10 +233,10 @@ def end_tokens(model: HookedModel | ModelInfo) -> frozenset[int]:
     return frozenset(int(token) for token in (own, *listed) if token is not None)
 
 
-def describe(model: HookedModel | ModelInfo) -> dict[str, Any]:
+def describe(model: HookedModel | ModelInfo) -> ModelDescription:
     """Name, revision, dtype, class and library versions: the model's part of a provenance."""
     if isinstance(model, ModelInfo):
-        return dict(model.description)
+        return model.description.copy()
     config = getattr(getattr(model, "original_model", None), "config", None)
     return {
         "name": str(model.cfg.model_name),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from cs_heads.lens import EncodedExample, describe, fingerprint, prepended, settings_of
-from cs_heads.lens.model import HookedModel, ModelInfo, hooked_points
+from cs_heads.lens.model import HookedModel, ModelInfo, ModelSettings, hooked_points
 from cs_heads.tasks import Task
 from cs_heads.units import HeadGrid
 
@@ -227,6 +227,25 @@ in any other way is no design. *runtime*: the number is the same whatever its va
 """
 
 
+Study = TypedDict(
+    "Study",
+    {
+        "model": str,
+        "revision": str | None,
+        "class": str,
+        "grid": list[int],
+        "dtype": str,
+        "weights": str,
+        "settings": ModelSettings,
+        "hook": str,
+        "ablation": str,
+        "prepend_bos": bool | list[str],
+        "measure": int,
+    },
+)
+"""What all results of one store have in common."""
+
+
 def refuse_hooks(model: HookedModel | ModelInfo, store: object) -> None:
     """Raise ``ValueError`` where there is a store, and hooks stand on the model: no key holds what they do."""
     hooked = hooked_points(model) if store is not None else ()
@@ -237,7 +256,7 @@ def refuse_hooks(model: HookedModel | ModelInfo, store: object) -> None:
         )
 
 
-def study_of(model: HookedModel | ModelInfo, ablation: str, prepend_bos: bool | None) -> dict[str, Any]:
+def study_of(model: HookedModel | ModelInfo, ablation: str, prepend_bos: bool | None) -> Study:
     """What all results of one store have in common, JSON-ready; the model's part without its folder's place.
 
     In the order in which differences are told: a model of another dtype has other weights, too. ``revision`` is None
