@@ -41,7 +41,7 @@ class Cluster:
     fraction of GPUs; by default as much of one as there are workers to share it. For a model that is split over
     several give a function that loads it so. ``threads`` are those that each worker computes with on the CPU.
 
-    Chunks of work are cut alike for any number of workers, and whoever is idle takes the next. So results are the
+    Chunks of work are the same for any number of workers, and an idle worker takes the next. So results are the
     same bit for bit for one worker and for many, where the machines are alike, ``threads`` is the same (sums over
     several threads round otherwise) and memory is not short. Without workers forwards are of other sizes, and numbers
     the same to rounding. A chunk whose worker is lost is done again, which
@@ -76,7 +76,7 @@ class Cluster:
             n, share = workers_for(workers, gpus_per_worker, ray.cluster_resources())
             together = int(1 / share) if 0 < share < 1 else 1 if share else -(-n // len(ray.nodes()))
             config = WorkerConfig("cuda" if share else "cpu", threads, together)
-            # On this machine alone there is nobody to reserve cores for.
+            # On this machine alone no cores need be reserved.
             self._pool = Pool(source, n, config, num_cpus=0.0 if session.local else 1.0, num_gpus=share)
         except BaseException:
             leave(session)
@@ -112,7 +112,7 @@ class Cluster:
         return ClusterEngine(self._pool, self.here, self.info.device, examples, batch_tokens=tokens, ablation=ablation)
 
     def close(self) -> None:
-        """Stop the workers, and Ray where it was started for them; done by itself when nobody holds the cluster."""
+        """Stop the workers, and Ray where it was started for them; done by itself when the cluster is garbage."""
         self._end()
 
     def __enter__(self) -> Cluster:

@@ -25,7 +25,7 @@ from cs_heads.settings import progress_bar
 _SCORING = 1 / 8, 2.0
 _WRITING = 1 / 8, 1.0
 
-# So many chunks, where they are neither too small nor too large: enough for many workers to end together.
+# Chunks to aim at, where they are neither too small nor too large: enough for many workers to end together.
 _CHUNKS = 32
 
 Cost = Callable[[tuple[int, ...]], float]

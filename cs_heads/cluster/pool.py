@@ -1,4 +1,4 @@
-"""Calls handed to Ray actors: to whoever is idle, again where a worker is lost, twice where the last is slow."""
+"""Calls handed to Ray actors: to idle ones, again where a worker is lost, twice where the last is slow."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from cs_heads.cluster.session import ray_module
 from cs_heads.cluster.worker import Report, Source, Worker, WorkerConfig
 from cs_heads.text import first_line
 
-# A worker is started again so often; a call that so many workers were lost with is given up.
+# How often a worker is started again, and how many workers may be lost with the same call.
 _RESTARTS = 3
 _LOSSES = 3
 
-# The last calls are handed out a second time when they take so many times what a call took in the middle.
+# The last calls are handed out a second time when they take this many times the median call.
 _SLOW = 3.0
 
 # Seconds between two looks at the slow.
@@ -98,7 +98,7 @@ class _Run:
 
 
 class Pool:
-    """Workers with one model each; calls are run by whoever is idle, and their results yielded as they come."""
+    """Workers with one model each; calls are run by idle workers, and their results yielded as they come."""
 
     def __init__(self, source: Source, n: int, config: WorkerConfig, num_cpus: float, num_gpus: float) -> None:
         self.config = config
@@ -186,7 +186,7 @@ class Pool:
                     "on new workers measures the rest"
                 )
             self._hand_out(run)
-            # While somebody is idle, look from time to time whether the others have become slow.
+            # While a worker is idle, look from time to time whether the others have become slow.
             patience = _PATIENCE if self._idle() and not run.todo else _SILENCE
             ready, _ = self._ray.wait(list(self._busy), num_returns=1, timeout=patience)
             self._tell_of_waiting()
@@ -245,7 +245,7 @@ class Pool:
             self._busy[ref] = _Running(member, run.number, index, time.monotonic())
 
     def _slowest(self, run: _Run) -> int | None:
-        """The call that has taken longest, where it is slow beside the others and nobody else runs it, too."""
+        """The call that has taken longest, where it is slow beside the others and no second worker runs it."""
         if not run.took:
             return None
         late = time.monotonic() - _SLOW * max(float(np.median(run.took)), _PATIENCE)
@@ -283,6 +283,6 @@ class Pool:
 
 
 def _cause(error: Any) -> Exception:
-    """What was raised on the worker, whose traceback stands in ``error``."""
+    """What was raised on the worker; its traceback is in ``error``."""
     cause = error.cause
     return cause if isinstance(cause, Exception) else RuntimeError(str(error))

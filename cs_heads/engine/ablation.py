@@ -25,7 +25,7 @@ class Ablation:
 
     ``mean`` is over all positions of all examples. ``resample`` takes the z of one other example, drawn
     with ``seed`` and the same under every mask, at the position that lies as far from the end of the
-    (first) prompt; its first or last position stands for those it does not have. ``spent`` counts the
+    (first) prompt; its first or last position is taken for those it does not have. ``spent`` counts the
     example-evaluations of ``prepare``.
     """
 

@@ -31,10 +31,10 @@ from cs_heads.lens.score import ANY_READ, Reads, TokenScores, pad, read_tokens
 # Logits of one forward at most (float32: 256 MiB), so that the vocabulary bounds a batch too.
 MAX_LOGITS = 2**26
 
-# Bytes of keys and values that one forward may leave behind for those that go on from it.
+# Bytes of keys and values that one forward may leave behind for those that follow it.
 _MAX_STORED = {"cpu": 2**29, "cuda": 2**33}
 
-# What a token of a stored prefix costs a row that goes on from it, in tokens run.
+# What a token of a stored prefix costs a row that follows it, in tokens run.
 _CARRY = 1 / 8
 
 # The intact run must be paid back this many times by the layers it saves.
@@ -56,12 +56,12 @@ class Row:
 
     @property
     def children(self) -> list[Piece]:
-        """The pieces that go on from this one."""
+        """The pieces that follow this one."""
         return [self.layout.pieces[child] for child in self.piece.children]
 
 
 Needed = Callable[[Row], bool] | None
-"""Whether anybody asks for what is read in a row, or in one that goes on from it."""
+"""Whether something read in a row, or in one that follows it, is asked for."""
 
 
 def roots(owner: Any, gates: Float[np.ndarray, "layer head"], layout: Layout) -> list[Row]:
@@ -144,7 +144,7 @@ def layers_to_store(
 class Forwards:
     """Plans and runs forwards on one model, within a budget of tokens and memory.
 
-    ``ideas`` says which short cuts may be taken; those that are not exact on this model are left out.
+    ``ideas`` are the shortcuts that may be taken; those that are not exact on this model are left out.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class Forwards:
             ablation.prepare(model, examples, self.budget.tokens, self.fused())
 
     def fused(self) -> bool:
-        """Whether attention may be fused now: somebody may have begun to listen to it."""
+        """Whether attention may be fused now: hooks may have been added to it since."""
         return self.able.fused and why_not_fused(self.model) is None
 
     def run(

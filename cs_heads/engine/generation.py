@@ -1,4 +1,4 @@
-"""Texts under masks, decoded greedily: drafted by the intact model, verified, and decoded on where they differ.
+"""Texts under masks, decoded greedily: drafted by the intact model, verified, and decoded further where they differ.
 
 The draft is verified as in speculative decoding with a greedy target (Leviathan et al. 2023, section 2),
 so that the text is that of plain greedy decoding: in float32, token for token. In half precision two logits
@@ -35,7 +35,7 @@ _ROWS = {"cpu": 256, "cuda": 512}
 _STORED = {"cpu": 2**30, "cuda": 2**34}
 _SHARE = 0.15
 
-# Drafts are worth an intact run where so many times the rows decoded together are wanted: it takes as many steps.
+# Drafts pay for the intact run, which takes as many steps, from this many times the rows decoded together on.
 _WORTH = 4
 
 # Tokens of a draft that are verified first; twice as many each time all were right.
@@ -61,7 +61,7 @@ class _Pair:
 
 @dataclass
 class _Pool:
-    """Texts begun, with what is stored of them, until there are enough to go on with together."""
+    """Texts begun, with their stored keys and values, until there are enough to be continued together."""
 
     pairs: list[_Pair] = field(default_factory=list)
     texts: list[list[int]] = field(default_factory=list)
@@ -96,7 +96,7 @@ def rows_together(device: str) -> int:
 
 
 def worth_drafting(device: str, n_texts: int) -> bool:
-    """Whether so many texts of masked models are worth a run of the intact one, to draft them."""
+    """Whether ``n_texts`` texts of masked models pay for a run of the intact one, to draft them."""
     return n_texts >= _WORTH * rows_together(device)
 
 
@@ -281,5 +281,5 @@ class Generation:
 
 
 def _asked_for(row: Row) -> bool:
-    """Whether a text that is not known begins in a row, or in one that goes on from it."""
+    """Whether a text that is not known begins in a row, or in one that follows it."""
     return row.layout.asks(row.piece, np.array([not pair.known for pair in row.owner]))

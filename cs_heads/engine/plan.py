@@ -35,7 +35,7 @@ _sharers = 1
 
 
 def share_memory(n: int) -> None:
-    """Plan from now on with 1 / ``n`` of the free memory: so many processes plan on one device."""
+    """Plan from now on with 1 / ``n`` of the free memory: ``n`` processes share the device."""
     global _sharers  # noqa: PLW0603
     _sharers = n
 

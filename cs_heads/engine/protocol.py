@@ -65,7 +65,7 @@ class TextRequest:
 
 @runtime_checkable
 class EngineLike(Protocol):
-    """Scores (mask, example) pairs, and generates texts for them; each pair stands once in a call."""
+    """Scores (mask, example) pairs, and generates texts for them; each pair is given once a call."""
 
     examples: Sequence[EncodedExample]
     ablation: Ablation | None

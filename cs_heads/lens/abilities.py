@@ -1,4 +1,4 @@
-"""Which short cuts are right on a given model, found by trying them on a few random tokens."""
+"""Which shortcuts are exact on a given model, found by trying them on a few random tokens."""
 
 from __future__ import annotations
 
@@ -48,11 +48,10 @@ PLAIN = Abilities(fused=False, extend=False, resume=False)
 
 
 def abilities(model: HookedModel, wanted: Abilities | None = None) -> Abilities:
-    """The short cuts among ``wanted`` (all by default) whose logits equal those of the plain forward.
+    """The shortcuts among ``wanted`` (all by default) whose logits equal those of the plain forward.
 
     Three rows of up to nine random tokens (fewer where the context is shorter), padded, with random heads off, run
-    with and without each. A short cut
-    that fails or differs is left out, and the log says so.
+    with and without each. A shortcut that fails or differs is left out, and the log says so.
     """
     wanted = wanted or Abilities()
     trial = _Trial(model)
@@ -93,10 +92,10 @@ class _Trial:
         self.late_gates = self.gates.clone()
         self.late_gates[:, : self.layer] = 1
 
-    def agrees(self, name: str, short_cut: Callable[[], Tensor], gates: Tensor) -> bool:
+    def agrees(self, name: str, shortcut: Callable[[], Tensor], gates: Tensor) -> bool:
         plain = self.logits(gates=gates).float()
         try:
-            logits = short_cut().float()
+            logits = shortcut().float()
         except Exception as error:
             _log.info("%s is not used on %s: %r", name, self.model.cfg.model_name, error)
             return False

@@ -1,4 +1,4 @@
-"""What stands before every text: a beginning-of-sequence token (BOS), or what else the tokenizer puts there."""
+"""The tokens before every text: a beginning-of-sequence token (BOS), or others that the tokenizer prepends."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def bos_id(tokenizer: Any) -> int | None:
 
 
 def prepended(tokenizer: Any, prepend_bos: bool | None) -> bool | list[str]:
-    """Whether a BOS stands before every text; where other tokens do, these. JSON-ready.
+    """Whether a BOS is prepended to every text; where other tokens are, these. JSON-ready.
 
     ``prepend_bos`` None is as the tokenizer does by itself.
     """

@@ -15,9 +15,13 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 
 @dataclass
 class KeyValues:
-    """Keys and values of some rows, by layer ``[row, kv_head, pos, d_head]``; ``valid`` says where a token stands.
+    """Keys and values of some rows, by layer.
 
-    Layers that did not run have none. A buffer may have room beyond the last position of ``valid``.
+    Attributes:
+        valid: Which positions hold tokens.
+        keys: By layer, ``[row, kv_head, pos, d_head]``; none of layers that did not run. A buffer may have room beyond
+            the last position of ``valid``.
+        values: As ``keys``.
     """
 
     valid: Bool[Tensor, "row pos"]
@@ -81,11 +85,11 @@ def _moved(tensor: Float[Tensor, "row kv_head pos d_head"], order: Int[Tensor, "
 
 
 class Extension:
-    """What one forward adds to stored rows: each new row goes on from row ``parents[row]`` of ``past``.
+    """What one forward adds to stored rows: each new row continues row ``parents[row]`` of ``past``.
 
     Without ``past`` the rows begin. ``keep`` stores the keys and values of old and new tokens together
-    in ``kept``, with ``room`` for so many more; otherwise they live for one layer at a time. Without
-    ``parents`` the rows of ``past`` go on as they are, written into its own room.
+    in ``kept``, with ``room`` for more tokens; otherwise they live for one layer at a time. Without
+    ``parents`` the rows of ``past`` are extended in place.
     """
 
     def __init__(

@@ -49,7 +49,7 @@ def logits_at(
     Args:
         model: The model.
         tokens: Token ids, padded at the right, on any device.
-        attention_mask: 1 where a token stands.
+        attention_mask: 1 for tokens, 0 for padding.
         row: The row of each position that logits are wanted at.
         position: These positions.
         gates: What each row's heads are multiplied by: 0 = ablated; None leaves them as they are.
@@ -71,7 +71,7 @@ def logits_at(
     if backend_of(model) == "bridge":
         arguments["use_cache"] = False
         if extension is not None:
-            # A bridge wants the mask of old and new tokens, HookedTransformer that of the new.
+            # A bridge takes the mask of old and new tokens, HookedTransformer that of the new ones.
             cache = bridge_cache(extension, model.cfg.n_layers)
             arguments |= {"past_key_values": cache, "attention_mask": extension.valid.to(attention_mask)}
     elif extension is not None:

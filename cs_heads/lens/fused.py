@@ -45,7 +45,7 @@ def fused_attention(model: HookedModel) -> Iterator[None]:
 
 
 def why_not_fused(model: HookedModel) -> str | None:
-    """Why ``fused_attention`` does not apply; None for a bridge of a kind it is right for, nobody listening inside.
+    """Why ``fused_attention`` does not apply; None where it does: a supported bridge without hooks inside attention.
 
     The numbers are compared apart from this (``abilities``).
     """

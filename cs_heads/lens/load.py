@@ -36,7 +36,7 @@ def load_model(
     *,
     unfolded: bool = False,
 ) -> Any:
-    """A TransformerLens model whose heads can be ablated: nothing folded, nothing centred.
+    """A TransformerLens model whose heads can be ablated: nothing folded, nothing centered.
 
     Args:
         name_or_path: ``"demo"`` (the model that comes with cs-heads), a Hugging Face name, a local folder in Hugging
@@ -49,7 +49,7 @@ def load_model(
             ``HookedTransformer``, on TransformerLens 3.
         revision: Of a Hugging Face name.
         unfolded: That the value biases of your own model are zero by themselves, and were not folded into its output
-            biases; nobody can tell from the model alone.
+            biases; the model alone does not show it.
 
     Raises:
         ValueError: An unknown model, device, dtype or backend; weights that are missing, unexpected, of another

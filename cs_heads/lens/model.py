@@ -109,7 +109,7 @@ class InfoConfig:
 class ModelInfo:
     """A model's shape, tokenizer, description (``describe``), end tokens, ``fingerprint``, settings and kind of device.
 
-    Stands for the model where texts are tokenised and results are labelled; it has no weights and cannot be run.
+    Takes the model's place where texts are tokenized and results labeled; it has no weights and cannot be run.
     """
 
     cfg: InfoConfig
@@ -136,7 +136,7 @@ def backend_of(model: Any) -> Backend:
     )
 
 
-def check_ablatable(model: HookedModel | ModelInfo, unfolded: bool = False) -> None:
+def check_ablatable(model: Any, unfolded: bool = False) -> None:
     """Raise ``ValueError`` where heads of this model cannot be ablated rightly.
 
     Refused are an object of another class, a model that does not read left to right, one without
@@ -265,10 +265,10 @@ def evaluating(model: HookedModel) -> Iterator[None]:
 
 @contextmanager
 def in_float32(model: Any) -> Iterator[None]:
-    """Run a model of half precision with the same weights in float32; after that they are what they were, bit for bit.
+    """Run a half-precision model with its weights in float32; afterwards they are the same as before, bit for bit.
 
-    So it is what it computes that shows, and not how it rounds. A model whose weights are not all in memory, or not all
-    floating-point numbers, stays as it is: see ``dtype_of``.
+    Differences are then those of the computation, not of rounding. A model whose weights are not all in memory, or not
+    all floating-point numbers, stays as it is: see ``dtype_of``.
     """
     weights = list(model.parameters())
     whole = all(weight.is_floating_point() and weight.device.type != "meta" for weight in weights)

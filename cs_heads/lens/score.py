@@ -148,10 +148,10 @@ def _read(
 ) -> tuple[Float[Tensor, " n"], Int[Tensor, " n"]]:
     """Log-probability of each wanted token at its place, and the argmax there."""
     which, wanted = which.to(logits.device), wanted.to(logits.device)
-    normaliser, best = [], []
+    normalizer, best = [], []
     for part in logits.split(max(1, _CHUNK // logits.shape[1])):
         scores = part.float()
-        normaliser.append(scores.logsumexp(dim=1))
+        normalizer.append(scores.logsumexp(dim=1))
         best.append(scores.argmax(dim=1))
-    logprob = logits[which, wanted].float() - torch.cat(normaliser)[which]
+    logprob = logits[which, wanted].float() - torch.cat(normalizer)[which]
     return logprob, torch.cat(best)[which]

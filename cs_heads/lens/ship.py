@@ -1,4 +1,4 @@
-"""A model sent to another process, and what is told of one that lives there."""
+"""A model sent to another process, and the ``ModelInfo`` of one that lives there."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SEARCHED = ("transformers", "transformer_lens")
 
 
 def model_info(model: HookedModel) -> ModelInfo:
-    """What is told of a model to those who do not hold it."""
+    """What other processes need to know of a model."""
     cfg, tokenizer = model.cfg, getattr(model, "tokenizer", None)
     # Asked here, where the tokenizer's files lie; it keeps the answer.
     leading_tokens(tokenizer)
@@ -96,7 +96,7 @@ def use_threads(n: int) -> None:
 
 
 def sample_logits(model: HookedModel) -> Float[np.ndarray, "n vocab"]:
-    """Logits after a few fixed tokens, in float32: by these two copies of a model are told apart."""
+    """Logits after a few fixed tokens, in float32: copies of a model are compared by these."""
     n = min(8, context_length(model) or 8)
     tokens = (torch.arange(3 * n).reshape(3, n) * 7919) % model.cfg.d_vocab
     row, position = torch.ones_like(tokens).nonzero(as_tuple=True)

@@ -63,7 +63,7 @@ def encode_example(
     prepend_bos: bool | None = None,
     positions: tuple[int, ...] = (),
 ) -> EncodedExample:
-    """Tokenise prompt + continuation in one piece and cut it where the prompt ends, as lm-eval does.
+    """Tokenize prompt + continuation in one piece and cut it where the prompt ends, as lm-eval does.
 
     Spaces at the end of the prompt go with the continuation. The cut lies where the tokens of the
     prompt alone and those of every joined text last agree, so a token that spans the border is

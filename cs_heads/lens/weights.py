@@ -26,7 +26,7 @@ class WeightsError(ValueError):
 
 
 class Reader:
-    """Stands where TransformerLens expects a model class of transformers, and reads weights with ``read``.
+    """Takes the place of a model class of transformers in TransformerLens, and reads weights with ``read``.
 
     ``of`` gives the class itself, by the configuration that is loaded (None where none is given).
     """

@@ -259,8 +259,8 @@ def refuse_hooks(model: HookedModel | ModelInfo, store: object) -> None:
 def study_of(model: HookedModel | ModelInfo, ablation: str, prepend_bos: bool | None) -> Study:
     """What all results of one store have in common, JSON-ready; the model's part without its folder's place.
 
-    In the order in which differences are told: a model of another dtype has other weights, too. ``revision`` is None
-    for a folder, and for a HookedTransformer, which does not keep it: ``weights`` tells those apart, bit by bit.
+    In the order in which differences are reported: a model of another dtype has other weights, too. ``revision`` is
+    None for a folder, and for a HookedTransformer, which does not keep it; those differ by ``weights``, bit by bit.
     """
     refuse_hooks(model, "store")
     described = describe(model)

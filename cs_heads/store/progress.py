@@ -1,4 +1,4 @@
-"""Work that is no list of results, such as fitted gates, kept in a store so that it can go on."""
+"""Work that is no list of results, such as fitted gates, kept in a store so that it can be resumed."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class Store:
     """The results of a study in one file: what each mask did to each example, on one model and one ablation.
 
     ``Experiment``, ``find_heads``, ``confirm``, ``compare`` and the analyses take its path as ``store=``: every batch
-    is committed as it is measured, what is in the file is not measured again, and a call that was cut short goes on
+    is committed as it is measured, what is in the file is not measured again, and an interrupted call is resumed
     where it stopped.
     Tasks, methods and calls share a file. Another model, dtype or ablation is refused; it needs a file of its own.
     While hooks of your own stand on the model nothing is read or written: ``ValueError``.
@@ -129,7 +129,7 @@ class Store:
             with store._errors("read"):
                 store.format()
         except StoreError as error:
-            # Reading makes a file beside it. Where none may be made it is read as it stands, unless that is not all.
+            # Reading makes a file beside it. Where none may be made it is read as it is, unless a part is in the log.
             log = path.with_name(path.name + "-wal")
             if log.exists() and log.stat().st_size:
                 if os.access(path.parent, os.W_OK):
@@ -225,7 +225,7 @@ class Store:
         """Every result: task, scoring, example, prompt, the heads ablated, score, logprob, margin and text.
 
         ``example`` is a hash of its tokens and answer, ``scoring`` says in JSON how it was measured; NaN and None
-        stand for what was not measured. A result that several tasks share stands there once for each. Repeated texts
+        stand for what was not measured. A result that several tasks share has a row for each. Repeated texts
         are categories, so a million rows take little memory; they take some ten seconds to read.
         """
         import pandas as pd

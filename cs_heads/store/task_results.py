@@ -1,4 +1,4 @@
-"""One task's place in a store: its results by mask, and calls that can be taken up where they stopped."""
+"""One task's results in a store, by mask, and calls that can be resumed where they stopped."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Columns:
 
     Attributes:
         names: For a SELECT or an INSERT.
-        on_conflict: What an INSERT does where there is a result: the first one written stands.
+        on_conflict: What an INSERT does where there is a result: the first one written is kept.
     """
 
     names: str
@@ -142,7 +142,7 @@ class TaskResults:
         return Call(int(number or 0), chosen, np.zeros(len(chosen), dtype=bool))
 
     def write(self, batch: Sequence[tuple[bytes, int, Values]], call: Call | None = None) -> None:
-        """Commit results: mask, place of the example, values. What another process wrote first stands.
+        """Commit results: mask, place of the example, values. What another process wrote first is kept.
 
         What cannot be written now, the disk being full, is written with the next batch that can.
         """
@@ -150,7 +150,7 @@ class TaskResults:
         self.save()
 
     def end(self, call: Call) -> None:
-        """All of a call is measured. It keeps the file tidy: a call of which nothing is missing is not taken up."""
+        """All of a call is measured. It keeps the file tidy: a call of which nothing is missing is not resumed."""
         with self.store.transaction() as connection:
             connection.execute("DELETE FROM calls WHERE id = ?", (call.number,))
 
