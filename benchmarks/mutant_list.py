@@ -101,8 +101,8 @@ _LENS = [
         "lens/test_tokens.py experiment/test_chat.py",
         (
             "the border of prompt and continuation is that of the first choice",
-            "border = min(_common_prefix(context, tokens) for tokens in joined)",
-            "border = _common_prefix(context, joined[0])",
+            "border = min(common_prefix(context, tokens) for tokens in joined)",
+            "border = common_prefix(context, joined[0])",
         ),
         (
             "a prompt that begins with the beginning-of-sequence token gets a second one",
@@ -146,8 +146,8 @@ _LENS = [
         "engine/test_generation.py experiment/test_texts.py",
         (
             "the last token that a draft agrees on is forgotten",
-            "kept = torch.tensor([taken[row] + 1 for row in self.rows]",
-            "kept = torch.tensor([max(1, taken[row]) for row in self.rows]",
+            "kept = torch.tensor([n + 1 for n in taken]",
+            "kept = torch.tensor([max(1, n) for n in taken]",
         ),
     ),
     *_bugs(

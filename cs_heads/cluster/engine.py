@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import count
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
@@ -31,14 +32,19 @@ _CHUNKS = 32
 Cost = Callable[[tuple[int, ...]], float]
 """What one mask on these examples takes, in tokens or texts."""
 
-
 _keys = count()
 
 
 class ClusterEngine:
-    """Does what ``Engine`` does, chunk by chunk on the workers of a pool, the same for any number of them.
+    """Does what ``Engine`` does, chunk by chunk on the workers of a pool; numbers do not depend on how many there are.
 
-    ``model`` is what is known here of the model on the workers, ``device`` their kind of device.
+    Args:
+        pool: The workers.
+        model: What is known here of the model on the workers.
+        device: Their kind of device.
+        examples: The examples of the task, as tokens.
+        batch_tokens: Tokens of one forward at most.
+        ablation: What an ablated head's z becomes; None is zero.
     """
 
     def __init__(
@@ -67,7 +73,6 @@ class ClusterEngine:
         known = np.zeros(len(examples), dtype=bool) if known is None else known
         across = shares_examples(self.ablation)
 
-        @cache
         def tokens(chosen: tuple[int, ...]) -> float:
             return float(lay_out(self.examples, chosen, share=True, across_examples=across).n_tokens)
 
@@ -76,10 +81,7 @@ class ClusterEngine:
         chunks = cut(masks, examples, tokens, prompts, least=least, most=most)
         chunks = [chunk for chunk in chunks if not known[chunk].all()]
         calls = [Call("score", (job, masks[chunk], examples[chunk], known[chunk]), (job,)) for chunk in chunks]
-        with progress_bar(len(examples), "eval", progress, int(known.sum())) as bar:
-            for number, results in self._pool.run(calls):
-                bar.update(len(results))
-                yield [(int(chunks[number][pair]), logprobs, hits) for pair, logprobs, hits in results]
+        yield from self._run(calls, chunks, known, progress_bar(len(examples), "eval", progress, int(known.sum())))
 
     def generate(
         self,
@@ -102,14 +104,20 @@ class ClusterEngine:
             wanted = {int(e): drafts[int(e)] for e in np.unique(examples[chunk]) if int(e) in drafts}
             calls.append(Call("generate", (job, masks[chunk], examples[chunk], asked, wanted), (job, asked)))
         try:
-            with progress_bar(len(examples), "text", progress, int(known.sum())) as bar:
-                for number, texts in self._pool.run(calls):
-                    new = [(int(chunks[number][pair]), text) for pair, text in texts]
-                    new = [(pair, text) for pair, text in new if not known[pair]]
-                    bar.update(len(new))
-                    yield new
+            yield from self._run(calls, chunks, known, progress_bar(len(examples), "text", progress, int(known.sum())))
         finally:
             self._pool.forget(asked)
+
+    def _run(
+        self, calls: list[Call], chunks: list[Int[np.ndarray, " chunk"]], known: KnownPairs, progress: Any
+    ) -> Iterator[list[Any]]:
+        """Yield the results of each chunk under the numbers of their pairs, but for ``known`` pairs."""
+        with progress as bar:
+            for number, results in self._pool.run(calls):
+                numbered = [(int(chunks[number][pair]), *rest) for pair, *rest in results]
+                new = [result for result in numbered if not known[result[0]]]
+                bar.update(len(new))
+                yield new
 
     def _opened(self) -> str:
         """The key of this experiment's job; the first time, what heads become is prepared by one worker for all."""
@@ -138,19 +146,25 @@ def cut(
     least: float,
     most: float,
 ) -> list[Int[np.ndarray, " chunk"]]:
-    """Numbers of the pairs of each chunk: whole masks, ``least`` to ``most`` of cost together.
+    """Cut pairs into chunks; the same for any number of workers.
 
-    Masks whose first ablated layer is the same share a chunk, and those that begin first go first. A mask that costs
-    more than ``most`` by itself is cut by examples, in the order of ``order[example]``, so that like beginnings stay
-    together. Depends on what is wanted alone: which worker runs a chunk, and when, changes no number.
+    Masks whose first ablated layer is the same share a chunk, and those of earlier layers go first.
+
+    Args:
+        masks: The mask of each pair.
+        examples: The example of each pair.
+        cost: What one mask on some examples costs, in tokens or texts.
+        order: By example, what a mask that costs too much is cut by, so that shared prefixes stay together.
+        least: Cost of a chunk at least, where there is as much.
+        most: Cost of a chunk at most.
+
+    Returns:
+        The numbers of the pairs of each chunk: whole masks, unless one costs more than ``most`` by itself.
     """
-    known: dict[tuple[int, ...], float] = {}
+    cost = cache(cost)
 
     def cost_of(pairs: list[int]) -> float:
-        chosen = tuple(sorted(examples[pairs].tolist()))
-        if chosen not in known:
-            known[chosen] = float(cost(chosen))
-        return known[chosen]
+        return float(cost(tuple(sorted(examples[pairs].tolist()))))
 
     parts: list[tuple[int, list[int], float]] = []
     for pairs in rows_by_mask(masks):

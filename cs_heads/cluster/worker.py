@@ -114,7 +114,7 @@ class Worker:
         """Run the intact model for what ablated heads become; the others are given what this returns."""
         ablation = self._engine(job).forwards.ablation
         assert ablation is not None
-        return ablation.at_home()
+        return ablation.on_cpu()
 
     def score(
         self, job: str, masks: PairMasks, examples: PairExamples, known: KnownPairs | None = None

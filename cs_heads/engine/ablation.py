@@ -45,12 +45,7 @@ class Ablation:
             raise ValueError(f"ablation must be one of {', '.join(KINDS)}, got {kind!r}")
         return None if kind == "zero" else cls(kind, answers)
 
-    @property
-    def prepared(self) -> bool:
-        """Whether ``prepare`` has run."""
-        return self.spent > 0
-
-    def at_home(self) -> Ablation:
+    def on_cpu(self) -> Ablation:
         """The same, all of it in main memory: what other processes can be sent."""
         self._sum = {layer: total.cpu() for layer, total in self._sum.items()}
         return self
@@ -75,9 +70,16 @@ class Ablation:
         prompts: Sequence[int],
         width: int,
     ) -> Mapping[int, Tensor]:
-        """By layer that ``gates`` touch, what z becomes: ``[batch or 1, pos or 1, head, d_head]``.
+        """What an ablated head's z becomes in each row.
 
-        ``prompts`` are the tokens of each row's prompt, which positions are counted from the end of.
+        Args:
+            gates: The gates of each row.
+            places: Where the tokens of each row are in its example.
+            prompts: The tokens of each row's prompt, from the end of which positions are counted.
+            width: Tokens of a padded row.
+
+        Returns:
+            By layer that the gates touch, z: ``[batch or 1, pos or 1, head, d_head]``.
         """
         touched = [int(layer) for layer in np.flatnonzero((gates != 1).any(axis=(0, 2)))]
         if self.kind == "mean":

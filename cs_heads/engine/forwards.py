@@ -129,8 +129,14 @@ def layers_to_store(
 ) -> list[int]:
     """Layers at which masks may start: none where the intact run costs more than it saves.
 
-    ``first`` is the first layer each mask touches, ``tokens`` what it runs. Where memory does not hold
-    all the layers, they are thinned out evenly, and a mask starts at the last one before its own.
+    Where memory does not hold all the layers, they are thinned out evenly, and a mask starts at the last one before its
+    own.
+
+    Args:
+        model: The model.
+        first: The first layer that each mask touches.
+        tokens: The tokens that each mask runs.
+        intact_tokens: The tokens of the intact run.
     """
     layers = np.unique(first[first > 0])
     if not len(layers) or float(np.dot(first, tokens)) <= _WORTH * intact_tokens * layers[-1]:
@@ -144,7 +150,12 @@ def layers_to_store(
 class Forwards:
     """Plans and runs forwards on one model, within a budget of tokens and memory.
 
-    ``ideas`` are the shortcuts that may be taken; those that are not exact on this model are left out.
+    Args:
+        model: The model.
+        examples: All examples of the task, which mean and resample ablation run beforehand.
+        batch_tokens: Tokens of one forward at most; None finds them by a probe.
+        ablation: What an ablated head's z becomes; None is zero.
+        ideas: Shortcuts that may be taken (None: all); those that are not exact on this model are left out.
     """
 
     def __init__(
@@ -159,7 +170,7 @@ class Forwards:
         self.able = abilities(model, ideas)
         self.budget = TokenBudget(batch_tokens or token_budget(model, self.able.fused))
         self._fused = self.able.fused
-        if ablation is not None and not ablation.prepared:
+        if ablation is not None and not ablation.spent:
             ablation.prepare(model, examples, self.budget.tokens, self.fused())
 
     def fused(self) -> bool:
@@ -274,7 +285,11 @@ class Forwards:
             fits &= past + longest <= context
         if keep:
             limit = _MAX_STORED.get(device_of(self.model).type, _MAX_STORED["cpu"])
-            fits &= np.arange(1, len(rows) + 1) * (longest + past) * stored_bytes(self.model) <= limit
+            cfg = self.model.cfg
+            n_kv_heads = cfg.n_key_value_heads or cfg.n_heads
+            # Keys and values of one token.
+            token_bytes = 2 * dtype_of(self.model).itemsize * cfg.n_layers * cfg.d_head * n_kv_heads
+            fits &= np.arange(1, len(rows) + 1) * (longest + past) * token_bytes <= limit
         return max(1, int(fits.sum()))
 
 
@@ -282,12 +297,6 @@ def _tokens(rows: Sequence[Row]) -> Float[np.ndarray, " row"]:
     """What the first row, the first two rows, ... cost in one forward, in padded tokens."""
     past = np.maximum.accumulate([row.piece.start for row in rows])
     return np.arange(1, len(rows) + 1) * (len(rows[0].piece.tokens) + _CARRY * past)
-
-
-def stored_bytes(model: HookedModel) -> int:
-    """Bytes of the keys and values of one token."""
-    n_kv_heads = model.cfg.n_key_value_heads or model.cfg.n_heads
-    return 2 * dtype_of(model).itemsize * model.cfg.n_layers * model.cfg.d_head * n_kv_heads
 
 
 def _named(row: Row) -> str:

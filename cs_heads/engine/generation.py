@@ -101,7 +101,13 @@ def worth_drafting(device: str, n_texts: int) -> bool:
 
 
 class Generation:
-    """Generates a text after the prompt of each (mask, example) pair; ``finished`` says where a text ends."""
+    """Generates a text after the prompt of each (mask, example) pair.
+
+    Args:
+        forwards: What runs the model.
+        prompts: Prompts by number of the example, as tokens.
+        finished: Whether a text, as its tokens so far, ends here.
+    """
 
     def __init__(self, forwards: Forwards, prompts: Sequence[Text], finished: Finished) -> None:
         self.forwards, self.prompts, self.finished = forwards, prompts, finished

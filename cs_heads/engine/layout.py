@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from cs_heads.lens import EncodedExample
+from cs_heads.lens.tokens import common_prefix
 
 Tokens = tuple[int, ...]
 
@@ -69,7 +70,7 @@ class PrefixTree:
     def _add(self, members: list[int], start: int, parent: int | None) -> None:
         """Add segments for sorted ``members``, which agree up to ``start`` at least."""
         first = members[0]
-        agree = _agreement(self.sequences[first], self.sequences[members[-1]], start)
+        agree = common_prefix(self.sequences[first], self.sequences[members[-1]], start)
         ended = [i for i in members if len(self.sequences[i]) == agree]
         longer = [list(group) for _, group in groupby(members[len(ended) :], key=lambda i: self.sequences[i][agree])]
         if longer and (agree - start) * (len(longer) - 1) <= _CARRY * len(longer):
@@ -83,14 +84,6 @@ class PrefixTree:
                 self._add(group, agree, segment)
         for i in ended:
             self.last[i] = segment
-
-
-def _agreement(a: Tokens, b: Tokens, start: int) -> int:
-    """How many first tokens two sequences share, knowing that they share ``start``."""
-    end = min(len(a), len(b))
-    while start < end and a[start] == b[start]:
-        start += 1
-    return start
 
 
 @dataclass(frozen=True)

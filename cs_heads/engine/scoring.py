@@ -58,7 +58,15 @@ class _Work:
 
 
 class Engine:
-    """Scores (mask, example) pairs on one model; each row of a batch carries the mask of its pair."""
+    """Scores (mask, example) pairs on one model; each row of a batch carries the mask of its pair.
+
+    Args:
+        model: The model.
+        examples: The examples of the task, as tokens.
+        batch_tokens: Tokens of one forward at most; None finds them by a probe.
+        ablation: What an ablated head's z becomes; None is zero.
+        ideas: Shortcuts that may be taken; None is all of them.
+    """
 
     def __init__(
         self,

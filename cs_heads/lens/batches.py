@@ -71,7 +71,7 @@ def in_batches(
             done += len(batch)
             continue
         except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
+            if not _is_out_of_memory(error):
                 raise
             if len(batch) == 1:
                 if isinstance(error, DoesNotFitError):
@@ -110,7 +110,7 @@ def run_in_batches(lengths: Sequence[int], budget: TokenBudget, run: Callable[[I
         pass
 
 
-def is_out_of_memory(error: BaseException) -> bool:
+def _is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that memory, of the device or the machine, does not suffice."""
     text = str(error).lower()
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(

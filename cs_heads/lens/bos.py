@@ -25,7 +25,21 @@ def leading_tokens(tokenizer: Any) -> tuple[int, ...]:
         return kept
     if getattr(tokenizer, "init_kwargs", {}).get("add_bos_token") is not True:
         return _before_a_text(tokenizer)
-    keep_leading_tokens(tokenizer, _from_its_files(tokenizer))
+    from transformers import AutoTokenizer
+
+    as_loaded = tokenizer
+    try:
+        as_loaded = AutoTokenizer.from_pretrained(
+            tokenizer.name_or_path, local_files_only=True, trust_remote_code=False
+        )
+    except Exception as error:  # whatever a loader makes of files that are gone or changed
+        warnings.warn(
+            "the tokenizer was loaded with add_bos_token=True, and its files, which say whether it prepends a BOS by "
+            f"itself, cannot be read ({first_line(error)[:120]}): it is taken as it is; say prepend_bos=True or "
+            "prepend_bos=False",
+            stacklevel=2,
+        )
+    keep_leading_tokens(tokenizer, as_loaded)
     return leading_tokens(tokenizer)
 
 
@@ -58,22 +72,6 @@ def prepended(tokenizer: Any, prepend_bos: bool | None) -> bool | list[str]:
     if not leading or leading == (bos_id(tokenizer),):
         return bool(leading)
     return [str(token) for token in tokenizer.convert_ids_to_tokens(list(leading))]
-
-
-def _from_its_files(tokenizer: Any) -> Any:
-    from transformers import AutoTokenizer
-
-    place = tokenizer.name_or_path
-    try:
-        return AutoTokenizer.from_pretrained(place, local_files_only=True, trust_remote_code=False)
-    except Exception as error:  # whatever a loader makes of files that are gone or changed
-        warnings.warn(
-            "the tokenizer was loaded with add_bos_token=True, and its files, which say whether it prepends a BOS by "
-            f"itself, cannot be read ({first_line(error)[:120]}): it is taken as it is; say prepend_bos=True or "
-            "prepend_bos=False",
-            stacklevel=2,
-        )
-        return tokenizer
 
 
 def _before_a_text(tokenizer: Any) -> tuple[int, ...]:

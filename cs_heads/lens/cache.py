@@ -87,7 +87,7 @@ def _moved(tensor: Float[Tensor, "row kv_head pos d_head"], order: Int[Tensor, "
 class Extension:
     """What one forward adds to stored rows: each new row continues row ``parents[row]`` of ``past``.
 
-    Without ``past`` the rows begin. ``keep`` stores the keys and values of old and new tokens together
+    Without ``past`` the rows start anew. ``keep`` stores the keys and values of old and new tokens together
     in ``kept``, with ``room`` for more tokens; otherwise they live for one layer at a time. Without
     ``parents`` the rows of ``past`` are extended in place.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -130,8 +130,10 @@ def settings_of(model: HookedModel | ModelInfo) -> ModelSettings:
 def _plain(value: Any) -> Any:
     """What of a configuration is numbers and texts; None for what is not, or changes nothing."""
     if isinstance(value, Mapping):
-        named = {str(name): _plain(inner) for name, inner in value.items() if _counts(str(name))}
-        return {name: inner for name, inner in sorted(named.items()) if inner is not None and inner is not False}
+        named = {str(name): _plain(inner) for name, inner in value.items()}
+        elsewhere = {name for name in named if name.startswith("_") or name in _ELSEWHERE or "dropout" in name}
+        kept = sorted(item for item in named.items() if item[0] not in elsewhere)
+        return {name: inner for name, inner in kept if inner is not None and inner is not False}
     if isinstance(value, str | bool):
         return value
     if isinstance(value, Sequence):
@@ -142,27 +144,20 @@ def _plain(value: Any) -> Any:
     return None
 
 
-def _counts(name: str) -> bool:
-    return not name.startswith("_") and name not in _ELSEWHERE and "dropout" not in name
-
-
 def _buffers(model: HookedModel) -> str:
     """A hash of the buffers by name, shape and values; those computed from the configuration to bfloat16's precision.
 
     Such tables may differ by a rounding from device to device.
     """
-    digest = hashlib.sha256()
-    for name, buffer in sorted(_each_buffer(model), key=lambda named: named[0]):
-        digest.update(f"{name} {tuple(buffer.shape)}\n".encode())
-        digest.update(checksum(buffer.detach()))
-    return digest.hexdigest()[:16]
-
-
-def _each_buffer(model: HookedModel) -> Iterator[tuple[str, Tensor]]:
+    found = {}
     for path, module in model.named_modules():
         for name, buffer in module._buffers.items():
             stretched = name == "inv_freq" and getattr(module, "rope_type", None) in _STRETCHED
-            if buffer is None or stretched:
-                continue
-            computed = name in module._non_persistent_buffers_set and buffer.is_floating_point()
-            yield f"{path}.{name}", buffer.to(torch.bfloat16) if computed else buffer
+            if buffer is not None and not stretched:
+                computed = name in module._non_persistent_buffers_set and buffer.is_floating_point()
+                found[f"{path}.{name}"] = buffer.to(torch.bfloat16) if computed else buffer
+    digest = hashlib.sha256()
+    for name, buffer in sorted(found.items()):
+        digest.update(f"{name} {tuple(buffer.shape)}\n".encode())
+        digest.update(checksum(buffer.detach()))
+    return digest.hexdigest()[:16]

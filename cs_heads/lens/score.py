@@ -125,8 +125,15 @@ def read_tokens(
             position=torch.from_numpy(place % tokens.shape[1]),
             **options,
         )
-        logprob, best = _read(logits, torch.from_numpy(which), torch.from_numpy(reads.token))
-    return TokenScores(logprob.double().cpu().numpy(), best.cpu().numpy() == reads.token, best.cpu().numpy())
+        at, wanted = torch.from_numpy(which).to(logits.device), torch.from_numpy(reads.token).to(logits.device)
+        normalizer, argmax = [], []
+        for part in logits.split(max(1, _CHUNK // logits.shape[1])):
+            scores = part.float()
+            normalizer.append(scores.logsumexp(dim=1))
+            argmax.append(scores.argmax(dim=1))
+        logprob = logits[at, wanted].float() - torch.cat(normalizer)[at]
+        best = torch.cat(argmax)[at].cpu().numpy()
+    return TokenScores(logprob.double().cpu().numpy(), best == reads.token, best)
 
 
 def pad(rows: Sequence[Tokens]) -> tuple[Int[Tensor, "batch pos"], Int[Tensor, "batch pos"]]:
@@ -141,17 +148,3 @@ def pad(rows: Sequence[Tokens]) -> tuple[Int[Tensor, "batch pos"], Int[Tensor, "
         tokens[i, : len(row)] = row
         attention_mask[i, : len(row)] = 1
     return torch.from_numpy(tokens), torch.from_numpy(attention_mask)
-
-
-def _read(
-    logits: Float[Tensor, "place vocab"], which: Int[Tensor, " n"], wanted: Int[Tensor, " n"]
-) -> tuple[Float[Tensor, " n"], Int[Tensor, " n"]]:
-    """Log-probability of each wanted token at its place, and the argmax there."""
-    which, wanted = which.to(logits.device), wanted.to(logits.device)
-    normalizer, best = [], []
-    for part in logits.split(max(1, _CHUNK // logits.shape[1])):
-        scores = part.float()
-        normalizer.append(scores.logsumexp(dim=1))
-        best.append(scores.argmax(dim=1))
-    logprob = logits[which, wanted].float() - torch.cat(normalizer)[which]
-    return logprob, torch.cat(best)[which]

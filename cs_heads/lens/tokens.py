@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from typing import Any
 from unicodedata import category
 
@@ -77,7 +76,7 @@ def encode_example(
         return EncodedExample(encode_prompt(tokenizer, prompt, prepend_bos), _ids(continuations), False, (), positions)
     context = _encode(tokenizer, prompt.rstrip())
     joined = [_encode(tokenizer, prompt + text) for text in continuations if isinstance(text, str)]
-    border = min(_common_prefix(context, tokens) for tokens in joined)
+    border = min(common_prefix(context, tokens) for tokens in joined)
     for text, tokens in zip(continuations, joined, strict=True):
         if len(tokens) <= border:
             raise ValueError(f"continuation {text!r} has no token of its own after prompt {prompt[-40:]!r}")
@@ -97,6 +96,18 @@ def encode_prompt(tokenizer: Any, prompt: Text, prepend_bos: bool | None = None)
         return prompt
     tokens = _encode(tokenizer, prompt)
     return (*_prefix(tokenizer, prepend_bos, tokens), *tokens)
+
+
+def common_prefix(a: Sequence[int], b: Sequence[int], start: int = 0) -> int:
+    """How many first tokens two sequences share, knowing that they share ``start``.
+
+    >>> common_prefix([5, 6, 7], [5, 6, 8, 9])
+    2
+    """
+    end = min(len(a), len(b))
+    while start < end and a[start] == b[start]:
+        start += 1
+    return start
 
 
 def unread_words(tokenizer: Any, text: str) -> list[str]:
@@ -159,10 +170,6 @@ def _read(tokenizer: Any, text: str, **more: Any) -> Any:
         return tokenizer(text, add_special_tokens=False, **more)
     except Exception as error:  # of no class of its own, where no token stands for an unknown word
         raise ValueError(f"the tokenizer cannot read {text[-40:]!r}: {error}") from error
-
-
-def _common_prefix(a: list[int], b: list[int]) -> int:
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
 
 
 def _prefix(tokenizer: Any, prepend_bos: bool | None, tokens: list[int]) -> tuple[int, ...]:

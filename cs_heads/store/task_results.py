@@ -58,8 +58,15 @@ class Call:
 class TaskResults:
     """Results of some examples under one way of scoring them; every ``write`` is a transaction.
 
-    ``scoring`` and ``examples`` hold what can change a number, but for the model and the mask: a result is
-    found again under the same scoring, the same example and the same mask alone.
+    A result is found again under the same scoring, the same example and the same mask alone.
+
+    Args:
+        store: The file.
+        scoring: What can change a number, but for the model, the mask and the example (``identity.scoring_of``).
+        task: The name of the task.
+        examples: The key of each example (``identity.keys_of``).
+        prompts: The prompt of each example, as text.
+        columns: What is written of a result.
     """
 
     def __init__(
