@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import count
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
 from cs_heads.cluster.pool import Call, Pool
 from cs_heads.cluster.worker import Job
@@ -17,7 +17,7 @@ from cs_heads.designs import first_layer, rows_by_mask
 from cs_heads.engine.ablation import Ablation, shares_examples
 from cs_heads.engine.generation import rows_together, worth_drafting
 from cs_heads.engine.layout import lay_out
-from cs_heads.engine.protocol import KnownPairs, PairExamples, PairMasks, PairResult, PairText, Text, TextRequest
+from cs_heads.engine.protocol import Known, PairExamples, PairMasks, PairResult, PairText, TextRequest
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.model import HookedModel, ModelInfo
 from cs_heads.settings import progress_bar
@@ -66,7 +66,7 @@ class ClusterEngine:
         return worth_drafting(self._device, n_texts)
 
     def run(
-        self, masks: PairMasks, examples: PairExamples, progress: bool | None, known: KnownPairs | None = None
+        self, masks: PairMasks, examples: PairExamples, progress: bool | None, known: Known = None
     ) -> Iterator[list[PairResult]]:
         """Yield the results of pairs chunk by chunk: see ``EngineLike``."""
         job = self._opened()
@@ -84,14 +84,7 @@ class ClusterEngine:
         yield from self._run(calls, chunks, known, progress_bar(len(examples), "eval", progress, int(known.sum())))
 
     def generate(
-        self,
-        request: TextRequest,
-        masks: PairMasks,
-        examples: PairExamples,
-        drafts: Mapping[int, Text],
-        *,
-        progress: bool | None,
-        known: KnownPairs | None = None,
+        self, request: TextRequest, masks: PairMasks, examples: PairExamples, progress: bool | None, known: Known = None
     ) -> Iterator[list[PairText]]:
         """Yield the texts of pairs chunk by chunk: see ``EngineLike``."""
         known = np.zeros(len(examples), dtype=bool) if known is None else known
@@ -99,17 +92,18 @@ class ClusterEngine:
         least, most = (share * rows_together(self._device) for share in _WRITING)
         chunks = cut(masks, examples, len, request.prompts, least=least, most=most)
         chunks = [chunk for chunk in chunks if not known[chunk].all()]
-        calls = []
-        for chunk in chunks:
-            wanted = {int(e): drafts[int(e)] for e in np.unique(examples[chunk]) if int(e) in drafts}
-            calls.append(Call("generate", (job, masks[chunk], examples[chunk], asked, wanted), (job, asked)))
+        calls = [Call("generate", (job, masks[chunk], examples[chunk], asked), (job, asked)) for chunk in chunks]
         try:
             yield from self._run(calls, chunks, known, progress_bar(len(examples), "text", progress, int(known.sum())))
         finally:
             self._pool.forget(asked)
 
     def _run(
-        self, calls: list[Call], chunks: list[Int[np.ndarray, " chunk"]], known: KnownPairs, progress: Any
+        self,
+        calls: list[Call],
+        chunks: list[Int[np.ndarray, " chunk"]],
+        known: Bool[np.ndarray, " pair"],
+        progress: Any,
     ) -> Iterator[list[Any]]:
         """Yield the results of each chunk under the numbers of their pairs, but for ``known`` pairs."""
         with progress as bar:

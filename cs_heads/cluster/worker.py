@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -16,7 +16,7 @@ from jaxtyping import Float
 from cs_heads.engine import Engine
 from cs_heads.engine.ablation import Ablation
 from cs_heads.engine.plan import share_memory, token_budget
-from cs_heads.engine.protocol import KnownPairs, PairExamples, PairMasks, PairResult, PairText, Text, TextRequest
+from cs_heads.engine.protocol import Known, PairExamples, PairMasks, PairResult, PairText, TextRequest
 from cs_heads.lens import EncodedExample, load_model
 from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.model import HookedModel, ModelInfo
@@ -116,17 +116,13 @@ class Worker:
         assert ablation is not None
         return ablation.on_cpu()
 
-    def score(
-        self, job: str, masks: PairMasks, examples: PairExamples, known: KnownPairs | None = None
-    ) -> list[PairResult]:
+    def score(self, job: str, masks: PairMasks, examples: PairExamples, known: Known = None) -> list[PairResult]:
         """The results of a chunk."""
         return [result for batch in self._engine(job).run(masks, examples, False, known) for result in batch]
 
-    def generate(
-        self, job: str, masks: PairMasks, examples: PairExamples, request: str, drafts: Mapping[int, Text]
-    ) -> list[PairText]:
+    def generate(self, job: str, masks: PairMasks, examples: PairExamples, request: str) -> list[PairText]:
         """The texts of a chunk."""
-        batches = self._engine(job).generate(self._open[request], masks, examples, drafts, progress=False)
+        batches = self._engine(job).generate(self._open[request], masks, examples, progress=False)
         return [text for batch in batches for text in batch]
 
     def _engine(self, key: str) -> Engine:

@@ -14,7 +14,7 @@ from itertools import compress
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from cs_heads.designs import rows_by_mask
@@ -22,7 +22,7 @@ from cs_heads.engine.ablation import shares_examples
 from cs_heads.engine.forwards import MAX_LOGITS, Done, Forwards, Needed, Row, roots
 from cs_heads.engine.layout import lay_out
 from cs_heads.engine.plan import free_memory
-from cs_heads.engine.protocol import KnownPairs, PairExamples, PairMasks, PairText, Text
+from cs_heads.engine.protocol import Drafts, Known, PairExamples, PairMasks, PairText, Text
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.batches import TokenBudget, in_batches
 from cs_heads.lens.cache import KeyValues
@@ -118,9 +118,9 @@ class Generation:
         self,
         masks: PairMasks,
         examples: PairExamples,
-        drafts: Mapping[int, Text],
+        drafts: Drafts,
         progress: bool | None,
-        known: KnownPairs | None = None,
+        known: Known = None,
     ) -> Iterator[list[PairText]]:
         """Yield the texts of pairs as they are finished: see ``EngineLike.generate``.
 
@@ -162,11 +162,7 @@ class Generation:
         return list(texts)
 
     def _rows(
-        self,
-        masks: PairMasks,
-        examples: PairExamples,
-        drafts: Mapping[int, Text],
-        known: KnownPairs,
+        self, masks: PairMasks, examples: PairExamples, drafts: Drafts, known: Bool[np.ndarray, " pair"]
     ) -> list[Row]:
         """Prompts alone: the first token of every text is read at their ends."""
         share = self.forwards.able.extend, shares_examples(self.forwards.ablation)

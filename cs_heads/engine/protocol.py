@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -15,14 +15,17 @@ from cs_heads.lens import EncodedExample, HookedModel, ModelInfo
 Text = tuple[int, ...]
 """A generated text, as tokens."""
 
+Drafts = Mapping[int, Text]
+"""Finished texts by example, of some or none: a text that begins like its draft is done sooner."""
+
 PairMasks = Bool[np.ndarray, "pair layer head"]
 """The mask of each pair, True = ablated."""
 
 PairExamples = Int[np.ndarray, " pair"]
 """The example of each pair, by its number."""
 
-KnownPairs = Bool[np.ndarray, " pair"]
-"""Pairs that are planned like the others and not yielded: the others' numbers are what they are without them."""
+Known = Bool[np.ndarray, " pair"] | None
+"""Pairs that are planned for and not yielded, so that the others are what they would be if none were known."""
 
 PairText = tuple[int, Text]
 """The number of a pair, and its text."""
@@ -57,10 +60,17 @@ class StoppingCriteria:
 
 @dataclass(frozen=True)
 class TextRequest:
-    """What texts are generated after, by number of the example, and where they end."""
+    """What texts are generated after and where they end.
+
+    Attributes:
+        prompts: By number of the example.
+        stopping: Where a text ends.
+        drafts: What texts are expected to be.
+    """
 
     prompts: Sequence[Text]
     stopping: StoppingCriteria
+    drafts: Drafts = field(default_factory=dict)
 
 
 @runtime_checkable
@@ -75,7 +85,7 @@ class EngineLike(Protocol):
         """The model, or what is known here of a model on workers."""
 
     def run(
-        self, masks: PairMasks, examples: PairExamples, progress: bool | None, known: KnownPairs | None = None
+        self, masks: PairMasks, examples: PairExamples, progress: bool | None, known: Known = None
     ) -> Iterator[list[PairResult]]:
         """Yield the results of pairs as they come, but for ``known`` pairs.
 
@@ -87,22 +97,14 @@ class EngineLike(Protocol):
         """
 
     def generate(
-        self,
-        request: TextRequest,
-        masks: PairMasks,
-        examples: PairExamples,
-        drafts: Mapping[int, Text],
-        *,
-        progress: bool | None,
-        known: KnownPairs | None = None,
+        self, request: TextRequest, masks: PairMasks, examples: PairExamples, progress: bool | None, known: Known = None
     ) -> Iterator[list[PairText]]:
         """Yield the texts of pairs as they are finished, but for ``known`` pairs.
 
         Args:
-            request: What texts are generated after, and where they end.
+            request: What texts are generated after and where they end.
             masks: As for ``run``.
             examples: As for ``run``.
-            drafts: Finished texts by example, of some or none: a text that begins like its draft is done sooner.
             progress: As for ``run``.
             known: As for ``run``.
         """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
@@ -14,7 +14,7 @@ from cs_heads.engine.ablation import Ablation, shares_examples
 from cs_heads.engine.forwards import Forwards, Residuals, Row, layers_to_store, roots
 from cs_heads.engine.generation import Generation, worth_drafting
 from cs_heads.engine.layout import Layout, Piece, lay_out
-from cs_heads.engine.protocol import KnownPairs, PairExamples, PairMasks, PairResult, PairText, Text, TextRequest
+from cs_heads.engine.protocol import Known, PairExamples, PairMasks, PairResult, PairText, TextRequest
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.abilities import Abilities
 from cs_heads.lens.model import HookedModel, device_of
@@ -109,18 +109,12 @@ class Engine:
                     bar.update(len(results))
 
     def generate(
-        self,
-        request: TextRequest,
-        masks: PairMasks,
-        examples: PairExamples,
-        drafts: Mapping[int, Text],
-        *,
-        progress: bool | None,
-        known: KnownPairs | None = None,
+        self, request: TextRequest, masks: PairMasks, examples: PairExamples, progress: bool | None, known: Known = None
     ) -> Iterator[list[PairText]]:
         """Yield the texts of pairs as they are finished: see ``EngineLike`` and ``Generation.run``."""
         finished = partial(request.stopping.finished, tokenizer=self.model.tokenizer)
-        return Generation(self.forwards, request.prompts, finished).run(masks, examples, drafts, progress, known)
+        generation = Generation(self.forwards, request.prompts, finished)
+        return generation.run(masks, examples, request.drafts, progress, known)
 
     def worth_drafting(self, n_texts: int) -> bool:
         """Whether the intact model should generate first, to draft ``n_texts`` texts of masked ones."""

@@ -144,8 +144,8 @@ class Texts:
             return
         masks = np.stack([np.frombuffer(mask, dtype=bool).reshape(shape) for mask, _ in keys])
         numbers, known = np.array([e for _, e in keys]), np.array([key in self._known for key in keys])
-        request = TextRequest(self.prompts, self.ends)
-        for batch in self.engine.generate(request, masks, numbers, drafts, progress=self.progress, known=known):
+        request = TextRequest(self.prompts, self.ends, drafts)
+        for batch in self.engine.generate(request, masks, numbers, self.progress, known):
             for pair, text in batch:
                 self._known[keys[pair]] = text
             self.generated += len(batch)

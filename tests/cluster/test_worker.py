@@ -163,7 +163,7 @@ def test_a_worker_writes_the_texts_of_the_experiment(folders, load, home):
     ends = StoppingCriteria(5, (), report.info.end_tokens)
     worker.open("how", TextRequest(encode_prompts(model, task(), None, 5), ends))
     masks, numbers = pairs(2)
-    texts = dict(worker.generate("job", masks, numbers, "how", {}))
+    texts = dict(worker.generate("job", masks, numbers, "how"))
     expected = Experiment(model, task()).generate(masks[::6], max_new_tokens=5)
     assert [ends.kept(texts[pair], model.tokenizer) for pair in range(12)] == expected.ravel().tolist()
 
