@@ -32,25 +32,29 @@ class Cluster:
             found = cs.find_heads(cluster, task)
             proof = cs.confirm(cluster, task, found.top(5))
 
-    ``model`` is a name or folder that each worker loads by itself, a function without arguments that returns a model
-    (``partial(cs.load_model, "gpt2", dtype="bfloat16")``), or your own TransformerLens model, which is sent to the
-    workers once. Give a name or a function where it is large. Workers are Ray actors on this machine
-    (``address=None``: Ray is started, and stopped at the end) or on the cluster at ``address`` (``"auto"``,
-    ``"host:6379"``, ``"ray://host:10001"``), which goes on running; cs-heads and the libraries numbers depend on
-    must be there in the same versions. ``workers`` None is one for each GPU. ``gpus_per_worker`` is a number or a
-    fraction of GPUs; by default as much of one as there are workers to share it. For a model that is split over
-    several give a function that loads it so. ``threads`` are those that each worker computes with on the CPU.
+    Chunks of work are the same for any number of workers, and an idle worker takes the next. So results are the same bit
+    for bit for one worker and for many, where the machines are alike, ``threads`` is the same (sums over several threads
+    round otherwise) and memory is not short. Without workers forwards are of other sizes, and numbers the same to
+    rounding. A chunk whose worker is lost is done again, which ``spent`` does not count twice, and the worker is started
+    again up to three times.
 
-    Chunks of work are the same for any number of workers, and an idle worker takes the next. So results are the
-    same bit for bit for one worker and for many, where the machines are alike, ``threads`` is the same (sums over
-    several threads round otherwise) and memory is not short. Without workers forwards are of other sizes, and numbers
-    the same to rounding. A chunk whose worker is lost is done again, which
-    ``spent`` does not count twice, and the worker started again three times.
+    Args:
+        model: A name or folder that each worker loads by itself, a function without arguments that returns a model
+            (``partial(cs.load_model, "gpt2", dtype="bfloat16")``), or your own TransformerLens model, which is sent to
+            the workers once. Give a name or a function where it is large.
+        workers: How many; None is one for each GPU.
+        address: None starts Ray on this machine and stops it at the end. ``"auto"``, ``"host:6379"`` or
+            ``"ray://host:10001"`` is a Ray cluster, which goes on running; cs-heads and the libraries that numbers
+            depend on must be there in the same versions.
+        gpus_per_worker: A number or a fraction of GPUs; by default as much of one as there are workers to share it. For
+            a model that is split over several GPUs give a function that loads it so.
+        threads: Threads of each worker on the CPU.
 
-    ``ValueError`` is raised for more workers than the cluster has, whoever else uses it (where others do, Ray waits for
-    room, and after a minute a warning says for what), a model that cannot be loaded or sent (one
-    that is split is not), and copies of the model that do not answer alike; ``ImportError`` without Ray
-    (``pip install 'cs-heads[ray]'``).
+    Raises:
+        ValueError: More workers than the cluster has, whoever else uses it (where others do, Ray waits for room, and
+            after a minute a warning says for what); a model that cannot be loaded, or sent (one that is split is not);
+            copies of the model with different answers.
+        ImportError: Ray is not installed (``pip install 'cs-heads[ray]'``).
     """
 
     def __init__(

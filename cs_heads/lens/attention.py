@@ -20,10 +20,17 @@ def attention_patterns(
 ) -> Float[np.ndarray, "chosen query key"]:
     """Attention of each head after the softmax: each query's row is over the keys and sums to 1.
 
-    One forward of one prompt, with the heads of ``mask`` off (True = ablated; a head that is off still attends, its z
-    is what is zeroed). Read from ``blocks.{l}.attn.hook_pattern``, where attention is computed pattern by pattern; all
-    hooks are gone afterwards. A model without this hook, or one that does not run it, and an empty prompt raise
-    ``ValueError``.
+    One forward of one prompt, read from ``blocks.{l}.attn.hook_pattern``, where attention is computed pattern by
+    pattern; all hooks are gone afterwards.
+
+    Args:
+        model: The model.
+        tokens: The prompt.
+        heads: Heads whose patterns are returned.
+        mask: Heads that are off (True = ablated); such a head still attends, its z is zeroed.
+
+    Raises:
+        ValueError: An empty prompt, or a model that has no such hook or does not run it.
     """
     grid = HeadGrid.from_model(model)
     if not tokens:

@@ -85,11 +85,14 @@ def _moved(tensor: Float[Tensor, "row kv_head pos d_head"], order: Int[Tensor, "
 
 
 class Extension:
-    """What one forward adds to stored rows: each new row continues row ``parents[row]`` of ``past``.
+    """What one forward adds to stored rows.
 
-    Without ``past`` the rows start anew. ``keep`` stores the keys and values of old and new tokens together
-    in ``kept``, with ``room`` for more tokens; otherwise they live for one layer at a time. Without
-    ``parents`` the rows of ``past`` are extended in place.
+    Args:
+        attention_mask: 1 for the new tokens of each row, 0 for padding.
+        past: Stored rows; None where rows start anew.
+        parents: The row of ``past`` that each new row continues; None extends the rows of ``past`` in place.
+        keep: Store the keys and values of old and new tokens together; otherwise they live for one layer at a time.
+        room: Positions that are allocated beyond the last token.
     """
 
     def __init__(

@@ -24,10 +24,16 @@ _ROOM = 32
 
 @dataclass
 class Decoding:
-    """Rows whose texts grow together: ``stored`` holds each row up to the last token of its text but one.
+    """Rows whose texts grow together.
 
-    ``replacement(rows, start, width)``, where heads become something else than zero, gives by layer what they
-    become in tokens ``start[i]..start[i] + width`` after the prompt of row ``rows[i]``.
+    Attributes:
+        model: The model.
+        stored: Keys and values of each row, up to the last token of its text but one.
+        texts: The tokens generated so far.
+        gates: The gates of each row.
+        replacement: Called as ``replacement(rows, start, width)``: by layer, what ablated heads become in tokens
+            ``start[i]..start[i] + width`` after the prompt of row ``rows[i]``; None is zero.
+        fused: Whether attention runs through the fused kernel.
     """
 
     model: HookedModel

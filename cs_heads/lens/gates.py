@@ -20,23 +20,28 @@ def gated(
 ) -> Iterator[None]:
     """Multiply each head's z by its row's gate inside the ``with`` block: 0 = ablated, 1 = intact.
 
-    A head is a slice of ``blocks.{l}.attn.hook_z``, ``[batch, pos, n_heads, d_head]``, before W_O;
-    the bias ``b_O`` stays. ``replacement`` gives, by layer, what an ablated head's z becomes, of a shape
-    that broadcasts to z: ``gate * z + (1 - gate) * replacement``; without it, zero. Layers where every
-    gate is 1 are not hooked. The hooks, and only they, are removed at the end, also after an exception.
-    Gates of another grid raise ``ValueError``, as does a batch whose number of rows differs from that
-    of the gates.
+    A head is a slice of ``blocks.{l}.attn.hook_z``, ``[batch, pos, n_heads, d_head]``, before W_O; the bias ``b_O``
+    stays. Layers where every gate is 1 are not hooked. The hooks, and only they, are removed at the end, also after an
+    exception.
+
+    Args:
+        model: The model.
+        gates: The gates of each row; None hooks nothing.
+        replacement: By layer, what an ablated head's z becomes, of a shape that broadcasts to z:
+            ``gate * z + (1 - gate) * replacement``; None is zero.
+
+    Raises:
+        ValueError: Gates of another grid, or a batch with another number of rows than the gates.
     """
     grid = HeadGrid.from_model(model)
-    if gates is not None and gates.shape[1:] != grid.shape:
-        raise ValueError(f"gates must be [batch, {grid.n_layers}, {grid.n_heads}], got {list(gates.shape)}")
-    touched = [] if gates is None else [bool((gates[:, layer] != 1).any()) for layer in range(grid.n_layers)]
-    # The layer is bound here: on the bridge, `hook.name` inside a hook is another name than hook_z.
-    hooks = {
-        name: _gate_hook(gates[:, layer], None if replacement is None else replacement[layer])
-        for layer, name in enumerate(hook_names(model))
-        if gates is not None and touched[layer]
-    }
+    hooks = {}
+    if gates is not None:
+        if gates.shape[1:] != grid.shape:
+            raise ValueError(f"gates must be [batch, {grid.n_layers}, {grid.n_heads}], got {list(gates.shape)}")
+        # The layer is bound here: on the bridge, `hook.name` inside a hook is another name than hook_z.
+        for layer, name in enumerate(hook_names(model)):
+            if (gates[:, layer] != 1).any():
+                hooks[name] = _gate_hook(gates[:, layer], None if replacement is None else replacement[layer])
     with hooked(model, hooks):
         yield
 

@@ -107,9 +107,18 @@ class InfoConfig:
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """A model's shape, tokenizer, description (``describe``), end tokens, ``fingerprint``, settings and kind of device.
+    """A model that is in another process: it takes the model's place where texts are tokenized and results labeled.
 
-    Takes the model's place where texts are tokenized and results labeled; it has no weights and cannot be run.
+    It has no weights and cannot be run.
+
+    Attributes:
+        cfg: Its shape and name.
+        tokenizer: Its tokenizer.
+        description: What ``describe`` says.
+        end_tokens: Tokens that end a text.
+        fingerprint: A hash of its weights.
+        settings: What ``settings_of`` says.
+        device: Its kind of device.
     """
 
     cfg: InfoConfig

@@ -65,10 +65,18 @@ def score_tokens(
 ) -> TargetScores:
     """Score each row's target tokens after its prompt tokens, with the row's own heads gated.
 
-    A row of ``positions`` that is not empty says where in its prompt the tokens of its target are read instead.
-    One forward of ``[batch, longest row - 1]`` tokens. Logits exist for the positions that predict target
-    tokens alone; their log-softmax is float32 whatever the model's dtype. An empty prompt or target raises
-    ``ValueError``: the first token of a text has no probability.
+    One forward of ``[batch, longest row - 1]`` tokens. Logits exist for the positions that predict target tokens alone;
+    their log-softmax is float32 whatever the model's dtype.
+
+    Args:
+        model: The model.
+        prompts: The prompt of each row.
+        targets: The target of each row.
+        gates: What each row's heads are multiplied by: 0 = ablated; None leaves them as they are.
+        positions: Where in its prompt the tokens of a row's target are read instead; empty for rows without.
+
+    Raises:
+        ValueError: An empty prompt or target: the first token of a text has no probability.
     """
     for name, rows in (("prompts", prompts), ("targets", targets)):
         empty = [row for row, tokens in enumerate(rows) if not len(tokens)]
@@ -86,9 +94,15 @@ def score_tokens(
 def with_targets(
     prompts: Sequence[Tokens], targets: Sequence[Tokens], positions: Sequence[Tokens] | None = None
 ) -> tuple[Int[Tensor, "batch pos"], Int[Tensor, "batch pos"], Reads]:
-    """Prompts followed by their targets but for the last token, padded, and where each target token is read.
+    """Lay out rows for ``read_tokens``: each prompt followed by its target but for the last token.
 
-    A row that has ``positions`` is its prompt alone, and read there.
+    Args:
+        prompts: The prompt of each row.
+        targets: The target of each row.
+        positions: Where in its prompt the tokens of a row's target are read; such a row is its prompt alone.
+
+    Returns:
+        Padded token ids, their attention mask, and where each target token is read.
     """
     positions = [()] * len(targets) if positions is None else positions
     each = [
@@ -111,9 +125,14 @@ def read_tokens(
     reads: Reads,
     **options: Any,
 ) -> TokenScores:
-    """Score single tokens after one forward; ``options`` are those of ``logits_at``.
+    """Score single tokens after one forward; logits are computed once for each position.
 
-    Several tokens may be read at one position: its logits are made once.
+    Args:
+        model: The model.
+        tokens: Token ids, padded at the right.
+        attention_mask: 1 for tokens, 0 for padding.
+        reads: Which tokens are scored, and where.
+        options: Other arguments of ``logits_at``.
     """
     place, which = np.unique(reads.row * tokens.shape[1] + reads.position, return_inverse=True)
     with evaluating(model):

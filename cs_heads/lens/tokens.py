@@ -66,11 +66,19 @@ def encode_example(
 
     Spaces at the end of the prompt go with the continuation. The cut lies where the tokens of the
     prompt alone and those of every joined text last agree, so a token that spans the border is
-    neither lost nor split. ``prepend_bos`` None prepends what the tokenizer itself does when asked to add special
-    tokens, as it was loaded: those of Llama and Gemma a beginning-of-sequence token, those of GPT-2 and Qwen none. A
-    prompt that begins with this token gets no second one, an empty prompt always gets one, the end-of-sequence token
-    for want of another. A tokenizer with neither, or a continuation without tokens, raises ``ValueError``. Token ids
-    need no tokenizer and stay as they are given; ``positions`` are those of ``EncodedExample``.
+    neither lost nor split. Token ids need no tokenizer and stay as they are given.
+
+    Args:
+        tokenizer: The model's tokenizer.
+        prompt: Text, or token ids.
+        continuations: Texts, or token ids, after the prompt.
+        prepend_bos: Whether to prepend a beginning-of-sequence token; None does as the tokenizer itself when asked to
+            add special tokens: those of Llama and Gemma prepend one, those of GPT-2 and Qwen none. A prompt that begins
+            with this token gets no second one; an empty prompt always gets one, or else the end-of-sequence token.
+        positions: Those of ``EncodedExample``.
+
+    Raises:
+        ValueError: A continuation without tokens, or an empty prompt for a tokenizer with neither of these tokens.
     """
     if not isinstance(prompt, str):
         return EncodedExample(encode_prompt(tokenizer, prompt, prepend_bos), _ids(continuations), False, (), positions)
