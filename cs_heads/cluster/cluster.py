@@ -32,11 +32,11 @@ class Cluster:
             found = cs.find_heads(cluster, task)
             proof = cs.confirm(cluster, task, found.top(5))
 
-    Chunks of work are the same for any number of workers, and an idle worker takes the next. So results are the same bit
-    for bit for one worker and for many, where the machines are alike, ``threads`` is the same (sums over several threads
-    round otherwise) and memory is not short. Without workers forwards are of other sizes, and numbers the same to
-    rounding. A chunk whose worker is lost is done again, which ``spent`` does not count twice, and the worker is started
-    again up to three times.
+    Chunks of work are the same for any number of workers, and an idle worker takes the next. So results are the same
+    bit for bit for one worker and for many, where the machines are alike, ``threads`` is the same (sums over several
+    threads round otherwise) and memory is not short. Without workers forwards are of other sizes, and numbers the same
+    to rounding. A chunk whose worker is lost is done again, which ``spent`` does not count twice, and the worker is
+    started again up to three times.
 
     Args:
         model: A name or folder that each worker loads by itself, a function without arguments that returns a model
