@@ -170,8 +170,12 @@ class Generation:
         rows = []
         for numbers in rows_by_mask(masks):
             gates = 1.0 - masks[numbers[0]]
-            pairs = [_Pair(n, int(e := examples[n]), gates, drafts.get(int(e), ()), bool(known[n])) for n in numbers]
-            layout = lay_out(encoded, [pair.example for pair in pairs], *share)
+            chosen = examples[numbers].tolist()
+            pairs = [
+                _Pair(number, example, gates, drafts.get(example, ()), bool(known[number]))
+                for number, example in zip(numbers, chosen, strict=True)
+            ]
+            layout = lay_out(encoded, chosen, *share)
             rows += roots(pairs, gates, layout)
         return rows
 
@@ -219,10 +223,9 @@ class Generation:
             decoding.advance({r: d[len(pool.texts[r]) : len(pool.texts[r]) + window] for r, d in drafts.items()})
             ended += [r for r in decoding.rows if self.finished(pool.texts[r])]
             on = [r for r in decoding.rows if r not in ended and self._in_sync(pool.pairs[r], pool.texts[r])]
-            off = [r for r in decoding.rows if r not in ended and r not in on]
-            going = [r for r in off if not pool.pairs[r].known]
-            if going:
-                left.add([pool.pairs[r] for r in going], [pool.texts[r] for r in going], [decoding.stored_of(going)])
+            off = [r for r in decoding.rows if r not in ended and r not in on and not pool.pairs[r].known]
+            if off:
+                left.add([pool.pairs[r] for r in off], [pool.texts[r] for r in off], [decoding.stored_of(off)])
             if len(on) < len(decoding.rows):
                 decoding.keep(on)
             window = max(1, 2 * window)
