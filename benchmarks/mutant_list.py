@@ -101,8 +101,8 @@ _LENS = [
         "lens/test_tokens.py experiment/test_chat.py",
         (
             "the border of prompt and continuation is that of the first choice",
-            "border = min(_common_prefix(context, tokens) for tokens in joined)",
-            "border = _common_prefix(context, joined[0])",
+            "border = min(common_prefix(context, tokens) for tokens in joined)",
+            "border = common_prefix(context, joined[0])",
         ),
         (
             "a prompt that begins with the beginning-of-sequence token gets a second one",
@@ -132,7 +132,7 @@ _LENS = [
     ),
     *_bugs(
         "lens",
-        "lens/resume.py",
+        "lens/forward.py",
         "lens/test_resume.py lens/test_abilities.py",
         (
             "a forward resumes one block late",
@@ -146,8 +146,8 @@ _LENS = [
         "engine/test_generation.py experiment/test_texts.py",
         (
             "the last token that a draft agrees on is forgotten",
-            "kept = torch.tensor([taken[row] + 1 for row in self.rows]",
-            "kept = torch.tensor([max(1, taken[row]) for row in self.rows]",
+            "kept = torch.tensor([n + 1 for n in taken]",
+            "kept = torch.tensor([max(1, n) for n in taken]",
         ),
     ),
     *_bugs(
@@ -241,7 +241,7 @@ _ENGINE = [
         (
             "continuations go on from the prefix of another row of the batch",
             "for i, row in enumerate(batch)",
-            "for i, row in enumerate(chosen[done : done + len(batch)])",
+            "for i, row in enumerate(reversed(batch))",
         ),
         (
             "masked rows share the prefix of the intact model",
@@ -308,7 +308,7 @@ _ENGINE = [
     ),
     *_bugs(
         "engine",
-        "engine/ends.py",
+        "engine/protocol.py",
         "experiment/test_texts.py",
         (
             "a text is cut at the stop string that is listed first",
@@ -429,13 +429,13 @@ _STORE = [
         ),
         (
             "a call that fills in margins is planned anew when it was cut short",
-            "excluded.{self.late}, call = excluded.call",
-            "excluded.{self.late}",
+            "margin = excluded.margin, call = excluded.call WHERE",
+            "margin = excluded.margin WHERE",
         ),
         (
             "a later result takes the place of one that is kept",
-            'f"DO UPDATE SET {filled} WHERE {self.late} IS NULL AND excluded.{self.late} IS NOT NULL"',
-            'f"DO UPDATE SET {filled}, logprob = excluded.logprob"',
+            " WHERE margin IS NULL AND excluded.margin IS NOT NULL",
+            ", logprob = excluded.logprob",
         ),
     ),
     *_bugs(

@@ -24,6 +24,15 @@ def shown(text: Text) -> str:
     return text if isinstance(text, str) else str(list(text))
 
 
+def first_line(error: BaseException) -> str:
+    r"""The first line of an error's message, or its class where it has none.
+
+    >>> first_line(ValueError("no such file\nsee the log")), first_line(KeyError())
+    ('no such file', 'KeyError')
+    """
+    return next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+
+
 MADE_UP_BOS = "cs_heads_made_up_bos"
 """On a tokenizer: what TransformerLens put in place of the beginning-of-sequence token that its files do not have."""
 

@@ -6,13 +6,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cs_heads.engine.plan import free_memory
+from cs_heads.engine.plan import example_length, free_memory, tokens_per_second
 from cs_heads.lens import FoldedValueBiasesError, load_model
-from cs_heads.lens.checks import Check, checks_of, tried
-from cs_heads.lens.checks.about import faulty, folded
+from cs_heads.lens.checks import Check, PlainModel, checks_of, faulty, folded, tried
 from cs_heads.lens.model import HALF, backend_of, device_of, dtype_of
-from cs_heads.lens.plain import PlainModel
-from cs_heads.lens.speed import example_length, tokens_per_second
 from cs_heads.lens.weights import WeightsError
 from cs_heads.methods.annealed import default_budget
 from cs_heads.units import HeadGrid

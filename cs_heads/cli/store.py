@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cs_heads.cli.options import Commands
-    from cs_heads.store.export import Contents
+    from cs_heads.store.store import Contents
 
 
 def add(commands: Commands) -> None:

@@ -15,11 +15,10 @@ from cs_heads.arguments import check_integer
 from cs_heads.cluster.engine import ClusterEngine
 from cs_heads.cluster.pool import Pool
 from cs_heads.cluster.session import Session, join, leave, ray_module, workers_for
-from cs_heads.cluster.worker import Home, Report, Source, versions
+from cs_heads.cluster.worker import Report, Source, WorkerConfig, versions
 from cs_heads.engine.ablation import Ablation
 from cs_heads.lens import EncodedExample, check_ablatable, fingerprint, load_model
-from cs_heads.lens.model import backend_of
-from cs_heads.lens.outline import Outline
+from cs_heads.lens.model import ModelInfo, backend_of
 from cs_heads.lens.ship import packed, sample_logits
 from cs_heads.settings import Settings
 
@@ -35,25 +34,29 @@ class Cluster:
             found = cs.find_heads(cluster, task)
             proof = cs.confirm(cluster, task, found.top(5))
 
-    ``model`` is a name or folder that each worker loads by itself, a function without arguments that returns a model
-    (``partial(cs.load_model, "gpt2", dtype="bfloat16")``), or your own TransformerLens model, which is sent to the
-    workers once. Give a name or a function where it is large. Workers are Ray actors on this machine
-    (``address=None``: Ray is started, and stopped at the end) or on the cluster at ``address`` (``"auto"``,
-    ``"host:6379"``, ``"ray://host:10001"``), which goes on running; cs-heads and the libraries numbers depend on
-    must be there in the same versions. ``workers`` None is one for each GPU. ``gpus_per_worker`` is a number or a
-    fraction of GPUs; by default as much of one as there are workers to share it. For a model that is split over
-    several give a function that loads it so. ``threads`` are those that each worker computes with on the CPU.
+    Chunks of work are the same for any number of workers, and an idle worker takes the next. So results are the same
+    bit for bit for one worker and for many, where the machines are alike, ``threads`` is the same (sums over several
+    threads round otherwise) and memory is not short. Without workers forwards are of other sizes, and numbers the same
+    to rounding. A chunk whose worker is lost is done again, which ``spent`` does not count twice, and the worker is
+    started again up to three times.
 
-    Chunks of work are cut alike for any number of workers, and whoever is idle takes the next. So results are the
-    same bit for bit for one worker and for many, where the machines are alike, ``threads`` is the same (sums over
-    several threads round otherwise) and memory is not short. Without workers forwards are of other sizes, and numbers
-    the same to rounding. A chunk whose worker is lost is done again, which
-    ``spent`` does not count twice, and the worker started again three times.
+    Args:
+        model: A name or folder that each worker loads by itself, a function without arguments that returns a model
+            (``partial(cs.load_model, "gpt2", dtype="bfloat16")``), or your own TransformerLens model, which is sent to
+            the workers once. Give a name or a function where it is large.
+        workers: How many; None is one for each GPU.
+        address: None starts Ray on this machine and stops it at the end. ``"auto"``, ``"host:6379"`` or
+            ``"ray://host:10001"`` is a Ray cluster, which goes on running; cs-heads and the libraries that numbers
+            depend on must be there in the same versions.
+        gpus_per_worker: A number or a fraction of GPUs; by default as much of one as there are workers to share it. For
+            a model that is split over several GPUs give a function that loads it so.
+        threads: Threads of each worker on the CPU.
 
-    ``ValueError`` is raised for more workers than the cluster has, whoever else uses it (where others do, Ray waits for
-    room, and after a minute a warning says for what), a model that cannot be loaded or sent (one
-    that is split is not), and copies of the model that do not answer alike; ``ImportError`` without Ray
-    (``pip install 'cs-heads[ray]'``).
+    Raises:
+        ValueError: More workers than the cluster has, whoever else uses it (where others do, Ray waits for room, and
+            after a minute a warning says for what); a model that cannot be loaded, or sent (one that is split is not);
+            copies of the model with different answers.
+        ImportError: Ray is not installed (``pip install 'cs-heads[ray]'``).
     """
 
     def __init__(
@@ -78,20 +81,20 @@ class Cluster:
         try:
             n, share = workers_for(workers, gpus_per_worker, ray.cluster_resources())
             together = int(1 / share) if 0 < share < 1 else 1 if share else -(-n // len(ray.nodes()))
-            home = Home("cuda" if share else "cpu", threads, together)
-            # On this machine alone there is nobody to reserve cores for.
-            self._pool = Pool(source, n, home, num_cpus=0.0 if session.local else 1.0, num_gpus=share)
+            config = WorkerConfig("cuda" if share else "cpu", threads, together)
+            # On this machine alone no cores need be reserved.
+            self._pool = Pool(source, n, config, num_cpus=0.0 if session.local else 1.0, num_gpus=share)
         except BaseException:
             leave(session)
             raise
         self._end = weakref.finalize(self, _end, self._pool, session)
         self._given = model
         self.workers = n
-        self.outline = self._pool.reports[0].outline
-        self.here = self.outline if isinstance(source, str | Path) or callable(source) else model
+        self.info = self._pool.reports[0].info
+        self.here: Any = self.info if isinstance(source, str | Path) or callable(source) else model
         self.batch_tokens = min(report.batch_tokens for report in self._pool.reports)
         try:
-            self._check(None if self.here is self.outline else model)
+            self._check(None if self.here is self.info else model)
         except ValueError:
             self.close()
             raise
@@ -99,7 +102,7 @@ class Cluster:
     @property
     def model(self) -> Any:
         """The model in this process, for methods that start from a model; loaded here when first asked for."""
-        if isinstance(self.here, Outline):
+        if isinstance(self.here, ModelInfo):
             if not hasattr(self, "_loaded"):
                 self._loaded = load_model(self._given() if callable(self._given) else self._given)
             return self._loaded
@@ -112,12 +115,10 @@ class Cluster:
         if not self._end.alive:
             raise ValueError("the cluster is closed: its workers are gone")
         tokens = batch_tokens or self.batch_tokens
-        return ClusterEngine(
-            self._pool, self.here, self.outline.device, examples, batch_tokens=tokens, ablation=ablation
-        )
+        return ClusterEngine(self._pool, self.here, self.info.device, examples, batch_tokens=tokens, ablation=ablation)
 
     def close(self) -> None:
-        """Stop the workers, and Ray where it was started for them; done by itself when nobody holds the cluster."""
+        """Stop the workers, and Ray where it was started for them; done by itself when the cluster is garbage."""
         self._end()
 
     def __enter__(self) -> Cluster:
@@ -131,15 +132,15 @@ class Cluster:
         mine, first = versions(), self._pool.reports[0]
         expected = first.logits if original is None else sample_logits(original)
         than = "worker 1" if original is None else "the model given"
-        weights = fingerprint(first.outline if original is None else original)
-        tolerance = _TOLERANCE.get(first.outline.description["dtype"], _HALF_TOLERANCE) * np.abs(expected).max()
+        weights = fingerprint(first.info if original is None else original)
+        tolerance = _TOLERANCE.get(first.info.description["dtype"], _HALF_TOLERANCE) * np.abs(expected).max()
 
         def check(number: int, report: Report) -> None:
             other = {name: theirs for name, theirs in report.versions.items() if theirs != mine[name]}
             if other:
                 said = ", ".join(f"{name} {theirs} (here {mine[name]})" for name, theirs in other.items())
                 raise ValueError(f"worker {number} must run the same versions as this process, it has {said}")
-            if report.outline.fingerprint != weights:
+            if report.info.fingerprint != weights:
                 raise ValueError(f"worker {number} must hold the same weights as {than}, these are others")
             alike = report.logits.shape == expected.shape
             difference = float(np.abs(report.logits - expected).max()) if alike else np.inf

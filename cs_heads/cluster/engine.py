@@ -3,42 +3,54 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import count
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Int, Shaped
+from jaxtyping import Bool, Int
 
-from cs_heads.cluster.chunks import cut
 from cs_heads.cluster.pool import Call, Pool
-from cs_heads.cluster.worker import Job, Writing
+from cs_heads.cluster.worker import Job
+from cs_heads.designs import as_gates, first_layer, rows_by_mask
 from cs_heads.engine.ablation import Ablation, shares_examples
-from cs_heads.engine.ends import Ends
 from cs_heads.engine.generation import rows_together, worth_drafting
 from cs_heads.engine.layout import lay_out
-from cs_heads.engine.protocol import PairResult, PairText, Text
+from cs_heads.engine.protocol import Known, PairExamples, PairMasks, PairResult, PairText, TextRequest
 from cs_heads.lens import EncodedExample
+from cs_heads.lens.model import HookedModel, ModelInfo
 from cs_heads.settings import progress_bar
 
 # A chunk to score, in token budgets of one forward; one to write, in rows decoded together: at least, at most.
 _SCORING = 1 / 8, 2.0
 _WRITING = 1 / 8, 1.0
 
+# Chunks to aim at, where they are neither too small nor too large: enough for many workers to end together.
+_CHUNKS = 32
+
+Cost = Callable[[tuple[int, ...]], float]
+"""What one mask on these examples takes, in tokens or texts."""
+
 _keys = count()
 
 
 class ClusterEngine:
-    """Does what ``Engine`` does, chunk by chunk on the workers of a pool, the same for any number of them.
+    """Does what ``Engine`` does, chunk by chunk on the workers of a pool; numbers do not depend on how many there are.
 
-    ``model`` is what is known here of the model on the workers, ``device`` their kind of device.
+    Args:
+        pool: The workers.
+        model: What is known here of the model on the workers.
+        device: Their kind of device.
+        examples: The examples of the task, as tokens.
+        batch_tokens: Tokens of one forward at most.
+        ablation: What an ablated head's z becomes; None is zero.
     """
 
     def __init__(
         self,
         pool: Pool,
-        model: Any,
+        model: HookedModel | ModelInfo,
         device: str,
         examples: Sequence[EncodedExample],
         *,
@@ -50,26 +62,17 @@ class ClusterEngine:
         self._job: str | None = None
 
     def worth_drafting(self, n_texts: int) -> bool:
-        """Whether the intact model should write first, to draft so many texts of masked ones."""
+        """Whether the intact model should generate first, to draft ``n_texts`` texts of masked ones."""
         return worth_drafting(self._device, n_texts)
 
     def run(
-        self,
-        masks: Shaped[np.ndarray, "pair layer head"],
-        examples: Int[np.ndarray, " pair"],
-        progress: bool | None,
-        known: Bool[np.ndarray, " pair"] | None = None,
+        self, masks: PairMasks, examples: PairExamples, progress: bool | None, known: Known = None
     ) -> Iterator[list[PairResult]]:
-        """Yield results chunk by chunk: (pair, log-probability and share of argmax tokens of each continuation).
-
-        Pairs that are ``known`` are cut into chunks like the others, and not yielded: the others' numbers are what
-        they would be if none were known.
-        """
+        """Yield the results of pairs chunk by chunk: see ``EngineLike``."""
         job = self._opened()
         known = np.zeros(len(examples), dtype=bool) if known is None else known
         across = shares_examples(self.ablation)
 
-        @cache
         def tokens(chosen: tuple[int, ...]) -> float:
             return float(lay_out(self.examples, chosen, share=True, across_examples=across).n_tokens)
 
@@ -78,41 +81,37 @@ class ClusterEngine:
         chunks = cut(masks, examples, tokens, prompts, least=least, most=most)
         chunks = [chunk for chunk in chunks if not known[chunk].all()]
         calls = [Call("score", (job, masks[chunk], examples[chunk], known[chunk]), (job,)) for chunk in chunks]
-        with progress_bar(len(examples), "eval", progress, int(known.sum())) as bar:
-            for number, results in self._pool.run(calls):
-                bar.update(len(results))
-                yield [(int(chunks[number][pair]), logprobs, hits) for pair, logprobs, hits in results]
+        yield from self._run(calls, chunks, known, progress_bar(len(examples), "eval", progress, int(known.sum())))
 
     def generate(
-        self,
-        prompts: Sequence[Text],
-        ends: Ends,
-        masks: Shaped[np.ndarray, "pair layer head"],
-        examples: Int[np.ndarray, " pair"],
-        *,
-        drafts: Mapping[int, Text],
-        progress: bool | None,
-        known: Bool[np.ndarray, " pair"] | None = None,
+        self, request: TextRequest, masks: PairMasks, examples: PairExamples, progress: bool | None, known: Known = None
     ) -> Iterator[list[PairText]]:
-        """Yield (pair, tokens) chunk by chunk, but for ``known`` pairs, as ``run`` does."""
+        """Yield the texts of pairs chunk by chunk: see ``EngineLike``."""
         known = np.zeros(len(examples), dtype=bool) if known is None else known
-        job, writing = self._opened(), self._open(Writing(prompts, ends))
+        job, asked = self._opened(), self._open(request)
         least, most = (share * rows_together(self._device) for share in _WRITING)
-        chunks = cut(masks, examples, len, prompts, least=least, most=most)
+        chunks = cut(masks, examples, len, request.prompts, least=least, most=most)
         chunks = [chunk for chunk in chunks if not known[chunk].all()]
-        calls = []
-        for chunk in chunks:
-            wanted = {int(e): drafts[int(e)] for e in np.unique(examples[chunk]) if int(e) in drafts}
-            calls.append(Call("generate", (job, masks[chunk], examples[chunk], writing, wanted), (job, writing)))
+        calls = [Call("generate", (job, masks[chunk], examples[chunk], asked), (job, asked)) for chunk in chunks]
         try:
-            with progress_bar(len(examples), "text", progress, int(known.sum())) as bar:
-                for number, texts in self._pool.run(calls):
-                    new = [(int(chunks[number][pair]), text) for pair, text in texts]
-                    new = [(pair, text) for pair, text in new if not known[pair]]
-                    bar.update(len(new))
-                    yield new
+            yield from self._run(calls, chunks, known, progress_bar(len(examples), "text", progress, int(known.sum())))
         finally:
-            self._pool.forget(writing)
+            self._pool.forget(asked)
+
+    def _run(
+        self,
+        calls: list[Call],
+        chunks: list[Int[np.ndarray, " chunk"]],
+        known: Bool[np.ndarray, " pair"],
+        progress: Any,
+    ) -> Iterator[list[Any]]:
+        """Yield the results of each chunk under the numbers of their pairs, but for ``known`` pairs."""
+        with progress as bar:
+            for number, results in self._pool.run(calls):
+                numbered = [(int(chunks[number][pair]), *rest) for pair, *rest in results]
+                new = [result for result in numbered if not known[result[0]]]
+                bar.update(len(new))
+                yield new
 
     def _opened(self) -> str:
         """The key of this experiment's job; the first time, what heads become is prepared by one worker for all."""
@@ -124,9 +123,66 @@ class ClusterEngine:
             self._job = self._open(Job(self.examples, self.batch_tokens, self.ablation))
         return self._job
 
-    def _open(self, what: Job | Writing) -> str:
+    def _open(self, what: Job | TextRequest) -> str:
         key = f"{type(what).__name__.lower()} {next(_keys)}"
         self._pool.open(key, what)
         if isinstance(what, Job):
             weakref.finalize(self, self._pool.forget, key)
         return key
+
+
+def cut(
+    masks: PairMasks,
+    examples: PairExamples,
+    cost: Cost,
+    order: Sequence[tuple[int, ...]],
+    *,
+    least: float,
+    most: float,
+) -> list[Int[np.ndarray, " chunk"]]:
+    """Cut pairs into chunks; the same for any number of workers.
+
+    Masks whose first ablated layer is the same share a chunk, and those of earlier layers go first.
+
+    Args:
+        masks: The mask of each pair.
+        examples: The example of each pair.
+        cost: What one mask on some examples costs, in tokens or texts.
+        order: By example, what a mask that costs too much is cut by, so that shared prefixes stay together.
+        least: Cost of a chunk at least, where there is as much.
+        most: Cost of a chunk at most.
+
+    Returns:
+        The numbers of the pairs of each chunk: whole masks, unless one costs more than ``most`` by itself.
+    """
+    cost = cache(cost)
+
+    def cost_of(pairs: list[int]) -> float:
+        return float(cost(tuple(sorted(examples[pairs].tolist()))))
+
+    parts: list[tuple[int, list[int], float]] = []
+    for pairs in rows_by_mask(masks):
+        for part in _split(pairs, examples, cost_of(pairs), order, most):
+            parts.append((first_layer(as_gates(masks[pairs[0]]) != 1), part, cost_of(part)))
+    parts.sort(key=lambda part: part[0])
+    size = min(max(sum(part[2] for part in parts) / _CHUNKS, least), most)
+    chunks: list[list[int]] = []
+    filled = size
+    for _, pairs, price in parts:
+        if filled + price > size:
+            chunks.append([])
+            filled = 0.0
+        chunks[-1] += pairs
+        filled += price
+    return [np.array(chunk) for chunk in chunks]
+
+
+def _split(
+    pairs: list[int], examples: PairExamples, price: float, order: Sequence[tuple[int, ...]], most: float
+) -> list[list[int]]:
+    """The pairs of one mask, in parts where they cost too much together."""
+    n = min(len(pairs), int(np.ceil(price / most)))
+    if n <= 1:
+        return [pairs]
+    alike = sorted(pairs, key=lambda pair: (order[int(examples[pair])], int(examples[pair])))
+    return [part.tolist() for part in np.array_split(alike, n)]

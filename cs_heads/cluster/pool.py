@@ -1,4 +1,4 @@
-"""Calls handed to Ray actors: to whoever is idle, again where a worker is lost, twice where the last is slow."""
+"""Calls handed to Ray actors: to idle ones, again where a worker is lost, twice where the last is slow."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from cs_heads.cluster.session import ray_module
-from cs_heads.cluster.worker import Home, Report, Source, Worker
+from cs_heads.cluster.worker import Report, Source, Worker, WorkerConfig
+from cs_heads.text import first_line
 
-# A worker is started again so often; a call that so many workers were lost with is given up.
+# How often a worker is started again, and how many workers may be lost with the same call.
 _RESTARTS = 3
 _LOSSES = 3
 
-# The last calls are handed out a second time when they take so many times what a call took in the middle.
+# The last calls are handed out a second time when they take this many times the median call.
 _SLOW = 3.0
 
 # Seconds between two looks at the slow.
@@ -90,17 +91,17 @@ class _Run:
         if self.losses[index] >= _LOSSES:
             raise WorkersLostError(
                 f"{_LOSSES} workers were lost with the same chunk, which may not fit into memory (a smaller "
-                f"batch_tokens would tell): {_line(error)}; what was measured before is kept"
+                f"batch_tokens would tell): {first_line(error)}; what was measured before is kept"
             ) from error
         if again:
             self.todo.appendleft(index)
 
 
 class Pool:
-    """Workers with one model each; calls are run by whoever is idle, and their results yielded as they come."""
+    """Workers with one model each; calls are run by idle workers, and their results yielded as they come."""
 
-    def __init__(self, source: Source, n: int, home: Home, num_cpus: float, num_gpus: float) -> None:
-        self.home = home
+    def __init__(self, source: Source, n: int, config: WorkerConfig, num_cpus: float, num_gpus: float) -> None:
+        self.config = config
         self._needs = {"CPU": num_cpus, "GPU": num_gpus}
         self._ray = ray = ray_module()
         self._source = ray.put(source)
@@ -132,7 +133,7 @@ class Pool:
         except self._ray.exceptions.RayTaskError as error:
             raise _cause(error) from error
         except self._ray.exceptions.RayError as error:
-            raise WorkersLostError(f"a worker was lost while it loaded the model: {_line(error)}") from error
+            raise WorkersLostError(f"a worker was lost while it loaded the model: {first_line(error)}") from error
         for member, ref in zip(self.members, refs, strict=True):
             member.pid = reports[ref].pid
         return [reports[ref] for ref in refs]
@@ -141,7 +142,7 @@ class Pool:
         member.actor = self._actors.remote()
         member.begun, member.since = member.actor.__ray_ready__.remote(), time.monotonic()
         member.opened.clear()
-        return member.actor.load.remote(self._source, self.home)
+        return member.actor.load.remote(self._source, self.config)
 
     def _tell_of_waiting(self) -> None:
         """Warn, once for each, of workers that have long not begun; where there is no room, somebody may make some."""
@@ -185,7 +186,7 @@ class Pool:
                     "on new workers measures the rest"
                 )
             self._hand_out(run)
-            # While somebody is idle, look from time to time whether the others have become slow.
+            # While a worker is idle, look from time to time whether the others have become slow.
             patience = _PATIENCE if self._idle() and not run.todo else _SILENCE
             ready, _ = self._ray.wait(list(self._busy), num_returns=1, timeout=patience)
             self._tell_of_waiting()
@@ -244,7 +245,7 @@ class Pool:
             self._busy[ref] = _Running(member, run.number, index, time.monotonic())
 
     def _slowest(self, run: _Run) -> int | None:
-        """The call that has taken longest, where it is slow beside the others and nobody else runs it, too."""
+        """The call that has taken longest, where it is slow beside the others and no second worker runs it."""
         if not run.took:
             return None
         late = time.monotonic() - _SLOW * max(float(np.median(run.took)), _PATIENCE)
@@ -257,12 +258,12 @@ class Pool:
         member.losses += 1
         self._ray.kill(member.actor)
         if member.losses > _RESTARTS:
-            self._part_with(member, _line(error))
+            self._part_with(member, first_line(error))
             return
         self._busy[self._load(member)] = _Running(member, 0, _LOADING, time.monotonic())
         warnings.warn(
-            f"worker {member.number + 1} of {len(self.members)} was lost ({_line(error)}); it is started again, and "
-            "its chunk is done again",
+            f"worker {member.number + 1} of {len(self.members)} was lost ({first_line(error)}); it is started again, "
+            "and its chunk is done again",
             stacklevel=3,
         )
 
@@ -282,11 +283,6 @@ class Pool:
 
 
 def _cause(error: Any) -> Exception:
-    """What was raised on the worker, whose traceback stands in ``error``."""
+    """What was raised on the worker; its traceback is in ``error``."""
     cause = error.cause
     return cause if isinstance(cause, Exception) else RuntimeError(str(error))
-
-
-def _line(error: BaseException) -> str:
-    """The first line of an error of Ray's, whose messages are long."""
-    return next(iter(str(error).strip().splitlines()), "") or type(error).__name__

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from cs_heads.arguments import check_integer
+from cs_heads.text import first_line
 
 
 def ray_module() -> ModuleType:
@@ -121,7 +122,7 @@ def _connect(ray: Any, address: str | None, workers: int | None) -> Session:
             ray.init(address=address or "local", **quiet)
     except Exception as error:
         # Ray raises this and that, a plain Exception where its own processes take too long to start.
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        reason = first_line(error)
         if address is None:
             raise ConnectionError(f"Ray cannot be started on this machine: {reason}") from error
         if "InvalidAuthToken" in str(error.__cause__):

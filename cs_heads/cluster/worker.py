@@ -4,32 +4,37 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Float
 
 from cs_heads.engine import Engine
 from cs_heads.engine.ablation import Ablation
-from cs_heads.engine.ends import Ends
 from cs_heads.engine.plan import share_memory, token_budget
-from cs_heads.engine.protocol import PairResult, PairText, Text
+from cs_heads.engine.protocol import Known, PairExamples, PairMasks, PairResult, PairText, TextRequest
 from cs_heads.lens import EncodedExample, load_model
 from cs_heads.lens.fused import why_not_fused
-from cs_heads.lens.outline import Outline
-from cs_heads.lens.ship import outline_of, sample_logits, unpacked, use_threads
+from cs_heads.lens.model import HookedModel, ModelInfo
+from cs_heads.lens.ship import model_info, sample_logits, unpacked, use_threads
 
 Source = str | Path | bytes | Callable[[], Any]
 """A name or folder for ``load_model``, a model packed by ``lens.ship``, or a function that returns a model."""
 
 
 @dataclass(frozen=True)
-class Home:
-    """How a worker lives: its kind of device, its threads, and how many share the memory of its device."""
+class WorkerConfig:
+    """What a worker computes with.
+
+    Attributes:
+        device: Its kind of device.
+        threads: Threads on the CPU.
+        sharers: How many workers share the memory of its device.
+    """
 
     device: str
     threads: int
@@ -44,7 +49,7 @@ class Report:
     where the worker runs.
     """
 
-    outline: Outline
+    info: ModelInfo
     versions: dict[str, str]
     logits: Float[np.ndarray, "n vocab"]
     batch_tokens: int
@@ -61,14 +66,6 @@ class Job:
     ablation: Ablation | None = None
 
 
-@dataclass(frozen=True)
-class Writing:
-    """What texts are generated after, and where they end."""
-
-    prompts: Sequence[Text]
-    ends: Ends
-
-
 def versions() -> dict[str, str]:
     """Versions that numbers depend on, in which driver and workers must agree."""
     names = ("cs-heads", "transformer-lens", "transformers", "torch", "numpy")
@@ -81,28 +78,29 @@ class Worker:
     What a chunk gives depends on the chunk and its job alone, not on what ran before it or elsewhere.
     """
 
+    model: HookedModel
+
     def __init__(self) -> None:
-        self.model: Any = None
         self._open: dict[str, Any] = {}
         self._engines: dict[str, Engine] = {}
 
-    def load(self, source: Source, home: Home) -> Report:
+    def load(self, source: Source, config: WorkerConfig) -> Report:
         """Load the model; what ``load_model`` refuses raises its ``ValueError``."""
-        use_threads(home.threads)
-        share_memory(home.sharers)
+        use_threads(config.threads)
+        share_memory(config.sharers)
         self._engines.clear()
         if isinstance(source, bytes):
-            self.model = unpacked(source, home.device)
+            self.model = unpacked(source, config.device)
         elif isinstance(source, str | Path):
-            self.model = load_model(source, device=home.device)
+            self.model = load_model(source, device=config.device)
         else:
             self.model = load_model(source())
         budget = token_budget(self.model, why_not_fused(self.model) is None)
         return Report(
-            outline_of(self.model), versions(), sample_logits(self.model), budget, os.getpid(), platform.node()
+            model_info(self.model), versions(), sample_logits(self.model), budget, os.getpid(), platform.node()
         )
 
-    def open(self, key: str, what: Job | Writing) -> None:
+    def open(self, key: str, what: Job | TextRequest) -> None:
         """Keep what later calls name by its key."""
         self._open[key] = what
 
@@ -116,30 +114,15 @@ class Worker:
         """Run the intact model for what ablated heads become; the others are given what this returns."""
         ablation = self._engine(job).forwards.ablation
         assert ablation is not None
-        return ablation.at_home()
+        return ablation.on_cpu()
 
-    def score(
-        self,
-        job: str,
-        masks: Shaped[np.ndarray, "pair layer head"],
-        examples: Int[np.ndarray, " pair"],
-        known: Bool[np.ndarray, " pair"] | None = None,
-    ) -> list[PairResult]:
+    def score(self, job: str, masks: PairMasks, examples: PairExamples, known: Known = None) -> list[PairResult]:
         """The results of a chunk."""
         return [result for batch in self._engine(job).run(masks, examples, False, known) for result in batch]
 
-    def generate(
-        self,
-        job: str,
-        masks: Shaped[np.ndarray, "pair layer head"],
-        examples: Int[np.ndarray, " pair"],
-        writing: str,
-        drafts: Mapping[int, Text],
-    ) -> list[PairText]:
+    def generate(self, job: str, masks: PairMasks, examples: PairExamples, request: str) -> list[PairText]:
         """The texts of a chunk."""
-        how: Writing = self._open[writing]
-        engine = self._engine(job)
-        batches = engine.generate(how.prompts, how.ends, masks, examples, drafts=drafts, progress=False)
+        batches = self._engine(job).generate(self._open[request], masks, examples, progress=False)
         return [text for batch in batches for text in batch]
 
     def _engine(self, key: str) -> Engine:

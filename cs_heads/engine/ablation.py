@@ -10,10 +10,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from cs_heads.engine.intact import Place
+from cs_heads.engine.layout import Place
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.batches import Room, run_in_batches
 from cs_heads.lens.gates import reading
+from cs_heads.lens.model import HookedModel
 from cs_heads.lens.score import ANY_READ, pad, read_tokens
 
 KINDS = ("zero", "mean", "resample")
@@ -24,7 +25,7 @@ class Ablation:
 
     ``mean`` is over all positions of all examples. ``resample`` takes the z of one other example, drawn
     with ``seed`` and the same under every mask, at the position that lies as far from the end of the
-    (first) prompt; its first or last position stands for those it does not have. ``spent`` counts the
+    (first) prompt; its first or last position is taken for those it does not have. ``spent`` counts the
     example-evaluations of ``prepare``.
     """
 
@@ -44,17 +45,12 @@ class Ablation:
             raise ValueError(f"ablation must be one of {', '.join(KINDS)}, got {kind!r}")
         return None if kind == "zero" else cls(kind, answers)
 
-    @property
-    def prepared(self) -> bool:
-        """Whether ``prepare`` has run."""
-        return self.spent > 0
-
-    def at_home(self) -> Ablation:
+    def on_cpu(self) -> Ablation:
         """The same, all of it in main memory: what other processes can be sent."""
         self._sum = {layer: total.cpu() for layer, total in self._sum.items()}
         return self
 
-    def prepare(self, model: Any, examples: Sequence[EncodedExample], batch_tokens: int, fused: bool) -> None:
+    def prepare(self, model: HookedModel, examples: Sequence[EncodedExample], batch_tokens: int, fused: bool) -> None:
         """Run the intact model over the examples and keep their mean z, or all of it (in main memory)."""
         texts = [example.inputs_of(answer) for example, answer in zip(examples, self.answers, strict=True)]
         self._prompt = np.array([len(e.prompt_of(a)) for e, a in zip(examples, self.answers, strict=True)])
@@ -74,9 +70,16 @@ class Ablation:
         prompts: Sequence[int],
         width: int,
     ) -> Mapping[int, Tensor]:
-        """By layer that ``gates`` touch, what z becomes: ``[batch or 1, pos or 1, head, d_head]``.
+        """What an ablated head's z becomes in each row.
 
-        ``prompts`` are the tokens of each row's prompt, which positions are counted from the end of.
+        Args:
+            gates: The gates of each row.
+            places: Where the tokens of each row are in its example.
+            prompts: The tokens of each row's prompt, from the end of which positions are counted.
+            width: Tokens of a padded row.
+
+        Returns:
+            By layer that the gates touch, z: ``[batch or 1, pos or 1, head, d_head]``.
         """
         touched = [int(layer) for layer in np.flatnonzero((gates != 1).any(axis=(0, 2)))]
         if self.kind == "mean":
@@ -88,7 +91,9 @@ class Ablation:
             ids[row, :n] = self._first[partner] + there.clip(0, self._length[partner] - 1)
         return {layer: self._z[layer][torch.from_numpy(ids)] for layer in touched}
 
-    def _keep(self, model: Any, texts: list[tuple[int, ...]], first: Int[np.ndarray, " n"], fused: bool) -> None:
+    def _keep(
+        self, model: HookedModel, texts: list[tuple[int, ...]], first: Int[np.ndarray, " n"], fused: bool
+    ) -> None:
         tokens, attention_mask = pad(texts)
         row, position = attention_mask.nonzero(as_tuple=True)
         ids = torch.from_numpy(first)[row] + position

@@ -1,39 +1,47 @@
-"""Running pieces of text under masks, batch by batch, each after the piece it goes on from."""
+"""Running pieces of text under masks, batch by batch, each after the piece that it follows.
+
+What the intact model does below the first ablated layer is kept, so that masks can start there.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
+from torch import Tensor
 
 from cs_heads.engine.ablation import Ablation
-from cs_heads.engine.intact import Residuals
-from cs_heads.engine.layout import Layout, Piece
-from cs_heads.engine.plan import token_budget
+from cs_heads.engine.layout import Layout, Piece, Place
+from cs_heads.engine.plan import free_memory, token_budget
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.abilities import Abilities, abilities
-from cs_heads.lens.batches import is_out_of_memory
+from cs_heads.lens.batches import TokenBudget, in_batches
 from cs_heads.lens.cache import Extension, KeyValues
+from cs_heads.lens.forward import Resumed, recorded
 from cs_heads.lens.fused import why_not_fused
-from cs_heads.lens.model import context_length, device_of, dtype_of
+from cs_heads.lens.model import HookedModel, context_length, device_of, dtype_of
 from cs_heads.lens.score import ANY_READ, Reads, TokenScores, pad, read_tokens
 
 # Logits of one forward at most (float32: 256 MiB), so that the vocabulary bounds a batch too.
 MAX_LOGITS = 2**26
 
-# Bytes of keys and values that one forward may leave behind for those that go on from it.
+# Bytes of keys and values that one forward may leave behind for those that follow it.
 _MAX_STORED = {"cpu": 2**29, "cuda": 2**33}
 
-# What a token of a stored prefix costs a row that goes on from it, in tokens run.
+# What a token of a stored prefix costs a row that follows it, in tokens run.
 _CARRY = 1 / 8
 
+# The intact run must be paid back this many times by the layers it saves.
+_WORTH = 1.5
 
-class DoesNotFitError(MemoryError):
-    """One row by itself wants more memory than there is."""
+# Share of the free memory that residual streams may fill.
+_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -48,12 +56,12 @@ class Row:
 
     @property
     def children(self) -> list[Piece]:
-        """The pieces that go on from this one."""
+        """The pieces that follow this one."""
         return [self.layout.pieces[child] for child in self.piece.children]
 
 
 Needed = Callable[[Row], bool] | None
-"""Whether anybody asks for what is read in a row, or in one that goes on from it."""
+"""Whether something read in a row, or in one that follows it, is asked for."""
 
 
 def roots(owner: Any, gates: Float[np.ndarray, "layer head"], layout: Layout) -> list[Row]:
@@ -78,15 +86,81 @@ class Done:
             yield row, TokenScores(scores.logprob[part], scores.greedy[part], scores.best[part])
 
 
+class Residuals:
+    """Residual streams of the intact model at some layers, one vector ``[d_model]`` a token of a layout."""
+
+    def __init__(self, layout: Layout, layers: Sequence[int]) -> None:
+        self.layers = list(layers)
+        self._n_tokens = layout.n_tokens
+        self._ids = layout.ids()
+        self._stored: dict[int, Tensor] = {}
+
+    @contextmanager
+    def recording(self, model: HookedModel, places: Sequence[Place]) -> Iterator[None]:
+        """Store what enters each layer, from the rows at ``places``, inside the ``with`` block."""
+        row = torch.from_numpy(np.repeat(np.arange(len(places)), [n for _, _, n in places]))
+        position = torch.from_numpy(np.concatenate([np.arange(n) for _, _, n in places]))
+        ids = torch.from_numpy(np.concatenate([self._numbers(place) for place in places]))
+
+        def record(layer: int, residual: Tensor) -> None:
+            if layer not in self._stored:
+                self._stored[layer] = residual.new_empty(self._n_tokens, residual.shape[2])
+            at = residual.device
+            self._stored[layer][ids.to(at)] = residual[row.to(at), position.to(at)]
+
+        with recorded(model, self.layers, record):
+            yield
+
+    def start(self, layer: int, places: Sequence[Place], width: int) -> Resumed:
+        """What rows at ``places``, padded to ``width``, start from at ``layer``."""
+        ids = np.zeros((len(places), width), dtype=np.int64)
+        for row, place in enumerate(places):
+            ids[row, : place[2]] = self._numbers(place)
+        stored = self._stored[layer]
+        return Resumed(layer, stored[torch.from_numpy(ids).to(stored.device)])
+
+    def _numbers(self, place: Place) -> Int[np.ndarray, " pos"]:
+        sequence, start, n = place
+        return self._ids[sequence][start : start + n]
+
+
+def layers_to_store(
+    model: HookedModel, first: Int[np.ndarray, " mask"], tokens: Sequence[int], intact_tokens: int
+) -> list[int]:
+    """Layers at which masks may start: none where the intact run costs more than it saves.
+
+    Where memory does not hold all the layers, they are thinned out evenly, and a mask starts at the last one before its
+    own.
+
+    Args:
+        model: The model.
+        first: The first layer that each mask touches.
+        tokens: The tokens that each mask runs.
+        intact_tokens: The tokens of the intact run.
+    """
+    layers = np.unique(first[first > 0])
+    if not len(layers) or float(np.dot(first, tokens)) <= _WORTH * intact_tokens * layers[-1]:
+        return []
+    n_bytes = intact_tokens * model.cfg.d_model * dtype_of(model).itemsize
+    n = min(len(layers), int(_SHARE * free_memory(device_of(model)) / n_bytes))
+    chosen = layers[np.linspace(0, len(layers) - 1, n).round().astype(int)]
+    return [int(layer) for layer in chosen]
+
+
 class Forwards:
     """Plans and runs forwards on one model, within a budget of tokens and memory.
 
-    ``ideas`` says which short cuts may be taken; those that are not exact on this model are left out.
+    Args:
+        model: The model.
+        examples: All examples of the task, which mean and resample ablation run beforehand.
+        batch_tokens: Tokens of one forward at most; None finds them by a probe.
+        ablation: What an ablated head's z becomes; None is zero.
+        ideas: Shortcuts that may be taken (None: all); those that are not exact on this model are left out.
     """
 
     def __init__(
         self,
-        model: Any,
+        model: HookedModel,
         examples: Sequence[EncodedExample],
         batch_tokens: int | None = None,
         ablation: Ablation | None = None,
@@ -94,13 +168,13 @@ class Forwards:
     ) -> None:
         self.model, self.ablation = model, ablation
         self.able = abilities(model, ideas)
-        self.batch_tokens = batch_tokens or token_budget(model, self.able.fused)
+        self.budget = TokenBudget(batch_tokens or token_budget(model, self.able.fused))
         self._fused = self.able.fused
-        if ablation is not None and not ablation.prepared:
-            ablation.prepare(model, examples, self.batch_tokens, self.fused())
+        if ablation is not None and not ablation.spent:
+            ablation.prepare(model, examples, self.budget.tokens, self.fused())
 
     def fused(self) -> bool:
-        """Whether attention may be fused now: somebody may have begun to listen to it."""
+        """Whether attention may be fused now: hooks may have been added to it since."""
         return self.able.fused and why_not_fused(self.model) is None
 
     def run(
@@ -111,14 +185,18 @@ class Forwards:
         keep_all: bool = False,
         needed: Needed = None,
     ) -> Iterator[Done]:
-        """Run rows and all pieces that go on from them, forward by forward.
+        """Run rows and all pieces that follow them, forward by forward.
 
-        ``layer`` is where forwards start (from ``residuals``, unless 0); None records ``residuals`` instead.
-        ``keep_all`` stores the keys and values of every piece, not only of those that others go on from.
-        Forwards without a row that is ``needed``, for itself or for what goes on from it, are planned and left
-        out, so that the others are what they would be with them (None: all run).
-        A batch that does not fit into memory is halved; a row that does not fit by itself raises
-        ``MemoryError``.
+        Args:
+            rows: The pieces that masks begin with.
+            residuals: What forwards start from, or record.
+            layer: Where forwards start (from ``residuals``, unless 0); None records ``residuals`` instead.
+            keep_all: Store the keys and values of every piece, not only of those that others follow.
+            needed: Forwards without a row that is needed, for itself or for what follows it, are planned and left
+                out, so that the others are what they would be with them (None: all run).
+
+        Raises:
+            DoesNotFitError: A row does not fit into memory by itself; a batch that does not fit is halved.
         """
         self._fused = self.fused()
         yield from self._descend(rows, None, residuals, layer, keep_all=keep_all, needed=needed)
@@ -133,40 +211,31 @@ class Forwards:
         keep_all: bool,
         needed: Needed,
     ) -> Iterator[Done]:
-        """The longest go first: like lengths share a batch, and what is most likely not to fit is tried first."""
+        """Run rows after what is ``stored``, then the pieces that follow them."""
         options: dict[str, Any] = {"keep_all": keep_all, "needed": needed}
+
+        def forward(batch: Sequence[Row], inner: bool) -> Iterator[Done]:
+            if needed is None or any(map(needed, batch)):
+                done = self._forward(list(batch), stored, residuals, layer, inner or keep_all)
+                yield done
+                if inner:
+                    further = [
+                        Row(row.owner, row.gates, row.layout, child, i)
+                        for i, row in enumerate(batch)
+                        for child in row.children
+                    ]
+                    yield from self._descend(further, done.stored, residuals, layer, **options)
+
         for inner in (False, True):
             chosen = [row for row in rows if bool(row.piece.children) == inner]
-            order = sorted(chosen, key=lambda row: (-len(row.piece.tokens), -row.piece.start))
-            done = 0
-            while done < len(order):
-                batch = order[done : done + self._batch_size(order[done:], inner or keep_all)]
-                if needed is not None and not any(map(needed, batch)):
-                    done += len(batch)
-                    continue
-                fits, ran, further = True, None, []
-                try:
-                    ran = self._forward(batch, stored, residuals, layer, inner or keep_all)
-                    yield ran
-                    if inner:
-                        further = [
-                            Row(row.owner, row.gates, row.layout, child, i)
-                            for i, row in enumerate(batch)
-                            for child in row.children
-                        ]
-                        yield from self._descend(further, ran.stored, residuals, layer, **options)
-                except (RuntimeError, MemoryError) as error:
-                    if not is_out_of_memory(error):
-                        raise
-                    if len(batch) == 1:
-                        raise _too_large(batch[0], error) from error
-                    fits = False
-                # Nothing may hold on to the memory: not the traceback of an except clause, nor these.
-                ran, further = None, []
-                if fits:
-                    done += len(batch)
-                else:
-                    self._halve(batch)
+            yield from in_batches(
+                # The longest first: like lengths share a batch, and what is most likely not to fit is tried first.
+                sorted(chosen, key=lambda row: (-len(row.piece.tokens), -row.piece.start)),
+                size=partial(self._batch_size, keep=inner or keep_all),
+                run=partial(forward, inner=inner),
+                shrink=lambda batch: self.budget.halve(_tokens(batch)[-1]),
+                describe=_named,
+            )
 
     def _forward(
         self, batch: list[Row], stored: KeyValues | None, residuals: Residuals | None, layer: int | None, keep: bool
@@ -204,37 +273,31 @@ class Forwards:
             left.compact()
         return Done(batch, scores, left)
 
-    def _batch_size(self, rows: list[Row], keep: bool) -> int:
+    def _batch_size(self, rows: Sequence[Row], keep: bool) -> int:
         """How many of the next rows go into one forward: within the budgets, but one at least."""
-        n = np.arange(1, len(rows) + 1)
         longest = len(rows[0].piece.tokens)
         past = np.maximum.accumulate([row.piece.start for row in rows])
         logits = np.cumsum([len(row.piece.slots) for row in rows]) * self.model.cfg.d_vocab
-        fits = (n * (longest + _CARRY * past) <= self.batch_tokens) & (logits <= MAX_LOGITS)
+        fits = (_tokens(rows) <= self.budget.tokens) & (logits <= MAX_LOGITS)
         context = context_length(self.model)
         if context is not None:
             # Padding is numbered onwards from the past of its row, and must have a place in the table, too.
             fits &= past + longest <= context
         if keep:
             limit = _MAX_STORED.get(device_of(self.model).type, _MAX_STORED["cpu"])
-            fits &= n * (longest + past) * stored_bytes(self.model) <= limit
+            cfg = self.model.cfg
+            n_kv_heads = cfg.n_key_value_heads or cfg.n_heads
+            # Keys and values of one token.
+            token_bytes = 2 * dtype_of(self.model).itemsize * cfg.n_layers * cfg.d_head * n_kv_heads
+            fits &= np.arange(1, len(rows) + 1) * (longest + past) * token_bytes <= limit
         return max(1, int(fits.sum()))
 
-    def _halve(self, batch: list[Row]) -> None:
-        run = len(batch) * (len(batch[0].piece.tokens) + _CARRY * max(row.piece.start for row in batch))
-        self.batch_tokens = max(1, int(min(self.batch_tokens, run) / 2))
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+
+def _tokens(rows: Sequence[Row]) -> Float[np.ndarray, " row"]:
+    """What the first row, the first two rows, ... cost in one forward, in padded tokens."""
+    past = np.maximum.accumulate([row.piece.start for row in rows])
+    return np.arange(1, len(rows) + 1) * (len(rows[0].piece.tokens) + _CARRY * past)
 
 
-def stored_bytes(model: Any) -> int:
-    """Bytes of the keys and values of one token."""
-    n_kv_heads = model.cfg.n_key_value_heads or model.cfg.n_heads
-    return 2 * dtype_of(model).itemsize * model.cfg.n_layers * model.cfg.d_head * n_kv_heads
-
-
-def _too_large(row: Row, error: BaseException) -> MemoryError:
-    if isinstance(error, DoesNotFitError):
-        return error
-    n_tokens = row.piece.start + len(row.piece.tokens)
-    return DoesNotFitError(f"example {row.piece.source[0]} ({n_tokens} tokens) does not fit into memory by itself")
+def _named(row: Row) -> str:
+    return f"example {row.piece.source[0]} ({row.piece.start + len(row.piece.tokens)} tokens)"

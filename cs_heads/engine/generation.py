@@ -1,4 +1,4 @@
-"""Texts under masks, decoded greedily: drafted by the intact model, verified, and decoded on where they differ.
+"""Texts under masks, decoded greedily: drafted by the intact model, verified, and decoded further where they differ.
 
 The draft is verified as in speculative decoding with a greedy target (Leviathan et al. 2023, section 2),
 so that the text is that of plain greedy decoding: in float32, token for token. In half precision two logits
@@ -14,7 +14,7 @@ from itertools import compress
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from cs_heads.designs import as_gates, rows_by_mask
@@ -22,9 +22,9 @@ from cs_heads.engine.ablation import shares_examples
 from cs_heads.engine.forwards import MAX_LOGITS, Done, Forwards, Needed, Row, roots
 from cs_heads.engine.layout import lay_out
 from cs_heads.engine.plan import free_memory
-from cs_heads.engine.protocol import PairText, Text
+from cs_heads.engine.protocol import Drafts, Known, PairExamples, PairMasks, PairText, Text
 from cs_heads.lens import EncodedExample
-from cs_heads.lens.batches import is_out_of_memory
+from cs_heads.lens.batches import TokenBudget, in_batches
 from cs_heads.lens.cache import KeyValues
 from cs_heads.lens.decode import Decoding, Finished
 from cs_heads.lens.model import context_length, device_of
@@ -35,7 +35,7 @@ _ROWS = {"cpu": 256, "cuda": 512}
 _STORED = {"cpu": 2**30, "cuda": 2**34}
 _SHARE = 0.15
 
-# Drafts are worth an intact run where so many times the rows decoded together are wanted: it takes as many steps.
+# Drafts pay for the intact run, which takes as many steps, from this many times the rows decoded together on.
 _WORTH = 4
 
 # Tokens of a draft that are verified first; twice as many each time all were right.
@@ -61,35 +61,33 @@ class _Pair:
 
 @dataclass
 class _Pool:
-    """Texts begun, with what is stored of them, until there are enough to go on with together."""
+    """Texts begun, with their stored keys and values, until there are enough to be continued together."""
 
     pairs: list[_Pair] = field(default_factory=list)
     texts: list[list[int]] = field(default_factory=list)
     stored: list[KeyValues] = field(default_factory=list)
 
-    def add(self, pairs: list[_Pair], texts: list[list[int]], stored: KeyValues | None) -> None:
-        if pairs:
-            self.pairs += pairs
-            self.texts += texts
-            self.stored += [] if stored is None else [stored]
+    def add(self, pairs: list[_Pair], texts: list[list[int]], stored: list[KeyValues]) -> None:
+        self.pairs += pairs
+        self.texts += texts
+        self.stored += stored
 
     def full(self, device: torch.device) -> bool:
         held = sum(stored.n_bytes for stored in self.stored)
         most = min(_STORED.get(device.type, _STORED["cpu"]), _SHARE * free_memory(device))
         return len(self.pairs) >= rows_together(device.type) or held >= most
 
-    def halves(self) -> tuple[_Pool, _Pool]:
-        """The pool in two."""
-        n = len(self.pairs) // 2
-        parts = (_Pool(self.pairs[:n], self.texts[:n]), _Pool(self.pairs[n:], self.texts[n:]))
-        begin = 0
+    def part(self, begin: int, end: int) -> _Pool:
+        """The texts ``begin..end``, copied: they grow without those here."""
+        part = _Pool(self.pairs[begin:end], [list(text) for text in self.texts[begin:end]])
+        first = 0
         for stored in self.stored:
-            rows = torch.arange(len(stored.valid), device=stored.valid.device)
-            for pool, chosen in zip(parts, (rows[rows + begin < n], rows[rows + begin >= n]), strict=True):
-                if len(chosen):
-                    pool.stored.append(stored.select(chosen))
-            begin += len(rows)
-        return parts
+            number = first + torch.arange(len(stored.valid), device=stored.valid.device)
+            rows = ((number >= begin) & (number < end)).nonzero()[:, 0]
+            if len(rows):
+                part.stored.append(stored if len(rows) == len(number) else stored.select(rows))
+            first += len(number)
+        return part
 
 
 def rows_together(device: str) -> int:
@@ -98,12 +96,18 @@ def rows_together(device: str) -> int:
 
 
 def worth_drafting(device: str, n_texts: int) -> bool:
-    """Whether so many texts of masked models are worth a run of the intact one, to draft them."""
+    """Whether ``n_texts`` texts of masked models pay for a run of the intact one, to draft them."""
     return n_texts >= _WORTH * rows_together(device)
 
 
 class Generation:
-    """Generates a text after the prompt of each (mask, example) pair; ``finished`` says where a text ends."""
+    """Generates a text after the prompt of each (mask, example) pair.
+
+    Args:
+        forwards: What runs the model.
+        prompts: Prompts by number of the example, as tokens.
+        finished: Whether a text, as its tokens so far, ends here.
+    """
 
     def __init__(self, forwards: Forwards, prompts: Sequence[Text], finished: Finished) -> None:
         self.forwards, self.prompts, self.finished = forwards, prompts, finished
@@ -112,16 +116,16 @@ class Generation:
 
     def run(
         self,
-        masks: Shaped[np.ndarray, "pair layer head"],
-        examples: Int[np.ndarray, " pair"],
-        drafts: Mapping[int, Text],
+        masks: PairMasks,
+        examples: PairExamples,
+        drafts: Drafts,
         progress: bool | None,
-        known: Bool[np.ndarray, " pair"] | None = None,
+        known: Known = None,
     ) -> Iterator[list[PairText]]:
-        """Yield (pair, tokens) as texts are finished; ``drafts`` are finished texts by example, of some or none.
+        """Yield the texts of pairs as they are finished: see ``EngineLike.generate``.
 
-        Each pair of mask and example stands once. Pairs that are ``known`` are planned for and not yielded; where they
-        are those that a run cut short has yielded, the others are written in the very batches of that run.
+        Where the ``known`` pairs are those that an interrupted run has yielded, the others are generated in the very
+        batches of that run.
         """
         known = np.zeros(len(examples), dtype=bool) if known is None else known
         rows = self._rows(masks, examples, drafts, known)
@@ -137,42 +141,41 @@ class Generation:
         for done in self.forwards.run(rows, keep_all=self.forwards.able.extend, needed=needed):
             drafted = _Pool()
             yield self._begin(done, drafted, free)
-            yield self._halving(partial(self._verify, free=free), drafted)
+            yield self._fitting(partial(self._verify, free=free), drafted)
             # Known texts are in no pool: those that were decoded together became known together.
             if free.full(self._device):
-                yield self._halving(self._decode, free)
+                yield self._fitting(self._decode, free)
                 free = _Pool()
-        yield self._halving(self._decode, free)
+        yield self._fitting(self._decode, free)
 
-    def _halving(self, step: Callable[[_Pool], list[PairText]], pool: _Pool) -> list[PairText]:
-        """A step on a pool; where memory does not suffice, on each half of it from the beginning."""
-        before = [list(text) for text in pool.texts]
-        try:
-            return step(pool)
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error) or len(pool.pairs) <= 1:
-                raise
-        pool.texts = before
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-        return [text for half in pool.halves() for text in self._halving(step, half)]
+    def _fitting(self, step: Callable[[_Pool], list[PairText]], pool: _Pool) -> list[PairText]:
+        """A step on a pool; where memory does not suffice, on parts of it, each from the beginning."""
+        # A row is one token of a step.
+        together = TokenBudget(len(pool.pairs))
+        texts = in_batches(
+            range(len(pool.pairs)),
+            size=lambda _: together.tokens,
+            run=lambda rows: step(pool.part(rows[0], rows[-1] + 1)),
+            shrink=lambda rows: together.halve(len(rows)),
+            describe=lambda row: f"the text of example {pool.pairs[row].example}",
+        )
+        return list(texts)
 
     def _rows(
-        self,
-        masks: Shaped[np.ndarray, "pair layer head"],
-        examples: Int[np.ndarray, " pair"],
-        drafts: Mapping[int, Text],
-        known: Bool[np.ndarray, " pair"],
+        self, masks: PairMasks, examples: PairExamples, drafts: Drafts, known: Bool[np.ndarray, " pair"]
     ) -> list[Row]:
         """Prompts alone: the first token of every text is read at their ends."""
-        across = shares_examples(self.forwards.ablation)
+        share = self.forwards.able.extend, shares_examples(self.forwards.ablation)
         encoded = {int(e): EncodedExample(self.prompts[e], _ANY, False) for e in np.unique(examples)}
         rows = []
         for numbers in rows_by_mask(masks):
             gates = as_gates(masks[numbers[0]])
-            chosen = [(n, int(examples[n]), bool(known[n])) for n in numbers]
-            pairs = [_Pair(n, example, gates, drafts.get(example, ()), is_known) for n, example, is_known in chosen]
-            layout = lay_out(encoded, [pair.example for pair in pairs], self.forwards.able.extend, across)
+            chosen = examples[numbers].tolist()
+            pairs = [
+                _Pair(number, example, gates, drafts.get(example, ()), bool(known[number]))
+                for number, example in zip(numbers, chosen, strict=True)
+            ]
+            layout = lay_out(encoded, chosen, *share)
             rows += roots(pairs, gates, layout)
         return rows
 
@@ -195,10 +198,10 @@ class Generation:
                 not ended and self._in_sync(pair, text) == in_sync and (in_sync or not pair.known)
                 for pair, text, ended in zip(pairs, texts, finished, strict=True)
             ]
-            stored = None
+            stored = []
             if any(chosen) and done.stored is not None and self.forwards.able.extend:
                 rows, lengths = torch.tensor(list(compress(places, chosen)), device=done.stored.valid.device).T
-                stored = done.stored.select(rows, lengths)
+                stored = [done.stored.select(rows, lengths)]
             pool.add(list(compress(pairs, chosen)), list(compress(texts, chosen)), stored)
         ended = compress(zip(pairs, texts, strict=True), finished)
         return [(pair.number, tuple(text)) for pair, text in ended if not pair.known]
@@ -220,17 +223,14 @@ class Generation:
             decoding.advance({r: d[len(pool.texts[r]) : len(pool.texts[r]) + window] for r, d in drafts.items()})
             ended += [r for r in decoding.rows if self.finished(pool.texts[r])]
             on = [r for r in decoding.rows if r not in ended and self._in_sync(pool.pairs[r], pool.texts[r])]
-            off = [r for r in decoding.rows if r not in ended and r not in on]
-            going = [r for r in off if not pool.pairs[r].known]
-            if going:
-                left.add([pool.pairs[r] for r in going], [pool.texts[r] for r in going], decoding.stored_of(going))
+            off = [r for r in decoding.rows if r not in ended and r not in on and not pool.pairs[r].known]
+            if off:
+                left.add([pool.pairs[r] for r in off], [pool.texts[r] for r in off], [decoding.stored_of(off)])
             if len(on) < len(decoding.rows):
                 decoding.keep(on)
             window = max(1, 2 * window)
         # Only now: a step that did not fit begins again.
-        free.pairs += left.pairs
-        free.texts += left.texts
-        free.stored += left.stored
+        free.add(left.pairs, left.texts, left.stored)
         return [(pool.pairs[r].number, tuple(pool.texts[r])) for r in ended if not pool.pairs[r].known]
 
     def _most(self, decoding: Decoding) -> int:
@@ -268,15 +268,9 @@ class Generation:
             places = [((pool.pairs[r].example, 0), n + s, width) for r, n, s in zip(rows, prompts, start, strict=True)]
             return ablation.replacement(gates[rows].numpy(), places, prompts, width)
 
+        become = None if ablation is None else replacement
         stored = KeyValues.joined(pool.stored)
-        return Decoding(
-            self.forwards.model,
-            stored,
-            pool.texts,
-            gates,
-            None if ablation is None else replacement,
-            self.forwards.fused(),
-        )
+        return Decoding(self.forwards.model, stored, pool.texts, gates, become, self.forwards.fused())
 
     def _decode_whole(self, pool: _Pool) -> None:
         """Without stored keys and values every token runs its text from the beginning."""
@@ -292,5 +286,5 @@ class Generation:
 
 
 def _asked_for(row: Row) -> bool:
-    """Whether a text that is not known begins in a row, or in one that goes on from it."""
+    """Whether a text that is not known begins in a row, or in one that follows it."""
     return row.layout.asks(row.piece, np.array([not pair.known for pair in row.owner]))

@@ -1,16 +1,89 @@
-"""The token sequences of some examples, cut into pieces that each run once for a mask."""
+"""The token sequences of some examples as a tree of pieces: what several begin with is run once for a mask."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
 import numpy as np
 from jaxtyping import Bool, Int
 
-from cs_heads.engine.prefixes import Prefixes, shared_prefixes, unshared
 from cs_heads.lens import EncodedExample
+from cs_heads.lens.tokens import common_prefix
+
+Tokens = tuple[int, ...]
+
+Source = tuple[int, int]
+"""A token sequence: its example, and its continuation."""
+
+Place = tuple[Source, int, int]
+"""Where the tokens of a row stand: sequence, first token, how many."""
+
+# What continuing from a stored prefix costs a row, in tokens run: a shared prefix must save more.
+_CARRY = 4
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Tokens run in one go: ``start..stop`` of sequence ``sequence``, after segment ``parent``."""
+
+    sequence: int
+    start: int
+    stop: int
+    parent: int | None
+
+
+class PrefixTree:
+    """Token sequences as ``segments``, parents before children; a shared prefix is one segment, nested to any depth.
+
+    A shared prefix is a segment of its own where that saves more tokens than carrying it costs; a sequence that
+    another begins with, or equals, has no segment of its own.
+
+    Args:
+        sequences: Token ids.
+        groups: Numbers of the sequences that may share prefixes, group by group; None is all of them.
+
+    >>> few_shot = (7,) * 20
+    >>> tree = PrefixTree([(*few_shot, 1), (*few_shot, 2), (*few_shot, 2)])
+    >>> [(s.start, s.stop, s.parent) for s in tree.segments], tree.last
+    ([(0, 20, None), (20, 21, 0), (20, 21, 0)], [1, 2, 2])
+    """
+
+    def __init__(self, sequences: Sequence[Tokens], groups: Iterable[Sequence[int]] | None = None) -> None:
+        self.sequences = sequences
+        self.segments: list[Segment] = []
+        # By sequence, the segment that holds its last token.
+        self.last = [0] * len(sequences)
+        for group in [range(len(sequences))] if groups is None else groups:
+            self._add(sorted(group, key=sequences.__getitem__), 0, None)
+
+    def path(self, sequence: int) -> list[int]:
+        """The segments that make up a sequence, from its first token on."""
+        path = []
+        segment: int | None = self.last[sequence]
+        while segment is not None:
+            path.append(segment)
+            segment = self.segments[segment].parent
+        return path[::-1]
+
+    def _add(self, members: list[int], start: int, parent: int | None) -> None:
+        """Add segments for sorted ``members``, which agree up to ``start`` at least."""
+        first = members[0]
+        agree = common_prefix(self.sequences[first], self.sequences[members[-1]], start)
+        ended = [i for i in members if len(self.sequences[i]) == agree]
+        longer = [list(group) for _, group in groupby(members[len(ended) :], key=lambda i: self.sequences[i][agree])]
+        if longer and (agree - start) * (len(longer) - 1) <= _CARRY * len(longer):
+            for group in longer:
+                self._add(group, start, parent)
+            segment = self.last[longer[0][0]]
+        else:
+            segment = len(self.segments)
+            self.segments.append(Segment(first, start, agree, parent))
+            for group in longer:
+                self._add(group, agree, segment)
+        for i in ended:
+            self.last[i] = segment
 
 
 @dataclass(frozen=True)
@@ -23,7 +96,7 @@ class Piece:
 
     tokens: Int[np.ndarray, " pos"]
     start: int
-    source: tuple[int, int]
+    source: Source
     parent: int | None
     children: tuple[int, ...]
     offsets: Int[np.ndarray, " read"]
@@ -42,7 +115,7 @@ class Layout:
 
     examples: tuple[int, ...]
     pieces: tuple[Piece, ...]
-    paths: dict[tuple[int, int], list[int]]
+    paths: dict[Source, list[int]]
     local: Int[np.ndarray, " slot"]
     continuation: Int[np.ndarray, " slot"]
     prompts: dict[int, int]
@@ -53,7 +126,7 @@ class Layout:
         return slice(int(first), int(last))
 
     def asks(self, piece: Piece, wanted: Bool[np.ndarray, " local"]) -> bool:
-        """Whether one of the ``wanted`` examples reads something at a piece, or at one that goes on from it."""
+        """Whether one of the ``wanted`` examples reads something at a piece, or at one that follows it."""
         if wanted[self.local[piece.slots]].any():
             return True
         return any(self.asks(self.pieces[child], wanted) for child in piece.children)
@@ -63,7 +136,7 @@ class Layout:
         """Tokens run for one mask."""
         return sum(len(piece.tokens) for piece in self.pieces)
 
-    def ids(self) -> dict[tuple[int, int], Int[np.ndarray, " pos"]]:
+    def ids(self) -> dict[Source, Int[np.ndarray, " pos"]]:
         """Numbers of the tokens of each sequence, (example, continuation); a shared token has one number."""
         first = np.cumsum([0, *(len(piece.tokens) for piece in self.pieces)])
         numbers = [np.arange(begin, end) for begin, end in pairwise(first)]
@@ -76,28 +149,34 @@ def lay_out(
     share: bool,
     across_examples: bool = True,
 ) -> Layout:
-    """Cut the examples numbered ``examples`` into pieces, with shared beginnings where ``share`` says so.
+    """Cut some examples into pieces.
 
-    ``across_examples=False`` shares within an example alone: between the choices of one question.
+    Args:
+        encoded: Examples by their number.
+        examples: Numbers of those to cut, each once.
+        share: Whether sequences share their prefixes.
+        across_examples: False shares within an example alone: between the choices of one question.
     """
     keys = [(e, c) for e in examples for c in range(len(encoded[e].continuations))]
     sequences = [encoded[e].inputs_of(c) for e, c in keys]
-    found = _prefixes(keys, sequences, share, across_examples)
+    # Sequences of one number share their prefixes.
+    group_of = list(range(len(keys))) if not share else [0 if across_examples else e for e, _ in keys]
+    tree = PrefixTree(sequences, [list(group) for _, group in groupby(range(len(keys)), key=group_of.__getitem__)])
     place = {example: i for i, example in enumerate(examples)}
-    reads: list[list[tuple[int, int, int]]] = [[] for _ in found.segments]
-    paths: dict[tuple[int, int], list[int]] = {}
+    reads: list[list[tuple[int, int, int]]] = [[] for _ in tree.segments]
+    paths: dict[Source, list[int]] = {}
     local: list[int] = []
     continuation: list[int] = []
     for i, (e, c) in enumerate(keys):
-        path = paths[e, c] = found.path(i)
-        starts = [found.segments[segment].start for segment in path]
+        path = paths[e, c] = tree.path(i)
+        starts = [tree.segments[segment].start for segment in path]
         for position, token in zip(encoded[e].positions_of(c), encoded[e].continuations[c], strict=True):
             held = int(np.searchsorted(starts, position, side="right")) - 1
             reads[path[held]].append((position - starts[held], token, len(local)))
             local.append(place[e])
             continuation.append(c)
-    children: list[list[int]] = [[] for _ in found.segments]
-    for i, segment in enumerate(found.segments):
+    children: list[list[int]] = [[] for _ in tree.segments]
+    for i, segment in enumerate(tree.segments):
         if segment.parent is not None:
             children[segment.parent].append(i)
     pieces = tuple(
@@ -109,7 +188,7 @@ def lay_out(
             tuple(children[i]),
             *np.array(reads[i], dtype=np.int64).reshape(-1, 3).T,
         )
-        for i, segment in enumerate(found.segments)
+        for i, segment in enumerate(tree.segments)
     )
     return Layout(
         tuple(examples),
@@ -119,14 +198,3 @@ def lay_out(
         np.array(continuation),
         {e: len(encoded[e].prompt) for e in examples},
     )
-
-
-def _prefixes(
-    keys: list[tuple[int, int]], sequences: list[tuple[int, ...]], share: bool, across_examples: bool
-) -> Prefixes:
-    if not share:
-        return unshared(sequences)
-    if across_examples:
-        return shared_prefixes(sequences)
-    by_example = groupby(zip(keys, sequences, strict=True), key=lambda pair: pair[0][0])
-    return Prefixes.joined([shared_prefixes([tokens for _, tokens in group]) for _, group in by_example])

@@ -1,19 +1,19 @@
-"""How many tokens one forward takes, found by a short probe of the model on its device."""
+"""How many tokens one forward takes and how fast a model reads, found by short probes of it on its device."""
 
 from __future__ import annotations
 
 import weakref
+from time import perf_counter
 from typing import Any
 
-import numpy as np
 import psutil
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from cs_heads.lens.model import context_length, device_of, devices_of
-from cs_heads.lens.score import Reads, read_tokens
+from cs_heads.lens.model import HookedModel, context_length, device_of, devices_of
+from cs_heads.lens.score import Reads, read_tokens, with_targets
 
 BATCH_TOKENS = {"cpu": 4096, "cuda": 131_072}
 """Tokens of one forward at most, by device: beyond these, forwards get no faster (``benchmarks/engine.py``)."""
@@ -24,17 +24,23 @@ _OTHER_DEVICES = 16_384
 _SHARE = 0.4
 _PROBE_ROWS, _PROBE_LENGTH = 4, 32
 
+# Examples of one forward whose time is taken, by device: enough to keep it busy.
+_TIMED_ROWS = {"cpu": 8, "cuda": 256}
+
+# Forwards whose time is taken; the fastest counts, as others run on the machine too.
+_TIMED_FORWARDS = 2
+
 
 _sharers = 1
 
 
 def share_memory(n: int) -> None:
-    """Plan from now on with 1 / ``n`` of the free memory: so many processes plan on one device."""
+    """Plan from now on with 1 / ``n`` of the free memory: ``n`` processes share the device."""
     global _sharers  # noqa: PLW0603
     _sharers = n
 
 
-def token_budget(model: Any, fused: bool) -> int:
+def token_budget(model: HookedModel, fused: bool) -> int:
     """Tokens of one forward: what the device is fast with, or less where memory is short.
 
     Four rows of 32 tokens, or as many as the context holds, run through the model while its memory is watched. No clock
@@ -42,8 +48,10 @@ def token_budget(model: Any, fused: bool) -> int:
     bit for bit.
     """
     device = device_of(model)
-    length = min(_PROBE_LENGTH, context_length(model) or _PROBE_LENGTH)
-    per_token = _peak_bytes(model, fused, length) / (_PROBE_ROWS * length)
+    rows = _rows(model, _PROBE_ROWS)
+    with _LiveBytes() as live:
+        read_tokens(model, *rows, fused=fused)
+    per_token = max(1, live.peak) / rows[0].numel()
     # A model that is split over devices needs memory on each.
     fits = int(_SHARE * min(map(free_memory, devices_of(model))) / per_token)
     return max(1, min(fits, BATCH_TOKENS.get(device.type, _OTHER_DEVICES)))
@@ -57,13 +65,26 @@ def free_memory(device: torch.device) -> int:
     return int(psutil.virtual_memory().available) // _sharers
 
 
-def _peak_bytes(model: Any, fused: bool, length: int) -> int:
-    tokens = torch.zeros(_PROBE_ROWS, length, dtype=torch.long)
-    rows = np.arange(_PROBE_ROWS)
-    reads = Reads(rows, np.full(_PROBE_ROWS, length - 1), np.zeros(_PROBE_ROWS, dtype=np.int64))
-    with _LiveBytes() as live:
-        read_tokens(model, tokens, torch.ones_like(tokens), reads, fused=fused)
-    return max(1, live.peak)
+def example_length(model: HookedModel) -> int:
+    """Tokens of a probe's examples: 32, or as many as the model's context holds."""
+    return min(_PROBE_LENGTH, context_length(model) or _PROBE_LENGTH)
+
+
+def tokens_per_second(model: HookedModel, fused: bool) -> float:
+    """Tokens that the model reads in a second, in forwards of some examples that are scored at the end."""
+    rows = _rows(model, _TIMED_ROWS.get(device_of(model).type, _TIMED_ROWS["cpu"]))
+    seconds = []
+    # The first warms up.
+    for _ in range(1 + _TIMED_FORWARDS):
+        start = perf_counter()
+        read_tokens(model, *rows, fused=fused)
+        seconds.append(perf_counter() - start)
+    return rows[0].numel() / min(seconds[1:])
+
+
+def _rows(model: HookedModel, n_rows: int) -> tuple[Tensor, Tensor, Reads]:
+    """Examples of a probe: their tokens, attention mask and the last token of each to be scored."""
+    return with_targets([[0] * example_length(model)] * n_rows, [[0]] * n_rows)
 
 
 class _LiveBytes(TorchDispatchMode):

@@ -1,50 +1,113 @@
-"""What an experiment asks of whatever runs its model: here, or on workers."""
+"""What an experiment asks of the engine that runs its model, in this process or on workers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
-from cs_heads.engine.ends import Ends
-from cs_heads.lens import EncodedExample
+from cs_heads.engine.ablation import Ablation
+from cs_heads.lens import EncodedExample, HookedModel, ModelInfo
 
 Text = tuple[int, ...]
+"""A generated text, as tokens."""
+
+Drafts = Mapping[int, Text]
+"""Finished texts by example, of some or none: a text that begins like its draft is done sooner."""
+
+PairMasks = Shaped[np.ndarray, "pair layer head"]
+"""The mask of each pair (bool, True = ablated), or its gates (float)."""
+
+PairExamples = Int[np.ndarray, " pair"]
+"""The example of each pair, by its number."""
+
+Known = Bool[np.ndarray, " pair"] | None
+"""Pairs that are planned for and not yielded, so that the others are what they would be if none were known."""
+
 PairText = tuple[int, Text]
+"""The number of a pair, and its text."""
+
 PairResult = tuple[int, Float[np.ndarray, " continuation"], Float[np.ndarray, " continuation"]]
+"""The number of a pair; by continuation the log-probability (nats) and the share of tokens that are the argmax."""
+
+
+@dataclass(frozen=True)
+class StoppingCriteria:
+    """A text ends by one of ``end_tokens``, by one of the strings ``stop``, or after ``max_new_tokens``."""
+
+    max_new_tokens: int
+    stop: tuple[str, ...]
+    end_tokens: frozenset[int]
+
+    def finished(self, text: Sequence[int], tokenizer: Any) -> bool:
+        """Whether a text ends here; one without tokens does not."""
+        if not text:
+            return False
+        if len(text) >= self.max_new_tokens or text[-1] in self.end_tokens:
+            return True
+        return bool(self.stop) and any(stop in tokenizer.decode(list(text)) for stop in self.stop)
+
+    def kept(self, text: Sequence[int], tokenizer: Any) -> str:
+        """A finished text without its end token, up to the first stop string."""
+        kept = text[:-1] if text[-1] in self.end_tokens else text
+        decoded = tokenizer.decode(list(kept), skip_special_tokens=True)
+        ends = [decoded.index(stop) for stop in self.stop if stop in decoded]
+        return decoded[: min(ends, default=len(decoded))]
+
+
+@dataclass(frozen=True)
+class TextRequest:
+    """What texts are generated after and where they end.
+
+    Attributes:
+        prompts: By number of the example.
+        stopping: Where a text ends.
+        drafts: What texts are expected to be.
+    """
+
+    prompts: Sequence[Text]
+    stopping: StoppingCriteria
+    drafts: Drafts = field(default_factory=dict)
 
 
 @runtime_checkable
 class EngineLike(Protocol):
-    """Scores, and generates after, (mask, example) pairs; ``Engine`` says what each of these is."""
+    """Scores (mask, example) pairs, and generates texts for them; each pair is given once a call."""
 
-    model: Any
     examples: Sequence[EncodedExample]
-    ablation: Any
+    ablation: Ablation | None
+
+    @property
+    def model(self) -> HookedModel | ModelInfo:
+        """The model, or what is known here of a model on workers."""
 
     def run(
-        self,
-        masks: Shaped[np.ndarray, "pair layer head"],
-        examples: Int[np.ndarray, " pair"],
-        progress: bool | None,
-        known: Bool[np.ndarray, " pair"] | None = None,
+        self, masks: PairMasks, examples: PairExamples, progress: bool | None, known: Known = None
     ) -> Iterator[list[PairResult]]:
-        """Yield results as they come, but for ``known`` pairs: (pair, logprobs, shares of argmax tokens)."""
+        """Yield the results of pairs as they come, but for ``known`` pairs.
+
+        Args:
+            masks: The mask of each pair.
+            examples: The example of each pair.
+            progress: Whether to show a bar; None shows one in notebooks and terminals.
+            known: Pairs that are planned for and not yielded; None is none of them.
+        """
 
     def generate(
-        self,
-        prompts: Sequence[Text],
-        ends: Ends,
-        masks: Shaped[np.ndarray, "pair layer head"],
-        examples: Int[np.ndarray, " pair"],
-        *,
-        drafts: Mapping[int, Text],
-        progress: bool | None,
-        known: Bool[np.ndarray, " pair"] | None = None,
+        self, request: TextRequest, masks: PairMasks, examples: PairExamples, progress: bool | None, known: Known = None
     ) -> Iterator[list[PairText]]:
-        """Yield (pair, tokens) as texts are finished, but for ``known`` pairs."""
+        """Yield the texts of pairs as they are finished, but for ``known`` pairs.
+
+        Args:
+            request: What texts are generated after and where they end.
+            masks: As for ``run``.
+            examples: As for ``run``.
+            progress: As for ``run``.
+            known: As for ``run``.
+        """
 
     def worth_drafting(self, n_texts: int) -> bool:
-        """Whether the intact model should write first, to draft so many texts of masked ones."""
+        """Whether the intact model should generate first, to draft ``n_texts`` texts of masked ones."""

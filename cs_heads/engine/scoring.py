@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Int
 
 from cs_heads.designs import as_gates, first_layer, rows_by_mask
 from cs_heads.engine.ablation import Ablation, shares_examples
-from cs_heads.engine.ends import Ends
-from cs_heads.engine.forwards import Forwards, Row, roots
+from cs_heads.engine.forwards import Forwards, Residuals, Row, layers_to_store, roots
 from cs_heads.engine.generation import Generation, worth_drafting
-from cs_heads.engine.intact import Residuals, layers_to_store
 from cs_heads.engine.layout import Layout, Piece, lay_out
-from cs_heads.engine.protocol import PairResult, PairText, Text
+from cs_heads.engine.protocol import Known, PairExamples, PairMasks, PairResult, PairText, TextRequest
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.abilities import Abilities
-from cs_heads.lens.model import device_of
+from cs_heads.lens.model import HookedModel, device_of
 from cs_heads.lens.score import TokenScores
 from cs_heads.settings import progress_bar
 
@@ -61,30 +58,35 @@ class _Work:
 
 
 class Engine:
-    """Scores (mask, example) pairs on one model; each row of a batch carries the mask of its pair."""
+    """Scores (mask, example) pairs on one model; each row of a batch carries the mask of its pair.
+
+    Args:
+        model: The model.
+        examples: The examples of the task, as tokens.
+        batch_tokens: Tokens of one forward at most; None finds them by a probe.
+        ablation: What an ablated head's z becomes; None is zero.
+        ideas: Shortcuts that may be taken; None is all of them.
+    """
 
     def __init__(
         self,
-        model: Any,
+        model: HookedModel,
         examples: Sequence[EncodedExample],
         batch_tokens: int | None = None,
         ablation: Ablation | None = None,
         ideas: Abilities | None = None,
     ) -> None:
         self.model, self.examples, self.ablation = model, examples, ablation
-        self._batch_tokens, self._ideas = batch_tokens, ideas
-        self._forwards: Forwards | None = None
+        self._limits = batch_tokens, ablation, ideas
 
-    @property
+    @cached_property
     def forwards(self) -> Forwards:
         """What runs the model; made, and tried on the model, when first asked for."""
-        if self._forwards is None:
-            self._forwards = Forwards(self.model, self.examples, self._batch_tokens, self.ablation, self._ideas)
-        return self._forwards
+        return Forwards(self.model, self.examples, *self._limits)
 
     def run(
         self,
-        masks: Shaped[np.ndarray, "pair layer head"],
+        masks: PairMasks,
         examples: Int[np.ndarray, " pair"],
         progress: bool | None,
         known: Bool[np.ndarray, " pair"] | None = None,
@@ -107,22 +109,15 @@ class Engine:
                     bar.update(len(results))
 
     def generate(
-        self,
-        prompts: Sequence[Text],
-        ends: Ends,
-        masks: Shaped[np.ndarray, "pair layer head"],
-        examples: Int[np.ndarray, " pair"],
-        *,
-        drafts: Mapping[int, Text],
-        progress: bool | None,
-        known: Bool[np.ndarray, " pair"] | None = None,
+        self, request: TextRequest, masks: PairMasks, examples: PairExamples, progress: bool | None, known: Known = None
     ) -> Iterator[list[PairText]]:
-        """Yield (pair, tokens) as texts are finished, but for ``known`` pairs, as ``Generation.run`` does."""
-        finished = partial(ends.finished, tokenizer=self.model.tokenizer)
-        return Generation(self.forwards, prompts, finished).run(masks, examples, drafts, progress, known)
+        """Yield the texts of pairs as they are finished: see ``EngineLike`` and ``Generation.run``."""
+        finished = partial(request.stopping.finished, tokenizer=self.model.tokenizer)
+        generation = Generation(self.forwards, request.prompts, finished)
+        return generation.run(masks, examples, request.drafts, progress, known)
 
     def worth_drafting(self, n_texts: int) -> bool:
-        """Whether the intact model should write first, to draft so many texts of masked ones."""
+        """Whether the intact model should generate first, to draft ``n_texts`` texts of masked ones."""
         # Without stored keys and values no draft is followed.
         return self.forwards.able.extend and worth_drafting(device_of(self.model).type, n_texts)
 
@@ -132,7 +127,7 @@ class Engine:
 
     def _works(
         self,
-        masks: Shaped[np.ndarray, "pair layer head"],
+        masks: PairMasks,
         examples: Int[np.ndarray, " pair"],
         known: Bool[np.ndarray, " pair"],
     ) -> list[_Work]:

@@ -38,7 +38,7 @@ class Cost:
 
 
 @dataclass
-class Purse:
+class Budget:
     """Example-evaluations, paid before they are measured."""
 
     budget: int

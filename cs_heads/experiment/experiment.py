@@ -27,13 +27,13 @@ from cs_heads.experiment.results import LOGPROB, MARGIN, SCORE, Measurement, Res
 from cs_heads.experiment.texts import Texts
 from cs_heads.experiment.token_budget import kept_budget
 from cs_heads.lens import EncodedExample, describe, prepended
-from cs_heads.lens.batches import Room, room_for
+from cs_heads.lens.batches import TokenBudget, room_for
 from cs_heads.lens.differentiate import GRADIENT_TOKENS, gate_gradients
 from cs_heads.settings import Settings, SettingsArguments, progress_bar
 from cs_heads.store.identity import keys_of, refuse_hooks, study_of
 from cs_heads.store.progress import Progress, filled
 from cs_heads.store.store import Store
-from cs_heads.store.task_results import Shelf
+from cs_heads.store.task_results import TaskResults
 from cs_heads.tasks import Task, confirming_side
 from cs_heads.tasks.pairs import PromptPair
 from cs_heads.tasks.sides import check_is_task
@@ -294,7 +294,7 @@ class Experiment:
         return Answers.of(self.task, self.encoded)
 
     @cached_property
-    def _gradient_tokens(self) -> Room:
+    def _gradient_tokens(self) -> TokenBudget:
         # Of all calls: what does not fit into memory is found out once.
         return room_for(here(self.source), self.settings.batch_tokens, GRADIENT_TOKENS)
 
@@ -358,12 +358,12 @@ class Experiment:
         """Whether the model writes what is scored."""
         return self.task.kind == "generation"
 
-    def _shelf(self, what: str, **settings: Any) -> Shelf | None:
+    def _shelf(self, what: str, **settings: Any) -> TaskResults | None:
         if self.store is None:
             return None
         template = template_of(self.model, self.task)
         put = {} if template is None else {"chat_template": template}
-        return Shelf.of_task(self.store, self.model, self.task, self._keys, what, **settings, **put)
+        return TaskResults.of_task(self.store, self.model, self.task, self._keys, what, **settings, **put)
 
     def _measure(
         self,

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 from cs_heads.designs import described, packed
-from cs_heads.store.task_results import Shelf
+from cs_heads.store.task_results import TaskResults
 from cs_heads.units import HeadGrid
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Measurement:
     store had it without the column asked for.
     """
 
-    def __init__(self, results: Results, column: int, shelf: Shelf | None) -> None:
+    def __init__(self, results: Results, column: int, shelf: TaskResults | None) -> None:
         self.results, self.column, self.shelf = results, column, shelf
         self.taken = self.ran = 0
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int, Shaped
 
 from cs_heads.designs import packed, unpacked
-from cs_heads.engine.ends import Ends
-from cs_heads.engine.protocol import EngineLike, Text
+from cs_heads.engine.protocol import EngineLike, StoppingCriteria, Text, TextRequest
 from cs_heads.lens.model import end_tokens
-from cs_heads.store.task_results import Call, Shelf
+from cs_heads.store.task_results import Call, TaskResults
 from cs_heads.tasks import Task
 from cs_heads.units import HeadGrid
 
@@ -37,11 +35,11 @@ class Texts:
         stop: Sequence[str],
         *,
         progress: bool | None,
-        shelf: Shelf | None = None,
+        shelf: TaskResults | None = None,
     ) -> None:
         self.engine, self.grid, self.prompts, self.progress = engine, grid, prompts, progress
         self._nothing_off = np.zeros(grid.shape, dtype=bool)
-        self.ends = Ends(max_new_tokens, tuple(stop), end_tokens(engine.model))
+        self.ends = StoppingCriteria(max_new_tokens, tuple(stop), end_tokens(engine.model))
         self.shelf = shelf
         self.generated = 0
         self.used: set[Key] = set()
@@ -148,8 +146,8 @@ class Texts:
             return
         masks = unpacked(self.grid, [mask for mask, _ in keys])
         numbers, known = np.array([e for _, e in keys]), np.array([key in self._known for key in keys])
-        options: dict[str, Any] = {"drafts": drafts, "progress": self.progress, "known": known}
-        for batch in self.engine.generate(self.prompts, self.ends, masks, numbers, **options):
+        request = TextRequest(self.prompts, self.ends, drafts)
+        for batch in self.engine.generate(request, masks, numbers, self.progress, known):
             for pair, text in batch:
                 self._known[keys[pair]] = text
             self.generated += len(batch)

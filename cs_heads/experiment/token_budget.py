@@ -16,7 +16,7 @@ def kept_budget(store: Store, source: Any) -> int:
 
     A probe looks at free memory, which is another every day, and other batches round otherwise.
     """
-    device = source.outline.device if isinstance(source, Cluster) else device_of(source).type
+    device = source.info.device if isinstance(source, Cluster) else device_of(source).type
     key = f"batch_tokens/{device}"
     kept = store.query("SELECT state FROM progress WHERE identity = ?", (key,))
     if not kept:

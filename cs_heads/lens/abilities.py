@@ -1,20 +1,20 @@
-"""Which short cuts are right on a given model, found by trying them on a few random tokens."""
+"""Which shortcuts are exact on a given model, found by trying them on a few random tokens."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from cs_heads.lens.cache import Extension
-from cs_heads.lens.forward import logits_at
+from cs_heads.lens.forward import Resumed, logits_at, recorded
 from cs_heads.lens.fused import why_not_fused
-from cs_heads.lens.model import context_length, device_of, dtype_of, evaluating
-from cs_heads.lens.resume import Resumed, recorded
+from cs_heads.lens.model import HookedModel, context_length, device_of, dtype_of, evaluating
 from cs_heads.lens.score import pad
 from cs_heads.units import HeadGrid
 
@@ -35,7 +35,7 @@ class Abilities:
     """What a model can be run with, with the numbers of the plain forward.
 
     ``fused`` attention (``lens.fused``), ``extend`` from stored keys and values (``lens.cache``),
-    ``resume`` at a later layer (``lens.resume``).
+    ``resume`` at a later layer (``lens.forward``).
     """
 
     fused: bool = True
@@ -47,12 +47,11 @@ PLAIN = Abilities(fused=False, extend=False, resume=False)
 """Every forward runs whole, as the model's own code runs it."""
 
 
-def abilities(model: Any, wanted: Abilities | None = None) -> Abilities:
-    """The short cuts among ``wanted`` (all by default) whose logits equal those of the plain forward.
+def abilities(model: HookedModel, wanted: Abilities | None = None) -> Abilities:
+    """The shortcuts among ``wanted`` (all by default) whose logits equal those of the plain forward.
 
     Three rows of up to nine random tokens (fewer where the context is shorter), padded, with random heads off, run
-    with and without each. A short cut
-    that fails or differs is left out, and the log says so.
+    with and without each. A shortcut that fails or differs is left out, and the log says so.
     """
     wanted = wanted or Abilities()
     trial = _Trial(model)
@@ -60,12 +59,16 @@ def abilities(model: Any, wanted: Abilities | None = None) -> Abilities:
         reason = why_not_fused(model)
         if wanted.fused and reason is not None:
             _log.info("fused attention is not used on %s: %s", model.cfg.model_name, reason)
-        fused = wanted.fused and reason is None and trial.agrees("fused attention", trial.fused)
+        fused = (
+            wanted.fused
+            and reason is None
+            and trial.agrees("fused attention", lambda: trial.logits(gates=trial.gates, fused=True), trial.gates)
+        )
         return Abilities(
             fused=fused,
             extend=wanted.extend
             and trial.width > 1
-            and trial.agrees("stored keys and values", lambda: trial.extended(fused)),
+            and trial.agrees("stored keys and values", lambda: trial.extended(fused), trial.gates),
             resume=wanted.resume
             and model.cfg.n_layers > 1
             and trial.agrees("resuming at a later layer", lambda: trial.resumed(fused), trial.late_gates),
@@ -75,12 +78,12 @@ def abilities(model: Any, wanted: Abilities | None = None) -> Abilities:
 class _Trial:
     """Random rows of unequal length, the plain logits at all their tokens, and other ways to the same."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: HookedModel) -> None:
         self.model = model
         generator = torch.Generator().manual_seed(0)
         device = device_of(model)
         self.width = min(9, context_length(model) or 9)
-        # Two at least, where there are, so that each row can go on from its beginning.
+        # Two at least, where there are, so that each row can be extended from its beginning.
         lengths = torch.tensor([min(self.width, max(2, self.width - less)) for less in (0, 3, 1)])
         tokens = torch.randint(model.cfg.d_vocab, (3, self.width), generator=generator)
         self.tokens, self.mask = tokens.to(device), (torch.arange(self.width) < lengths[:, None]).long().to(device)
@@ -89,13 +92,10 @@ class _Trial:
         self.late_gates = self.gates.clone()
         self.late_gates[:, : self.layer] = 1
 
-    def agrees(self, name: str, short_cut: Any, gates: Tensor | None = None) -> bool:
-        row, position = self.mask.nonzero(as_tuple=True)
-        plain = logits_at(
-            self.model, self.tokens, self.mask, row=row, position=position, gates=self.gates if gates is None else gates
-        ).float()
+    def agrees(self, name: str, shortcut: Callable[[], Tensor], gates: Tensor) -> bool:
+        plain = self.logits(gates=gates).float()
         try:
-            logits = short_cut().float()
+            logits = shortcut().float()
         except Exception as error:
             _log.info("%s is not used on %s: %r", name, self.model.cfg.model_name, error)
             return False
@@ -105,63 +105,36 @@ class _Trial:
             return False
         return True
 
-    def fused(self) -> Float[Tensor, "n vocab"]:
+    def logits(self, **options: Any) -> Float[Tensor, "n vocab"]:
+        """At all tokens of the rows; ``options`` are those of ``logits_at``."""
         row, position = self.mask.nonzero(as_tuple=True)
-        return logits_at(self.model, self.tokens, self.mask, row=row, position=position, gates=self.gates, fused=True)
+        return logits_at(self.model, self.tokens, self.mask, row=row, position=position, **options)
 
     def extended(self, fused: bool) -> Float[Tensor, "n vocab"]:
         """The first tokens of each row, unequally many, then the others from what was stored, rows in another order."""
-        lengths = self.mask.sum(dim=1).tolist()
-        cuts, order = [(length + 1) // 2 for length in lengths], [2, 0, 1]
-        first_tokens, first_mask = pad([self.tokens[row, :cut].tolist() for row, cut in enumerate(cuts)])
-        later = [self.tokens[row, cuts[row] : lengths[row]].tolist() for row in order]
-        later_tokens, later_mask = pad(later)
         device = self.tokens.device
-        first = Extension(first_mask.to(device), keep=True)
-        early = self._part(first_tokens, first_mask, torch.arange(3), first, fused)
+        texts = [row[:n] for row, n in zip(self.tokens.tolist(), self.mask.sum(dim=1).tolist(), strict=True)]
+        cuts, order = [(len(text) + 1) // 2 for text in texts], [2, 0, 1]
+
+        def run(parts: list[list[int]], rows: list[int], **past: Any) -> tuple[Extension, list[Tensor]]:
+            tokens, mask = pad(parts)
+            row, position = mask.nonzero(as_tuple=True)
+            extension = Extension(mask.to(device), **past)
+            options: dict[str, Any] = {"gates": self.gates[rows], "extension": extension, "fused": fused}
+            logits = logits_at(self.model, tokens, mask, row=row, position=position, **options)
+            return extension, list(logits.split([len(part) for part in parts]))
+
+        first, early = run([text[:cut] for text, cut in zip(texts, cuts, strict=True)], [0, 1, 2], keep=True)
         stored = first.finish()
         stored.compact()
-        second = Extension(later_mask.to(device), stored, torch.tensor(order, device=device))
-        late = self._part(later_tokens, later_mask, torch.tensor(order), second, fused)
+        parents = torch.tensor(order, device=device)
+        second, late = run([texts[row][cuts[row] :] for row in order], order, past=stored, parents=parents)
         if not first.n_layers_extended == second.n_layers_extended == self.model.cfg.n_layers:
             raise ValueError("not every layer stores keys and values")
-        parts = dict(enumerate(early.split(cuts)))
-        rest = dict(zip(order, late.split([len(tokens) for tokens in later]), strict=True))
-        return torch.cat([part for row in range(3) for part in (parts[row], rest[row])])
+        return torch.cat([part for row in range(3) for part in (early[row], late[order.index(row)])])
 
     def resumed(self, fused: bool) -> Float[Tensor, "n vocab"]:
-        row, position = self.mask.nonzero(as_tuple=True)
         residuals: dict[int, Tensor] = {}
         with recorded(self.model, [self.layer], lambda layer, residual: residuals.update({layer: residual.clone()})):
-            logits_at(self.model, self.tokens, self.mask, row=row[:1], position=position[:1], fused=fused)
-        return logits_at(
-            self.model,
-            self.tokens,
-            self.mask,
-            row=row,
-            position=position,
-            gates=self.late_gates,
-            start=Resumed(self.layer, residuals[self.layer]),
-            fused=fused,
-        )
-
-    def _part(
-        self,
-        tokens: Int[Tensor, "row pos"],
-        mask: Int[Tensor, "row pos"],
-        rows: Int[Tensor, " row"],
-        extension: Extension,
-        fused: bool,
-    ) -> Float[Tensor, "n vocab"]:
-        row, position = mask.nonzero(as_tuple=True)
-        device = self.tokens.device
-        return logits_at(
-            self.model,
-            tokens.to(device),
-            mask.to(device),
-            row=row,
-            position=position,
-            gates=self.gates[rows],
-            extension=extension,
-            fused=fused,
-        )
+            self.logits(fused=fused)
+        return self.logits(gates=self.late_gates, start=Resumed(self.layer, residuals[self.layer]), fused=fused)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,20 +10,27 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from cs_heads.lens.gates import gated, hooked
-from cs_heads.lens.model import device_of, evaluating
+from cs_heads.lens.gates import gated, reading
+from cs_heads.lens.model import HookedModel, device_of, evaluating
 from cs_heads.units import Head, HeadGrid
 
 
 def attention_patterns(
-    model: Any, tokens: Sequence[int], heads: Sequence[Head], mask: Bool[np.ndarray, "layer head"] | None = None
+    model: HookedModel, tokens: Sequence[int], heads: Sequence[Head], mask: Bool[np.ndarray, "layer head"] | None = None
 ) -> Float[np.ndarray, "chosen query key"]:
     """Attention of each head after the softmax: each query's row is over the keys and sums to 1.
 
-    One forward of one prompt, with the heads of ``mask`` off (True = ablated; a head that is off still attends, its z
-    is what is zeroed). Read from ``blocks.{l}.attn.hook_pattern``, where attention is computed pattern by pattern; all
-    hooks are gone afterwards. A model without this hook, or one that does not run it, and an empty prompt raise
-    ``ValueError``.
+    One forward of one prompt, read from ``blocks.{l}.attn.hook_pattern``, where attention is computed pattern by
+    pattern; all hooks are gone afterwards.
+
+    Args:
+        model: The model.
+        tokens: The prompt.
+        heads: Heads whose patterns are returned.
+        mask: Heads that are off (True = ablated); such a head still attends, its z is zeroed.
+
+    Raises:
+        ValueError: An empty prompt, or a model that has no such hook or does not run it.
     """
     grid = HeadGrid.from_model(model)
     if not tokens:
@@ -35,16 +42,12 @@ def attention_patterns(
         raise ValueError(f"model has no hook point {', '.join(missing)}: its attention patterns cannot be read")
     seen: dict[int, Float[np.ndarray, "head query key"]] = {}
 
-    def hook_of(layer: int) -> Callable[..., Tensor]:
-        def keep(pattern: Float[Tensor, "batch head query key"], hook: Any) -> Float[Tensor, "batch head query key"]:
-            seen[layer] = pattern[0].float().cpu().numpy()
-            return pattern
-
-        return keep
+    def keep(layer: int, pattern: Float[Tensor, "batch head query key"]) -> None:
+        seen[layer] = pattern[0].float().cpu().numpy()
 
     device = device_of(model)
     gates = None if mask is None else 1 - torch.from_numpy(mask).to(device, torch.float32)[None]
-    with evaluating(model), hooked(model, {name: hook_of(layer) for layer, name in names.items()}), gated(model, gates):
+    with evaluating(model), reading(model, keep, names), gated(model, gates):
         model(torch.tensor([list(tokens)], device=device))
     silent = [names[layer] for layer in names if layer not in seen]
     if silent:

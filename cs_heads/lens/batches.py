@@ -1,65 +1,122 @@
-"""Rows of unlike length, run in batches that fit into memory."""
+"""Work in batches that fit into memory: one loop for scores, texts, gradients and patches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Int
 
-from cs_heads.lens.model import device_of
+from cs_heads.lens.model import HookedModel, device_of
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class DoesNotFitError(MemoryError):
+    """One row by itself needs more memory than there is."""
 
 
 @dataclass
-class Room:
-    """Padded tokens of one forward at most; what did not fit into memory is not tried again.
+class TokenBudget:
+    """The most padded tokens of one forward; calls that share it do not try again what did not fit into memory.
 
-    >>> Room(4096).tokens
-    4096
+    >>> budget = TokenBudget(4096)
+    >>> budget.halve(3000)
+    >>> budget.tokens
+    1500
     """
 
     tokens: int
 
+    def halve(self, tokens: int | float) -> None:
+        """Allow half of the tokens that did not fit, or half of the budget where that is less."""
+        self.tokens = max(1, int(min(self.tokens, tokens) / 2))
 
-def room_for(model: Any, batch_tokens: int | Room | None, by_device: Mapping[str, int]) -> Room:
-    """What runs of a model begin with: the room or the tokens given, else those of its kind of device."""
-    if isinstance(batch_tokens, Room):
+
+def room_for(model: HookedModel, batch_tokens: int | TokenBudget | None, by_device: Mapping[str, int]) -> TokenBudget:
+    """The budget or the tokens given, else those of the model's kind of device."""
+    if isinstance(batch_tokens, TokenBudget):
         return batch_tokens
-    return Room(batch_tokens or by_device.get(device_of(model).type, by_device["cpu"]))
+    return TokenBudget(batch_tokens or by_device.get(device_of(model).type, by_device["cpu"]))
 
 
-def run_in_batches(lengths: Sequence[int], room: Room, run: Callable[[Int[np.ndarray, " n"]], None]) -> None:
-    """Call ``run`` with row numbers until every row had its turn, at most ``room.tokens`` padded tokens at a time.
+def in_batches(
+    items: Sequence[Item],
+    size: Callable[[Sequence[Item]], int],
+    run: Callable[[Sequence[Item]], Iterable[Result]],
+    shrink: Callable[[Sequence[Item]], None],
+    describe: Callable[[Item], str],
+) -> Iterator[Result]:
+    """Run items batch by batch; a batch that does not fit into memory is made smaller and run again.
 
-    Rows go longest first, so that rows of like length share a batch. A batch that does not fit into memory is halved
-    and run again, and the room made smaller for the calls that share it; a single row that does not fit raises
-    ``MemoryError``.
+    Args:
+        items: What is run, in this order.
+        size: How many of the items left make up the next batch, one or more.
+        run: Runs a batch. What it yields before memory runs out is yielded again when the batch is run again.
+        shrink: Makes ``size`` smaller after this batch, of two items or more, did not fit.
+        describe: Names an item in the error.
+
+    Raises:
+        DoesNotFitError: A single item does not fit into memory.
     """
-    width = np.asarray(lengths)
-    order = np.argsort(-width, kind="stable")
     done = 0
-    while done < len(order):
-        batch = order[done : done + max(1, room.tokens // int(width[order[done]]))]
+    while done < len(items):
+        batch = items[done : done + size(items[done:])]
         try:
-            run(batch)
+            yield from run(batch)
+            done += len(batch)
+            continue
         except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
+            if not _is_out_of_memory(error):
                 raise
             if len(batch) == 1:
-                raise MemoryError(f"a row of {width[batch[0]]} tokens does not fit into memory by itself") from error
-            room.tokens = len(batch) * int(width[batch[0]]) // 2
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
-            continue
-        done += len(batch)
+                if isinstance(error, DoesNotFitError):
+                    raise
+                raise DoesNotFitError(f"{describe(batch[0])} does not fit into memory by itself") from error
+        # Only here is the traceback gone, and with it the memory that its frames hold.
+        shrink(batch)
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
 
 
-def is_out_of_memory(error: BaseException) -> bool:
+def run_in_batches(lengths: Sequence[int], budget: TokenBudget, run: Callable[[Int[np.ndarray, " n"]], None]) -> None:
+    """Call ``run`` with row numbers until every row had its turn.
+
+    Args:
+        lengths: Tokens of each row. The longest rows go first, so that rows of like length share a batch.
+        budget: Padded tokens of one batch; halved where a batch does not fit into memory.
+        run: Runs the rows of one batch.
+
+    Raises:
+        DoesNotFitError: A single row does not fit into memory.
+    """
+
+    def run_rows(rows: Sequence[int]) -> tuple[()]:
+        run(np.array(rows))
+        return ()
+
+    order = np.argsort(-np.asarray(lengths), kind="stable").tolist()
+    for _ in in_batches(
+        order,
+        size=lambda rows: max(1, budget.tokens // lengths[rows[0]]),
+        run=run_rows,
+        shrink=lambda rows: budget.halve(len(rows) * lengths[rows[0]]),
+        describe=lambda row: f"a row of {lengths[row]} tokens",
+    ):
+        pass
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that memory, of the device or the machine, does not suffice."""
     text = str(error).lower()
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(
         words in text for words in ("out of memory", "can't allocate memory", "not enough memory")
     )
+
+
+# Until ``differentiate`` and ``patch`` take the new name.
+Room = TokenBudget

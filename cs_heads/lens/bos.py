@@ -1,11 +1,11 @@
-"""What stands before every text: a beginning-of-sequence token (BOS), or what else the tokenizer puts there."""
+"""The tokens before every text: a beginning-of-sequence token (BOS), or others that the tokenizer prepends."""
 
 from __future__ import annotations
 
 import warnings
 from typing import Any
 
-from cs_heads.text import MADE_UP_BOS, has_made_up_bos
+from cs_heads.text import MADE_UP_BOS, first_line, has_made_up_bos
 
 # Kept on the tokenizer, so that it goes where the tokenizer goes, to another process too.
 _KEPT = "cs_heads_leading_tokens"
@@ -25,7 +25,21 @@ def leading_tokens(tokenizer: Any) -> tuple[int, ...]:
         return kept
     if getattr(tokenizer, "init_kwargs", {}).get("add_bos_token") is not True:
         return _before_a_text(tokenizer)
-    keep_leading_tokens(tokenizer, _from_its_files(tokenizer))
+    from transformers import AutoTokenizer
+
+    as_loaded = tokenizer
+    try:
+        as_loaded = AutoTokenizer.from_pretrained(
+            tokenizer.name_or_path, local_files_only=True, trust_remote_code=False
+        )
+    except Exception as error:  # whatever a loader makes of files that are gone or changed
+        warnings.warn(
+            "the tokenizer was loaded with add_bos_token=True, and its files, which say whether it prepends a BOS by "
+            f"itself, cannot be read ({first_line(error)[:120]}): it is taken as it is; say prepend_bos=True or "
+            "prepend_bos=False",
+            stacklevel=2,
+        )
+    keep_leading_tokens(tokenizer, as_loaded)
     return leading_tokens(tokenizer)
 
 
@@ -48,7 +62,7 @@ def bos_id(tokenizer: Any) -> int | None:
 
 
 def prepended(tokenizer: Any, prepend_bos: bool | None) -> bool | list[str]:
-    """Whether a BOS stands before every text; where other tokens do, these. JSON-ready.
+    """Whether a BOS is prepended to every text; where other tokens are, these. JSON-ready.
 
     ``prepend_bos`` None is as the tokenizer does by itself.
     """
@@ -58,22 +72,6 @@ def prepended(tokenizer: Any, prepend_bos: bool | None) -> bool | list[str]:
     if not leading or leading == (bos_id(tokenizer),):
         return bool(leading)
     return [str(token) for token in tokenizer.convert_ids_to_tokens(list(leading))]
-
-
-def _from_its_files(tokenizer: Any) -> Any:
-    from transformers import AutoTokenizer
-
-    place = tokenizer.name_or_path
-    try:
-        return AutoTokenizer.from_pretrained(place, local_files_only=True, trust_remote_code=False)
-    except Exception as error:  # whatever a loader makes of files that are gone or changed
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        warnings.warn(
-            "the tokenizer was loaded with add_bos_token=True, and its files, which say whether it prepends a BOS by "
-            f"itself, cannot be read ({reason[:120]}): it is taken as it is; say prepend_bos=True or prepend_bos=False",
-            stacklevel=2,
-        )
-        return tokenizer
 
 
 def _before_a_text(tokenizer: Any) -> tuple[int, ...]:

@@ -9,14 +9,19 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.functional import pad
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 
 @dataclass
 class KeyValues:
-    """Keys and values of some rows, by layer ``[row, kv_head, pos, d_head]``; ``valid`` says where a token stands.
+    """Keys and values of some rows, by layer.
 
-    Layers that did not run have none. A buffer may have room beyond the last position of ``valid``.
+    Attributes:
+        valid: Which positions hold tokens.
+        keys: By layer, ``[row, kv_head, pos, d_head]``; none of layers that did not run. A buffer may have room beyond
+            the last position of ``valid``.
+        values: As ``keys``.
     """
 
     valid: Bool[Tensor, "row pos"]
@@ -53,22 +58,18 @@ class KeyValues:
     @classmethod
     def joined(cls, parts: Sequence[KeyValues]) -> KeyValues:
         """The rows of all parts, one part after another."""
-        width = max(part.valid.shape[1] for part in parts)
-        valid = torch.cat(
-            [_padded(part.valid[:, None, :, None], part.valid.shape[1], width)[:, 0, :, 0] for part in parts]
-        )
-        return cls(
-            valid,
-            *(
-                {
-                    layer: torch.cat(
-                        [_padded(getattr(part, side)[layer], part.valid.shape[1], width) for part in parts]
-                    )
-                    for layer in getattr(parts[0], side)
-                }
-                for side in ("keys", "values")
-            ),
-        )
+        widths = [part.valid.shape[1] for part in parts]
+        before = [max(widths) - width for width in widths]
+
+        def rows_of(sides: list[dict[int, Tensor]]) -> dict[int, Tensor]:
+            each = list(zip(sides, widths, before, strict=True))
+            return {
+                layer: torch.cat([pad(side[layer][:, :, :width], (0, 0, n, 0)) for side, width, n in each])
+                for layer in sides[0]
+            }
+
+        valid = torch.cat([pad(part.valid, (n, 0)) for part, n in zip(parts, before, strict=True)])
+        return cls(valid, rows_of([part.keys for part in parts]), rows_of([part.values for part in parts]))
 
 
 def _to_the_right(valid: Bool[Tensor, "row pos"]) -> Int[Tensor, "row longest"]:
@@ -83,18 +84,15 @@ def _moved(tensor: Float[Tensor, "row kv_head pos d_head"], order: Int[Tensor, "
     return tensor.gather(2, at)
 
 
-def _padded(tensor: Tensor, used: int, width: int) -> Tensor:
-    """The ``used`` first positions of ``[row, kv_head, pos, d_head]`` at the right of ``width``."""
-    before = tensor.new_zeros(*tensor.shape[:2], width - used, tensor.shape[3])
-    return torch.cat([before, tensor[:, :, :used]], dim=2)
-
-
 class Extension:
-    """What one forward adds to stored rows: each new row goes on from row ``parents[row]`` of ``past``.
+    """What one forward adds to stored rows.
 
-    Without ``past`` the rows begin. ``keep`` stores the keys and values of old and new tokens together
-    in ``kept``, with ``room`` for so many more; otherwise they live for one layer at a time. Without
-    ``parents`` the rows of ``past`` go on as they are, written into its own room.
+    Args:
+        attention_mask: 1 for the new tokens of each row, 0 for padding.
+        past: Stored rows; None where rows start anew.
+        parents: The row of ``past`` that each new row continues; None extends the rows of ``past`` in place.
+        keep: Store the keys and values of old and new tokens together; otherwise they live for one layer at a time.
+        room: Positions that are allocated beyond the last token.
     """
 
     def __init__(

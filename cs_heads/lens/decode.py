@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from cs_heads.lens.cache import Extension, KeyValues
 from cs_heads.lens.forward import logits_at
-from cs_heads.lens.model import device_of, evaluating
+from cs_heads.lens.model import HookedModel, device_of, evaluating
 from cs_heads.lens.score import pad
+from cs_heads.lens.tokens import common_prefix
 
 Finished = Callable[[Sequence[int]], bool]
 """Whether a text, given as the tokens generated so far, ends here."""
@@ -24,13 +24,19 @@ _ROOM = 32
 
 @dataclass
 class Decoding:
-    """Rows whose texts grow together: ``stored`` holds each row up to the last token of its text but one.
+    """Rows whose texts grow together.
 
-    ``replacement(rows, start, width)``, where heads become something else than zero, gives by layer what they
-    become in tokens ``start[i]..start[i] + width`` after the prompt of row ``rows[i]``.
+    Attributes:
+        model: The model.
+        stored: Keys and values of each row, up to the last token of its text but one.
+        texts: The tokens generated so far.
+        gates: The gates of each row.
+        replacement: Called as ``replacement(rows, start, width)``: by layer, what ablated heads become in tokens
+            ``start[i]..start[i] + width`` after the prompt of row ``rows[i]``; None is zero.
+        fused: Whether attention runs through the fused kernel.
     """
 
-    model: Any
+    model: HookedModel
     stored: KeyValues
     texts: list[list[int]]
     gates: Float[Tensor, "row layer head"]
@@ -51,38 +57,22 @@ class Decoding:
         chosen = torch.tensor([place[row] for row in rows], dtype=torch.long, device=self.stored.valid.device)
         return self.stored.select(chosen)
 
-    def advance(self, proposals: Mapping[int, Sequence[int]] | None = None) -> dict[int, int]:
-        """Run one forward; each text grows by what it agrees with of its proposal and by one token more.
+    def advance(self, proposals: Mapping[int, Sequence[int]] | None = None) -> None:
+        """Run one forward; each text grows by the part of its proposal that it agrees with, and by one more token.
 
-        Returns how many tokens of its proposal each row took. Of equal logits the lowest token is taken.
+        Of equal logits the lowest token is taken.
         """
         proposed = [list((proposals or {}).get(row, ())) for row in self.rows]
-        fed = [[self.texts[row][-1], *proposal] for row, proposal in zip(self.rows, proposed, strict=True)]
-        tokens, mask = pad(fed)
-        best = self._best(tokens, mask)
-        taken = {}
-        for i, (row, proposal) in enumerate(zip(self.rows, proposed, strict=True)):
-            n = 0
-            while n < len(proposal) and proposal[n] == best[i][n]:
-                n += 1
-            self.texts[row] += [*proposal[:n], best[i][n]]
-            taken[row] = n
-        # What was fed and not taken is forgotten.
-        kept = torch.tensor([taken[row] + 1 for row in self.rows], device=self.stored.valid.device)
+        tokens, mask = pad([[self.texts[r][-1], *proposal] for r, proposal in zip(self.rows, proposed, strict=True)])
         width = tokens.shape[1]
-        self.stored.valid[:, -width:] &= torch.arange(width, device=kept.device) < kept[:, None]
-        return taken
-
-    def _best(self, tokens: Int[Tensor, "row new"], mask: Int[Tensor, "row new"]) -> list[list[int]]:
-        device, width = device_of(self.model), tokens.shape[1]
         row, position = mask.nonzero(as_tuple=True)
-        extension = Extension(mask.to(device), self.stored, room=_ROOM)
+        extension = Extension(mask.to(device_of(self.model)), self.stored, room=_ROOM)
         start = [len(self.texts[r]) - 1 for r in self.rows]
         with evaluating(self.model):
             logits = logits_at(
                 self.model,
-                tokens.to(device),
-                mask.to(device),
+                tokens,
+                mask,
                 row=row,
                 position=position,
                 gates=self.gates[self.rows],
@@ -93,4 +83,10 @@ class Decoding:
         self.stored = extension.finish()
         best = torch.zeros(tokens.shape, dtype=torch.long)
         best[row, position] = logits.argmax(dim=1).cpu()
-        return best.tolist()
+        taken = []
+        for r, proposal, said in zip(self.rows, proposed, best.tolist(), strict=True):
+            taken.append(common_prefix(proposal, said))
+            self.texts[r] += said[: taken[-1] + 1]
+        # What was fed and not taken is forgotten.
+        kept = torch.tensor([n + 1 for n in taken], device=self.stored.valid.device)
+        self.stored.valid[:, -width:] &= torch.arange(width, device=kept.device) < kept[:, None]

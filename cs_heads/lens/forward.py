@@ -1,10 +1,12 @@
-"""One forward of a model: which rows, with which heads, going on from where, and which logits."""
+"""One forward of a model: which rows, with which heads off, from which tokens and layer on, and which logits."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -12,12 +14,22 @@ from torch import Tensor
 from cs_heads.lens.cache import Extension, HookedCache, bridge_cache
 from cs_heads.lens.fused import fused_attention
 from cs_heads.lens.gates import gated
-from cs_heads.lens.model import backend_of
-from cs_heads.lens.resume import Resumed, resumed
+from cs_heads.lens.model import HookedModel, backend_of, device_of, replaced_forwards
+
+# Blocks of some architectures return a tensor (0 here), those of others so long a tuple; seen when recording.
+_TUPLE_LENGTH: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """Where a forward starts: ``residual [batch, pos, d_model]`` enters block ``layer``, those before are skipped."""
+
+    layer: int
+    residual: Float[Tensor, "batch pos d_model"]
 
 
 def logits_at(
-    model: Any,
+    model: HookedModel,
     tokens: Int[Tensor, "batch pos"],
     attention_mask: Int[Tensor, "batch pos"],
     *,
@@ -32,10 +44,25 @@ def logits_at(
     """Logits at the given (row, position) pairs alone, from one forward under per-row gates.
 
     The residual stream is gathered there before it meets the unembedding, so memory does not grow with
-    vocabulary × sequence. ``extension`` lets the rows go on from stored keys and values, ``start`` lets
-    the forward begin at a later layer, ``fused`` runs attention through the fused kernel. A model that
-    does not unembed what is gathered raises ``ValueError``.
+    vocabulary × sequence.
+
+    Args:
+        model: The model.
+        tokens: Token ids, padded at the right, on any device.
+        attention_mask: 1 for tokens, 0 for padding.
+        row: The row of each position that logits are wanted at.
+        position: These positions.
+        gates: What each row's heads are multiplied by: 0 = ablated; None leaves them as they are.
+        replacement: By layer, what an ablated head's z becomes (``gated``); None is zero.
+        extension: Lets the rows continue stored keys and values.
+        start: Lets the forward start at a later layer.
+        fused: Runs attention through the fused kernel.
+
+    Raises:
+        ValueError: The model does not unembed what is gathered.
     """
+    device = device_of(model)
+    tokens, attention_mask = tokens.to(device), attention_mask.to(device)
 
     def gather(unembed: Any, residual: tuple[Float[Tensor, "batch pos d_model"]]) -> Float[Tensor, "1 n d_model"]:
         return residual[0][row.to(residual[0].device), position.to(residual[0].device)][None]
@@ -44,7 +71,7 @@ def logits_at(
     if backend_of(model) == "bridge":
         arguments["use_cache"] = False
         if extension is not None:
-            # A bridge wants the mask of old and new tokens, HookedTransformer that of the new.
+            # A bridge takes the mask of old and new tokens, HookedTransformer that of the new ones.
             cache = bridge_cache(extension, model.cfg.n_layers)
             arguments |= {"past_key_values": cache, "attention_mask": extension.valid.to(attention_mask)}
     elif extension is not None:
@@ -64,3 +91,67 @@ def logits_at(
             f"(logits of shape {list(logits.shape)})"
         )
     return logits[0]
+
+
+@contextmanager
+def resumed(model: HookedModel, start: Resumed | None) -> Iterator[None]:
+    """Skip the blocks before ``start.layer`` and let its residual in there, inside the ``with`` block."""
+    if start is None:
+        yield
+        return
+
+    def enter(block: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        residual = start.residual.to(_residual(arguments, keywords))
+        return ((residual, *arguments[1:]), keywords) if arguments else ((), {**keywords, "hidden_states": residual})
+
+    with ExitStack() as stack:
+        stack.callback(model.blocks[start.layer].register_forward_pre_hook(enter, with_kwargs=True).remove)
+        with _skipping(model, range(start.layer)):
+            yield
+
+
+@contextmanager
+def recorded(model: HookedModel, layers: Sequence[int], record: Callable[[int, Tensor], None]) -> Iterator[None]:
+    """Call ``record(layer, residual [batch, pos, d_model])`` with what enters each of the blocks ``layers``.
+
+    ``layers`` are not the first. Later blocks are skipped: nothing of them is asked, and the logits of such
+    a forward mean nothing.
+    """
+
+    def see_form(block: Any, arguments: Any, output: Any) -> None:
+        _TUPLE_LENGTH[model] = len(output) if isinstance(output, tuple) else 0
+
+    def hook_of(layer: int) -> Callable[..., None]:
+        def hand_over(block: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+            record(layer, _residual(arguments, keywords))
+
+        return hand_over
+
+    with ExitStack() as stack:
+        for layer in layers:
+            stack.callback(model.blocks[layer].register_forward_pre_hook(hook_of(layer), with_kwargs=True).remove)
+        stack.callback(model.blocks[0].register_forward_hook(see_form).remove)
+        with _skipping(model, range(max(layers), model.cfg.n_layers)):
+            yield
+
+
+@contextmanager
+def _skipping(model: HookedModel, layers: Sequence[int]) -> Iterator[None]:
+    """Make the blocks ``layers`` hand on what they are given; put back at the end, also after an exception."""
+
+    def hand_on_of(block: Any) -> Callable[..., Any]:
+        def hand_on(*arguments: Any, **keywords: Any) -> Any:
+            # As the block would, also where it lies on another device than the one before.
+            residual = _residual(arguments, keywords).to(device_of(block))
+            length = _TUPLE_LENGTH.get(model, 0)
+            return (residual, *[None] * (length - 1)) if length else residual
+
+        return hand_on
+
+    blocks = [model.blocks[layer] for layer in layers]
+    with replaced_forwards((block, hand_on_of(block)) for block in blocks):
+        yield
+
+
+def _residual(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Tensor:
+    return arguments[0] if arguments else keywords["hidden_states"]

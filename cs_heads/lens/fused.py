@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from types import MethodType
 from typing import Any
 
-from cs_heads.lens.model import backend_of, replaced_forwards
+from cs_heads.lens.model import HookedModel, backend_of, replaced_forwards
 
 
 @contextmanager
-def fused_attention(model: Any) -> Iterator[None]:
+def fused_attention(model: HookedModel) -> Iterator[None]:
     """Run the attention layers of a bridge as Hugging Face runs them, with ``scaled_dot_product_attention``.
 
     The bridge computes attention pattern by pattern, so that hooks can see it: memory is then
@@ -44,8 +44,8 @@ def fused_attention(model: Any) -> Iterator[None]:
             config._attn_implementation = kind
 
 
-def why_not_fused(model: Any) -> str | None:
-    """Why ``fused_attention`` does not apply; None for a bridge of a kind it is right for, nobody listening inside.
+def why_not_fused(model: HookedModel) -> str | None:
+    """Why ``fused_attention`` does not apply; None where it does: a supported bridge without hooks inside attention.
 
     The numbers are compared apart from this (``abilities``).
     """

@@ -10,39 +10,44 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
-from cs_heads.lens.model import hook_names
+from cs_heads.lens.model import HookedModel, hook_names
 from cs_heads.units import HeadGrid
 
 
 @contextmanager
 def gated(
-    model: Any, gates: Float[Tensor, "batch layer head"] | None, replacement: Mapping[int, Tensor] | None = None
+    model: HookedModel, gates: Float[Tensor, "batch layer head"] | None, replacement: Mapping[int, Tensor] | None = None
 ) -> Iterator[None]:
     """Multiply each head's z by its row's gate inside the ``with`` block: 0 = ablated, 1 = intact.
 
-    A head is a slice of ``blocks.{l}.attn.hook_z``, ``[batch, pos, n_heads, d_head]``, before W_O;
-    the bias ``b_O`` stays. ``replacement`` gives, by layer, what an ablated head's z becomes, of a shape
-    that broadcasts to z: ``gate * z + (1 - gate) * replacement``; without it, zero. Layers where every
-    gate is 1 are not hooked. The hooks, and only they, are removed at the end, also after an exception.
-    Gates of another grid raise ``ValueError``, as does a batch whose number of rows differs from that
-    of the gates.
+    A head is a slice of ``blocks.{l}.attn.hook_z``, ``[batch, pos, n_heads, d_head]``, before W_O; the bias ``b_O``
+    stays. Layers where every gate is 1 are not hooked. The hooks, and only they, are removed at the end, also after an
+    exception.
+
+    Args:
+        model: The model.
+        gates: The gates of each row; None hooks nothing.
+        replacement: By layer, what an ablated head's z becomes, of a shape that broadcasts to z:
+            ``gate * z + (1 - gate) * replacement``; None is zero.
+
+    Raises:
+        ValueError: Gates of another grid, or a batch with another number of rows than the gates.
     """
     grid = HeadGrid.from_model(model)
-    if gates is not None and gates.shape[1:] != grid.shape:
-        raise ValueError(f"gates must be [batch, {grid.n_layers}, {grid.n_heads}], got {list(gates.shape)}")
-    touched = [] if gates is None else [bool((gates[:, layer] != 1).any()) for layer in range(grid.n_layers)]
-    # The layer is bound here: on the bridge, `hook.name` inside a hook is another name than hook_z.
-    hooks = {
-        name: _gate_hook(gates[:, layer], None if replacement is None else replacement[layer])
-        for layer, name in enumerate(hook_names(model))
-        if gates is not None and touched[layer]
-    }
+    hooks = {}
+    if gates is not None:
+        if gates.shape[1:] != grid.shape:
+            raise ValueError(f"gates must be [batch, {grid.n_layers}, {grid.n_heads}], got {list(gates.shape)}")
+        # The layer is bound here: on the bridge, `hook.name` inside a hook is another name than hook_z.
+        for layer, name in enumerate(hook_names(model)):
+            if (gates[:, layer] != 1).any():
+                hooks[name] = _gate_hook(gates[:, layer], None if replacement is None else replacement[layer])
     with hooked(model, hooks):
         yield
 
 
 @contextmanager
-def hooked(model: Any, hooks: dict[str, Callable[..., Tensor]]) -> Iterator[None]:
+def hooked(model: HookedModel, hooks: dict[str, Callable[..., Tensor]]) -> Iterator[None]:
     """Add forward hooks by name and remove exactly these at the end; an unknown name raises ``ValueError``.
 
     TransformerLens's own ``model.hooks`` ignores an unknown name on some versions, and
@@ -65,17 +70,26 @@ def hooked(model: Any, hooks: dict[str, Callable[..., Tensor]]) -> Iterator[None
 
 
 @contextmanager
-def reading(model: Any, read: Callable[[int, Tensor], None]) -> Iterator[None]:
-    """Call ``read(layer, z [batch, pos, head, d_head])`` in every layer's forward inside the ``with`` block."""
+def reading(
+    model: HookedModel, read: Callable[[int, Tensor], None], names: Mapping[int, str] | None = None
+) -> Iterator[None]:
+    """Call ``read(layer, value)`` in every layer's forward inside the ``with`` block.
+
+    Args:
+        model: The model.
+        read: Takes the layer and z, ``[batch, pos, head, d_head]``, or what is at the hook points given.
+        names: Other hook points than ``hook_z``, by layer.
+    """
 
     def hook_of(layer: int) -> Callable[..., Tensor]:
-        def hand_over(z: Float[Tensor, "batch pos head d_head"], hook: Any) -> Float[Tensor, "batch pos head d_head"]:
-            read(layer, z)
-            return z
+        def hand_over(value: Tensor, hook: Any) -> Tensor:
+            read(layer, value)
+            return value
 
         return hand_over
 
-    with hooked(model, {name: hook_of(layer) for layer, name in enumerate(hook_names(model))}):
+    named = dict(enumerate(hook_names(model))) if names is None else names
+    with hooked(model, {name: hook_of(layer) for layer, name in named.items()}):
         yield
 
 

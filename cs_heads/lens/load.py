@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -15,9 +14,9 @@ import torch
 
 from cs_heads.lens.bos import keep_leading_tokens
 from cs_heads.lens.gguf import GgufFile, gguf_in
-from cs_heads.lens.model import check_ablatable
-from cs_heads.lens.outline import Outline
-from cs_heads.lens.weights import Reader, check_finite, read_model
+from cs_heads.lens.model import ModelInfo, check_ablatable
+from cs_heads.lens.weights import Reader, check_finite, quietly, read_model
+from cs_heads.text import first_line
 
 DEMO = Path(__file__).parents[1] / "demo" / "weights"
 
@@ -37,7 +36,7 @@ def load_model(
     *,
     unfolded: bool = False,
 ) -> Any:
-    """A TransformerLens model whose heads can be ablated: nothing folded, nothing centred.
+    """A TransformerLens model whose heads can be ablated: nothing folded, nothing centered.
 
     Args:
         name_or_path: ``"demo"`` (the model that comes with cs-heads), a Hugging Face name, a local folder in Hugging
@@ -50,7 +49,7 @@ def load_model(
             ``HookedTransformer``, on TransformerLens 3.
         revision: Of a Hugging Face name.
         unfolded: That the value biases of your own model are zero by themselves, and were not folded into its output
-            biases; nobody can tell from the model alone.
+            biases; the model alone does not show it.
 
     Raises:
         ValueError: An unknown model, device, dtype or backend; weights that are missing, unexpected, of another
@@ -58,7 +57,7 @@ def load_model(
     """
     if not isinstance(name_or_path, str | Path):
         check_ablatable(name_or_path, unfolded)
-        if not isinstance(name_or_path, Outline):
+        if not isinstance(name_or_path, ModelInfo):
             check_finite(name_or_path)
         return name_or_path
     if backend not in ("auto", "bridge", "hooked"):
@@ -70,15 +69,20 @@ def load_model(
         raise ValueError(
             f"model folder {name!r} has no config.json: it must be in Hugging Face form, or hold one GGUF file"
         )
+    from transformers import AutoTokenizer
+
     load = _load_hooked if backend == "hooked" else _load_bridge
     try:
         # Loaders report on standard output, which belongs to the caller.
         with redirect_stdout(sys.stderr), quietly(), source_of(name, gguf) as source:
             model = load(*source, device, dtype, revision)
-            _keep_own_bos(model.tokenizer, revision)
+            if model.tokenizer is not None:
+                # TransformerLens's own prepends a BOS: what the tokenizer does by itself is asked of its files.
+                name_or_path = model.tokenizer.name_or_path
+                keep_leading_tokens(model.tokenizer, AutoTokenizer.from_pretrained(name_or_path, revision=revision))
         model.cfg.model_name = name
     except Exception as error:  # whatever a loader makes of a broken file
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        reason = first_line(error)
         raise ValueError(
             f"model {name!r} could not be loaded: it is no folder here, and as a Hugging Face name: {reason[:600]}"
             if not folder.exists()
@@ -87,14 +91,6 @@ def load_model(
     # Nothing was folded on the way here.
     check_ablatable(model, unfolded=True)
     return model
-
-
-def _keep_own_bos(tokenizer: Any, revision: str | None) -> None:
-    """TransformerLens loads a tokenizer that prepends a BOS: what the tokenizer itself does is asked of its files."""
-    from transformers import AutoTokenizer
-
-    if tokenizer is not None:
-        keep_leading_tokens(tokenizer, AutoTokenizer.from_pretrained(tokenizer.name_or_path, revision=revision))
 
 
 def folder_of(name: str) -> Path:
@@ -113,29 +109,6 @@ def source_of(name: str, gguf: Path | None) -> Iterator[tuple[str, Read]]:
     with TemporaryDirectory(prefix="gguf") as form:
         file.write_form(Path(form))
         yield form, file.read_model
-
-
-@contextmanager
-def quietly(*more: str) -> Iterator[None]:
-    """Load without retry messages, and with bars in terminals alone: what goes wrong is said once, at the end.
-
-    ``more`` are loggers of whom no warning is wanted either.
-    """
-    from transformers.utils import logging as bars
-
-    loggers = [logging.getLogger(name) for name in ("huggingface_hub", *more)]
-    levels, hide = [logger.level for logger in loggers], bars.is_progress_bar_enabled() and not sys.stderr.isatty()
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    if hide:
-        bars.disable_progress_bar()
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-        if hide:
-            bars.enable_progress_bar()
 
 
 def _load_bridge(name: str, read: Read, device: torch.device, dtype: torch.dtype, revision: str | None) -> Any:

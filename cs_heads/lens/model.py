@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import product
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, runtime_checkable
 
 import torch
 
-from cs_heads.lens.outline import Outline
 from cs_heads.units import HeadGrid
 
 Backend = Literal["bridge", "hooked"]
@@ -25,8 +25,109 @@ _NO_VALUE_BIAS = "GPTNeoForCausalLM"
 _OWN_OUTPUT_BIASES = "_cs_heads_own_output_biases"
 
 
+@runtime_checkable
+class HookedModel(Protocol):
+    """What cs-heads asks of a TransformerLens model: true of ``HookedTransformer`` and ``TransformerBridge``.
+
+    At run time ``cfg`` alone is looked for: a bridge computes its ``hook_dict`` anew whenever it is asked.
+    """
+
+    cfg: Any
+
+    if TYPE_CHECKING:
+        tokenizer: Any
+        blocks: Any
+        unembed: Any
+
+        @property
+        def hook_dict(self) -> Mapping[str, Any]:
+            """Hook points by name, such as ``blocks.0.attn.hook_z``."""
+
+        def __call__(self, tokens: torch.Tensor, **options: Any) -> Any:
+            """Logits, ``[batch, pos, vocab]``."""
+
+        def parameters(self) -> Iterator[torch.nn.Parameter]:
+            """The weights."""
+
+        def named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
+            """The weights by name."""
+
+        def modules(self) -> Iterator[torch.nn.Module]:
+            """The model and every module in it."""
+
+        def named_modules(self) -> Iterator[tuple[str, torch.nn.Module]]:
+            """The model and every module in it, by name."""
+
+        def eval(self) -> Any:
+            """Leave train mode."""
+
+
 class FoldedValueBiasesError(ValueError):
     """The model's value biases were folded into ``b_O``, where ablating a head cannot reach them."""
+
+
+# ``class`` is no name that a class body takes.
+ModelDescription = TypedDict(
+    "ModelDescription",
+    {
+        "name": str,
+        "revision": str | None,
+        "dtype": str,
+        "class": str,
+        "grid": list[int],
+        "key_value_heads": int,
+        "versions": dict[str, str],
+    },
+)
+"""The model's part of the provenance of a result."""
+
+
+class ModelSettings(TypedDict, total=False):
+    """What a model does with its weights: by field the configurations of TransformerLens and Hugging Face, as JSON.
+
+    ``buffers`` is a hash of all buffers.
+    """
+
+    cfg: dict[str, Any]
+    config: dict[str, Any]
+    buffers: str
+
+
+@dataclass(frozen=True)
+class InfoConfig:
+    """The fields of a TransformerLens configuration that are asked for away from the model."""
+
+    n_layers: int
+    n_heads: int
+    n_ctx: int | None
+    d_vocab: int
+    d_vocab_out: int
+    model_name: str
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """A model that is in another process: it takes the model's place where texts are tokenized and results labeled.
+
+    It has no weights and cannot be run.
+
+    Attributes:
+        cfg: Its shape and name.
+        tokenizer: Its tokenizer.
+        description: What ``describe`` says.
+        end_tokens: Tokens that end a text.
+        fingerprint: A hash of its weights.
+        settings: What ``settings_of`` says.
+        device: Its kind of device.
+    """
+
+    cfg: InfoConfig
+    tokenizer: Any
+    description: ModelDescription
+    end_tokens: frozenset[int]
+    fingerprint: str
+    settings: ModelSettings
+    device: str
 
 
 def backend_of(model: Any) -> Backend:
@@ -49,12 +150,12 @@ def check_ablatable(model: Any, unfolded: bool = False) -> None:
 
     Refused are an object of another class, a model that does not read left to right, one without
     ``hook_z`` in some layer, and folded value biases (``FoldedValueBiasesError``): zeroing z leaves
-    a folded ``b_V W_O`` standing. An ``Outline`` was checked where its model is.
+    a folded ``b_V W_O`` standing. An ``ModelInfo`` was checked where its model is.
 
     Folded ones are all zero, as those of a model may be that never had any, and no model tells by itself: ``unfolded``
     vouches for its output biases as they are now. That is remembered, and what is folded later is seen.
     """
-    if isinstance(model, Outline):
+    if isinstance(model, ModelInfo):
         return
     backend_of(model)
     if not _reads_left_to_right(model):
@@ -77,38 +178,38 @@ def check_ablatable(model: Any, unfolded: bool = False) -> None:
     model.__dict__[_OWN_OUTPUT_BIASES] = [bias.to("cpu", copy=True) for bias in _output_biases(model)]
 
 
-def hook_names(model: Any) -> list[str]:
+def hook_names(model: HookedModel) -> list[str]:
     """The ``hook_z`` of every layer, in order."""
     return [f"blocks.{layer}.attn.hook_z" for layer in range(model.cfg.n_layers)]
 
 
-def device_of(model: Any) -> torch.device:
+def device_of(model: HookedModel | torch.nn.Module) -> torch.device:
     """Where tokens go: the device of the first parameter."""
     return next(model.parameters()).device
 
 
-def devices_of(model: Any) -> list[torch.device]:
+def devices_of(model: HookedModel) -> list[torch.device]:
     """Every device that holds some of the weights, in their order."""
     return list(dict.fromkeys(parameter.device for parameter in model.parameters()))
 
 
-def dtype_of(model: Any) -> torch.dtype:
+def dtype_of(model: HookedModel) -> torch.dtype:
     """The dtype of the weights; ``cfg.dtype`` may say float32 for bfloat16 weights."""
     return next(p.dtype for p in model.parameters() if p.is_floating_point())
 
 
-def hooked_points(model: Any) -> tuple[str, ...]:
+def hooked_points(model: HookedModel | ModelInfo) -> tuple[str, ...]:
     """Names of the hook points on which hooks stand now; none for a model that is not in this process."""
     points = getattr(model, "hook_dict", {})
     return tuple(name for name, point in points.items() if point.fwd_hooks)
 
 
-def context_length(model: Any) -> int | None:
+def context_length(model: HookedModel | ModelInfo) -> int | None:
     """The most tokens the model takes, where it says so."""
     return getattr(model.cfg, "n_ctx", None)
 
 
-def vocabularies(model: Any) -> tuple[int, int]:
+def vocabularies(model: HookedModel | ModelInfo) -> tuple[int, int]:
     """How many tokens the model reads, and how many it answers with: a model over integers may have fewer of these."""
     n_in = int(model.cfg.d_vocab)
     n_out = getattr(model.cfg, "d_vocab_out", None)
@@ -130,9 +231,9 @@ def tokenizer_of(model: Any) -> Any:
     return None
 
 
-def end_tokens(model: Any) -> frozenset[int]:
+def end_tokens(model: HookedModel | ModelInfo) -> frozenset[int]:
     """Tokens that end a text: the tokenizer's, and those of the model's generation settings."""
-    if isinstance(model, Outline):
+    if isinstance(model, ModelInfo):
         return model.end_tokens
     settings = getattr(getattr(model, "original_model", None), "generation_config", None)
     listed = getattr(settings, "eos_token_id", None)
@@ -141,10 +242,10 @@ def end_tokens(model: Any) -> frozenset[int]:
     return frozenset(int(token) for token in (own, *listed) if token is not None)
 
 
-def describe(model: Any) -> dict[str, Any]:
+def describe(model: HookedModel | ModelInfo) -> ModelDescription:
     """Name, revision, dtype, class and library versions: the model's part of a provenance."""
-    if isinstance(model, Outline):
-        return dict(model.description)
+    if isinstance(model, ModelInfo):
+        return model.description.copy()
     config = getattr(getattr(model, "original_model", None), "config", None)
     return {
         "name": str(model.cfg.model_name),
@@ -158,7 +259,7 @@ def describe(model: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def evaluating(model: Any) -> Iterator[None]:
+def evaluating(model: HookedModel) -> Iterator[None]:
     """Run the model without dropout and gradients; modules in train mode are put back into it."""
     training = [module for module in model.modules() if module.training]
     if training:
@@ -173,10 +274,10 @@ def evaluating(model: Any) -> Iterator[None]:
 
 @contextmanager
 def in_float32(model: Any) -> Iterator[None]:
-    """Run a model of half precision with the same weights in float32; after that they are what they were, bit for bit.
+    """Run a half-precision model with its weights in float32; afterwards they are the same as before, bit for bit.
 
-    So it is what it computes that shows, and not how it rounds. A model whose weights are not all in memory, or not all
-    floating-point numbers, stays as it is: see ``dtype_of``.
+    Differences are then those of the computation, not of rounding. A model whose weights are not all in memory, or not
+    all floating-point numbers, stays as it is: see ``dtype_of``.
     """
     weights = list(model.parameters())
     whole = all(weight.is_floating_point() and weight.device.type != "meta" for weight in weights)
@@ -214,7 +315,7 @@ def replaced_forwards(pairs: Iterable[tuple[Any, Callable[..., Any]]]) -> Iterat
                 module.__dict__["forward"] = forward
 
 
-def _reads_left_to_right(model: Any) -> bool:
+def _reads_left_to_right(model: HookedModel) -> bool:
     # TransformerLens 3.9 has attention_dir "causal" for BERT too: the Hugging Face model inside says more.
     inside = getattr(model, "original_model", None)
     masked = "MaskedLM" in type(inside).__name__
@@ -222,7 +323,7 @@ def _reads_left_to_right(model: Any) -> bool:
     return not masked and not encoder_decoder and getattr(model.cfg, "attention_dir", "causal") == "causal"
 
 
-def _value_biases_are_folded(model: Any) -> bool:
+def _value_biases_are_folded(model: HookedModel) -> bool:
     unprocessed_neo = (
         backend_of(model) == "hooked"
         and model.cfg.original_architecture == _NO_VALUE_BIAS
@@ -240,7 +341,7 @@ def _value_biases_are_folded(model: Any) -> bool:
     return len(own) != len(output) or not all(map(_is_cast, output, own))
 
 
-def _output_biases(model: Any) -> list[torch.Tensor]:
+def _output_biases(model: HookedModel) -> list[torch.Tensor]:
     """By layer, where there are some."""
     biases = [getattr(block.attn, "b_O", None) for block in model.blocks]
     return [bias.detach() for bias in biases if bias is not None]

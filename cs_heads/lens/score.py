@@ -12,7 +12,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from cs_heads.lens.forward import logits_at
-from cs_heads.lens.model import device_of, evaluating
+from cs_heads.lens.model import HookedModel, evaluating
+from cs_heads.lens.tokens import EncodedExample
 
 Tokens = Sequence[int] | Int[np.ndarray, "_"]
 
@@ -56,7 +57,7 @@ ANY_READ = Reads(*np.zeros((3, 1), dtype=np.int64))
 
 
 def score_tokens(
-    model: Any,
+    model: HookedModel,
     prompts: Sequence[Tokens],
     targets: Sequence[Tokens],
     gates: Float[Tensor, "batch layer head"] | None = None,
@@ -64,10 +65,18 @@ def score_tokens(
 ) -> TargetScores:
     """Score each row's target tokens after its prompt tokens, with the row's own heads gated.
 
-    A row of ``positions`` that is not empty says where in its prompt the tokens of its target are read instead.
-    One forward of ``[batch, longest row - 1]`` tokens. Logits exist for the positions that predict target
-    tokens alone; their log-softmax is float32 whatever the model's dtype. An empty prompt or target raises
-    ``ValueError``: the first token of a text has no probability.
+    One forward of ``[batch, longest row - 1]`` tokens. Logits exist for the positions that predict target tokens alone;
+    their log-softmax is float32 whatever the model's dtype.
+
+    Args:
+        model: The model.
+        prompts: The prompt of each row.
+        targets: The target of each row.
+        gates: What each row's heads are multiplied by: 0 = ablated; None leaves them as they are.
+        positions: Where in its prompt the tokens of a row's target are read instead; empty for rows without.
+
+    Raises:
+        ValueError: An empty prompt or target: the first token of a text has no probability.
     """
     for name, rows in (("prompts", prompts), ("targets", targets)):
         empty = [row for row, tokens in enumerate(rows) if not len(tokens)]
@@ -85,38 +94,65 @@ def score_tokens(
 def with_targets(
     prompts: Sequence[Tokens], targets: Sequence[Tokens], positions: Sequence[Tokens] | None = None
 ) -> tuple[Int[Tensor, "batch pos"], Int[Tensor, "batch pos"], Reads]:
-    """Prompts followed by their targets but for the last token, padded, and where each target token is read.
+    """Lay out rows for ``read_tokens``: each prompt followed by its target but for the last token.
 
-    A row that has ``positions`` is its prompt alone, and read there.
+    Args:
+        prompts: The prompt of each row.
+        targets: The target of each row.
+        positions: Where in its prompt the tokens of a row's target are read; such a row is its prompt alone.
+
+    Returns:
+        Padded token ids, their attention mask, and where each target token is read.
     """
     positions = [()] * len(targets) if positions is None else positions
-    each = list(zip(prompts, targets, positions, strict=True))
-    tokens, attention_mask = pad([p if len(inside) else [*p, *t[:-1]] for p, t, inside in each])
+    each = [
+        EncodedExample(_plain(prompt), (_plain(target),), merged=False, positions=_plain(inside))
+        for prompt, target, inside in zip(prompts, targets, positions, strict=True)
+    ]
     row = np.repeat(np.arange(len(targets)), [len(target) for target in targets])
-    places = [np.array(inside) if len(inside) else len(p) - 1 + np.arange(len(t)) for p, t, inside in each]
-    return tokens, attention_mask, Reads(row, np.concatenate(places), np.concatenate(targets))
+    places = np.concatenate([example.positions_of(0) for example in each])
+    return *pad([example.inputs_of(0) for example in each]), Reads(row, places, np.concatenate(targets))
+
+
+def _plain(tokens: Tokens) -> tuple[int, ...]:
+    return tuple(int(token) for token in tokens)
 
 
 def read_tokens(
-    model: Any, tokens: Int[Tensor, "batch pos"], attention_mask: Int[Tensor, "batch pos"], reads: Reads, **options: Any
+    model: HookedModel,
+    tokens: Int[Tensor, "batch pos"],
+    attention_mask: Int[Tensor, "batch pos"],
+    reads: Reads,
+    **options: Any,
 ) -> TokenScores:
-    """Score single tokens after one forward; ``options`` are those of ``logits_at``.
+    """Score single tokens after one forward; logits are computed once for each position.
 
-    Several tokens may be read at one position: its logits are made once.
+    Args:
+        model: The model.
+        tokens: Token ids, padded at the right.
+        attention_mask: 1 for tokens, 0 for padding.
+        reads: Which tokens are scored, and where.
+        options: Other arguments of ``logits_at``.
     """
-    device = device_of(model)
     place, which = np.unique(reads.row * tokens.shape[1] + reads.position, return_inverse=True)
     with evaluating(model):
         logits = logits_at(
             model,
-            tokens.to(device),
-            attention_mask.to(device),
+            tokens,
+            attention_mask,
             row=torch.from_numpy(place // tokens.shape[1]),
             position=torch.from_numpy(place % tokens.shape[1]),
             **options,
         )
-        logprob, best = _read(logits, torch.from_numpy(which), torch.from_numpy(reads.token))
-    return TokenScores(logprob.double().cpu().numpy(), best.cpu().numpy() == reads.token, best.cpu().numpy())
+        at, wanted = torch.from_numpy(which).to(logits.device), torch.from_numpy(reads.token).to(logits.device)
+        normalizer, argmax = [], []
+        for part in logits.split(max(1, _CHUNK // logits.shape[1])):
+            scores = part.float()
+            normalizer.append(scores.logsumexp(dim=1))
+            argmax.append(scores.argmax(dim=1))
+        logprob = logits[at, wanted].float() - torch.cat(normalizer)[at]
+        best = torch.cat(argmax)[at].cpu().numpy()
+    return TokenScores(logprob.double().cpu().numpy(), best == reads.token, best)
 
 
 def pad(rows: Sequence[Tokens]) -> tuple[Int[Tensor, "batch pos"], Int[Tensor, "batch pos"]]:
@@ -131,17 +167,3 @@ def pad(rows: Sequence[Tokens]) -> tuple[Int[Tensor, "batch pos"], Int[Tensor, "
         tokens[i, : len(row)] = row
         attention_mask[i, : len(row)] = 1
     return torch.from_numpy(tokens), torch.from_numpy(attention_mask)
-
-
-def _read(
-    logits: Float[Tensor, "place vocab"], which: Int[Tensor, " n"], wanted: Int[Tensor, " n"]
-) -> tuple[Float[Tensor, " n"], Int[Tensor, " n"]]:
-    """Log-probability of each wanted token at its place, and the argmax there."""
-    which, wanted = which.to(logits.device), wanted.to(logits.device)
-    normaliser, best = [], []
-    for part in logits.split(max(1, _CHUNK // logits.shape[1])):
-        scores = part.float()
-        normaliser.append(scores.logsumexp(dim=1))
-        best.append(scores.argmax(dim=1))
-    logprob = logits[which, wanted].float() - torch.cat(normaliser)[which]
-    return logprob, torch.cat(best)[which]

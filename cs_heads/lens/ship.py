@@ -1,4 +1,4 @@
-"""A model sent to another process, and what is told of one that lives there."""
+"""A model sent to another process, and the ``ModelInfo`` of one that lives there."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ import torch
 from jaxtyping import Float
 
 from cs_heads.lens.bos import leading_tokens
-from cs_heads.lens.fingerprint import fingerprint
+from cs_heads.lens.fingerprint import fingerprint, settings_of
 from cs_heads.lens.forward import logits_at
 from cs_heads.lens.model import (
+    HookedModel,
+    InfoConfig,
+    ModelInfo,
     context_length,
     describe,
     device_of,
@@ -27,20 +30,18 @@ from cs_heads.lens.model import (
     evaluating,
     vocabularies,
 )
-from cs_heads.lens.outline import Outline, OutlineConfig
-from cs_heads.lens.settings import settings_of
 
 # Whose context variables may hang on a model; searching all modules would wake the sleeping ones.
 _SEARCHED = ("transformers", "transformer_lens")
 
 
-def outline_of(model: Any) -> Outline:
-    """What is told of a model to those who do not hold it."""
+def model_info(model: HookedModel) -> ModelInfo:
+    """What other processes need to know of a model."""
     cfg, tokenizer = model.cfg, getattr(model, "tokenizer", None)
     # Asked here, where the tokenizer's files lie; it keeps the answer.
     leading_tokens(tokenizer)
-    return Outline(
-        OutlineConfig(cfg.n_layers, cfg.n_heads, context_length(model), *vocabularies(model), str(cfg.model_name)),
+    return ModelInfo(
+        InfoConfig(cfg.n_layers, cfg.n_heads, context_length(model), *vocabularies(model), str(cfg.model_name)),
         tokenizer,
         describe(model),
         end_tokens(model),
@@ -50,7 +51,7 @@ def outline_of(model: Any) -> Outline:
     )
 
 
-def packed(model: Any) -> bytes:
+def packed(model: HookedModel) -> bytes:
     """A TransformerLens model as bytes, with its tokenizer and the hooks that stand on it.
 
     A model that cannot be written so, for one because a hook on it holds an open file, raises ``ValueError``, and so
@@ -94,20 +95,14 @@ def use_threads(n: int) -> None:
     torch.set_num_threads(n)
 
 
-def sample_logits(model: Any) -> Float[np.ndarray, "n vocab"]:
-    """Logits after a few fixed tokens, in float32: by these two copies of a model are told apart."""
+def sample_logits(model: HookedModel) -> Float[np.ndarray, "n vocab"]:
+    """Logits after a few fixed tokens, in float32: copies of a model are compared by these."""
     n = min(8, context_length(model) or 8)
     tokens = (torch.arange(3 * n).reshape(3, n) * 7919) % model.cfg.d_vocab
     row, position = torch.ones_like(tokens).nonzero(as_tuple=True)
-    device = device_of(model)
+    last = slice(n - 1, None, n)
     with evaluating(model):
-        logits = logits_at(
-            model,
-            tokens.to(device),
-            torch.ones_like(tokens).to(device),
-            row=row[n - 1 :: n],
-            position=position[n - 1 :: n],
-        )
+        logits = logits_at(model, tokens, torch.ones_like(tokens), row=row[last], position=position[last])
     return logits.float().cpu().numpy()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from typing import Any
 from unicodedata import category
 
@@ -63,21 +62,29 @@ def encode_example(
     prepend_bos: bool | None = None,
     positions: tuple[int, ...] = (),
 ) -> EncodedExample:
-    """Tokenise prompt + continuation in one piece and cut it where the prompt ends, as lm-eval does.
+    """Tokenize prompt + continuation in one piece and cut it where the prompt ends, as lm-eval does.
 
     Spaces at the end of the prompt go with the continuation. The cut lies where the tokens of the
     prompt alone and those of every joined text last agree, so a token that spans the border is
-    neither lost nor split. ``prepend_bos`` None prepends what the tokenizer itself does when asked to add special
-    tokens, as it was loaded: those of Llama and Gemma a beginning-of-sequence token, those of GPT-2 and Qwen none. A
-    prompt that begins with this token gets no second one, an empty prompt always gets one, the end-of-sequence token
-    for want of another. A tokenizer with neither, or a continuation without tokens, raises ``ValueError``. Token ids
-    need no tokenizer and stay as they are given; ``positions`` are those of ``EncodedExample``.
+    neither lost nor split. Token ids need no tokenizer and stay as they are given.
+
+    Args:
+        tokenizer: The model's tokenizer.
+        prompt: Text, or token ids.
+        continuations: Texts, or token ids, after the prompt.
+        prepend_bos: Whether to prepend a beginning-of-sequence token; None does as the tokenizer itself when asked to
+            add special tokens: those of Llama and Gemma prepend one, those of GPT-2 and Qwen none. A prompt that begins
+            with this token gets no second one; an empty prompt always gets one, or else the end-of-sequence token.
+        positions: Those of ``EncodedExample``.
+
+    Raises:
+        ValueError: A continuation without tokens, or an empty prompt for a tokenizer with neither of these tokens.
     """
     if not isinstance(prompt, str):
         return EncodedExample(encode_prompt(tokenizer, prompt, prepend_bos), _ids(continuations), False, (), positions)
     context = _encode(tokenizer, prompt.rstrip())
     joined = [_encode(tokenizer, prompt + text) for text in continuations if isinstance(text, str)]
-    border = min(_common_prefix(context, tokens) for tokens in joined)
+    border = min(common_prefix(context, tokens) for tokens in joined)
     for text, tokens in zip(continuations, joined, strict=True):
         if len(tokens) <= border:
             raise ValueError(f"continuation {text!r} has no token of its own after prompt {prompt[-40:]!r}")
@@ -97,6 +104,18 @@ def encode_prompt(tokenizer: Any, prompt: Text, prepend_bos: bool | None = None)
         return prompt
     tokens = _encode(tokenizer, prompt)
     return (*_prefix(tokenizer, prepend_bos, tokens), *tokens)
+
+
+def common_prefix(a: Sequence[int], b: Sequence[int], start: int = 0) -> int:
+    """How many first tokens two sequences share, knowing that they share ``start``.
+
+    >>> common_prefix([5, 6, 7], [5, 6, 8, 9])
+    2
+    """
+    end = min(len(a), len(b))
+    while start < end and a[start] == b[start]:
+        start += 1
+    return start
 
 
 def unread_words(tokenizer: Any, text: str) -> list[str]:
@@ -159,10 +178,6 @@ def _read(tokenizer: Any, text: str, **more: Any) -> Any:
         return tokenizer(text, add_special_tokens=False, **more)
     except Exception as error:  # of no class of its own, where no token stands for an unknown word
         raise ValueError(f"the tokenizer cannot read {text[-40:]!r}: {error}") from error
-
-
-def _common_prefix(a: list[int], b: list[int]) -> int:
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
 
 
 def _prefix(tokenizer: Any, prepend_bos: bool | None, tokens: list[int]) -> tuple[int, ...]:

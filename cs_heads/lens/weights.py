@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +13,9 @@ import torch
 
 # Buffers that old checkpoints carry: causal masks, rotary tables, position numbers. None of them was learned.
 _BUFFER = re.compile(r"(^|\.)(masked_bias|causal_mask|(attn|attention)\.bias|position_ids|inv_freq|rotary_emb\.\w+)$")
+
+# Logs a table of the weights that are missing: ``refuse_weights`` says it in one line.
+_REPORT = "transformers.modeling_utils"
 
 # How many weights a message names before it counts the rest.
 _NAMED = 3
@@ -22,7 +26,7 @@ class WeightsError(ValueError):
 
 
 class Reader:
-    """Stands where TransformerLens expects a model class of transformers, and reads weights with ``read``.
+    """Takes the place of a model class of transformers in TransformerLens, and reads weights with ``read``.
 
     ``of`` gives the class itself, by the configuration that is loaded (None where none is given).
     """
@@ -48,8 +52,7 @@ def read_model(auto_class: Any, **options: Any) -> Any:
         WeightsError: Weights are missing, unexpected, of another shape, NaN or infinite; the message names them. Tied
             embeddings are stored once, and buffers that old checkpoints carry were never learned: neither is a fault.
     """
-    with _without_report():
-        model, report = auto_class.from_pretrained(output_loading_info=True, ignore_mismatched_sizes=True, **options)
+    model, report = auto_class.from_pretrained(output_loading_info=True, ignore_mismatched_sizes=True, **options)
     missing, unexpected = (
         [name for name in report[fault] if not _BUFFER.search(name)] for fault in ("missing_keys", "unexpected_keys")
     )
@@ -96,12 +99,23 @@ def _named(names: list[str]) -> str:
 
 
 @contextmanager
-def _without_report() -> Iterator[None]:
-    """Load without the table that transformers logs of what is missing: ``refuse_weights`` says it in one line."""
-    logger = logging.getLogger("transformers.modeling_utils")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+def quietly(*more: str) -> Iterator[None]:
+    """Load without retry messages, and with bars in terminals alone: what goes wrong is said once, at the end.
+
+    ``more`` are loggers of whom no warning is wanted either.
+    """
+    from transformers.utils import logging as bars
+
+    loggers = [logging.getLogger(name) for name in ("huggingface_hub", _REPORT, *more)]
+    levels, hide = [logger.level for logger in loggers], bars.is_progress_bar_enabled() and not sys.stderr.isatty()
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    if hide:
+        bars.disable_progress_bar()
     try:
         yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+        if hide:
+            bars.enable_progress_bar()

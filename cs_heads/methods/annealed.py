@@ -22,7 +22,7 @@ from cs_heads.experiment.baseline import (
     fitting_k,
     is_continuous,
 )
-from cs_heads.experiment.cost import Cost, Purse, check_budget
+from cs_heads.experiment.cost import Budget, Cost, check_budget
 from cs_heads.experiment.protocol import ExperimentLike, provenance_of, responding
 from cs_heads.methods.annealing.arguments import PRIOR_WEIGHT, check_shares, checked_chance, standardised
 from cs_heads.methods.annealing.blame import CLEAR, DOUBT, LARGE, SHARED
@@ -165,7 +165,7 @@ def annealed(
     check_budget(budget, least, f"{n_batches} batches of {_MIN_ROWS} rows, after the intact run")
     budget = int(budget)
     added = standardised(prior, grid.shape)
-    rng, purse = np.random.default_rng(seed), Purse(budget)
+    rng, purse = np.random.default_rng(seed), Budget(budget)
     purse.pay(before)
     sensor, n_right = _sensor(experiment, response, chance, per_row=per_row, purse=purse, rng=rng)
     known = None
@@ -235,7 +235,7 @@ def _of_controls(n: int, per_row: int) -> int:
 
 
 def _sensor(
-    experiment: ExperimentLike, response: str, chance: float, *, per_row: int, purse: Purse, rng: np.random.Generator
+    experiment: ExperimentLike, response: str, chance: float, *, per_row: int, purse: Budget, rng: np.random.Generator
 ) -> tuple[Sensor, int | None]:
     """What measures rows of the task alone, after the intact run, which is paid for; and how many it has right.
 

@@ -1,1 +1,6 @@
-"""Every result on disk, under what identifies it."""
+"""Every result on disk, under what identifies it.
+
+From a result to the store: ``store.Store`` is the file of one study (``identity.study_of``);
+``task_results.TaskResults`` are the results of one task under one scoring (``identity.scoring_of`` and ``keys_of``),
+written batch by batch as they are measured. ``progress.Progress`` keeps work that is no list of results.
+"""

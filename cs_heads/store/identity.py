@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from cs_heads.lens import EncodedExample, describe, fingerprint, prepended, settings_of
-from cs_heads.lens.model import hooked_points
+from cs_heads.lens.model import HookedModel, ModelInfo, ModelSettings, hooked_points
 from cs_heads.settings import Kind, Settings
 from cs_heads.tasks import Task
 from cs_heads.units import HeadGrid
@@ -143,7 +143,26 @@ in any other way is no design. *runtime*: the number is the same whatever its va
 """
 
 
-def refuse_hooks(model: Any, store: object) -> None:
+Study = TypedDict(
+    "Study",
+    {
+        "model": str,
+        "revision": str | None,
+        "class": str,
+        "grid": list[int],
+        "dtype": str,
+        "weights": str,
+        "settings": ModelSettings,
+        "hook": str,
+        "ablation": str,
+        "prepend_bos": bool | list[str],
+        "measure": int,
+    },
+)
+"""What all results of one store have in common."""
+
+
+def refuse_hooks(model: HookedModel | ModelInfo, store: object) -> None:
     """Raise ``ValueError`` where there is a store, and hooks stand on the model: no key holds what they do."""
     hooked = hooked_points(model) if store is not None else ()
     if hooked:
@@ -153,11 +172,11 @@ def refuse_hooks(model: Any, store: object) -> None:
         )
 
 
-def study_of(model: Any, ablation: str, prepend_bos: bool | None) -> dict[str, Any]:
+def study_of(model: HookedModel | ModelInfo, ablation: str, prepend_bos: bool | None) -> Study:
     """What all results of one store have in common, JSON-ready; the model's part without its folder's place.
 
-    In the order in which differences are told: a model of another dtype has other weights, too. ``revision`` is None
-    for a folder, and for a HookedTransformer, which does not keep it: ``weights`` tells those apart, bit by bit.
+    In the order in which differences are reported: a model of another dtype has other weights, too. ``revision`` is
+    None for a folder, and for a HookedTransformer, which does not keep it; those differ by ``weights``, bit by bit.
     """
     refuse_hooks(model, "store")
     described = describe(model)

@@ -1,4 +1,4 @@
-"""Work that is no list of results, such as fitted gates, kept in a store so that it can go on."""
+"""Work that is no list of results, such as fitted gates, kept in a store so that it can be resumed."""
 
 from __future__ import annotations
 
@@ -21,9 +21,12 @@ State = dict[str, np.ndarray]
 
 
 class Progress:
-    """Arrays by phase of one piece of work in a store; ``identity`` holds all that the work depends on.
+    """Arrays of one piece of work in a store, by phase.
 
-    ``kind`` is the method, for people who ask what is kept.
+    Args:
+        store: The file.
+        kind: The method, which ``Store.contents`` counts by.
+        identity: Everything that the work depends on.
     """
 
     def __init__(self, store: Store, kind: str, identity: Mapping[str, Any]) -> None:

@@ -7,26 +7,47 @@ import os
 import re
 import sqlite3
 import weakref
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
+from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from cs_heads.arguments import check_path
-from cs_heads.store.schema import SCHEMA
 from cs_heads.units import HeadGrid
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from cs_heads.store.export import Contents
-
 FORMAT = 2
 """Version of the file's layout: a newer one is refused, an older one is read as it is, and brought up to date to write.
 
 2: results have a margin.
+"""
+
+_SCHEMA = """
+CREATE TABLE study (field TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE scorings (id INTEGER PRIMARY KEY, identity TEXT NOT NULL UNIQUE);
+CREATE TABLE examples (
+    id INTEGER PRIMARY KEY, identity TEXT NOT NULL UNIQUE, prompt TEXT NOT NULL
+);
+CREATE TABLE tasks (
+    task TEXT NOT NULL, scoring INTEGER NOT NULL, example INTEGER NOT NULL, PRIMARY KEY (task, scoring, example)
+) WITHOUT ROWID;
+CREATE TABLE masks (id INTEGER PRIMARY KEY, bits BLOB NOT NULL UNIQUE);
+CREATE TABLE calls (id INTEGER PRIMARY KEY AUTOINCREMENT, scoring INTEGER NOT NULL, size INTEGER NOT NULL, plan TEXT);
+CREATE TABLE results (
+    scoring INTEGER NOT NULL, mask INTEGER NOT NULL, example INTEGER NOT NULL,
+    score REAL, logprob REAL, margin REAL, tokens BLOB, text TEXT, call INTEGER NOT NULL,
+    PRIMARY KEY (scoring, mask, example)
+) WITHOUT ROWID;
+CREATE TABLE progress (identity TEXT PRIMARY KEY, state BLOB NOT NULL);
 """
 
 # Marks a SQLite file as ours ("cshd").
@@ -50,11 +71,35 @@ class StoreError(OSError):
     """A store that cannot be read or written: no space, no permission, a broken disk."""
 
 
+@dataclass(frozen=True)
+class Contents:
+    """What a store holds: the study it is of, results and different masks, bytes on disk, when it was last written.
+
+    ``tasks`` is the number of results by task, those that tasks share counted for each; ``kept`` the number of
+    searches, begun or done, by method, of those that keep other work than results: ``chg``, ``contrastive``,
+    ``gradient``, ``mediation``; ``written`` the time in UTC (None: nothing yet).
+    """
+
+    path: str
+    format: int
+    study: dict[str, Any]
+    tasks: dict[str, int]
+    masks: int
+    results: int
+    kept: dict[str, int]
+    bytes: int
+    written: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return asdict(self)
+
+
 class Store:
     """The results of a study in one file: what each mask did to each example, on one model and one ablation.
 
     ``Experiment``, ``find_heads``, ``confirm``, ``compare`` and the analyses take its path as ``store=``: every batch
-    is committed as it is measured, what is in the file is not measured again, and a call that was cut short goes on
+    is committed as it is measured, what is in the file is not measured again, and an interrupted call is resumed
     where it stopped.
     Tasks, methods and calls share a file. Another model, dtype or ablation is refused; it needs a file of its own.
     While hooks of your own stand on the model nothing is read or written: ``ValueError``.
@@ -84,7 +129,7 @@ class Store:
             with store._errors("read"):
                 store.format()
         except StoreError as error:
-            # Reading makes a file beside it. Where none may be made it is read as it stands, unless that is not all.
+            # Reading makes a file beside it. Where none may be made it is read as it is, unless a part is in the log.
             log = path.with_name(path.name + "-wal")
             if log.exists() and log.stat().st_size:
                 if os.access(path.parent, os.W_OK):
@@ -155,26 +200,79 @@ class Store:
 
     def contents(self) -> Contents:
         """What is in it, by numbers; counts every result, a second for some millions."""
-        from cs_heads.store.export import contents_of
-
-        return contents_of(self)
+        tasks = self.query(
+            "SELECT task, sum(n) FROM tasks JOIN (SELECT scoring, example, count(*) AS n FROM results "
+            "GROUP BY scoring, example) USING (scoring, example) GROUP BY task ORDER BY task"
+        )
+        written = self.query("SELECT value FROM study WHERE field = 'written'")
+        ((masks, results),) = self.query("SELECT count(DISTINCT mask), count(*) FROM results")
+        # Work kept beside results is in one or more phases (see ``Progress``); a key of two parts is a setting.
+        kept = [key.split("/") for (key,) in self.query("SELECT identity FROM progress ORDER BY identity")]
+        beside = [self.path, self.path.with_name(self.path.name + "-wal")]
+        return Contents(
+            path=str(self.path),
+            format=self.format(),
+            study=self.study,
+            tasks=dict(tasks),
+            masks=masks,
+            results=results,
+            kept=dict(Counter(method for method, _ in sorted({(key[0], key[1]) for key in kept if len(key) == 3}))),
+            bytes=sum(path.stat().st_size for path in beside if path.exists()),
+            written=json.loads(written[0][0]) if written else None,
+        )
 
     def to_frame(self) -> pd.DataFrame:
         """Every result: task, scoring, example, prompt, the heads ablated, score, logprob, margin and text.
 
         ``example`` is a hash of its tokens and answer, ``scoring`` says in JSON how it was measured; NaN and None
-        stand for what was not measured. A result that several tasks share stands there once for each. Repeated texts
+        stand for what was not measured. A result that several tasks share has a row for each. Repeated texts
         are categories, so a million rows take little memory; they take some ten seconds to read.
         """
-        from cs_heads.store.export import frame_of
+        import pandas as pd
 
-        return frame_of(self)
+        tasks = [task for (task,) in self.query("SELECT DISTINCT task FROM tasks ORDER BY task")]
+        rows = []
+        for number, task in enumerate(tasks):
+            rows += self.query(
+                "SELECT ?, scoring, example, mask, score, logprob, margin, text FROM results "
+                "WHERE (scoring, example) IN (SELECT scoring, example FROM tasks WHERE task = ?)",
+                (number, task),
+            )
+        of_task, scoring, example, mask, score, logprob, margin, text = zip(*rows, strict=True) if rows else ((),) * 8
+        scorings = dict(self.query("SELECT id, identity FROM scorings"))
+        examples = {number: more for number, *more in self.query("SELECT id, identity, prompt FROM examples")}
+        names = [str(head) for head in self.grid]
+        off = {
+            number: np.flatnonzero(np.unpackbits(np.frombuffer(packed, dtype=np.uint8), count=len(names)))
+            for number, packed in self.query("SELECT id, bits FROM masks")
+        }
+        columns = {
+            "task": _category(of_task, dict(enumerate(tasks))),
+            "scoring": _category(scoring, scorings),
+            "example": _category(example, {number: identity for number, (identity, _) in examples.items()}),
+            "prompt": _category(example, {number: prompt for number, (_, prompt) in examples.items()}),
+            "ablated": _category(
+                mask, {number: " ".join(names[head] for head in heads) for number, heads in off.items()}
+            ),
+            "n_ablated": np.array([len(off[number]) for number in mask], dtype=int),
+            "score": np.array(score, dtype=float),
+            "logprob": np.array(logprob, dtype=float),
+            "margin": np.array(margin, dtype=float),
+            "text": pd.Series(text, dtype=object),
+        }
+        return pd.DataFrame(columns)
 
     def to_parquet(self, path: str | Path) -> None:
         """Write ``to_frame`` as a Parquet file; needs pyarrow (``pip install 'cs-heads[parquet]'``)."""
-        from cs_heads.store.export import write_parquet
-
-        write_parquet(self, check_path("path", path))
+        path = check_path("path", path)
+        if find_spec("pyarrow") is None:
+            raise ValueError("Parquet files need pyarrow: pip install 'cs-heads[parquet]'")
+        if path.resolve() == self.path.resolve():
+            raise ValueError(f"path {str(path)!r} is the store itself, which it would overwrite")
+        # An existing file is replaced by a whole one, or not at all.
+        beside = path.with_name(path.name + ".part")
+        self.to_frame().to_parquet(beside, engine="pyarrow", index=False)
+        beside.replace(path)
 
     def query(self, sql: str, values: Any = ()) -> list[Any]:
         """The rows of a SELECT."""
@@ -224,7 +322,7 @@ class Store:
             # Another process may have been first.
             if not self._is_empty():
                 return
-            for statement in SCHEMA.split(";")[:-1]:
+            for statement in _SCHEMA.split(";")[:-1]:
                 connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {_APPLICATION}")
             connection.execute(f"PRAGMA user_version = {FORMAT}")
@@ -261,7 +359,7 @@ class Store:
                     version += 1
                     connection.execute(f"PRAGMA user_version = {version}")
         there = {name for (name,) in self.query("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        missing = [name for name in re.findall(r"CREATE TABLE (\w+)", SCHEMA) if name not in there]
+        missing = [name for name in re.findall(r"CREATE TABLE (\w+)", _SCHEMA) if name not in there]
         if missing:
             raise StoreError(
                 f"store {str(self.path)!r} was laid out before the first release (it has no table "
@@ -279,6 +377,14 @@ class Store:
             raise BrokenStoreError(
                 f"store {str(self.path)!r} is no store of cs-heads, or a broken one: {error}"
             ) from error
+
+
+def _category(numbers: tuple[int, ...], texts: dict[int, str]) -> pd.Categorical:
+    """A text a row, by its number, each kept once."""
+    import pandas as pd
+
+    kinds = pd.Index(list(dict.fromkeys(texts.values())), dtype=object)
+    return pd.Categorical([texts[number] for number in numbers], categories=kinds)
 
 
 def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:

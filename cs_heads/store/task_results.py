@@ -1,4 +1,4 @@
-"""One task's place in a store: its results by mask, and calls that can be taken up where they stopped."""
+"""One task's results in a store, by mask, and calls that can be resumed where they stopped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int
 
-from cs_heads.lens.model import end_tokens
+from cs_heads.lens.model import HookedModel, ModelInfo, end_tokens
 from cs_heads.store.identity import scoring_of
 from cs_heads.store.store import Store
 from cs_heads.tasks import Task
@@ -22,32 +22,24 @@ Values = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Columns:
-    """What one way of scoring writes of a pair, in the order of the table ``results``.
+    """The columns of the table ``results`` that one way of scoring writes.
 
-    ``late`` is one that results of an earlier format lack: it is filled in where there is none, and nothing else of
-    a result is ever changed.
+    Attributes:
+        names: For a SELECT or an INSERT.
+        on_conflict: What an INSERT does where there is a result: the first one written is kept.
     """
 
-    names: tuple[str, ...]
-    late: str | None = None
-
-    @property
-    def listed(self) -> str:
-        """For a SELECT or an INSERT."""
-        return ", ".join(self.names)
-
-    @property
-    def on_conflict(self) -> str:
-        """What an INSERT does where there is a result: what was written first stands."""
-        if self.late is None:
-            return "DO NOTHING"
-        # The call that fills it in has measured the pair: one that was cut short knows its own by that.
-        filled = f"{self.late} = excluded.{self.late}, call = excluded.call"
-        return f"DO UPDATE SET {filled} WHERE {self.late} IS NULL AND excluded.{self.late} IS NOT NULL"
+    names: str
+    on_conflict: str = "DO NOTHING"
 
 
-SCORES = Columns(("score", "logprob", "margin"), late="margin")
-TEXTS = Columns(("tokens", "text"))
+# Results of format 1 have no margin: it is filled in, and nothing else of a result is ever changed. The call that
+# fills it in has measured the pair: a call that was cut short finds its own pairs by that.
+SCORES = Columns(
+    "score, logprob, margin",
+    "DO UPDATE SET margin = excluded.margin, call = excluded.call WHERE margin IS NULL AND excluded.margin IS NOT NULL",
+)
+TEXTS = Columns("tokens, text")
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,11 +55,18 @@ class Call:
     known: Bool[np.ndarray, " pair"]
 
 
-class Shelf:
+class TaskResults:
     """Results of some examples under one way of scoring them; every ``write`` is a transaction.
 
-    ``scoring`` and ``examples`` hold what can change a number, but for the model and the mask: a result is
-    found again under the same scoring, the same example and the same mask alone.
+    A result is found again under the same scoring, the same example and the same mask alone.
+
+    Args:
+        store: The file.
+        scoring: What can change a number, but for the model, the mask and the example (``identity.scoring_of``).
+        task: The name of the task.
+        examples: The key of each example (``identity.keys_of``).
+        prompts: The prompt of each example, as text.
+        columns: What is written of a result.
     """
 
     def __init__(
@@ -102,7 +101,9 @@ class Shelf:
         self._waiting: list[tuple[bytes, int, Values, int]] = []
 
     @classmethod
-    def of_task(cls, store: Store, model: Any, task: Task, keys: Sequence[str], what: str, **settings: Any) -> Shelf:
+    def of_task(
+        cls, store: Store, model: HookedModel | ModelInfo, task: Task, keys: Sequence[str], what: str, **settings: Any
+    ) -> TaskResults:
         """That of a task's ``"score"``, ``"logprob"`` or ``"text"``; ``keys`` are ``keys_of`` its examples."""
         # A text ends where the model's generation settings say; its score goes with it.
         written = what == "text" or (what == "score" and task.kind == "generation")
@@ -117,7 +118,7 @@ class Shelf:
         if number is None:
             return []
         rows = self.store.query(
-            f"SELECT example, {self.columns.listed} FROM results WHERE scoring = ? AND mask = ?",
+            f"SELECT example, {self.columns.names} FROM results WHERE scoring = ? AND mask = ?",
             (self._scoring, number),
         )
         return [(place, tuple(values)) for example, *values in rows for place in self._places.get(example, ())]
@@ -148,7 +149,7 @@ class Shelf:
         return Call(int(number or 0), chosen, np.zeros(len(chosen), dtype=bool))
 
     def write(self, batch: Sequence[tuple[bytes, int, Values]], call: Call | None = None) -> None:
-        """Commit results: mask, place of the example, values. What another process wrote first stands.
+        """Commit results: mask, place of the example, values. What another process wrote first is kept.
 
         What cannot be written now, the disk being full, is written with the next batch that can.
         """
@@ -156,7 +157,7 @@ class Shelf:
         self.save()
 
     def end(self, call: Call) -> None:
-        """All of a call is measured. It keeps the file tidy: a call of which nothing is missing is not taken up."""
+        """All of a call is measured. It keeps the file tidy: a call of which nothing is missing is not resumed."""
         with self.store.transaction() as connection:
             connection.execute("DELETE FROM calls WHERE id = ?", (call.number,))
 
@@ -172,7 +173,7 @@ class Shelf:
         marks = ", ".join("?" * len(rows[0]))
         with self.store.transaction() as connection:
             connection.executemany(
-                f"INSERT INTO results (scoring, mask, example, {self.columns.listed}, call) VALUES ({marks}) "
+                f"INSERT INTO results (scoring, mask, example, {self.columns.names}, call) VALUES ({marks}) "
                 f"ON CONFLICT (scoring, mask, example) {self.columns.on_conflict}",
                 rows,
             )

@@ -195,14 +195,13 @@ GATES = {"another head is off": lambda gate: gate.roll(1, dims=2), "no head is e
 @pytest.fixture
 def exchange_gates(monkeypatch):
     """Puts other gates in place of those that are asked for."""
-    from cs_heads.lens import forward, gates
-    from cs_heads.lens.checks import scores
+    from cs_heads.lens import checks, forward, gates
 
     def exchange(other):
         def gated(model, gate, *replacement):
             return gates.gated(model, None if gate is None else other(gate), *replacement)
 
-        for module in (forward, scores):
+        for module in (forward, checks):
             monkeypatch.setattr(module, "gated", gated)
 
     return exchange

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cs_heads.cluster.chunks import cut
+from cs_heads.cluster.engine import cut
 
 
 def wanted(seed, n_masks=12, n_examples=10, share=0.7):

@@ -348,7 +348,7 @@ def test_a_worker_that_comes_back_with_other_weights_is_given_up(ray, folders):
         pool, report = cluster._pool, cluster._pool.reports[0]
         pool._begin_again(pool.members[0], report)
         assert not pool.members[0].gone
-        other = replace(report, outline=replace(report.outline, fingerprint="0" * 16))
+        other = replace(report, info=replace(report.info, fingerprint="0" * 16))
         with pytest.warns(UserWarning, match="worker 1 is given up, 0 are left: worker 1 must hold the same weights"):
             pool._begin_again(pool.members[0], other)
         assert pool.members[0].gone

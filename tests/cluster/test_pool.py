@@ -8,7 +8,7 @@ import pytest
 
 from cs_heads.cluster import pool
 from cs_heads.cluster.pool import Call, Pool, WorkersLostError
-from cs_heads.cluster.worker import Home, Report
+from cs_heads.cluster.worker import Report, WorkerConfig
 
 
 class TaskError(Exception):
@@ -109,7 +109,7 @@ def pool_of(monkeypatch):
         fake = Fake(seconds, full or {})
         monkeypatch.setattr(pool, "ray_module", lambda: fake)
         monkeypatch.setattr(pool, "time", SimpleNamespace(monotonic=lambda: fake.now))
-        return Pool("a model", n, Home("cpu", 1, n), 1.0, 0.5), fake
+        return Pool("a model", n, WorkerConfig("cpu", 1, n), 1.0, 0.5), fake
 
     return make
 

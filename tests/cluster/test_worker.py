@@ -12,15 +12,14 @@ from cs_heads.cluster import cluster, session
 from cs_heads.cluster.engine import ClusterEngine
 from cs_heads.cluster.pool import Pool
 from cs_heads.cluster.session import workers_for
-from cs_heads.cluster.worker import Home, Job, Worker, Writing
+from cs_heads.cluster.worker import Job, Worker, WorkerConfig
 from cs_heads.engine import Engine, plan
 from cs_heads.engine.ablation import Ablation
-from cs_heads.engine.ends import Ends
+from cs_heads.engine.protocol import StoppingCriteria, TextRequest
 from cs_heads.experiment.inputs import encode_prompts, encode_task
 from cs_heads.lens import load_model, score_tokens
-from cs_heads.lens.model import describe
-from cs_heads.lens.outline import Outline
-from cs_heads.lens.ship import outline_of, packed, unpacked
+from cs_heads.lens.model import ModelInfo, describe
+from cs_heads.lens.ship import model_info, packed, unpacked
 from tests.fake_devices import FakeDevices, split
 from tests.tiny import ARCHITECTURES, N_HEADS, N_LAYERS, choice_records, skip_unless_loaded
 
@@ -45,7 +44,7 @@ def logprob(model):
 def home(monkeypatch):
     """How this process lives already, so that a worker changes nothing of it."""
     monkeypatch.setattr(plan, "_sharers", 1)
-    return Home("cpu", torch.get_num_threads(), sharers=1)
+    return WorkerConfig("cpu", torch.get_num_threads(), sharers=1)
 
 
 @pytest.mark.parametrize("architecture", [*ARCHITECTURES, "gemma2", "neo"])
@@ -86,12 +85,12 @@ def test_a_model_that_cannot_be_sent_is_refused(load, tmp_path):
 
 def test_what_is_told_of_a_model_stands_for_it_where_texts_are_tokenised(load, backend):
     model = load("llama", backend)
-    outline = outline_of(model)
-    assert isinstance(outline, Outline)
-    assert describe(outline) == describe(model)
-    assert load_model(outline) is outline
-    assert encode_task(outline, task(), None) == encode_task(model, task(), None)
-    assert encode_prompts(outline, task(), None, 8) == encode_prompts(model, task(), None, 8)
+    info = model_info(model)
+    assert isinstance(info, ModelInfo)
+    assert describe(info) == describe(model)
+    assert load_model(info) is info
+    assert encode_task(info, task(), None) == encode_task(model, task(), None)
+    assert encode_prompts(info, task(), None, 8) == encode_prompts(model, task(), None, 8)
 
 
 @pytest.mark.parametrize("kind", ["zero", "mean", "resample"])
@@ -161,16 +160,16 @@ def test_a_worker_writes_the_texts_of_the_experiment(folders, load, home):
     report = worker.load(str(folders("llama")), home)
     model = load("llama")
     worker.open("job", Job(encode_task(model, task(), None), report.batch_tokens))
-    worker.open("how", Writing(encode_prompts(model, task(), None, 5), Ends(5, (), report.outline.end_tokens)))
+    ends = StoppingCriteria(5, (), report.info.end_tokens)
+    worker.open("how", TextRequest(encode_prompts(model, task(), None, 5), ends))
     masks, numbers = pairs(2)
-    texts = dict(worker.generate("job", masks, numbers, "how", {}))
+    texts = dict(worker.generate("job", masks, numbers, "how"))
     expected = Experiment(model, task()).generate(masks[::6], max_new_tokens=5)
-    ends = Ends(5, (), report.outline.end_tokens)
     assert [ends.kept(texts[pair], model.tokenizer) for pair in range(12)] == expected.ravel().tolist()
 
 
 def test_a_worker_loads_what_a_function_returns_and_refuses_what_load_model_refuses(folders, load, home, tmp_path):
-    assert Worker().load(lambda: load("gpt2"), home).outline.cfg.n_layers == N_LAYERS
+    assert Worker().load(lambda: load("gpt2"), home).info.cfg.n_layers == N_LAYERS
     with pytest.raises(ValueError, match=r"has no config.json"):
         Worker().load(tmp_path, home)
 

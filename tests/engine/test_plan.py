@@ -99,20 +99,18 @@ def test_live_bytes_are_those_alive_at_once():
 
 
 def test_residuals_are_thinned_out_where_memory_is_short(load, monkeypatch):
-    from cs_heads.engine import intact
-
     first, model = np.repeat([0, 1, 2], 50), load("llama")
     tokens = [100] * len(first)
-    assert intact.layers_to_store(model, first, tokens, 100) == [1, 2]
+    assert forwards.layers_to_store(model, first, tokens, 100) == [1, 2]
     row = 100 * model.cfg.d_model * 4
-    monkeypatch.setattr(intact, "free_memory", lambda device: 15 * row)
-    assert intact.layers_to_store(model, first, tokens, 100) == [1]
-    monkeypatch.setattr(intact, "free_memory", lambda device: 5 * row)
-    assert intact.layers_to_store(model, first, tokens, 100) == []
+    monkeypatch.setattr(forwards, "free_memory", lambda device: 15 * row)
+    assert forwards.layers_to_store(model, first, tokens, 100) == [1]
+    monkeypatch.setattr(forwards, "free_memory", lambda device: 5 * row)
+    assert forwards.layers_to_store(model, first, tokens, 100) == []
 
 
 def test_an_intact_run_that_would_not_be_paid_back_is_not_made(load):
-    from cs_heads.engine.intact import layers_to_store
+    from cs_heads.engine.forwards import layers_to_store
 
     assert layers_to_store(load("llama"), np.array([0, 0, 1]), [100] * 3, 100) == []
     assert layers_to_store(load("llama"), np.array([0, 1, 1]), [100] * 3, 100) == [1]

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cs_heads.engine.layout import lay_out
-from cs_heads.engine.prefixes import Prefixes, shared_prefixes, unshared
+from cs_heads.engine.layout import PrefixTree, lay_out
 from cs_heads.lens import EncodedExample
 
 texts = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=30).map(tuple), min_size=1, max_size=8)
@@ -23,7 +22,7 @@ def spelled_out(found, sequences, i):
 @given(texts, st.integers(0, 20))
 def test_every_path_spells_its_text(sequences, n_shared):
     sequences = [(1,) * n_shared + text for text in sequences]
-    for found in (shared_prefixes(sequences), unshared(sequences)):
+    for found in (PrefixTree(sequences), PrefixTree(sequences, [[i] for i in range(len(sequences))])):
         for i, text in enumerate(sequences):
             assert spelled_out(found, sequences, i)[: len(text)] == text
 
@@ -31,7 +30,7 @@ def test_every_path_spells_its_text(sequences, n_shared):
 @given(texts, st.integers(0, 20))
 def test_sharing_never_runs_more_tokens(sequences, n_shared):
     sequences = [(1,) * n_shared + text for text in sequences]
-    found = shared_prefixes(sequences)
+    found = PrefixTree(sequences)
     assert sum(s.stop - s.start for s in found.segments) <= sum(map(len, sequences))
     assert all(s.parent is None or s.parent < i for i, s in enumerate(found.segments))
 
@@ -40,7 +39,7 @@ def test_prefixes_nest():
     """A few-shot prompt shared by all, each question shared by its choices."""
     few_shot, questions = (9,) * 40, [(1,) * 12, (2,) * 12]
     sequences = [few_shot + question + (choice,) * 2 for question in questions for choice in (3, 4, 5)]
-    found = shared_prefixes(sequences)
+    found = PrefixTree(sequences)
     assert [(s.start, s.stop, s.parent) for s in found.segments if s.stop <= 52] == [
         (0, 40, None),
         (40, 52, 0),
@@ -52,17 +51,16 @@ def test_prefixes_nest():
 def test_a_common_first_token_is_not_worth_a_forward_of_its_own():
     """A beginning-of-sequence token before everything: carrying it costs more than running it."""
     sequences = [(1, 10 + i, 20 + i) for i in range(5)]
-    assert all(s.parent is None for s in shared_prefixes(sequences).segments)
+    assert all(s.parent is None for s in PrefixTree(sequences).segments)
 
 
 def test_equal_texts_and_beginnings_of_others_run_once():
-    found = shared_prefixes([(1, 2, 3), (1, 2), (1, 2, 3)])
+    found = PrefixTree([(1, 2, 3), (1, 2), (1, 2, 3)])
     assert len(found.segments) == 1
 
 
-def test_joined_parts_share_nothing():
-    parts = [shared_prefixes([(1,) * 20 + (i,) for i in range(3)]), shared_prefixes([(1,) * 20])]
-    joined = Prefixes.joined(parts)
+def test_groups_share_nothing():
+    joined = PrefixTree([*((1,) * 20 + (i,) for i in range(3)), (1,) * 20], [[0, 1, 2], [3]])
     assert len(joined.segments) == 5
     assert [joined.path(i) for i in range(4)] == [[0, 1], [0, 2], [0, 3], [4]]
     assert joined.segments[4].sequence == 3

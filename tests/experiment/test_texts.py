@@ -5,7 +5,7 @@ import pytest
 
 from cs_heads import Experiment, Task, designs
 from cs_heads.engine import Engine, forwards, generation
-from cs_heads.engine.ends import Ends
+from cs_heads.engine.protocol import StoppingCriteria
 from cs_heads.lens.abilities import Abilities
 from cs_heads.lens.model import end_tokens
 from tests.engine.test_generation import plain_text
@@ -50,7 +50,7 @@ def test_a_text_ends_before_its_stop_string(load):
 def test_of_several_stop_strings_the_first_in_the_text_ends_it():
     tokenizer = make_tokenizer()
     text = tokenizer("the cat sees a dog and runs", add_special_tokens=False)["input_ids"]
-    assert Ends(9, ("runs", "dog"), frozenset()).kept(text, tokenizer) == "the cat sees a "
+    assert StoppingCriteria(9, ("runs", "dog"), frozenset()).kept(text, tokenizer) == "the cat sees a "
 
 
 @pytest.mark.parametrize("drafting", [False, True])

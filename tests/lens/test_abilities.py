@@ -56,7 +56,7 @@ def test_stored_values_of_another_row_would_be_noticed(load, backend, monkeypatc
 
 def test_a_residual_of_another_layer_would_be_noticed(load, backend, monkeypatch):
     from cs_heads.lens import abilities as module
-    from cs_heads.lens.resume import Resumed
+    from cs_heads.lens.forward import Resumed
 
     monkeypatch.setattr(module, "Resumed", lambda layer, residual: Resumed(layer, residual * 1.01))
     assert not abilities(load("llama", backend)).resume

@@ -4,7 +4,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from cs_heads.lens import encode_example
-from cs_heads.lens.batches import Room, run_in_batches
+from cs_heads.lens.batches import TokenBudget, run_in_batches
 from cs_heads.lens.differentiate import differentiable, gate_gradients
 from tests.plain_gates import gated_nll
 from tests.tiny import ARCHITECTURES, completion_records
@@ -96,7 +96,7 @@ def test_rows_without_tokens_are_refused(load, name):
 
 def test_rows_of_like_length_share_a_batch_and_each_row_has_its_turn():
     batches: list[list[int]] = []
-    run_in_batches([3, 9, 2, 8, 3], Room(18), lambda batch: batches.append(batch.tolist()))
+    run_in_batches([3, 9, 2, 8, 3], TokenBudget(18), lambda batch: batches.append(batch.tolist()))
     assert batches == [[1, 3], [0, 4, 2]]
 
 
@@ -108,7 +108,7 @@ def test_a_batch_that_does_not_fit_is_halved():
             raise torch.OutOfMemoryError("CUDA out of memory")
         done.extend(batch.tolist())
 
-    run_in_batches([4] * 7, Room(1000), run)
+    run_in_batches([4] * 7, TokenBudget(1000), run)
     assert sorted(done) == list(range(7))
 
 
@@ -120,7 +120,7 @@ def test_what_does_not_fit_is_not_tried_again_by_calls_that_share_a_room():
         if len(batch) > 2:
             raise torch.OutOfMemoryError("CUDA out of memory")
 
-    room = Room(32)
+    room = TokenBudget(32)
     for _ in range(2):
         run_in_batches([4] * 8, room, run)
     assert tried == [8, 4, 2, 2, 2, 2, 2, 2, 2, 2]
@@ -131,7 +131,7 @@ def test_a_row_that_does_not_fit_by_itself_ends_the_run():
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
     with pytest.raises(MemoryError, match="a row of 5 tokens does not fit into memory by itself"):
-        run_in_batches([5, 4], Room(100), run)
+        run_in_batches([5, 4], TokenBudget(100), run)
 
 
 def test_another_error_passes():
@@ -139,4 +139,4 @@ def test_another_error_passes():
         raise RuntimeError("something else")
 
     with pytest.raises(RuntimeError, match="something else"):
-        run_in_batches([5, 4], Room(100), run)
+        run_in_batches([5, 4], TokenBudget(100), run)

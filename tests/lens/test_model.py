@@ -5,7 +5,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from cs_heads import HeadGrid
-from cs_heads.lens import FoldedValueBiasesError, check_ablatable, describe, load_model, score_tokens
+from cs_heads.lens import FoldedValueBiasesError, HookedModel, check_ablatable, describe, load_model, score_tokens
 from cs_heads.lens.model import backend_of, context_length, dtype_of, hook_names
 from cs_heads.lens.ship import packed, unpacked
 from tests.plain import plain_score
@@ -280,3 +280,12 @@ def test_broken_weights_get_one_clear_line(tmp_path, backend):
     with pytest.raises(ValueError, match=r"model folder .* could not be loaded") as error:
         load_model(folder, device="cpu", backend=backend)
     assert "\n" not in str(error.value)
+
+
+def test_models_of_both_classes_have_all_that_is_asked_of_a_hooked_model(load, backend):
+    model = load("llama", backend)
+    assert isinstance(model, HookedModel)
+    assert callable(model)
+    asked = ("cfg", "tokenizer", "blocks", "unembed", "hook_dict", "eval")
+    asked += ("parameters", "named_parameters", "modules", "named_modules")
+    assert all(hasattr(model, name) for name in asked)

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from cs_heads.lens.forward import logits_at
-from cs_heads.lens.resume import Resumed, recorded, resumed
+from cs_heads.lens.forward import Resumed, logits_at, recorded, resumed
 from tests.lens.test_fused import rows
 from tests.tiny import ARCHITECTURES, N_LAYERS
 

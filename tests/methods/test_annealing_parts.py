@@ -8,7 +8,7 @@ from scipy import sparse
 from scipy.stats import multivariate_normal, t
 from sklearn.linear_model import LinearRegression
 
-from cs_heads.experiment.cost import Purse
+from cs_heads.experiment.cost import Budget
 from cs_heads.methods.annealing import rows as rows_module
 from cs_heads.methods.annealing.blame import Blame, BothEffects, beyond_doubt, blame, standard_error
 from cs_heads.methods.annealing.estimate import Estimates
@@ -259,7 +259,7 @@ def sensor_on(task, controls, *, per_row=4, of_controls=6, budget=10_000):
         controls=Controls(controls, np.random.default_rng(1)) if controls else None,
         per_row=per_row,
         of_controls=of_controls if controls else 0,
-        purse=Purse(budget),
+        purse=Budget(budget),
         rng=np.random.default_rng(0),
     )
 
@@ -283,7 +283,7 @@ def test_rows_carry_what_the_controls_lose_and_are_paid_for_on_both_sides():
 
 
 def test_no_more_is_paid_than_there_is():
-    purse = Purse(10)
+    purse = Budget(10)
     purse.pay(6)
     assert (purse.spent, purse.left) == (6, 4)
     with pytest.raises(AssertionError, match="5 example-evaluations are more than the 4 left"):

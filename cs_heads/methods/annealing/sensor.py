@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from cs_heads.experiment.cost import Purse
+from cs_heads.experiment.cost import Budget
 from cs_heads.experiment.protocol import ExperimentLike, responding
 from cs_heads.methods.annealing.rows import Rows, in_chunks
 from cs_heads.methods.controls import Controls
@@ -31,7 +31,7 @@ class Sensor:
     controls: Controls | None
     per_row: int
     of_controls: int
-    purse: Purse
+    purse: Budget
     rng: np.random.Generator = field(repr=False)
 
     @property

@@ -14,7 +14,7 @@ from cs_heads.experiment.baseline import (
     few_correct,
     is_continuous,
 )
-from cs_heads.experiment.cost import Cost, Purse, check_budget
+from cs_heads.experiment.cost import Budget, Cost, check_budget
 from cs_heads.experiment.protocol import (
     ExperimentLike,
     check_is_experiment,
@@ -80,7 +80,7 @@ def group_testing(
     pairs = grid.size * (grid.size - 1) // 2
     budget = max(least, before + min(_MASKS, _A_PAIR * pairs)) if budget is None else budget
     check_budget(budget, least, "two waves of masks and two bisections, after the intact run")
-    purse = Purse(int(budget))
+    purse = Budget(int(budget))
     purse.pay(before)
     rng = np.random.default_rng(seed)
     intact, right = intact_scores(experiment)

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.stats import norm
 
-from cs_heads.experiment.cost import Purse
+from cs_heads.experiment.cost import Budget
 from cs_heads.methods.group_testing.sides import LEAST, Group, Side
 from cs_heads.units import HeadGrid
 
@@ -43,7 +43,7 @@ class Search:
     grid: HeadGrid
     allowed: Int[np.ndarray, " flat"]
     sides: list[Side]
-    purse: Purse
+    purse: Budget
     target: float
     rng: np.random.Generator = field(repr=False)
     groups: list[Group] = field(default_factory=list)

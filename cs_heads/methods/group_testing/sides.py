@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from jaxtyping import Float
 
-from cs_heads.experiment.cost import Purse
+from cs_heads.experiment.cost import Budget
 from cs_heads.methods.controls import Controls, TaskLoss
 from cs_heads.units import HeadGrid
 
@@ -33,7 +33,7 @@ class Side:
     n_examples: int
     floor: float
     scale: float
-    purse: Purse
+    purse: Budget
     rng: np.random.Generator = field(repr=False)
     seen: list[tuple[int, float, int]] = field(default_factory=list, repr=False)
 

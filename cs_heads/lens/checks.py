@@ -1,0 +1,525 @@
+"""Checks of a loaded model, by itself and against plain Hugging Face, each a line with what to do about it."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from cs_heads.lens.abilities import Abilities, abilities, tolerance
+from cs_heads.lens.bos import prepended
+from cs_heads.lens.forward import logits_at
+from cs_heads.lens.fused import why_not_fused
+from cs_heads.lens.gates import gated, reading
+from cs_heads.lens.gguf import gguf_in
+from cs_heads.lens.load import folder_of, source_of
+from cs_heads.lens.model import (
+    HALF,
+    FoldedValueBiasesError,
+    HookedModel,
+    check_ablatable,
+    context_length,
+    device_of,
+    dtype_of,
+    evaluating,
+    hook_names,
+    in_float32,
+)
+from cs_heads.lens.score import pad
+from cs_heads.lens.tokens import encode_prompt
+from cs_heads.lens.weights import WeightsError, check_finite, quietly
+from cs_heads.text import first_line
+from cs_heads.units import Head, HeadGrid
+
+_TEXTS = ("The capital of France is", "def f(x):\n    return x +", "One, two,")
+
+# Tokens of a text that is tried.
+_LENGTH = 12
+
+# How many times the plain model's own rounding that of the model may be: two implementations round differently.
+_OF_ROUNDING = 4
+
+# How far from the effect of a head off in plain Hugging Face that of its gate may be, as a share of it (root mean
+# squares): rounding is far below in float32; a value bias left standing, or a slice taken after W_O, far beyond.
+_OF_EFFECT = 0.05
+
+_PLAIN = "plain Hugging Face"
+_IN_FLOAT32 = "check the model with dtype='float32' (--dtype float32)"
+_WRONGLY = "TransformerLens runs this model wrongly: do not measure it"
+_NO_REFERENCE = "give the folder or name that the model is of, as cs-heads doctor does (check_model(model, reference=))"
+
+
+# Names of the module that takes the heads' concatenated z, inside a module of attention.
+_PROJECTIONS = ("o_proj", "c_proj", "out_proj", "dense", "wo", "out")
+
+Status = Literal["ok", "warn", "fail"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line about a model: what was looked at, whether it is right, what was found, and what to do about it."""
+
+    name: str
+    status: Status
+    found: str
+    remedy: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.status == "ok") != (not self.remedy):
+            raise ValueError(f"remedy must be given where a check is not ok, and only there, got {self.remedy!r}")
+
+    def __str__(self) -> str:
+        return f"{self.status:<5} {self.name:<16} {self.found}" + (f"; {self.remedy}" if self.remedy else "")
+
+    def to_dict(self) -> dict[str, str]:
+        """JSON-ready."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class PlainModel:
+    """The Hugging Face model of a folder, file or name, and the tokenizer that lies beside it (or None).
+
+    ``stored`` is the dtype of the files, where they say so.
+    """
+
+    model: Any
+    tokenizer: Any
+    stored: str | None
+
+    @classmethod
+    def load(
+        cls,
+        name_or_path: str | Path,
+        device: torch.device | str,
+        revision: str | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> PlainModel:
+        """What ``load_model`` loads, without TransformerLens.
+
+        Raises:
+            WeightsError: Weights that ``load_model`` refuses as well.
+            ValueError: transformers cannot read it.
+        """
+        from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+        name = str(name_or_path)
+        try:
+            with (
+                redirect_stdout(sys.stderr),
+                quietly("transformers"),
+                source_of(name, gguf_in(folder_of(name))) as (source, read),
+            ):
+                stored = getattr(AutoConfig.from_pretrained(source, revision=revision), "dtype", None)
+                named = {"pretrained_model_name_or_path": source, "revision": revision}
+                model = read(AutoModelForCausalLM, dtype=dtype, **named)
+                try:
+                    tokenizer = AutoTokenizer.from_pretrained(source, revision=revision)
+                except (OSError, ValueError, KeyError, TypeError):
+                    # A model over integers has none.
+                    tokenizer = None
+        except WeightsError:
+            raise
+        except Exception as error:  # whatever a loader makes of a broken file
+            raise ValueError(f"transformers cannot read {name!r}: {first_line(error)[:300]}") from error
+        return cls(model.eval().to(device), tokenizer, None if stored is None else str(stored).removeprefix("torch."))
+
+    @property
+    def config(self) -> Any:
+        """The configuration of the part that reads text."""
+        return self.model.config.get_text_config()
+
+    def logits(self, tokens: Int[Tensor, "row pos"]) -> Float[Tensor, "row pos vocab"]:
+        """Logits after every token; rows of one length."""
+        with torch.no_grad():
+            return self.model(tokens, use_cache=False).logits.float()
+
+    def logits_without(
+        self, tokens: Int[Tensor, "row pos"], heads: Sequence[Head], n_heads: int
+    ) -> Float[Tensor, "row pos vocab"]:
+        """Logits with one head off in each row: its slice of what the output projection takes is zeroed.
+
+        A model whose output projections are not found raises ``ValueError``.
+        """
+        projections = self._output_projections()
+
+        def hook_of(layer: int) -> Any:
+            def zero(module: Any, arguments: Any) -> Any:
+                z = arguments[0].clone()
+                d_head = z.shape[-1] // n_heads
+                for row, head in enumerate(heads):
+                    if head.layer == layer:
+                        z[row, :, head.head * d_head : (head.head + 1) * d_head] = 0
+                return (z, *arguments[1:])
+
+            return zero
+
+        with ExitStack() as stack:
+            for layer, module in enumerate(projections):
+                stack.callback(module.register_forward_pre_hook(hook_of(layer)).remove)
+            return self.logits(tokens)
+
+    def _output_projections(self) -> list[Any]:
+        """By layer."""
+        found = [
+            module
+            for path, module in self.model.named_modules()
+            if path.rpartition(".")[2] in _PROJECTIONS and "att" in path.rpartition(".")[0].lower()
+        ]
+        if len(found) != self.config.num_hidden_layers:
+            raise ValueError(
+                f"{type(self.model).__name__} has no output projection of a known name in each layer "
+                f"({', '.join(_PROJECTIONS)})"
+            )
+        return found
+
+
+def checks_of(model: HookedModel, plain: PlainModel | None) -> list[Check]:
+    """Every check of a model in memory, ``plain`` being the same model by itself where it is at hand."""
+    with evaluating(model):
+        return [tried(name, partial(check, model, plain)) for name, check in _CHECKS.items()]
+
+
+def tried(name: str, check: Callable[[], Check]) -> Check:
+    """A check, which has failed where it cannot be made because the model fails under it."""
+    try:
+        return check()
+    except Exception as error:  # whatever a broken model raises when it is run
+        reason = " ".join(str(error).split()) or type(error).__name__
+        return Check(name, "fail", f"could not be checked: {reason[:300]}", "mend this first: the model does not run")
+
+
+def _weights(model: HookedModel, plain: PlainModel | None) -> Check:
+    """Complete, and numbers."""
+    try:
+        check_finite(model)
+    except WeightsError as error:
+        return faulty(error)
+    n = sum(1 for _ in (plain.model if plain else model).parameters())
+    return Check("weights", "ok", f"{n} tensors, finite{', none missing and none left over' if plain else ''}")
+
+
+def faulty(error: ValueError) -> Check:
+    """Of weights of which something is wrong."""
+    remedy = "fetch the model's files again, or mend its config.json: what is missing is drawn at random"
+    return Check("weights", "fail", str(error), remedy)
+
+
+def _bos(model: HookedModel, plain: PlainModel | None) -> Check:
+    """Texts in the tokens of the tokenizer itself, asked to add special tokens."""
+    tokenizer = getattr(model, "tokenizer", None)
+    if tokenizer is None:
+        return Check("BOS", "warn", "the model has no tokenizer", "set model.tokenizer, or give token ids")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        before = prepended(tokenizer, None)
+    if said:
+        return Check("BOS", "warn", str(said[0].message), "say prepend_bos=True or prepend_bos=False")
+    own: Any = None if plain is None else plain.tokenizer
+    for text in _TEXTS if own is not None else ():
+        try:
+            ours = list(encode_prompt(tokenizer, text))
+        except ValueError:  # words that this tokenizer has no token for
+            continue
+        theirs = list(own(text)["input_ids"])
+        # An end token is no part of a prompt.
+        alone = list(own(text, add_special_tokens=False)["input_ids"])
+        while theirs != alone and theirs[-1:] == [own.eos_token_id] and len(theirs) > len(alone):
+            theirs.pop()
+        if ours != theirs:
+            found = f"{text!r} is {ours[:6]} here, and {theirs[:6]} to the tokenizer of the model's files"
+            return Check("BOS", "fail", found, "set model.tokenizer to the tokenizer of the model's files")
+    what = tokenizer.bos_token if before is True else " ".join(before) if before else "none"
+    return Check("BOS", "ok", f"{what} prepended, as the tokenizer does by itself")
+
+
+def _dtype(model: HookedModel, plain: PlainModel | None) -> Check:
+    """One dtype, as fine as that of the files."""
+    kinds = Counter(str(p.dtype).removeprefix("torch.") for p in model.parameters() if p.is_floating_point())
+    own = str(dtype_of(model)).removeprefix("torch.")
+    if len(kinds) > 1:
+        return Check("dtype", "warn", f"weights of {', '.join(kinds)}", "load the model with one dtype=")
+    stored = plain.stored if plain is not None else None
+    if own in ("bfloat16", "float16") and stored not in (None, own):
+        found = f"{own}, coarser than the files, {stored}: scores near a tie may turn"
+        return Check("dtype", "warn", found, "prove what you find with dtype='float32' (--dtype float32)")
+    return Check("dtype", "ok", own + (f" (files: {stored})" if stored else ""))
+
+
+def _folded_biases(model: HookedModel, plain: PlainModel | None) -> Check:
+    """Value biases are where heads carry them."""
+    try:
+        check_ablatable(model)
+    except FoldedValueBiasesError as error:
+        return folded(error)
+    return Check("folded biases", "ok", "no value bias stands in an output bias")
+
+
+def folded(error: FoldedValueBiasesError) -> Check:
+    """Of a model that is refused, whose value biases zeroing a head leaves standing."""
+    found, _, remedy = str(error).partition(". ")
+    return Check("folded biases", "fail", found, remedy or "load the model with cs_heads.load_model, unprocessed")
+
+
+def _fused_attention(model: HookedModel, plain: PlainModel | None) -> Check:
+    """PyTorch's kernel with hook_z still firing, whose memory is not quadratic in length."""
+    if abilities(model, Abilities(fused=True, extend=False, resume=False)).fused:
+        return Check("fused attention", "ok", "usable, with the same logits")
+    reason = why_not_fused(model) or "its logits differ from those of the plain forward"
+    remedy = "memory grows with the square of the length: keep prompts short, or batch_tokens small"
+    return Check("fused attention", "warn", f"not usable: {reason}", remedy)
+
+
+def _heads(model: HookedModel, plain: PlainModel | None) -> Check:
+    """As many as the configuration says."""
+    grid = HeadGrid.from_model(model)
+    key_value = getattr(model.cfg, "n_key_value_heads", None) or grid.n_heads
+    found = f"{grid.n_layers} layers × {grid.n_heads} heads, {key_value} key/value heads"
+    if plain is not None:
+        config = plain.config
+        n_heads = config.num_attention_heads
+        theirs = (config.num_hidden_layers, n_heads, _key_value_heads(config) or n_heads)
+        if theirs != (*grid.shape, key_value):
+            found += ", in config.json {} × {} and {}".format(*theirs)
+            return Check("heads", "fail", found, "load the model with cs_heads.load_model")
+    return Check("heads", "ok", found)
+
+
+def _key_value_heads(config: Any) -> int | None:
+    """As many as a configuration says, in words of its own that some have."""
+    if getattr(config, "multi_query", False) and not getattr(config, "new_decoder_architecture", False):
+        return 1
+    names = ("num_key_value_heads", "num_kv_heads")
+    return next((found for name in names if (found := getattr(config, name, None)) is not None), None)
+
+
+def _context(model: HookedModel, plain: PlainModel | None) -> Check:
+    """No longer than the model's positions."""
+    ours = context_length(model)
+    theirs = getattr(plain.config, "max_position_embeddings", None) if plain is not None else None
+    if ours is None:
+        return Check("context length", "warn", "unknown: no prompt is refused as too long", "set model.cfg.n_ctx")
+    found = f"{ours:,} tokens"
+    if theirs is not None and ours != theirs:
+        found += f", in config.json {theirs:,}"
+        if ours > theirs:
+            return Check(
+                "context length", "fail", found, f"set model.cfg.n_ctx = {theirs}: the model has no more positions"
+            )
+        return Check("context length", "warn", found, f"longer prompts are refused; set model.cfg.n_ctx = {theirs}")
+    return Check("context length", "ok", found)
+
+
+def _hook_z(model: HookedModel, plain: PlainModel | None) -> Check:
+    """There in every layer, before W_O: a head's gate is its slice of W_O's input zeroed; in float32."""
+    with _both_in_float32(model, plain):
+        return _hook_z_in_float32(model, plain)
+
+
+def _hook_z_in_float32(model: HookedModel, plain: PlainModel | None) -> Check:
+    grid = HeadGrid.from_model(model)
+    remedy = "heads of this model cannot be ablated: report its architecture to TransformerLens"
+    absent = [name for name in hook_names(model) if name not in model.hook_dict]
+    if absent:
+        return Check("hook_z", "fail", f"no hook point {', '.join(absent[:3])}", remedy)
+    tokens = _tokens(model, grid.n_layers + 1)
+    seen: Counter[int] = Counter()
+    with reading(model, lambda layer, z: seen.update([layer] * (z.shape[2] == grid.n_heads and z.ndim == 4))):
+        intact = _logprobs(model, tokens[:1])
+    silent = [str(layer) for layer in range(grid.n_layers) if seen[layer] != 1]
+    if silent:
+        return Check("hook_z", "fail", f"does not fire once, head by head, in layer {', '.join(silent[:3])}", remedy)
+    heads = [Head(layer, layer % grid.n_heads) for layer in range(grid.n_layers)]
+    gates = torch.ones(len(heads), *grid.shape, device=tokens.device)
+    for row, head in enumerate(heads):
+        gates[row, head.layer, head.head] = 0
+    # One text in every row, with another head off in each.
+    rows = tokens[:1].expand(len(heads), -1)
+    untold: list[str] = []
+    if plain is None:
+        wrong = _away_from_own_projection(model, rows, heads, gates)
+        against = "its z times W_O taken from what attention adds"
+    else:
+        ours = _logprobs(model, rows, gates)[:, -1] - intact[:, -1]
+        own = _logprobs_of(plain.logits(tokens[:1]))[:, -1]
+        theirs = _logprobs_of(plain.logits_without(rows, heads, grid.n_heads))[:, -1] - own
+        noise = 4 * _rms(intact[:, -1] - own)
+        wrong = torch.clamp(_rms(ours - theirs) - noise, min=0) / _rms(theirs)
+        untold = [str(head) for head, share in zip(heads, (noise / _rms(theirs)).tolist(), strict=True) if share > 0.5]
+        against = "its slice of the output projection's input zeroed in plain Hugging Face"
+    off = [str(head) for head, share in zip(heads, wrong.tolist(), strict=True) if not share <= _OF_EFFECT]
+    if off:
+        remedy = "hook_z is not what W_O takes; load the model with cs_heads.load_model, unprocessed"
+        return Check("hook_z", "fail", f"with {', '.join(off[:3])} off, scores are not those of {against}", remedy)
+    if untold:
+        found = f"cannot be told of {', '.join(untold[:3])}: with no head off, the model is as far from {_PLAIN}"
+        return Check("hook_z", "warn", found, f"see logits, and {_IN_FLOAT32}")
+    return Check("hook_z", "ok", f"in all {grid.n_layers} layers; a head off is {against}")
+
+
+def _logits(model: HookedModel, plain: PlainModel | None) -> Check:
+    """Those of plain Hugging Face, of which those of half precision are no farther than rounding takes them."""
+    if plain is None:
+        return Check("logits", "warn", "not held against plain Hugging Face", _NO_REFERENCE)
+    tokens = _tokens(model, 4)
+    with _both_in_float32(model, plain):
+        exact = dtype_of(model) not in HALF
+        ours, theirs = _logprobs(model, tokens), _logprobs_of(plain.logits(tokens))
+    if ours.shape != theirs.shape:
+        found = f"of {ours.shape[-1]} tokens, in plain Hugging Face of {theirs.shape[-1]}"
+        return Check("logits", "fail", found, "load the model with cs_heads.load_model")
+    found = f"log-probabilities within {_nats(ours, theirs)} of {_PLAIN}{' in float32' * exact}"
+    # Ten times what two ways of our own may differ by: two implementations round more differently.
+    same = _difference(ours, theirs) <= 10 * tolerance(torch.float32)
+    if dtype_of(model) not in HALF:
+        return Check("logits", "ok", found) if same else Check("logits", "fail", found, _WRONGLY)
+    name = str(dtype_of(model)).removeprefix("torch.")
+    rounding = _rms((_logprobs(model, tokens) - ours).flatten())
+    usual = _rms((_logprobs_of(plain.logits(tokens)) - theirs).flatten())
+    found += f"; {name} moves them by {rounding:.2g} (root mean square), plain Hugging Face by {usual:.2g}"
+    # A model that cannot be run in float32 is rounded here, too.
+    near = same or _rms((ours - theirs).flatten()) <= (1 if exact else _OF_ROUNDING) * usual
+    if not near or not rounding <= _OF_ROUNDING * usual:
+        return Check("logits", "fail", found, _WRONGLY)
+    if same:
+        return Check("logits", "ok", found)
+    return Check("logits", "warn", f"cannot be told in {name}, which rounds as much: {found}", _IN_FLOAT32)
+
+
+def _padding(model: HookedModel, plain: PlainModel | None) -> Check:
+    """A short text scores the same beside a long one."""
+    long, short = _tokens(model, 2).tolist()
+    short = short[: max(1, len(short) // 3)]
+    return _unchanged(
+        "padding",
+        model,
+        "a short text beside a long one",
+        lambda: (_last(model, [short, long])[:1], _last(model, [short])),
+    )
+
+
+def _batch(model: HookedModel, plain: PlainModel | None) -> Check:
+    """A text scores the same among others."""
+    rows = _tokens(model, 8).tolist()
+    return _unchanged(
+        "batch",
+        model,
+        "a text among seven others",
+        lambda: (_last(model, rows), torch.cat([_last(model, [row]) for row in rows])),
+    )
+
+
+def _unchanged(name: str, model: HookedModel, what: str, both: Callable[[], tuple[Tensor, Tensor]]) -> Check:
+    """In the model's own dtype, and in float32 too, where rounding hides nothing."""
+    ours, alone = both()
+    same = _difference(ours, alone) <= tolerance(dtype_of(model))
+    found = f"{what}: log-probabilities within {_nats(ours, alone)}"
+    if same and dtype_of(model) in HALF:
+        with in_float32(model):
+            ours, alone = both()
+            same = _difference(ours, alone) <= tolerance(dtype_of(model))
+        found += f", in float32 {_nats(ours, alone)}"
+    if same:
+        return Check(name, "ok", found)
+    return Check(name, "fail", found, "give batch_tokens=1, so that each text has a forward of its own")
+
+
+@contextmanager
+def _both_in_float32(model: HookedModel, plain: PlainModel | None) -> Iterator[None]:
+    with in_float32(model), nullcontext() if plain is None else in_float32(plain.model):
+        yield
+
+
+def _away_from_own_projection(
+    model: HookedModel, tokens: Int[Tensor, "row pos"], heads: Sequence[Head], gates: Float[Tensor, "row layer head"]
+) -> Float[Tensor, " row"]:
+    """How far the loss of a head from what its layer adds is from z W_O, as a share of it; by the model's own W_O."""
+    z: dict[int, Tensor] = {}
+    added: list[dict[int, Tensor]] = [{}, {}]
+
+    def hook_of(layer: int, kept: dict[int, Tensor]) -> Any:
+        def keep(module: Any, arguments: Any, output: Any) -> None:
+            kept[layer] = (output[0] if isinstance(output, tuple) else output).float()
+
+        return keep
+
+    for kept, gate in zip(added, (None, gates), strict=True):
+        with ExitStack() as stack:
+            for layer, block in enumerate(model.blocks):
+                stack.callback(block.attn.register_forward_hook(hook_of(layer, kept)).remove)
+            if gate is None:
+                stack.enter_context(reading(model, lambda layer, value: z.update({layer: value.float()})))
+            stack.enter_context(gated(model, gate))
+            model(tokens)
+    shares = []
+    for row, head in enumerate(heads):
+        lost = (added[0][head.layer] - added[1][head.layer])[row]
+        taken = z[head.layer][row, :, head.head] @ model.blocks[head.layer].attn.W_O[head.head].float()
+        shares.append((lost - taken).pow(2).mean().sqrt() / taken.pow(2).mean().sqrt())
+    return torch.stack(shares)
+
+
+def _tokens(model: HookedModel, n_rows: int) -> Int[Tensor, "row pos"]:
+    length = min(_LENGTH, context_length(model) or _LENGTH)
+    drawn = torch.randint(model.cfg.d_vocab, (n_rows, length), generator=torch.Generator().manual_seed(0))
+    return drawn.to(device_of(model))
+
+
+def _logprobs(
+    model: HookedModel, tokens: Int[Tensor, "row pos"], gates: Float[Tensor, "row layer head"] | None = None
+) -> Float[Tensor, "row pos vocab"]:
+    mask = torch.ones_like(tokens)
+    row, position = mask.nonzero(as_tuple=True)
+    flat = logits_at(model, tokens, mask, row=row, position=position, gates=gates)
+    return _logprobs_of(flat.float()).reshape(*tokens.shape, -1)
+
+
+def _last(model: HookedModel, rows: Sequence[list[int]]) -> Float[Tensor, "row vocab"]:
+    """Log-probabilities after each row's last token."""
+    tokens, mask = pad(rows)
+    position = torch.tensor([len(row) - 1 for row in rows])
+    flat = logits_at(model, tokens, mask, row=torch.arange(len(rows)), position=position)
+    return _logprobs_of(flat.float())
+
+
+def _logprobs_of(values: Float[Tensor, "... vocab"]) -> Float[Tensor, "... vocab"]:
+    return values.log_softmax(dim=-1)
+
+
+def _difference(ours: Tensor, theirs: Tensor) -> float:
+    """The largest, as a share of the largest log-probability."""
+    return float((ours - theirs).abs().max() / theirs.abs().max())
+
+
+def _nats(ours: Tensor, theirs: Tensor) -> str:
+    difference = ours - theirs
+    return f"{float(difference.abs().max()):.2g} nats (root mean square {float(difference.pow(2).mean().sqrt()):.2g})"
+
+
+def _rms(values: Float[Tensor, "*row vocab"]) -> Float[Tensor, "*row"]:
+    return values.pow(2).mean(dim=-1).sqrt()
+
+
+_CHECKS = {
+    "weights": _weights,
+    "hook_z": _hook_z,
+    "logits": _logits,
+    "BOS": _bos,
+    "padding": _padding,
+    "batch": _batch,
+    "dtype": _dtype,
+    "folded biases": _folded_biases,
+    "fused attention": _fused_attention,
+    "heads": _heads,
+    "context length": _context,
+}
