@@ -978,7 +978,7 @@ _TASKS = [
         ),
         (
             "unseen examples are not shown in the chat template",
-            "unseen = None if self.held_out is None else self.held_out.chatting(chat)",
+            "unseen = None if self.held_out is None else self.held_out.with_chat_template(chat)",
             "unseen = self.held_out",
         ),
     ),

@@ -189,7 +189,7 @@ def choice_failures(
     Kinds: ``wrong`` (a choice that is not the right one is picked), ``choices unlikely`` (the probability of saying any
     of the choices is a tenth or less of what it is in the intact model) and ``same place`` (the place among the choices
     that is picked most often, as always the first letter; picked is the likeliest, for each character where the task is
-    ``length_normalised``, also where a scorer judges by another rule). Measures: score, ``mass`` (the mean probability
+    ``length_normalized``, also where a scorer judges by another rule). Measures: score, ``mass`` (the mean probability
     of saying any choice; of choices with prompts of their own, the sum of each after its own), ``log mass`` (its mean
     logarithm, nats) and ``entropy`` of the places picked (bits). Every choice is one example-evaluation. A task of
     another kind raises ``ValueError``; the rest is as in ``text_failures``.
@@ -252,7 +252,7 @@ def _each_choice(
 
     examples = whole.task.examples
     each = tuple(Example(e.prompt_of(i), (choice,)) for e in examples for i, choice in enumerate(e.continuations))
-    single = replace(whole.task, kind="completion", examples=each, length_normalised=False, scorer=None)
+    single = replace(whole.task, kind="completion", examples=each, length_normalized=False, scorer=None)
     experiment = Experiment(whole.source, single, **{**settings, "store": whole.store})
     lengths = np.array([len(target) for target in Answers.of(experiment).targets])
     ends = np.cumsum([len(e.continuations) for e in examples])[:-1]
@@ -262,4 +262,4 @@ def _each_choice(
 
 def _pick(task: Task, example: int, logprobs: Float[np.ndarray, " choice"]) -> int:
     """The place of the choice that is picked; of choices that tie, the first."""
-    return int(np.argmax(compared(task.examples[example], logprobs, task.length_normalised)))
+    return int(np.argmax(compared(task.examples[example], logprobs, task.length_normalized)))

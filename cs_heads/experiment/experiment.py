@@ -163,7 +163,7 @@ class Experiment:
         """A continuous response where ``__call__`` gives the score, from the same forwards: asking for both costs one.
 
         ``"probability"`` is that of the right choice among the choices, a softmax over the numbers that the score
-        compares (summed log-probabilities, by character where length-normalised), or that of a completion's whole
+        compares (summed log-probabilities, by character where length-normalized), or that of a completion's whole
         target; ``"margin"`` its log-odds, log p / (1 - p) (nats), of a completion 10 at most; ``"score"`` is as
         ``__call__``. They are never counted as right answers: ``baseline`` and every proof keep to scores. A task that
         a scorer judges, as every generation task is, has scores alone: ``ValueError``, before the model runs. Results

@@ -88,8 +88,8 @@ def _check_token_ids(task: Task) -> None:
     """What reads texts has no meaning over token ids."""
     if task.kind == "generation":
         raise ValueError(f"task {task.name!r} is over token ids: what a generation task writes are texts")
-    if task.length_normalised:
-        raise ValueError(f"length_normalised divides by characters, and task {task.name!r} is over token ids")
+    if task.length_normalized:
+        raise ValueError(f"length_normalized divides by characters, and task {task.name!r} is over token ids")
     if task.chat == "on":
         raise ValueError(f"chat must be off for task {task.name!r}, which is over token ids")
 
@@ -99,8 +99,8 @@ def _check_continuations(task: Task) -> None:
         raise ValueError(f"max_new_tokens and stop are for generation tasks; task {task.name!r} is {task.kind}")
     if task.scorer is not None and not isinstance(task.scorer, LogprobScorer):
         raise ValueError(f"scorer of {task.kind} task {task.name!r} must be a LogprobScorer, got {task.scorer!r}")
-    if task.length_normalised and task.kind != "choice":
-        raise ValueError(f"length_normalised applies to choice tasks alone; task {task.name!r} is a {task.kind} task")
+    if task.length_normalized and task.kind != "choice":
+        raise ValueError(f"length_normalized applies to choice tasks alone; task {task.name!r} is a {task.kind} task")
 
 
 def _check_generation(task: Task) -> None:
@@ -109,8 +109,8 @@ def _check_generation(task: Task) -> None:
     check_integer(f"max_new_tokens of task {task.name!r}", task.max_new_tokens, 1)
     if "" in task.stop:
         raise ValueError(f"stop must be texts, none empty, got {task.stop!r}")
-    if task.length_normalised:
-        raise ValueError(f"length_normalised applies to choice tasks alone; task {task.name!r} is a generation task")
+    if task.length_normalized:
+        raise ValueError(f"length_normalized applies to choice tasks alone; task {task.name!r} is a generation task")
 
 
 def check_scores(scorer: AnyScorer, scores: Any, n: int) -> Float[np.ndarray, " score"]:

@@ -43,7 +43,7 @@ def drawn(
             )
         records.setdefault(question, record)
     made = list(records.values())
-    return Task.from_records(made[:n], name).holding_out(Task.from_records(made[n:], name))
+    return Task.from_records(made[:n], name).with_holdout(Task.from_records(made[n:], name))
 
 
 def first_to_find(task: Task, n_first: int, n: int | None, seed: int) -> Task:
@@ -58,7 +58,7 @@ def first_to_find(task: Task, n_first: int, n: int | None, seed: int) -> Task:
     rng = random.Random(f"{task.name}/{seed}")
     lists = task.examples[:n_first], task.examples[n_first:]
     order = [example for examples in lists for example in rng.sample(examples, len(examples))]
-    return replace(task, examples=tuple(order[:n])).holding_out(replace(task, examples=tuple(order[n:])))
+    return replace(task, examples=tuple(order[:n])).with_holdout(replace(task, examples=tuple(order[n:])))
 
 
 def with_distractors(

@@ -50,22 +50,22 @@ def letter_form(
         asked = None if example.asked is None else example.question
         return replace(example, prompt=prompt, continuations=named, asked=asked)
 
-    return _changed(task, "letters", changed, length_normalised=False, scorer=None)
+    return _changed(task, "letters", changed, length_normalized=False, scorer=None)
 
 
-def full_form(task: Task, *, template: str = "{prompt}", length_normalised: bool | None = None) -> Task:
+def full_form(task: Task, *, template: str = "{prompt}", length_normalized: bool | None = None) -> Task:
     """A choice task whose choices are the answers themselves, which the prompt does not list: the cloze form.
 
-    ``template`` is filled with the ``prompt``; ``length_normalised`` (None: as it was) scores by ``acc_norm``, as is
+    ``template`` is filled with the ``prompt``; ``length_normalized`` (None: as it was) scores by ``acc_norm``, as is
     usual in this form. Held-out examples go with the task, whose name gains ``/full``; one of another kind raises
-    ``ValueError``, as does ``length_normalised`` where the task has a scorer.
+    ``ValueError``, as does ``length_normalized`` where the task has a scorer.
     """
     _check_choice(task)
-    if length_normalised is not None and task.scorer is not None:
-        raise ValueError(f"length_normalised does not apply to task {task.name!r}: its scorer has a rule of its own")
-    normalised = task.length_normalised if length_normalised is None else length_normalised
+    if length_normalized is not None and task.scorer is not None:
+        raise ValueError(f"length_normalized does not apply to task {task.name!r}: its scorer has a rule of its own")
+    normalized = task.length_normalized if length_normalized is None else length_normalized
     return _changed(
-        task, "full", lambda e: replace(e, prompt=template.format(prompt=e.prompt)), length_normalised=normalised
+        task, "full", lambda e: replace(e, prompt=template.format(prompt=e.prompt)), length_normalized=normalized
     )
 
 

@@ -74,7 +74,7 @@ def load(
             prompt = f"{INSTRUCTIONS[name]}\nWord: {word}\nAnswer:"
         records.append(with_distractors(rng, prompt, output, outputs, choices))
     task = Task.from_records(records, f"function_vectors/{name}").split(n, seed)[0]
-    return task.chatting("auto") if format == "instruction" else task
+    return task.with_chat_template("auto") if format == "instruction" else task
 
 
 def pairs(

@@ -82,7 +82,7 @@ def load_task(
     name_or_path: str | Path,
     n: int | None = None,
     seed: int = 0,
-    length_normalised: bool = False,
+    length_normalized: bool = False,
     *,
     chat: str | None = None,
     too_long: str | None = None,
@@ -92,9 +92,9 @@ def load_task(
 
     A JSONL line is a record of ``Task.from_records``; a CSV file has the same columns, its ``choices`` written as a
     JSON list. ``n`` examples (default 100, or half of a small task) are chosen with ``seed`` to find heads with;
-    ``length_normalised`` scores choices by ``acc_norm``; ``chat`` shows prompts in the model's chat template
-    (``Task.chatting``; None: as the task says); ``too_long="truncate"`` cuts a prompt that does not fit into the
-    model's context at the left (``Task.shortening``). ``options`` are the built-in task's own, or ``scorer``,
+    ``length_normalized`` scores choices by ``acc_norm``; ``chat`` shows prompts in the model's chat template
+    (``Task.with_chat_template``; None: as the task says); ``too_long="truncate"`` cuts a prompt that does not fit into the
+    model's context at the left (``Task.with_truncation``). ``options`` are the built-in task's own, or ``scorer``,
     ``accuracy``, ``max_new_tokens`` and ``stop`` of ``Task.from_records`` for a file. An unknown name or option, a
     missing file or a malformed record raises ``ValueError``, naming the line.
 
@@ -109,24 +109,24 @@ def load_task(
         raise ValueError(f"name_or_path must be a name or a path, got {name_or_path!r:.80}")
     entry = entry_of(str(name_or_path))
     if entry is None:
-        task = whole_task(name_or_path, length_normalised, **options).split(n, seed)[0]
+        task = whole_task(name_or_path, length_normalized, **options).split(n, seed)[0]
         return _put(task, chat, too_long)
     task = entry.load(n=n, seed=seed, **entry.checked(str(name_or_path), options))
-    if length_normalised and task.scorer is not None:
-        raise ValueError(f"length_normalised does not apply to task {task.name!r}: its scorer has a rule of its own")
-    if length_normalised and task.held_out is not None:
-        unseen = replace(task.held_out, length_normalised=True)
-        task = replace(task, length_normalised=True, held_out=unseen)
+    if length_normalized and task.scorer is not None:
+        raise ValueError(f"length_normalized does not apply to task {task.name!r}: its scorer has a rule of its own")
+    if length_normalized and task.held_out is not None:
+        unseen = replace(task.held_out, length_normalized=True)
+        task = replace(task, length_normalized=True, held_out=unseen)
     return _put(task, chat, too_long)
 
 
 def _put(task: Task, chat: str | None, too_long: str | None) -> Task:
     """The task as it is put to a model; None: as it says."""
-    task = task if chat is None else task.chatting(chat)
-    return task if too_long is None else task.shortening(too_long)
+    task = task if chat is None else task.with_chat_template(chat)
+    return task if too_long is None else task.with_truncation(too_long)
 
 
-def whole_task(path: str | Path, length_normalised: bool = False, **options: Any) -> Task:
+def whole_task(path: str | Path, length_normalized: bool = False, **options: Any) -> Task:
     """Every example of a JSONL/CSV file, unsplit; options and errors are those of ``load_task``."""
     name, path = str(path), Path(path)
     if path.suffix.lower() not in FORMATS and not path.exists():
@@ -146,7 +146,7 @@ def whole_task(path: str | Path, length_normalised: bool = False, **options: Any
     check_options(Task.from_records, options)
     text = read_text(path, "task file")
     records = json_lines(text, f"task {path.stem!r}") if path.suffix.lower() == ".jsonl" else _csv_lines(text, path)
-    return Task.from_numbered(records, path.stem, length_normalised, **options)
+    return Task.from_numbered(records, path.stem, length_normalized, **options)
 
 
 def _csv_lines(text: str, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

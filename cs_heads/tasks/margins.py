@@ -12,12 +12,12 @@ MAX_MARGIN = 10.0
 
 
 def compared(
-    example: Example, logprobs: Float[np.ndarray, " continuation"], length_normalised: bool
+    example: Example, logprobs: Float[np.ndarray, " continuation"], length_normalized: bool
 ) -> Float[np.ndarray, " continuation"]:
-    """The numbers by which choices compete: log-probabilities (nats), by character where length-normalised."""
-    if not length_normalised:
+    """The numbers by which choices compete: log-probabilities (nats), by character where length-normalized."""
+    if not length_normalized:
         return logprobs
-    # No task over token ids is length-normalised.
+    # No task over token ids is length-normalized.
     lengths = [len(text.lstrip()) for text in example.continuations if isinstance(text, str)]
     return logprobs / np.maximum(lengths, 1)
 

@@ -116,7 +116,7 @@ def load(
         stop = ["\n"] if worked else []
         task = Task.from_records(records, "rhyming", scorer=RhymeScorer(), max_new_tokens=max_new_tokens, stop=stop)
     finding = first_to_find(task, len(rows("rhyming-paper")[0]), n, seed) if by_paper else task.split(n, seed)[0]
-    return finding.chatting("auto") if format == "instruction" else finding
+    return finding.with_chat_template("auto") if format == "instruction" else finding
 
 
 def _by_paper(words: str | None, plain: bool, data_files: str | Path | None) -> bool:

@@ -39,7 +39,7 @@ class Task:
     """Examples of one capability and the rule that scores them.
 
     - ``choice`` (``acc``): 1 when the right continuation has the highest summed log-probability;
-      with ``length_normalised=True`` (``acc_norm``) each sum is divided by the continuation's
+      with ``length_normalized=True`` (``acc_norm``) each sum is divided by the continuation's
       length in characters, its leading space not counted.
     - ``completion``: 1 when every target token is the argmax, which is greedy exact match without
       decoding; over token ids with ``accuracy="token"`` the share of target tokens that are the argmax.
@@ -56,7 +56,7 @@ class Task:
     name: str
     kind: Kind
     examples: tuple[Example, ...]
-    length_normalised: bool = False
+    length_normalized: bool = False
     scorer: AnyScorer | None = None
     max_new_tokens: int | None = None
     stop: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ class Task:
         cls,
         records: Iterable[Mapping[str, Any]],
         name: str = "task",
-        length_normalised: bool = False,
+        length_normalized: bool = False,
         *,
         scorer: AnyScorer | Callable[[Example, str], float] | None = None,
         accuracy: str = "sequence",
@@ -98,14 +98,14 @@ class Task:
         ('completion', 1)
         """
         scoring: dict[str, Any] = {"scorer": scorer, "accuracy": accuracy, "max_new_tokens": max_new_tokens}
-        return cls.from_numbered(numbered(records), name, length_normalised, **scoring, stop=stop)
+        return cls.from_numbered(numbered(records), name, length_normalized, **scoring, stop=stop)
 
     @classmethod
     def from_numbered(
         cls,
         records: Iterable[tuple[str, Mapping[str, Any]]],
         name: str,
-        length_normalised: bool = False,
+        length_normalized: bool = False,
         *,
         scorer: AnyScorer | Callable[[Example, str], float] | None = None,
         accuracy: str = "sequence",
@@ -124,21 +124,21 @@ class Task:
                 )
         made = None if scorer is None else as_scorer(scorer)
         scoring: dict[str, Any] = {"accuracy": accuracy, "stop": check_stop(stop)}
-        return cls(name, kind, examples, length_normalised, made, max_new_tokens, **scoring)
+        return cls(name, kind, examples, length_normalized, made, max_new_tokens, **scoring)
 
     @classmethod
     def from_frame(
-        cls, frame: pd.DataFrame, name: str = "task", length_normalised: bool = False, *, accuracy: str = "sequence"
+        cls, frame: pd.DataFrame, name: str = "task", length_normalized: bool = False, *, accuracy: str = "sequence"
     ) -> Task:
         """A task from a pandas DataFrame whose columns are the fields of ``from_records``."""
-        return cls.from_records(records_of(frame), name, length_normalised, accuracy=accuracy)
+        return cls.from_records(records_of(frame), name, length_normalized, accuracy=accuracy)
 
     @classmethod
     def from_dataset(
         cls,
         dataset: datasets.Dataset,
         name: str = "task",
-        length_normalised: bool = False,
+        length_normalized: bool = False,
         *,
         accuracy: str = "sequence",
     ) -> Task:
@@ -148,7 +148,7 @@ class Task:
                 f"dataset must be one split, a datasets.Dataset, got {type(dataset).__name__}; "
                 'pick a split first, as in dataset["test"]'
             )
-        return cls.from_records(dataset, name, length_normalised, accuracy=accuracy)
+        return cls.from_records(dataset, name, length_normalized, accuracy=accuracy)
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -175,7 +175,8 @@ class Task:
         """Everything that can change a score but the example itself; JSON-ready."""
         return {
             "kind": self.kind,
-            "length_normalised": self.length_normalised,
+            # The key of stored results, which keeps its spelling.
+            "length_normalised": self.length_normalized,
             "scorer": None if self.scorer is None else self.scorer.identity,
             # Left out where it is the usual one, so that results stored before it was there are found.
             **({} if self.accuracy == "sequence" else {"accuracy": self.accuracy}),
@@ -209,7 +210,7 @@ class Task:
             return float(check_scores(self.scorer, [scored], 1)[0])
         if self.kind == "completion":
             return float(hits[0] if self.accuracy == "token" else hits[0] == 1)
-        logprobs = compared(self.examples[example], logprobs, self.length_normalised)
+        logprobs = compared(self.examples[example], logprobs, self.length_normalized)
         best = logprobs == np.max(logprobs)
         return float(best[self.examples[example].answer] / max(best.sum(), 1))
 
@@ -224,7 +225,7 @@ class Task:
             return float("nan")
         if self.kind == "completion":
             return margin_of_target(float(logprobs[0]) / (len(one.target) if self.accuracy == "token" else 1))
-        return margin_of_choice(compared(one, logprobs, self.length_normalised), one.answer)
+        return margin_of_choice(compared(one, logprobs, self.length_normalized), one.answer)
 
     def score_texts(
         self, examples: Sequence[int], texts: Sequence[str], intact: Sequence[str] | None = None
@@ -264,17 +265,17 @@ class Task:
             held_out=None if self.held_out is None else self.held_out.generated(max_new_tokens, stop),
         )
 
-    def chatting(self, chat: str = "on") -> Task:
+    def with_chat_template(self, chat: str = "on") -> Task:
         """The task with its prompts shown in the model's chat template, or not; its held-out examples go with it."""
-        unseen = None if self.held_out is None else self.held_out.chatting(chat)
+        unseen = None if self.held_out is None else self.held_out.with_chat_template(chat)
         return replace(self, chat=chat, held_out=unseen)
 
-    def shortening(self, too_long: str = "truncate") -> Task:
+    def with_truncation(self, too_long: str = "truncate") -> Task:
         """The task with prompts that do not fit cut at the left, or refused; its held-out examples go with it.
 
         As in lm-eval's HFLM each choice leaves its own room: one of fewer tokens is shown more of the prompt.
         """
-        unseen = None if self.held_out is None else self.held_out.shortening(too_long)
+        unseen = None if self.held_out is None else self.held_out.with_truncation(too_long)
         return replace(self, too_long=too_long, held_out=unseen)
 
     def split(self, n: int | None = None, seed: int = 0) -> tuple[Task, Task]:
@@ -295,11 +296,11 @@ class Task:
                 f"({different} different) in task {self.name!r}"
             )
         finding, confirming = parted(self.examples, n, seed)
-        kept = replace(self, examples=tuple(finding)).holding_out(replace(self, examples=tuple(confirming)))
+        kept = replace(self, examples=tuple(finding)).with_holdout(replace(self, examples=tuple(confirming)))
         assert kept.held_out is not None
         return kept, kept.held_out
 
-    def holding_out(self, unseen: Task) -> Task:
+    def with_holdout(self, unseen: Task) -> Task:
         """The finding side made of this task, with ``unseen`` to confirm on; shared examples raise ``ValueError``."""
         check_unseen(self, unseen)
         for name, value in ({"accuracy": self.accuracy} | self.scoring).items():

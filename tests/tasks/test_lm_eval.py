@@ -610,7 +610,7 @@ def test_a_question_of_two_subjects_stays_on_one_side(tmp_path):
         assert here.isdisjoint(there)
         assert len(here | there) == 30
         letter = letter_form(task)
-        assert letter.holding_out(letter.held_out) == letter
+        assert letter.with_holdout(letter.held_out) == letter
 
 
 def test_one_file_is_not_taken_for_every_task_of_a_group(file):

@@ -60,8 +60,8 @@ def test_the_protocol_is_the_papers_unless_a_user_says_otherwise(school, tmp_pat
 
 def test_length_normalisation_is_not_dropped_silently(school):
     pytest.importorskip("lm_eval", reason="lm-eval is an extra")
-    with pytest.raises(ValueError, match="length_normalised does not apply to task 'arc_challenge'"):
-        load_task("arc_challenge", n=10, data_files=school, length_normalised=True)
+    with pytest.raises(ValueError, match="length_normalized does not apply to task 'arc_challenge'"):
+        load_task("arc_challenge", n=10, data_files=school, length_normalized=True)
 
 
 def test_every_benchmark_of_the_papers_is_listed_with_what_it_needs():

@@ -127,4 +127,4 @@ def _task(name: str, finding: Sequence[Record], unseen: Sequence[Record]) -> Tas
         task = Task.from_records(records, name)
         examples = zip(task.examples, records, strict=True)
         sides.append(replace(task, examples=tuple(replace(e, asked=record.get("asked")) for e, record in examples)))
-    return sides[0].holding_out(sides[1])
+    return sides[0].with_holdout(sides[1])
