@@ -1113,7 +1113,7 @@ _SANDBOX = [
     ),
     *_bugs(
         "sandbox",
-        "sandbox/seccomp.py",
+        "sandbox/bubblewrap.py",
         "sandbox/test_sandbox.py",
         (
             "the rule against sockets is dropped",

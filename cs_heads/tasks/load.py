@@ -93,8 +93,8 @@ def load_task(
     A JSONL line is a record of ``Task.from_records``; a CSV file has the same columns, its ``choices`` written as a
     JSON list. ``n`` examples (default 100, or half of a small task) are chosen with ``seed`` to find heads with;
     ``length_normalized`` scores choices by ``acc_norm``; ``chat`` shows prompts in the model's chat template
-    (``Task.with_chat_template``; None: as the task says); ``too_long="truncate"`` cuts a prompt that does not fit into the
-    model's context at the left (``Task.with_truncation``). ``options`` are the built-in task's own, or ``scorer``,
+    (``Task.with_chat_template``; None: as the task says); ``too_long="truncate"`` cuts a prompt that does not fit into
+    the context at the left (``Task.with_truncation``). ``options`` are the built-in task's own, or ``scorer``,
     ``accuracy``, ``max_new_tokens`` and ``stop`` of ``Task.from_records`` for a file. An unknown name or option, a
     missing file or a malformed record raises ``ValueError``, naming the line.
 
