@@ -18,17 +18,18 @@ from cs_heads.designs import check_masks
 from cs_heads.engine import Engine
 from cs_heads.engine.ablation import Ablation
 from cs_heads.engine.protocol import EngineLike
-from cs_heads.experiment.chat import template_of
 from cs_heads.experiment.inputs import check_writing, encode_prompts, encode_task, text_length
 from cs_heads.experiment.protocol import check_examples, responding
 from cs_heads.experiment.results import LOGPROB, MARGIN, SCORE, Measurement, Results, Run
 from cs_heads.experiment.texts import Texts
 from cs_heads.experiment.token_budget import kept_budget
 from cs_heads.lens import EncodedExample, describe, load_model, prepended
+from cs_heads.lens.model import tokenizer_of
 from cs_heads.store.identity import keys_of, refuse_hooks, study_of
 from cs_heads.store.store import Store
 from cs_heads.store.task_results import Shelf
 from cs_heads.tasks import Task
+from cs_heads.tasks.chat import template_identity
 from cs_heads.units import HeadGrid
 
 if TYPE_CHECKING:
@@ -230,7 +231,7 @@ class Experiment:
                 "role": self.task.role,
                 "n_examples": self.n_examples,
                 "identity": self.task.identity,
-                "chat_template": template_of(self.model, self.task),
+                "chat_template": template_identity(tokenizer_of(self.model), self.task),
             },
             "ablation": self.ablation,
             "prepend_bos": prepended(getattr(self.model, "tokenizer", None), self._prepend_bos),
@@ -257,7 +258,7 @@ class Experiment:
     def _shelf(self, what: str, **settings: Any) -> Shelf | None:
         if self.store is None:
             return None
-        template = template_of(self.model, self.task)
+        template = template_identity(tokenizer_of(self.model), self.task)
         put = {} if template is None else {"chat_template": template}
         return Shelf.of_task(self.store, self.model, self.task, self._keys, what, **settings, **put)
 

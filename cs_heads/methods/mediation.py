@@ -23,9 +23,9 @@ from torch import Tensor
 from cs_heads.arguments import check_integer, check_seed
 from cs_heads.experiment.answers import points_of
 from cs_heads.experiment.baseline import check_baseline
-from cs_heads.experiment.chat import as_shown
 from cs_heads.experiment.cost import Cost, check_budget
 from cs_heads.experiment.experiment import Experiment
+from cs_heads.experiment.inputs import as_shown
 from cs_heads.lens import check_ablatable, describe
 from cs_heads.lens.batches import room_for
 from cs_heads.lens.model import tokenizer_of

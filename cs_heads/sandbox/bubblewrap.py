@@ -1,4 +1,4 @@
-"""The command line of bubblewrap: what code in the sandbox sees of this machine, and the system calls it may not make."""
+"""The command line of bubblewrap: what code in the sandbox sees of this machine, and the system calls it may make."""
 
 from __future__ import annotations
 

@@ -8,11 +8,10 @@ from transformers.utils import chat_template_utils
 
 from cs_heads import Experiment, Task, load_task
 from cs_heads.experiment.answers import Answers
-from cs_heads.experiment.chat import as_shown
-from cs_heads.lens.chat import chat_prompt, template_identity
+from cs_heads.experiment.inputs import as_shown
 from cs_heads.lens.points import encode_answers
 from cs_heads.lens.tokens import encode_example, encode_prompt
-from cs_heads.tasks.lm_eval.chat import ChatTemplate
+from cs_heads.tasks.chat import ChatTemplate, chat_prompt, template_identity
 from tests.tiny import WORDS, make_tokenizer
 
 # In the manner of Llama 3: the text begins with the beginning-of-sequence token, and white space opens the answer.

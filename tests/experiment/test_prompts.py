@@ -6,11 +6,11 @@ import pytest
 from cs_heads import Experiment, Task
 from cs_heads.analysis.failures import choice_failures
 from cs_heads.experiment.answers import Answers
-from cs_heads.experiment.chat import as_shown
+from cs_heads.experiment.inputs import as_shown
 from cs_heads.lens import encode_example
-from cs_heads.lens.chat import chat_prompt
 from cs_heads.methods.gating.evaluate import under_gates
 from cs_heads.tasks import Example, full_form, letter_form
+from cs_heads.tasks.chat import chat_prompt
 from cs_heads.units import Head
 from tests.plain import plain_score
 from tests.tiny import N_HEADS, N_LAYERS, WORDS, make_hf_model, make_tokenizer

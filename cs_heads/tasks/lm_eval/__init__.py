@@ -11,9 +11,9 @@ from functools import partial, wraps
 from typing import Any
 
 from cs_heads.tasks.catalogue import Entry
+from cs_heads.tasks.chat import lm_eval_template
 from cs_heads.tasks.example import hash_of
 from cs_heads.tasks.lm_eval import harness, rules
-from cs_heads.tasks.lm_eval.chat import template_of
 from cs_heads.tasks.lm_eval.files import DataFiles
 from cs_heads.tasks.lm_eval.local import NoFileError
 from cs_heads.tasks.lm_eval.requests import FEW_SHOT_SEED, Options, Read, read
@@ -66,7 +66,9 @@ def whole(
     a folder or archive has files for, with a warning that names the others. What cannot be had or measured raises
     ``ValueError``. Each example's ``reference`` names the task of a group that it is from.
     """
-    options = Options(data_files, metric, filter, few_shot, few_shot_seed, max_new_tokens, template_of(chat_template))
+    options = Options(
+        data_files, metric, filter, few_shot, few_shot_seed, max_new_tokens, lm_eval_template(chat_template)
+    )
     parts = _parts(name, options)
     first, judged = parts[0], tuple(part.rule for part in parts)
     scorer = (HarnessScorer if first.kind == "generation" else HarnessLogprobScorer)(judged, harness.harness_version())
