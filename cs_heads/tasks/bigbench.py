@@ -12,10 +12,9 @@ import numpy as np
 
 from cs_heads.arguments import check_seed
 from cs_heads.tasks.catalogue import Entry
+from cs_heads.tasks.data_files import DataFiles, Row, hub_rows
 from cs_heads.tasks.example import Example
-from cs_heads.tasks.hub import Row, hub_rows
-from cs_heads.tasks.lm_eval.files import DataFiles
-from cs_heads.tasks.lm_eval.local import Wanted, read_splits
+from cs_heads.tasks.splits import Wanted, read_splits
 from cs_heads.tasks.task import Task
 from cs_heads.tasks.worked import Question, with_worked_examples
 

@@ -12,11 +12,12 @@ from __future__ import annotations
 import random
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from cs_heads.arguments import check_integer, check_seed
 from cs_heads.tasks.catalogue import Entry
+from cs_heads.tasks.data_files import read_json
 from cs_heads.tasks.drawing import goes_with_format, one_of, with_distractors
-from cs_heads.tasks.files import input_output_pairs, read_json
 from cs_heads.tasks.pairs import PromptPair, shuffled_labels
 from cs_heads.tasks.task import Task
 from cs_heads.tasks.words import nouns, word_pairs
@@ -94,7 +95,22 @@ def _items(name: str, data_files: str | Path | None) -> tuple[tuple[str, str], .
         return tuple((word, word.capitalize()) for word in nouns()) if name == "capitalize" else word_pairs(name)
     path = Path(data_files) / f"{name}.json" if Path(data_files).is_dir() else Path(data_files)
     place = f"function vectors file {str(path)!r}"
-    return input_output_pairs(read_json(path, "function vectors file"), place)
+    return _input_output_pairs(read_json(path, "function vectors file"), place)
+
+
+def _input_output_pairs(content: Any, place: str) -> tuple[tuple[str, str], ...]:
+    """Pairs from a list of ``{"input", "output"}``, one a different input; a malformed one raises ``ValueError``."""
+    if not isinstance(content, list) or not content:
+        raise ValueError(f'{place}: must be a list of {{"input", "output"}} that is not empty, got {str(content)[:80]}')
+    found: dict[str, str] = {}
+    for number, record in enumerate(content):
+        texts = [record.get(key) if isinstance(record, dict) else None for key in ("input", "output")]
+        if not all(isinstance(text, str) and text.strip() for text in texts):
+            raise ValueError(
+                f'{place}, record {number}: must be {{"input", "output"}} of texts, got {str(record)[:80]}'
+            )
+        found.setdefault(str(texts[0]).strip(), str(texts[1]).strip())
+    return tuple(found.items())
 
 
 def catalogue() -> dict[str, Entry]:

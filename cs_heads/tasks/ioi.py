@@ -18,8 +18,8 @@ from typing import Any
 
 from cs_heads.arguments import check_integer, check_seed
 from cs_heads.tasks.catalogue import Entry
+from cs_heads.tasks.data_files import one_file, read_json
 from cs_heads.tasks.drawing import drawn, one_of
-from cs_heads.tasks.files import one_file, read_json
 from cs_heads.tasks.pairs import PromptPair
 from cs_heads.tasks.task import Task
 from cs_heads.tasks.words import rows

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import difflib
-import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -14,8 +12,7 @@ from typing import Any
 
 from cs_heads.arguments import check_options, check_seed, check_within
 from cs_heads.tasks.catalogue import Entry
-from cs_heads.tasks.files import json_lines, read_text
-from cs_heads.tasks.records import check_columns
+from cs_heads.tasks.data_files import csv_lines, json_lines, read_text
 from cs_heads.tasks.task import Task
 
 FORMATS = (".jsonl", ".csv")
@@ -144,45 +141,21 @@ def whole_task(path: str | Path, length_normalized: bool = False, **options: Any
     if unknown:
         raise ValueError(f"a task file has no option {', '.join(unknown)}; it has {', '.join(_SCORING)}")
     check_options(Task.from_records, options)
-    text = read_text(path, "task file")
-    records = json_lines(text, f"task {path.stem!r}") if path.suffix.lower() == ".jsonl" else _csv_lines(text, path)
+    place, text = f"task {path.stem!r}", read_text(path, "task file")
+    records = json_lines(text, place) if path.suffix.lower() == ".jsonl" else _csv_records(text, place)
     return Task.from_numbered(records, path.stem, length_normalized, **options)
 
 
-def _csv_lines(text: str, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    reader = csv.DictReader(io.StringIO(text, newline=""))
-    check_columns(_header(reader, path), f"task {path.stem!r}, line 1")
-    while True:
-        try:
-            record: dict[Any, Any] = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            raise ValueError(f"task {path.stem!r}, line {reader.line_num + 1}: not CSV ({error})") from error
-        place = f"line {reader.line_num}"
-        if None in record:
-            raise ValueError(
-                f"task {path.stem!r}, {place}: more fields than the {len(record) - 1} columns of the header; "
-                "a text with a comma in it stands in double quotes"
-            )
+def _csv_records(text: str, place: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The rows of a CSV text as records, each with its place: choices are JSON lists there, and numbers are texts."""
+    for line, record in csv_lines(text, place):
         if "choices" in record:
-            record["choices"] = _json_field(record["choices"], path, place)
+            try:
+                record["choices"] = json.loads(record["choices"] or "")
+            except (ValueError, RecursionError) as error:
+                raise ValueError(
+                    f'{place}, {line}: "choices" must be a JSON list like ["a", "b"], got {record["choices"]!r:.80}'
+                ) from error
             answer = record.get("answer")
             record["answer"] = int(answer) if answer and answer.strip().isdecimal() else answer
-        yield place, record
-
-
-def _header(reader: csv.DictReader[str], path: Path) -> Sequence[str]:
-    try:
-        return reader.fieldnames or ()
-    except csv.Error as error:
-        raise ValueError(f"task {path.stem!r}, line 1: not CSV ({error})") from error
-
-
-def _json_field(text: str | None, path: Path, place: str) -> Any:
-    try:
-        return json.loads(text or "")
-    except (ValueError, RecursionError) as error:
-        raise ValueError(
-            f'task {path.stem!r}, {place}: "choices" must be a JSON list like ["a", "b"], got {text!r:.80}'
-        ) from error
+        yield line, record

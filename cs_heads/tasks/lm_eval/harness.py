@@ -12,8 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from cs_heads.tasks import hub
-from cs_heads.tasks.lm_eval.files import Row, columns_with_null
+from cs_heads.tasks import data_files
+from cs_heads.tasks.data_files import Row, columns_with_null
 
 Config = dict[str, Any]
 
@@ -43,7 +43,7 @@ def quietly() -> Iterator[None]:
     from lm_eval.utils import env
 
     plain = env.from_string
-    with hub.quietly("lm_eval"):
+    with data_files.quietly("lm_eval"):
         try:
             # lm-eval compiles the template of a prompt anew for each example, which is most of the time it takes.
             env.from_string = lru_cache(maxsize=256)(plain)

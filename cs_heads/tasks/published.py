@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import Any
 
-from cs_heads.tasks.lm_eval.files import Row
+from cs_heads.tasks.data_files import Row
 
 
 @dataclass(frozen=True)
