@@ -902,11 +902,11 @@ _ANALYSIS = [
 _TASKS = [
     *_bugs(
         "tasks",
-        "tasks/drawing.py",
+        "tasks/family.py",
         "tasks/test_drawn_tasks.py tasks/test_function_vectors.py",
         (
             "the right answer is where it stood before the choices were shuffled",
-            '"answer": drawn_choices.index(right)}',
+            '"answer": shuffled.index(right)}',
             '"answer": 0}',
         ),
     ),

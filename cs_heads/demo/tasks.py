@@ -6,7 +6,7 @@ from functools import partial
 
 from cs_heads.arguments import check_seed
 from cs_heads.demo.skills import SKILLS, records
-from cs_heads.tasks.catalogue import Entry
+from cs_heads.tasks.family import Entry
 from cs_heads.tasks.task import Task
 
 N_FINDING = 100

@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 
 from cs_heads.arguments import check_integer, check_seed, check_type
 from cs_heads.sandbox import Sandbox
-from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.data_files import DataFiles, hub_rows
 from cs_heads.tasks.example import Example
+from cs_heads.tasks.family import Entry
 from cs_heads.tasks.splits import Wanted, read_splits
 from cs_heads.tasks.task import Task
 

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from cs_heads.arguments import check_integer, check_seed
-from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.data_files import read_json
-from cs_heads.tasks.drawing import goes_with_format, one_of, with_distractors
+from cs_heads.tasks.family import Entry, goes_with_format, one_of, with_distractors
 from cs_heads.tasks.pairs import PromptPair, shuffled_labels
 from cs_heads.tasks.task import Task
 from cs_heads.tasks.words import nouns, word_pairs

@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cs_heads.arguments import check_integer, check_seed
-from cs_heads.tasks.catalogue import Entry
-from cs_heads.tasks.drawing import drawn, with_distractors
+from cs_heads.tasks.family import Entry, drawn, with_distractors
 from cs_heads.tasks.task import Task
 from cs_heads.tasks.words import nouns, single_token_words
 

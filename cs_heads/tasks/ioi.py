@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from cs_heads.arguments import check_integer, check_seed
-from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.data_files import one_file, read_json
-from cs_heads.tasks.drawing import drawn, one_of
+from cs_heads.tasks.family import Entry, choice_record, drawn, one_of
 from cs_heads.tasks.pairs import PromptPair
 from cs_heads.tasks.task import Task
 from cs_heads.tasks.words import rows
@@ -101,9 +100,7 @@ def load(n: int | None = None, seed: int = 0, *, order: str = "both", data_files
 
     def draw(rng: random.Random) -> dict[str, Any]:
         prompt, _, io, subject = _sentence(rng, lists, order)
-        names = [io, subject]
-        rng.shuffle(names)
-        return {"prompt": prompt, "choices": [f" {name}" for name in names], "answer": names.index(io)}
+        return choice_record(rng, prompt, [f" {io}", f" {subject}"], f" {io}")
 
     return drawn("ioi", draw, n, seed)
 

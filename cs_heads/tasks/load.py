@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from cs_heads.arguments import check_options, check_seed, check_within
-from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.data_files import csv_lines, json_lines, read_text
+from cs_heads.tasks.family import Entry
 from cs_heads.tasks.task import Task
 
 FORMATS = (".jsonl", ".csv")

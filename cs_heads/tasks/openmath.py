@@ -13,12 +13,11 @@ from fractions import Fraction
 from functools import partial
 
 from cs_heads.arguments import check_integer, check_seed
-from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.data_files import DataFiles, Row, hub_rows
 from cs_heads.tasks.example import Example
+from cs_heads.tasks.family import Entry, Question, with_worked_examples
 from cs_heads.tasks.splits import Wanted, read_splits
 from cs_heads.tasks.task import Task
-from cs_heads.tasks.worked import Question, with_worked_examples
 
 DATASET, SPLIT = "nvidia/OpenMathInstruct-2", "train_1M"
 COLUMNS = ("problem", "generated_solution", "expected_answer")

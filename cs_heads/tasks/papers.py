@@ -11,7 +11,7 @@ from functools import partial, wraps
 from typing import Any
 
 from cs_heads.tasks import code, lm_eval, openmath
-from cs_heads.tasks.catalogue import Entry
+from cs_heads.tasks.family import Entry
 from cs_heads.tasks.task import Task
 
 PROTOCOL: dict[str, tuple[str, dict[str, str]]] = {

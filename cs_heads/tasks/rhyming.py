@@ -21,10 +21,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 from cs_heads.arguments import check_integer, check_seed
-from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.data_files import one_file, read_json, read_text
-from cs_heads.tasks.drawing import first_to_find, goes_with_format, one_of, with_distractors
 from cs_heads.tasks.example import Example
+from cs_heads.tasks.family import Entry, first_to_find, goes_with_format, one_of, with_distractors
 from cs_heads.tasks.rhymes import Place, answer_word, require, rhymes, tails
 from cs_heads.tasks.task import Task
 from cs_heads.tasks.words import rows

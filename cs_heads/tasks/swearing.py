@@ -20,10 +20,9 @@ from itertools import product
 from pathlib import Path
 
 from cs_heads.arguments import check_integer
-from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.data_files import read_text
-from cs_heads.tasks.drawing import first_to_find
 from cs_heads.tasks.example import Example
+from cs_heads.tasks.family import Entry, first_to_find
 from cs_heads.tasks.profanity import Profanity
 from cs_heads.tasks.task import Task
 

@@ -16,8 +16,7 @@ from functools import partial
 from typing import Any
 
 from cs_heads.arguments import check_integer, check_seed
-from cs_heads.tasks.catalogue import Entry
-from cs_heads.tasks.drawing import drawn, one_of
+from cs_heads.tasks.family import Entry, choice_record, drawn, one_of
 from cs_heads.tasks.induction import vocabulary_of
 from cs_heads.tasks.pairs import PromptPair, identity_rules, rule_prompt
 from cs_heads.tasks.task import Task
@@ -50,13 +49,7 @@ def load(
         twos = list(zip(shown[::2], shown[1::2], strict=True))
         aba = rng.random() < 0.5 if rule == "both" else rule == "aba"
         prompt, _ = rule_prompt(twos, aba, after)
-        choices = list(twos[-1])
-        rng.shuffle(choices)
-        return {
-            "prompt": prompt,
-            "choices": [f" {word}" for word in choices],
-            "answer": choices.index(twos[-1][0 if aba else 1]),
-        }
+        return choice_record(rng, prompt, [f" {word}" for word in twos[-1]], f" {twos[-1][0 if aba else 1]}")
 
     return drawn(f"symbolic/{rule}", draw, n, seed)
 

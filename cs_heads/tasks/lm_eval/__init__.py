@@ -10,10 +10,10 @@ import warnings
 from functools import partial, wraps
 from typing import Any
 
-from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.chat import lm_eval_template
 from cs_heads.tasks.data_files import DataFiles
 from cs_heads.tasks.example import hash_of
+from cs_heads.tasks.family import Entry
 from cs_heads.tasks.lm_eval import harness, rules
 from cs_heads.tasks.lm_eval.requests import FEW_SHOT_SEED, Options, Read, read
 from cs_heads.tasks.lm_eval.scoring import HarnessLogprobScorer, HarnessScorer
