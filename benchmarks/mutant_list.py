@@ -923,13 +923,13 @@ _TASKS = [
     *_bugs(
         "tasks",
         "tasks/scorer.py",
-        "tasks/test_code_identity.py",
+        "tasks/test_function_identity.py",
         ("a scorer that changes what it reads goes on", "        if after != before:", "        if not after:"),
     ),
     *_bugs(
         "tasks",
-        "tasks/code_identity.py",
-        "tasks/test_code_identity.py",
+        "tasks/function_identity.py",
+        "tasks/test_function_identity.py",
         (
             "what a text in an annotation names is no part of a scorer",
             "self._named(named_in(text, namespace)) if isinstance(text, str) else []",
@@ -943,8 +943,8 @@ _TASKS = [
     ),
     *_bugs(
         "tasks",
-        "tasks/code_parts.py",
-        "tasks/test_code_identity.py",
+        "tasks/function_identity.py",
+        "tasks/test_function_identity.py",
         ("tensors of one content are one, whatever their type", "[str(value.dtype), tuple(value.shape), ", "["),
         (
             "what a lock is told by is no pickle, so it is refused",
@@ -954,8 +954,8 @@ _TASKS = [
     ),
     *_bugs(
         "tasks",
-        "tasks/code_reads.py",
-        "tasks/test_code_identity.py",
+        "tasks/function_reads.py",
+        "tasks/test_function_identity.py",
         (
             "a name imported inside a function overwrites one that is read of a global",
             'yield f"from {name} import {attribute}", getattr(module, attribute)',
@@ -984,7 +984,7 @@ _TASKS = [
     ),
     *_bugs(
         "tasks",
-        "tasks/margins.py",
+        "tasks/scorer.py",
         "tasks/test_task.py experiment/test_experiment.py",
         (
             "acc_norm counts the leading space of a choice",

@@ -18,7 +18,7 @@ from cs_heads.analysis.unseen import settings_of, unseen_side
 from cs_heads.designs import explicit
 from cs_heads.store.store import Store
 from cs_heads.tasks import Example, Task
-from cs_heads.tasks.margins import compared
+from cs_heads.tasks.scorer import compared
 from cs_heads.tasks.sides import check_is_task
 from cs_heads.units import Head
 

@@ -39,10 +39,10 @@ def catalogue() -> dict[str, Entry]:
 
 def entry(name: str) -> Entry:
     """The lm-eval task or group of this name, whether it exists or not: loading says. Programs go to the sandbox."""
-    from cs_heads.tasks import code  # which reads its files as tasks of lm-eval do
+    from cs_heads.tasks import programs  # which reads its files as tasks of lm-eval do
 
-    if name in code.FORMS:
-        return code.catalogue()[name]
+    if name in programs.FORMS:
+        return programs.catalogue()[name]
     return Entry(f"lm-eval's {name}", partial(load, name), NEEDS)
 
 
