@@ -1,7 +1,7 @@
 """Attempts to get out of the sandbox, and to do harm in it.
 
 Each function is run inside as text, with ``bait`` laid out by ``self_check``; it raises unless it did the harm that its
-docstring names. The modules imported here are imported inside, too.
+docstring names. The modules imported here, and ``works``, are there inside, too.
 """
 
 from __future__ import annotations
@@ -34,6 +34,15 @@ def attempts() -> list[Attempt]:
     """Every attempt that the sandbox must stop."""
     functions = (each for each in globals().values() if inspect.isfunction(each))
     return [each for each in functions if "bait" in each.__annotations__ and each not in CHEATS]
+
+
+def works(action: Callable[..., Any], *arguments: Any) -> bool:
+    """Whether an action is not refused."""
+    try:
+        action(*arguments)
+    except (OSError, ValueError, AttributeError, subprocess.SubprocessError):
+        return False
+    return True
 
 
 # The files of this machine.
@@ -102,15 +111,8 @@ def write_beside(bait: dict[str, Any]) -> None:
 
 def write_system(bait: dict[str, Any]) -> None:
     """Write into a system folder."""
-    written = []
-    for folder in ("/", "/etc", "/usr", "/usr/bin", "/lib", "/dev", "/var/tmp", "/root", "/home"):
-        try:
-            path = os.path.join(folder, bait["mark"])
-            with open(path, "w"):
-                written.append(path)
-        except OSError:
-            continue
-    assert written
+    folders = ("/", "/etc", "/usr", "/usr/bin", "/lib", "/dev", "/var/tmp", "/root", "/home")
+    assert any(works(open, os.path.join(folder, bait["mark"]), "w") for folder in folders)
 
 
 def write_library(bait: dict[str, Any]) -> None:
@@ -121,15 +123,10 @@ def write_library(bait: dict[str, Any]) -> None:
 
 def leave_an_import(bait: dict[str, Any]) -> None:
     """Leave a ``.pth`` file or a ``sitecustomize`` that the next interpreter runs."""
-    left = []
-    for folder in [*bait["packages"], os.path.dirname(os.__file__), os.path.dirname(os.__file__) + "/site-packages"]:
-        for name in (f"{bait['mark']}.pth", "sitecustomize.py"):
-            try:
-                with open(os.path.join(folder, name), "a"):
-                    left.append(name)
-            except OSError:
-                continue
-    assert left
+    library = os.path.dirname(os.__file__)
+    folders = (*bait["packages"], library, f"{library}/site-packages")
+    names = (f"{bait['mark']}.pth", "sitecustomize.py")
+    assert any(works(open, os.path.join(folder, name), "a") for folder in folders for name in names)
 
 
 def make_the_interpreter_writable(bait: dict[str, Any]) -> None:
@@ -146,14 +143,7 @@ def write_shared_memory(bait: dict[str, Any]) -> None:
 def read_a_device(bait: dict[str, Any]) -> None:
     """Open memory, the kernel's log or a disk."""
     names = ("mem", "kmsg", "port", "vda", "sda", "nvme0n1", "dm-0", "loop0", "kvm", "fuse", "net/tun", "tty")
-    opened = []
-    for name in names:
-        try:
-            with open(f"/dev/{name}", "rb"):
-                opened.append(name)
-        except OSError:
-            continue
-    assert opened
+    assert any(works(open, f"/dev/{name}", "rb") for name in names)
 
 
 def make_a_device(bait: dict[str, Any]) -> None:
@@ -163,13 +153,8 @@ def make_a_device(bait: dict[str, Any]) -> None:
 
 def run_a_shell(bait: dict[str, Any]) -> None:
     """Start a program of this machine, such as one with the rights of its owner."""
-    started = []
-    for command in (["/bin/sh", "-c", "true"], ["/usr/bin/su", "--version"], ["/usr/bin/mount"], ["/usr/bin/env"]):
-        try:
-            started.append(subprocess.run(command, capture_output=True, check=False).returncode == 0)
-        except OSError:
-            continue
-    assert any(started)
+    commands = (["/bin/sh", "-c", "true"], ["/usr/bin/su", "--version"], ["/usr/bin/mount"], ["/usr/bin/env"])
+    assert any(works(subprocess.check_output, command) for command in commands)
 
 
 # The kernel: rights, namespaces, system calls.
@@ -308,15 +293,8 @@ def read_the_environment(bait: dict[str, Any]) -> None:
 
 def use_inherited_files(bait: dict[str, Any]) -> None:
     """Find an open file or socket of the process that started it."""
-    found = []
-    for descriptor in range(3, 4096):
-        try:
-            mode = os.fstat(descriptor).st_mode
-        except OSError:
-            continue
-        if not stat.S_ISFIFO(mode):
-            found.append(descriptor)
-    assert found
+    descriptors = [descriptor for descriptor in range(3, 4096) if works(os.fstat, descriptor)]
+    assert any(not stat.S_ISFIFO(os.fstat(descriptor).st_mode) for descriptor in descriptors)
 
 
 def type_into_the_terminal(bait: dict[str, Any]) -> None:
@@ -335,11 +313,7 @@ def outlive_as_an_orphan(bait: dict[str, Any]) -> None:
         os.setsid()
         if os.fork() == 0:
             ctypes.CDLL(None).prctl(15, bait["mark"].encode(), 0, 0, 0)
-            for descriptor in range(4096):
-                try:
-                    os.close(descriptor)
-                except OSError:
-                    continue
+            os.closerange(0, 4096)
             time.sleep(60)
         os._exit(0)
     time.sleep(1)
@@ -403,24 +377,14 @@ def connect_to_an_abstract_socket(bait: dict[str, Any]) -> None:
 def listen_raw(bait: dict[str, Any]) -> None:
     """Listen to all traffic."""
     kinds = ((socket.AF_PACKET, socket.SOCK_RAW, 3), (socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP))
-    opened = []
-    for family, kind, protocol in kinds:
-        try:
-            opened.append(socket.socket(family, kind, protocol))
-        except OSError:
-            continue
-    assert opened
+    assert any(works(socket.socket, *kind) for kind in kinds)
 
 
 def talk_to_the_host(bait: dict[str, Any]) -> None:
     """Open a kind of socket that no network namespace holds back, or one that configures the network."""
-    opened = []
-    for family in ("AF_VSOCK", "AF_NETLINK", "AF_ALG"):
-        try:
-            opened.append(socket.socket(getattr(socket, family), socket.SOCK_RAW if family == "AF_NETLINK" else 1))
-        except (OSError, AttributeError):
-            continue
-    assert opened
+    kinds = {"AF_VSOCK": socket.SOCK_STREAM, "AF_NETLINK": socket.SOCK_RAW, "AF_ALG": socket.SOCK_STREAM}
+    families = [(getattr(socket, name), kind) for name, kind in kinds.items() if hasattr(socket, name)]
+    assert any(works(socket.socket, *family) for family in families)
 
 
 # More than the limits allow.
@@ -436,14 +400,9 @@ def fork_without_end(bait: dict[str, Any]) -> None:
 
 def fork_in_a_tree(bait: dict[str, Any]) -> None:
     """Double until the machine stands still."""
-    failed = 0
-    for _ in range(12):
-        try:
-            os.fork()
-        except OSError:
-            failed += 1
+    forked = [works(os.fork) for _ in range(12)]
     time.sleep(1)
-    assert not failed
+    assert all(forked)
 
 
 def start_threads_without_end(bait: dict[str, Any]) -> None:
@@ -472,15 +431,9 @@ def map_memory(bait: dict[str, Any]) -> None:
 
 def raise_limits(bait: dict[str, Any]) -> None:
     """Lift its own limits."""
-    lifted = []
-    for name in ("RLIMIT_AS", "RLIMIT_CPU", "RLIMIT_NPROC", "RLIMIT_FSIZE", "RLIMIT_NOFILE", "RLIMIT_CORE"):
-        try:
-            which = getattr(resource, name)
-            resource.setrlimit(which, (resource.getrlimit(which)[1] + 1,) * 2)
-            lifted.append(name)
-        except (ValueError, OSError):
-            continue
-    assert lifted
+    names = ("RLIMIT_AS", "RLIMIT_CPU", "RLIMIT_NPROC", "RLIMIT_FSIZE", "RLIMIT_NOFILE", "RLIMIT_CORE")
+    limits = [getattr(resource, name) for name in names]
+    assert any(works(resource.setrlimit, limit, (resource.getrlimit(limit)[1] + 1,) * 2) for limit in limits)
 
 
 def write_a_huge_file(bait: dict[str, Any]) -> None:
@@ -588,10 +541,7 @@ def fake_a_report(bait: dict[str, Any]) -> None:
     """Write a pass to every open pipe."""
     for event in ("loaded", "passed"):
         for descriptor in range(3, 4096):
-            try:
-                os.write(descriptor, b'{"event": "%s", "word": ""}\n' % event.encode())
-            except OSError:
-                continue
+            works(os.write, descriptor, b'{"event": "%s", "word": ""}\n' % event.encode())
     os._exit(0)
 
 
@@ -599,11 +549,7 @@ def fake_by_the_pipes(bait: dict[str, Any]) -> None:
     """Say in every open pipe that the code has loaded, and answer with what comes back."""
 
     def written(descriptor: int, message: dict[str, Any]) -> bool:
-        try:
-            os.write(descriptor, json.dumps(message).encode() + b"\n")
-        except OSError:
-            return False
-        return True
+        return works(os.write, descriptor, json.dumps(message).encode() + b"\n")
 
     def frames(descriptor: int) -> list[dict[str, Any]]:
         found = b""
@@ -616,13 +562,7 @@ def fake_by_the_pipes(bait: dict[str, Any]) -> None:
             found = found[size:]
         return messages
 
-    descriptors = []
-    for descriptor in range(3, 70000):
-        try:
-            os.fstat(descriptor)
-            descriptors.append(descriptor)
-        except OSError:
-            continue
+    descriptors = [descriptor for descriptor in range(3, 70000) if works(os.fstat, descriptor)]
     assert descriptors
     writers = [descriptor for descriptor in descriptors if written(descriptor, {"event": "loaded"})]
     known: dict[str, Any] = {}

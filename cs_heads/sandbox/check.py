@@ -76,9 +76,10 @@ def try_attempt(attempt: Attempt, sandbox: Sandbox, run: Callable[[str, str], Ou
         code = "\n".join(
             [
                 "from __future__ import annotations",
+                "from collections.abc import Callable",
                 "from typing import Any",
                 f"import {', '.join(sorted(sys.stdlib_module_names.intersection(vars(module))))}",
-                inspect.getsource(inspect.unwrap(attempt)),
+                *(inspect.getsource(inspect.unwrap(function)) for function in (module.works, attempt)),
                 f"bait = {bait.told!r}",
                 f"{attempt.__name__}(bait)",
             ]
