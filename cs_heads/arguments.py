@@ -118,6 +118,17 @@ def check_share(name: str, value: Any) -> float:
     return number
 
 
+def check_one_of(name: str, value: Any, allowed: Iterable[str]) -> None:
+    """Raise ``ValueError`` where an argument is none of the words allowed.
+
+    >>> check_one_of("order", "AB", ("both", "ABBA"))
+    Traceback (most recent call last):
+    ValueError: order must be one of both, ABBA, got 'AB'
+    """
+    if value not in (allowed := tuple(allowed)):
+        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
+
+
 _WORDS: dict[Any, tuple[str, str]] = {
     int: ("an integer", "integers"),
     float: ("a number", "numbers"),

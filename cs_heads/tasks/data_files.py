@@ -214,6 +214,24 @@ def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
+def input_output_pairs(records: list[Any], place: str, first: int = 0) -> list[tuple[str, str]]:
+    """The pairs of a list of ``{"input", "output"}``; a malformed one raises ``ValueError`` naming place and number."""
+    found = []
+    for number, record in enumerate(records, start=first):
+        texts = [record.get(key) if isinstance(record, dict) else None for key in ("input", "output")]
+        if not all(isinstance(text, str) and text.strip() for text in texts):
+            raise ValueError(
+                f'{place}, record {number}: must be {{"input", "output"}} of texts, got {str(record)[:80]}'
+            )
+        found.append((str(texts[0]).strip(), str(texts[1]).strip()))
+    return found
+
+
+def lines_of(path: str | Path, what: str) -> list[str]:
+    """The lines of a text file without white space at their ends, empty ones left out; errors as of ``read_text``."""
+    return [line.strip() for line in read_text(path, what).splitlines() if line.strip()]
+
+
 def csv_lines(
     text: str, place: str, columns: Sequence[str] | None = None, complete: bool = False
 ) -> Iterator[tuple[str, Row]]:

@@ -309,9 +309,3 @@ def goes_with_format(name: str, value: object, format: str, wanted: str) -> None
     """Raise ``ValueError`` where an argument is given that another format of the task would not read."""
     if value is not None and format != wanted:
         raise ValueError(f"{name} goes with format={wanted!r}; got {name}={value!r} and format={format!r}")
-
-
-def one_of(name: str, value: str, allowed: Sequence[str]) -> None:
-    """Raise ``ValueError`` where an argument is none of the words allowed."""
-    if value not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")

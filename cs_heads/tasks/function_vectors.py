@@ -12,11 +12,10 @@ from __future__ import annotations
 import random
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from cs_heads.arguments import check_integer, check_seed
-from cs_heads.tasks.data_files import read_json
-from cs_heads.tasks.family import Entry, goes_with_format, one_of, with_distractors
+from cs_heads.arguments import check_integer, check_one_of, check_seed
+from cs_heads.tasks.data_files import input_output_pairs, read_json
+from cs_heads.tasks.family import Entry, goes_with_format, with_distractors
 from cs_heads.tasks.pairs import PromptPair, shuffled_labels
 from cs_heads.tasks.task import Task
 from cs_heads.tasks.words import nouns, word_pairs
@@ -54,7 +53,7 @@ def load(
     or a folder that holds it as ``<name>.json``. Too few pairs, or malformed ones, raise ``ValueError``.
     """
     check_seed(seed)
-    one_of("format", format, FORMATS)
+    check_one_of("format", format, FORMATS)
     goes_with_format("few_shot", few_shot, format, "few_shot")
     few_shot = 10 if few_shot is None else few_shot
     check_integer("few_shot", few_shot, 1)
@@ -89,26 +88,16 @@ def pairs(
 
 
 def _items(name: str, data_files: str | Path | None) -> tuple[tuple[str, str], ...]:
-    one_of("name", name, tuple(INSTRUCTIONS))
+    check_one_of("name", name, tuple(INSTRUCTIONS))
     if data_files is None:
         return tuple((word, word.capitalize()) for word in nouns()) if name == "capitalize" else word_pairs(name)
     path = Path(data_files) / f"{name}.json" if Path(data_files).is_dir() else Path(data_files)
-    place = f"function vectors file {str(path)!r}"
-    return _input_output_pairs(read_json(path, "function vectors file"), place)
-
-
-def _input_output_pairs(content: Any, place: str) -> tuple[tuple[str, str], ...]:
-    """Pairs from a list of ``{"input", "output"}``, one a different input; a malformed one raises ``ValueError``."""
+    place, content = f"function vectors file {str(path)!r}", read_json(path, "function vectors file")
     if not isinstance(content, list) or not content:
         raise ValueError(f'{place}: must be a list of {{"input", "output"}} that is not empty, got {str(content)[:80]}')
     found: dict[str, str] = {}
-    for number, record in enumerate(content):
-        texts = [record.get(key) if isinstance(record, dict) else None for key in ("input", "output")]
-        if not all(isinstance(text, str) and text.strip() for text in texts):
-            raise ValueError(
-                f'{place}, record {number}: must be {{"input", "output"}} of texts, got {str(record)[:80]}'
-            )
-        found.setdefault(str(texts[0]).strip(), str(texts[1]).strip())
+    for word, output in input_output_pairs(content, place):
+        found.setdefault(word, output)
     return tuple(found.items())
 
 

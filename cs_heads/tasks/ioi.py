@@ -16,9 +16,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from cs_heads.arguments import check_integer, check_seed
+from cs_heads.arguments import check_integer, check_one_of, check_seed
 from cs_heads.tasks.data_files import one_file, read_json
-from cs_heads.tasks.family import Entry, choice_record, drawn, one_of
+from cs_heads.tasks.family import Entry, choice_record, drawn
 from cs_heads.tasks.pairs import PromptPair
 from cs_heads.tasks.task import Task
 from cs_heads.tasks.words import rows
@@ -95,7 +95,7 @@ def load(n: int | None = None, seed: int = 0, *, order: str = "both", data_files
     of the time. ``data_files`` is a JSON file of `Lists`, or its folder; a malformed one raises ``ValueError``.
     """
     check_seed(seed)
-    one_of("order", order, ORDERS)
+    check_one_of("order", order, ORDERS)
     lists = OWN if data_files is None else Lists.read(data_files)
 
     def draw(rng: random.Random) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def pairs(
     """
     check_seed(seed)
     check_integer("n", n, 1)
-    one_of("order", order, ORDERS)
+    check_one_of("order", order, ORDERS)
     lists = OWN if data_files is None else Lists.read(data_files)
     rng = random.Random(f"ioi pairs/{seed}")
     made = []

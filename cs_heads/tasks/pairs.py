@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from cs_heads.arguments import check_seed
+from cs_heads.arguments import check_one_of, check_seed
 from cs_heads.tasks.example import Example
 from cs_heads.tasks.task import Task
 from cs_heads.text import Text
@@ -142,8 +142,7 @@ def identity_rules(
     Fewer than ``2 * n_shots + 2`` different words raise ``ValueError``.
     """
     check_seed(seed)
-    if stage not in STAGES:
-        raise ValueError(f"stage must be one of {', '.join(STAGES)}, got {stage!r}")
+    check_one_of("stage", stage, STAGES)
     needed = 2 * n_shots + 2
     if n_shots < 1 or len(set(words)) < needed:
         raise ValueError(

@@ -15,7 +15,7 @@ from math import inf
 from pathlib import Path
 from types import MappingProxyType
 
-from cs_heads.tasks.data_files import csv_lines, one_file, read_text
+from cs_heads.tasks.data_files import csv_lines, lines_of, one_file, read_text
 
 # What stands round a word in prose and Markdown; other signs (@, $, !) are letters of some words.
 _AROUND = ".,:;?!\"'()[]{}<>*_`~“”‘’«»-"
@@ -125,7 +125,7 @@ def _package_list() -> Path:
 
 
 def _plain_list(path: Path) -> dict[str, float]:
-    return {line: 1.0 for line in read_text(path, "profanity list").splitlines() if line.strip()}
+    return dict.fromkeys(lines_of(path, "profanity list"), 1.0)
 
 
 def _csv_list(path: Path) -> dict[str, float]:

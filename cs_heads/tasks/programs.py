@@ -9,12 +9,12 @@ MBPP: Austin et al., *Program Synthesis with Large Language Models* (arXiv 2108.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
 
-from cs_heads.arguments import check_integer, check_seed, check_type
+from cs_heads.arguments import check_integer, check_one_of, check_seed, check_type
 from cs_heads.sandbox import Sandbox
 from cs_heads.tasks.data_files import DataFiles, hub_rows
 from cs_heads.tasks.example import Example
@@ -62,10 +62,6 @@ def _humaneval(record: Record, text: str) -> tuple[str, str]:
     return record["prompt"] + text, f"{record['test']}\ncheck({record['entry_point']})"
 
 
-def _humaneval_instruct(record: Record, text: str) -> tuple[str, str]:
-    return _humaneval(record, text.partition(FENCE)[0])
-
-
 def _mbpp_prompt(record: Record) -> str:
     shown = "\n".join(record["test_list"][:3])
     asked = record.get("text", record.get("prompt"))
@@ -80,31 +76,24 @@ def _mbpp(record: Record, text: str) -> tuple[str, str]:
     return text.partition(DONE)[0], "\n".join([*before, *record["test_list"]])
 
 
-_HUMANEVAL_DATASET = ("openai/openai_humaneval", None)
-_HUMANEVAL_FIELDS = {"task_id": str, "prompt": str, "entry_point": str, "canonical_solution": str, "test": str}
-
+_HUMANEVAL = Form(
+    about="HumanEval: complete a function from its docstring",
+    dataset=("openai/openai_humaneval", None),
+    files=("humaneval",),
+    fields={"task_id": str, "prompt": str, "entry_point": str, "canonical_solution": str, "test": str},
+    max_new_tokens=1024,
+    stop=HUMANEVAL_STOP,
+    prompt=lambda record: str(record["prompt"]),
+    target=lambda record: str(record["canonical_solution"]),
+    program=_humaneval,
+)
 FORMS: dict[str, Form] = {
-    "humaneval": Form(
-        about="HumanEval: complete a function from its docstring",
-        dataset=_HUMANEVAL_DATASET,
-        files=("humaneval",),
-        fields=_HUMANEVAL_FIELDS,
-        max_new_tokens=1024,
-        stop=HUMANEVAL_STOP,
-        prompt=lambda record: str(record["prompt"]),
-        target=lambda record: str(record["canonical_solution"]),
-        program=_humaneval,
-    ),
-    "humaneval_instruct": Form(
+    "humaneval": _HUMANEVAL,
+    "humaneval_instruct": replace(
+        _HUMANEVAL,
         about="HumanEval, asked for in words",
-        dataset=_HUMANEVAL_DATASET,
-        files=("humaneval",),
-        fields=_HUMANEVAL_FIELDS,
-        max_new_tokens=1024,
-        stop=HUMANEVAL_STOP,
         prompt=_instruct,
-        target=lambda record: str(record["canonical_solution"]),
-        program=_humaneval_instruct,
+        program=lambda record, text: _humaneval(record, text.partition(FENCE)[0]),
     ),
     "mbpp": Form(
         about="MBPP: write a function from one sentence and three tests",
@@ -137,8 +126,7 @@ class PassesTests:
     sandbox: Sandbox = field(default_factory=Sandbox)
 
     def __post_init__(self) -> None:
-        if self.form not in FORMS:
-            raise ValueError(f"form must be one of {', '.join(FORMS)}, got {self.form!r}")
+        check_one_of("form", self.form, FORMS)
         check_type("allow_code", self.allow_code, bool)
         if not self.allow_code:
             raise ValueError(
@@ -187,8 +175,7 @@ def load_humaneval(
     """
     check_seed(seed)
     scorer = _scorer(form, allow_code, unsafe_code, sandbox)
-    examples = [_example(form, record) for record in _records(form, data_files, None)]
-    return _task(form, examples, scorer).split(n, seed)[0]
+    return _task(form, _records(form, data_files, None), scorer).split(n, seed)[0]
 
 
 def load_mbpp(
@@ -225,7 +212,7 @@ def load_mbpp(
         raise ValueError(
             f"data_files of {form} hold none of the tasks {MBPP_TEST[0]} to {MBPP_TEST[-1]} of its test split"
         )
-    return _task(form, [_example(form, record, shots) for record in tested], scorer).split(n, seed)[0]
+    return _task(form, tested, scorer, shots).split(n, seed)[0]
 
 
 def _scorer(form: str, allow_code: bool | None, unsafe_code: bool, sandbox: Sandbox | None) -> PassesTests:
@@ -240,21 +227,14 @@ def _scorer(form: str, allow_code: bool | None, unsafe_code: bool, sandbox: Sand
     return PassesTests(form, bool(allow_code) or unsafe_code, replace(sandbox, unsafe=sandbox.unsafe or unsafe_code))
 
 
-def _task(form: str, examples: list[Example], scorer: PassesTests) -> Task:
-    whole = FORMS[form]
-    return Task(
-        form,
-        "generation",
-        tuple(examples),
-        scorer=scorer,
-        max_new_tokens=whole.max_new_tokens,
-        stop=whole.stop,
-    )
-
-
-def _example(form: str, record: Record, shots: str = "") -> Example:
-    whole = FORMS[form]
-    return Example(shots + whole.prompt(record), (whole.target(record),), reference=json.dumps(record, sort_keys=True))
+def _task(form: str, records: Iterable[Record], scorer: PassesTests, shots: str = "") -> Task:
+    """The whole task; ``shots`` stand before each prompt."""
+    made, examples = FORMS[form], []
+    for record in records:
+        reference = json.dumps(record, sort_keys=True)
+        examples.append(Example(shots + made.prompt(record), (made.target(record),), reference=reference))
+    length, stop = made.max_new_tokens, made.stop
+    return Task(form, "generation", tuple(examples), scorer=scorer, max_new_tokens=length, stop=stop)
 
 
 def _records(form: str, data_files: DataFiles | None, shown: str | None) -> Iterator[Record]:

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from cs_heads.arguments import check_integer, check_seed
-from cs_heads.tasks.data_files import one_file, read_json, read_text
+from cs_heads.arguments import check_integer, check_one_of, check_seed
+from cs_heads.tasks.data_files import input_output_pairs, lines_of, one_file, read_json
 from cs_heads.tasks.example import Example
-from cs_heads.tasks.family import Entry, first_to_find, goes_with_format, one_of, with_distractors
+from cs_heads.tasks.family import Entry, first_to_find, goes_with_format, with_distractors
 from cs_heads.tasks.rhymes import Place, answer_word, require, rhymes, tails
 from cs_heads.tasks.task import Task
 from cs_heads.tasks.words import rows
@@ -80,7 +80,7 @@ def load(
     write 64 tokens.
     """
     check_seed(seed)
-    one_of("format", format, FORMATS)
+    check_one_of("format", format, FORMATS)
     goes_with_format("few_shot", few_shot, format, "few_shot")
     goes_with_format("instruction", instruction, format, "instruction")
     few_shot = 5 if few_shot is None else few_shot
@@ -122,7 +122,7 @@ def _by_paper(words: str | None, plain: bool, data_files: str | Path | None) -> 
     """Whether the paper's words are asked."""
     if words is None:
         return plain and data_files is None
-    one_of("words", words, LISTS)
+    check_one_of("words", words, LISTS)
     if data_files is not None:
         raise ValueError(f"words={words!r} and data_files are two lists of words; give one of them")
     if words == "paper" and not plain:
@@ -154,7 +154,7 @@ def _read(path: str | Path) -> dict[str, list[str]]:
     what = "rhyming file"
     path = one_file(path, what, (".json", ".txt"))
     if Path(path).suffix.lower() != ".json":
-        found = _questions([line.split() for line in read_text(path, what).splitlines() if line.strip()])
+        found = _questions([line.split() for line in lines_of(path, what)])
         if len(found) < 2:
             raise ValueError(f"{what} {str(path)!r} must hold two words or more, got {len(found)}")
         return found
@@ -165,14 +165,9 @@ def _read(path: str | Path) -> dict[str, list[str]]:
     if not isinstance(records, list) or not records:
         raise ValueError(f'{what} {str(path)!r} must hold records {{"input", "output"}}, got {str(content)[:60]}')
     answers: dict[str, list[str]] = {}
-    for number, record in enumerate(records, start=1):
-        word, rhyme = (record.get(key) if isinstance(record, dict) else None for key in ("input", "output"))
-        if not isinstance(word, str) or not isinstance(rhyme, str) or not word.strip() or not rhyme.strip():
-            raise ValueError(
-                f'{what} {str(path)!r}, record {number}: must be {{"input", "output"}} of words, got {str(record)[:60]}'
-            )
-        kept = answers.setdefault(word.strip(), [])
-        kept.extend({rhyme.strip()} - {*kept, word.strip()})
+    for word, rhyme in input_output_pairs(records, f"{what} {str(path)!r}", first=1):
+        kept = answers.setdefault(word, [])
+        kept.extend({rhyme} - {*kept, word})
     return answers
 
 

@@ -20,7 +20,7 @@ from itertools import product
 from pathlib import Path
 
 from cs_heads.arguments import check_integer
-from cs_heads.tasks.data_files import read_text
+from cs_heads.tasks.data_files import lines_of
 from cs_heads.tasks.example import Example
 from cs_heads.tasks.family import Entry, first_to_find
 from cs_heads.tasks.profanity import Profanity
@@ -135,8 +135,7 @@ def load(
 
 
 def _read(path: str | Path) -> tuple[str, ...]:
-    lines = (line.strip() for line in read_text(path, "file of prompts").splitlines())
-    found = tuple(dict.fromkeys(line for line in lines if line))
+    found = tuple(dict.fromkeys(lines_of(path, "file of prompts")))
     if len(found) < 2:
         raise ValueError(f"file of prompts {str(path)!r} must hold two prompts or more, got {len(found)}")
     return found

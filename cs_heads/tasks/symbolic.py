@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from cs_heads.arguments import check_integer, check_seed
-from cs_heads.tasks.family import Entry, choice_record, drawn, one_of
+from cs_heads.arguments import check_integer, check_one_of, check_seed
+from cs_heads.tasks.family import Entry, choice_record, drawn
 from cs_heads.tasks.induction import vocabulary_of
 from cs_heads.tasks.pairs import PromptPair, identity_rules, rule_prompt
 from cs_heads.tasks.task import Task
@@ -40,7 +40,7 @@ def load(
     triples; ``words`` and ``tokenizer`` are as for induction. Too few words raise ``ValueError``.
     """
     check_seed(seed)
-    one_of("rule", rule, RULES)
+    check_one_of("rule", rule, RULES)
     check_integer("few_shot", few_shot, 1)
     vocabulary = vocabulary_of(words, tokenizer, least=2 * few_shot + 2)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from jaxtyping import Float
 
-from cs_heads.arguments import check_integer, check_seed
+from cs_heads.arguments import check_integer, check_one_of, check_seed
 from cs_heads.tasks.example import Example, groups_of, hash_of, parted
 from cs_heads.tasks.records import Kind, numbered, read_records, records_of
 from cs_heads.tasks.scorer import (
@@ -331,8 +331,7 @@ def _check_task(task: Task) -> None:
     """Raise ``ValueError`` where fields of a task do not fit together."""
     if not task.examples:
         raise ValueError(f"task {task.name!r} is empty: it needs at least one example")
-    if task.kind not in _CONTINUATIONS:
-        raise ValueError(f"kind must be one of {', '.join(_CONTINUATIONS)}, got {task.kind!r}")
+    check_one_of("kind", task.kind, _CONTINUATIONS)
     fits, allowed = _CONTINUATIONS[task.kind]
     for index, example in enumerate(task.examples):
         if not fits(len(example.continuations)):
@@ -342,8 +341,7 @@ def _check_task(task: Task) -> None:
             )
     if len({example.over_token_ids for example in task.examples}) > 1:
         raise ValueError(f"task {task.name!r} mixes texts and token ids; a task has one of them")
-    if task.accuracy not in ACCURACIES:
-        raise ValueError(f"accuracy must be one of {', '.join(ACCURACIES)}, got {task.accuracy!r}")
+    check_one_of("accuracy", task.accuracy, ACCURACIES)
     if task.accuracy == "token" and not (task.over_token_ids and task.kind == "completion" and task.scorer is None):
         raise ValueError(
             f"accuracy 'token' is for completions over token ids without a scorer; task {task.name!r} is a "
@@ -351,13 +349,13 @@ def _check_task(task: Task) -> None:
         )
     if task.over_token_ids:
         _check_token_ids(task)
+    if task.length_normalized and task.kind != "choice":
+        raise ValueError(f"length_normalized applies to choice tasks alone; task {task.name!r} is a {task.kind} task")
     (_check_generation if task.kind == "generation" else _check_continuations)(task)
     if task.scorer is not None:
         check_identity(task.scorer)
-    if task.chat not in CHATS:
-        raise ValueError(f"chat must be one of {', '.join(CHATS)}, got {task.chat!r}")
-    if task.too_long not in TOO_LONG:
-        raise ValueError(f"too_long must be one of {', '.join(TOO_LONG)}, got {task.too_long!r}")
+    check_one_of("chat", task.chat, CHATS)
+    check_one_of("too_long", task.too_long, TOO_LONG)
 
 
 def _check_unseen(task: Task, unseen: Task) -> None:
@@ -392,8 +390,6 @@ def _check_continuations(task: Task) -> None:
         raise ValueError(f"max_new_tokens and stop are for generation tasks; task {task.name!r} is {task.kind}")
     if task.scorer is not None and not isinstance(task.scorer, LogprobScorer):
         raise ValueError(f"scorer of {task.kind} task {task.name!r} must be a LogprobScorer, got {task.scorer!r}")
-    if task.length_normalized and task.kind != "choice":
-        raise ValueError(f"length_normalized applies to choice tasks alone; task {task.name!r} is a {task.kind} task")
 
 
 def _check_generation(task: Task) -> None:
@@ -402,5 +398,3 @@ def _check_generation(task: Task) -> None:
     check_integer(f"max_new_tokens of task {task.name!r}", task.max_new_tokens, 1)
     if "" in task.stop:
         raise ValueError(f"stop must be texts, none empty, got {task.stop!r}")
-    if task.length_normalized:
-        raise ValueError(f"length_normalized applies to choice tasks alone; task {task.name!r} is a generation task")

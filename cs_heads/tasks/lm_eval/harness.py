@@ -81,7 +81,7 @@ def index_for(name: str) -> Any:
     manager = _folder(_FOLDERS.get(name, name))
     if manager is not None and name in manager.task_index and _complete(manager.task_index, name):
         return manager
-    manager = _everything()
+    manager = _manager(None)
     if name not in manager.task_index:
         # Of thousands of names those that begin alike are nearer than their letters say.
         alike = [other for other in manager.all_tasks if other.partition("_")[0] == name.partition("_")[0]]
@@ -193,14 +193,6 @@ def why_not_read(name: str, rows: Mapping[str, list[Row]] | None, error: Excepti
 
 
 @cache
-def _everything() -> Any:
-    from lm_eval.tasks import TaskManager
-
-    with quietly():
-        return TaskManager()
-
-
-@cache
 def _folder(name: str) -> Any:
     """The tasks of the folder whose name begins ``name``, the longest such; None where there is none."""
     import lm_eval.tasks
@@ -209,15 +201,16 @@ def _folder(name: str) -> Any:
     parts = name.split("_")
     folders = (root / "_".join(parts[:n]) for n in range(len(parts), 0, -1))
     folder = next((folder for folder in folders if folder.is_dir()), None)
-    return None if folder is None else _of_folder(folder)
+    return None if folder is None else _manager(folder)
 
 
 @cache
-def _of_folder(folder: Path) -> Any:
+def _manager(folder: Path | None) -> Any:
+    """A task manager of one folder; None: of all that lm-eval has."""
     from lm_eval.tasks import TaskManager
 
     with quietly():
-        return TaskManager(include_defaults=False, include_path=str(folder))
+        return TaskManager() if folder is None else TaskManager(include_defaults=False, include_path=str(folder))
 
 
 def _complete(index: Mapping[str, Any], name: str) -> bool:
