@@ -81,7 +81,7 @@ def check_integer(name: str, value: Any, least: int, most: int | None = None, wh
 
 
 def check_within(name: str, value: Any, least: int, most: int) -> int:
-    """As ``check_integer``, with a bound that is so far away that only what exceeds it is told of it.
+    """As ``check_integer``; the message names ``most`` only where the value exceeds it.
 
     >>> check_within("k", 0, 1, MAX_HEADS)
     Traceback (most recent call last):

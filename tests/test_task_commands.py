@@ -253,9 +253,9 @@ def test_malformed_data_are_refused_in_one_line(capsys, tmp_path, task, content,
 @pytest.mark.parametrize(
     ("task", "fault"),
     [
-        ("gsm8k", "data set 'openai/gsm8k/main' of lm-eval task 'gsm8k' could not be had from the hub"),
-        ("openmathinstruct2", "data set 'nvidia/OpenMathInstruct-2' could not be had from the hub"),
-        ("bigbench/tense", "could not be had from the hub"),
+        ("gsm8k", "data set 'openai/gsm8k/main' of lm-eval task 'gsm8k' could not be downloaded from the hub"),
+        ("openmathinstruct2", "data set 'nvidia/OpenMathInstruct-2' could not be downloaded from the hub"),
+        ("bigbench/tense", "could not be downloaded from the hub"),
         ("mbpp", "scoring mbpp runs the programs that the model writes: say allow_code=True (--allow-code)"),
         ("gsm9k", "task 'gsm9k' is unknown; did you mean 'gsm8k'?"),
         ("lm-eval/wikitext", "lm-eval task 'wikitext' asks for loglikelihood_rolling"),

@@ -324,5 +324,6 @@ def hub_rows(dataset: str, part: str | None, splits: Iterable[str], most: int | 
         reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:300]
         name = dataset if part is None else f"{dataset}/{part}"
         raise ValueError(
-            f"data set {name!r} could not be had from the hub ({reason}); name files of your own with data_files="
+            f"data set {name!r} could not be downloaded from the hub ({reason}); "
+            "name files of your own with data_files="
         ) from error

@@ -195,9 +195,16 @@ def asked_once(
 
 
 def first_to_find(task: Task, n_first: int, n: int | None, seed: int) -> Task:
-    """The finding side of ``n`` examples, drawn from the first ``n_first`` of a whole task and then from its others.
+    """The finding side of examples drawn from the first of a whole task and then from its others, which are held out.
 
-    The remaining ones are held out; ``n`` None takes all of the first, as a protocol that has two lists does.
+    Args:
+        task: The whole task.
+        n_first: How many examples come first, as in a protocol that has two lists.
+        n: Finding examples; None: the first.
+        seed: Draws them.
+
+    Raises:
+        ValueError: ``n`` leaves no examples on one side.
     """
     check_seed(seed)
     n = n_first if n is None else n
@@ -277,9 +284,17 @@ class Question:
 def with_worked_examples(
     questions: Sequence[Question], instruction: str, n_shots: int, pool: int, seed: int
 ) -> list[tuple[str, Question]]:
-    """Each question but those of the pool, with its prompt: ``n_shots`` of the ``pool`` shortest are drawn for it.
+    """Each question but those of the pool, with its prompt; questions that come again are left out.
 
-    Questions that come again are left out. Without enough of them for a pool and two more, ``ValueError`` is raised.
+    Args:
+        questions: The questions.
+        instruction: Stands before the worked examples, where it is not empty.
+        n_shots: Worked examples before each question.
+        pool: They are drawn from so many of the shortest questions.
+        seed: Draws them.
+
+    Raises:
+        ValueError: There are not enough questions for a pool and two more.
     """
     check_seed(seed)
     known: dict[tuple[str, tuple[str, ...]], Question] = {}

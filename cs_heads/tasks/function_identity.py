@@ -79,7 +79,7 @@ _OF_DISPATCHING = ("register", "dispatch", "registry", "_clear_cache", "__wrappe
 _GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator)
 # Those behind functions such as `random.choice`, which count by name as all of Python's own.
 _SHARED_GENERATORS = (random.random.__self__, np.random.random_sample.__self__)  # type: ignore[attr-defined]
-# Values that are told by how Python writes them, and how deep containers of them may lie in one another: what holds
+# Values identified by how Python writes them, and how deep containers of them may lie in one another: what holds
 # itself has no end.
 _PLAIN = {str, int, float, bool, type(None)}
 _PLAIN_DEPTH = 3
@@ -124,7 +124,7 @@ def reads_of(function: Callable[..., Any]) -> Reads:
 
 
 class _Identities:
-    """Values as JSON-ready content, alike in every process; what was read before is told by the hash it had."""
+    """Values as JSON-ready content, alike in every process; what was read before is represented by its hash."""
 
     def __init__(self, known: Mapping[int, tuple[Any, str]] | None = None, above: Iterable[Any] = ()) -> None:
         # The values themselves too, since an id is taken again once its object is gone.
@@ -280,7 +280,7 @@ class _Identities:
         return self._parts(value, name)
 
     def _parts(self, value: Any, name: str) -> list[Any] | None:
-        """Objects that are told by something else than a pickle; None for any other."""
+        """Objects identified by something else than a pickle; None for any other."""
         parts = _parts_of(value, name)
         if parts is None:
             return None
@@ -412,7 +412,7 @@ def _parts_of(value: Any, name: str) -> list[Any] | None:  # noqa: PLR0911 - one
 
 
 def _of_tokenizer(value: Any) -> list[Any]:
-    """One of transformers; how it pads and cuts is told to it at each call, and warnings once given are remembered."""
+    """One of transformers; padding and truncation are set at each call, and warnings once given are remembered."""
     told = json.loads(value.backend_tokenizer.to_str()) | {"padding": None, "truncation": None}
     held = {key: inner for key, inner in vars(value).items() if key not in ("_tokenizer", "deprecation_warnings")}
     return [told, held]

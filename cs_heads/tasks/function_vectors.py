@@ -47,10 +47,18 @@ def load(
 ) -> Task:
     """``n`` words to be turned into others, the remaining ones held out.
 
-    ``format="few_shot"`` shows ``few_shot`` worked examples (default 10), drawn for each prompt from pairs never asked;
-    ``"instruction"`` says what to do, in the model's chat template where it has one. Completions, or with
-    ``choices=4`` the right word against others of the task. ``data_files`` is a JSON list of ``{"input", "output"}``,
-    or a folder that holds it as ``<name>.json``. Too few pairs, or malformed ones, raise ``ValueError``.
+    Args:
+        name: One of ``INSTRUCTIONS``.
+        n: Finding words; by default 100, or half of a short list.
+        seed: Chooses them.
+        format: ``"few_shot"`` shows worked examples, drawn for each prompt from pairs never asked; ``"instruction"``
+            says what to do, in the model's chat template where it has one.
+        few_shot: Worked examples, 10 by default.
+        choices: None for completions; 4 for a choice of the right word among four of the task.
+        data_files: A JSON list of ``{"input", "output"}``, or a folder that holds it as ``<name>.json``.
+
+    Raises:
+        ValueError: There are too few pairs, or they are malformed.
     """
     check_seed(seed)
     check_one_of("format", format, FORMATS)

@@ -91,8 +91,14 @@ OWN = Lists(
 def load(n: int | None = None, seed: int = 0, *, order: str = "both", data_files: str | Path | None = None) -> Task:
     """``n`` choices between indirect object and subject, 400 held out.
 
-    ``order`` is that of the two names at first: ``"BABA"`` the subject before, ``"ABBA"`` after, ``"both"`` each half
-    of the time. ``data_files`` is a JSON file of `Lists`, or its folder; a malformed one raises ``ValueError``.
+    Args:
+        n: Finding examples, 100 by default.
+        seed: Draws all examples.
+        order: The two names at first: ``"BABA"`` the subject before, ``"ABBA"`` after, ``"both"`` half of each.
+        data_files: A JSON file of `Lists`, or its folder.
+
+    Raises:
+        ValueError: The file is malformed.
     """
     check_seed(seed)
     check_one_of("order", order, ORDERS)

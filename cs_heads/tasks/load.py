@@ -87,13 +87,22 @@ def load_task(
 ) -> Task:
     """The finding side of a built-in task or a JSONL/CSV file, its other examples held out for the proof.
 
-    A JSONL line is a record of ``Task.from_records``; a CSV file has the same columns, its ``choices`` written as a
-    JSON list. ``n`` examples (default 100, or half of a small task) are chosen with ``seed`` to find heads with;
-    ``length_normalized`` scores choices by ``acc_norm``; ``chat`` shows prompts in the model's chat template
-    (``Task.with_chat_template``; None: as the task says); ``too_long="truncate"`` cuts a prompt that does not fit into
-    the context at the left (``Task.with_truncation``). ``options`` are the built-in task's own, or ``scorer``,
-    ``accuracy``, ``max_new_tokens`` and ``stop`` of ``Task.from_records`` for a file. An unknown name or option, a
-    missing file or a malformed record raises ``ValueError``, naming the line.
+    Args:
+        name_or_path: A built-in task (``builtin_tasks``), or a file: a JSONL line is a record of ``Task.from_records``;
+            a CSV file has the same columns, its ``choices`` written as a JSON list.
+        n: Finding examples; by default 100, or half of a small task.
+        seed: Chooses them.
+        length_normalized: Score choices by ``acc_norm``.
+        chat: Show prompts in the model's chat template (``Task.with_chat_template``); None: as the task says.
+        too_long: ``"truncate"`` cuts prompts that do not fit into the context at the left (``Task.with_truncation``).
+        options: Those of the built-in task; for a file ``scorer``, ``accuracy``, ``max_new_tokens`` and ``stop`` of
+            ``Task.from_records``.
+
+    Returns:
+        The finding side, with the confirming side in ``held_out``.
+
+    Raises:
+        ValueError: The name or an option is unknown, the file is missing, or a record is malformed; the line is named.
 
     >>> task = load_task("demo/capitals", n=100, seed=0)
     >>> len(task), task.role, task.held_out.role

@@ -118,8 +118,14 @@ def load(
 ) -> Task:
     """``n`` finding examples of OpenMathInstruct-2, its others held out.
 
-    Of the hub's set the first ``n_records`` rows are read (of ``data_files`` all). ``few_shot`` worked examples,
-    drawn with ``few_shot_seed`` from the 50 shortest, stand before each problem.
+    Args:
+        n: Finding examples; by default 100, or half of a small set.
+        seed: Chooses them.
+        data_files: Files of the set; None: the hub.
+        few_shot: Worked examples before each problem, from the 50 shortest.
+        few_shot_seed: Draws them.
+        n_records: Rows that are read of the hub's set; of ``data_files`` all are.
+        max_new_tokens: The most tokens of a text.
     """
     check_seed(seed)
     check_integer("n_records", n_records, 1)

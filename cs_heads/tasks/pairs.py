@@ -56,9 +56,16 @@ class PromptPair:
 def counterparts(task: Task, n: int, seed: int = 0) -> tuple[PromptPair, ...]:
     """Pairs for any task: an example's prompt is clean, that of another example with another answer corrupted.
 
-    The answer of the clean prompt is the target, that of the corrupted one stands ``instead``. Up to ``n`` examples are
-    drawn with ``seed``. Of a sequence with answers inside it the pair is about the first. A task whose examples all
-    have the same answer raises ``ValueError``.
+    The answer of the clean prompt is the target, that of the corrupted one stands ``instead``. Of a sequence with
+    answers inside it the pair is about the first.
+
+    Args:
+        task: The task.
+        n: Pairs at most.
+        seed: Draws them.
+
+    Raises:
+        ValueError: All examples have the same answer.
     """
     check_seed(seed)
     rng = np.random.default_rng(seed)

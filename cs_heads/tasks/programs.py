@@ -167,11 +167,20 @@ def load_humaneval(
     unsafe_code: bool = False,
     sandbox: Sandbox | None = None,
 ) -> Task:
-    """``n`` finding examples of HumanEval (its JSONL file, a folder that holds it, or the hub's), the others held out.
+    """``n`` finding examples of HumanEval, the others held out.
 
-    ``allow_code`` says that generated programs may run, ``unsafe_code`` that they may also where there is no
-    sandbox; ``sandbox`` sets other limits. A file that is missing or malformed raises ``ValueError``; without leave
-    to run programs, or without a sandbox, none are read or fetched.
+    Args:
+        form: ``"humaneval"`` or ``"humaneval_instruct"``.
+        n: Finding examples; by default 82, half of them.
+        seed: Chooses them.
+        data_files: Its JSONL file, or a folder that holds it; None: the hub's.
+        allow_code: Generated programs may run.
+        unsafe_code: They may run also where there is no sandbox.
+        sandbox: A sandbox with other limits.
+
+    Raises:
+        ValueError: A file is missing or malformed, or programs may not run: then none is read or fetched.
+        SandboxError: There is no sandbox.
     """
     check_seed(seed)
     scorer = _scorer(form, allow_code, unsafe_code, sandbox)
@@ -189,12 +198,20 @@ def load_mbpp(
     sandbox: Sandbox | None = None,
     few_shot: int = 3,
 ) -> Task:
-    """``n`` finding examples of MBPP's test split (tasks 11 to 510 of its JSONL or sanitized JSON file, or the hub's).
+    """``n`` finding examples of MBPP's test split, the others held out.
 
-    The first ``few_shot`` of tasks 2, 3 and 4 of the file stand before each prompt. A record's ``test_setup_code``
-    and ``test_imports`` stand before its tests, which lm-eval leaves out: of the test split that is task 367 alone in
-    the JSONL file, whose tests nothing passes without it. Options and errors are otherwise those of
-    ``load_humaneval``.
+    A record's ``test_setup_code`` and ``test_imports`` stand before its tests, which lm-eval leaves out: of the test
+    split that is task 367 alone in the JSONL file, whose tests nothing passes without it.
+
+    Args:
+        form: ``"mbpp"``.
+        n: Finding examples, 100 by default.
+        seed: Chooses them.
+        data_files: Its JSONL or sanitized JSON file, of which tasks 11 to 510 are asked; None: the hub's.
+        allow_code: As for ``load_humaneval``, whose errors are the same.
+        unsafe_code: As there.
+        sandbox: As there.
+        few_shot: How many of tasks 2, 3 and 4 stand before each prompt.
     """
     check_seed(seed)
     check_integer("few_shot", few_shot, 0, len(MBPP_SHOTS))

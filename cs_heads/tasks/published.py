@@ -1,6 +1,6 @@
 """Benchmarks as their authors publish them, brought into the columns that the hub's copies have.
 
-A form is told by its columns; rows that have the hub's columns pass unchanged.
+A form is recognized by its columns; rows that have the hub's columns pass unchanged.
 """
 
 from __future__ import annotations

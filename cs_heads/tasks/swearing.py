@@ -114,11 +114,16 @@ def load(
 ) -> Task:
     """``n`` prompts, the others held out, in the model's chat template where it has one.
 
-    ``prompts`` are ``"all"``, the ``"paper"``'s, of which those that it finds heads with come first (default ``n`` 6),
-    our ``"own"``, or a text file of one prompt a line.
+    Args:
+        n: Finding prompts; by default 100, or half of a short list; 6 of the paper's.
+        seed: Chooses them.
+        prompts: ``"all"``, the ``"paper"``'s, of which those that it finds heads with come first, our ``"own"``, or a
+            text file of one prompt a line.
+        data_files: A profanity list (see `Profanity.load`); None: that of the package ``better-profanity``.
+        max_new_tokens: The most tokens of a text; the paper allows 512.
 
-    ``data_files`` is a profanity list (see `Profanity.load`); without it the package ``better-profanity`` brings one.
-    Neither, or a malformed list, raises ``ValueError``. The paper lets models write 512 tokens.
+    Raises:
+        ValueError: There is no profanity list, or it is malformed.
     """
     check_integer("max_new_tokens", max_new_tokens, 1)
     scorer = SwearingScorer(Profanity.load(data_files))

@@ -36,8 +36,17 @@ def load(
 ) -> Task:
     """``n`` prompts of ``few_shot`` triples of a rule and two words of one more, 400 held out; which follows?
 
-    ``rule`` is ``"aba"``, ``"abb"``, or ``"both"``: each prompt one of the two. ``after`` stands between
-    triples; ``words`` and ``tokenizer`` are as for induction. Too few words raise ``ValueError``.
+    Args:
+        rule: ``"aba"``, ``"abb"``, or ``"both"``: each prompt one of the two.
+        n: Finding examples, 100 by default.
+        seed: Draws all examples.
+        few_shot: Triples before the two words.
+        words: As for induction.
+        tokenizer: As for induction.
+        after: Stands between triples.
+
+    Raises:
+        ValueError: There are too few words.
     """
     check_seed(seed)
     check_one_of("rule", rule, RULES)

@@ -97,14 +97,24 @@ class Task:
         """A task from records of one form.
 
         A choice record is ``{"prompt", "choices", "answer"}`` with the index of the right choice, a completion record
-        ``{"prompt", "target"}``. Lists of token ids may stand for all of these texts; then a completion may have
-        ``"positions"``, the places in its prompt where the tokens of its target are read (``Example``), and
-        ``accuracy`` says whether the score is all of them right (``"sequence"``) or the share (``"token"``). Records
-        of one ``"sequence"``, a name or number that any record may have, stay on one side of a split. With
-        ``max_new_tokens`` the model writes, up to so many tokens or the first of ``stop``, and records are ``{"prompt",
-        "target", "reference"}``, the last two optional; ``scorer`` is a ``Scorer`` or a function of an example and a
-        text (by default 1 where the text is the reference, or the target where there is none). A malformed record, an
-        empty task or a mixture of forms raises ``ValueError`` naming the record.
+        ``{"prompt", "target"}``, and with ``max_new_tokens`` a generation record ``{"prompt", "target", "reference"}``,
+        the last two optional. Lists of token ids may stand for all of these texts; then a completion may have
+        ``"positions"``, the places in its prompt where the tokens of its target are read (``Example``). Records of one
+        ``"sequence"``, a name or number that any record may have, stay on one side of a split.
+
+        Args:
+            records: The records.
+            name: The task's name.
+            length_normalized: Score choices by ``acc_norm``.
+            scorer: A ``Scorer``, or a function of an example and a text; by default a text scores 1 where it is the
+                reference, or the target where there is none.
+            accuracy: Over token ids, whether the score is all of the target's tokens right (``"sequence"``) or the
+                share of them (``"token"``).
+            max_new_tokens: The model writes up to so many tokens.
+            stop: Texts that end what the model writes.
+
+        Raises:
+            ValueError: A record is malformed, there is none, or they are of several forms; the record is named.
 
         >>> task = Task.from_records([{"prompt": "One, two,", "target": " three"}], name="counting")
         >>> task.kind, len(task)
@@ -294,9 +304,15 @@ class Task:
     def split(self, n: int | None = None, seed: int = 0) -> tuple[Task, Task]:
         """Disjoint finding and confirming tasks: ``n`` examples to find heads with, all others to confirm.
 
-        ``n`` is 100 by default, or half of the task where it has fewer than 200 examples. Examples of one question and
-        continuations (of one prompt of token ids), or of one sequence, stay on one side, so the finding side may miss
-        ``n`` by some. One that was split before, or an ``n`` that leaves nothing to confirm, raises ``ValueError``.
+        Examples of one question and continuations (of one prompt of token ids), or of one sequence, stay on one side,
+        so the finding side may have fewer than ``n``.
+
+        Args:
+            n: By default 100, or half of the task where it has fewer than 200 examples.
+            seed: Chooses the examples.
+
+        Raises:
+            ValueError: The task was split before, or ``n`` leaves nothing to confirm.
         """
         check_seed(seed)
         if self.role != "whole":

@@ -520,7 +520,7 @@ def test_a_package_that_is_too_new_for_lm_evals_code_is_named_with_its_version(f
 
 def test_a_data_set_that_cannot_be_reached_is_named_with_what_to_do():
     with pytest.raises(
-        ValueError, match=r"data set 'openai/gsm8k/main' .* could not be had from the hub .*data_files="
+        ValueError, match=r"data set 'openai/gsm8k/main' .* could not be downloaded from the hub .*data_files="
     ):
         whole("gsm8k")
 

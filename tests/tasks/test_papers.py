@@ -12,7 +12,7 @@ import pytest
 from cs_heads.tasks import Example, builtin_tasks, entry_of, load_task, suites
 from cs_heads.tasks.openmath import BoxedAnswer, boxed
 from cs_heads.tasks.papers import PROTOCOL
-from tests.tasks.test_code import HUMANEVAL, MBPP
+from tests.tasks.test_programs import HUMANEVAL, MBPP
 from tests.waiting import run_program
 
 
@@ -100,7 +100,7 @@ def test_programs_are_not_even_fetched_without_leave_to_run_them(name):
 )
 def test_data_that_cannot_be_reached_are_named(name, data_set):
     pytest.importorskip("lm_eval", reason="lm-eval is an extra")
-    with pytest.raises(ValueError, match=rf"data set '{data_set}.* could not be had from the hub .*data_files="):
+    with pytest.raises(ValueError, match=rf"data set '{data_set}.* could not be downloaded from the hub .*data_files="):
         load_task(name)
 
 

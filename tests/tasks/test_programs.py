@@ -188,7 +188,12 @@ def test_without_a_sandbox_the_task_is_refused_before_any_model_runs(write, monk
 @pytest.mark.parametrize(
     ("name", "records", "options", "message"),
     [
-        ("humaneval", None, {}, r"data set 'openai/openai_humaneval' could not be had from the hub .* data_files="),
+        (
+            "humaneval",
+            None,
+            {},
+            r"data set 'openai/openai_humaneval' could not be downloaded from the hub .* data_files=",
+        ),
         ("humaneval", [], {}, r"own\.jsonl' is empty"),
         ("humaneval", [*HUMANEVAL, {"task_id": "x"}], {}, "record 6: has the columns task_id, and the first record"),
         (

@@ -59,12 +59,21 @@ def whole(
 ) -> Task:
     """Every example of an lm-eval task or group, unsplit, in lm-eval's order; ``LEAVES_OUT`` says which are refused.
 
-    ``data_files`` is a file, a folder or zip archive, several files, or these by split (None: the hub's data);
-    ``metric`` and ``filter`` are lm-eval's names (None: the first that scores each example); ``few_shot`` worked
-    examples (None: as the task says) are drawn with ``few_shot_seed``; a text is ``max_new_tokens`` long at most
-    (None: as the task says); ``chat_template`` is a tokenizer that has one. A group is made of those of its tasks that
-    a folder or archive has files for, with a warning that names the others. What cannot be had or measured raises
-    ``ValueError``. Each example's ``reference`` names the task of a group that it is from.
+    Each example's ``reference`` names the task of a group that it is from.
+
+    Args:
+        name: The task or group.
+        data_files: A file, a folder or zip archive, several files, or these by split; None: the hub's data. A group is
+            made of those of its tasks that a folder or archive has files for, with a warning that names the others.
+        metric: lm-eval's name of it; None: the first that scores each example.
+        filter: lm-eval's name of it; None: the task's first.
+        few_shot: Worked examples; None: as the task says.
+        few_shot_seed: Draws them.
+        max_new_tokens: The most tokens of a text; None: as the task says.
+        chat_template: A tokenizer that has one.
+
+    Raises:
+        ValueError: The task cannot be loaded or measured.
     """
     options = Options(
         data_files, metric, filter, few_shot, few_shot_seed, max_new_tokens, lm_eval_template(chat_template)

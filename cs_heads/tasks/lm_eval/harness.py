@@ -187,7 +187,7 @@ def why_not_read(name: str, rows: Mapping[str, list[Row]] | None, error: Excepti
     config = index_for(name).task_index[name].cfg or {}
     dataset = "/".join(filter(None, [config.get("dataset_path"), config.get("dataset_name")]))
     return (
-        f"data set {dataset!r} of lm-eval task {name!r} could not be had from the hub ({reason}); "
+        f"data set {dataset!r} of lm-eval task {name!r} could not be downloaded from the hub ({reason}); "
         "name files of your own with data_files="
     )
 
