@@ -29,6 +29,138 @@ _UNPACK: dict[str, Callable[[bytes], bytes]] = {".bz2": bz2.decompress, ".gz": g
 FORMATS = (".jsonl", ".json", ".csv", ".parquet", ".txt")
 
 
+# Texts, and what they say, by the name of the file or place.
+
+
+def read_text(path: str | Path, what: str) -> str:
+    """The text of a file; a missing file or another encoding than UTF-8 raises ``ValueError`` naming ``what``."""
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(
+            f"{what} {str(path)!r} does not exist" if not path.exists() else f"{what} {str(path)!r} is no file"
+        )
+    return text_of(path.read_bytes(), f"{what} {str(path)!r}")
+
+
+def text_of(content: bytes, place: str) -> str:
+    """Bytes as text, without a mark of their order; another encoding than UTF-8 raises ``ValueError``."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{place} is not UTF-8 text: {error}") from error
+
+
+def lines_of(path: str | Path, what: str) -> list[str]:
+    """The lines of a text file without white space at their ends, empty ones left out; errors as of ``read_text``."""
+    return [line.strip() for line in read_text(path, what).splitlines() if line.strip()]
+
+
+def read_json(path: str | Path, what: str) -> Any:
+    """The content of a JSON file; a missing file, another encoding or no JSON raises ``ValueError`` naming ``what``."""
+    return json_of(read_text(path, what), f"{what} {str(path)!r}")
+
+
+def json_of(text: str, place: str, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+    """What JSON text says; any other raises ``ValueError`` naming ``place``. ``pairs`` makes what an object is."""
+    try:
+        return json.loads(text, object_pairs_hook=pairs)
+    except KeyError as error:
+        raise ValueError(f"{place}: key {error} stands twice in one record, which would be read once") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{place}: not JSON ({error})") from error
+
+
+def json_lines(text: str, place: str) -> Iterator[tuple[str, Any]]:
+    r"""What each line of JSON lines says, with its number in words; empty lines say nothing.
+
+    >>> list(json_lines('{"a": 1}\n\n[2]', "own.jsonl"))
+    [('line 1', {'a': 1}), ('line 3', [2])]
+    """
+    # Not splitlines: a JSON text may hold other line separators unescaped.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            yield f"line {number}", json_of(line, f"{place}, line {number}", _once_each)
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these pairs; a key that is there twice raises ``KeyError``, of which JSON keeps the last."""
+    made: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in made:
+            raise KeyError(key)
+        made[key] = value
+    return made
+
+
+def csv_lines(
+    text: str, place: str, columns: Sequence[str] | None = None, complete: bool = False
+) -> Iterator[tuple[str, Row]]:
+    """What each row of a CSV text holds by column, with the number of its last line in words.
+
+    Args:
+        text: The CSV text.
+        place: What errors begin with.
+        columns: Names of the columns; None reads them from the first line.
+        complete: Refuse a row with fewer fields than columns; otherwise its last fields are None.
+    """
+    reader = csv.DictReader(io.StringIO(text, newline=""), columns)
+    try:
+        names = list(reader.fieldnames or ())
+        check_columns(names, f"{place}, line 1")
+        for row in reader:
+            line = f"line {reader.line_num}"
+            if None in row:
+                raise ValueError(
+                    f"{place}, {line}: more fields than the {len(names)} columns of the header; "
+                    "a text with a comma in it stands in double quotes"
+                )
+            if complete and None in row.values():
+                found = sum(value is not None for value in row.values())
+                raise ValueError(f"{place}, {line}: {found} fields, expected {len(names)} ({', '.join(names)})")
+            yield line, row
+    except csv.Error as error:
+        raise ValueError(f"{place}, line {reader.line_num + 1}: not CSV ({error})") from error
+
+
+def check_columns(columns: Sequence[str], place: str) -> None:
+    """Raise ``ValueError`` where two columns have one name: of which the values are cannot be known."""
+    twice = sorted({column for column in columns if columns.count(column) > 1})
+    if twice:
+        raise ValueError(
+            f"{place}: columns must have different names, got two or more of {', '.join(map(repr, twice))}"
+        )
+
+
+def input_output_pairs(records: list[Any], place: str, first: int = 0) -> list[tuple[str, str]]:
+    """The pairs of a list of ``{"input", "output"}``; a malformed one raises ``ValueError`` naming place and number."""
+    found = []
+    for number, record in enumerate(records, start=first):
+        texts = [record.get(key) if isinstance(record, dict) else None for key in ("input", "output")]
+        if not all(isinstance(text, str) and text.strip() for text in texts):
+            raise ValueError(
+                f'{place}, record {number}: must be {{"input", "output"}} of texts, got {str(record)[:80]}'
+            )
+        found.append((str(texts[0]).strip(), str(texts[1]).strip()))
+    return found
+
+
+def one_file(path: str | Path, what: str, endings: tuple[str, ...]) -> Path:
+    """The path itself, or of a folder its one file that ends so; another number raises ``ValueError`` naming them."""
+    path = Path(path)
+    if not path.is_dir():
+        return path
+    found = sorted(file for file in path.iterdir() if file.is_file() and file.suffix.lower() in endings)
+    if len(found) != 1:
+        has = f"has {', '.join(file.name for file in found)}: name one of them" if found else "has none"
+        raise ValueError(
+            f"{what} {str(path)!r} is a folder and must hold one file ending in {' or '.join(endings)}; it {has}"
+        )
+    return found[0]
+
+
+# Rows of a file, a folder or an archive.
+
+
 @dataclass(frozen=True)
 class File:
     """A file, or a member of an archive: its name with ``/`` between folders, and how its bytes are read."""
@@ -83,20 +215,6 @@ def files_in(path: str | Path) -> list[File]:
     return [File(name, partial(_member, path, name)) for name in names]
 
 
-def columns_with_null(rows: Sequence[Row]) -> dict[str, int]:
-    """The columns in which a row holds null, and the number of the first such row."""
-    found: dict[str, int] = {}
-    for number, row in enumerate(rows):
-        for column in (column for column, value in row.items() if _holds_null(value)):
-            found.setdefault(column, number)
-    return found
-
-
-def _holds_null(value: Any) -> bool:
-    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return value is None or any(map(_holds_null, inside))
-
-
 def _member(archive: Path, name: str) -> bytes:
     with zipfile.ZipFile(archive) as opened:
         return opened.read(name)
@@ -145,132 +263,6 @@ def _checked(row: Any, place: str) -> Row:
     return row
 
 
-def read_json(path: str | Path, what: str) -> Any:
-    """The content of a JSON file; a missing file, another encoding or no JSON raises ``ValueError`` naming ``what``."""
-    return json_of(read_text(path, what), f"{what} {str(path)!r}")
-
-
-def read_text(path: str | Path, what: str) -> str:
-    """The text of a file; a missing file or another encoding than UTF-8 raises ``ValueError`` naming ``what``."""
-    path = Path(path)
-    if not path.is_file():
-        raise ValueError(
-            f"{what} {str(path)!r} does not exist" if not path.exists() else f"{what} {str(path)!r} is no file"
-        )
-    return text_of(path.read_bytes(), f"{what} {str(path)!r}")
-
-
-def text_of(content: bytes, place: str) -> str:
-    """Bytes as text, without a mark of their order; another encoding than UTF-8 raises ``ValueError``."""
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{place} is not UTF-8 text: {error}") from error
-
-
-def one_file(path: str | Path, what: str, endings: tuple[str, ...]) -> Path:
-    """The path itself, or of a folder its one file that ends so; another number raises ``ValueError`` naming them."""
-    path = Path(path)
-    if not path.is_dir():
-        return path
-    found = sorted(file for file in path.iterdir() if file.is_file() and file.suffix.lower() in endings)
-    if len(found) != 1:
-        has = f"has {', '.join(file.name for file in found)}: name one of them" if found else "has none"
-        raise ValueError(
-            f"{what} {str(path)!r} is a folder and must hold one file ending in {' or '.join(endings)}; it {has}"
-        )
-    return found[0]
-
-
-def json_of(text: str, place: str, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
-    """What JSON text says; any other raises ``ValueError`` naming ``place``. ``pairs`` makes what an object is."""
-    try:
-        return json.loads(text, object_pairs_hook=pairs)
-    except KeyError as error:
-        raise ValueError(f"{place}: key {error} stands twice in one record, which would be read once") from None
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{place}: not JSON ({error})") from error
-
-
-def json_lines(text: str, place: str) -> Iterator[tuple[str, Any]]:
-    r"""What each line of JSON lines says, with its number in words; empty lines say nothing.
-
-    >>> list(json_lines('{"a": 1}\n\n[2]', "own.jsonl"))
-    [('line 1', {'a': 1}), ('line 3', [2])]
-    """
-    # Not splitlines: a JSON text may hold other line separators unescaped.
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            yield f"line {number}", json_of(line, f"{place}, line {number}", _once_each)
-
-
-def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of these pairs; a key that is there twice raises ``KeyError``, of which JSON keeps the last."""
-    made: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in made:
-            raise KeyError(key)
-        made[key] = value
-    return made
-
-
-def input_output_pairs(records: list[Any], place: str, first: int = 0) -> list[tuple[str, str]]:
-    """The pairs of a list of ``{"input", "output"}``; a malformed one raises ``ValueError`` naming place and number."""
-    found = []
-    for number, record in enumerate(records, start=first):
-        texts = [record.get(key) if isinstance(record, dict) else None for key in ("input", "output")]
-        if not all(isinstance(text, str) and text.strip() for text in texts):
-            raise ValueError(
-                f'{place}, record {number}: must be {{"input", "output"}} of texts, got {str(record)[:80]}'
-            )
-        found.append((str(texts[0]).strip(), str(texts[1]).strip()))
-    return found
-
-
-def lines_of(path: str | Path, what: str) -> list[str]:
-    """The lines of a text file without white space at their ends, empty ones left out; errors as of ``read_text``."""
-    return [line.strip() for line in read_text(path, what).splitlines() if line.strip()]
-
-
-def csv_lines(
-    text: str, place: str, columns: Sequence[str] | None = None, complete: bool = False
-) -> Iterator[tuple[str, Row]]:
-    """What each row of a CSV text holds by column, with the number of its last line in words.
-
-    Args:
-        text: The CSV text.
-        place: What errors begin with.
-        columns: Names of the columns; None reads them from the first line.
-        complete: Refuse a row with fewer fields than columns; otherwise its last fields are None.
-    """
-    reader = csv.DictReader(io.StringIO(text, newline=""), columns)
-    try:
-        names = list(reader.fieldnames or ())
-        check_columns(names, f"{place}, line 1")
-        for row in reader:
-            line = f"line {reader.line_num}"
-            if None in row:
-                raise ValueError(
-                    f"{place}, {line}: more fields than the {len(names)} columns of the header; "
-                    "a text with a comma in it stands in double quotes"
-                )
-            if complete and None in row.values():
-                found = sum(value is not None for value in row.values())
-                raise ValueError(f"{place}, {line}: {found} fields, expected {len(names)} ({', '.join(names)})")
-            yield line, row
-    except csv.Error as error:
-        raise ValueError(f"{place}, line {reader.line_num + 1}: not CSV ({error})") from error
-
-
-def check_columns(columns: Sequence[str], place: str) -> None:
-    """Raise ``ValueError`` where two columns have one name: of which the values are cannot be known."""
-    twice = sorted({column for column in columns if columns.count(column) > 1})
-    if twice:
-        raise ValueError(
-            f"{place}: columns must have different names, got two or more of {', '.join(map(repr, twice))}"
-        )
-
-
 def _parquet(name: str, content: bytes) -> list[Row]:
     try:
         from pyarrow import parquet
@@ -281,6 +273,23 @@ def _parquet(name: str, content: bytes) -> list[Row]:
     except Exception as error:
         raise ValueError(f"data file {name!r} is no Parquet file that can be read: {error}") from error
     return rows
+
+
+def columns_with_null(rows: Sequence[Row]) -> dict[str, int]:
+    """The columns in which a row holds null, and the number of the first such row."""
+    found: dict[str, int] = {}
+    for number, row in enumerate(rows):
+        for column in (column for column, value in row.items() if _holds_null(value)):
+            found.setdefault(column, number)
+    return found
+
+
+def _holds_null(value: Any) -> bool:
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return value is None or any(map(_holds_null, inside))
+
+
+# Rows of the hub.
 
 
 @contextmanager
