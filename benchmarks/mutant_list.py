@@ -902,11 +902,11 @@ _ANALYSIS = [
 _TASKS = [
     *_bugs(
         "tasks",
-        "tasks/drawing.py",
+        "tasks/family.py",
         "tasks/test_drawn_tasks.py tasks/test_function_vectors.py",
         (
             "the right answer is where it stood before the choices were shuffled",
-            '"answer": drawn_choices.index(right)}',
+            '"answer": shuffled.index(right)}',
             '"answer": 0}',
         ),
     ),
@@ -923,13 +923,13 @@ _TASKS = [
     *_bugs(
         "tasks",
         "tasks/scorer.py",
-        "tasks/test_code_identity.py",
+        "tasks/test_function_identity.py",
         ("a scorer that changes what it reads goes on", "        if after != before:", "        if not after:"),
     ),
     *_bugs(
         "tasks",
-        "tasks/code_identity.py",
-        "tasks/test_code_identity.py",
+        "tasks/function_identity.py",
+        "tasks/test_function_identity.py",
         (
             "what a text in an annotation names is no part of a scorer",
             "self._named(named_in(text, namespace)) if isinstance(text, str) else []",
@@ -943,8 +943,8 @@ _TASKS = [
     ),
     *_bugs(
         "tasks",
-        "tasks/code_parts.py",
-        "tasks/test_code_identity.py",
+        "tasks/function_identity.py",
+        "tasks/test_function_identity.py",
         ("tensors of one content are one, whatever their type", "[str(value.dtype), tuple(value.shape), ", "["),
         (
             "what a lock is told by is no pickle, so it is refused",
@@ -954,8 +954,8 @@ _TASKS = [
     ),
     *_bugs(
         "tasks",
-        "tasks/code_reads.py",
-        "tasks/test_code_identity.py",
+        "tasks/function_reads.py",
+        "tasks/test_function_identity.py",
         (
             "a name imported inside a function overwrites one that is read of a global",
             'yield f"from {name} import {attribute}", getattr(module, attribute)',
@@ -978,13 +978,13 @@ _TASKS = [
         ),
         (
             "unseen examples are not shown in the chat template",
-            "unseen = None if self.held_out is None else self.held_out.chatting(chat)",
+            "unseen = None if self.held_out is None else self.held_out.with_chat_template(chat)",
             "unseen = self.held_out",
         ),
     ),
     *_bugs(
         "tasks",
-        "tasks/margins.py",
+        "tasks/scorer.py",
         "tasks/test_task.py experiment/test_experiment.py",
         (
             "acc_norm counts the leading space of a choice",
@@ -1113,7 +1113,7 @@ _SANDBOX = [
     ),
     *_bugs(
         "sandbox",
-        "sandbox/seccomp.py",
+        "sandbox/bubblewrap.py",
         "sandbox/test_sandbox.py",
         (
             "the rule against sockets is dropped",

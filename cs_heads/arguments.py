@@ -81,7 +81,7 @@ def check_integer(name: str, value: Any, least: int, most: int | None = None, wh
 
 
 def check_within(name: str, value: Any, least: int, most: int) -> int:
-    """As ``check_integer``, with a bound that is so far away that only what exceeds it is told of it.
+    """As ``check_integer``; the message names ``most`` only where the value exceeds it.
 
     >>> check_within("k", 0, 1, MAX_HEADS)
     Traceback (most recent call last):
@@ -116,6 +116,17 @@ def check_share(name: str, value: Any) -> float:
     if not 0 < number < 1:
         raise ValueError(f"{name} must lie between 0 and 1, got {value!r:.80}")
     return number
+
+
+def check_one_of(name: str, value: Any, allowed: Iterable[str]) -> None:
+    """Raise ``ValueError`` where an argument is none of the words allowed.
+
+    >>> check_one_of("order", "AB", ("both", "ABBA"))
+    Traceback (most recent call last):
+    ValueError: order must be one of both, ABBA, got 'AB'
+    """
+    if value not in (allowed := tuple(allowed)):
+        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
 
 
 _WORDS: dict[Any, tuple[str, str]] = {

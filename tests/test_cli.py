@@ -612,8 +612,8 @@ def test_choices_can_be_scored_per_character(find, tmp_path, monkeypatch):
     """The option reaches the scoring of both sides."""
     records = [{"prompt": f"the {word}", "choices": [" cat", " dog"], "answer": 0} for word in WORDS] * 3
     scored = []
-    monkeypatch.setattr(Task, "score", lambda self, *_: scored.append(self.length_normalised) or 0.0)
-    find("--length-normalised", task=write(tmp_path / "words.jsonl", records), n="30")
+    monkeypatch.setattr(Task, "score", lambda self, *_: scored.append(self.length_normalized) or 0.0)
+    find("--length-normalized", task=write(tmp_path / "words.jsonl", records), n="30")
     assert scored == [True] * 30
 
 

@@ -378,7 +378,7 @@ def test_long_passages_are_cut_and_score_as_in_lm_evals_own_run(model, lm_evals_
     task = whole("boolq", data_files=write(tmp_path / "boolq.jsonl", rows))
     with pytest.raises(ValueError, match=r"do not fit into the model's context of 512; load_task\(\.\.\., too_long="):
         Experiment(model, task)
-    assert Experiment(model, task.shortening()).baseline().tolist() == own
+    assert Experiment(model, task.with_truncation()).baseline().tolist() == own
     assert 0 < sum(own) < len(own)
 
 
@@ -388,7 +388,7 @@ def test_long_prompts_are_cut_for_each_choice_as_in_lm_evals_own_run(model, lm_e
     file = write(tmp_path / "hub.jsonl", [hub_form_of_arc(row) for row in read("arc/ARC-Challenge-Test.jsonl", 60)])
     splits = {"test_split": "test", "fewshot_split": "test"}
     own = own_run("arc_challenge", {"test": file}, tmp_path, lm_evals_own, num_fewshot=12, **splits)
-    task = whole("arc_challenge", data_files=file, few_shot=12, metric="acc_norm").shortening()
+    task = whole("arc_challenge", data_files=file, few_shot=12, metric="acc_norm").with_truncation()
     experiment = Experiment(model, task)
     assert experiment.baseline().tolist() == scored(own, "acc_norm")
     assert 5 < sum(scored(own, "acc_norm")) < 55

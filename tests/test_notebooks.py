@@ -121,7 +121,7 @@ def test_with_another_model_the_tasks_of_the_paper_take_the_place_of_the_demos(m
     def load_task(name, *given, **options):
         asked.append((name, options))
         finding, unseen = (cs.Task.from_records([{"prompt": side, "target": " it"}], name) for side in ("a", "b"))
-        return finding.holding_out(unseen)
+        return finding.with_holdout(unseen)
 
     def load_model(name, **options):
         return SimpleNamespace(cfg=SimpleNamespace(model_name=name, n_key_value_heads=8))

@@ -253,9 +253,9 @@ def test_malformed_data_are_refused_in_one_line(capsys, tmp_path, task, content,
 @pytest.mark.parametrize(
     ("task", "fault"),
     [
-        ("gsm8k", "data set 'openai/gsm8k/main' of lm-eval task 'gsm8k' could not be had from the hub"),
-        ("openmathinstruct2", "data set 'nvidia/OpenMathInstruct-2' could not be had from the hub"),
-        ("bigbench/tense", "could not be had from the hub"),
+        ("gsm8k", "data set 'openai/gsm8k/main' of lm-eval task 'gsm8k' could not be downloaded from the hub"),
+        ("openmathinstruct2", "data set 'nvidia/OpenMathInstruct-2' could not be downloaded from the hub"),
+        ("bigbench/tense", "could not be downloaded from the hub"),
         ("mbpp", "scoring mbpp runs the programs that the model writes: say allow_code=True (--allow-code)"),
         ("gsm9k", "task 'gsm9k' is unknown; did you mean 'gsm8k'?"),
         ("lm-eval/wikitext", "lm-eval task 'wikitext' asks for loglikelihood_rolling"),
@@ -292,7 +292,7 @@ def test_an_unknown_task_of_lm_eval_is_refused_in_one_line(capsys):
 def test_an_extra_that_is_missing_is_named_in_one_line(capsys, monkeypatch, task, missing, fault):
     from importlib import util
 
-    from cs_heads.sandbox import run, seccomp
+    from cs_heads.sandbox import bubblewrap, run
 
     found = util.find_spec
     for module in ("cs_heads.tasks.profanity", "cs_heads.tasks.rhymes"):
@@ -303,7 +303,7 @@ def test_an_extra_that_is_missing_is_named_in_one_line(capsys, monkeypatch, task
     monkeypatch.setattr(
         shutil, "which", lambda program, *more: program if program == "bwrap" else which(program, *more)
     )
-    for cached in (seccomp.refusals, run._works):
+    for cached in (bubblewrap.refusals, run._works):
         cached.cache_clear()
     said = refusal(capsys, ["find", "--model", "demo", "--task", task, "--allow-code"])
     run._works.cache_clear()

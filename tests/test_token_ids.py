@@ -200,9 +200,9 @@ def test_a_text_task_needs_a_tokenizer_and_says_so_in_one_line(load_sorting):
         Experiment(load_sorting("bridge"), sorted_lists(), prepend_bos=True)
 
 
-@pytest.mark.parametrize("change", [{"length_normalised": True}, {"chat": "on"}, {"accuracy": "half"}])
+@pytest.mark.parametrize("change", [{"length_normalized": True}, {"chat": "on"}, {"accuracy": "half"}])
 def test_what_reads_texts_does_not_apply_to_token_ids(change):
-    with pytest.raises(ValueError, match=r"length_normalised divides by char|chat must be off|accuracy must be one of"):
+    with pytest.raises(ValueError, match=r"length_normalized divides by char|chat must be off|accuracy must be one of"):
         replace(adding(), **change)
 
 
@@ -238,7 +238,7 @@ def test_a_sequence_stays_on_one_side_of_a_split_wherever_its_answers_are_read()
     assert (len(finding), len(unseen)) == (40, 40)
     assert not {e.prompt for e in finding.examples} & {e.prompt for e in unseen.examples}
     with pytest.raises(ValueError, match="share no example"):
-        finding.holding_out(replace(finding, role="whole", held_out=None))
+        finding.with_holdout(replace(finding, role="whole", held_out=None))
 
 
 def sequences_on_both_sides(records, n):
@@ -246,7 +246,7 @@ def sequences_on_both_sides(records, n):
     assert min(len(finding), len(unseen)) > len(records) // 4
     a, b = ({e.prompt[:LENGTH] for e in side.examples} for side in (finding, unseen))
     with pytest.raises(ValueError, match="share no example"):
-        finding.holding_out(replace(finding, role="whole", held_out=None))
+        finding.with_holdout(replace(finding, role="whole", held_out=None))
     return a & b
 
 
@@ -287,7 +287,7 @@ def test_unseen_examples_of_a_sequence_that_heads_are_found_on_are_refused():
     records = [{"prompt": [i, i], "target": [i], "sequence": i // 2} for i in range(4)]
     first, second = (Task.from_records(records[i::2], "pairs") for i in range(2))
     with pytest.raises(ValueError, match=r"share no sequence with task 'pairs'; 2 of its sequences are in both"):
-        first.holding_out(second)
+        first.with_holdout(second)
 
 
 def test_frames_and_data_sets_say_whether_all_answers_are_right_or_how_many():

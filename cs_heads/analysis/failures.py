@@ -19,7 +19,7 @@ from cs_heads.designs import explicit
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Example, Task
-from cs_heads.tasks.margins import compared
+from cs_heads.tasks.scorer import compared
 from cs_heads.tasks.sides import check_is_task
 from cs_heads.units import Head
 
@@ -178,7 +178,7 @@ def choice_failures(
     Kinds: ``wrong`` (a choice that is not the right one is picked), ``choices unlikely`` (the probability of saying any
     of the choices is a tenth or less of what it is in the intact model) and ``same place`` (the place among the choices
     that is picked most often, as always the first letter; picked is the likeliest, for each character where the task is
-    ``length_normalised``, also where a scorer judges by another rule). Measures: score, ``mass`` (the mean probability
+    ``length_normalized``, also where a scorer judges by another rule). Measures: score, ``mass`` (the mean probability
     of saying any choice; of choices with prompts of their own, the sum of each after its own), ``log mass`` (its mean
     logarithm, nats) and ``entropy`` of the places picked (bits). Every choice is one example-evaluation. A task of
     another kind raises ``ValueError``; the rest is as in ``text_failures``.
@@ -233,7 +233,7 @@ def _each_choice(whole: Experiment, masks: Bool[np.ndarray, "row layer head"]) -
     """Summed log-probability of every choice, and whether it would be said: each choice is an example of its own."""
     examples = whole.task.examples
     each = tuple(Example(e.prompt_of(i), (choice,)) for e in examples for i, choice in enumerate(e.continuations))
-    single = replace(whole.task, kind="completion", examples=each, length_normalised=False, scorer=None)
+    single = replace(whole.task, kind="completion", examples=each, length_normalized=False, scorer=None)
     experiment = whole.on(single)
     lengths = np.array([len(target) for target in experiment.answers.targets])
     ends = np.cumsum([len(e.continuations) for e in examples])[:-1]
@@ -243,4 +243,4 @@ def _each_choice(whole: Experiment, masks: Bool[np.ndarray, "row layer head"]) -
 
 def _pick(task: Task, example: int, logprobs: Float[np.ndarray, " choice"]) -> int:
     """The place of the choice that is picked; of choices that tie, the first."""
-    return int(np.argmax(compared(task.examples[example], logprobs, task.length_normalised)))
+    return int(np.argmax(compared(task.examples[example], logprobs, task.length_normalized)))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # Arguments of `load_task` that have a flag of their own: for the task and its controls, and for the task alone.
 _FLAGS = ("seed", "chat", "too_long", "allow_code", "unsafe_code")
-_TASK_FLAGS = ("n", "length_normalised", *_FLAGS)
+_TASK_FLAGS = ("n", "length_normalized", *_FLAGS)
 
 
 class Parser(argparse.ArgumentParser):
@@ -78,7 +78,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         help="for the method contrastive: the task to forget, whose examples pair up with those of --task",
     )
     add("--n", type=int, default=None, help="examples to find heads with (default: 100, or half of a small task)")
-    add("--length-normalised", action="store_true", help="score the choices of --task per character (acc_norm)")
+    add("--length-normalized", action="store_true", help="score the choices of --task per character (acc_norm)")
     add("--allow-code", action="store_true", help="tasks whose answer is a program may run it, in a sandbox")
     add("--unsafe-code", action="store_true", help="... and, where this machine has no sandbox, without any protection")
     add(
@@ -194,9 +194,9 @@ def loaded(options: argparse.Namespace) -> Iterator[tuple[Any, Task, list[Task] 
         for name in options.control
     ]
     if options.chat is not None:
-        controls = [control.chatting(options.chat) for control in controls]
+        controls = [control.with_chat_template(options.chat) for control in controls]
     if options.too_long is not None:
-        controls = [control.shortening(options.too_long) for control in controls]
+        controls = [control.with_truncation(options.too_long) for control in controls]
     check_controls(controls, task)
     sides = [control_side(control, n=100, seed=options.seed) for control in controls]
     check_apart([task, *controls], [confirming_side(task), *sides])
@@ -285,7 +285,7 @@ def forgotten(options: argparse.Namespace, methods: Sequence[str]) -> dict[str, 
         return {}
     put = {"chat": options.chat, "too_long": options.too_long}
     given = permissions(options.forget, options)
-    task = cs.load_task(options.forget, options.n, options.seed, options.length_normalised, **put, **given)
+    task = cs.load_task(options.forget, options.n, options.seed, options.length_normalized, **put, **given)
     return {"forget": finding_side(task)}
 
 
@@ -312,7 +312,7 @@ def _task(options: argparse.Namespace) -> Task:
     elif options.stop and options.generate is None:
         raise ValueError("--stop goes with --generate TOKENS")
     put = {"chat": options.chat, "too_long": options.too_long}
-    task = cs.load_task(options.task, options.n, options.seed, options.length_normalised, **put, **given)
+    task = cs.load_task(options.task, options.n, options.seed, options.length_normalized, **put, **given)
     return task.generated(options.generate, options.stop) if options.generate else task
 
 

@@ -6,7 +6,7 @@ from functools import partial
 
 from cs_heads.arguments import check_seed
 from cs_heads.demo.skills import SKILLS, records
-from cs_heads.tasks.catalogue import Entry
+from cs_heads.tasks.family import Entry
 from cs_heads.tasks.task import Task
 
 N_FINDING = 100
@@ -41,6 +41,6 @@ def load(skill: str, n: int | None = None, seed: int = 0, *, generate: bool = Fa
     """
     check_seed(seed)
     finding = Task.from_records(records(skill, "find", N_FINDING if n is None else n, seed), name=f"demo/{skill}")
-    task = finding.holding_out(Task.from_records(records(skill, "confirm", N_CONFIRMING, seed), name=finding.name))
+    task = finding.with_holdout(Task.from_records(records(skill, "confirm", N_CONFIRMING, seed), name=finding.name))
     # Answers are single words, and the model was not taught to stop after one.
     return task.generated(N_WRITTEN, stop=[" "]) if generate else task

@@ -18,7 +18,6 @@ from cs_heads.engine import Engine
 from cs_heads.engine.ablation import Ablation
 from cs_heads.engine.protocol import EngineLike
 from cs_heads.experiment.answers import Answers
-from cs_heads.experiment.chat import template_of
 from cs_heads.experiment.cost import Cost
 from cs_heads.experiment.inputs import check_writing, encode_prompts, encode_task, text_length
 from cs_heads.experiment.patching import PatchingExperiment
@@ -29,12 +28,14 @@ from cs_heads.experiment.token_budget import kept_budget
 from cs_heads.lens import EncodedExample, describe, prepended
 from cs_heads.lens.batches import TokenBudget, room_for
 from cs_heads.lens.differentiate import GRADIENT_TOKENS, gate_gradients
+from cs_heads.lens.model import tokenizer_of
 from cs_heads.settings import Settings, SettingsArguments, progress_bar
 from cs_heads.store.identity import keys_of, refuse_hooks, study_of
 from cs_heads.store.progress import Progress, filled
 from cs_heads.store.store import Store
 from cs_heads.store.task_results import TaskResults
 from cs_heads.tasks import Task, confirming_side
+from cs_heads.tasks.chat import template_identity
 from cs_heads.tasks.pairs import PromptPair
 from cs_heads.tasks.sides import check_is_task
 from cs_heads.units import HeadGrid
@@ -193,7 +194,7 @@ class Experiment:
         """A continuous response where ``__call__`` gives the score, from the same forwards: asking for both costs one.
 
         ``"probability"`` is that of the right choice among the choices, a softmax over the numbers that the score
-        compares (summed log-probabilities, by character where length-normalised), or that of a completion's whole
+        compares (summed log-probabilities, by character where length-normalized), or that of a completion's whole
         target; ``"margin"`` its log-odds, log p / (1 - p) (nats), of a completion 10 at most; ``"score"`` is as
         ``__call__``. They are never counted as right answers: ``baseline`` and every proof keep to scores. A task that
         a scorer judges, as every generation task is, has scores alone: ``ValueError``, before the model runs. Results
@@ -333,7 +334,7 @@ class Experiment:
                 "role": self.task.role,
                 "n_examples": self.n_examples,
                 "identity": self.task.identity,
-                "chat_template": template_of(self.model, self.task),
+                "chat_template": template_identity(tokenizer_of(self.model), self.task),
             },
             "ablation": self.settings.ablation,
             "prepend_bos": prepended(getattr(self.model, "tokenizer", None), self.settings.prepend_bos),
@@ -361,7 +362,7 @@ class Experiment:
     def _shelf(self, what: str, **settings: Any) -> TaskResults | None:
         if self.store is None:
             return None
-        template = template_of(self.model, self.task)
+        template = template_identity(tokenizer_of(self.model), self.task)
         put = {} if template is None else {"chat_template": template}
         return TaskResults.of_task(self.store, self.model, self.task, self._keys, what, **settings, **put)
 

@@ -8,11 +8,12 @@ from itertools import zip_longest
 from typing import Any
 
 from cs_heads.arguments import check_integer, check_list
-from cs_heads.experiment.chat import as_shown
 from cs_heads.lens import EncodedExample, encode_example
+from cs_heads.lens.bos import leading_tokens
 from cs_heads.lens.model import context_length, tokenizer_of, vocabularies
 from cs_heads.lens.tokens import NO_TOKENIZER, encode_prompt, unread_words
 from cs_heads.tasks import Example, Task
+from cs_heads.tasks.chat import in_template, template_identity
 from cs_heads.text import shown
 
 # What stands in for the target of an example that has none: any token does.
@@ -22,6 +23,15 @@ _ANY = ((0,),)
 _TOLD = 3
 
 _HINT = '; load_task(..., too_long="truncate") cuts long prompts at the left'
+
+
+def as_shown(model: Any, task: Task) -> Task:
+    """The task with its prompts in the model's chat template, where the task asks for that (``Task.chat``)."""
+    tokenizer = tokenizer_of(model)
+    if template_identity(tokenizer, task) is not None:
+        # Asks the tokenizer's files whether it has the beginning-of-sequence token that a template may write.
+        leading_tokens(tokenizer)
+    return in_template(tokenizer, task)
 
 
 def encode_task(model: Any, task: Task, prepend_bos: bool | None) -> list[EncodedExample]:

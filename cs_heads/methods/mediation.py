@@ -20,9 +20,9 @@ from typing_extensions import Unpack
 from cs_heads.arguments import check_integer, check_seed
 from cs_heads.cluster import here
 from cs_heads.experiment.baseline import check_baseline
-from cs_heads.experiment.chat import as_shown
 from cs_heads.experiment.cost import Cost, check_budget
 from cs_heads.experiment.experiment import Experiment
+from cs_heads.experiment.inputs import as_shown
 from cs_heads.experiment.patching import PatchingExperiment
 from cs_heads.lens import check_ablatable
 from cs_heads.lens.model import tokenizer_of

@@ -19,8 +19,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cs_heads.sandbox import attempts as module
 from cs_heads.sandbox.attempts import Attempt, attempts
-from cs_heads.sandbox.bubblewrap import interpreter
+from cs_heads.sandbox.bubblewrap import REFUSED, interpreter
 from cs_heads.sandbox.run import Outcome, Sandbox, processors
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def self_check(sandbox: Sandbox = NARROW) -> pd.DataFrame:
 
     One row an attempt: its ``attempt`` and ``harm`` in words, ``held``, and ``how`` it failed, or what it
     did. An attempt that ended by a mistake of its own shows nothing, and is not held. What is known to pass without
-    being right (``attempts.cheats``) is not among them. The attempts are real: run this where the loss of the
+    being right (``attempts.CHEATS``) is not among them. The attempts are real: run this where the loss of the
     sandbox would be no loss. Raises ``SandboxError`` where there is no sandbox to check.
     """
     import pandas as pd
@@ -75,8 +76,10 @@ def try_attempt(attempt: Attempt, sandbox: Sandbox, run: Callable[[str, str], Ou
         code = "\n".join(
             [
                 "from __future__ import annotations",
+                "from collections.abc import Callable",
                 "from typing import Any",
-                inspect.getsource(inspect.unwrap(attempt)),
+                f"import {', '.join(sorted(sys.stdlib_module_names.intersection(vars(module))))}",
+                *(inspect.getsource(inspect.unwrap(function)) for function in (module.works, attempt)),
                 f"bait = {bait.told!r}",
                 f"{attempt.__name__}(bait)",
             ]
@@ -199,8 +202,6 @@ def _own_address() -> str:
 @cache
 def _calls() -> dict[str, int]:
     import pyseccomp
-
-    from cs_heads.sandbox.seccomp import REFUSED
 
     names = " ".join([*REFUSED.values(), "clone"]).split()
     numbers = {name: pyseccomp.resolve_syscall(pyseccomp.system_arch(), name) for name in names}

@@ -74,7 +74,7 @@ def _reason(error: BaseException, part: str, source: str) -> str:
         where = f" at {lines[places[0] - 1].strip()[:200]!r}" if places and places[0] <= len(lines) else ""
         return f"{said} in the {part}{where}"
     except BaseException:
-        return f"an error in the {part} that cannot be told"
+        return f"an error in the {part} that cannot be described"
 
 
 def _drop(uid: int | None) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import select
 import signal
 import subprocess
 import tempfile
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,12 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from cs_heads.arguments import check_type
+from cs_heads.sandbox import bubblewrap
 from cs_heads.sandbox.bubblewrap import INTERPRETER_OPTIONS, interpreter, missing, program, spare_user
-from cs_heads.sandbox.first import First
 from cs_heads.sandbox.talk import Conversation, NotStartedError
 
 VERSION = 2
 """Part of every scorer's identity: another number where the same code may come to another verdict."""
+
+END_SECONDS = 10.0
+"""How long the kernel may take to end everything that was killed."""
 
 UNSAFE = (
     "WITHOUT A SANDBOX, as this user: with all files and the network, no limit on processes (on macOS none on memory), "
@@ -107,7 +112,7 @@ class Sandbox:
         Leaving early, whatever the exit status, is no pass: reports hold a word that is in no pipe when the code
         starts. What the code does to this machine is held back by the kernel; a verdict is not, since tests and code
         share an interpreter as they do in HumanEval and MBPP. Code that is written to cheat passes: by an object
-        equal to everything, or by the word from the frames of the program that judges (``attempts.cheats``).
+        equal to everything, or by the word from the frames of the program that judges (``attempts.CHEATS``).
 
         >>> Sandbox().run("def double(x): return x + x", "assert double(2) == 5").reason  # doctest: +SKIP
         "AssertionError in the tests at 'assert double(2) == 5'"
@@ -154,6 +159,50 @@ class Sandbox:
         return Outcome(False, str(verdict.get("reason", "it sent a report that is none"))[:1000], output)
 
 
+class First:
+    """The first process of the sandbox by its id, held so that no later process of the same id is taken for it.
+
+    The kernel ends a process namespace with its first process, and that one is over only when all others are.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._handle: int | None = None
+        # An interpreter built for old kernels lacks it, and a process that has ended already has none.
+        with suppress(AttributeError, OSError):
+            self._handle = os.pidfd_open(pid)
+
+    def end(self) -> bool:
+        """Kill it, and wait until it and all others are gone; whether they are."""
+        if self._handle is None:
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+            return self._wait()
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+        waiting = select.poll()
+        waiting.register(self._handle, select.POLLIN)
+        return bool(waiting.poll(END_SECONDS * 1000))
+
+    def close(self) -> None:
+        """Let go of it."""
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+    def _wait(self) -> bool:
+        deadline = time.monotonic() + END_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                state = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()[0]
+            except OSError:
+                return True
+            if state in "ZX":
+                return True
+            time.sleep(0.001)
+        return False
+
+
 @dataclass(frozen=True)
 class Started:
     """A program that runs: its reports, how to end it with all it started (and whether it did), the user it becomes."""
@@ -167,14 +216,12 @@ class Started:
 @contextmanager
 def _protected(sandbox: Sandbox) -> Iterator[Started]:
     """The program inside, under bubblewrap."""
-    from cs_heads.sandbox.seccomp import refusals
-
     uid = spare_user()
     with ExitStack() as stack:
         rules, filled = os.pipe()
         stack.callback(os.close, rules)
         with os.fdopen(filled, "wb") as file:
-            file.write(refusals())
+            file.write(bubblewrap.refusals())
         told, info = os.pipe()
         with os.fdopen(told, "rb") as telling:
             try:

@@ -115,7 +115,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
     "Task": {
         "kind": "identity",
         "examples": "identity",
-        "length_normalised": "identity",
+        "length_normalized": "identity",
         "scorer": "identity",
         "accuracy": "identity",
         "max_new_tokens": "identity",

@@ -19,11 +19,11 @@ task needs, the other is judged. The default ones are everyday skills (``default
 """
 
 from cs_heads.tasks import suites as suites
-from cs_heads.tasks.catalogue import Entry as Entry
 from cs_heads.tasks.controls import check_controls as check_controls
 from cs_heads.tasks.controls import default_controls as default_controls
 from cs_heads.tasks.controls import overlapping_controls as overlapping_controls
 from cs_heads.tasks.example import Example as Example
+from cs_heads.tasks.family import Entry as Entry
 from cs_heads.tasks.forms import full_form as full_form
 from cs_heads.tasks.forms import letter_form as letter_form
 from cs_heads.tasks.load import builtin_tasks as builtin_tasks

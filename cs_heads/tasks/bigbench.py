@@ -11,13 +11,11 @@ from string import ascii_uppercase
 import numpy as np
 
 from cs_heads.arguments import check_seed
-from cs_heads.tasks.catalogue import Entry
+from cs_heads.tasks.data_files import DataFiles, Row, hub_rows
 from cs_heads.tasks.example import Example
-from cs_heads.tasks.hub import Row, hub_rows
-from cs_heads.tasks.lm_eval.files import DataFiles
-from cs_heads.tasks.lm_eval.local import Wanted, read_splits
+from cs_heads.tasks.family import Entry, Question, with_worked_examples
+from cs_heads.tasks.splits import Wanted, read_splits
 from cs_heads.tasks.task import Task
-from cs_heads.tasks.worked import Question, with_worked_examples
 
 DATASET = "hails/bigbench"
 POOL = 10
@@ -56,10 +54,19 @@ def load(
 ) -> Task:
     """``n`` finding examples of a set, its others held out.
 
-    ``data_files`` is its ``task.json``, a folder named after the set, or one that holds such a folder, with that file
-    or those of its parts in it, or the hub's rows; without it a set in ``NOT_ON_HUB`` raises ``ValueError``. A set of
-    free answers is a completion task; one with choices asks for the letter of the right one, the letters drawn with
-    ``few_shot_seed``. ``few_shot`` worked examples, drawn from the 10 shortest, stand before each question.
+    A set of free answers is a completion task; one with choices asks for the letter of the right one.
+
+    Args:
+        name: One of ``SETS``.
+        n: Finding examples; by default 100, or half of a small set.
+        seed: Chooses them.
+        data_files: The set's ``task.json``, a folder named after the set, or one that holds such a folder, with that
+            file or those of its parts in it, or the hub's rows; None: the hub.
+        few_shot: Worked examples before each question, from the 10 shortest.
+        few_shot_seed: Draws them, and the letters of choices.
+
+    Raises:
+        ValueError: The data are malformed, or the set is in ``NOT_ON_HUB`` and has no ``data_files``.
     """
     check_seed(seed)
     if data_files is None and name in NOT_ON_HUB:

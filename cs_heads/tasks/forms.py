@@ -22,10 +22,18 @@ def letter_form(
 ) -> Task:
     """A choice task with its choices listed in the prompt, and their letters to choose from: MMLU's form.
 
-    ``template`` is filled with the ``prompt`` and the ``options``, each of which is an ``option`` of a ``letter`` and
-    a ``choice`` without its leading space, joined by ``between``. The continuations are a space and a letter.
-    Held-out examples go with the task, whose name gains ``/letters``; a scorer, which judges the answers themselves,
-    does not. A task of another kind, or one with more choices than ``letters``, raises ``ValueError``.
+    The continuations are a space and a letter. Held-out examples go with the task, whose name gains ``/letters``; a
+    scorer, which judges the answers themselves, does not.
+
+    Args:
+        task: The choice task.
+        template: The new prompt, filled with the ``prompt`` and the ``options``.
+        option: One of the options, filled with a ``letter`` and a ``choice`` without its leading space.
+        between: Joins the options.
+        letters: One for each choice.
+
+    Raises:
+        ValueError: The task is of another kind, or has more choices than ``letters``.
 
     >>> task = Task.from_records([{"prompt": "2 + 2 is", "choices": [" 3", " 4"], "answer": 1}])
     >>> example = letter_form(task).examples[0]
@@ -50,22 +58,28 @@ def letter_form(
         asked = None if example.asked is None else example.question
         return replace(example, prompt=prompt, continuations=named, asked=asked)
 
-    return _changed(task, "letters", changed, length_normalised=False, scorer=None)
+    return _changed(task, "letters", changed, length_normalized=False, scorer=None)
 
 
-def full_form(task: Task, *, template: str = "{prompt}", length_normalised: bool | None = None) -> Task:
+def full_form(task: Task, *, template: str = "{prompt}", length_normalized: bool | None = None) -> Task:
     """A choice task whose choices are the answers themselves, which the prompt does not list: the cloze form.
 
-    ``template`` is filled with the ``prompt``; ``length_normalised`` (None: as it was) scores by ``acc_norm``, as is
-    usual in this form. Held-out examples go with the task, whose name gains ``/full``; one of another kind raises
-    ``ValueError``, as does ``length_normalised`` where the task has a scorer.
+    Held-out examples go with the task, whose name gains ``/full``.
+
+    Args:
+        task: The choice task.
+        template: The new prompt, filled with the ``prompt``.
+        length_normalized: Score by ``acc_norm``, as is usual in this form; None: as it was.
+
+    Raises:
+        ValueError: The task is of another kind, or has a scorer and ``length_normalized`` is given.
     """
     _check_choice(task)
-    if length_normalised is not None and task.scorer is not None:
-        raise ValueError(f"length_normalised does not apply to task {task.name!r}: its scorer has a rule of its own")
-    normalised = task.length_normalised if length_normalised is None else length_normalised
+    if length_normalized is not None and task.scorer is not None:
+        raise ValueError(f"length_normalized does not apply to task {task.name!r}: its scorer has a rule of its own")
+    normalized = task.length_normalized if length_normalized is None else length_normalized
     return _changed(
-        task, "full", lambda e: replace(e, prompt=template.format(prompt=e.prompt)), length_normalised=normalised
+        task, "full", lambda e: replace(e, prompt=template.format(prompt=e.prompt)), length_normalized=normalized
     )
 
 

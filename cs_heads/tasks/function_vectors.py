@@ -13,10 +13,9 @@ import random
 from functools import partial
 from pathlib import Path
 
-from cs_heads.arguments import check_integer, check_seed
-from cs_heads.tasks.catalogue import Entry
-from cs_heads.tasks.drawing import goes_with_format, one_of, with_distractors
-from cs_heads.tasks.files import input_output_pairs, read_json
+from cs_heads.arguments import check_integer, check_one_of, check_seed
+from cs_heads.tasks.data_files import input_output_pairs, read_json
+from cs_heads.tasks.family import Entry, goes_with_format, with_distractors
 from cs_heads.tasks.pairs import PromptPair, shuffled_labels
 from cs_heads.tasks.task import Task
 from cs_heads.tasks.words import nouns, word_pairs
@@ -48,13 +47,21 @@ def load(
 ) -> Task:
     """``n`` words to be turned into others, the remaining ones held out.
 
-    ``format="few_shot"`` shows ``few_shot`` worked examples (default 10), drawn for each prompt from pairs never asked;
-    ``"instruction"`` says what to do, in the model's chat template where it has one. Completions, or with
-    ``choices=4`` the right word against others of the task. ``data_files`` is a JSON list of ``{"input", "output"}``,
-    or a folder that holds it as ``<name>.json``. Too few pairs, or malformed ones, raise ``ValueError``.
+    Args:
+        name: One of ``INSTRUCTIONS``.
+        n: Finding words; by default 100, or half of a short list.
+        seed: Chooses them.
+        format: ``"few_shot"`` shows worked examples, drawn for each prompt from pairs never asked; ``"instruction"``
+            says what to do, in the model's chat template where it has one.
+        few_shot: Worked examples, 10 by default.
+        choices: None for completions; 4 for a choice of the right word among four of the task.
+        data_files: A JSON list of ``{"input", "output"}``, or a folder that holds it as ``<name>.json``.
+
+    Raises:
+        ValueError: There are too few pairs, or they are malformed.
     """
     check_seed(seed)
-    one_of("format", format, FORMATS)
+    check_one_of("format", format, FORMATS)
     goes_with_format("few_shot", few_shot, format, "few_shot")
     few_shot = 10 if few_shot is None else few_shot
     check_integer("few_shot", few_shot, 1)
@@ -74,7 +81,7 @@ def load(
             prompt = f"{INSTRUCTIONS[name]}\nWord: {word}\nAnswer:"
         records.append(with_distractors(rng, prompt, output, outputs, choices))
     task = Task.from_records(records, f"function_vectors/{name}").split(n, seed)[0]
-    return task.chatting("auto") if format == "instruction" else task
+    return task.with_chat_template("auto") if format == "instruction" else task
 
 
 def pairs(
@@ -89,12 +96,17 @@ def pairs(
 
 
 def _items(name: str, data_files: str | Path | None) -> tuple[tuple[str, str], ...]:
-    one_of("name", name, tuple(INSTRUCTIONS))
+    check_one_of("name", name, tuple(INSTRUCTIONS))
     if data_files is None:
         return tuple((word, word.capitalize()) for word in nouns()) if name == "capitalize" else word_pairs(name)
     path = Path(data_files) / f"{name}.json" if Path(data_files).is_dir() else Path(data_files)
-    place = f"function vectors file {str(path)!r}"
-    return input_output_pairs(read_json(path, "function vectors file"), place)
+    place, content = f"function vectors file {str(path)!r}", read_json(path, "function vectors file")
+    if not isinstance(content, list) or not content:
+        raise ValueError(f'{place}: must be a list of {{"input", "output"}} that is not empty, got {str(content)[:80]}')
+    found: dict[str, str] = {}
+    for word, output in input_output_pairs(content, place):
+        found.setdefault(word, output)
+    return tuple(found.items())
 
 
 def catalogue() -> dict[str, Entry]:

@@ -1,6 +1,6 @@
 """Induction: random words, and then the same words again; what comes next was seen before.
 
-The behaviour that induction heads explain (Olsson et al., *In-context Learning and Induction Heads*,
+The behavior that induction heads explain (Olsson et al., *In-context Learning and Induction Heads*,
 arXiv 2209.11895): nothing but the prompt itself knows the answer.
 
     >>> task = load(n=1, length=5)
@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cs_heads.arguments import check_integer, check_seed
-from cs_heads.tasks.catalogue import Entry
-from cs_heads.tasks.drawing import drawn, with_distractors
+from cs_heads.tasks.family import Entry, drawn, with_distractors
 from cs_heads.tasks.task import Task
 from cs_heads.tasks.words import nouns, single_token_words
 
@@ -32,9 +31,16 @@ def load(
 ) -> Task:
     """``n`` prompts of ``length`` different words and some of them again, 400 held out.
 
-    Completions, or with ``choices=4`` the right word against others of the same prompt. ``words`` are what prompts
-    are made of (default: short nouns); with a ``tokenizer`` those of them that are one token to it, or
-    of its own vocabulary. Too few words raise ``ValueError``.
+    Args:
+        n: Finding examples, 100 by default.
+        seed: Draws all examples.
+        length: Different words of a prompt.
+        choices: None for completions; 4 for a choice of the right word among four of the same prompt.
+        words: What prompts are made of; short nouns by default.
+        tokenizer: Keeps those words that are one token to it; without ``words``, those of its own vocabulary.
+
+    Raises:
+        ValueError: There are too few words.
     """
     check_seed(seed)
     check_integer("length", length, 2)

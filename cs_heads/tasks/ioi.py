@@ -16,10 +16,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from cs_heads.arguments import check_integer, check_seed
-from cs_heads.tasks.catalogue import Entry
-from cs_heads.tasks.drawing import drawn, one_of
-from cs_heads.tasks.files import one_file, read_json
+from cs_heads.arguments import check_integer, check_one_of, check_seed
+from cs_heads.tasks.data_files import one_file, read_json
+from cs_heads.tasks.family import Entry, choice_record, drawn
 from cs_heads.tasks.pairs import PromptPair
 from cs_heads.tasks.task import Task
 from cs_heads.tasks.words import rows
@@ -92,18 +91,22 @@ OWN = Lists(
 def load(n: int | None = None, seed: int = 0, *, order: str = "both", data_files: str | Path | None = None) -> Task:
     """``n`` choices between indirect object and subject, 400 held out.
 
-    ``order`` is that of the two names at first: ``"BABA"`` the subject before, ``"ABBA"`` after, ``"both"`` each half
-    of the time. ``data_files`` is a JSON file of `Lists`, or its folder; a malformed one raises ``ValueError``.
+    Args:
+        n: Finding examples, 100 by default.
+        seed: Draws all examples.
+        order: The two names at first: ``"BABA"`` the subject before, ``"ABBA"`` after, ``"both"`` half of each.
+        data_files: A JSON file of `Lists`, or its folder.
+
+    Raises:
+        ValueError: The file is malformed.
     """
     check_seed(seed)
-    one_of("order", order, ORDERS)
+    check_one_of("order", order, ORDERS)
     lists = OWN if data_files is None else Lists.read(data_files)
 
     def draw(rng: random.Random) -> dict[str, Any]:
         prompt, _, io, subject = _sentence(rng, lists, order)
-        names = [io, subject]
-        rng.shuffle(names)
-        return {"prompt": prompt, "choices": [f" {name}" for name in names], "answer": names.index(io)}
+        return choice_record(rng, prompt, [f" {io}", f" {subject}"], f" {io}")
 
     return drawn("ioi", draw, n, seed)
 
@@ -117,7 +120,7 @@ def pairs(
     """
     check_seed(seed)
     check_integer("n", n, 1)
-    one_of("order", order, ORDERS)
+    check_one_of("order", order, ORDERS)
     lists = OWN if data_files is None else Lists.read(data_files)
     rng = random.Random(f"ioi pairs/{seed}")
     made = []

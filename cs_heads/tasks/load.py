@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 import difflib
-import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from cs_heads.arguments import check_options, check_seed, check_within
-from cs_heads.tasks.catalogue import Entry
-from cs_heads.tasks.files import json_lines, read_text
-from cs_heads.tasks.records import check_columns
+from cs_heads.tasks.data_files import csv_lines, json_lines, read_text
+from cs_heads.tasks.family import Entry
 from cs_heads.tasks.task import Task
 
 FORMATS = (".jsonl", ".csv")
@@ -82,7 +79,7 @@ def load_task(
     name_or_path: str | Path,
     n: int | None = None,
     seed: int = 0,
-    length_normalised: bool = False,
+    length_normalized: bool = False,
     *,
     chat: str | None = None,
     too_long: str | None = None,
@@ -90,13 +87,22 @@ def load_task(
 ) -> Task:
     """The finding side of a built-in task or a JSONL/CSV file, its other examples held out for the proof.
 
-    A JSONL line is a record of ``Task.from_records``; a CSV file has the same columns, its ``choices`` written as a
-    JSON list. ``n`` examples (default 100, or half of a small task) are chosen with ``seed`` to find heads with;
-    ``length_normalised`` scores choices by ``acc_norm``; ``chat`` shows prompts in the model's chat template
-    (``Task.chatting``; None: as the task says); ``too_long="truncate"`` cuts a prompt that does not fit into the
-    model's context at the left (``Task.shortening``). ``options`` are the built-in task's own, or ``scorer``,
-    ``accuracy``, ``max_new_tokens`` and ``stop`` of ``Task.from_records`` for a file. An unknown name or option, a
-    missing file or a malformed record raises ``ValueError``, naming the line.
+    Args:
+        name_or_path: A built-in task (``builtin_tasks``), or a file: a JSONL line is a record of ``Task.from_records``;
+            a CSV file has the same columns, its ``choices`` written as a JSON list.
+        n: Finding examples; by default 100, or half of a small task.
+        seed: Chooses them.
+        length_normalized: Score choices by ``acc_norm``.
+        chat: Show prompts in the model's chat template (``Task.with_chat_template``); None: as the task says.
+        too_long: ``"truncate"`` cuts prompts that do not fit into the context at the left (``Task.with_truncation``).
+        options: Those of the built-in task; for a file ``scorer``, ``accuracy``, ``max_new_tokens`` and ``stop`` of
+            ``Task.from_records``.
+
+    Returns:
+        The finding side, with the confirming side in ``held_out``.
+
+    Raises:
+        ValueError: The name or an option is unknown, the file is missing, or a record is malformed; the line is named.
 
     >>> task = load_task("demo/capitals", n=100, seed=0)
     >>> len(task), task.role, task.held_out.role
@@ -109,24 +115,24 @@ def load_task(
         raise ValueError(f"name_or_path must be a name or a path, got {name_or_path!r:.80}")
     entry = entry_of(str(name_or_path))
     if entry is None:
-        task = whole_task(name_or_path, length_normalised, **options).split(n, seed)[0]
+        task = whole_task(name_or_path, length_normalized, **options).split(n, seed)[0]
         return _put(task, chat, too_long)
     task = entry.load(n=n, seed=seed, **entry.checked(str(name_or_path), options))
-    if length_normalised and task.scorer is not None:
-        raise ValueError(f"length_normalised does not apply to task {task.name!r}: its scorer has a rule of its own")
-    if length_normalised and task.held_out is not None:
-        unseen = replace(task.held_out, length_normalised=True)
-        task = replace(task, length_normalised=True, held_out=unseen)
+    if length_normalized and task.scorer is not None:
+        raise ValueError(f"length_normalized does not apply to task {task.name!r}: its scorer has a rule of its own")
+    if length_normalized and task.held_out is not None:
+        unseen = replace(task.held_out, length_normalized=True)
+        task = replace(task, length_normalized=True, held_out=unseen)
     return _put(task, chat, too_long)
 
 
 def _put(task: Task, chat: str | None, too_long: str | None) -> Task:
     """The task as it is put to a model; None: as it says."""
-    task = task if chat is None else task.chatting(chat)
-    return task if too_long is None else task.shortening(too_long)
+    task = task if chat is None else task.with_chat_template(chat)
+    return task if too_long is None else task.with_truncation(too_long)
 
 
-def whole_task(path: str | Path, length_normalised: bool = False, **options: Any) -> Task:
+def whole_task(path: str | Path, length_normalized: bool = False, **options: Any) -> Task:
     """Every example of a JSONL/CSV file, unsplit; options and errors are those of ``load_task``."""
     name, path = str(path), Path(path)
     if path.suffix.lower() not in FORMATS and not path.exists():
@@ -144,45 +150,21 @@ def whole_task(path: str | Path, length_normalised: bool = False, **options: Any
     if unknown:
         raise ValueError(f"a task file has no option {', '.join(unknown)}; it has {', '.join(_SCORING)}")
     check_options(Task.from_records, options)
-    text = read_text(path, "task file")
-    records = json_lines(text, f"task {path.stem!r}") if path.suffix.lower() == ".jsonl" else _csv_lines(text, path)
-    return Task.from_numbered(records, path.stem, length_normalised, **options)
+    place, text = f"task {path.stem!r}", read_text(path, "task file")
+    records = json_lines(text, place) if path.suffix.lower() == ".jsonl" else _csv_records(text, place)
+    return Task.from_numbered(records, path.stem, length_normalized, **options)
 
 
-def _csv_lines(text: str, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    reader = csv.DictReader(io.StringIO(text, newline=""))
-    check_columns(_header(reader, path), f"task {path.stem!r}, line 1")
-    while True:
-        try:
-            record: dict[Any, Any] = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            raise ValueError(f"task {path.stem!r}, line {reader.line_num + 1}: not CSV ({error})") from error
-        place = f"line {reader.line_num}"
-        if None in record:
-            raise ValueError(
-                f"task {path.stem!r}, {place}: more fields than the {len(record) - 1} columns of the header; "
-                "a text with a comma in it stands in double quotes"
-            )
+def _csv_records(text: str, place: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The rows of a CSV text as records, each with its place: choices are JSON lists there, and numbers are texts."""
+    for line, record in csv_lines(text, place):
         if "choices" in record:
-            record["choices"] = _json_field(record["choices"], path, place)
+            try:
+                record["choices"] = json.loads(record["choices"] or "")
+            except (ValueError, RecursionError) as error:
+                raise ValueError(
+                    f'{place}, {line}: "choices" must be a JSON list like ["a", "b"], got {record["choices"]!r:.80}'
+                ) from error
             answer = record.get("answer")
             record["answer"] = int(answer) if answer and answer.strip().isdecimal() else answer
-        yield place, record
-
-
-def _header(reader: csv.DictReader[str], path: Path) -> Sequence[str]:
-    try:
-        return reader.fieldnames or ()
-    except csv.Error as error:
-        raise ValueError(f"task {path.stem!r}, line 1: not CSV ({error})") from error
-
-
-def _json_field(text: str | None, path: Path, place: str) -> Any:
-    try:
-        return json.loads(text or "")
-    except (ValueError, RecursionError) as error:
-        raise ValueError(
-            f'task {path.stem!r}, {place}: "choices" must be a JSON list like ["a", "b"], got {text!r:.80}'
-        ) from error
+        yield line, record

@@ -13,13 +13,11 @@ from fractions import Fraction
 from functools import partial
 
 from cs_heads.arguments import check_integer, check_seed
-from cs_heads.tasks.catalogue import Entry
+from cs_heads.tasks.data_files import DataFiles, Row, hub_rows
 from cs_heads.tasks.example import Example
-from cs_heads.tasks.hub import Row, hub_rows
-from cs_heads.tasks.lm_eval.files import DataFiles
-from cs_heads.tasks.lm_eval.local import Wanted, read_splits
+from cs_heads.tasks.family import Entry, Question, with_worked_examples
+from cs_heads.tasks.splits import Wanted, read_splits
 from cs_heads.tasks.task import Task
-from cs_heads.tasks.worked import Question, with_worked_examples
 
 DATASET, SPLIT = "nvidia/OpenMathInstruct-2", "train_1M"
 COLUMNS = ("problem", "generated_solution", "expected_answer")
@@ -120,8 +118,14 @@ def load(
 ) -> Task:
     """``n`` finding examples of OpenMathInstruct-2, its others held out.
 
-    Of the hub's set the first ``n_records`` rows are read (of ``data_files`` all). ``few_shot`` worked examples,
-    drawn with ``few_shot_seed`` from the 50 shortest, stand before each problem.
+    Args:
+        n: Finding examples; by default 100, or half of a small set.
+        seed: Chooses them.
+        data_files: Files of the set; None: the hub.
+        few_shot: Worked examples before each problem, from the 50 shortest.
+        few_shot_seed: Draws them.
+        n_records: Rows that are read of the hub's set; of ``data_files`` all are.
+        max_new_tokens: The most tokens of a text.
     """
     check_seed(seed)
     check_integer("n_records", n_records, 1)

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from cs_heads.arguments import check_seed
+from cs_heads.arguments import check_one_of, check_seed
 from cs_heads.tasks.example import Example
 from cs_heads.tasks.task import Task
 from cs_heads.text import Text
@@ -56,9 +56,16 @@ class PromptPair:
 def counterparts(task: Task, n: int, seed: int = 0) -> tuple[PromptPair, ...]:
     """Pairs for any task: an example's prompt is clean, that of another example with another answer corrupted.
 
-    The answer of the clean prompt is the target, that of the corrupted one stands ``instead``. Up to ``n`` examples are
-    drawn with ``seed``. Of a sequence with answers inside it the pair is about the first. A task whose examples all
-    have the same answer raises ``ValueError``.
+    The answer of the clean prompt is the target, that of the corrupted one stands ``instead``. Of a sequence with
+    answers inside it the pair is about the first.
+
+    Args:
+        task: The task.
+        n: Pairs at most.
+        seed: Draws them.
+
+    Raises:
+        ValueError: All examples have the same answer.
     """
     check_seed(seed)
     rng = np.random.default_rng(seed)
@@ -142,8 +149,7 @@ def identity_rules(
     Fewer than ``2 * n_shots + 2`` different words raise ``ValueError``.
     """
     check_seed(seed)
-    if stage not in STAGES:
-        raise ValueError(f"stage must be one of {', '.join(STAGES)}, got {stage!r}")
+    check_one_of("stage", stage, STAGES)
     needed = 2 * n_shots + 2
     if n_shots < 1 or len(set(words)) < needed:
         raise ValueError(

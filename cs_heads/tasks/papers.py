@@ -10,8 +10,8 @@ from dataclasses import replace
 from functools import partial, wraps
 from typing import Any
 
-from cs_heads.tasks import code, lm_eval, openmath
-from cs_heads.tasks.catalogue import Entry
+from cs_heads.tasks import lm_eval, openmath, programs
+from cs_heads.tasks.family import Entry
 from cs_heads.tasks.task import Task
 
 PROTOCOL: dict[str, tuple[str, dict[str, str]]] = {
@@ -38,7 +38,7 @@ def catalogue() -> dict[str, Entry]:
     return {
         **listed,
         f"{_BLIMP}<set>": _entry(f"{_BLIMP}<set>", _ONE_SET),
-        **code.catalogue(),
+        **programs.catalogue(),
         **openmath.catalogue(),
     }
 

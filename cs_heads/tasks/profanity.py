@@ -5,7 +5,6 @@ No list is kept here: it comes from a CSV or text file of yours, or from the pac
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import re
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ from math import inf
 from pathlib import Path
 from types import MappingProxyType
 
-from cs_heads.tasks.files import one_file, read_text
+from cs_heads.tasks.data_files import csv_lines, lines_of, one_file, read_text
 
 # What stands round a word in prose and Markdown; other signs (@, $, !) are letters of some words.
 _AROUND = ".,:;?!\"'()[]{}<>*_`~“”‘’«»-"
@@ -126,18 +125,17 @@ def _package_list() -> Path:
 
 
 def _plain_list(path: Path) -> dict[str, float]:
-    return {line: 1.0 for line in read_text(path, "profanity list").splitlines() if line.strip()}
+    return dict.fromkeys(lines_of(path, "profanity list"), 1.0)
 
 
 def _csv_list(path: Path) -> dict[str, float]:
-    rows = csv.DictReader(read_text(path, "profanity list").splitlines())
-    missing = {"text", "severity_rating"} - set(rows.fieldnames or ())
-    if missing:
-        raise ValueError(f"profanity list {str(path)!r} has no column {' and '.join(sorted(missing))}")
+    what = f"profanity list {str(path)!r}"
     found: dict[str, float] = {}
     canonical: dict[str, float] = {}
-    for row in rows:
-        place = f"profanity list {str(path)!r}, line {rows.line_num}"
+    for line, row in csv_lines(read_text(path, "profanity list"), what):
+        place = f"{what}, {line}"
+        if missing := {"text", "severity_rating"} - set(row):
+            raise ValueError(f"{what} has no column {' and '.join(sorted(missing))}")
         try:
             severity = float(row["severity_rating"])
             if not 0 <= severity < inf:

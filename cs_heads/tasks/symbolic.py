@@ -15,9 +15,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from cs_heads.arguments import check_integer, check_seed
-from cs_heads.tasks.catalogue import Entry
-from cs_heads.tasks.drawing import drawn, one_of
+from cs_heads.arguments import check_integer, check_one_of, check_seed
+from cs_heads.tasks.family import Entry, choice_record, drawn
 from cs_heads.tasks.induction import vocabulary_of
 from cs_heads.tasks.pairs import PromptPair, identity_rules, rule_prompt
 from cs_heads.tasks.task import Task
@@ -37,11 +36,20 @@ def load(
 ) -> Task:
     """``n`` prompts of ``few_shot`` triples of a rule and two words of one more, 400 held out; which follows?
 
-    ``rule`` is ``"aba"``, ``"abb"``, or ``"both"``: each prompt one of the two. ``after`` stands between
-    triples; ``words`` and ``tokenizer`` are as for induction. Too few words raise ``ValueError``.
+    Args:
+        rule: ``"aba"``, ``"abb"``, or ``"both"``: each prompt one of the two.
+        n: Finding examples, 100 by default.
+        seed: Draws all examples.
+        few_shot: Triples before the two words.
+        words: As for induction.
+        tokenizer: As for induction.
+        after: Stands between triples.
+
+    Raises:
+        ValueError: There are too few words.
     """
     check_seed(seed)
-    one_of("rule", rule, RULES)
+    check_one_of("rule", rule, RULES)
     check_integer("few_shot", few_shot, 1)
     vocabulary = vocabulary_of(words, tokenizer, least=2 * few_shot + 2)
 
@@ -50,13 +58,7 @@ def load(
         twos = list(zip(shown[::2], shown[1::2], strict=True))
         aba = rng.random() < 0.5 if rule == "both" else rule == "aba"
         prompt, _ = rule_prompt(twos, aba, after)
-        choices = list(twos[-1])
-        rng.shuffle(choices)
-        return {
-            "prompt": prompt,
-            "choices": [f" {word}" for word in choices],
-            "answer": choices.index(twos[-1][0 if aba else 1]),
-        }
+        return choice_record(rng, prompt, [f" {word}" for word in twos[-1]], f" {twos[-1][0 if aba else 1]}")
 
     return drawn(f"symbolic/{rule}", draw, n, seed)
 

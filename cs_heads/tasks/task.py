@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from jaxtyping import Float
 
-from cs_heads.arguments import check_integer, check_seed
-from cs_heads.tasks.checks import check_scores, check_stop, check_task, check_unseen
+from cs_heads.arguments import check_integer, check_one_of, check_seed
 from cs_heads.tasks.example import Example, groups_of, hash_of, parted
-from cs_heads.tasks.margins import compared, margin_of_choice, margin_of_target
 from cs_heads.tasks.records import Kind, numbered, read_records, records_of
 from cs_heads.tasks.scorer import (
     AnyScorer,
@@ -23,7 +21,12 @@ from cs_heads.tasks.scorer import (
     RelativeScorer,
     Scorer,
     as_scorer,
+    check_identity,
+    check_scores,
+    compared,
     is_graded,
+    margin_of_choice,
+    margin_of_target,
 )
 from cs_heads.text import shown
 
@@ -32,6 +35,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Role = Literal["whole", "finding", "confirming"]
+CHATS = ("off", "auto", "on")
+TOO_LONG = ("refuse", "truncate")
+ACCURACIES = ("sequence", "token")
+
+# How many continuations an example of each kind has.
+_CONTINUATIONS: dict[str, tuple[Callable[[int], bool], str]] = {
+    "choice": (lambda n: n > 1, "two continuations or more"),
+    "completion": (lambda n: n == 1, "one continuation"),
+    "generation": (lambda n: n < 2, "one continuation or none"),
+}
 
 
 @dataclass(frozen=True)
@@ -39,7 +52,7 @@ class Task:
     """Examples of one capability and the rule that scores them.
 
     - ``choice`` (``acc``): 1 when the right continuation has the highest summed log-probability;
-      with ``length_normalised=True`` (``acc_norm``) each sum is divided by the continuation's
+      with ``length_normalized=True`` (``acc_norm``) each sum is divided by the continuation's
       length in characters, its leading space not counted.
     - ``completion``: 1 when every target token is the argmax, which is greedy exact match without
       decoding; over token ids with ``accuracy="token"`` the share of target tokens that are the argmax.
@@ -56,7 +69,7 @@ class Task:
     name: str
     kind: Kind
     examples: tuple[Example, ...]
-    length_normalised: bool = False
+    length_normalized: bool = False
     scorer: AnyScorer | None = None
     max_new_tokens: int | None = None
     stop: tuple[str, ...] = ()
@@ -67,14 +80,14 @@ class Task:
     held_out: Task | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        check_task(self)
+        _check_task(self)
 
     @classmethod
     def from_records(
         cls,
         records: Iterable[Mapping[str, Any]],
         name: str = "task",
-        length_normalised: bool = False,
+        length_normalized: bool = False,
         *,
         scorer: AnyScorer | Callable[[Example, str], float] | None = None,
         accuracy: str = "sequence",
@@ -84,28 +97,38 @@ class Task:
         """A task from records of one form.
 
         A choice record is ``{"prompt", "choices", "answer"}`` with the index of the right choice, a completion record
-        ``{"prompt", "target"}``. Lists of token ids may stand for all of these texts; then a completion may have
-        ``"positions"``, the places in its prompt where the tokens of its target are read (``Example``), and
-        ``accuracy`` says whether the score is all of them right (``"sequence"``) or the share (``"token"``). Records
-        of one ``"sequence"``, a name or number that any record may have, stay on one side of a split. With
-        ``max_new_tokens`` the model writes, up to so many tokens or the first of ``stop``, and records are ``{"prompt",
-        "target", "reference"}``, the last two optional; ``scorer`` is a ``Scorer`` or a function of an example and a
-        text (by default 1 where the text is the reference, or the target where there is none). A malformed record, an
-        empty task or a mixture of forms raises ``ValueError`` naming the record.
+        ``{"prompt", "target"}``, and with ``max_new_tokens`` a generation record ``{"prompt", "target", "reference"}``,
+        the last two optional. Lists of token ids may stand for all of these texts; then a completion may have
+        ``"positions"``, the places in its prompt where the tokens of its target are read (``Example``). Records of one
+        ``"sequence"``, a name or number that any record may have, stay on one side of a split.
+
+        Args:
+            records: The records.
+            name: The task's name.
+            length_normalized: Score choices by ``acc_norm``.
+            scorer: A ``Scorer``, or a function of an example and a text; by default a text scores 1 where it is the
+                reference, or the target where there is none.
+            accuracy: Over token ids, whether the score is all of the target's tokens right (``"sequence"``) or the
+                share of them (``"token"``).
+            max_new_tokens: The model writes up to so many tokens.
+            stop: Texts that end what the model writes.
+
+        Raises:
+            ValueError: A record is malformed, there is none, or they are of several forms; the record is named.
 
         >>> task = Task.from_records([{"prompt": "One, two,", "target": " three"}], name="counting")
         >>> task.kind, len(task)
         ('completion', 1)
         """
         scoring: dict[str, Any] = {"scorer": scorer, "accuracy": accuracy, "max_new_tokens": max_new_tokens}
-        return cls.from_numbered(numbered(records), name, length_normalised, **scoring, stop=stop)
+        return cls.from_numbered(numbered(records), name, length_normalized, **scoring, stop=stop)
 
     @classmethod
     def from_numbered(
         cls,
         records: Iterable[tuple[str, Mapping[str, Any]]],
         name: str,
-        length_normalised: bool = False,
+        length_normalized: bool = False,
         *,
         scorer: AnyScorer | Callable[[Example, str], float] | None = None,
         accuracy: str = "sequence",
@@ -123,22 +146,22 @@ class Task:
                     '"target", and it has neither'
                 )
         made = None if scorer is None else as_scorer(scorer)
-        scoring: dict[str, Any] = {"accuracy": accuracy, "stop": check_stop(stop)}
-        return cls(name, kind, examples, length_normalised, made, max_new_tokens, **scoring)
+        scoring: dict[str, Any] = {"accuracy": accuracy, "stop": _check_stop(stop)}
+        return cls(name, kind, examples, length_normalized, made, max_new_tokens, **scoring)
 
     @classmethod
     def from_frame(
-        cls, frame: pd.DataFrame, name: str = "task", length_normalised: bool = False, *, accuracy: str = "sequence"
+        cls, frame: pd.DataFrame, name: str = "task", length_normalized: bool = False, *, accuracy: str = "sequence"
     ) -> Task:
         """A task from a pandas DataFrame whose columns are the fields of ``from_records``."""
-        return cls.from_records(records_of(frame), name, length_normalised, accuracy=accuracy)
+        return cls.from_records(records_of(frame), name, length_normalized, accuracy=accuracy)
 
     @classmethod
     def from_dataset(
         cls,
         dataset: datasets.Dataset,
         name: str = "task",
-        length_normalised: bool = False,
+        length_normalized: bool = False,
         *,
         accuracy: str = "sequence",
     ) -> Task:
@@ -148,7 +171,7 @@ class Task:
                 f"dataset must be one split, a datasets.Dataset, got {type(dataset).__name__}; "
                 'pick a split first, as in dataset["test"]'
             )
-        return cls.from_records(dataset, name, length_normalised, accuracy=accuracy)
+        return cls.from_records(dataset, name, length_normalized, accuracy=accuracy)
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -175,7 +198,8 @@ class Task:
         """Everything that can change a score but the example itself; JSON-ready."""
         return {
             "kind": self.kind,
-            "length_normalised": self.length_normalised,
+            # The key of stored results, which keeps its spelling.
+            "length_normalised": self.length_normalized,
             "scorer": None if self.scorer is None else self.scorer.identity,
             # Left out where it is the usual one, so that results stored before it was there are found.
             **({} if self.accuracy == "sequence" else {"accuracy": self.accuracy}),
@@ -209,7 +233,7 @@ class Task:
             return float(check_scores(self.scorer, [scored], 1)[0])
         if self.kind == "completion":
             return float(hits[0] if self.accuracy == "token" else hits[0] == 1)
-        logprobs = compared(self.examples[example], logprobs, self.length_normalised)
+        logprobs = compared(self.examples[example], logprobs, self.length_normalized)
         best = logprobs == np.max(logprobs)
         return float(best[self.examples[example].answer] / max(best.sum(), 1))
 
@@ -224,7 +248,7 @@ class Task:
             return float("nan")
         if self.kind == "completion":
             return margin_of_target(float(logprobs[0]) / (len(one.target) if self.accuracy == "token" else 1))
-        return margin_of_choice(compared(one, logprobs, self.length_normalised), one.answer)
+        return margin_of_choice(compared(one, logprobs, self.length_normalized), one.answer)
 
     def score_texts(
         self, examples: Sequence[int], texts: Sequence[str], intact: Sequence[str] | None = None
@@ -260,29 +284,35 @@ class Task:
             examples=tuple(replace(example, reference=shown(example.target)) for example in self.examples),
             scorer=ExactMatch(),
             max_new_tokens=max_new_tokens,
-            stop=check_stop(stop),
+            stop=_check_stop(stop),
             held_out=None if self.held_out is None else self.held_out.generated(max_new_tokens, stop),
         )
 
-    def chatting(self, chat: str = "on") -> Task:
+    def with_chat_template(self, chat: str = "on") -> Task:
         """The task with its prompts shown in the model's chat template, or not; its held-out examples go with it."""
-        unseen = None if self.held_out is None else self.held_out.chatting(chat)
+        unseen = None if self.held_out is None else self.held_out.with_chat_template(chat)
         return replace(self, chat=chat, held_out=unseen)
 
-    def shortening(self, too_long: str = "truncate") -> Task:
+    def with_truncation(self, too_long: str = "truncate") -> Task:
         """The task with prompts that do not fit cut at the left, or refused; its held-out examples go with it.
 
         As in lm-eval's HFLM each choice leaves its own room: one of fewer tokens is shown more of the prompt.
         """
-        unseen = None if self.held_out is None else self.held_out.shortening(too_long)
+        unseen = None if self.held_out is None else self.held_out.with_truncation(too_long)
         return replace(self, too_long=too_long, held_out=unseen)
 
     def split(self, n: int | None = None, seed: int = 0) -> tuple[Task, Task]:
         """Disjoint finding and confirming tasks: ``n`` examples to find heads with, all others to confirm.
 
-        ``n`` is 100 by default, or half of the task where it has fewer than 200 examples. Examples of one question and
-        continuations (of one prompt of token ids), or of one sequence, stay on one side, so the finding side may miss
-        ``n`` by some. One that was split before, or an ``n`` that leaves nothing to confirm, raises ``ValueError``.
+        Examples of one question and continuations (of one prompt of token ids), or of one sequence, stay on one side,
+        so the finding side may have fewer than ``n``.
+
+        Args:
+            n: By default 100, or half of the task where it has fewer than 200 examples.
+            seed: Chooses the examples.
+
+        Raises:
+            ValueError: The task was split before, or ``n`` leaves nothing to confirm.
         """
         check_seed(seed)
         if self.role != "whole":
@@ -295,13 +325,13 @@ class Task:
                 f"({different} different) in task {self.name!r}"
             )
         finding, confirming = parted(self.examples, n, seed)
-        kept = replace(self, examples=tuple(finding)).holding_out(replace(self, examples=tuple(confirming)))
+        kept = replace(self, examples=tuple(finding)).with_holdout(replace(self, examples=tuple(confirming)))
         assert kept.held_out is not None
         return kept, kept.held_out
 
-    def holding_out(self, unseen: Task) -> Task:
+    def with_holdout(self, unseen: Task) -> Task:
         """The finding side made of this task, with ``unseen`` to confirm on; shared examples raise ``ValueError``."""
-        check_unseen(self, unseen)
+        _check_unseen(self, unseen)
         for name, value in ({"accuracy": self.accuracy} | self.scoring).items():
             if (other := unseen.scoring.get(name, unseen.accuracy)) != value:
                 raise ValueError(f"unseen must be scored as task {self.name!r} is ({name} {value}), got {other}")
@@ -311,3 +341,76 @@ class Task:
     def take(self, n: int) -> Task:
         """The first ``n`` examples, in the same role; all of them where there are fewer."""
         return replace(self, examples=self.examples[: check_integer("n", n, 1)])
+
+
+def _check_task(task: Task) -> None:
+    """Raise ``ValueError`` where fields of a task do not fit together."""
+    if not task.examples:
+        raise ValueError(f"task {task.name!r} is empty: it needs at least one example")
+    check_one_of("kind", task.kind, _CONTINUATIONS)
+    fits, allowed = _CONTINUATIONS[task.kind]
+    for index, example in enumerate(task.examples):
+        if not fits(len(example.continuations)):
+            raise ValueError(
+                f"task {task.name!r}, example {index}: a {task.kind} example has {allowed}, "
+                f"got {len(example.continuations)}"
+            )
+    if len({example.over_token_ids for example in task.examples}) > 1:
+        raise ValueError(f"task {task.name!r} mixes texts and token ids; a task has one of them")
+    check_one_of("accuracy", task.accuracy, ACCURACIES)
+    if task.accuracy == "token" and not (task.over_token_ids and task.kind == "completion" and task.scorer is None):
+        raise ValueError(
+            f"accuracy 'token' is for completions over token ids without a scorer; task {task.name!r} is a "
+            f"{task.kind} task{'' if task.over_token_ids else ' of texts'}"
+        )
+    if task.over_token_ids:
+        _check_token_ids(task)
+    if task.length_normalized and task.kind != "choice":
+        raise ValueError(f"length_normalized applies to choice tasks alone; task {task.name!r} is a {task.kind} task")
+    (_check_generation if task.kind == "generation" else _check_continuations)(task)
+    if task.scorer is not None:
+        check_identity(task.scorer)
+    check_one_of("chat", task.chat, CHATS)
+    check_one_of("too_long", task.too_long, TOO_LONG)
+
+
+def _check_unseen(task: Task, unseen: Task) -> None:
+    """Raise ``ValueError`` where unseen examples ask what a task asks, or are of its sequences."""
+    for each, what in (("example", "question"), ("sequence", "sequence")):
+        own, others = ({getattr(example, what) for example in side.examples} - {None} for side in (task, unseen))
+        if shared := own & others:
+            raise ValueError(
+                f"unseen must share no {each} with task {task.name!r}; {len(shared)} of its {each}s are in both"
+            )
+
+
+def _check_stop(stop: Sequence[str]) -> tuple[str, ...]:
+    """The strings as a tuple; one text raises ``ValueError``."""
+    if isinstance(stop, str):
+        raise ValueError(f"stop must be a list of texts, got {stop!r}")
+    return tuple(stop)
+
+
+def _check_token_ids(task: Task) -> None:
+    """What reads texts has no meaning over token ids."""
+    if task.kind == "generation":
+        raise ValueError(f"task {task.name!r} is over token ids: what a generation task writes are texts")
+    if task.length_normalized:
+        raise ValueError(f"length_normalized divides by characters, and task {task.name!r} is over token ids")
+    if task.chat == "on":
+        raise ValueError(f"chat must be off for task {task.name!r}, which is over token ids")
+
+
+def _check_continuations(task: Task) -> None:
+    if task.max_new_tokens is not None or task.stop:
+        raise ValueError(f"max_new_tokens and stop are for generation tasks; task {task.name!r} is {task.kind}")
+    if task.scorer is not None and not isinstance(task.scorer, LogprobScorer):
+        raise ValueError(f"scorer of {task.kind} task {task.name!r} must be a LogprobScorer, got {task.scorer!r}")
+
+
+def _check_generation(task: Task) -> None:
+    if not isinstance(task.scorer, FunctionScorer | Scorer | RelativeScorer):
+        raise ValueError(f"scorer of generation task {task.name!r} must be a Scorer, got {task.scorer!r}")
+    check_integer(f"max_new_tokens of task {task.name!r}", task.max_new_tokens, 1)
+    if "" in task.stop:
+        raise ValueError(f"stop must be texts, none empty, got {task.stop!r}")

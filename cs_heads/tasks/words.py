@@ -28,7 +28,7 @@ def rows(name: str) -> tuple[tuple[str, ...], ...]:
 
 @cache
 def nouns() -> tuple[str, ...]:
-    """About two hundred short English nouns and colours, in alphabetical order."""
+    """About two hundred short English nouns and colors, in alphabetical order."""
     return tuple(word for row in rows("nouns") for word in row)
 
 

@@ -207,7 +207,7 @@ def test_two_splits_of_the_same_questions_are_refused_wherever_one_is_judged(mod
 def test_what_one_task_judges_with_may_not_be_what_another_searches_with_whichever_is_named_first(order):
     records = [{"prompt": f"{number} and", "target": " more"} for number in range(60)]
     own, control = (
-        Task.from_records(records[at : at + 20], name).holding_out(Task.from_records(records[at + 20 : at + 40], name))
+        Task.from_records(records[at : at + 20], name).with_holdout(Task.from_records(records[at + 20 : at + 40], name))
         for at, name in ((0, "own"), (20, "control"))
     )
     tasks = [own, control][::order]

@@ -172,7 +172,9 @@ def test_what_was_held_out_is_measured_under_the_gates_fitted_to_the_others(load
 
 
 def test_all_tasks_but_one_are_put_to_the_model_as_each_of_them_is(load_known):
-    tasks = {name: task.chatting("auto").shortening() for name, task in formats(load_known())["once"].items()}
+    tasks = {
+        name: task.with_chat_template("auto").with_truncation() for name, task in formats(load_known())["once"].items()
+    }
     joined = _joined({**tasks, "c": tasks["b"]}, without="c", name="once")
     assert joined.scoring == tasks["a"].scoring
     assert joined.examples == tasks["a"].examples + tasks["b"].examples

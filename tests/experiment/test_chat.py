@@ -7,11 +7,10 @@ import pytest
 from transformers.utils import chat_template_utils
 
 from cs_heads import Experiment, Task, load_task
-from cs_heads.experiment.chat import as_shown
-from cs_heads.lens.chat import chat_prompt, template_identity
+from cs_heads.experiment.inputs import as_shown
 from cs_heads.lens.points import encode_answers
 from cs_heads.lens.tokens import encode_example, encode_prompt
-from cs_heads.tasks.lm_eval.chat import ChatTemplate
+from cs_heads.tasks.chat import ChatTemplate, chat_prompt, template_identity
 from tests.tiny import WORDS, make_tokenizer
 
 # In the manner of Llama 3: the text begins with the beginning-of-sequence token, and white space opens the answer.
@@ -89,7 +88,8 @@ def test_a_chat_task_is_measured_as_its_prompts_written_out(chatty):
     plain = Task.from_records(RECORDS)
     masks = np.random.default_rng(0).random((3, 3, 4)) < 0.3
     scores, same, other = (
-        Experiment(chatty, task).logprob(masks) for task in (plain.chatting(), written, plain.chatting("off"))
+        Experiment(chatty, task).logprob(masks)
+        for task in (plain.with_chat_template(), written, plain.with_chat_template("off"))
     )
     np.testing.assert_allclose(scores, same, atol=1e-5)
     assert np.abs(scores - other).max() > 0.01
@@ -99,14 +99,14 @@ def test_texts_are_written_after_the_template(chatty):
     plain = Task.from_records(COMPLETIONS, max_new_tokens=3)
     written = [{"prompt": chat_prompt(chatty.tokenizer, record["prompt"])} for record in COMPLETIONS]
     intact = np.zeros((1, 3, 4), dtype=bool)
-    texts = Experiment(chatty, plain.chatting()).generate(intact)
+    texts = Experiment(chatty, plain.with_chat_template()).generate(intact)
     same = Experiment(chatty, Task.from_records(written, scorer=lambda e, t: 1.0, max_new_tokens=3)).generate(intact)
     assert texts.tolist() == same.tolist()
     assert texts.tolist() != Experiment(chatty, plain).generate(intact).tolist()
 
 
 def test_methods_that_start_from_a_model_see_the_template_too(chatty):
-    task = Task.from_records(COMPLETIONS).chatting()
+    task = Task.from_records(COMPLETIONS).with_chat_template()
     answers = Experiment(chatty, task).answers
     assert answers.prompts[0] == ids(chatty.tokenizer, "<s> , king the the . dog")
     assert answers.targets[0] == ids(chatty.tokenizer, "runs")
@@ -134,8 +134,8 @@ def test_a_template_that_ends_in_a_line_break_leaves_mediation_its_answers():
 def test_auto_leaves_prompts_as_they_are_where_there_is_no_template(load, backend):
     model = load("llama", backend)
     task = Task.from_records(RECORDS)
-    assert as_shown(model, task.chatting("auto")) == task.chatting("auto")
-    plain, auto = Experiment(model, task), Experiment(model, task.chatting("auto"))
+    assert as_shown(model, task.with_chat_template("auto")) == task.with_chat_template("auto")
+    plain, auto = Experiment(model, task), Experiment(model, task.with_chat_template("auto"))
     assert (plain.baseline() == auto.baseline()).all()
     assert auto.provenance()["task"]["chat_template"] is None
 
@@ -144,37 +144,37 @@ def test_a_model_without_a_template_is_refused_where_one_is_wanted(load, backend
     with pytest.raises(
         ValueError, match=r"^task 'task': the tokenizer has no chat template: load an instruction-tuned"
     ):
-        Experiment(load("llama", backend), Task.from_records(RECORDS).chatting())
+        Experiment(load("llama", backend), Task.from_records(RECORDS).with_chat_template())
 
 
 def test_a_template_that_fails_is_named(chatty):
     chatty.tokenizer.chat_template = "{{ raise_exception('no system message') }}"
     with pytest.raises(ValueError, match="task 'task': the tokenizer's chat template fails: no system message"):
-        Experiment(chatty, Task.from_records(RECORDS).chatting())
+        Experiment(chatty, Task.from_records(RECORDS).with_chat_template())
 
 
 def test_a_result_says_which_template_its_prompts_were_in(chatty):
     task = Task.from_records(RECORDS)
-    shown = Experiment(chatty, task.chatting()).provenance()["task"]
+    shown = Experiment(chatty, task.with_chat_template()).provenance()["task"]
     assert shown["chat"] == "on"
     assert len(shown["chat_template"]) == 16
     assert shown["identity"] != task.identity
     chatty.tokenizer.chat_template = WITHOUT_BOS
-    assert Experiment(chatty, task.chatting()).provenance()["task"]["chat_template"] != shown["chat_template"]
+    assert Experiment(chatty, task.with_chat_template()).provenance()["task"]["chat_template"] != shown["chat_template"]
 
 
 def test_both_sides_of_a_task_chat():
-    finding = Task.from_records(RECORDS).split(3)[0].chatting()
+    finding = Task.from_records(RECORDS).split(3)[0].with_chat_template()
     assert (finding.chat, finding.held_out.chat) == ("on", "on")
-    assert finding.chatting("off") == Task.from_records(RECORDS).split(3)[0]
+    assert finding.with_chat_template("off") == Task.from_records(RECORDS).split(3)[0]
     assert load_task("ioi", n=10, chat="auto").held_out.chat == "auto"
     with pytest.raises(ValueError, match="chat must be one of off, auto, on, got 'yes'"):
-        load_task("ioi", n=10).chatting("yes")
+        load_task("ioi", n=10).with_chat_template("yes")
 
 
 def test_a_store_keeps_what_was_said_in_another_template_apart(load, tmp_path):
     model = load("llama")
-    task = Task.from_records(COMPLETIONS, max_new_tokens=2).chatting()
+    task = Task.from_records(COMPLETIONS, max_new_tokens=2).with_chat_template()
     kept, ran = model.tokenizer.chat_template, []
     for template in (TEMPLATE, TEMPLATE + "\n", TEMPLATE):
         model.tokenizer.chat_template = template
@@ -234,7 +234,9 @@ def test_a_run_over_midnight_goes_on_with_what_it_measured(load, tmp_path, clock
     model.tokenizer.chat_template = '{% if strftime_now("%d") == "01" %}the{% else %}cat{% endif %} ' + TEMPLATE
     for day in (1, 2):
         clock.today = datetime(2031, 1, day)
-        experiment = Experiment(model, Task.from_records(COMPLETIONS).chatting(), store=tmp_path / "run.sqlite")
+        experiment = Experiment(
+            model, Task.from_records(COMPLETIONS).with_chat_template(), store=tmp_path / "run.sqlite"
+        )
         experiment.baseline()
         ran.append(experiment.ran)
         written_in.append(experiment.provenance()["task"]["chat_template"])

@@ -14,7 +14,7 @@ from cs_heads.experiment.protocol import RESPONSES, ExperimentLike, responding
 from cs_heads.experiment.without import Without
 from cs_heads.lens import encode_example
 from cs_heads.methods.annealed import annealed
-from cs_heads.tasks.margins import MAX_MARGIN
+from cs_heads.tasks.scorer import MAX_MARGIN
 from tests.known_heads import WORKING, own_answers, rows_run
 from tests.plain import plain_score
 from tests.tiny import (
@@ -169,15 +169,15 @@ def test_acc_norm_divides_by_characters(load):
         acc_norm.append(float(long / len("sees a big red dog") > short / len("runs")))
     assert acc != acc_norm
     assert Experiment(model, Task.from_records(records)).baseline().tolist() == acc
-    normalised = Task.from_records(records, length_normalised=True)
-    assert Experiment(model, normalised).baseline().tolist() == acc_norm
+    normalized = Task.from_records(records, length_normalized=True)
+    assert Experiment(model, normalized).baseline().tolist() == acc_norm
 
 
 # Continuous responses
 
 
-def normalised_task():
-    return replace(uneven_task(), length_normalised=True)
+def normalized_task():
+    return replace(uneven_task(), length_normalized=True)
 
 
 def plain_probabilities(hf, task, mask):
@@ -189,13 +189,13 @@ def plain_probabilities(hf, task, mask):
         if task.kind == "completion":
             probabilities.append(np.exp(summed[0]))
         else:
-            if task.length_normalised:
+            if task.length_normalized:
                 summed = [one / len(text.strip()) for one, text in zip(summed, example.continuations, strict=True)]
             probabilities.append(torch.tensor(summed).softmax(0)[example.answer].item())
     return np.array(probabilities)
 
 
-@pytest.mark.parametrize("make_task", [completion_task, choice_task, uneven_task, normalised_task])
+@pytest.mark.parametrize("make_task", [completion_task, choice_task, uneven_task, normalized_task])
 def test_probabilities_and_margins_equal_plain_hugging_face(load, backend, make_task):
     task, off = make_task(), some_masks(4)
     experiment, hf = Experiment(load("llama", backend), task), make_hf_model("llama")
@@ -214,9 +214,9 @@ def two_choices(n=12):
     return Task.from_records(records, name="two")
 
 
-@pytest.mark.parametrize("length_normalised", [False, True])
-def test_of_two_choices_the_more_probable_one_is_the_answer(load, length_normalised):
-    experiment = Experiment(load("llama"), replace(two_choices(), length_normalised=length_normalised))
+@pytest.mark.parametrize("length_normalized", [False, True])
+def test_of_two_choices_the_more_probable_one_is_the_answer(load, length_normalized):
+    experiment = Experiment(load("llama"), replace(two_choices(), length_normalized=length_normalized))
     scores, probabilities = experiment(some_masks(6)), experiment.respond(some_masks(6))
     assert 0 < scores.mean() < 1
     np.testing.assert_array_equal(probabilities > 0.5, scores == 1)

@@ -5,10 +5,10 @@ import pytest
 
 from cs_heads import Experiment, Task
 from cs_heads.analysis.failures import choice_failures
-from cs_heads.experiment.chat import as_shown
+from cs_heads.experiment.inputs import as_shown
 from cs_heads.lens import encode_example
-from cs_heads.lens.chat import chat_prompt
 from cs_heads.tasks import Example, full_form, letter_form
+from cs_heads.tasks.chat import chat_prompt
 from cs_heads.units import Head
 from tests.plain import plain_score
 from tests.tiny import N_HEADS, N_LAYERS, WORDS, make_hf_model, make_tokenizer
@@ -91,11 +91,11 @@ def test_failures_are_of_the_choices_after_their_own_prompts(load):
 def test_each_prompt_is_shown_in_the_chat_template_and_cut_by_itself(load):
     tokenizer = make_tokenizer()
     tokenizer.chat_template = "{% for m in messages %}king {{ m['content'] }} .{% endfor %}"
-    (shown, *_) = as_shown(type("Model", (), {"tokenizer": tokenizer}), TASK.chatting()).examples
+    (shown, *_) = as_shown(type("Model", (), {"tokenizer": tokenizer}), TASK.with_chat_template()).examples
     assert shown.prompts == tuple(chat_prompt(tokenizer, prompt) for prompt in EXAMPLES[0].prompts)
     assert shown.prompt == shown.prompts[1]
     long = schema(" ".join(["the cat"] * 40), ["runs", "sees a small dog"], ", sleeps", 0)
-    measured = Experiment(load("llama"), Task("long", "choice", (long,)).shortening(), progress=False)
+    measured = Experiment(load("llama"), Task("long", "choice", (long,)).with_truncation(), progress=False)
     hf, context = make_hf_model("llama"), 64
     cut = [(prompt[-(context + 1 - len(c)) :], c) for prompt, c in (tokens(*pair) for pair in pairs(long))]
     expected = [[plain_score(hf, *one, mask)[0] for one in cut] for mask in MASKS]

@@ -23,7 +23,7 @@ def ids(text):
 def logprobs(model, prompt, choices):
     """Log-probability of each choice under each mask, the others beside it."""
     tasks = [
-        Task.from_records([{"prompt": prompt, "choices": choices, "answer": i}]).shortening()
+        Task.from_records([{"prompt": prompt, "choices": choices, "answer": i}]).with_truncation()
         for i in range(len(choices))
     ]
     means = np.concatenate([Experiment(model, task, progress=False).logprob(MASKS) for task in tasks], axis=1)
@@ -53,7 +53,7 @@ def test_a_prompt_that_fits_is_whole_and_one_that_does_not_is_refused_unless_ask
 
 
 def test_before_a_text_the_prompt_leaves_room_for_it(load):
-    task = Task.from_records([{"prompt": prompt_of(90), "target": " cat"}], max_new_tokens=4).shortening()
+    task = Task.from_records([{"prompt": prompt_of(90), "target": " cat"}], max_new_tokens=4).with_truncation()
     experiment = Experiment(load("llama"), task, progress=False)
     (text,) = experiment.generate(np.zeros((1, N_LAYERS, N_HEADS), dtype=bool))[0]
     hf, kept, written = make_hf_model("llama"), ids(prompt_of(90))[-(CONTEXT - 4) :], []

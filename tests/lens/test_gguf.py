@@ -10,9 +10,9 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, Qwen2Conf
 
 import cs_heads as cs
 from cs_heads.lens import describe, fingerprint, load_model, settings_of
-from cs_heads.lens.chat import chat_prompt
 from cs_heads.lens.model import dtype_of
 from cs_heads.lens.tokens import encode_prompt
+from cs_heads.tasks.chat import chat_prompt
 from tests.plain import plain_score
 
 gguf = pytest.importorskip("gguf", reason="the extra gguf is not installed")

@@ -333,7 +333,7 @@ def test_a_baseline_at_chance_is_refused_before_a_mask_is_spent(model):
 def test_a_model_with_too_few_right_is_refused_before_a_mask_is_spent(model, answered):
     wrong = [{"prompt": e.prompt, "target": e.continuations[0] + " cat dog bird"} for e in answered.examples[:30]]
     right = [{"prompt": e.prompt, "target": e.continuations[0]} for e in answered.examples[30:49]]
-    finding = Task.from_records(wrong + right).holding_out(replace(answered, examples=answered.examples[60:]))
+    finding = Task.from_records(wrong + right).with_holdout(replace(answered, examples=answered.examples[60:]))
     with (
         rows_run(model) as rows,
         pytest.raises(BaselineTooLowError, match="answers 19 of 49 examples right, fewer than 20"),

@@ -10,40 +10,41 @@ from pathlib import Path
 import pytest
 
 from cs_heads.sandbox import Outcome, Sandbox, SandboxError, bubblewrap, inside, run, self_check
-from cs_heads.sandbox.attempts import attempts, cheats, excess, fakes, files, kernel, network, processes
+from cs_heads.sandbox import attempts as harm
+from cs_heads.sandbox.attempts import attempts
 from cs_heads.sandbox.check import NARROW, TESTS, Tried, try_attempt
 from tests.conftest import working_sandbox
 from tests.waiting import HANG, run_program
 
 # Attempts that are harmless on this machine and need no right that a user lacks: outside the sandbox they succeed.
 OUTSIDE = [
-    files.read_a_file,
-    files.read_the_users,
-    files.climb_out,
-    files.follow_a_link,
-    files.race_a_link,
-    files.link_hard,
-    files.write_beside,
-    files.run_a_shell,
-    kernel.gain_privileges,
-    kernel.share_memory,
-    kernel.make_a_memory_file,
-    kernel.read_kernel_settings,
-    processes.read_other_processes,
-    processes.signal_a_process,
-    processes.type_into_the_terminal,
-    processes.outlive_as_an_orphan,
-    network.connect_to_loopback,
-    network.connect_outside,
-    network.send_a_datagram,
-    network.connect_to_a_socket_file,
-    network.connect_to_an_abstract_socket,
-    network.talk_to_the_host,
-    excess.fork_without_end,
+    harm.read_a_file,
+    harm.read_the_users,
+    harm.climb_out,
+    harm.follow_a_link,
+    harm.race_a_link,
+    harm.link_hard,
+    harm.write_beside,
+    harm.run_a_shell,
+    harm.gain_privileges,
+    harm.share_memory,
+    harm.make_a_memory_file,
+    harm.read_kernel_settings,
+    harm.read_other_processes,
+    harm.signal_a_process,
+    harm.type_into_the_terminal,
+    harm.outlive_as_an_orphan,
+    harm.connect_to_loopback,
+    harm.connect_outside,
+    harm.send_a_datagram,
+    harm.connect_to_a_socket_file,
+    harm.connect_to_an_abstract_socket,
+    harm.talk_to_the_host,
+    harm.fork_without_end,
 ]
 
 PATIENT = replace(NARROW, wall_seconds=HANG)
-QUICK = [attempt for attempt in attempts() if attempt in OUTSIDE or attempt.__module__ == fakes.__name__]
+QUICK = [attempt for attempt in attempts() if attempt in OUTSIDE or attempt.__name__.startswith("fake")]
 NAMES = {"ids": lambda attempt: attempt.__name__}
 
 
@@ -177,13 +178,11 @@ def no_filter(monkeypatch):
     """The sandbox with a filter of system calls that refuses none."""
     import pyseccomp
 
-    from cs_heads.sandbox import seccomp
-
     with tempfile.TemporaryFile() as file:
         pyseccomp.SyscallFilter(pyseccomp.ALLOW).export_bpf(file)
         file.seek(0)
         allowing = file.read()
-    monkeypatch.setattr(seccomp, "refusals", lambda: allowing)
+    monkeypatch.setattr(bubblewrap, "refusals", lambda: allowing)
 
 
 def test_without_the_filter_the_namespaces_hold_by_themselves(sandbox, no_filter):
@@ -192,25 +191,25 @@ def test_without_the_filter_the_namespaces_hold_by_themselves(sandbox, no_filter
     outside = sandbox.run("import socket\nsocket.create_connection(('192.0.2.1', 80), timeout=1)")
     assert outside.reason.startswith("OSError: [Errno 101] Network is unreachable")
     reaching = [
-        *(network.connect_to_loopback, network.connect_outside),
-        *(network.connect_to_a_socket_file, network.connect_to_an_abstract_socket, network.listen_raw),
-        *(processes.signal_a_process, processes.read_other_processes, kernel.mount_a_file_system),
-        *(kernel.change_root, kernel.rename_the_host, kernel.set_the_clock, kernel.become_root),
+        *(harm.connect_to_loopback, harm.connect_outside),
+        *(harm.connect_to_a_socket_file, harm.connect_to_an_abstract_socket, harm.listen_raw),
+        *(harm.signal_a_process, harm.read_other_processes, harm.mount_a_file_system),
+        *(harm.change_root, harm.rename_the_host, harm.set_the_clock, harm.become_root),
     ]
     tried = {attempt.__name__: try_attempt(attempt, sandbox, sandbox.run) for attempt in reaching}
     assert {name: end.how for name, end in tried.items() if not end.held} == {}
     # A datagram to nobody is sent without an error: no server was reached by it.
-    assert try_attempt(network.send_a_datagram, sandbox, sandbox.run).how == "it ran to its end"
+    assert try_attempt(harm.send_a_datagram, sandbox, sandbox.run).how == "it ran to its end"
 
 
 def test_a_pass_without_the_word_of_the_run_is_none(sandbox):
     """Found in the pipes is what the fake needs to know, and the word is not among it."""
-    tried = try_attempt(fakes.fake_by_the_pipes, sandbox, sandbox.run)
+    tried = try_attempt(harm.fake_by_the_pipes, sandbox, sandbox.run)
     assert tried == Tried(False, True, "it sent a report that is none")
 
 
 def test_a_program_that_closes_its_report_and_stays_is_not_waited_for(sandbox):
-    tried = try_attempt(fakes.fake_by_silence, sandbox, sandbox.run)
+    tried = try_attempt(harm.fake_by_silence, sandbox, sandbox.run)
     assert tried == Tried(False, True, "it closed its report before its tests had ended")
 
 
@@ -239,7 +238,7 @@ def test_a_pass_beyond_a_limit_is_none_though_both_are_told_at_once(sandbox, mon
     assert not sandbox.run("x = 1", "assert x == 1").passed
 
 
-@pytest.mark.parametrize("cheat", cheats.CHEATS, **NAMES)
+@pytest.mark.parametrize("cheat", harm.CHEATS, **NAMES)
 def test_what_the_sandbox_says_it_cannot_prevent_does_pass(sandbox, cheat):
     """A cheat that is held one day belongs among the attempts."""
     tried = try_attempt(cheat, sandbox, lambda code, tests: sandbox.run(code, TESTS))
@@ -342,9 +341,7 @@ def test_unsafe_is_safe_where_there_is_a_sandbox(sandbox):
 def test_without_the_extra_it_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyseccomp", None)
     monkeypatch.setattr(shutil, "which", lambda name, *_, **__: name)
-    from cs_heads.sandbox import seccomp
-
-    seccomp.refusals.cache_clear()
+    bubblewrap.refusals.cache_clear()
     assert bubblewrap.missing() == "install the extra: pip install 'cs-heads[code]'"
 
 

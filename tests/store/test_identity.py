@@ -275,7 +275,7 @@ CHANGES = {
     "continuations": (lambda t: first(t, continuations=t.examples[0].continuations[::-1]), 1),
     "answer": (lambda t: first(t, answer=(t.examples[0].answer + 1) % 3), 1),
     "reference": (lambda t: first(t, reference="what a scorer reads"), 1),
-    "length_normalised": (lambda t: replace(t, length_normalised=True), 6),
+    "length_normalized": (lambda t: replace(t, length_normalized=True), 6),
     "scorer": (lambda t: replace(t, scorer=Halves(1)), 6),
     "kind": (as_completion, 6),
     "examples": (lambda t: replace(t, examples=t.examples[::-1]), 0),

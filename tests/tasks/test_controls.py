@@ -151,7 +151,7 @@ OVERLAPPING = replace(
 @pytest.mark.parametrize("task", [WHOLE, FINDING, UNSEEN], ids=lambda task: task.role)
 @pytest.mark.parametrize(
     "control",
-    [WHOLE, FINDING, replace(WHOLE, name="copy"), SHUFFLED, SHUFFLED.split(5)[0], FINDING.chatting("auto")],
+    [WHOLE, FINDING, replace(WHOLE, name="copy"), SHUFFLED, SHUFFLED.split(5)[0], FINDING.with_chat_template("auto")],
     ids=["itself", "split", "copy", "choices shuffled", "split otherwise", "in chat"],
 )
 def test_a_control_that_is_the_task_is_refused(task, control):

@@ -7,7 +7,7 @@ import pytest
 from cs_heads import load_task
 from cs_heads.cli import main
 from cs_heads.tasks import builtin_tasks
-from cs_heads.tasks.everyday import lists
+from cs_heads.tasks import everyday as lists
 from cs_heads.tasks.words import word_pairs
 
 SKILLS = tuple(name.removeprefix("everyday/") for name in builtin_tasks() if name.startswith("everyday/"))

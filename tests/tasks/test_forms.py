@@ -15,7 +15,7 @@ RECORDS = [
 
 @pytest.fixture
 def task():
-    return Task.from_records(RECORDS, "numbers", length_normalised=True)
+    return Task.from_records(RECORDS, "numbers", length_normalized=True)
 
 
 def test_letters_name_the_options_in_their_order(task):
@@ -23,7 +23,7 @@ def test_letters_name_the_options_in_their_order(task):
     assert made.examples[4].prompt == "Which is number 4?\nA. 4\nB. 5\nC. 6\nAnswer:"
     assert made.examples[4].continuations == (" A", " B", " C")
     assert [e.answer for e in made.examples] == [e.answer for e in task.examples]
-    assert (made.name, made.length_normalised, made.chance) == ("numbers/letters", False, pytest.approx(1 / 3))
+    assert (made.name, made.length_normalized, made.chance) == ("numbers/letters", False, pytest.approx(1 / 3))
 
 
 def test_the_form_of_the_options_is_the_callers(task):
@@ -33,11 +33,11 @@ def test_the_form_of_the_options_is_the_callers(task):
 
 
 def test_in_full_the_answers_are_not_listed(task):
-    made = full_form(task, template="{prompt} It is", length_normalised=False)
+    made = full_form(task, template="{prompt} It is", length_normalized=False)
     assert made.examples[0].prompt == "Which is number 0? It is"
     assert made.examples[0].continuations == (" 0", " 1", " 2")
-    assert not made.length_normalised
-    assert full_form(task).length_normalised
+    assert not made.length_normalized
+    assert full_form(task).length_normalized
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class LongestFirst:
 
 
 def test_a_scorer_of_the_answers_does_not_judge_their_letters(task):
-    given = replace(task, length_normalised=False, scorer=LongestFirst()).split(4)[0]
+    given = replace(task, length_normalized=False, scorer=LongestFirst()).split(4)[0]
     made = letter_form(given)
     assert made.scorer is made.held_out.scorer is None
     best = np.eye(3)[made.examples[0].answer]
@@ -61,9 +61,9 @@ def test_a_scorer_of_the_answers_does_not_judge_their_letters(task):
 
 def test_in_full_a_scorer_has_a_rule_of_its_own(task):
     given = replace(task, scorer=LongestFirst())
-    for normalised in (True, False):
-        with pytest.raises(ValueError, match="length_normalised does not apply to task 'numbers': its scorer"):
-            full_form(given, length_normalised=normalised)
+    for normalized in (True, False):
+        with pytest.raises(ValueError, match="length_normalized does not apply to task 'numbers': its scorer"):
+            full_form(given, length_normalized=normalized)
 
 
 @pytest.mark.parametrize("form", [letter_form, full_form])

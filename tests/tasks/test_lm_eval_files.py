@@ -8,8 +8,8 @@ import zipfile
 
 import pytest
 
-from cs_heads.tasks.lm_eval.files import files_in, rows_of
-from cs_heads.tasks.lm_eval.forms import (
+from cs_heads.tasks.data_files import files_in, rows_of
+from cs_heads.tasks.published import (
     arc,
     arithmetic,
     bigbench,
@@ -20,7 +20,7 @@ from cs_heads.tasks.lm_eval.forms import (
     lettered,
     openmath,
 )
-from cs_heads.tasks.lm_eval.local import Wanted, read_splits
+from cs_heads.tasks.splits import Wanted, read_splits
 
 ROWS = [{"question": f"Wo ist Nummer {i}, ünd warum?", "answer": i} for i in range(3)]
 JSONL = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS)

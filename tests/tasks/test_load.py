@@ -80,7 +80,7 @@ def test_a_list_is_no_dataset():
 
 def test_length_normalisation_goes_with_frames_and_records():
     frame = pd.DataFrame(CHOICES)
-    assert Task.from_frame(frame, length_normalised=True) == Task.from_records(CHOICES, length_normalised=True)
+    assert Task.from_frame(frame, length_normalized=True) == Task.from_records(CHOICES, length_normalized=True)
 
 
 # Files as other programs write them

@@ -12,7 +12,7 @@ import pytest
 from cs_heads.tasks import Example, builtin_tasks, entry_of, load_task, suites
 from cs_heads.tasks.openmath import BoxedAnswer, boxed
 from cs_heads.tasks.papers import PROTOCOL
-from tests.tasks.test_code import HUMANEVAL, MBPP
+from tests.tasks.test_programs import HUMANEVAL, MBPP
 from tests.waiting import run_program
 
 
@@ -60,8 +60,8 @@ def test_the_protocol_is_the_papers_unless_a_user_says_otherwise(school, tmp_pat
 
 def test_length_normalisation_is_not_dropped_silently(school):
     pytest.importorskip("lm_eval", reason="lm-eval is an extra")
-    with pytest.raises(ValueError, match="length_normalised does not apply to task 'arc_challenge'"):
-        load_task("arc_challenge", n=10, data_files=school, length_normalised=True)
+    with pytest.raises(ValueError, match="length_normalized does not apply to task 'arc_challenge'"):
+        load_task("arc_challenge", n=10, data_files=school, length_normalized=True)
 
 
 def test_every_benchmark_of_the_papers_is_listed_with_what_it_needs():
@@ -100,7 +100,7 @@ def test_programs_are_not_even_fetched_without_leave_to_run_them(name):
 )
 def test_data_that_cannot_be_reached_are_named(name, data_set):
     pytest.importorskip("lm_eval", reason="lm-eval is an extra")
-    with pytest.raises(ValueError, match=rf"data set '{data_set}.* could not be had from the hub .*data_files="):
+    with pytest.raises(ValueError, match=rf"data set '{data_set}.* could not be downloaded from the hub .*data_files="):
         load_task(name)
 
 

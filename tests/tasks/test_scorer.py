@@ -218,7 +218,7 @@ def test_whatever_can_change_a_score_is_in_the_identity(changed):
 def test_sides_that_are_scored_differently_are_not_of_one_task():
     written = Task.from_records(SUMS[:1], max_new_tokens=3)
     with pytest.raises(ValueError, match=r"unseen must be scored as task 'task' is \(max_new_tokens 3\), got 4"):
-        written.holding_out(Task.from_records(SUMS[1:], max_new_tokens=4))
+        written.with_holdout(Task.from_records(SUMS[1:], max_new_tokens=4))
 
 
 NO_NUMBERS = [10**400, 10**5000, Decimal("sNaN"), torch.ones(2), np.ones(2), "1", None, 1j]

@@ -42,8 +42,8 @@ def test_completion_records_make_a_completion_task_that_no_guess_gets_right():
     assert task.examples[2] == Example("2 and one make", (" 3",))
 
 
-@pytest.mark.parametrize("length_normalised", [False, True])
-def test_an_empty_task_is_refused(length_normalised):
+@pytest.mark.parametrize("length_normalized", [False, True])
+def test_an_empty_task_is_refused(length_normalized):
     with pytest.raises(ValueError, match="task 'nothing' is empty: it needs at least one example"):
         Task.from_records([], "nothing")
 
@@ -66,7 +66,7 @@ def test_the_identity_changes_with_anything_that_changes_a_score():
         Task.from_records([CHOICE, CHOICE | {"prompt": "The queen "}]),
         Task.from_records([CHOICE, CHOICE | {"prompt": "The queen", "answer": 0}]),
         Task.from_records([CHOICE, CHOICE | {"prompt": "The queen", "choices": [" aa", " bbbb"]}]),
-        replace(task, length_normalised=True),
+        replace(task, length_normalized=True),
         task.take(1),
     ]
     assert len({task.identity, *(other.identity for other in others)}) == 1 + len(others)
@@ -77,7 +77,7 @@ def test_the_identity_changes_with_anything_that_changes_a_score():
 
 
 def test_acc_takes_the_likeliest_choice_and_acc_norm_the_likeliest_a_character():
-    acc, acc_norm = (Task.from_records([CHOICE], length_normalised=normalised) for normalised in (False, True))
+    acc, acc_norm = (Task.from_records([CHOICE], length_normalized=normalized) for normalized in (False, True))
     # " aa": 2 characters, -8 / 2 = -4 nats each; " bbbb bbbb": 9 characters, -18 / 9 = -2 nats each.
     logprobs = np.array([-8.0, -18.0])
     assert acc.score(0, logprobs, [False, False]) == 0.0
@@ -85,7 +85,7 @@ def test_acc_takes_the_likeliest_choice_and_acc_norm_the_likeliest_a_character()
 
 
 def test_the_leading_space_of_a_choice_is_no_character_of_it():
-    task = Task.from_records([{"prompt": "x", "choices": [" a", " bb"], "answer": 0}], length_normalised=True)
+    task = Task.from_records([{"prompt": "x", "choices": [" a", " bb"], "answer": 0}], length_normalized=True)
     # With the space counted: -5 / 2 = -2.5 against -9 / 3 = -3, and " a" would win.
     assert task.score(0, np.array([-5.0, -9.0]), [True, True]) == 0.0
 
@@ -102,8 +102,8 @@ def test_a_completion_is_right_when_every_token_is_the_argmax():
 
 
 def test_only_a_choice_can_be_normalised_by_length():
-    with pytest.raises(ValueError, match="length_normalised applies to choice tasks alone; task 'task' is a comp"):
-        Task.from_records([{"prompt": "a", "target": " b"}], length_normalised=True)
+    with pytest.raises(ValueError, match="length_normalized applies to choice tasks alone; task 'task' is a comp"):
+        Task.from_records([{"prompt": "a", "target": " b"}], length_normalized=True)
 
 
 # Which examples are kept for the proof
@@ -209,9 +209,9 @@ def test_one_question_in_two_orders_stays_on_one_side():
 
 def test_sides_that_share_an_example_are_refused():
     task = counting(10)
-    assert counting(5).holding_out(replace(task, examples=task.examples[5:])).role == "finding"
+    assert counting(5).with_holdout(replace(task, examples=task.examples[5:])).role == "finding"
     with pytest.raises(ValueError, match=r"unseen must share no example with task .*; 5 of its examples are in both"):
-        task.holding_out(counting(5))
+        task.with_holdout(counting(5))
 
 
 def test_choices_that_tie_share_the_point():
@@ -230,7 +230,7 @@ def test_the_margin_of_a_choice_is_its_log_odds_among_the_choices():
     assert task.margin(0, shares) == pytest.approx(0.0)
     assert task.margin(0, np.log([0.03, 0.01, 0.01])) == pytest.approx(np.log(1.5))
     assert task.margin(0, np.array([-1.0, -1001.0, -1002.0])) == pytest.approx(1000 - np.log1p(np.exp(-1)))
-    by_character = Task.from_records([record], length_normalised=True)
+    by_character = Task.from_records([record], length_normalized=True)
     assert by_character.margin(0, np.log([0.0004, 0.01, 0.01])) == pytest.approx(np.log(0.02) - np.log(0.02))
 
 
@@ -263,15 +263,15 @@ def test_a_finding_task_without_unseen_examples_proves_nothing():
 def test_unseen_examples_may_be_given_if_none_is_shared_and_all_are_scored_alike():
     task = counting(4)
     unseen = Task.from_records([{"prompt": "9 and one make", "target": " 10"}])
-    finding = task.holding_out(unseen)
+    finding = task.with_holdout(unseen)
     assert (finding.role, finding.examples) == ("finding", task.examples)
     assert confirming_side(finding) == replace(unseen, role="confirming")
     with pytest.raises(ValueError, match=r"unseen must share no example with task 'counting'; 2 of its examples are"):
-        task.holding_out(counting(2))
+        task.with_holdout(counting(2))
     with pytest.raises(
         ValueError, match=r"unseen must be scored as task 'counting' is \(kind completion\), got choice"
     ):
-        task.holding_out(Task.from_records([CHOICE]))
+        task.with_holdout(Task.from_records([CHOICE]))
 
 
 def test_taking_keeps_the_first_examples_and_the_role():

@@ -10,14 +10,14 @@ import warnings
 from functools import partial, wraps
 from typing import Any
 
-from cs_heads.tasks.catalogue import Entry
+from cs_heads.tasks.chat import lm_eval_template
+from cs_heads.tasks.data_files import DataFiles
 from cs_heads.tasks.example import hash_of
+from cs_heads.tasks.family import Entry
 from cs_heads.tasks.lm_eval import harness, rules
-from cs_heads.tasks.lm_eval.chat import template_of
-from cs_heads.tasks.lm_eval.files import DataFiles
-from cs_heads.tasks.lm_eval.local import NoFileError
 from cs_heads.tasks.lm_eval.requests import FEW_SHOT_SEED, Options, Read, read
 from cs_heads.tasks.lm_eval.scoring import HarnessLogprobScorer, HarnessScorer
+from cs_heads.tasks.splits import NoFileError
 from cs_heads.tasks.task import Task
 
 NEEDS = "the extra lm-eval; data_files=, or the hub"
@@ -39,10 +39,10 @@ def catalogue() -> dict[str, Entry]:
 
 def entry(name: str) -> Entry:
     """The lm-eval task or group of this name, whether it exists or not: loading says. Programs go to the sandbox."""
-    from cs_heads.tasks import code  # which reads its files as tasks of lm-eval do
+    from cs_heads.tasks import programs  # which reads its files as tasks of lm-eval do
 
-    if name in code.FORMS:
-        return code.catalogue()[name]
+    if name in programs.FORMS:
+        return programs.catalogue()[name]
     return Entry(f"lm-eval's {name}", partial(load, name), NEEDS)
 
 
@@ -59,14 +59,25 @@ def whole(
 ) -> Task:
     """Every example of an lm-eval task or group, unsplit, in lm-eval's order; ``LEAVES_OUT`` says which are refused.
 
-    ``data_files`` is a file, a folder or zip archive, several files, or these by split (None: the hub's data);
-    ``metric`` and ``filter`` are lm-eval's names (None: the first that scores each example); ``few_shot`` worked
-    examples (None: as the task says) are drawn with ``few_shot_seed``; a text is ``max_new_tokens`` long at most
-    (None: as the task says); ``chat_template`` is a tokenizer that has one. A group is made of those of its tasks that
-    a folder or archive has files for, with a warning that names the others. What cannot be had or measured raises
-    ``ValueError``. Each example's ``reference`` names the task of a group that it is from.
+    Each example's ``reference`` names the task of a group that it is from.
+
+    Args:
+        name: The task or group.
+        data_files: A file, a folder or zip archive, several files, or these by split; None: the hub's data. A group is
+            made of those of its tasks that a folder or archive has files for, with a warning that names the others.
+        metric: lm-eval's name of it; None: the first that scores each example.
+        filter: lm-eval's name of it; None: the task's first.
+        few_shot: Worked examples; None: as the task says.
+        few_shot_seed: Draws them.
+        max_new_tokens: The most tokens of a text; None: as the task says.
+        chat_template: A tokenizer that has one.
+
+    Raises:
+        ValueError: The task cannot be loaded or measured.
     """
-    options = Options(data_files, metric, filter, few_shot, few_shot_seed, max_new_tokens, template_of(chat_template))
+    options = Options(
+        data_files, metric, filter, few_shot, few_shot_seed, max_new_tokens, lm_eval_template(chat_template)
+    )
     parts = _parts(name, options)
     first, judged = parts[0], tuple(part.rule for part in parts)
     scorer = (HarnessScorer if first.kind == "generation" else HarnessLogprobScorer)(judged, harness.harness_version())

@@ -12,8 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from cs_heads.tasks import hub
-from cs_heads.tasks.lm_eval.files import Row, columns_with_null
+from cs_heads.tasks import data_files
+from cs_heads.tasks.data_files import Row, columns_with_null
 
 Config = dict[str, Any]
 
@@ -43,7 +43,7 @@ def quietly() -> Iterator[None]:
     from lm_eval.utils import env
 
     plain = env.from_string
-    with hub.quietly("lm_eval"):
+    with data_files.quietly("lm_eval"):
         try:
             # lm-eval compiles the template of a prompt anew for each example, which is most of the time it takes.
             env.from_string = lru_cache(maxsize=256)(plain)
@@ -81,7 +81,7 @@ def index_for(name: str) -> Any:
     manager = _folder(_FOLDERS.get(name, name))
     if manager is not None and name in manager.task_index and _complete(manager.task_index, name):
         return manager
-    manager = _everything()
+    manager = _manager(None)
     if name not in manager.task_index:
         # Of thousands of names those that begin alike are nearer than their letters say.
         alike = [other for other in manager.all_tasks if other.partition("_")[0] == name.partition("_")[0]]
@@ -187,17 +187,9 @@ def why_not_read(name: str, rows: Mapping[str, list[Row]] | None, error: Excepti
     config = index_for(name).task_index[name].cfg or {}
     dataset = "/".join(filter(None, [config.get("dataset_path"), config.get("dataset_name")]))
     return (
-        f"data set {dataset!r} of lm-eval task {name!r} could not be had from the hub ({reason}); "
+        f"data set {dataset!r} of lm-eval task {name!r} could not be downloaded from the hub ({reason}); "
         "name files of your own with data_files="
     )
-
-
-@cache
-def _everything() -> Any:
-    from lm_eval.tasks import TaskManager
-
-    with quietly():
-        return TaskManager()
 
 
 @cache
@@ -209,15 +201,16 @@ def _folder(name: str) -> Any:
     parts = name.split("_")
     folders = (root / "_".join(parts[:n]) for n in range(len(parts), 0, -1))
     folder = next((folder for folder in folders if folder.is_dir()), None)
-    return None if folder is None else _of_folder(folder)
+    return None if folder is None else _manager(folder)
 
 
 @cache
-def _of_folder(folder: Path) -> Any:
+def _manager(folder: Path | None) -> Any:
+    """A task manager of one folder; None: of all that lm-eval has."""
     from lm_eval.tasks import TaskManager
 
     with quietly():
-        return TaskManager(include_defaults=False, include_path=str(folder))
+        return TaskManager() if folder is None else TaskManager(include_defaults=False, include_path=str(folder))
 
 
 def _complete(index: Mapping[str, Any], name: str) -> bool:

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from cs_heads.arguments import fits
+from cs_heads.tasks.data_files import DataFiles, Row, is_collection
 from cs_heads.tasks.example import Example
-from cs_heads.tasks.lm_eval import harness, local, rules
-from cs_heads.tasks.lm_eval.files import DataFiles, Row, is_collection
+from cs_heads.tasks.lm_eval import harness, rules
 from cs_heads.tasks.lm_eval.scoring import Rule
 from cs_heads.tasks.records import Kind
+from cs_heads.tasks.splits import Wanted, read_splits
 
 # What lm-eval draws worked examples with, where a user says nothing.
 FEW_SHOT_SEED = 1234
@@ -62,7 +63,7 @@ def read(member: harness.Member, options: Options) -> Read:
         overrides |= _splits_alone(member, wanted, n_shots)
         if wanted.shots is not None and not _by_split(options.data_files):
             wanted = replace(wanted, shots=wanted.split)
-        rows = local.read_splits(wanted, options.data_files)
+        rows = read_splits(wanted, options.data_files)
         if wanted.shots is not None and rows[wanted.shots] == rows[wanted.split]:
             # Worked examples from the file that is judged: lm-eval leaves out the one in question.
             overrides |= {"test_split": wanted.split, "fewshot_split": wanted.split}
@@ -163,7 +164,7 @@ def _by_split(data_files: DataFiles) -> bool:
     return True in found
 
 
-def _wanted(member: harness.Member, n_shots: int) -> local.Wanted:
+def _wanted(member: harness.Member, n_shots: int) -> Wanted:
     split = member["test_split"] or member["validation_split"]
     if split is None:
         raise ValueError(f"lm-eval task {member.name!r} has no test or validation split")
@@ -179,10 +180,10 @@ def _wanted(member: harness.Member, n_shots: int) -> local.Wanted:
     # Files that stand in a data set of the hub: hf://datasets/EleutherAI/arithmetic/data/...
     on_hub = [str(file).removeprefix(_ON_HUB).split("/") for file in listed if str(file).startswith(_ON_HUB)]
     dataset = "/".join(on_hub[0][:2]) if on_hub else dataset
-    return local.Wanted(member.name, split, shots if n_shots else None, dataset, part, names)
+    return Wanted(member.name, split, shots if n_shots else None, dataset, part, names)
 
 
-def _splits_alone(member: harness.Member, wanted: local.Wanted, n_shots: int) -> dict[str, None]:
+def _splits_alone(member: harness.Member, wanted: Wanted, n_shots: int) -> dict[str, None]:
     """Settings that keep lm-eval from reading splits it has no use for."""
     splits = ("training_split", "validation_split", "test_split")
     unread = [name for name in splits if member[name] not in wanted.splits]

@@ -155,7 +155,7 @@ def _named(reference: str) -> str:
 
 
 def _remembering(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that is asked once a document; documents are told by identity, since their judge keeps them."""
+    """A function that is asked once a document; documents are identified by ``id``, since their judge keeps them."""
     known: dict[int, Any] = {}
 
     def remembered(document: Any, *more: Any) -> Any:

@@ -16,7 +16,7 @@ from cs_heads import Experiment, load_task
 from cs_heads.cli import main
 from cs_heads.sandbox import Sandbox, SandboxError
 from cs_heads.tasks import Example, Task, builtin_tasks
-from cs_heads.tasks.code import FORMS, MBPP_TEST, PassesTests
+from cs_heads.tasks.programs import FORMS, MBPP_TEST, PassesTests
 from tests.waiting import run_program
 
 ASKED = "def add(a, b):\n    '''Add.'''\n"
@@ -167,7 +167,7 @@ def test_nothing_runs_unless_it_is_asked_for(write):
 )
 def test_a_text_is_no_leave_to_run_code(made, fault):
     """In an interpreter of its own: here a type check refuses it before the class does."""
-    script = f"from cs_heads.tasks.code import PassesTests, Sandbox\n{made}"
+    script = f"from cs_heads.tasks.programs import PassesTests, Sandbox\n{made}"
     done = run_program([sys.executable, "-c", script])
     assert done.stderr.splitlines()[-1] == f"ValueError: {fault}"
 
@@ -188,7 +188,12 @@ def test_without_a_sandbox_the_task_is_refused_before_any_model_runs(write, monk
 @pytest.mark.parametrize(
     ("name", "records", "options", "message"),
     [
-        ("humaneval", None, {}, r"data set 'openai/openai_humaneval' could not be had from the hub .* data_files="),
+        (
+            "humaneval",
+            None,
+            {},
+            r"data set 'openai/openai_humaneval' could not be downloaded from the hub .* data_files=",
+        ),
         ("humaneval", [], {}, r"own\.jsonl' is empty"),
         ("humaneval", [*HUMANEVAL, {"task_id": "x"}], {}, "record 6: has the columns task_id, and the first record"),
         (

@@ -1,6 +1,6 @@
 """Benchmarks as their authors publish them, brought into the columns that the hub's copies have.
 
-A form is told by its columns; rows that have the hub's columns pass unchanged.
+A form is recognized by its columns; rows that have the hub's columns pass unchanged.
 """
 
 from __future__ import annotations
@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from string import ascii_uppercase
 from typing import Any
 
-from cs_heads.tasks.lm_eval.files import Row
+from cs_heads.tasks.data_files import Row
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,24 @@ class Form:
     columns: tuple[str, ...] | None = None
 
 
+def _row_by_row(convert: Callable[[Row], Row]) -> Callable[[list[Row]], list[Row]]:
+    """The conversion of many rows: what is wrong with one is said with its number."""
+
+    @wraps(convert, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
+    def converted(rows: list[Row]) -> list[Row]:
+        found = []
+        for number, row in enumerate(rows):
+            try:
+                found.append(convert(row))
+            except (KeyError, TypeError, IndexError) as error:
+                raise LookupError(f"record {number}: {error}") from error
+            except ValueError as error:
+                raise ValueError(f"record {number}: {error}") from error
+        return found
+
+    return converted
+
+
 def hellaswag(rows: list[Row]) -> list[Row]:
     """Six lines a record: ``activity: context``, number of the right ending, four endings.
 
@@ -29,7 +48,7 @@ def hellaswag(rows: list[Row]) -> list[Row]:
     columns are checked alone.
     """
     if "line" not in rows[0]:
-        return _each(rows, _hellaswag_row)
+        return _checked_hellaswag(rows)
     lines = [row["line"] for row in rows]
     while lines and not lines[-1].strip():
         lines.pop()
@@ -46,10 +65,11 @@ def hellaswag(rows: list[Row]) -> list[Row]:
             )
         whole, begun = _unfinished(context)
         records.append({"activity_label": activity, "ctx_a": whole, "ctx_b": begun, "endings": endings, "label": label})
-    return _each(records, _hellaswag_row)
+    return _checked_hellaswag(records)
 
 
-def _hellaswag_row(row: Row) -> Row:
+@_row_by_row
+def _checked_hellaswag(row: Row) -> Row:
     label, endings = row.get("label", "0"), row.get("endings")
     if "endings" in row and (not isinstance(endings, list) or len(endings) != 4 or not all(map(_says, endings))):
         raise ValueError(f'"endings" must be a list of four texts, none empty, got {endings!r:.80}')
@@ -66,12 +86,8 @@ def _unfinished(context: str) -> tuple[str, str]:
     return context[: ends[-1].end()].rstrip(), context[ends[-1].end() :]
 
 
-def arc(rows: list[Row]) -> list[Row]:
-    """``{"question": {"stem", "choices": [{"text", "label"}]}, "answerKey"}``, as AI2 publishes it."""
-    return _each(rows, _arc_row)
-
-
 def _arc_row(row: Row) -> Row:
+    """``{"question": {"stem", "choices": [{"text", "label"}]}, "answerKey"}``, as AI2 publishes it."""
     if isinstance(row.get("question"), dict):
         asked = row["question"]
         choices = {key: [choice[key] for choice in asked["choices"]] for key in ("label", "text")}
@@ -81,12 +97,12 @@ def _arc_row(row: Row) -> Row:
     return row
 
 
-def commonsense_qa(rows: list[Row]) -> list[Row]:
+arc = _row_by_row(_arc_row)
+
+
+@_row_by_row
+def commonsense_qa(row: Row) -> Row:
     """The authors' form, which is ARC's, or ``{"question", "choices": [text, ...], "answer": number}``."""
-    return _each(rows, _commonsense_row)
-
-
-def _commonsense_row(row: Row) -> Row:
     if not isinstance(row.get("choices"), list) or "answer" not in row:
         return _arc_row(row)
     letters = list(ascii_uppercase[: len(row["choices"])])
@@ -99,21 +115,19 @@ def boolq(rows: list[Row]) -> list[Row]:
     """``{"question", "passage", "answer": true}``, as its authors publish it; ``label`` is 1 for yes."""
     if "label" in rows[0] or "answer" not in rows[0]:
         return rows
-    return [{**row, "idx": i} for i, row in enumerate(_each(rows, _boolq_row))]
+    return [{**row, "idx": i} for i, row in enumerate(_labelled(rows))]
 
 
-def _boolq_row(row: Row) -> Row:
+@_row_by_row
+def _labelled(row: Row) -> Row:
     if not isinstance(row["answer"], bool):
         raise ValueError(f'"answer" must be true or false, got {row["answer"]!r:.60}')
     return {"question": row["question"], "passage": row["passage"], "label": int(row["answer"])}
 
 
-def lettered(rows: list[Row]) -> list[Row]:
+@_row_by_row
+def lettered(row: Row) -> Row:
     """A row of a CSV without heading: question, four choices, letter of the right one (MMLU); or the hub's columns."""
-    return _each(rows, _lettered_row)
-
-
-def _lettered_row(row: Row) -> Row:
     if "A" in row:
         _check_right(row["letter"], tuple("ABCD"))
         choices = [row[letter] for letter in "ABCD"]
@@ -126,24 +140,18 @@ def _lettered_row(row: Row) -> Row:
     return row
 
 
-def gsm8k(rows: list[Row]) -> list[Row]:
+@_row_by_row
+def gsm8k(row: Row) -> Row:
     """The hub's columns; every worked solution ends in ``#### `` and its result."""
-    return _each(rows, _gsm8k_row)
-
-
-def _gsm8k_row(row: Row) -> Row:
     answer = row.get("answer")
     if answer is not None and (not isinstance(answer, str) or not re.search(r"#### *\S", answer)):
         raise ValueError(f'"answer" must be a worked solution that ends in "#### " and its result, got {answer!r:.80}')
     return row
 
 
-def arithmetic(rows: list[Row]) -> list[Row]:
+@_row_by_row
+def arithmetic(row: Row) -> Row:
     """``{"context", "completion"}``, as its authors publish it; neither is empty."""
-    return _each(rows, _arithmetic_row)
-
-
-def _arithmetic_row(row: Row) -> Row:
     for column in ("context", "completion"):
         if row.get(column) is not None and not _says(row[column]):
             raise ValueError(f'"{column}" must be a text that is not empty, got {row[column]!r:.60}')
@@ -155,12 +163,9 @@ def _says(value: Any) -> bool:
     return isinstance(value, str) and bool(value.strip())
 
 
-def openmath(rows: list[Row]) -> list[Row]:
+@_row_by_row
+def openmath(row: Row) -> Row:
     """The hub's columns; an expected answer that is a number is its text."""
-    return _each(rows, _openmath_row)
-
-
-def _openmath_row(row: Row) -> Row:
     answer = row.get("expected_answer")
     number = isinstance(answer, int | float) and not isinstance(answer, bool)
     return {**row, "expected_answer": str(answer)} if number else row
@@ -170,42 +175,29 @@ def bigbench(rows: list[Row]) -> list[Row]:
     """``{"input", "target"}`` or ``{"input", "target_scores": {choice: score}}``, as in BIG-bench's ``task.json``."""
     if "input" not in rows[0]:
         return rows
-    return [_bigbench_row(row, i) for i, row in enumerate(rows)]
+    return [{**row, "idx": i} for i, row in enumerate(_answered(rows))]
 
 
-def _bigbench_row(row: Row, number: int) -> Row:
+@_row_by_row
+def _answered(row: Row) -> Row:
     scores = row.get("target_scores") or {}
     targets = row.get("target", [])
     targets = [targets] if isinstance(targets, str) else targets
     if not isinstance(scores, dict) or not all(isinstance(score, int | float) for score in scores.values()):
-        raise ValueError(f'record {number}: "target_scores" must be an object, choice to score, got {scores!r:.60}')
+        raise ValueError(f'"target_scores" must be an object, choice to score, got {scores!r:.60}')
     if not isinstance(targets, list) or not all(isinstance(target, str) for target in targets):
-        raise ValueError(f'record {number}: "target" must be a text or a list of texts, got {targets!r:.60}')
+        raise ValueError(f'"target" must be a text or a list of texts, got {targets!r:.60}')
     if not targets and scores:
         best = max(scores.values())
         targets = [choice for choice, score in scores.items() if score == best]
     if not targets:
-        raise ValueError(f'record {number}: a BIG-bench example has "target" or "target_scores", got {sorted(row)}')
+        raise ValueError(f'a BIG-bench example has "target" or "target_scores", got {sorted(row)}')
     return {
         "inputs": row["input"],
         "targets": targets,
         "multiple_choice_targets": list(scores),
         "multiple_choice_scores": list(scores.values()),
-        "idx": number,
     }
-
-
-def _each(rows: list[Row], convert: Callable[[Row], Row]) -> list[Row]:
-    """Rows one by one: what is wrong with one is said with its number."""
-    converted = []
-    for number, row in enumerate(rows):
-        try:
-            converted.append(convert(row))
-        except (KeyError, TypeError, IndexError) as error:
-            raise LookupError(f"record {number}: {error}") from error
-        except ValueError as error:
-            raise ValueError(f"record {number}: {error}") from error
-    return converted
 
 
 def _check_right(answer: Any, known: Sequence[Any]) -> None:

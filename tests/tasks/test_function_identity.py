@@ -597,7 +597,7 @@ def test_many_words_are_told_at_once(words, imported, monkeypatch):
         counted = lambda content: asked.append(content) or hash_of(content)  # noqa: E731
         scorer = imported(own(f"N = {n}\nWORDS = {words}\ndef score(example, text): return float(text in WORDS)")).score
         with monkeypatch.context() as patch:
-            patch.setattr("cs_heads.tasks.code_identity.hash_of", counted)
+            patch.setattr("cs_heads.tasks.function_identity.hash_of", counted)
             as_scorer(scorer)
         return len(asked)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cs_heads.tasks.lm_eval.files import FORMATS, DataFiles, File, Row, files_in, is_collection, rows_of
-from cs_heads.tasks.lm_eval.forms import Form, form_of
+from cs_heads.tasks.data_files import FORMATS, DataFiles, File, Row, files_in, is_collection, rows_of
+from cs_heads.tasks.published import Form, form_of
 
 SPLIT_NAMES: dict[str, tuple[str, ...]] = {
     "train": ("train", "training"),

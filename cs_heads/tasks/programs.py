@@ -9,18 +9,17 @@ MBPP: Austin et al., *Program Synthesis with Large Language Models* (arXiv 2108.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
 
-from cs_heads.arguments import check_integer, check_seed, check_type
+from cs_heads.arguments import check_integer, check_one_of, check_seed, check_type
 from cs_heads.sandbox import Sandbox
-from cs_heads.tasks.catalogue import Entry
+from cs_heads.tasks.data_files import DataFiles, hub_rows
 from cs_heads.tasks.example import Example
-from cs_heads.tasks.hub import hub_rows
-from cs_heads.tasks.lm_eval.files import DataFiles
-from cs_heads.tasks.lm_eval.local import Wanted, read_splits
+from cs_heads.tasks.family import Entry
+from cs_heads.tasks.splits import Wanted, read_splits
 from cs_heads.tasks.task import Task
 
 FENCE = "```"
@@ -63,10 +62,6 @@ def _humaneval(record: Record, text: str) -> tuple[str, str]:
     return record["prompt"] + text, f"{record['test']}\ncheck({record['entry_point']})"
 
 
-def _humaneval_instruct(record: Record, text: str) -> tuple[str, str]:
-    return _humaneval(record, text.partition(FENCE)[0])
-
-
 def _mbpp_prompt(record: Record) -> str:
     shown = "\n".join(record["test_list"][:3])
     asked = record.get("text", record.get("prompt"))
@@ -81,31 +76,24 @@ def _mbpp(record: Record, text: str) -> tuple[str, str]:
     return text.partition(DONE)[0], "\n".join([*before, *record["test_list"]])
 
 
-_HUMANEVAL_DATASET = ("openai/openai_humaneval", None)
-_HUMANEVAL_FIELDS = {"task_id": str, "prompt": str, "entry_point": str, "canonical_solution": str, "test": str}
-
+_HUMANEVAL = Form(
+    about="HumanEval: complete a function from its docstring",
+    dataset=("openai/openai_humaneval", None),
+    files=("humaneval",),
+    fields={"task_id": str, "prompt": str, "entry_point": str, "canonical_solution": str, "test": str},
+    max_new_tokens=1024,
+    stop=HUMANEVAL_STOP,
+    prompt=lambda record: str(record["prompt"]),
+    target=lambda record: str(record["canonical_solution"]),
+    program=_humaneval,
+)
 FORMS: dict[str, Form] = {
-    "humaneval": Form(
-        about="HumanEval: complete a function from its docstring",
-        dataset=_HUMANEVAL_DATASET,
-        files=("humaneval",),
-        fields=_HUMANEVAL_FIELDS,
-        max_new_tokens=1024,
-        stop=HUMANEVAL_STOP,
-        prompt=lambda record: str(record["prompt"]),
-        target=lambda record: str(record["canonical_solution"]),
-        program=_humaneval,
-    ),
-    "humaneval_instruct": Form(
+    "humaneval": _HUMANEVAL,
+    "humaneval_instruct": replace(
+        _HUMANEVAL,
         about="HumanEval, asked for in words",
-        dataset=_HUMANEVAL_DATASET,
-        files=("humaneval",),
-        fields=_HUMANEVAL_FIELDS,
-        max_new_tokens=1024,
-        stop=HUMANEVAL_STOP,
         prompt=_instruct,
-        target=lambda record: str(record["canonical_solution"]),
-        program=_humaneval_instruct,
+        program=lambda record, text: _humaneval(record, text.partition(FENCE)[0]),
     ),
     "mbpp": Form(
         about="MBPP: write a function from one sentence and three tests",
@@ -138,8 +126,7 @@ class PassesTests:
     sandbox: Sandbox = field(default_factory=Sandbox)
 
     def __post_init__(self) -> None:
-        if self.form not in FORMS:
-            raise ValueError(f"form must be one of {', '.join(FORMS)}, got {self.form!r}")
+        check_one_of("form", self.form, FORMS)
         check_type("allow_code", self.allow_code, bool)
         if not self.allow_code:
             raise ValueError(
@@ -180,16 +167,24 @@ def load_humaneval(
     unsafe_code: bool = False,
     sandbox: Sandbox | None = None,
 ) -> Task:
-    """``n`` finding examples of HumanEval (its JSONL file, a folder that holds it, or the hub's), the others held out.
+    """``n`` finding examples of HumanEval, the others held out.
 
-    ``allow_code`` says that generated programs may run, ``unsafe_code`` that they may also where there is no
-    sandbox; ``sandbox`` sets other limits. A file that is missing or malformed raises ``ValueError``; without leave
-    to run programs, or without a sandbox, none are read or fetched.
+    Args:
+        form: ``"humaneval"`` or ``"humaneval_instruct"``.
+        n: Finding examples; by default 82, half of them.
+        seed: Chooses them.
+        data_files: Its JSONL file, or a folder that holds it; None: the hub's.
+        allow_code: Generated programs may run.
+        unsafe_code: They may run also where there is no sandbox.
+        sandbox: A sandbox with other limits.
+
+    Raises:
+        ValueError: A file is missing or malformed, or programs may not run: then none is read or fetched.
+        SandboxError: There is no sandbox.
     """
     check_seed(seed)
     scorer = _scorer(form, allow_code, unsafe_code, sandbox)
-    examples = [_example(form, record) for record in _records(form, data_files, None)]
-    return _task(form, examples, scorer).split(n, seed)[0]
+    return _task(form, _records(form, data_files, None), scorer).split(n, seed)[0]
 
 
 def load_mbpp(
@@ -203,12 +198,20 @@ def load_mbpp(
     sandbox: Sandbox | None = None,
     few_shot: int = 3,
 ) -> Task:
-    """``n`` finding examples of MBPP's test split (tasks 11 to 510 of its JSONL or sanitized JSON file, or the hub's).
+    """``n`` finding examples of MBPP's test split, the others held out.
 
-    The first ``few_shot`` of tasks 2, 3 and 4 of the file stand before each prompt. A record's ``test_setup_code``
-    and ``test_imports`` stand before its tests, which lm-eval leaves out: of the test split that is task 367 alone in
-    the JSONL file, whose tests nothing passes without it. Options and errors are otherwise those of
-    ``load_humaneval``.
+    A record's ``test_setup_code`` and ``test_imports`` stand before its tests, which lm-eval leaves out: of the test
+    split that is task 367 alone in the JSONL file, whose tests nothing passes without it.
+
+    Args:
+        form: ``"mbpp"``.
+        n: Finding examples, 100 by default.
+        seed: Chooses them.
+        data_files: Its JSONL or sanitized JSON file, of which tasks 11 to 510 are asked; None: the hub's.
+        allow_code: As for ``load_humaneval``, whose errors are the same.
+        unsafe_code: As there.
+        sandbox: As there.
+        few_shot: How many of tasks 2, 3 and 4 stand before each prompt.
     """
     check_seed(seed)
     check_integer("few_shot", few_shot, 0, len(MBPP_SHOTS))
@@ -226,7 +229,7 @@ def load_mbpp(
         raise ValueError(
             f"data_files of {form} hold none of the tasks {MBPP_TEST[0]} to {MBPP_TEST[-1]} of its test split"
         )
-    return _task(form, [_example(form, record, shots) for record in tested], scorer).split(n, seed)[0]
+    return _task(form, tested, scorer, shots).split(n, seed)[0]
 
 
 def _scorer(form: str, allow_code: bool | None, unsafe_code: bool, sandbox: Sandbox | None) -> PassesTests:
@@ -241,21 +244,14 @@ def _scorer(form: str, allow_code: bool | None, unsafe_code: bool, sandbox: Sand
     return PassesTests(form, bool(allow_code) or unsafe_code, replace(sandbox, unsafe=sandbox.unsafe or unsafe_code))
 
 
-def _task(form: str, examples: list[Example], scorer: PassesTests) -> Task:
-    whole = FORMS[form]
-    return Task(
-        form,
-        "generation",
-        tuple(examples),
-        scorer=scorer,
-        max_new_tokens=whole.max_new_tokens,
-        stop=whole.stop,
-    )
-
-
-def _example(form: str, record: Record, shots: str = "") -> Example:
-    whole = FORMS[form]
-    return Example(shots + whole.prompt(record), (whole.target(record),), reference=json.dumps(record, sort_keys=True))
+def _task(form: str, records: Iterable[Record], scorer: PassesTests, shots: str = "") -> Task:
+    """The whole task; ``shots`` stand before each prompt."""
+    made, examples = FORMS[form], []
+    for record in records:
+        reference = json.dumps(record, sort_keys=True)
+        examples.append(Example(shots + made.prompt(record), (made.target(record),), reference=reference))
+    length, stop = made.max_new_tokens, made.stop
+    return Task(form, "generation", tuple(examples), scorer=scorer, max_new_tokens=length, stop=stop)
 
 
 def _records(form: str, data_files: DataFiles | None, shown: str | None) -> Iterator[Record]:

@@ -1,0 +1,338 @@
+"""Files and data sets as rows: JSON lines, JSON, CSV, Parquet and text, compressed or in a zip archive, and the hub.
+
+What is missing or malformed raises ``ValueError`` in one line that names the file and the place in it.
+"""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import io
+import json
+import logging
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+DataFiles = str | Path | Sequence[str | Path] | Mapping[str, Any]
+"""What ``data_files=`` takes: a file, a folder or archive, several files, or any of these by split."""
+
+_UNPACK: dict[str, Callable[[bytes], bytes]] = {".bz2": bz2.decompress, ".gz": gzip.decompress}
+FORMATS = (".jsonl", ".json", ".csv", ".parquet", ".txt")
+
+
+# Texts, and what they say, by the name of the file or place.
+
+
+def read_text(path: str | Path, what: str) -> str:
+    """The text of a file; a missing file or another encoding than UTF-8 raises ``ValueError`` naming ``what``."""
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(
+            f"{what} {str(path)!r} does not exist" if not path.exists() else f"{what} {str(path)!r} is no file"
+        )
+    return text_of(path.read_bytes(), f"{what} {str(path)!r}")
+
+
+def text_of(content: bytes, place: str) -> str:
+    """Bytes as text, without a mark of their order; another encoding than UTF-8 raises ``ValueError``."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{place} is not UTF-8 text: {error}") from error
+
+
+def lines_of(path: str | Path, what: str) -> list[str]:
+    """The lines of a text file without white space at their ends, empty ones left out; errors as of ``read_text``."""
+    return [line.strip() for line in read_text(path, what).splitlines() if line.strip()]
+
+
+def read_json(path: str | Path, what: str) -> Any:
+    """The content of a JSON file; a missing file, another encoding or no JSON raises ``ValueError`` naming ``what``."""
+    return json_of(read_text(path, what), f"{what} {str(path)!r}")
+
+
+def json_of(text: str, place: str, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+    """What JSON text says; any other raises ``ValueError`` naming ``place``. ``pairs`` makes what an object is."""
+    try:
+        return json.loads(text, object_pairs_hook=pairs)
+    except KeyError as error:
+        raise ValueError(f"{place}: key {error} stands twice in one record, which would be read once") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{place}: not JSON ({error})") from error
+
+
+def json_lines(text: str, place: str) -> Iterator[tuple[str, Any]]:
+    r"""What each line of JSON lines says, with its number in words; empty lines say nothing.
+
+    >>> list(json_lines('{"a": 1}\n\n[2]', "own.jsonl"))
+    [('line 1', {'a': 1}), ('line 3', [2])]
+    """
+    # Not splitlines: a JSON text may hold other line separators unescaped.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            yield f"line {number}", json_of(line, f"{place}, line {number}", _once_each)
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these pairs; a key that is there twice raises ``KeyError``, of which JSON keeps the last."""
+    made: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in made:
+            raise KeyError(key)
+        made[key] = value
+    return made
+
+
+def csv_lines(
+    text: str, place: str, columns: Sequence[str] | None = None, complete: bool = False
+) -> Iterator[tuple[str, Row]]:
+    """What each row of a CSV text holds by column, with the number of its last line in words.
+
+    Args:
+        text: The CSV text.
+        place: What errors begin with.
+        columns: Names of the columns; None reads them from the first line.
+        complete: Refuse a row with fewer fields than columns; otherwise its last fields are None.
+    """
+    reader = csv.DictReader(io.StringIO(text, newline=""), columns)
+    try:
+        names = list(reader.fieldnames or ())
+        check_columns(names, f"{place}, line 1")
+        for row in reader:
+            line = f"line {reader.line_num}"
+            if None in row:
+                raise ValueError(
+                    f"{place}, {line}: more fields than the {len(names)} columns of the header; "
+                    "a text with a comma in it stands in double quotes"
+                )
+            if complete and None in row.values():
+                found = sum(value is not None for value in row.values())
+                raise ValueError(f"{place}, {line}: {found} fields, expected {len(names)} ({', '.join(names)})")
+            yield line, row
+    except csv.Error as error:
+        raise ValueError(f"{place}, line {reader.line_num + 1}: not CSV ({error})") from error
+
+
+def check_columns(columns: Sequence[str], place: str) -> None:
+    """Raise ``ValueError`` where two columns have one name: of which the values are cannot be known."""
+    twice = sorted({column for column in columns if columns.count(column) > 1})
+    if twice:
+        raise ValueError(
+            f"{place}: columns must have different names, got two or more of {', '.join(map(repr, twice))}"
+        )
+
+
+def input_output_pairs(records: list[Any], place: str, first: int = 0) -> list[tuple[str, str]]:
+    """The pairs of a list of ``{"input", "output"}``; a malformed one raises ``ValueError`` naming place and number."""
+    found = []
+    for number, record in enumerate(records, start=first):
+        texts = [record.get(key) if isinstance(record, dict) else None for key in ("input", "output")]
+        if not all(isinstance(text, str) and text.strip() for text in texts):
+            raise ValueError(
+                f'{place}, record {number}: must be {{"input", "output"}} of texts, got {str(record)[:80]}'
+            )
+        found.append((str(texts[0]).strip(), str(texts[1]).strip()))
+    return found
+
+
+def one_file(path: str | Path, what: str, endings: tuple[str, ...]) -> Path:
+    """The path itself, or of a folder its one file that ends so; another number raises ``ValueError`` naming them."""
+    path = Path(path)
+    if not path.is_dir():
+        return path
+    found = sorted(file for file in path.iterdir() if file.is_file() and file.suffix.lower() in endings)
+    if len(found) != 1:
+        has = f"has {', '.join(file.name for file in found)}: name one of them" if found else "has none"
+        raise ValueError(
+            f"{what} {str(path)!r} is a folder and must hold one file ending in {' or '.join(endings)}; it {has}"
+        )
+    return found[0]
+
+
+# Rows of a file, a folder or an archive.
+
+
+@dataclass(frozen=True)
+class File:
+    """A file, or a member of an archive: its name with ``/`` between folders, and how its bytes are read."""
+
+    name: str
+    read: Callable[[], bytes]
+
+    @property
+    def path(self) -> Path:
+        """The name without the ending of a compressed file."""
+        path = Path(self.name)
+        return path.with_suffix("") if path.suffix in _UNPACK else path
+
+    def content(self) -> bytes:
+        """The bytes, unpacked; a file that cannot be unpacked raises ``ValueError``."""
+        unpack = _UNPACK.get(Path(self.name).suffix, bytes)
+        try:
+            return unpack(self.read())
+        except (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+            # RuntimeError: a member that has a password, or is packed in a way that Python does not know.
+            raise ValueError(f"data file {self.name!r} cannot be read: {error}") from error
+
+
+def is_collection(path: str | Path) -> bool:
+    """Whether a path is a folder or a zip archive, in which files are looked for by name."""
+    path = Path(path).expanduser()
+    return path.is_dir() or path.suffix.lower() == ".zip"
+
+
+def files_in(path: str | Path) -> list[File]:
+    """The files of a folder or zip archive, at any depth, or the one file; a missing one raises ``ValueError``.
+
+    A folder that holds an archive and no data beside it is read as the archive.
+    """
+    path = Path(path).expanduser()
+    if not path.exists():
+        raise ValueError(f"data file {str(path)!r} does not exist")
+    if path.is_dir():
+        found = sorted(member for member in path.rglob("*") if member.is_file())
+        archives = [member for member in found if member.suffix.lower() == ".zip"]
+        files = [File(member.relative_to(path).as_posix(), member.read_bytes) for member in found]
+        # A download that was left packed in a folder of its own.
+        packed = len(archives) == 1 and not any(file.path.suffix.lower() in FORMATS for file in files)
+        return files_in(archives[0]) if packed else files
+    if path.suffix.lower() != ".zip":
+        return [File(str(path), path.read_bytes)]
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = [info.filename for info in archive.infolist() if not info.is_dir()]
+    except (zipfile.BadZipFile, OSError) as error:
+        raise ValueError(f"data file {str(path)!r} is no zip archive that can be read: {error}") from error
+    return [File(name, partial(_member, path, name)) for name in names]
+
+
+def _member(archive: Path, name: str) -> bytes:
+    with zipfile.ZipFile(archive) as opened:
+        return opened.read(name)
+
+
+def rows_of(file: File, columns: Sequence[str] | None = None) -> list[Row]:
+    """The rows of a file; ``columns`` names those of a CSV file that has no heading.
+
+    Malformed content raises ``ValueError`` naming the file and the line, another kind of file one that
+    lists the kinds.
+    """
+    suffix = file.path.suffix.lower()
+    if suffix not in FORMATS:
+        raise ValueError(f"data file {file.name!r} must end in {', '.join(FORMATS)}, or in these and .bz2 or .gz")
+    content = file.content()
+    rows = _parquet(file.name, content) if suffix == ".parquet" else list(_text_rows(file, suffix, content, columns))
+    if not rows:
+        raise ValueError(f"data file {file.name!r} is empty")
+    return rows
+
+
+def _text_rows(file: File, suffix: str, content: bytes, columns: Sequence[str] | None) -> Iterable[Row]:
+    place = f"data file {file.name!r}"
+    text = text_of(content, place)
+    if suffix == ".txt":
+        return [{"line": line} for line in text.splitlines()] if text.strip() else []
+    if suffix == ".csv":
+        return (row for _, row in csv_lines(text, place, columns, complete=True))
+    lines = json_lines(text, place) if suffix == ".jsonl" else _json_records(text, place)
+    return (_checked(row, f"{place}, {number}") for number, row in lines)
+
+
+def _json_records(text: str, place: str) -> Iterator[tuple[str, Any]]:
+    content = json_of(text, place)
+    if isinstance(content, Mapping):
+        lists = [value for value in content.values() if isinstance(value, list)]
+        content = content["examples"] if "examples" in content else lists[0] if len(lists) == 1 else [content]
+    if not isinstance(content, list):
+        raise ValueError(f"{place} must hold a JSON list of objects, got {type(content).__name__}")
+    return ((f"record {number}", record) for number, record in enumerate(content))
+
+
+def _checked(row: Any, place: str) -> Row:
+    if not isinstance(row, dict):
+        raise ValueError(f"{place}: must be an object with the columns of a row, got {row!r:.60}")
+    return row
+
+
+def _parquet(name: str, content: bytes) -> list[Row]:
+    try:
+        from pyarrow import parquet
+    except ImportError as error:
+        raise ValueError(f"data file {name!r} needs pyarrow: pip install 'cs-heads[lm-eval]'") from error
+    try:
+        rows: list[Row] = parquet.read_table(io.BytesIO(content)).to_pylist()
+    except Exception as error:
+        raise ValueError(f"data file {name!r} is no Parquet file that can be read: {error}") from error
+    return rows
+
+
+def columns_with_null(rows: Sequence[Row]) -> dict[str, int]:
+    """The columns in which a row holds null, and the number of the first such row."""
+    found: dict[str, int] = {}
+    for number, row in enumerate(rows):
+        for column in (column for column, value in row.items() if _holds_null(value)):
+            found.setdefault(column, number)
+    return found
+
+
+def _holds_null(value: Any) -> bool:
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return value is None or any(map(_holds_null, inside))
+
+
+# Rows of the hub.
+
+
+@contextmanager
+def quietly(*more: str) -> Iterator[None]:
+    """Run ``datasets`` and the hub's client, and ``more`` loggers, without their log and their bars."""
+    import datasets
+
+    # The hub's client tells of each of its tries to reach it, for half a minute.
+    loggers = [logging.getLogger(name) for name in ("datasets", "huggingface_hub", *more)]
+    levels = [logger.level for logger in loggers]
+    bars = datasets.is_progress_bar_enabled()
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL)
+        datasets.disable_progress_bars()
+        yield
+    finally:
+        if bars:
+            datasets.enable_progress_bars()
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def hub_rows(dataset: str, part: str | None, splits: Iterable[str], most: int | None = None) -> list[Row]:
+    """The rows of some splits of a data set, one split after another; with ``most``, read as a stream up to so many.
+
+    A data set that cannot be reached, or a missing ``datasets``, raises ``ValueError`` saying what to do.
+    """
+    try:
+        import datasets
+    except ImportError as error:
+        raise ValueError("data from the hub need datasets: pip install 'cs-heads[datasets]'") from error
+    try:
+        with quietly():
+            found: list[Row] = []
+            for split in splits:
+                rows = datasets.load_dataset(dataset, part, split=split, streaming=most is not None)
+                found += [dict(row) for row in islice(rows, most)]
+        return found
+    except Exception as error:
+        reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:300]
+        name = dataset if part is None else f"{dataset}/{part}"
+        raise ValueError(
+            f"data set {name!r} could not be downloaded from the hub ({reason}); "
+            "name files of your own with data_files="
+        ) from error

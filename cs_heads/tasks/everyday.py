@@ -1,0 +1,254 @@
+"""Everyday skills, ``everyday/<skill>``: plain English and a little code that come with the library.
+
+Small language models can do most of them, and no file or network is needed. A word that is asked about to find heads is
+never asked about to confirm them, nor shown in a worked example. Answers are one token to the tokenizers of SmolLM2,
+Gemma 3 and Qwen2.5, except some capitals, and the sums, whose digits are tokens of their own.
+
+    >>> from cs_heads.tasks import load_task
+    >>> example = load_task("everyday/plural", n=1, shots=2).examples[0]
+    >>> print(example.prompt + example.target)
+    one visitor, two visitors
+    one bed, two beds
+    one bird, two birds
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from string import ascii_lowercase, ascii_uppercase
+from typing import Any
+
+from cs_heads.arguments import check_integer, check_seed
+from cs_heads.tasks.family import Entry, Record, asked_once, choice_record, drawn_about
+from cs_heads.tasks.task import Task
+from cs_heads.tasks.words import rows, word_pairs
+
+
+def _words(name: str) -> tuple[str, ...]:
+    """The words of a list, in its order."""
+    return tuple(word for row in rows(f"everyday-{name}") for word in row)
+
+
+WOMEN, MEN = _words("women"), _words("men")
+NOUNS = _words("nouns")
+
+# What is said of somebody, up to the pronoun.
+PRONOUN_TEMPLATES = (
+    "{} was tired, so",
+    "{} will call us as soon as",
+    "{} bought a new car after",
+    "{} lost the keys, but",
+    "{} is famous because",
+    "My friend {} is here, and",
+    "Everybody likes {} because",
+    "I met {} yesterday, and",
+    "I know {} well, and",
+    "We asked {} to wait until",
+)
+
+# {0} gives and is named twice, {1} receives.
+GIVING_TEMPLATES = (
+    "{0} and {1} went to the {2}. {0} gave a {3} to",
+    "When {0} and {1} met at the {2}, {0} handed a {3} to",
+    "After {0} and {1} left the {2}, {0} sent a {3} to",
+    "{0} and {1} had a long day at the {2}. In the evening {0} gave the {3} to",
+    "While {0} and {1} were waiting at the {2}, {0} passed the {3} to",
+    "Then {0} and {1} walked back from the {2}, and {0} showed the {3} to",
+)
+PLACES = ("office", "beach", "station", "market", "hospital", "museum", "farm", "library", "school", "garden")
+THINGS = ("book", "letter", "ticket", "map", "camera", "key", "gift", "phone", "cup", "ring")
+
+LINKS = ("near", "behind", "next to", "in front of", "beside", "under", "close to", "with")
+VERBS = ((" is", " are"), (" was", " were"), (" has", " have"))
+
+# Names of arguments in code.
+PARAMETERS = _words("parameters")
+FUNCTIONS = ("combine", "compute", "calculate", "process", "get_result", "find", "check", "f")
+
+# What is open at the end of a text is closed by the mark.
+OPEN_TEMPLATES = {
+    ")": ("print({0}", "The {0} (or the {1}", "max({0}, {1}", "We saw a {0} (and a {1}"),
+    "]": ("[{0}, {1}", "words = [{0}, {1}", "items[{0}", "list = [{0}"),
+    "}": ("{{{0}, {1}", "words = {{{0}, {1}", "set = {{{0}", "{{{0}: {1}"),
+    '"': ('She said "{0}', 'The word is "{0}', 'name = "{0}', 'They call it a "{0}'),
+}
+
+# Each follows the one before it; a second form is another way to write the series.
+ROUND = {
+    "days": rows("everyday-days"),
+    "months": rows("everyday-months"),
+}
+STRAIGHT = {
+    "numbers": rows("everyday-numbers")[:1],
+    "tens": rows("everyday-numbers")[1:2],
+    "ordinals": rows("everyday-numbers")[2:3],
+    "letters": (tuple(ascii_uppercase), tuple(ascii_lowercase)),
+}
+SUMS_BELOW = 40
+
+# Skills asked in sentences and in code: what agrees, who is meant, what is still open.
+
+
+def _agreement(rng: random.Random, noun: tuple[str, str], side: Sequence[tuple[str, str]]) -> Record:
+    many = rng.randrange(2)
+    other = rng.choice([pair for pair in side if pair != noun])[1 - many]
+    verbs = rng.choice(VERBS)
+    return choice_record(
+        rng, f"The {noun[many]} {rng.choice(LINKS)} the {other}", [verbs[many], verbs[1 - many]], verbs[many]
+    )
+
+
+def _pronoun(rng: random.Random, name: str, _: Sequence[str]) -> Record:
+    right, wrong = (" she", " he") if name in WOMEN else (" he", " she")
+    return choice_record(rng, rng.choice(PRONOUN_TEMPLATES).format(name), [right, wrong], right)
+
+
+def _giving(rng: random.Random, receiver: str, side: Sequence[str]) -> Record:
+    giver = rng.choice([name for name in side if name != receiver])
+    form = rng.choice(GIVING_TEMPLATES)
+    if rng.randrange(2):
+        form = form.replace("{0} and {1}", "{1} and {0}")
+    prompt = form.format(giver, receiver, rng.choice(PLACES), rng.choice(THINGS))
+    return {"prompt": prompt, "target": f" {receiver}"}
+
+
+def _code(rng: random.Random, second: str, side: Sequence[str]) -> Record:
+    first = rng.choice([name for name in side if name != second])
+    prompt = f"def {rng.choice(FUNCTIONS)}({first}, {second}):\n    return {first} {rng.choice('+-*/')}"
+    return {"prompt": prompt, "target": f" {second}"}
+
+
+def _closing(rng: random.Random, noun: str, side: Sequence[str]) -> Record:
+    mark = rng.choice(list(OPEN_TEMPLATES))
+    other = rng.choice([word for word in side if word != noun])
+    text = rng.choice(OPEN_TEMPLATES[mark]).format(noun, other)
+    return choice_record(rng, text, [mark, *(other for other in OPEN_TEMPLATES if other != mark)], mark)
+
+
+_ASKED: Mapping[str, tuple[str, Callable[[], Sequence[Any]], Callable[..., Record]]] = {
+    "agreement": (
+        "the verb that agrees with its subject, across another noun: is or are?",
+        partial(word_pairs, "everyday-plural"),
+        _agreement,
+    ),
+    "he_she": ("the pronoun for a name: he or she?", lambda: WOMEN + MEN, _pronoun),
+    "indirect_object": ("to whom something is given, of two names", lambda: WOMEN + MEN, _giving),
+    "code": ("the variable that a one-line Python function has not used yet", lambda: PARAMETERS, _code),
+    "closing": ("the bracket or quote that closes what is open, of four", lambda: NOUNS, _closing),
+}
+"""What each skill asks for, the words it asks about, and a record about one of them."""
+
+
+def in_sentences(skill: str, n: int | None = None, seed: int = 0) -> Task:
+    """``n`` questions of a skill (default 100), up to 400 held out, which ask about other words."""
+    check_seed(seed)
+    _, words, draw = _ASKED[skill]
+    return drawn_about(f"everyday/{skill}", words(), draw, n, seed)
+
+
+# Skills that turn a word into another, one question a word, after a few worked examples.
+
+
+def _filled(form: str) -> Callable[[random.Random, tuple[str, str]], tuple[str, str]]:
+    """The question that a form asks about a pair of words, and its answer."""
+    return lambda _, pair: (form.format(pair[0]), pair[1])
+
+
+def _either_way(rng: random.Random, pair: tuple[str, str]) -> tuple[str, str]:
+    word, opposite = rng.sample(pair, 2)
+    return f"The opposite of {word} is", opposite
+
+
+def _sum(rng: random.Random, pair: tuple[int, int]) -> tuple[str, str]:
+    a, b = rng.sample(pair, 2)
+    return f"{a} + {b} =", str(a + b)
+
+
+def _capitalized() -> list[tuple[str, str]]:
+    return [(word, word.capitalize()) for word in NOUNS]
+
+
+def _sums() -> list[tuple[int, int]]:
+    return [(a, b) for b in range(1, SUMS_BELOW) for a in range(1, b + 1) if a + b < SUMS_BELOW]
+
+
+_SHOWN: Mapping[str, tuple[str, Callable[[], Any], Callable[[random.Random, Any], tuple[str, str]]]] = {
+    "plural": ("the plural of a noun", partial(word_pairs, "everyday-plural"), _filled("one {}, two")),
+    "past": ("the past tense of a verb", partial(word_pairs, "everyday-past"), _filled("Today we {}. Yesterday we")),
+    "upper_case": ("a word with a capital first letter", _capitalized, _filled("{} ->")),
+    "capitals": (
+        "the capital of a country or a state",
+        partial(word_pairs, "everyday-capitals"),
+        _filled("The capital of {} is"),
+    ),
+    "antonyms": ("the opposite of a word", partial(word_pairs, "everyday-antonyms"), _either_way),
+    "kinds": ("what kind of thing a word names", partial(word_pairs, "everyday-kinds"), _filled("{} is a kind of")),
+    "phrases": ("the last word of a common phrase", partial(word_pairs, "everyday-phrases"), _filled("{}")),
+    "sums": (f"sums below {SUMS_BELOW}", _sums, _sum),
+}
+"""What each skill asks for, the words it asks about, and a question about one of them with its answer."""
+
+
+def after_examples(skill: str, n: int | None = None, seed: int = 0, *, shots: int = 4) -> Task:
+    """``n`` questions of a skill (default 100, or half of them), the others held out.
+
+    The same ``shots`` worked examples, 0 to 10, come before each question, of words that are never asked about.
+    """
+    check_seed(seed)
+    _, words, line = _SHOWN[skill]
+    return asked_once(f"everyday/{skill}", words(), line, n, seed, shots=shots)
+
+
+# Skills that go on with a sequence: a known one, or random words said a second time.
+
+LENGTHS = (3, 4, 5)
+"""Members of a series that are shown before the one asked for."""
+
+
+def succession(n: int | None = None, seed: int = 0) -> Task:
+    """``n`` series of days, months, numbers or letters (default 100) to go on with, up to 400 held out.
+
+    A member that is asked for on one side is not asked for on the other.
+    """
+    asked = [(series, at) for series, forms in ROUND.items() for at in range(len(forms[0]))]
+    asked += [(series, at) for series, forms in STRAIGHT.items() for at in range(LENGTHS[0], len(forms[0]))]
+    return drawn_about("everyday/succession", asked, _next, n, seed)
+
+
+def _next(rng: random.Random, asked: tuple[str, int], _: Sequence[tuple[str, int]]) -> Record:
+    series, at = asked
+    members = rng.choice((ROUND | STRAIGHT)[series])
+    shown = rng.choice([length for length in LENGTHS if series in ROUND or length <= at])
+    # Of a series that goes round, Sunday comes before Monday: an index below 0 is one from the end.
+    before = [members[place] for place in range(at - shown, at)]
+    return {"prompt": f"{', '.join(before)},", "target": f" {members[at]}"}
+
+
+def copying(n: int | None = None, seed: int = 0, *, length: int = 8) -> Task:
+    """``n`` lists of ``length`` random words, said a second time up to the word asked for (default 100).
+
+    A word that is asked for on one side is not asked for on the other.
+    """
+    check_integer("length", length, 2, len(NOUNS))
+    return drawn_about("everyday/copying", NOUNS, partial(_again, length), n, seed)
+
+
+def _again(length: int, rng: random.Random, asked: str, _: Sequence[str]) -> Record:
+    shown = [word for word in rng.sample(NOUNS, length) if word != asked][: length - 1]
+    at = rng.randrange(1, length)
+    shown.insert(at, asked)
+    return {"prompt": f"{', '.join(shown)}.\n{', '.join(shown[:at])},", "target": f" {asked}"}
+
+
+def catalogue() -> dict[str, Entry]:
+    """The skills by name."""
+    found = {
+        "succession": Entry("the next of days, months, numbers or letters", succession),
+        "copying": Entry("the next word of a list that is said twice", copying),
+    }
+    found |= {skill: Entry(about, partial(in_sentences, skill)) for skill, (about, *_) in _ASKED.items()}
+    for skill, (about, *_) in _SHOWN.items():
+        found[skill] = Entry(f"{about}, after worked examples", partial(after_examples, skill))
+    return dict(sorted(found.items()))

@@ -1,0 +1,326 @@
+"""What a family of built-in tasks is made with: its entries, and examples drawn with a seed.
+
+A family is a module with ``catalogue()``, which gives an ``Entry`` by the name of each task; ``load.FAMILIES`` lists
+the modules. Examples come from records (``Task.from_records``). Here is what draws them and holds some out to confirm
+heads with (``drawn``, ``drawn_about``, ``asked_once``, ``first_to_find``), gives them choices (``with_distractors``),
+and puts worked examples before them (``with_worked_examples``).
+"""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from string import ascii_uppercase
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+
+from cs_heads.arguments import check_integer, check_options, check_seed
+from cs_heads.tasks.task import Task
+
+N_FINDING = 100
+N_CONFIRMING = 400
+POOL = 10
+"""Words that ``asked_once`` keeps for worked examples, whatever the number of shots, and never asks about."""
+
+# So many draws in a row (or about one word) without a new example mean that there is hardly another.
+_MAX_MISSES, _MAX_MISSES_OF_A_WORD = 2000, 50
+
+W = TypeVar("W")
+Record: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A built-in task: one line ``about`` it, what it ``needs`` (an extra, files; "" for nothing), and its loader.
+
+    ``load(n, seed, **options)`` gives the finding side, its other examples held out; ``n`` None is the loader's
+    default. Its keywords beyond ``n`` and ``seed`` are the options that ``load_task`` passes on. ``leaves_out`` says
+    what an entry that stands for many tasks refuses.
+    """
+
+    about: str
+    load: Callable[..., Task]
+    needs: str = ""
+    leaves_out: str = ""
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Names of the keywords a user may set."""
+        given = set(getattr(self.load, "keywords", ()))
+        parameters = inspect.signature(self.load).parameters.values()
+        named = [p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        return tuple(name for name in named if name not in {"n", "seed", *given})
+
+    def checked(self, name: str, options: dict[str, Any]) -> dict[str, Any]:
+        """The options; one that the task does not have, or of another type, raises ``ValueError`` naming it."""
+        unknown = [option for option in options if option not in self.options]
+        if unknown:
+            has = f"it has {', '.join(self.options)}" if self.options else "it has none"
+            raise ValueError(f"task {name!r} has no option {', '.join(unknown)}; {has}")
+        try:
+            check_options(self.load, options)
+        except ValueError as error:
+            raise ValueError(f"task {name!r}: {error}") from None
+        return options
+
+
+def drawn(
+    name: str,
+    draw: Callable[[random.Random], Record],
+    n: int | None,
+    seed: int,
+    n_confirming: int = N_CONFIRMING,
+) -> Task:
+    """A task of random records, no two of which have the same question.
+
+    Args:
+        name: The task's name.
+        draw: A record, from a random generator.
+        n: Finding examples, 100 by default.
+        seed: The same seed gives the same examples.
+        n_confirming: Examples held out.
+
+    Raises:
+        ValueError: ``draw`` has not so many; the message says how many there are.
+    """
+    check_seed(seed)
+    n = N_FINDING if n is None else n
+    rng = random.Random(f"{name}/{seed}")
+    records: dict[tuple[str, ...], Record] = {}
+    misses = 0
+    while len(records) < n + n_confirming:
+        record = draw(rng)
+        misses = misses + 1 if _question(record) in records else 0
+        if misses > _MAX_MISSES:
+            raise ValueError(
+                f"n={n} is more than task {name!r} has: about {len(records)} different examples, "
+                f"{n_confirming} of them kept to confirm"
+            )
+        records.setdefault(_question(record), record)
+    made = list(records.values())
+    return _two_sides(name, made[:n], made[n:])
+
+
+def drawn_about(
+    name: str,
+    words: Sequence[W],
+    draw: Callable[[random.Random, W, Sequence[W]], Record],
+    n: int | None,
+    seed: int,
+) -> Task:
+    """A task with several questions a word: half of the words are asked about to find heads, the others to confirm.
+
+    Args:
+        name: The task's name.
+        words: What is asked about.
+        draw: A record about a word; the third argument are all words of its side.
+        n: Finding examples, 100 by default; up to 400 others are held out.
+        seed: The same seed gives the same examples.
+
+    Raises:
+        ValueError: There are not ``n`` different questions on the finding side.
+    """
+    check_seed(seed)
+    n = N_FINDING if n is None else n
+    rng = random.Random(f"{name}/{seed}")
+    order = rng.sample(words, len(words))
+    half = len(order) // 2
+    finding = _different(rng, order[:half], draw, n)
+    if len(finding) < n:
+        raise ValueError(f"n={n} is more than task {name!r} has: about {len(finding)} different examples to find with")
+    return _two_sides(name, finding, _different(rng, order[half:], draw, N_CONFIRMING))
+
+
+def _different(
+    rng: random.Random, words: Sequence[W], draw: Callable[[random.Random, W, Sequence[W]], Record], n: int
+) -> list[Record]:
+    """Up to ``n`` different records, the words taken in turn."""
+    records: dict[tuple[str, ...], Record] = {}
+    left = list(words)
+    while left and len(records) < n:
+        for word in list(left):
+            draws = (draw(rng, word, words) for _ in range(_MAX_MISSES_OF_A_WORD))
+            record = next((record for record in draws if _question(record) not in records), None)
+            if record is None:
+                left.remove(word)
+                continue
+            records[_question(record)] = record
+            if len(records) == n:
+                break
+    return list(records.values())
+
+
+def asked_once(
+    name: str,
+    words: Sequence[W],
+    line: Callable[[random.Random, W], tuple[str, str]],
+    n: int | None,
+    seed: int,
+    *,
+    shots: int,
+) -> Task:
+    """A completion task with one question a word, after worked examples.
+
+    Args:
+        name: The task's name.
+        words: What is asked about.
+        line: The question about a word and its answer, which together are a worked example.
+        n: Finding examples; 100 by default, or half of the words where there are fewer than 200.
+        seed: The same seed gives the same examples.
+        shots: Worked examples, of ten words kept for them; the same come before each question.
+
+    Raises:
+        ValueError: ``shots`` are more than there are words for, or ``n`` leaves nothing to confirm.
+    """
+    check_seed(seed)
+    check_integer("shots", shots, 0, POOL)
+    rng = random.Random(f"{name}/{seed}")
+    order = rng.sample(words, len(words))
+    shown, asked = order[:POOL], order[POOL:]
+    n = min(N_FINDING, len(asked) // 2) if n is None else n
+    if n >= len(asked):
+        raise ValueError(f"n must leave examples to confirm with: got n={n}, and task {name!r} has {len(asked)}")
+    # Shots have a stream of their own: their number changes neither the questions nor their order.
+    drawing = random.Random(f"{name}/{seed}/shots")
+    # The same before every question: their tokens run once for all examples of a mask.
+    worked = [" ".join(line(drawing, other)) for other in drawing.sample(shown, shots)]
+    records: list[Record] = []
+    for word in asked:
+        question, answer = line(rng, word)
+        records.append({"prompt": "\n".join([*worked, question]), "target": f" {answer}", "asked": question})
+    return _two_sides(name, records[:n], records[n:])
+
+
+def first_to_find(task: Task, n_first: int, n: int | None, seed: int) -> Task:
+    """The finding side of examples drawn from the first of a whole task and then from its others, which are held out.
+
+    Args:
+        task: The whole task.
+        n_first: How many examples come first, as in a protocol that has two lists.
+        n: Finding examples; None: the first.
+        seed: Draws them.
+
+    Raises:
+        ValueError: ``n`` leaves no examples on one side.
+    """
+    check_seed(seed)
+    n = n_first if n is None else n
+    if not 1 <= n < len(task):
+        raise ValueError(f"n must leave examples on both sides: got n={n} with {len(task)} in task {task.name!r}")
+    rng = random.Random(f"{task.name}/{seed}")
+    lists = task.examples[:n_first], task.examples[n_first:]
+    order = [example for examples in lists for example in rng.sample(examples, len(examples))]
+    return replace(task, examples=tuple(order[:n])).with_holdout(replace(task, examples=tuple(order[n:])))
+
+
+def _question(record: Record) -> tuple[str, ...]:
+    return (record["prompt"], *sorted(record.get("choices", ())))
+
+
+def _two_sides(name: str, finding: Sequence[Record], unseen: Sequence[Record]) -> Task:
+    """A finding task and its held-out examples; ``asked`` of a record is what it asks beside worked examples."""
+    sides = []
+    for records in (finding, unseen):
+        task = Task.from_records(records, name)
+        examples = zip(task.examples, records, strict=True)
+        sides.append(replace(task, examples=tuple(replace(e, asked=record.get("asked")) for e, record in examples)))
+    return sides[0].with_holdout(sides[1])
+
+
+def choice_record(rng: random.Random, prompt: str, choices: Sequence[str], right: str) -> dict[str, Any]:
+    """A choice record, its choices in random order.
+
+    Args:
+        rng: Shuffles the choices.
+        prompt: What they follow.
+        choices: As they are, each with its leading space where it has one.
+        right: The right one.
+    """
+    shuffled = list(choices)
+    rng.shuffle(shuffled)
+    return {"prompt": prompt, "choices": shuffled, "answer": shuffled.index(right)}
+
+
+def with_distractors(
+    rng: random.Random, prompt: str, right: str, words: Sequence[str], choices: int | None
+) -> dict[str, Any]:
+    """A record of ``choices`` continuations, the right one and others of ``words``; None: a completion.
+
+    Args:
+        rng: Draws the others, and shuffles.
+        prompt: What they follow.
+        right: The right continuation, without its leading space.
+        words: Continuations that differ from each other; the right one may be among them.
+        choices: How many continuations there are.
+
+    Raises:
+        ValueError: There are too few words.
+    """
+    if choices is None:
+        return {"prompt": prompt, "target": f" {right}"}
+    check_integer("choices", choices, 2, len(words) + (right not in words))
+    others = [word for word in rng.sample(words, min(choices, len(words))) if word != right]
+    return choice_record(rng, prompt, [f" {word}" for word in (right, *others[: choices - 1])], f" {right}")
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question, the answer it should get, and the choices it offers (none where the answer is written freely)."""
+
+    text: str
+    answer: str
+    choices: tuple[str, ...] = ()
+
+    @property
+    def asked(self) -> str:
+        """The question with its choices, lettered."""
+        lettered = (f"\n{letter}. {choice}" for letter, choice in zip(ascii_uppercase, self.choices, strict=False))
+        return f"Question: {self.text.strip()}{''.join(lettered)}\nAnswer:"
+
+
+def with_worked_examples(
+    questions: Sequence[Question], instruction: str, n_shots: int, pool: int, seed: int
+) -> list[tuple[str, Question]]:
+    """Each question but those of the pool, with its prompt; questions that come again are left out.
+
+    Args:
+        questions: The questions.
+        instruction: Stands before the worked examples, where it is not empty.
+        n_shots: Worked examples before each question.
+        pool: They are drawn from so many of the shortest questions.
+        seed: Draws them.
+
+    Raises:
+        ValueError: There are not enough questions for a pool and two more.
+    """
+    check_seed(seed)
+    known: dict[tuple[str, tuple[str, ...]], Question] = {}
+    for question in questions:
+        # Where choices are lettered, another order of them has another letter for the same answer.
+        known.setdefault((question.text, tuple(sorted(question.choices)) or (question.answer,)), question)
+    different = list(known.values())
+    pool = pool if n_shots else 0
+    if n_shots < 0 or n_shots > pool or len(different) < pool + 2:
+        raise ValueError(
+            f"few_shot must be 0 to {pool}, with {pool + 2} or more different questions (the {pool} shortest are "
+            f"shown as worked examples); got few_shot={n_shots} and {len(different)} questions"
+        )
+    by_length = sorted(range(len(different)), key=lambda i: len(different[i].asked) + len(different[i].answer))
+    shown = [different[i] for i in by_length[:pool]]
+    rng = np.random.default_rng(seed)
+    prompts = []
+    for i in sorted(by_length[pool:]):
+        drawn = rng.permutation(pool)[:n_shots]
+        worked = "".join(f"{shown[j].asked} {shown[j].answer}\n" for j in drawn)
+        head = f"{instruction}\n" if instruction else ""
+        prompts.append((f"{head}{worked}{different[i].asked}", different[i]))
+    return prompts
+
+
+def goes_with_format(name: str, value: object, format: str, wanted: str) -> None:
+    """Raise ``ValueError`` where an argument is given that another format of the task would not read."""
+    if value is not None and format != wanted:
+        raise ValueError(f"{name} goes with format={wanted!r}; got {name}={value!r} and format={format!r}")
