@@ -271,18 +271,18 @@ MISTAKES = {
     "cs.HeadRanking.load(None)": "path must be a path, got None",
     "cs.HeadAttention.load(5)": "path must be a path, got 5",
     "cs.Store.open(None)": "path must be a path, got None",
-    "cs.Findings.load(None)": "folder must be a path, got None",
+    "Findings.load(None)": "folder must be a path, got None",
     "cs.write_report(None, 'r.html')": "findings must be a path, got None",
     "cs.write_report('.', None)": "path must be a path, got None",
-    "cs.save_picture(None, None)": "path must be a path, got None",
-    "cs.plot_heads(None)": "ranking must be a HeadRanking, as find_heads gives, got None",
+    "cs.plot.save(None, None)": "path must be a path, got None",
+    "cs.plot.heads(None)": "ranking must be a HeadRanking, as find_heads gives, got None",
 }
 
 
 def test_a_wrong_argument_raises_a_value_error_that_names_it():
     """In a process where no types are checked at run time, as those of users are."""
     code = (
-        "import cs_heads as cs, pandas as pd, json\n"
+        "import cs_heads as cs, pandas as pd, json\nfrom cs_heads.report import Findings\n"
         "task = cs.load_task('demo/capitals', n=40)\ngrid = cs.HeadGrid(3, 4)\n"
         "world, model = cs.planted_world(grid=cs.HeadGrid(8, 8)), cs.load_model('demo', device='cpu')\n"
         "twice = pd.DataFrame([['a', 'b', 'c']], columns=['prompt', 'target', 'target'])\n"

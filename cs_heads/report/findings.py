@@ -90,30 +90,22 @@ class Findings:
     def load(cls, folder: str | Path) -> Findings:
         """Read a folder that ``cs-heads find --out`` or ``compare --out`` wrote; another one raises ``ValueError``."""
         folder = check_path("folder", folder)
-        found, compared = folder / RESULT, folder / COMPARISON
-        if not found.is_file() and not compared.is_file():
+        result, compared, curve = (_read(folder / name) for name in (RESULT, COMPARISON, CURVE))
+        if result is None and compared is None:
             raise ValueError(_no_study(folder))
         try:
-            result = _read(found) if found.is_file() else {}
-            comparison = _comparison(folder, _read(compared)) if compared.is_file() else None
-            ranking = HeadRanking.load(folder / "ranking.json") if found.is_file() else None
-            k = (
-                len((result if "heads" in result else result["confirm"])["heads"])
-                if comparison is None
-                else comparison.k
-            )
-            curve = SparsityCurve.from_dict(_read(folder / CURVE)) if (folder / CURVE).is_file() else None
+            comparison = None if compared is None else _comparison(folder, compared)
+            told = result or {}
             attention = folder / ATTENTION
-            record = _read(compared) if comparison is not None else {}
             return cls(
-                ranking=ranking,
-                proof=result.get("confirm"),
+                ranking=None if result is None else HeadRanking.load(folder / "ranking.json"),
+                proof=told.get("confirm"),
                 comparison=comparison,
                 attention=HeadAttention.load(attention) if attention.is_file() else None,
-                curve=curve,
-                seconds=result.get("seconds") or {},
-                command="\n".join(each["command"] for each in (result, record) if each.get("command")),
-                k=k,
+                curve=None if curve is None else SparsityCurve.from_dict(curve),
+                seconds=told.get("seconds") or {},
+                command="\n".join(each["command"] for each in (result, compared) if each and each.get("command")),
+                k=len((told if "heads" in told else told["confirm"])["heads"]) if comparison is None else comparison.k,
             )
         except BROKEN as error:
             raise broken_study(folder, error) from error
@@ -155,10 +147,9 @@ def _unplaced(model: Mapping[str, Any]) -> dict[str, Any]:
 
 def check_folder(folder: Path, name: str, origin: Mapping[str, Any]) -> None:
     """Raise ``ValueError`` where the file ``name`` in a folder has results of another model or task than ``origin``."""
-    path = folder / name
-    if not path.is_file():
+    record = _read(folder / name)
+    if record is None:
         return
-    record = _read(path)
     try:
         check_same((record.get("confirm") or record).get("provenance") or {}, origin)
     except BROKEN as error:
@@ -182,7 +173,10 @@ def _no_study(folder: Path) -> str:
     )
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> dict[str, Any] | None:
+    """What a JSON file holds; None where there is none."""
+    if not path.is_file():
+        return None
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:

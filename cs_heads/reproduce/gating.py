@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cs_heads.plot.drawing import drawing
+from cs_heads import plot
+from cs_heads.plot.style import drawing
 from cs_heads.reproduce import published
 from cs_heads.reproduce.outputs import Output, measured, titled
 from cs_heads.reproduce.reproduction import Part, Reproduction, Step, free
@@ -31,8 +32,6 @@ def _capabilities(study: Reproduction) -> dict[str, HeadGates]:
 
 
 def _kinds(study: Reproduction) -> list[Output]:
-    from cs_heads.plot.gating import plot_trajectories
-    from cs_heads.plot.roles import plot_roles
 
     outputs = []
     for name, gates in _capabilities(study).items():
@@ -40,14 +39,14 @@ def _kinds(study: Reproduction) -> list[Output]:
         heads = _first_heads(gates)
         outputs += [
             _output(study, name, "table-1", "facilitation, irrelevance and interference of every head", frame),
-            _output(study, name, "figure-3b", "the same as a map", frame, drawing(titled(title, plot_roles), gates)),
+            _output(study, name, "figure-3b", "the same as a map", frame, drawing(titled(title, plot.roles), gates)),
             _output(
                 study,
                 name,
                 "figure-1b",
                 "paths of the gates of three heads, the first by each score",
                 _paths(gates, heads),
-                drawing(titled(title, plot_trajectories), gates, heads=list(heads.values())),
+                drawing(titled(title, plot.trajectories), gates, heads=list(heads.values())),
             ),
         ]
     return outputs
@@ -91,7 +90,6 @@ def _paths(gates: HeadGates, heads: Mapping[str, Head]) -> pd.DataFrame:
 
 def _shares(study: Reproduction) -> list[Output]:
     from cs_heads.analysis.taxonomy import taxonomy
-    from cs_heads.plot.taxonomy import plot_taxonomy
 
     found = taxonomy(_capabilities(study))
     frame = found.to_frame()
@@ -99,28 +97,26 @@ def _shares(study: Reproduction) -> list[Output]:
         known = [published.GATED.get(key) for key in zip(frame["fit"], frame["heads"], strict=True)]
         frame[f"facilitation, published {model}"] = [None if row is None else row[column] for row in known]
     about = f"share of heads of each kind, in every seed and in any; published: {published.CHG_SOURCE}"
-    return [Output("table-2", about, frame, drawing(plot_taxonomy, found))]
+    return [Output("table-2", about, frame, drawing(plot.taxonomy, found))]
 
 
 def _toggles(study: Reproduction) -> list[Output]:
     import pandas as pd
 
     from cs_heads.analysis.taxonomy import toggle_curves
-    from cs_heads.plot.taxonomy import plot_toggle_curves
 
     about = "log-probability with the first heads shut less that with them open, all others at G+"
     outputs = []
     for name, gates in _capabilities(study).items():
         curves = toggle_curves(study.experiment(study.unseen(study.finding[name])), gates)
         frame = pd.concat([curve.to_frame() for curve in curves], ignore_index=True)
-        plot = titled(_title(study, name), plot_toggle_curves)
-        outputs.append(_output(study, name, "figure-2", about, frame, drawing(plot, curves)))
+        draw = titled(_title(study, name), plot.toggle_curves)
+        outputs.append(_output(study, name, "figure-2", about, frame, drawing(draw, curves)))
     return outputs
 
 
 def _distribution(study: Reproduction) -> list[Output]:
     from cs_heads.analysis.gating import score_distribution
-    from cs_heads.plot.taxonomy import plot_score_ecdf
 
     about = "share of heads whose score is so large or less"
     return [
@@ -130,7 +126,7 @@ def _distribution(study: Reproduction) -> list[Output]:
             "figure-3a",
             about,
             score_distribution(gates, cumulative=True).reset_index(),
-            drawing(titled(_title(study, name), plot_score_ecdf), gates),
+            drawing(titled(_title(study, name), plot.score_ecdf), gates),
         )
         for name, gates in _capabilities(study).items()
     ]
@@ -149,7 +145,6 @@ def _mediating(study: Reproduction) -> list[Output]:
     import pandas as pd
 
     from cs_heads.analysis.gating import score_of_heads
-    from cs_heads.plot.gating import plot_group
 
     about = "facilitation of heads that mediate against that of all others (largest over seeds; Welch, one-sided)"
     outputs, rows = [], []
@@ -166,7 +161,7 @@ def _mediating(study: Reproduction) -> list[Output]:
             frame = study.gates[name].to_frame()
             frame["mediates"] = frame["head"].isin(list(map(str, heads)))
             label = study.label(name)
-            picture = drawing(titled(label, plot_group), test)
+            picture = drawing(titled(label, plot.group), test)
             file = f"figure-4-{name.rpartition('/')[2]}"
             outputs.append(Output(file, f"{label}: {about}", frame, picture))
         else:
@@ -192,7 +187,6 @@ def _mediation(study: Reproduction, name: str) -> Mediation:
 
 def _contrasts(study: Reproduction) -> list[Output]:
     from cs_heads.analysis.contrast import held_out_contrasts
-    from cs_heads.plot.taxonomy import plot_contrasts
 
     settings = study.settings
     shots = {name.removeprefix(_WORDS): study.tasks[name] for name in _word_tasks(study)}
@@ -207,7 +201,7 @@ def _contrasts(study: Reproduction) -> list[Output]:
         store=study.store,
     )
     about = "a word task that gates were not fitted to, in the format they retain and in the other"
-    return [Output("figure-5", about, found.to_frame(), drawing(plot_contrasts, found))]
+    return [Output("figure-5", about, found.to_frame(), drawing(plot.contrasts, found))]
 
 
 def _word_tasks(study: Reproduction) -> list[str]:

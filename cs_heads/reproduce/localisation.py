@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cs_heads.plot.drawing import drawing
+from cs_heads import plot
+from cs_heads.plot.style import drawing
 from cs_heads.reproduce import needs, proofs, published, shared_heads
 from cs_heads.reproduce.outputs import Output, measured, titled
 from cs_heads.reproduce.reproduction import Part, Reproduction, Step, free
@@ -38,7 +39,6 @@ def _find(study: Reproduction) -> list[Output]:
 
 def _drops(study: Reproduction) -> list[Output]:
     from cs_heads.analysis.drops import measure_drops
-    from cs_heads.plot.task_drops import plot_drop_matrix, plot_radar, plot_specificity
 
     own = {study.finding[heads] for heads in study.rankings}
     columns = {name: study.column(name, "own" if name in own else "control") for name in study.tasks}
@@ -49,16 +49,16 @@ def _drops(study: Reproduction) -> list[Output]:
     # The paper's first figure has no questions of hazardous knowledge.
     shown = [column for name, column in columns.items() if name in published.INTACT or study.paper.name != "cs"]
     first = measure_drops(shown, {study.first: sets[study.first]}, {study.first: belongs[study.first]}, study.seed)
-    plot = plot_radar if len(shown) > 2 else plot_specificity  # two tasks go round no circle
+    draw = plot.radar if len(shown) > 2 else plot.specificity  # two tasks go round no circle
     source = f"published: {published.CS_SOURCE}"
     return [
         Output(
             "figure-1",
             f"every task, intact and with the {study.first} heads off; {source}",
             _drop_frame(study, first),
-            drawing(plot, first),
+            drawing(draw, first),
         ),
-        Output("drops", f"every set of heads on every task; {source}", frame, drawing(plot_drop_matrix, found)),
+        Output("drops", f"every set of heads on every task; {source}", frame, drawing(plot.drop_matrix, found)),
     ]
 
 
@@ -78,7 +78,6 @@ def _drop_frame(study: Reproduction, found: TaskDrops) -> pd.DataFrame:
 
 def _sparsity(study: Reproduction) -> list[Output]:
     from cs_heads.analysis.sparsity import measure_sparsity
-    from cs_heads.plot.sparsity import plot_sparsity
 
     curve = measure_sparsity(_curve_columns(study), study.rankings[study.first].top(study.settings.most), study.seed)
     frame = measured(study, curve.to_frame())
@@ -92,7 +91,7 @@ def _sparsity(study: Reproduction) -> list[Output]:
         dict(enumerate(known.get(task, ()))).get(k) for task, k in zip(frame["task"], frame["k"], strict=True)
     ]
     about = f"score with the first 0 to {study.settings.most} {study.first} heads off; published: {published.CS_SOURCE}"
-    return [Output("sparsity", about, frame, drawing(plot_sparsity, curve))]
+    return [Output("sparsity", about, frame, drawing(plot.sparsity, curve))]
 
 
 def _curve_columns(study: Reproduction) -> list[Column]:
@@ -102,7 +101,6 @@ def _curve_columns(study: Reproduction) -> list[Column]:
 
 def _generalisation(study: Reproduction) -> list[Output]:
     from cs_heads.analysis.drops import measure_drops
-    from cs_heads.plot.task_drops import plot_specificity
 
     outputs = []
     about = "heads found on one task, ablated on another of the same capability"
@@ -112,13 +110,13 @@ def _generalisation(study: Reproduction) -> list[Output]:
             name = study.finding[heads]
             columns = [study.column(name, "own"), *siblings]
             found = measure_drops(columns, {heads: study.top(heads)}, {heads: study.label(name)}, study.seed)
-            plot = titled(f"{heads} heads off", plot_specificity)
+            draw = titled(f"{heads} heads off", plot.specificity)
             outputs.append(
                 Output(
                     f"generalisation-{heads}",
                     f"{about}: {heads}; published: {published.CS_SOURCE}",
                     _drop_frame(study, found),
-                    drawing(plot, found),
+                    drawing(draw, found),
                 )
             )
     return outputs
@@ -126,7 +124,6 @@ def _generalisation(study: Reproduction) -> list[Output]:
 
 def _methods(study: Reproduction) -> list[Output]:
     from cs_heads.analysis.compare import compare
-    from cs_heads.plot.comparison import plot_drops
 
     settings, name = study.settings, study.finding[study.first]
     found = compare(
@@ -145,7 +142,7 @@ def _methods(study: Reproduction) -> list[Output]:
     about = f"{', '.join(needs.METHODS)} on {study.label(name)}: heads, cost, and drops on unseen examples"
     # Seconds of a run that was resumed are those of the resumption.
     frame = found.to_frame().drop(columns="seconds", errors="ignore")
-    return [Output("methods", about, frame, drawing(plot_drops, found))]
+    return [Output("methods", about, frame, drawing(plot.drops, found))]
 
 
 _RANKED: tuple[Part, ...] = ("searched", "universal")

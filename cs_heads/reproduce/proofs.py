@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cs_heads.plot.drawing import drawing
+from cs_heads import plot
+from cs_heads.plot.style import drawing
 from cs_heads.reproduce.outputs import Output, measured
 from cs_heads.reproduce.reproduction import Reproduction, evaluations
 
@@ -62,7 +63,6 @@ def scale(study: Reproduction) -> list[Output]:
     A model whose folder has none, or whose ranking cannot stand beside others, is left out with the reason.
     """
     from cs_heads.analysis.scale import scale_study
-    from cs_heads.plot.scale import plot_depth_profiles, plot_scale
 
     _proof(study, study.first)
     folders = {study.name: study.folder(study.first)}
@@ -80,8 +80,8 @@ def scale(study: Reproduction) -> list[Output]:
     found = scale_study(usable, k=study.settings.most)
     about = f"{study.first} heads of each model: how much rests on them, and at which depth"
     return [
-        Output("scale", about, found.to_frame(), drawing(plot_scale, found)),
-        Output("depth", "share of importance by depth", found.profiles(), drawing(plot_depth_profiles, found)),
+        Output("scale", about, found.to_frame(), drawing(plot.scale, found)),
+        Output("depth", "share of importance by depth", found.profiles(), drawing(plot.depth_profiles, found)),
     ]
 
 

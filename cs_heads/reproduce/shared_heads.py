@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cs_heads.plot.drawing import drawing
+from cs_heads import plot
+from cs_heads.plot.style import drawing
 from cs_heads.reproduce import published
 from cs_heads.reproduce.needs import N_FAILING, N_FAILURES
 from cs_heads.reproduce.outputs import Output, measured
@@ -19,19 +20,16 @@ if TYPE_CHECKING:
 
 def universal(study: Reproduction) -> list[Output]:
     """Every candidate alone on every task and the control, and how the failure looks."""
-    from cs_heads.plot.shared_heads import plot_universal
-
     found = study.universal
     if found is None:
         return []
     assert study.control is not None
     about = f"share of each score above chance left with one head off; control: {study.label(study.control)}"
-    return [Output("universal", about, found.to_frame(), drawing(plot_universal, found)), _failures(study, found)]
+    return [Output("universal", about, found.to_frame(), drawing(plot.universal, found)), _failures(study, found)]
 
 
 def _failures(study: Reproduction, found: UniversalHeads) -> Output:
     from cs_heads.analysis.failures import choice_failures, text_failures
-    from cs_heads.plot.failures import plot_failures
 
     task = study.tasks[study.finding[study.first]]
     # What leaves least of the control: universal heads first, and the one nearest to it where there is none.
@@ -43,26 +41,24 @@ def _failures(study: Reproduction, found: UniversalHeads) -> Output:
     modes = judge(study.model, task, heads, n=n, progress=study.progress)
     what = "universal heads" if found.heads else "the head nearest to a universal one"
     about = f"how {task.name} fails with {what} and with the {study.first} heads off"
-    return Output("failures", about, modes.to_frame(), drawing(plot_failures, modes))
+    return Output("failures", about, modes.to_frame(), drawing(plot.failures, modes))
 
 
 def overlap(study: Reproduction) -> list[Output]:
     """Heads that two tasks have in common."""
     from cs_heads.analysis.overlap import head_overlap
-    from cs_heads.plot.shared_heads import plot_overlap
 
     if len(study.rankings) < 2:
         study.left_out["overlap"] = "needs heads of two tasks or more"
         return []
     found = head_overlap(study.rankings, k=study.settings.k, seed=study.seed)
     about = "heads that two tasks have in common, and what luck gives"
-    return [Output("overlap", about, found.to_frame(), drawing(plot_overlap, found))]
+    return [Output("overlap", about, found.to_frame(), drawing(plot.overlap, found))]
 
 
 def formats(study: Reproduction) -> list[Output]:
     """Sets and single heads on questions answered by a letter and in full."""
     from cs_heads.analysis.formats import measure_formats
-    from cs_heads.plot.failures import plot_format_heads
 
     letters, full = study.in_form("letters"), study.in_form("full")
     sets = {heads: study.top(heads) for heads in study.rankings}
@@ -80,7 +76,7 @@ def formats(study: Reproduction) -> list[Output]:
     frame["published score"] = [known.get(name, {}).get(task) for name, task in _keys(frame)]
     about = f"questions answered by a letter and in full, by heads off; published: {published.CS_SOURCE}"
     return [
-        Output("format", about, frame, drawing(plot_format_heads, found)),
+        Output("format", about, frame, drawing(plot.format_heads, found)),
         Output("format-published", f"the same in {published.CS_SOURCE} and smaller ones", _published_formats()),
     ]
 

@@ -241,7 +241,7 @@ def test_heads_carry_the_marker_they_have_in_the_pictures(full):
     shown = re.findall(r'<span class="mark" style="color: ([^"]*)" aria-hidden="true">(.)</span>', full.html)
     looks = [head_look(head) for head in made_ranking().top(2)]
     assert [look.marker for look in looks] == ["s", "^"]
-    assert shown == 2 * [(looks[0].colour, "■"), (looks[1].colour, "▲")]
+    assert shown == 2 * [(looks[0].color, "■"), (looks[1].color, "▲")]
     assert set(_SIGNS) == set(MARKERS)
 
 
