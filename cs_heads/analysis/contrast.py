@@ -16,6 +16,7 @@ from jaxtyping import Float
 from cs_heads.analysis.intervals import Interval, mean_interval
 from cs_heads.arguments import check_list, check_mapping, check_seed
 from cs_heads.cluster import here
+from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import check_size
 from cs_heads.store.store import Store
 from cs_heads.tasks import Task, confirming_side, finding_side
@@ -42,7 +43,7 @@ class HeldOutScore:
 
 
 @dataclass(frozen=True, eq=False)
-class HeldOutContrasts:
+class HeldOutContrasts(Drawable, picture="contrasts"):
     """What contrastive gates do to tasks they were not fitted to, in both formats and both directions.
 
     ``gates[held out, retained]`` are the gates fitted to all other tasks.

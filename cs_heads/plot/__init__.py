@@ -1,7 +1,7 @@
 """Pictures of results.
 
 Each function draws one kind of result on axes of its own or on those given (``ax=``), and returns the axes;
-``cs.plot.show(result)``, or ``result.plot()``, picks the function. ``save`` writes PNG, SVG and PDF. Pictures fit a
+``result.plot()`` picks the usual one for a result. ``save`` writes PNG, SVG and PDF. Pictures fit a
 column of a paper (3.3 inches) or a page, are legible in print without colors, and keep to a few signs: blue facilitates
 and orange interferes in every map, gray is random heads, and a head has the same color and marker everywhere:
 

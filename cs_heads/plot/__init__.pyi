@@ -24,7 +24,6 @@ from .gates import trajectories as trajectories
 from .maps import heads as heads
 from .maps import importance as importance
 from .maps import roles as roles
-from .results import show as show
 from .squares import agreement as agreement
 from .squares import drop_matrix as drop_matrix
 from .squares import format_heads as format_heads

@@ -18,8 +18,8 @@ from jaxtyping import Float
 
 from cs_heads.analysis.attention import HeadAttention, PromptAttention
 from cs_heads.arguments import check_integer
+from cs_heads.plot import style
 from cs_heads.plot.marks import name_heads
-from cs_heads.plot.style import letter_color, new_axes, new_figure, safe_text, styled, width_for
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -115,7 +115,7 @@ def load_script() -> str:
     )
 
 
-@styled
+@style.styled
 def attention(patterns: HeadAttention, prompt: int = 0) -> Any:
     """Draw every head's pattern on one prompt: queries down, keys across; above intact, below with the heads off.
 
@@ -135,15 +135,15 @@ def attention(patterns: HeadAttention, prompt: int = 0) -> Any:
     """
     one = _prompt(patterns, prompt)
     runs = _runs(one)
-    labels = [safe_text(_visible(token), 16) for token in one.tokens]
+    labels = [style.safe_text(_visible(token), 16) for token in one.tokens]
     n_heads = len(patterns.heads)
     down = -(-n_heads // _MAX_ACROSS)
     across = -(-n_heads // down)
     needed = min(2.5, max(1.15, 0.11 * len(labels)))  # inches for the titles, and for a line per token
-    width = width_for(_LABELS + needed * across)
+    width = style.width_for(_LABELS + needed * across)
     side = (width - _LABELS) / across
     shown = range(0, len(labels), int(-(-len(labels) * 0.11 // side)))
-    figure = new_figure(width, 0.4 + (0.7 + (side + 0.2) * len(runs)) * down)
+    figure = style.new_figure(width, 0.4 + (0.7 + (side + 0.2) * len(runs)) * down)
     axes = np.empty((len(runs), n_heads), dtype=object)
     for (row, column), ax in np.ndenumerate(figure.subplots(down * len(runs), across, squeeze=False)):
         run, number = row % len(runs), row // len(runs) * across + column
@@ -162,7 +162,7 @@ def attention(patterns: HeadAttention, prompt: int = 0) -> Any:
     return axes
 
 
-@styled
+@style.styled
 def last_token(
     patterns: HeadAttention, prompt: int = 0, ax: Axes | None = None, *, max_tokens: int = _MAX_ROWS
 ) -> Axes:
@@ -189,17 +189,17 @@ def last_token(
     runs = _runs(one)
     shares = np.stack([weights[:, -1] for weights in runs], axis=1).reshape(-1, len(one.tokens)).T
     columns = ["intact", "off"][: len(runs)] * len(patterns.heads)
-    names = [safe_text(_visible(token), 16) for token in one.tokens]
+    names = [style.safe_text(_visible(token), 16) for token in one.tokens]
     if len(names) > max_tokens:
         kept = np.sort(np.argsort(-shares.max(axis=1), kind="stable")[:max_tokens])
         others = shares.sum(axis=0) - shares[kept].sum(axis=0)
         names = [*(names[at] for at in kept), f"[{len(names) - max_tokens} others]"]
         shares = np.vstack([shares[kept], others])
-    ax = new_axes(width_for(1.0 + 0.22 * len(columns)), 1.1 + 0.15 * len(names)) if ax is None else ax
+    ax = style.new_axes(style.width_for(1.0 + 0.22 * len(columns)), 1.1 + 0.15 * len(names)) if ax is None else ax
     image = ax.imshow(shares, cmap="Greys", vmin=0, vmax=1, aspect="auto")
     for (row, column), share in np.ndenumerate(shares):
         if share >= 0.1:
-            color = letter_color(image, share)
+            color = style.letter_color(image, share)
             ax.text(column, row, f"{100 * share:.0f}", ha="center", va="center", color=color, fontsize=7)
     each = len(runs)
     for border in range(1, len(patterns.heads)):

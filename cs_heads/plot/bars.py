@@ -12,29 +12,16 @@ from cs_heads.analysis.contrast import HeldOutContrasts
 from cs_heads.analysis.drops import TaskDrops
 from cs_heads.analysis.failures import FailureModes
 from cs_heads.analysis.proof import Confirmation
-from cs_heads.plot.style import (
-    COLUMN,
-    LINES,
-    RANDOM,
-    Numbers,
-    interval_bars,
-    legend_below,
-    line_look,
-    new_axes,
-    safe_text,
-    styled,
-    turned_names,
-    width_for,
-)
+from cs_heads.plot import style
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-_INTACT = {"color": "0.8", "edgecolor": RANDOM, "hatch": ""}
+_INTACT: dict[str, Any] = {"color": "0.8", "edgecolor": style.RANDOM, "hatch": ""}
 
 
-@styled
+@style.styled
 def confirmation(proof: Any, ax: Axes | None = None, *, relative: bool = True, random: float | None = None) -> Axes:
     """Draw how much of each task is lost with the heads off, one bar per task with its 95 % interval.
 
@@ -62,27 +49,27 @@ def confirmation(proof: Any, ax: Axes | None = None, *, relative: bool = True, r
     tasks = list(dict.fromkeys(task for frame in series.values() for task in frame["task"]))
     each = 0.8 / len(series)
     if ax is None:
-        ax = new_axes(COLUMN, 0.85 + 0.24 * len(tasks) * max(1.0, 0.6 * len(series)) + 0.14 * len(series))
+        ax = style.new_axes(height=0.85 + 0.24 * len(tasks) * max(1.0, 0.6 * len(series)) + 0.14 * len(series))
     for number, (name, frame) in enumerate(series.items()):
         drop, *bounds = _shares(frame) if relative else _numbers(frame, "drop", "low", "high")
         places = np.array([tasks.index(task) for task in frame["task"]]) + (number - (len(series) - 1) / 2) * each
-        label = safe_text(name) or None
-        interval_bars(ax, places, drop, np.array(bounds), each * 0.9, number=number, horizontal=True, label=label)
+        label = style.safe_text(name) or None
+        style.interval_bars(ax, places, drop, np.array(bounds), each * 0.9, number=number, horizontal=True, label=label)
         for place in places[np.isnan(drop)]:
             ax.text(0.01, place, "baseline too low", va="center", color="0.35")
     if random is not None:
         first = next(iter(series.values()))["baseline"].iloc[0]
         at = random / first if relative and first else random
-        ax.plot([at, at], [-0.48, 0.48], color=RANDOM, linestyle="--", label="random heads")
+        ax.plot([at, at], [-0.48, 0.48], color=style.RANDOM, linestyle="--", label="random heads")
     if isinstance(proof, Confirmation):
         ax.set_title(f"{proof.verdict}{' (close)' if proof.close else ''}")
     ax.axvline(0, color="black", linewidth=0.6)
-    ax.set_yticks(range(len(tasks)), [safe_text(task, 24) for task in tasks])
+    ax.set_yticks(range(len(tasks)), [style.safe_text(task, 24) for task in tasks])
     ax.set_ylim(len(tasks) - 0.5, -0.5)
     ax.set_xlabel(f"score lost with the heads off\n({'share of the baseline' if relative else 'points'})")
     if relative:
         ax.set_xlim(min(ax.get_xlim()[0], -0.02), max(1.02, ax.get_xlim()[1]))
-    legend_below(ax)
+    style.legend_below(ax)
     return ax
 
 
@@ -105,12 +92,12 @@ def _frame(one: Any) -> pd.DataFrame:
     return frame
 
 
-def _numbers(frame: pd.DataFrame, *columns: str) -> tuple[Numbers, ...]:
+def _numbers(frame: pd.DataFrame, *columns: str) -> tuple[style.Numbers, ...]:
     """Columns as numbers; NaN where there is none."""
     return tuple(frame.reindex(columns=list(columns)).to_numpy(dtype=float).T)
 
 
-def _shares(frame: pd.DataFrame) -> tuple[Numbers, ...]:
+def _shares(frame: pd.DataFrame) -> tuple[style.Numbers, ...]:
     """Drops as shares of the baseline, with the intervals that know of its uncertainty: none where they are missing."""
     drop, baseline = _numbers(frame, "drop", "baseline")
     able = (baseline > 0) & (frame["too_low"].isna().to_numpy() if "too_low" in frame else True)
@@ -118,7 +105,7 @@ def _shares(frame: pd.DataFrame) -> tuple[Numbers, ...]:
     return share, *_numbers(frame, "relative_low", "relative_high")
 
 
-@styled
+@style.styled
 def specificity(drops: TaskDrops, ax: Axes | None = None) -> Axes:
     """Draw the score of every task as bars: intact in gray, then one bar per set of heads, with the drop's interval.
 
@@ -134,7 +121,7 @@ def specificity(drops: TaskDrops, ax: Axes | None = None) -> Axes:
     """
     names, sets = list(drops.roles), list(drops.drops)
     if ax is None:
-        ax = new_axes(width_for(0.6 + 0.1 * len(names) * (len(sets) + 2)), 2.9 + 0.14 * (len(sets) + 1))
+        ax = style.new_axes(style.width_for(0.6 + 0.1 * len(names) * (len(sets) + 2)), 3.05 + 0.14 * (len(sets) + 1))
     width = 0.84 / (len(sets) + 1)
     places = np.arange(len(names)) - 0.42 + width / 2
     first = drops.drops[sets[0]]
@@ -145,18 +132,18 @@ def specificity(drops: TaskDrops, ax: Axes | None = None) -> Axes:
         # What a score can be.
         bounds = np.clip(baseline - np.array([drop.interval[::-1] for drop in row]).T, 0, 1)
         label = _set_label(drops, name)
-        interval_bars(ax, places + (number + 1) * width, score, bounds, width, number=number, label=label)
+        style.interval_bars(ax, places + (number + 1) * width, score, bounds, width, number=number, label=label)
     guessed = [(place, first[task].chance) for place, task in enumerate(names) if first[task].chance > 0]
     if guessed:
         at, chances = np.array(guessed).T
         ax.hlines(chances, at - 0.46, at + 0.46, color="black", linewidth=0.8, linestyle=":", label="guessing")
-    turned_names(ax, map(safe_text, _with_own(drops)))
+    style.turned_names(ax, map(style.safe_text, _with_own(drops)))
     ax.set(ylim=(0, 1.03), ylabel="score on unseen examples")
-    legend_below(ax)
+    style.legend_below(ax)
     return ax
 
 
-@styled
+@style.styled
 def radar(drops: TaskDrops, ax: Axes | None = None) -> Axes:
     """Draw the scores of ``specificity`` around a circle: one ring for the intact model, one per set of heads.
 
@@ -175,16 +162,16 @@ def radar(drops: TaskDrops, ax: Axes | None = None) -> Axes:
     names = list(drops.roles)
     if len(names) < 3:
         raise ValueError(f"drops must be of three tasks or more to be drawn around a circle, got {len(names)}")
-    polar: Any = new_axes(COLUMN, 2.5 + 0.14 * (len(drops.drops) + 1), projection="polar") if ax is None else ax
+    polar: Any = style.new_axes(height=2.5 + 0.14 * (len(drops.drops) + 1), projection="polar") if ax is None else ax
     if polar.name != "polar":
         raise ValueError(f"ax must be polar axes, got {polar.name}")
     angles = np.linspace(0, 2 * np.pi, len(names), endpoint=False)
     polar.set(theta_offset=np.pi / 2, theta_direction=-1)
     first = next(iter(drops.drops.values()))
-    intact: dict[str, Any] = {"color": RANDOM, "linestyle": "-", "marker": "."}
+    intact: dict[str, Any] = {"color": style.RANDOM, "linestyle": "-", "marker": "."}
     rings = [("intact", [first[name].baseline for name in names], intact)]
     for number, (name, row) in enumerate(drops.drops.items()):
-        look = {**line_look(number), "linestyle": LINES[1 + number % 3]}
+        look = {**style.line_look(number), "linestyle": style.LINES[1 + number % 3]}
         rings.append((_set_label(drops, name), [row[task].score for task in names], look))
     for label, values, look in rings:
         ring = np.append(angles, angles[0]), [*values, values[0]]
@@ -202,14 +189,14 @@ def radar(drops: TaskDrops, ax: Axes | None = None) -> Axes:
     polar.set_rlabel_position((len(names) // 4 + 0.5) * 360 / len(names))
     polar.grid(color="0.85", linewidth=0.5)
     polar.spines["polar"].set_visible(False)
-    legend_below(polar)
+    style.legend_below(polar)
     axes: Axes = polar
     return axes
 
 
 def _in_short_lines(name: str) -> str:
     """A name in lines so short that they fit beside a circle; it is broken after a stroke too."""
-    return fill(safe_text(name).replace("/", "/ "), 12, break_long_words=False).replace("/ ", "/")
+    return fill(style.safe_text(name).replace("/", "/ "), 12, break_long_words=False).replace("/ ", "/")
 
 
 def _with_own(drops: TaskDrops) -> list[str]:
@@ -219,10 +206,10 @@ def _with_own(drops: TaskDrops) -> list[str]:
 
 
 def _set_label(drops: TaskDrops, name: str) -> str:
-    return safe_text(f"{name} heads off ({len(drops.heads[name])})")
+    return style.safe_text(f"{name} heads off ({len(drops.heads[name])})")
 
 
-@styled
+@style.styled
 def failures(modes: FailureModes, ax: Axes | None = None) -> Axes:
     """Draw how often each kind of failure is seen, one bar per set of heads, with its interval; intact in gray.
 
@@ -235,21 +222,22 @@ def failures(modes: FailureModes, ax: Axes | None = None) -> Axes:
     """
     sets = list(modes.modes)
     kinds = list(modes.modes[sets[0]])
-    ax = new_axes(width_for(0.5 + 0.13 * len(kinds) * (len(sets) + 1.5)), 2.4) if ax is None else ax
+    ax = style.new_axes(style.width_for(0.5 + 0.13 * len(kinds) * (len(sets) + 1.5)), 2.4) if ax is None else ax
     width = 0.84 / len(sets)
     for number, name in enumerate(sets):
         places = np.arange(len(kinds)) - 0.42 + (number + 0.5) * width
         shares = [modes.modes[name][kind] for kind in kinds]
         seen, bounds = np.array([share.share for share in shares]), np.array([share.interval for share in shares]).T
-        look = {"label": safe_text(name), **({} if number else _INTACT)}
-        interval_bars(ax, places, seen, bounds, width, number=number - 1, **look)
+        look = {} if number else _INTACT
+        label = style.safe_text(name)
+        style.interval_bars(ax, places, seen, bounds, width, number=number - 1, label=label, **look)
     ax.set_xticks(range(len(kinds)), kinds)
     ax.set(ylim=(0, 1.03), ylabel="share of unseen examples")
-    legend_below(ax)
+    style.legend_below(ax)
     return ax
 
 
-@styled
+@style.styled
 def contrasts(found: HeldOutContrasts, ax: Axes | None = None) -> Axes:
     """Draw the score of every held-out task in both formats under contrastive gates, intact as a short line.
 
@@ -265,21 +253,24 @@ def contrasts(found: HeldOutContrasts, ax: Axes | None = None) -> Axes:
     """
     groups = list(dict.fromkeys((s.held_out, s.retained) for s in found.scores))
     formats = list(dict.fromkeys(s.measured for s in found.scores))
-    ax = new_axes(width_for(0.7 + 0.42 * len(groups)), 3.0) if ax is None else ax
+    ax = style.new_axes(style.width_for(0.7 + 0.42 * len(groups)), 3.0) if ax is None else ax
     for number, measured in enumerate(formats):
         chosen = {(s.held_out, s.retained): s for s in found.scores if s.measured == measured}
         row = [chosen[group] for group in groups]
         places = np.arange(len(groups)) + 0.36 * (number - 0.5)
         scores, bounds = np.array([s.score for s in row]), np.array([s.interval for s in row]).T
-        bars = interval_bars(ax, places, scores, bounds, 0.34, number=number, hatch="")
+        bars = style.interval_bars(ax, places, scores, bounds, 0.34, number=number, hatch="")
         for bar, score in zip(bars, row, strict=True):
             bar.set_hatch("" if score.measured == score.retained else "////")
         ax.hlines([s.baseline for s in row], places - 0.17, places + 0.17, color="black", linewidth=1)
         # Bars that draw nothing: in the legend a format is plain.
-        ax.bar([np.nan], [np.nan], color=line_look(number)["color"], label=safe_text(f"measured: {measured}"))
+        ax.bar(
+            [np.nan], [np.nan], color=style.line_look(number)["color"], label=style.safe_text(f"measured: {measured}")
+        )
     ax.bar([np.nan], [np.nan], color="0.6", edgecolor="white", hatch="////", label="the format forgotten")
     ax.plot([], [], color="black", linewidth=1, label="intact")
-    turned_names(ax, [f"{safe_text(held)}\nretains {safe_text(retained)}" for held, retained in groups])
+    names = [(style.safe_text(held), style.safe_text(retained)) for held, retained in groups]
+    style.turned_names(ax, [f"{held}\nretains {retained}" for held, retained in names])
     ax.set(ylim=(0, 1.03), ylabel="score of the held-out task")
-    legend_below(ax)
+    style.legend_below(ax)
     return ax

@@ -10,22 +10,8 @@ import numpy as np
 from cs_heads.analysis.comparison import Comparison
 from cs_heads.analysis.scale import ScaleStudy
 from cs_heads.analysis.sparsity import SparsityCurve
+from cs_heads.plot import style
 from cs_heads.plot.squares import agreement
-from cs_heads.plot.style import (
-    COLORS,
-    COLUMN,
-    PAGE,
-    RANDOM,
-    band,
-    legend_below,
-    line_look,
-    log_ticks,
-    new_axes,
-    new_figure,
-    random_band,
-    safe_text,
-    styled,
-)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@styled
+@style.styled
 def drops(compared: Comparison, ax: Axes | None = None, *, legend: bool = True) -> Axes:
     """Draw drop@k on unseen examples against k, one line per method; random heads are a gray line with their range.
 
@@ -47,22 +33,22 @@ def drops(compared: Comparison, ax: Axes | None = None, *, legend: bool = True) 
     Returns:
         The axes.
     """
-    ax = new_axes(COLUMN, 2.1 + 0.16 * (len(compared.methods) + 2)) if ax is None else ax
+    ax = style.new_axes(height=2.1 + 0.16 * (len(compared.methods) + 2)) if ax is None else ax
     ks = np.arange(1, compared.random_drops.shape[1] + 1)
-    random_band(ax, ks, compared.random_drops)
+    style.random_band(ax, ks, compared.random_drops)
     for number, (name, one) in enumerate(compared.methods.items()):
-        label = f"{safe_text(name)} ({one.ranking.spent:,})"
+        label = f"{style.safe_text(name)} ({one.ranking.spent:,})"
         ax.plot(ks, one.drops, label=label, **_method_look(compared, number))
     task = compared.provenance.get("task", {}).get("name")
-    title = "drop on unseen examples" if task is None else safe_text(f"{task}: drop on unseen examples", 50)
+    title = "drop on unseen examples" if task is None else style.safe_text(f"{task}: drop on unseen examples", 50)
     ax.set(xticks=ks, xlabel="heads ablated, the most important first (k)", title=title)
     ax.set_ylabel(f"drop@k (baseline {compared.baseline:.2f})")
     if legend:
-        legend_below(ax, title="method (example-evaluations)")
+        style.legend_below(ax, title="method (example-evaluations)")
     return ax
 
 
-@styled
+@style.styled
 def cost(compared: Comparison, ax: Axes | None = None, *, legend: bool = True) -> Axes:
     """Draw drop@k with its 95 % interval against the example-evaluations spent, each method with its line's marker.
 
@@ -74,22 +60,22 @@ def cost(compared: Comparison, ax: Axes | None = None, *, legend: bool = True) -
     Returns:
         The axes.
     """
-    ax = new_axes(COLUMN, 2.0 + 0.16 * (len(compared.methods) + 1)) if ax is None else ax
+    ax = style.new_axes(height=2.0 + 0.16 * (len(compared.methods) + 1)) if ax is None else ax
     for number, (name, one) in enumerate(compared.methods.items()):
         look = _method_look(compared, number)
         look |= {"linestyle": "none", "markersize": 1.3 * look["markersize"]}
         drop = one.curve[compared.k - 1]
         ax.vlines(one.ranking.spent, *drop.interval, color=look["color"], linewidth=0.8)
-        ax.plot(one.ranking.spent, drop.drop, label=safe_text(name), **look)
-    ax.axhline(compared.random_drop[compared.k - 1], color=RANDOM, linestyle="--", label="random heads")
-    log_ticks(ax, [one.ranking.spent for one in compared.methods.values()])
+        ax.plot(one.ranking.spent, drop.drop, label=style.safe_text(name), **look)
+    ax.axhline(compared.random_drop[compared.k - 1], color=style.RANDOM, linestyle="--", label="random heads")
+    style.log_ticks(ax, [one.ranking.spent for one in compared.methods.values()])
     ax.set(xlabel="example-evaluations to find", ylabel=f"drop@{compared.k}, unseen examples")
     if legend:
-        legend_below(ax)
+        style.legend_below(ax)
     return ax
 
 
-@styled
+@style.styled
 def comparison(compared: Comparison, figure: Figure | None = None) -> Figure:
     """Draw the methods side by side, as wide as a page: drop curves, cost, and shared heads.
 
@@ -100,7 +86,7 @@ def comparison(compared: Comparison, figure: Figure | None = None) -> Figure:
     Returns:
         The figure.
     """
-    figure = new_figure(PAGE, 2.6 + 0.16 * (len(compared.methods) // 3 + 1)) if figure is None else figure
+    figure = style.new_figure(style.PAGE, 2.6 + 0.16 * (len(compared.methods) // 3 + 1)) if figure is None else figure
     left, middle, right = figure.subplots(1, 3, width_ratios=(1.2, 1, 1.2))
     drops(compared, left, legend=False).set(title="drop on unseen examples", xlabel="heads ablated (k)")
     cost(compared, middle, legend=False).set_title("cost")
@@ -112,10 +98,10 @@ def comparison(compared: Comparison, figure: Figure | None = None) -> Figure:
 
 def _method_look(compared: Comparison, number: int) -> dict[str, Any]:
     """The look of a method's line; the first are drawn larger, so that all are seen where they coincide."""
-    return {**line_look(number), "markersize": 8 - 4 * number / max(1, len(compared.methods) - 1)}
+    return {**style.line_look(number), "markersize": 8 - 4 * number / max(1, len(compared.methods) - 1)}
 
 
-@styled
+@style.styled
 def sparsity(curve: SparsityCurve, ax: Axes | None = None) -> Axes:
     """Draw the score of every task against the number of heads off, with the 95 % interval of its drop as a band.
 
@@ -128,22 +114,24 @@ def sparsity(curve: SparsityCurve, ax: Axes | None = None) -> Axes:
     Returns:
         The axes.
     """
-    ax = new_axes(COLUMN, 2.6) if ax is None else ax
+    ax = style.new_axes(height=2.6) if ax is None else ax
     for number, (name, lost) in enumerate(curve.drops.items()):
         low, high = (np.array([drop.baseline - drop.interval[side] for drop in lost]) for side in (1, 0))
         role = "" if curve.roles[name] == "own" else f" ({curve.roles[name]})"
         scores = np.array([drop.score for drop in lost])
-        band(ax, np.arange(len(lost)), scores, low, high, label=safe_text(name + role), **line_look(number))
+        style.band(
+            ax, np.arange(len(lost)), scores, low, high, label=style.safe_text(name + role), **style.line_look(number)
+        )
     if curve.random_drops is not None:
         sets = curve.drops[curve.own][0].baseline - curve.random_drops
-        random_band(ax, np.arange(sets.shape[1]), sets)
+        style.random_band(ax, np.arange(sets.shape[1]), sets)
     ax.set(xticks=range(len(curve.heads) + 1), ylim=(-0.02, 1.05))
-    ax.set(xlabel=safe_text(f"heads of {curve.own} ablated"), ylabel="score on unseen examples")
-    legend_below(ax)
+    ax.set(xlabel=style.safe_text(f"heads of {curve.own} ablated"), ylabel="score on unseen examples")
+    style.legend_below(ax)
     return ax
 
 
-@styled
+@style.styled
 def recall(worlds: pd.DataFrame, ax: Axes | None = None, *, legend: bool = True) -> Axes:
     """Draw recall of planted heads against evaluations, one line per method, with the standard error over worlds.
 
@@ -173,22 +161,22 @@ def recall(worlds: pd.DataFrame, ax: Axes | None = None, *, legend: bool = True)
             f"worlds must have one row per world and columns method, size, spent, recall; missing: {missing}"
         )
     methods = list(dict.fromkeys(worlds["method"]))
-    ax = new_axes(COLUMN, 2.2 + 0.16 * len(methods)) if ax is None else ax
+    ax = style.new_axes(height=2.2 + 0.16 * len(methods)) if ax is None else ax
     for number, method in enumerate(methods):
         of_size = worlds[worlds["method"] == method].groupby("size")
         means = of_size[["spent", "recall"]].mean()
         error = of_size["recall"].sem().fillna(0)
-        look = {**line_look(number), "label": safe_text(method), "zorder": 3 + len(methods) - number}
+        look = {**style.line_look(number), "label": style.safe_text(method), "zorder": 3 + len(methods) - number}
         ax.errorbar(means["spent"].to_numpy(), means["recall"].to_numpy(), error.to_numpy(), capsize=2, **look)
-    log_ticks(ax, worlds["spent"])
+    style.log_ticks(ax, worlds["spent"])
     ax.set(ylim=(0, 1.05), xlabel="evaluations", ylabel="recall of planted heads")
     ax.grid(alpha=0.3, linewidth=0.5)
     if legend:
-        legend_below(ax)
+        style.legend_below(ax)
     return ax
 
 
-@styled
+@style.styled
 def recalls(worlds: pd.DataFrame, by: str = "n_heads", axes: Sequence[Axes] | None = None) -> Sequence[Axes]:
     """Draw ``recall`` once for each value of a column, side by side and as wide as a page.
 
@@ -207,7 +195,7 @@ def recalls(worlds: pd.DataFrame, by: str = "n_heads", axes: Sequence[Axes] | No
         raise ValueError(f"by must be a column of worlds ({', '.join(worlds.columns)}), got {by!r}")
     values = sorted(worlds[by].unique())
     if axes is None:
-        figure = new_figure(max(COLUMN, min(PAGE, COLUMN * len(values))), 2.6)
+        figure = style.new_figure(max(style.COLUMN, min(style.PAGE, style.COLUMN * len(values))), 2.6)
         axes = figure.subplots(1, len(values), sharey=True, squeeze=False)[0]
     for value, ax in zip(values, axes, strict=True):
         recall(worlds[worlds[by] == value], ax, legend=False)
@@ -218,7 +206,7 @@ def recalls(worlds: pd.DataFrame, by: str = "n_heads", axes: Sequence[Axes] | No
     return axes
 
 
-@styled
+@style.styled
 def scale(study: ScaleStudy, ax: Axes | None = None) -> Axes:
     """Draw the localization index of each model with its interval, in the order of the study; hollow: not localized.
 
@@ -235,16 +223,16 @@ def scale(study: ScaleStudy, ax: Axes | None = None) -> Axes:
     Raises:
         ValueError: where no model has a proof.
     """
-    proven = [(m, m.localisation, m.interval) for m in study.models if None not in (m.localisation, m.interval)]
+    proven = [(m, m.localisation, m.interval) for m in study.models if m.localisation is not None and m.interval]
     if not proven:
         raise ValueError("study must hold a model with a proof on unseen examples")
-    ax = new_axes(COLUMN, 0.9 + 0.28 * len(proven)) if ax is None else ax
+    ax = style.new_axes(height=0.9 + 0.28 * len(proven)) if ax is None else ax
     for place, (model, index, interval) in enumerate(proven):
-        ax.plot(interval, [place, place], color=COLORS[0], linewidth=1.4)
-        filled = COLORS[0] if model.localized else "white"
-        ax.plot(index, place, marker="o", markersize=6, markerfacecolor=filled, color=COLORS[0])
+        ax.plot(interval, [place, place], color=style.COLORS[0], linewidth=1.4)
+        filled = style.COLORS[0] if model.localized else "white"
+        ax.plot(index, place, marker="o", markersize=6, markerfacecolor=filled, color=style.COLORS[0])
     ax.axvline(0, color="0.6", linewidth=0.8, linestyle=":")
-    names = [safe_text(f"{model.name} ({model.n_ablated} of {model.ranking.grid.size})") for model, *_ in proven]
+    names = [style.safe_text(f"{model.name} ({model.n_ablated} of {model.ranking.grid.size})") for model, *_ in proven]
     ax.set_yticks(range(len(proven)), names)
     ax.set(ylim=(len(proven) - 0.5, -0.5), xlim=(min(-0.05, *(interval[0] for *_, interval in proven)), 1.05))
     hollow = not all(model.localized for model, *_ in proven)
@@ -252,7 +240,7 @@ def scale(study: ScaleStudy, ax: Axes | None = None) -> Axes:
     return ax
 
 
-@styled
+@style.styled
 def depth_profiles(study: ScaleStudy, ax: Axes | None = None, bins: int = 8) -> Axes:
     """Draw the share of importance against depth, one line per model.
 
@@ -264,10 +252,15 @@ def depth_profiles(study: ScaleStudy, ax: Axes | None = None, bins: int = 8) -> 
     Returns:
         The axes.
     """
-    ax = new_axes(COLUMN, 2.4) if ax is None else ax
+    ax = style.new_axes(height=2.4) if ax is None else ax
     for number, model in enumerate(study.models):
-        ax.plot((np.arange(bins) + 0.5) / bins, model.shares(bins), label=safe_text(model.name), **line_look(number))
+        ax.plot(
+            (np.arange(bins) + 0.5) / bins,
+            model.shares(bins),
+            label=style.safe_text(model.name),
+            **style.line_look(number),
+        )
     ax.set(xlim=(0, 1), xlabel="depth (0 first layer, 1 last)", ylabel="share of importance")
     ax.set_ylim(bottom=0)
-    legend_below(ax)
+    style.legend_below(ax)
     return ax

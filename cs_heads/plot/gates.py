@@ -11,21 +11,7 @@ from cs_heads.analysis.gating import AblationCurve, GroupTest, score_distributio
 from cs_heads.analysis.taxonomy import Taxonomy, ToggleCurve
 from cs_heads.arguments import check_integer
 from cs_heads.methods.gating.result import PHASES, SCORES, HeadGates
-from cs_heads.plot.style import (
-    COLUMN,
-    PAGE,
-    RANDOM,
-    ROLES,
-    SMALL,
-    band,
-    legend_below,
-    new_axes,
-    new_figure,
-    safe_text,
-    styled,
-    turned_names,
-    width_for,
-)
+from cs_heads.plot import style
 from cs_heads.units import Head, HeadLike
 
 if TYPE_CHECKING:
@@ -36,11 +22,11 @@ TITLES = {"free": "no penalty", "plus": "pushed open (G⁺)", "minus": "pushed s
 
 def _line(kind: str) -> dict[str, Any]:
     """Color and line style of a kind of head."""
-    color, _, line = ROLES[kind]
+    color, _, line = style.ROLES[kind]
     return {"color": color, "linestyle": line}
 
 
-@styled
+@style.styled
 def trajectories(
     gates: HeadGates, seed: int = 0, heads: Iterable[HeadLike] | None = None, axes: Sequence[Axes] | None = None
 ) -> Sequence[Axes]:
@@ -59,7 +45,7 @@ def trajectories(
         ValueError: for a seed that the gates were not fitted with.
     """
     check_integer("seed", seed, 0, gates.trajectory.shape[1] - 1, "those that gates were fitted with")
-    axes = new_figure(PAGE, 2.3).subplots(1, 3, sharey=True) if axes is None else axes
+    axes = style.new_figure(style.PAGE, 2.3).subplots(1, 3, sharey=True) if axes is None else axes
     kinds = gates.kind
     shown = np.ones(kinds.shape, bool) if heads is None else gates.ranking().grid.mask(heads)
     for phase, ax in enumerate(axes):
@@ -74,17 +60,17 @@ def trajectories(
                 end, right = float(path[-1]), 4 + 28 * sum(abs(at - path[-1]) < 0.08 for at in ends)
                 ends.append(end)
                 name, at = str(Head(int(layer), int(head))), (float(gates.at[-1]), end)
-                ax.annotate(name, at, (right, 0), textcoords="offset points", va="center", fontsize=SMALL)
+                ax.annotate(name, at, (right, 0), textcoords="offset points", va="center", fontsize=style.SMALL)
         ax.set(title=TITLES[PHASES[phase]], xlabel="step")
     axes[0].set_ylabel("gate")
     # One handle per kind: proxies that draw nothing.
-    for kind in ROLES:
+    for kind in style.ROLES:
         axes[1].plot([], [], label=kind, **_line(kind))
-    legend_below(axes[1], ncols=3)
+    style.legend_below(axes[1], ncols=3)
     return axes
 
 
-@styled
+@style.styled
 def taxonomy(found: Taxonomy, ax: Axes | None = None) -> Axes:
     """Draw the share of heads of each kind by fit: a bar from ``always`` to ``any``, a mark at the mean over seeds.
 
@@ -96,21 +82,21 @@ def taxonomy(found: Taxonomy, ax: Axes | None = None) -> Axes:
         The axes.
     """
     names = list(found.shares)
-    ax = new_axes(width_for(0.6 + 0.3 * len(names)), 2.4) if ax is None else ax
+    ax = style.new_axes(style.width_for(0.6 + 0.3 * len(names)), 2.4) if ax is None else ax
     for number, score in enumerate(SCORES):
-        color, marker, _ = ROLES[score]
+        color, marker, _ = style.ROLES[score]
         places = np.arange(len(names)) + 0.22 * (number - 1)
         parts = ("always", "mean", "any")
         low, mean, high = np.array([[found.shares[name][part, score] for name in names] for part in parts])
         ax.bar(places, high - low, 0.16, bottom=low, color=color, alpha=0.3, linewidth=0)
         ax.plot(places, mean, linestyle="", marker=marker, color=color, label=score)
-    turned_names(ax, map(safe_text, names))
+    style.turned_names(ax, map(style.safe_text, names))
     ax.set(ylim=(-0.02, 1.02), ylabel="share of heads\n(always to any seed)")
-    legend_below(ax)
+    style.legend_below(ax)
     return ax
 
 
-@styled
+@style.styled
 def score_ecdf(gates: HeadGates, ax: Axes | None = None) -> Axes:
     """Draw the empirical distribution of each score over all heads and seeds (figure 3a of Nam et al.).
 
@@ -121,16 +107,16 @@ def score_ecdf(gates: HeadGates, ax: Axes | None = None) -> Axes:
     Returns:
         The axes.
     """
-    ax = new_axes(COLUMN, 2.4) if ax is None else ax
+    ax = style.new_axes(height=2.4) if ax is None else ax
     reached = score_distribution(gates, bins=200, cumulative=True)
     for score in SCORES:
         ax.plot(reached.index, reached[score], label=score, **_line(score))
     ax.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="score", ylabel="cumulative share of heads")
-    legend_below(ax)
+    style.legend_below(ax)
     return ax
 
 
-@styled
+@style.styled
 def toggle_curves(curves: Sequence[ToggleCurve], ax: Axes | None = None) -> Axes:
     """Draw what shutting heads does against opening them, in the order of each score; bands are over seeds.
 
@@ -141,19 +127,19 @@ def toggle_curves(curves: Sequence[ToggleCurve], ax: Axes | None = None) -> Axes
     Returns:
         The axes.
     """
-    ax = new_axes(COLUMN, 2.6) if ax is None else ax
+    ax = style.new_axes(height=2.6) if ax is None else ax
     ax.axhline(0, color="0.6", linewidth=0.8, linestyle=":")
     for curve in curves:
         of_seeds = curve.difference
-        look = {**_line(curve.by), "marker": ROLES[curve.by][1], "label": f"by {curve.by}"}
-        band(ax, curve.n_heads, of_seeds.mean(axis=0), of_seeds.min(axis=0), of_seeds.max(axis=0), **look)
+        look = {**_line(curve.by), "marker": style.ROLES[curve.by][1], "label": f"by {curve.by}"}
+        style.band(ax, curve.n_heads, of_seeds.mean(axis=0), of_seeds.min(axis=0), of_seeds.max(axis=0), **look)
     ax.locator_params(axis="y", nbins=5)  # as many at any height: their width moves the label
     ax.set(xlabel="heads shut or open, the rest at G⁺", ylabel="difference of log-probability\n(nats per token)")
-    legend_below(ax)
+    style.legend_below(ax)
     return ax
 
 
-@styled
+@style.styled
 def ablation_curves(curves: Sequence[AblationCurve], ax: Axes | None = None) -> Axes:
     """Draw the log-probability of the target against the number of heads off, one line per score.
 
@@ -164,15 +150,15 @@ def ablation_curves(curves: Sequence[AblationCurve], ax: Axes | None = None) -> 
     Returns:
         The axes.
     """
-    ax = new_axes(COLUMN, 2.5) if ax is None else ax
+    ax = style.new_axes(height=2.5) if ax is None else ax
     for curve in curves:
         ax.plot(range(len(curve.logprob)), curve.logprob, label=f"by {curve.by}", **_line(curve.by))
     ax.set(xlabel="heads ablated", ylabel="log-probability of the target (nats per token)")
-    legend_below(ax)
+    style.legend_below(ax)
     return ax
 
 
-@styled
+@style.styled
 def group(test: GroupTest, ax: Axes | None = None) -> Axes:
     """Draw the score of some heads beside that of all others (figure 4 of Nam et al.).
 
@@ -185,9 +171,9 @@ def group(test: GroupTest, ax: Axes | None = None) -> Axes:
     Returns:
         The axes.
     """
-    ax = new_axes(COLUMN, 2.6) if ax is None else ax
+    ax = style.new_axes(height=2.6) if ax is None else ax
     rng = np.random.default_rng(0)
-    for place, (values, color) in enumerate(((test.within, ROLES[test.by][0]), (test.without, RANDOM))):
+    for place, (values, color) in enumerate(((test.within, style.ROLES[test.by][0]), (test.without, style.RANDOM))):
         across = place + rng.uniform(-0.15, 0.15, len(values))
         ax.scatter(across, values, s=12, alpha=0.6, color=color, linewidths=0)
         ax.hlines(values.mean(), place - 0.25, place + 0.25, color="black")

@@ -10,24 +10,14 @@ from jaxtyping import Bool, Float
 
 from cs_heads.arguments import check_integer
 from cs_heads.methods.gating.result import HeadGates
+from cs_heads.plot import style
 from cs_heads.plot.marks import head_handle, mark_heads, points_per_square, write_on
-from cs_heads.plot.style import (
-    COLUMN,
-    RANDOM,
-    color_bar,
-    head_look,
-    legend_below,
-    letter_color,
-    new_axes,
-    safe_text,
-    signed_colors,
-    styled,
-)
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Head, HeadGrid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colorbar import Colorbar
     from matplotlib.image import AxesImage
     from matplotlib.lines import Line2D
 
@@ -37,7 +27,7 @@ SIGNS = 4.0
 """Points that a square needs to hold a sign."""
 
 
-@styled
+@style.styled
 def heads(
     ranking: HeadRanking,
     k: int = 5,
@@ -82,7 +72,7 @@ def heads(
     if key_value_heads is not None and (key_value_heads < 1 or grid.n_heads % key_value_heads):
         raise ValueError(f"key_value_heads must divide the {grid.n_heads} heads of a layer, got {key_value_heads}")
     limit, top = _limit(ranking), _shown(ranking, k)
-    ax, image = _draw_map(ax, ranking.importance, limit, f"importance ({ranking.unit})", len(top))
+    ax, image, _ = _draw_map(ax, ranking.importance, limit, f"importance ({ranking.unit})", len(top))
     if key_value_heads not in (None, 1, grid.n_heads):
         _draw_groups(ax, grid, key_value_heads)
     square = points_per_square(ax, grid)
@@ -93,14 +83,14 @@ def heads(
         marker="_",
         s=min(square * 0.7, 5) ** 2,
         linewidths=0.7,
-        color=[letter_color(image, ranking.importance[tuple(at)]) for at in opposed],
+        color=[style.letter_color(image, ranking.importance[tuple(at)]) for at in opposed],
     )
     hollow = _not_claimed(ranking, top)
     mark_heads(ax, grid, top, hollow=hollow, avoid=ranking.shared)
     for head in ranking.shared:
         write_on(ax, (head.head, head.layer), "S", _inwards(head, grid, square))
     title = _title(ranking.provenance, ranking.method)
-    ax.set_title(safe_text(title if verdict is None else f"{title}: {verdict}"))
+    ax.set_title(style.safe_text(title if verdict is None else f"{title}: {verdict}"))
 
     def told(head: Head) -> str:
         at = (head.layer, head.head)
@@ -109,12 +99,12 @@ def heads(
             label += " ({:+.2f} to {:+.2f})".format(*ranking.interval[at])
         return label
 
-    options = {"title": "; ".join(_marks(ranking, top)) or None, "ncols": 2 if ranking.interval is None else 1}
-    _draw_legend(ax, top, told, hollow, **options)
+    columns, meaning = 2 if ranking.interval is None else 1, "; ".join(_marks(ranking, top)) or None
+    _draw_legend(ax, top, told, hollow, ncols=columns, title=meaning)
     return ax
 
 
-@styled
+@style.styled
 def roles(gates: HeadGates, ax: Axes | None = None, *, threshold: float = 0.5, k: int = 5) -> Axes:
     """Draw the role of each head, layers down and heads across: blue facilitates, orange interferes, white neither.
 
@@ -137,16 +127,16 @@ def roles(gates: HeadGates, ax: Axes | None = None, *, threshold: float = 0.5, k
     ranking = gates.ranking()
     grid = ranking.grid
     top = [head for head in ranking.top(min(k, grid.size)) if values[head.layer, head.head] > 0] if k else []
-    ax, image = _draw_map(ax, values, 1.0, "interferes ← score → facilitates", len(top) + 1)
-    image.colorbar.set_ticks([-1, -0.5, 0, 0.5, 1], labels=["1", "0.5", "0", "0.5", "1"])
-    ax.set_title(safe_text(_title(gates.provenance, "causal head gating"), 50))
+    ax, _, bar = _draw_map(ax, values, 1.0, "interferes ← score → facilitates", len(top) + 1)
+    bar.set_ticks([-1, -0.5, 0, 0.5, 1], labels=["1", "0.5", "0", "0.5", "1"])
+    ax.set_title(style.safe_text(_title(gates.provenance, "causal head gating"), 50))
     signs = _draw_signs(ax, gates, threshold, grid.mask(top))
     mark_heads(ax, grid, top)
     _draw_legend(ax, top, lambda head: f"{head}  {values[head.layer, head.head]:.2f}", others=signs, ncols=2)
     return ax
 
 
-@styled
+@style.styled
 def importance(ranking: HeadRanking, k: int = 5, ax: Axes | None = None) -> Axes:
     """Draw the importance of the first heads with their intervals, each with its own marker, down the axis.
 
@@ -159,15 +149,15 @@ def importance(ranking: HeadRanking, k: int = 5, ax: Axes | None = None) -> Axes
         The axes.
     """
     top = ranking.top(min(k, ranking.grid.size))
-    ax = new_axes(COLUMN, 0.7 + 0.2 * len(top)) if ax is None else ax
+    ax = style.new_axes(height=0.7 + 0.2 * len(top)) if ax is None else ax
     for row, head in enumerate(top):
-        look, at = head_look(head), (head.layer, head.head)
+        look, at = style.head_look(head), (head.layer, head.head)
         if ranking.interval is not None and not np.isnan(ranking.interval[at]).any():
             ax.hlines(row, *ranking.interval[at], color=look.color, linewidth=1.4)
         ax.plot(ranking.importance[at], row, marker=look.marker, color=look.color, markersize=6)
-    ax.axvline(0, color=RANDOM, linewidth=0.6)
+    ax.axvline(0, color=style.RANDOM, linewidth=0.6)
     ax.set_yticks(range(len(top)), list(map(str, top)))
-    ax.set(ylim=(len(top) - 0.5, -0.5), xlabel=f"importance ({safe_text(ranking.unit)})")
+    ax.set(ylim=(len(top) - 0.5, -0.5), xlabel=f"importance ({style.safe_text(ranking.unit)})")
     return ax
 
 
@@ -191,18 +181,18 @@ def heads_caption(ranking: HeadRanking, k: int = 5) -> str:
 
 def _draw_map(
     ax: Axes | None, values: Float[np.ndarray, "layer head"], limit: float, label: str, n_lines: int
-) -> tuple[Axes, AxesImage]:
+) -> tuple[Axes, AxesImage, Colorbar]:
     """The squares with their color bar; without axes on a figure that has room for ``n_lines`` in the legend."""
     n_layers, n_heads = values.shape
     if ax is None:
         # A column wide, a page for many heads; as high as square heads and the legend need, a page at most.
-        width = COLUMN if n_heads <= 64 else 2 * COLUMN
+        width = style.COLUMN if n_heads <= 64 else 2 * style.COLUMN
         square = min(0.5, 5 / n_layers, (width - 1.25) / n_heads)
-        ax = new_axes(width, min(9.0, max(1.1, square * n_layers) + 1.34 + 0.14 * n_lines))
-    image = ax.imshow(values, cmap=signed_colors(), vmin=-limit, vmax=limit, aspect="equal")
-    color_bar(ax, image, label)
+        ax = style.new_axes(width, min(9.0, max(1.1, square * n_layers) + 1.34 + 0.14 * n_lines))
+    image = ax.imshow(values, cmap=style.signed_colors(), vmin=-limit, vmax=limit, aspect="equal")
+    bar = style.color_bar(ax, image, label)
     ax.set(xticks=_ticks(n_heads, 12), yticks=_ticks(n_layers, 16), xlabel="head", ylabel="layer")
-    return ax, image
+    return ax, image, bar
 
 
 def _draw_legend(
@@ -215,7 +205,7 @@ def _draw_legend(
 ) -> None:
     """Which head each number is, and what is told of it."""
     handles = [head_handle(head, f"{rank}  {told(head)}", hollow=head in hollow) for rank, head in enumerate(top, 1)]
-    legend_below(ax, handles=[*handles, *(others or [])], handletextpad=0.3, **options)
+    style.legend_below(ax, handles=[*handles, *(others or [])], handletextpad=0.3, **options)
 
 
 def _title(provenance: dict[str, Any], method: str) -> str:
@@ -284,7 +274,11 @@ def _draw_signs(ax: Axes, gates: HeadGates, threshold: float, without: Bool[np.n
     for label, (marker, where) in {**signs, "each in some seed": ((8, 2, 0), mixed)}.items():
         at = np.argwhere(where & ~without)
         if len(at):
-            look = {"color": "black", "linestyle": "none", "markeredgewidth": 0.5 if where is mixed else 0.9}
+            look: dict[str, Any] = {
+                "color": "black",
+                "linestyle": "none",
+                "markeredgewidth": 0.5 if where is mixed else 0.9,
+            }
             size = min(5.0, 0.8 * square)
             drawn += ax.plot(at[:, 1], at[:, 0], marker=marker, markersize=size, label=label, **look)
     return drawn

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from cs_heads.plot.style import SMALL, head_look
+from cs_heads.plot import style
 from cs_heads.units import Head, HeadGrid
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def write_on(
         annotation_clip=False,
         ha="center",
         va="center",
-        fontsize=SMALL,
+        fontsize=style.SMALL,
         fontweight="bold",
         zorder=5,
     )
@@ -154,7 +154,7 @@ def points_per_square(ax: Axes, grid: HeadGrid) -> float:
 
 
 def _marker(head: Head, hollow: bool, size: float = _MARKER, *, halo: bool = False) -> dict[str, Any]:
-    look = head_look(head)
+    look = style.head_look(head)
     drawn: dict[str, Any] = {
         "linestyle": "none",
         "marker": look.marker,

@@ -13,20 +13,8 @@ from cs_heads.analysis.drops import TaskDrops
 from cs_heads.analysis.formats import FormatHeads
 from cs_heads.analysis.overlap import Overlap
 from cs_heads.analysis.universal import UniversalHeads
+from cs_heads.plot import style
 from cs_heads.plot.marks import name_heads
-from cs_heads.plot.style import (
-    COLORS,
-    COLUMN,
-    SMALL,
-    color_bar,
-    figure_of,
-    letter_color,
-    new_axes,
-    safe_text,
-    styled,
-    turned_names,
-    width_for,
-)
 from cs_heads.units import Head
 
 if TYPE_CHECKING:
@@ -69,24 +57,24 @@ def draw_squares(
     if ax is None:
         letters = 0.058 * min(_LETTERS, max(map(len, [*rows, *columns])))
         height = 0.6 + 0.75 * letters + max(1.1, _SIDE * len(rows))
-        ax = new_axes(width_for(0.9 + letters + _SIDE * len(columns)), height)
+        ax = style.new_axes(style.width_for(0.9 + letters + _SIDE * len(columns)), height)
     image = ax.imshow(values, cmap=colors, vmin=0, vmax=limit, aspect="auto")
-    color_bar(ax, image, label, shrink=0.9)
+    style.color_bar(ax, image, label, shrink=0.9)
     for (row, column), value in np.ndenumerate(values):
         if not np.isnan(value):
             # Rounded first: what is nought to the last digit shown has no sign.
             text = form.format(round(float(value), 6)).replace("-0.00", "0.00")
-            color = letter_color(image, value)
-            ax.text(column, row, text, ha="center", va="center", color=color, fontsize=SMALL)
-    max_letters = _LETTERS if figure_of(ax).get_size_inches()[0] <= COLUMN else 2 * _LETTERS
-    turned_names(ax, [safe_text(name, max_letters) for name in columns])
-    ax.set_yticks(range(len(rows)), [safe_text(name, max_letters) for name in rows])
+            color = style.letter_color(image, value)
+            ax.text(column, row, text, ha="center", va="center", color=color, fontsize=style.SMALL)
+    max_letters = _LETTERS if style.figure_of(ax).get_size_inches()[0] <= style.COLUMN else 2 * _LETTERS
+    style.turned_names(ax, [style.safe_text(name, max_letters) for name in columns])
+    ax.set_yticks(range(len(rows)), [style.safe_text(name, max_letters) for name in rows])
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
     return ax
 
 
-@styled
+@style.styled
 def agreement(compared: Comparison, ax: Axes | None = None) -> Axes:
     """Draw the share of their top k heads that each two methods have in common.
 
@@ -105,7 +93,7 @@ def agreement(compared: Comparison, ax: Axes | None = None) -> Axes:
     return draw_squares(ax, share, names, names, f"share of top {compared.k}")
 
 
-@styled
+@style.styled
 def overlap(found: Overlap, ax: Axes | None = None, value: str = "heads") -> Axes:
     """Draw how many heads each two rankings share; an asterisk where chance does not explain it.
 
@@ -144,7 +132,7 @@ def overlap(found: Overlap, ax: Axes | None = None, value: str = "heads") -> Axe
     return ax
 
 
-@styled
+@style.styled
 def universal(found: UniversalHeads, ax: Axes | None = None) -> Axes:
     """Draw what each candidate leaves of each task, as a share of the score above chance; universal heads carry a U.
 
@@ -162,7 +150,7 @@ def universal(found: UniversalHeads, ax: Axes | None = None) -> Axes:
     return ax
 
 
-@styled
+@style.styled
 def drop_matrix(drops: TaskDrops, ax: Axes | None = None, value: str = "relative_drop") -> Axes:
     """Draw what each set of heads takes from each task: sets down, tasks across, the own task of a set framed.
 
@@ -179,15 +167,15 @@ def drop_matrix(drops: TaskDrops, ax: Axes | None = None, value: str = "relative
     table = drops.matrix(value)
     rows, columns = [str(name) for name in table.index], [str(name) for name in table.columns]
     ax = draw_squares(ax, table.to_numpy(dtype=float), rows, columns, value.replace("_", " "))
-    frame = {"fill": False, "edgecolor": COLORS[3], "linewidth": 1.4}
     for place, name in enumerate(rows):
         if name in drops.own:
-            ax.add_patch(Rectangle((columns.index(drops.own[name]) - 0.48, place - 0.46), 0.96, 0.92, **frame))
+            at = (columns.index(drops.own[name]) - 0.48, place - 0.46)
+            ax.add_patch(Rectangle(at, 0.96, 0.92, fill=False, edgecolor=style.COLORS[3], linewidth=1.4))
     ax.set(ylabel="heads found on", xlabel="measured on (framed: their own)" if drops.own else "measured on")
     return ax
 
 
-@styled
+@style.styled
 def format_heads(formats: FormatHeads, ax: Axes | None = None) -> Axes:
     """Draw the share of each score above chance that each candidate takes; its kind stands beside its name.
 
@@ -213,11 +201,11 @@ def format_heads(formats: FormatHeads, ax: Axes | None = None) -> Axes:
             ax.axvline(first - 0.5, color="black", linewidth=1.2)
         middle = (first + (n - 1) / 2, 1)
         at = ("data", "axes fraction")
-        ax.annotate(form, middle, (0, 3), at, "offset points", ha="center", va="bottom", fontsize=SMALL)
+        ax.annotate(form, middle, (0, 3), at, "offset points", ha="center", va="bottom", fontsize=style.SMALL)
     return ax
 
 
-@styled
+@style.styled
 def habits(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw the habits of heads: the mean share of attention of each habit.
 

@@ -18,6 +18,7 @@ from cs_heads.units import Head
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colorbar import Colorbar
     from matplotlib.colors import Colormap
     from matplotlib.container import BarContainer
     from matplotlib.figure import Figure
@@ -319,7 +320,7 @@ def legend_below(ax: Axes, **options: Any) -> None:
     ax.legend(**options, loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=below, borderaxespad=0)
 
 
-def color_bar(ax: Axes, image: AxesImage, label: str, shrink: float = 0.8) -> None:
+def color_bar(ax: Axes, image: AxesImage, label: str, shrink: float = 0.8) -> Colorbar:
     """Draw the bar beside a map that says what its colors mean.
 
     Args:
@@ -328,8 +329,9 @@ def color_bar(ax: Axes, image: AxesImage, label: str, shrink: float = 0.8) -> No
         label: what its numbers are.
         shrink: length of the bar as a share of the axes' height.
     """
-    bar = ax.figure.colorbar(image, ax=ax, shrink=shrink, pad=0.03, aspect=25, label=label)
+    bar: Colorbar = ax.figure.colorbar(image, ax=ax, shrink=shrink, pad=0.03, aspect=25, label=label)
     bar.outline.set_linewidth(0.4)
+    return bar
 
 
 def log_ticks(ax: Axes, values: Iterable[float | int]) -> None:

@@ -151,7 +151,8 @@ def _heads_table(ranking: HeadRanking, k: int) -> Part:
     beyond = ranking.claimed_beyond(k)
     heads = [*ranking.order[:k], *beyond]
     columns, rows = ["rank", "head", "importance"], []
-    for row in ranking.to_frame().set_index("head").loc[list(map(str, heads))].itertuples():
+    frame: Any = ranking.to_frame().set_index("head").loc[list(map(str, heads))]
+    for row in frame.itertuples():
         more = {"interval": _interval(row.low, row.high)} if hasattr(row, "low") else {}
         more |= {"z": f"{row.z:.1f}"} if hasattr(row, "z") else {}
         more |= {"selected": f"{row.frequency:.2f}"} if hasattr(row, "frequency") else {}
