@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -18,12 +17,9 @@ if TYPE_CHECKING:
 _MARKER = 6.0  # points across
 _LETTER = (5.2, 7.5)  # points across and down, of a bold digit
 _NEAR, _FAR = 7.5, 14.0  # points from a marker to its number; farther ones are joined by a line
-_OFFSETS = np.array(
-    [
-        (radius * np.cos(angle), radius * np.sin(angle))
-        for radius, angle in product((_NEAR, _NEAR + 3, _FAR, 1.6 * _FAR), np.radians(np.arange(-45, 315, 22.5)))
-    ]
-)
+_DISTANCES = np.repeat((_NEAR, _NEAR + 3, _FAR, 1.6 * _FAR), 16)
+_ANGLES = np.tile(np.radians(np.arange(-45, 315, 22.5)), 4)
+_OFFSETS = np.stack([np.cos(_ANGLES), np.sin(_ANGLES)], axis=-1) * _DISTANCES[:, None]
 
 
 def mark_heads(
@@ -50,7 +46,6 @@ def mark_heads(
     taken = [(*center, across, across) for center in centers]
     taken += [(head.head * square, head.layer * square, *_LETTER) for head in avoid]
     last = np.array([grid.n_heads - 0.5, grid.n_layers - 0.5]) * square
-    distance = np.linalg.norm(_OFFSETS, axis=1)
     for number, (head, center) in enumerate(zip(heads, centers, strict=True), start=1):
         places, size = center + _OFFSETS, np.array([_LETTER[0] * len(str(number)), _LETTER[1]])
         boxes, others = np.array(taken), np.array([other for other in centers if other is not center]).reshape(-1, 2)
@@ -58,10 +53,10 @@ def mark_heads(
         covered = np.maximum(over, 0).prod(axis=-1).sum(axis=1)
         outside = (np.maximum(-square / 2 - places, 0) + np.maximum(places - last, 0)).sum(axis=1)
         to_others = np.linalg.norm(places[:, None] - others, axis=-1)
-        nearer = np.maximum(distance[:, None] + 2.5 - to_others, 0).sum(axis=1)
-        best = int(np.argmin(covered + 3 * outside + 8 * nearer + distance / 2))
+        nearer = np.maximum(_DISTANCES[:, None] + 2.5 - to_others, 0).sum(axis=1)
+        best = int(np.argmin(covered + 3 * outside + 8 * nearer + _DISTANCES / 2))
         taken.append((*places[best], *size))
-        joined = distance[best] > 1.5 * _NEAR or (to_others[best] < distance[best] + 1).any()
+        joined = _DISTANCES[best] > 1.5 * _NEAR or (to_others[best] < _DISTANCES[best] + 1).any()
         # Points go up where layers go down.
         right, down = _OFFSETS[best]
         write_on(ax, (head.head, head.layer), str(number), (right, -down), joined=bool(joined))

@@ -346,9 +346,10 @@ def log_ticks(ax: Axes, values: Iterable[float | int]) -> None:
     ticks = [step * 10**power for power in range(9) for step in (1, 2, 5)]
     near = [tick for tick in ticks if low / 2 <= tick <= high * 2] or [low]
     shown = near[:: -(-len(near) // 6)]
-    ax.set(xscale="log", xlim=(low / 1.5, high * 1.5))
+    ax.set_xscale("log")
     ax.set_xticks(shown, [f"{tick:,g}" if tick < 1000 else f"{tick / 1000:g}k" for tick in shown])
     ax.set_xticks([], minor=True)
+    ax.set_xlim(low / 1.5, high * 1.5)
 
 
 def turned_names(ax: Axes, names: Iterable[str]) -> None:
