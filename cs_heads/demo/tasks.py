@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from cs_heads.arguments import check_seed
-from cs_heads.demo.skills import SKILLS, records
+from cs_heads.demo.skills import SKILLS, about, records
 from cs_heads.tasks.catalogue import Entry
 from cs_heads.tasks.task import Task
 
@@ -14,22 +14,9 @@ N_CONFIRMING = 400
 N_WRITTEN = 4
 
 
-ABOUT = {
-    "word_problems": "how many are left after one or two gains and losses",
-    "code": "what a one-line Python function returns",
-    "capitals": "the capital of a country",
-    "rhyme": "a rhyme with a given first letter",
-    "swearing": "made-up swear words at the end of an idiom",
-    "agreement": "the verb that agrees with its subject, across another noun",
-    "copying": "the next word of a list that is written twice",
-    "multiple_choice": "the letter of the right capital among four",
-}
-"""What each skill asks for."""
-
-
 def catalogue() -> dict[str, Entry]:
     """The skills by name."""
-    return {skill: Entry(f"demo model: {ABOUT[skill]}", partial(load, skill)) for skill in SKILLS}
+    return {skill: Entry(f"demo model: {about(skill)}", partial(load, skill)) for skill in SKILLS}
 
 
 def load(skill: str, n: int | None = None, seed: int = 0, *, generate: bool = False) -> Task:

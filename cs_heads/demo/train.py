@@ -21,10 +21,9 @@ from torch import Tensor
 from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from cs_heads.arguments import check_integer
+from cs_heads.arguments import check_integer, check_share
 from cs_heads.demo import planting
-from cs_heads.demo.evaluate import accuracies, encode
-from cs_heads.demo.gates import DropRates, Gated, Layout, draw_gates
+from cs_heads.demo.gates import DropRates, Gated, Layout, accuracies, draw_gates, encode
 from cs_heads.demo.skills import SKILLS, Example, examples, records
 from cs_heads.demo.tokenizer import build_tokenizer
 
@@ -50,8 +49,7 @@ class TrainConfig:
         for name in ("steps", "rows"):
             check_integer(name, getattr(self, name), 1)
         for name in ("plain", "ramp", "decay"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name}={getattr(self, name)!r} must lie in [0, 1]")
+            check_share(name, getattr(self, name))
 
     def heads_off(self, step: int) -> float:
         """How far switching heads off has come in at this step, in [0, 1]."""
