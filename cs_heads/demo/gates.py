@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from cs_heads.arguments import check_share
 from cs_heads.demo import planting
 from cs_heads.demo.skills import SKILLS
 
@@ -82,7 +81,8 @@ class DropRates:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            check_share(name, value)
+            if not 0 <= value <= 1:
+                raise ValueError(f"{name} must lie in [0, 1], got {value!r}")
 
 
 @dataclass(frozen=True)
@@ -161,6 +161,20 @@ def _token(tokenizer: PreTrainedTokenizerFast, text: str) -> int:
     return tokens[0]
 
 
+def chosen_tokens(logits: Float[Tensor, "row vocab"], choices: Sequence[Sequence[int]]) -> Int[Tensor, " row"]:
+    """The token that each row answers with: the likeliest of its choices, or of all where it has none.
+
+    Args:
+        logits: at the last position of each prompt.
+        choices: tokens to choose from, one list per row.
+    """
+    best = logits.argmax(1)
+    for row, tokens in enumerate(choices):
+        if tokens:
+            best[row] = tokens[int(logits[row, list(tokens)].argmax())]
+    return best
+
+
 @torch.no_grad()
 def accuracies(
     gated: Gated,
@@ -169,21 +183,26 @@ def accuracies(
     masks: Bool[Tensor, "mask layer head"],
     rows: int = 256,
 ) -> Float[Tensor, "mask example"]:
-    """1 where an example is answered right with the heads of a mask off (True = off)."""
+    """1 where an example is answered right with the heads of a mask off.
+
+    Args:
+        gated: the model.
+        tokenizer: its tokenizer.
+        records: the examples, as ``records`` makes them.
+        masks: True = off.
+        rows: prompts per forward pass.
+    """
     ids, last = encode(tokenizer, [record["prompt"] for record in records])
+    choices = [[_token(tokenizer, choice) for choice in record.get("choices", ())] for record in records]
+    targets = [
+        tokens[record["answer"]] if tokens else _token(tokenizer, record["target"])
+        for record, tokens in zip(records, choices, strict=True)
+    ]
     pairs = torch.cartesian_prod(torch.arange(len(masks)), torch.arange(len(records)))
     right = torch.empty(len(pairs))
-    choices = [
-        [_token(tokenizer, choice) for choice in record["choices"]] if "choices" in record else None
-        for record in records
-    ]
-    targets = [record["answer"] if "choices" in record else _token(tokenizer, record["target"]) for record in records]
     for part in torch.arange(len(pairs)).split(rows):
         mask, example = pairs[part].T
         logits = gated(ids[example], last[example], (~masks[mask]).float())
-        best = logits.argmax(1)
-        for i, number in enumerate(example.tolist()):
-            if choices[number] is not None:
-                best[i] = logits[i, choices[number]].argmax()
-        right[part] = (best == torch.tensor(targets)[example]).float()
+        answers = chosen_tokens(logits, [choices[number] for number in example.tolist()])
+        right[part] = (answers == torch.tensor(targets)[example]).float()
     return right.view(len(masks), len(records))

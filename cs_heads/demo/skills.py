@@ -14,12 +14,20 @@ import random
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from cs_heads.arguments import check_seed
 from cs_heads.demo import words as w
+from cs_heads.tasks.catalogue import Entry
+from cs_heads.tasks.task import Task
 
 # Drawing no new prompt so many times in a row means that there is hardly another.
 _MAX_MISSES = 2000
+N_FINDING, N_CONFIRMING = 100, 400
+"""Examples that heads are found and confirmed on, unless the caller says otherwise."""
+_MAX_WRITTEN = 4
+"""Tokens that the model writes where it generates."""
 SPLITS: tuple[str, ...] = ("train", "find", "confirm")
 _SLICES = {"find": (0,), "confirm": (1,), "train": tuple(range(2, 10))}
 
@@ -166,12 +174,6 @@ def keys(skill: str) -> tuple[str, ...]:
     return _SKILLS[skill].keys
 
 
-def about(skill: str) -> str:
-    """What a skill asks for, in a few words."""
-    _check("skill", skill, SKILLS)
-    return _SKILLS[skill].about
-
-
 def examples(skill: str, split: str, seed: int) -> Iterator[Example]:
     """Endless examples of a skill in one split; prompts may come twice. Controls come in "train" alone."""
     _check("skill", skill, SKILLS)
@@ -214,3 +216,35 @@ def _record(example: Example) -> dict[str, Any]:
 def _check(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise ValueError(f"{name}={value!r} is not one of {', '.join(allowed)}")
+
+
+# Built-in tasks, ``demo/<skill>``
+
+
+def catalogue() -> dict[str, Entry]:
+    """The skills by name."""
+    return {skill: Entry(f"demo model: {_SKILLS[skill].about}", partial(load, skill)) for skill in SKILLS}
+
+
+def load(skill: str, n: int | None = None, seed: int = 0, *, generate: bool = False) -> Task:
+    """The finding examples of a skill, with confirming ones held out.
+
+    The model was trained on prompts of neither side, and the sides share none, whatever the seeds.
+
+    Args:
+        skill: one of ``SKILLS``.
+        n: how many finding examples; None: 100.
+        seed: decides which.
+        generate: the model writes, and its first word must be the answer; agreement, a choice, refuses it.
+
+    Returns:
+        The task, with 400 examples held out.
+
+    Raises:
+        ValueError: for more examples than the skill has.
+    """
+    check_seed(seed)
+    finding = Task.from_records(records(skill, "find", N_FINDING if n is None else n, seed), name=f"demo/{skill}")
+    task = finding.holding_out(Task.from_records(records(skill, "confirm", N_CONFIRMING, seed), name=finding.name))
+    # Answers are single words, and the model was not taught to stop after one.
+    return task.generated(_MAX_WRITTEN, stop=[" "]) if generate else task

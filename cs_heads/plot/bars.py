@@ -64,8 +64,7 @@ def confirmation(proof: Any, ax: Axes | None = None, *, relative: bool = True, r
     if isinstance(proof, Confirmation):
         ax.set_title(f"{proof.verdict}{' (close)' if proof.close else ''}")
     ax.axvline(0, color="black", linewidth=0.6)
-    ax.set_yticks(range(len(tasks)), [style.safe_text(task, 24) for task in tasks])
-    ax.set_ylim(len(tasks) - 0.5, -0.5)
+    style.names_down(ax, [style.safe_text(task, 24) for task in tasks])
     ax.set_xlabel(f"score lost with the heads off\n({'share of the baseline' if relative else 'points'})")
     if relative:
         ax.set_xlim(min(ax.get_xlim()[0], -0.02), max(1.02, ax.get_xlim()[1]))

@@ -233,8 +233,8 @@ def scale(study: ScaleStudy, ax: Axes | None = None) -> Axes:
         ax.plot(index, place, marker="o", markersize=6, markerfacecolor=filled, color=style.COLORS[0])
     ax.axvline(0, color="0.6", linewidth=0.8, linestyle=":")
     names = [style.safe_text(f"{model.name} ({model.n_ablated} of {model.ranking.grid.size})") for model, *_ in proven]
-    ax.set_yticks(range(len(proven)), names)
-    ax.set(ylim=(len(proven) - 0.5, -0.5), xlim=(min(-0.05, *(interval[0] for *_, interval in proven)), 1.05))
+    style.names_down(ax, names)
+    ax.set(xlim=(min(-0.05, *(interval[0] for *_, interval in proven)), 1.05))
     hollow = not all(model.localized for model, *_ in proven)
     ax.set_xlabel("localization index\n(hollow: not localized)" if hollow else "localization index")
     return ax

@@ -156,8 +156,8 @@ def importance(ranking: HeadRanking, k: int = 5, ax: Axes | None = None) -> Axes
             ax.hlines(row, *ranking.interval[at], color=look.color, linewidth=1.4)
         ax.plot(ranking.importance[at], row, marker=look.marker, color=look.color, markersize=6)
     ax.axvline(0, color=style.RANDOM, linewidth=0.6)
-    ax.set_yticks(range(len(top)), list(map(str, top)))
-    ax.set(ylim=(len(top) - 0.5, -0.5), xlabel=f"importance ({style.safe_text(ranking.unit)})")
+    style.names_down(ax, map(str, top))
+    ax.set_xlabel(f"importance ({style.safe_text(ranking.unit)})")
     return ax
 
 

@@ -363,6 +363,18 @@ def turned_names(ax: Axes, names: Iterable[str]) -> None:
     ax.set_xticks(range(len(labels)), labels, rotation=40, ha="right", rotation_mode="anchor")
 
 
+def names_down(ax: Axes, names: Iterable[str]) -> None:
+    """Write names beside the places 0, 1, ... of the y axis, the first at the top.
+
+    Args:
+        ax: the axes.
+        names: as they are to be written.
+    """
+    labels = list(names)
+    ax.set_yticks(range(len(labels)), labels)
+    ax.set_ylim(len(labels) - 0.5, -0.5)
+
+
 def interval_bars(
     ax: Axes,
     places: Numbers,
