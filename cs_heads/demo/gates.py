@@ -52,9 +52,12 @@ class Gated:
         last: Int[Tensor, " row"],
         gates: Float[Tensor, "row layer head"] | None = None,
     ) -> Float[Tensor, "row vocab"]:
-        """Logits after position `last` of each row; a gate of 0 is a head off, without gates every head is on.
+        """Logits after the last position of each row.
 
-        Rows are padded on the right, so causal attention needs no mask.
+        Args:
+            ids: padded on the right, so causal attention needs no mask.
+            last: the last position of each prompt.
+            gates: 0 is a head off; None: every head is on.
         """
         self._gates = gates
         hidden = self.model.model(input_ids=ids, use_cache=False).last_hidden_state
@@ -118,7 +121,16 @@ def draw_gates(
 ) -> tuple[Float[Tensor, "row layer head"], Bool[Tensor, " row"]]:
     """Gates for rows of the given skills, and which rows have a head off that they need.
 
-    `needs` is in the order of `layout.own`; `ramp` in [0, 1] scales all rates.
+    Args:
+        skill: number of each row's skill.
+        needs: which heads each row needs, in the order of `layout.own`.
+        layout: the planted heads.
+        rates: how often heads are off.
+        ramp: factor on all rates, in [0, 1].
+        generator: the source of all draws.
+
+    Returns:
+        The gates, 0 or 1, and True for rows that lack a head that they need.
     """
     rows, heads = len(skill), layout.groups.shape[1]
 
@@ -146,7 +158,12 @@ def draw_gates(
 def encode(
     tokenizer: PreTrainedTokenizerFast, prompts: list[str]
 ) -> tuple[Int[Tensor, "row pos"], Int[Tensor, " row"]]:
-    """Token ids padded on the right, and the last position of each prompt."""
+    """Token ids padded on the right, and the last position of each prompt.
+
+    Args:
+        tokenizer: of the model.
+        prompts: one per row.
+    """
     rows = tokenizer(prompts)["input_ids"]
     ids = torch.full((len(rows), max(map(len, rows))), tokenizer.pad_token_id)
     for number, row in enumerate(rows):

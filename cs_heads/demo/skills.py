@@ -55,7 +55,13 @@ Maker = Callable[[random.Random], Example]
 
 @dataclass(frozen=True)
 class Skill:
-    """How examples of a skill are made, what it asks for, and all values that ``Example.key`` takes."""
+    """One skill.
+
+    Attributes:
+        make: makes one example.
+        about: what it asks for, in a few words.
+        keys: all values that ``Example.key`` takes.
+    """
 
     make: Maker
     about: str
@@ -175,7 +181,13 @@ def keys(skill: str) -> tuple[str, ...]:
 
 
 def examples(skill: str, split: str, seed: int) -> Iterator[Example]:
-    """Endless examples of a skill in one split; prompts may come twice. Controls come in "train" alone."""
+    """Endless examples of a skill in one split; prompts may come twice. Controls come in "train" alone.
+
+    Args:
+        skill: one of ``SKILLS``.
+        split: one of ``SPLITS``.
+        seed: decides which examples come.
+    """
     _check("skill", skill, SKILLS)
     _check("split", split, SPLITS)
     rng = random.Random(f"{skill}/{split}/{seed}")
@@ -191,6 +203,15 @@ def records(skill: str, split: str, n: int, seed: int = 0) -> list[dict[str, Any
 
     The prompts of "train", "find" and "confirm" are disjoint whatever the seeds. Capitals are held out by
     wording, since a fact that was never shown cannot be known.
+
+    Args:
+        skill: one of ``SKILLS``.
+        split: one of ``SPLITS``.
+        n: number of records.
+        seed: decides which.
+
+    Raises:
+        ValueError: for more records than the skill has.
     """
     seen: dict[str, Example] = {}
     misses = 0

@@ -62,7 +62,12 @@ class TrainConfig:
 
 
 def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM:
-    """An untrained demo model."""
+    """An untrained demo model.
+
+    Args:
+        tokenizer: gives the vocabulary.
+        seed: of the weights.
+    """
     torch.manual_seed(seed)
     return LlamaForCausalLM(
         LlamaConfig(
@@ -179,7 +184,13 @@ class Trainer:
         return total
 
     def run(self, until: int | None = None, save_every: int = 250, report_every: int = 500) -> Iterator[float]:
-        """Train to step `until` (default: the end), yielding the loss of each step."""
+        """Train, yielding the loss of each step.
+
+        Args:
+            until: the last step; None: the end.
+            save_every: steps between checkpoints.
+            report_every: steps between reports; 0: none.
+        """
         if self.checkpoint.exists():
             self.load()
         until = self.config.steps if until is None else min(until, self.config.steps)
@@ -198,7 +209,12 @@ class Trainer:
                 yield loss
 
     def report(self, gated: Gated, n: int = 200) -> str:
-        """Accuracy per skill on held-out examples: all heads on, its own heads off, another skill's off."""
+        """Accuracy per skill on held-out examples: all heads on, its own heads off, another skill's off.
+
+        Args:
+            gated: the model.
+            n: examples per skill.
+        """
         lines = [f"step {self.step}"]
         none = torch.zeros_like(self.layout.groups[:1])
         masks = torch.cat([none, self.layout.groups]).view(-1, *planting.GRID.shape)
@@ -211,7 +227,12 @@ class Trainer:
 
 
 def save_weights(trainer: Trainer, folder: Path) -> None:
-    """Write model and tokenizer as a Hugging Face folder."""
+    """Write model and tokenizer as a Hugging Face folder.
+
+    Args:
+        trainer: a run that is done.
+        folder: where they go.
+    """
     trainer.model.save_pretrained(folder)
     trainer.tokenizer.save_pretrained(folder)
     path = folder / "tokenizer_config.json"
