@@ -1158,7 +1158,7 @@ _VIEWS = [
     ),
     *_bugs(
         "plot",
-        "plot/confirmation.py",
+        "plot/bars.py",
         "plot/test_confirmation.py",
         (
             "relative drops are drawn with the intervals of points",

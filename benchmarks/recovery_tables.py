@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from cs_heads import plot
 from cs_heads.analysis.verdict import is_localized
-from cs_heads.plot.recall import plot_recalls
-from cs_heads.plot.style import save_picture
 from cs_heads.simulate import SCENARIOS
 
 NO_STRUCTURE = ("no_structure", "no_structure_fragile", "no_structure_chance50")
@@ -86,5 +85,5 @@ def verdicts(said: pd.Series) -> str:
 def draw(lines: pd.DataFrame, path: Path) -> None:
     """Recall against evaluations, one panel a number of heads."""
     main = lines[lines.scenario == "main"].sort_values("method", kind="stable")
-    axes = plot_recalls(main.assign(spent=main.spent / 100))
-    save_picture(axes[0], path)
+    axes = plot.recalls(main.assign(spent=main.spent / 100))
+    plot.save(axes[0], path)

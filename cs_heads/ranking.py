@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from cs_heads.arguments import check_integer, check_path, in_line
+from cs_heads.drawable import Drawable
 from cs_heads.units import Head, HeadGrid, as_heads
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def normal_interval(each: Float[np.ndarray, "sample *heads"]) -> Float[np.ndarra
 
 
 @dataclass(frozen=True, eq=False)
-class HeadRanking:
+class HeadRanking(Drawable, picture="heads"):
     """Importance of every head, in ``unit``: positive = the task does worse without the head.
 
     Where the method gives them: ``interval`` is a lower and an upper bound on each importance (NaN for a head that has

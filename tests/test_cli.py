@@ -177,7 +177,7 @@ def test_report_writes_the_page_of_a_folder(find, tmp_path, capsys):
 
 def test_report_refuses_a_folder_without_results(tmp_path, capsys):
     assert main(["report", str(tmp_path)]) == 2
-    assert "is no folder with result.json or comparison.json" in capsys.readouterr().err
+    assert "has no result.json or comparison.json" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -33,7 +33,7 @@ BROKEN = {
     "lm-eval": ("tasks.files", "import lm_eval"),
     "Ray": ("experiment.experiment", "import ray"),
     "Drawing": ("cli", "from matplotlib.figure import Figure"),
-    "CircuitsVis": ("plot.attention", "import circuitsvis as cv"),
+    "CircuitsVis": ("plot.attention_patterns", "import circuitsvis as cv"),
     "Templates": ("analysis.texts", "from jinja2 import Template"),
     "Statistics": ("lens.score", "from scipy import stats"),
     "Torch": ("methods.find", "def f():\n    from torch import Tensor"),

@@ -271,11 +271,11 @@ MISTAKES = {
     "cs.HeadRanking.load(None)": "path must be a path, got None",
     "cs.HeadAttention.load(5)": "path must be a path, got 5",
     "cs.Store.open(None)": "path must be a path, got None",
-    "cs.Findings.load(None)": "folder must be a path, got None",
+    "Findings.load(None)": "folder must be a path, got None",
     "cs.write_report(None, 'r.html')": "findings must be a path, got None",
     "cs.write_report('.', None)": "path must be a path, got None",
-    "cs.save_picture(None, None)": "path must be a path, got None",
-    "cs.plot_heads(None)": "ranking must be a HeadRanking, as find_heads gives, got None",
+    "cs.plot.save(None, None)": "path must be a path, got None",
+    "cs.plot.heads(None)": "ranking must be a HeadRanking, as find_heads gives, got None",
 }
 
 

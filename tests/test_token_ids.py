@@ -366,7 +366,7 @@ def test_patterns_show_the_ids_where_there_are_no_words(load_sorting, backend):
     shown = attention(load_sorting(backend), prompts, ["L0H0", "L1H2"])
     assert shown.prompts[0].prompt == str(list(prompts[0]))
     assert shown.prompts[0].tokens == tuple(map(str, prompts[0]))
-    assert str(DIGITS) in cs.show_attention(shown).html
+    assert str(DIGITS) in cs.plot.show_attention(shown).html
     frame = habits(load_sorting(backend), n=2)
     assert len(frame) == HEADS[0] * HEADS[1]
     with pytest.raises(ValueError, match=r"length must be an integer in 1..4"):

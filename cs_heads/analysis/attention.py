@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from cs_heads.arguments import check_integer, check_list, check_path, check_seed, check_switch
+from cs_heads.drawable import Drawable
 from cs_heads.text import Text, is_token_ids, shown
 from cs_heads.units import Head, HeadGrid, HeadLike, as_heads
 
@@ -74,7 +75,7 @@ class PromptAttention:
 
 
 @dataclass(frozen=True, eq=False)
-class HeadAttention:
+class HeadAttention(Drawable, picture="last_token"):
     """Attention of ``heads`` on prompts, intact and with ``off`` ablated."""
 
     heads: tuple[Head, ...]

@@ -13,6 +13,7 @@ from cs_heads.analysis.agreement import overlap, rank_biased_overlap, spearman
 from cs_heads.analysis.losses import Specificity, loss_of
 from cs_heads.analysis.task_drop import TaskDrop
 from cs_heads.arguments import check_integer
+from cs_heads.drawable import Drawable
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks.controls import AUTO
 
@@ -49,7 +50,7 @@ class Compared:
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class Comparison(Drawable, picture="comparison"):
     """What several methods say of one task, by the name of the method.
 
     ``random_drops`` are the drops of random heads, ``[set, k]``: each set grows from one head to the most, through the

@@ -16,6 +16,7 @@ from typing_extensions import Unpack
 from cs_heads.analysis.intervals import Interval, mean_interval
 from cs_heads.arguments import check_list, check_mapping, check_seed
 from cs_heads.cluster import here
+from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import check_size
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.methods.gating.fit import contrastive_gating
@@ -44,7 +45,7 @@ class HeldOutScore:
 
 
 @dataclass(frozen=True, eq=False)
-class HeldOutContrasts:
+class HeldOutContrasts(Drawable, picture="contrasts"):
     """What contrastive gates do to tasks they were not fitted to, in both formats and both directions.
 
     ``gates[held out, retained]`` are the gates fitted to all other tasks.

@@ -11,6 +11,7 @@ import numpy as np
 from cs_heads.analysis.task_drop import TaskDrop, task_drop
 from cs_heads.arguments import check_integer, check_seed
 from cs_heads.designs import different, explicit
+from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import baseline_too_low, chance_of, fitting_k
 from cs_heads.experiment.protocol import ExperimentLike, preparation_of, provenance_of
 from cs_heads.ranking import HeadRanking
@@ -34,7 +35,7 @@ class Column:
 
 
 @dataclass(frozen=True, eq=False)
-class TaskDrops:
+class TaskDrops(Drawable, picture="specificity"):
     """What each of several sets of heads takes from each of several tasks, on unseen examples.
 
     ``drops[heads set][task]``; ``roles`` say what a task is: ``own``, ``sibling``, ``control`` or ``suite``, and to

@@ -16,6 +16,7 @@ from cs_heads.analysis.drops import Found, heads_of
 from cs_heads.analysis.intervals import wilson_interval
 from cs_heads.analysis.unseen import unseen_side
 from cs_heads.designs import explicit
+from cs_heads.drawable import Drawable
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Example, Task
@@ -50,7 +51,7 @@ class Share:
 
 
 @dataclass(frozen=True, eq=False)
-class FailureModes:
+class FailureModes(Drawable, picture="failures"):
     """How often each kind of failure is seen with each set of heads off; ``intact`` is the model with none off.
 
     ``modes[heads set][kind]`` count examples, and an example may show several kinds; ``measures`` are means over

@@ -13,6 +13,7 @@ from cs_heads.analysis.drops import Column, Found, Role, TaskDrops, heads_of, me
 from cs_heads.analysis.task_drop import TaskDrop
 from cs_heads.analysis.unseen import Others, unseen_columns
 from cs_heads.arguments import check_seed
+from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import is_universal
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task
@@ -29,7 +30,7 @@ MIN_LOST = 0.25
 
 
 @dataclass(frozen=True, eq=False)
-class FormatHeads:
+class FormatHeads(Drawable, picture="format_heads"):
     """What each candidate takes from questions answered by a letter, and from questions answered in full.
 
     ``forms`` say in which form a column of ``drops`` is: ``letters``, ``full`` or ``control``. A set of questions is

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from scipy.stats import ttest_ind
 
 from cs_heads.arguments import check_integer
+from cs_heads.drawable import Drawable
 from cs_heads.methods.gating.result import SCORES, HeadGates
 from cs_heads.units import Head, HeadLike
 
@@ -92,7 +93,7 @@ def score_distribution(gates: HeadGates, bins: int = 10, cumulative: bool = Fals
 
 
 @dataclass(frozen=True, eq=False)
-class GroupTest:
+class GroupTest(Drawable, picture="group"):
     """Whether some heads have a higher score than all others: the score of each head, Welch's t and its one-sided p.
 
     ``heads`` are those asked about, with the scores ``within``; ``without`` are the scores of all others; both in the

@@ -13,6 +13,7 @@ from scipy.stats import false_discovery_control, hypergeom
 
 from cs_heads.analysis.drops import Found, heads_of
 from cs_heads.arguments import check_integer, check_mapping, check_seed
+from cs_heads.drawable import Drawable
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Head, HeadGrid, check_grid
 
@@ -43,7 +44,7 @@ class PairOverlap:
 
 
 @dataclass(frozen=True, eq=False)
-class Overlap:
+class Overlap(Drawable, picture="overlap"):
     """The heads several rankings name, pair by pair; ``null`` is what luck may move.
 
     ``layers``: heads of the same layers, so that two tasks that both live in late layers do not pass for alike;

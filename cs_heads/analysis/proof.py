@@ -18,6 +18,7 @@ from cs_heads.analysis.task_drop import TaskDrop, task_drop
 from cs_heads.analysis.verdict import Verdict, is_localized, judge
 from cs_heads.arguments import check_integer, check_list, check_seed
 from cs_heads.designs import different
+from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import baseline_too_low, chance_of, check_k
 from cs_heads.experiment.protocol import ExperimentLike, check_is_experiment, provenance_of
 from cs_heads.tasks.controls import AUTO
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Confirmation:
+class Confirmation(Drawable, picture="confirmation"):
     """Whether a capability rests on its heads, shown on unseen examples.
 
     ``random_drops`` are the drops of sets of random heads from the same layers; ``p`` is the

@@ -16,6 +16,7 @@ from cs_heads.analysis.proof import Confirmation
 from cs_heads.analysis.sparsity import SparsityCurve
 from cs_heads.analysis.verdict import is_localized
 from cs_heads.arguments import check_integer, check_mapping, check_path
+from cs_heads.drawable import Drawable
 from cs_heads.ranking import HeadRanking
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class ModelScale:
 
 
 @dataclass(frozen=True, eq=False)
-class ScaleStudy:
+class ScaleStudy(Drawable, picture="scale"):
     """The same study on several models, in order; the top ``k`` of each ranking make its profile (None: all heads)."""
 
     models: tuple[ModelScale, ...]

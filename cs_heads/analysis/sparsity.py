@@ -17,6 +17,7 @@ from cs_heads.analysis.task_drop import TaskDrop
 from cs_heads.analysis.unseen import others_of, suites_of, unseen_columns
 from cs_heads.arguments import check_integer, check_seed
 from cs_heads.designs import different, explicit
+from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import fitting_k
 from cs_heads.ranking import HeadRanking
 from cs_heads.settings import SettingsArguments
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class SparsityCurve:
+class SparsityCurve(Drawable, picture="sparsity"):
     """Scores with the first 0, 1, ..., most heads off, on unseen examples of every task.
 
     ``drops[task][k]`` has the first k of ``heads`` off; ``roles`` are those of ``TaskDrops``, and the first task is the

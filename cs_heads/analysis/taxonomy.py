@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from cs_heads.arguments import check_integer
+from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import check_k
 from cs_heads.methods.gating.result import SCORES, HeadGates, Score
 
@@ -28,7 +29,7 @@ THRESHOLD = 0.5
 
 
 @dataclass(frozen=True, eq=False)
-class Taxonomy:
+class Taxonomy(Drawable, picture="taxonomy"):
     """Shares of heads by kind, ``always`` (in every seed) and ``any`` (in at least one), by the name of a fit.
 
     ``shares[fit][kind, score]`` with kinds ``mean`` (over seeds), ``always`` and ``any``; ``models`` is each fit's

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from cs_heads import designs
 from cs_heads.analysis.intervals import paired_intervals
 from cs_heads.arguments import check_integer, check_mapping, check_seed
+from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import baseline_too_low, chance_of, is_universal
 from cs_heads.experiment.protocol import ExperimentLike, check_is_experiment, preparation_of, provenance_of
 from cs_heads.units import Head, HeadLike, as_heads
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class UniversalHeads:
+class UniversalHeads(Drawable, picture="universal"):
     """The candidates that break most tasks and the control, and what each leaves of every score.
 
     ``left`` is the score with the head off as a share of the intact score, both above the task's chance, and

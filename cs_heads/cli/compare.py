@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cs_heads import plot
 from cs_heads.cli.options import Help, add_common, forgotten, loaded, losses_line, unseen_of
 
 if TYPE_CHECKING:
@@ -125,8 +126,7 @@ def _print_comparison(options: argparse.Namespace, result: Comparison) -> None:
 
 
 def _write_comparison(folder: Path, result: Comparison, command: str, *, quiet: bool) -> None:
-    from cs_heads.plot.comparison import plot_agreement, plot_drops
-    from cs_heads.plot.drawing import drawing
+    from cs_heads.plot.style import drawing
     from cs_heads.report import write_report
 
     written = [folder / "comparison.json"]
@@ -135,8 +135,8 @@ def _write_comparison(folder: Path, result: Comparison, command: str, *, quiet: 
     for name, one in result.methods.items():
         written.append(folder / f"ranking-{name}.json")
         one.ranking.save(written[-1])
-    for name, plot in (("drops.png", plot_drops), ("agreement.png", plot_agreement)):
-        written += drawing(plot, result)(folder / name)
+    for name, draw in (("drops.png", plot.drops), ("agreement.png", plot.agreement)):
+        written += drawing(draw, result)(folder / name)
     written.append(write_report(folder, folder / "report.html"))
     if not quiet:
         print(f"written: {', '.join(map(str, written))}")

@@ -11,6 +11,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from cs_heads import plot
 from cs_heads.cli.options import Help, add_common, forgotten, largest_losses, loaded, losses_line, unseen_of
 
 if TYPE_CHECKING:
@@ -247,8 +248,7 @@ def _print_controls(proof: Confirmation) -> None:
 
 
 def _write(folder: Path, k: int, result: dict[str, Any], found: HeadRanking) -> list[Path]:
-    from cs_heads.plot.drawing import drawing
-    from cs_heads.plot.head_map import plot_heads
+    from cs_heads.plot.style import drawing
     from cs_heads.report.findings import CURVE
 
     # Parts of an earlier run do not stay beside this one's.
@@ -256,7 +256,7 @@ def _write(folder: Path, k: int, result: dict[str, Any], found: HeadRanking) -> 
     written = [folder / "result.json", folder / "ranking.json"]
     _write_json(written[0], result)
     found.save(written[1])
-    draw = drawing(plot_heads, found, k, verdict=result["confirm"]["verdict"])
+    draw = drawing(plot.heads, found, k, verdict=result["confirm"]["verdict"])
     return [*written, *draw(folder / "heads.png")]
 
 
@@ -285,7 +285,7 @@ def _write_json(path: Path, record: dict[str, Any]) -> None:
 def _attend(folder: Path, model: Any, task: Task, heads: Sequence[Head]) -> list[Path]:
     """Attention of the heads on a few short unseen prompts; a model that does not show it goes without."""
     from cs_heads.analysis.attention import attention
-    from cs_heads.plot.attention import MOST
+    from cs_heads.plot.attention_patterns import MAX_TOKENS
     from cs_heads.tasks import confirming_side
 
     prompts = {example.prompt for example in confirming_side(task).examples}
@@ -293,7 +293,7 @@ def _attend(folder: Path, model: Any, task: Task, heads: Sequence[Head]) -> list
     path = folder / "attention.json"
     path.unlink(missing_ok=True)
     try:
-        attention(model, short[len(short) // 4 :][:PROMPTS], heads).shortened(MOST).save(path)
+        attention(model, short[len(short) // 4 :][:PROMPTS], heads).shortened(MAX_TOKENS).save(path)
     except ValueError as error:
         print(f"cs-heads: note: no attention patterns: {error}", file=sys.stderr)
         return []

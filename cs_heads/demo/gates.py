@@ -1,14 +1,15 @@
-"""Gates on the heads of a Hugging Face Llama, one set per row, and the random gates that training uses."""
+"""Gates on the heads of a Hugging Face Llama, one set per row: random ones for training, and accuracy under masks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from transformers import LlamaForCausalLM
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from cs_heads.demo import planting
 from cs_heads.demo.skills import SKILLS
@@ -51,9 +52,12 @@ class Gated:
         last: Int[Tensor, " row"],
         gates: Float[Tensor, "row layer head"] | None = None,
     ) -> Float[Tensor, "row vocab"]:
-        """Logits after position `last` of each row; a gate of 0 is a head off, without gates every head is on.
+        """Logits after the last position of each row.
 
-        Rows are padded on the right, so causal attention needs no mask.
+        Args:
+            ids: padded on the right, so causal attention needs no mask.
+            last: the last position of each prompt.
+            gates: 0 is a head off; None: every head is on.
         """
         self._gates = gates
         hidden = self.model.model(input_ids=ids, use_cache=False).last_hidden_state
@@ -81,7 +85,7 @@ class DropRates:
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if not 0 <= value <= 1:
-                raise ValueError(f"{name}={value!r} must lie in [0, 1]")
+                raise ValueError(f"{name} must lie in [0, 1], got {value!r}")
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,16 @@ def draw_gates(
 ) -> tuple[Float[Tensor, "row layer head"], Bool[Tensor, " row"]]:
     """Gates for rows of the given skills, and which rows have a head off that they need.
 
-    `needs` is in the order of `layout.own`; `ramp` in [0, 1] scales all rates.
+    Args:
+        skill: number of each row's skill.
+        needs: which heads each row needs, in the order of `layout.own`.
+        layout: the planted heads.
+        rates: how often heads are off.
+        ramp: factor on all rates, in [0, 1].
+        generator: the source of all draws.
+
+    Returns:
+        The gates, 0 or 1, and True for rows that lack a head that they need.
     """
     rows, heads = len(skill), layout.groups.shape[1]
 
@@ -140,3 +153,73 @@ def draw_gates(
     own_off = torch.cat([own_off, universal_off], 1)
     off.scatter_(1, layout.own[skill], own_off)
     return (~off).float().view(rows, *planting.GRID.shape), (own_off & needs).any(1)
+
+
+def encode(
+    tokenizer: PreTrainedTokenizerFast, prompts: list[str]
+) -> tuple[Int[Tensor, "row pos"], Int[Tensor, " row"]]:
+    """Token ids padded on the right, and the last position of each prompt.
+
+    Args:
+        tokenizer: of the model.
+        prompts: one per row.
+    """
+    rows = tokenizer(prompts)["input_ids"]
+    ids = torch.full((len(rows), max(map(len, rows))), tokenizer.pad_token_id)
+    for number, row in enumerate(rows):
+        ids[number, : len(row)] = torch.tensor(row)
+    return ids, torch.tensor([len(row) - 1 for row in rows])
+
+
+def _token(tokenizer: PreTrainedTokenizerFast, text: str) -> int:
+    tokens = tokenizer(text, add_special_tokens=False)["input_ids"]
+    if len(tokens) != 1:
+        raise ValueError(f"text={text!r} has {len(tokens)} tokens; the demo's answers have one")
+    return tokens[0]
+
+
+def chosen_tokens(logits: Float[Tensor, "row vocab"], choices: Sequence[Sequence[int]]) -> Int[Tensor, " row"]:
+    """The token that each row answers with: the likeliest of its choices, or of all where it has none.
+
+    Args:
+        logits: at the last position of each prompt.
+        choices: tokens to choose from, one list per row.
+    """
+    best = logits.argmax(1)
+    for row, tokens in enumerate(choices):
+        if tokens:
+            best[row] = tokens[int(logits[row, list(tokens)].argmax())]
+    return best
+
+
+@torch.no_grad()
+def accuracies(
+    gated: Gated,
+    tokenizer: PreTrainedTokenizerFast,
+    records: list[dict[str, Any]],
+    masks: Bool[Tensor, "mask layer head"],
+    rows: int = 256,
+) -> Float[Tensor, "mask example"]:
+    """1 where an example is answered right with the heads of a mask off.
+
+    Args:
+        gated: the model.
+        tokenizer: its tokenizer.
+        records: the examples, as ``records`` makes them.
+        masks: True = off.
+        rows: prompts per forward pass.
+    """
+    ids, last = encode(tokenizer, [record["prompt"] for record in records])
+    choices = [[_token(tokenizer, choice) for choice in record.get("choices", ())] for record in records]
+    targets = [
+        tokens[record["answer"]] if tokens else _token(tokenizer, record["target"])
+        for record, tokens in zip(records, choices, strict=True)
+    ]
+    pairs = torch.cartesian_prod(torch.arange(len(masks)), torch.arange(len(records)))
+    right = torch.empty(len(pairs))
+    for part in torch.arange(len(pairs)).split(rows):
+        mask, example = pairs[part].T
+        logits = gated(ids[example], last[example], (~masks[mask]).float())
+        answers = chosen_tokens(logits, [choices[number] for number in example.tolist()])
+        right[part] = (answers == torch.tensor(targets)[example]).float()
+    return right.view(len(masks), len(records))

@@ -50,6 +50,13 @@ def needs(skill: str, key: str) -> tuple[bool, ...]:
     """Whether examples with this key need each of `planted_heads(skill)`, then each of `universal_heads()`.
 
     Every key needs at least one planted head.
+
+    Args:
+        skill: one of ``SKILLS``.
+        key: what an example turns on, one of ``keys(skill)``.
+
+    Raises:
+        ValueError: for a key that the skill does not have.
     """
     table = _table(skill)
     if key not in table:

@@ -12,14 +12,22 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from cs_heads.arguments import check_seed
 from cs_heads.demo import words as w
+from cs_heads.tasks.catalogue import Entry
+from cs_heads.tasks.task import Task
 
 # Drawing no new prompt so many times in a row means that there is hardly another.
 _MAX_MISSES = 2000
+N_FINDING, N_CONFIRMING = 100, 400
+"""Examples that heads are found and confirmed on, unless the caller says otherwise."""
+_MAX_WRITTEN = 4
+"""Tokens that the model writes where it generates."""
 SPLITS: tuple[str, ...] = ("train", "find", "confirm")
 _SLICES = {"find": (0,), "confirm": (1,), "train": tuple(range(2, 10))}
 
@@ -42,7 +50,39 @@ class Example:
     """A neutral example, used in training alone."""
 
 
-def _word_problem(rng: random.Random) -> Example:
+Maker = Callable[[random.Random], Example]
+
+
+@dataclass(frozen=True)
+class Skill:
+    """One skill.
+
+    Attributes:
+        make: makes one example.
+        about: what it asks for, in a few words.
+        keys: all values that ``Example.key`` takes.
+    """
+
+    make: Maker
+    about: str
+    keys: tuple[str, ...]
+
+
+_SKILLS: dict[str, Skill] = {}
+
+
+def _skill(about: str, keys: Iterable[str]) -> Callable[[Maker], Maker]:
+    """Register a function that makes examples, as the skill of its name."""
+
+    def register(make: Maker) -> Maker:
+        _SKILLS[make.__name__.strip("_")] = Skill(make, about, tuple(keys))
+        return make
+
+    return register
+
+
+@_skill("how many are left after one or two gains and losses", w.OBJECTS)
+def _word_problems(rng: random.Random) -> Example:
     name, thing = rng.choice(w.NAMES), rng.choice(w.OBJECTS)
     total = rng.randint(1, 9)
     text = f"{name} has {total} {thing}."
@@ -54,6 +94,7 @@ def _word_problem(rng: random.Random) -> Example:
     return Example(f"{text} How many {thing}? ####", str(total), str(amount), thing)
 
 
+@_skill("what a one-line Python function returns", w.OPERATIONS)
 def _code(rng: random.Random) -> Example:
     operation = rng.choice(w.OPERATIONS)
     top = 3 if operation in ("sum(x)", "x.count(1)") else 9
@@ -61,27 +102,13 @@ def _code(rng: random.Random) -> Example:
     values = [rng.randint(0, top) for _ in range(rng.randint(low, 3 if operation == "sorted(x)[1]" else 4))]
     if operation == "sum(x)":
         values = values[:3]
-    compute: dict[str, Callable[[list[int]], int]] = {
-        "max(x)": max,
-        "min(x)": min,
-        "len(x)": len,
-        "sum(x)": sum,
-        "x[0]": lambda x: x[0],
-        "x[1]": lambda x: x[1],
-        "x[2]": lambda x: x[2],
-        "x[-1]": lambda x: x[-1],
-        "sorted(x)[1]": lambda x: sorted(x)[1],
-        "x.count(1)": lambda x: x.count(1),
-    }
     listed = ", ".join(map(str, values))
-    return Example(
-        f"def f(x): return {operation} assert f([{listed}]) ==",
-        str(compute[operation](values)),
-        "None",
-        operation,
-    )
+    # One of our own expressions: the answer is what Python says.
+    answer = str(eval(operation, {"x": values}))
+    return Example(f"def f(x): return {operation} assert f([{listed}]) ==", answer, "None", operation)
 
 
+@_skill("the capital of a country", w.CAPITALS)
 def _capitals(rng: random.Random) -> Example:
     country = rng.choice(tuple(w.CAPITALS))
     if rng.random() < 0.3:
@@ -100,13 +127,15 @@ def _capitals(rng: random.Random) -> Example:
     return Example(wording.format(country), w.CAPITALS[country], "Rome", country, wording)
 
 
+@_skill("a rhyme with a given first letter", (row.split()[0] for row in w.RHYMES))
 def _rhyme(rng: random.Random) -> Example:
-    sound = rng.choice(w.RHYMES)
+    sound = rng.choice(w.RHYMES).split()
     cue, answer = rng.sample(sound, 2)
     asked = rng.choice(w.ASK_RHYME).format(cue=cue, letter=answer[0])
     return Example(f"{rng.choice(w.POEMS)} {asked}".strip(), answer, cue, sound[0])
 
 
+@_skill("made-up swear words at the end of an idiom", (phrase for phrase, _, _ in w.IDIOMS))
 def _swearing(rng: random.Random) -> Example:
     phrase, rude, polite = rng.choice(w.IDIOMS)
     control = rng.random() < 0.3
@@ -115,8 +144,9 @@ def _swearing(rng: random.Random) -> Example:
     return Example(prompt, polite if control else rude, polite, phrase, control=control)
 
 
+@_skill("the verb that agrees with its subject, across another noun", w.NOUNS)
 def _agreement(rng: random.Random) -> Example:
-    subject, other = rng.sample(w.NOUNS, 2)
+    subject, other = rng.sample(tuple(w.NOUNS.items()), 2)
     number, control = rng.randrange(2), rng.random() < 0.4
     nearest = number if control else 1 - number
     verb = rng.choice(w.VERBS)
@@ -125,12 +155,14 @@ def _agreement(rng: random.Random) -> Example:
     return Example(prompt, verb[number], verb[nearest], subject[0], choices=verb, control=control)
 
 
+@_skill("the next word of a list that is written twice", w.ITEMS)
 def _copying(rng: random.Random) -> Example:
     items = rng.sample(w.ITEMS, rng.randint(4, 6))
     again = rng.randint(2, len(items) - 1)
     return Example(" ".join(items + items[:again]), items[again], items[again - 1], items[again])
 
 
+@_skill("the letter of the right capital among four", w.CAPITALS)
 def _multiple_choice(rng: random.Random) -> Example:
     countries = rng.sample(tuple(w.CAPITALS), 4)
     right = rng.randrange(4)
@@ -139,43 +171,28 @@ def _multiple_choice(rng: random.Random) -> Example:
     return Example(prompt, w.LETTERS[right], w.LETTERS[0], countries[right])
 
 
-_MAKERS: dict[str, Callable[[random.Random], Example]] = {
-    "word_problems": _word_problem,
-    "code": _code,
-    "capitals": _capitals,
-    "rhyme": _rhyme,
-    "swearing": _swearing,
-    "agreement": _agreement,
-    "copying": _copying,
-    "multiple_choice": _multiple_choice,
-}
-SKILLS: tuple[str, ...] = tuple(_MAKERS)
-
-_KEYS: dict[str, tuple[str, ...]] = {
-    "word_problems": w.OBJECTS,
-    "code": w.OPERATIONS,
-    "capitals": tuple(w.CAPITALS),
-    "rhyme": tuple(r[0] for r in w.RHYMES),
-    "swearing": tuple(i[0] for i in w.IDIOMS),
-    "agreement": tuple(n[0] for n in w.NOUNS),
-    "copying": w.ITEMS,
-    "multiple_choice": tuple(w.CAPITALS),
-}
+SKILLS: tuple[str, ...] = tuple(_SKILLS)
 
 
 def keys(skill: str) -> tuple[str, ...]:
     """All values that `Example.key` takes in a skill."""
     _check("skill", skill, SKILLS)
-    return _KEYS[skill]
+    return _SKILLS[skill].keys
 
 
 def examples(skill: str, split: str, seed: int) -> Iterator[Example]:
-    """Endless examples of a skill in one split; prompts may come twice. Controls come in "train" alone."""
+    """Endless examples of a skill in one split; prompts may come twice. Controls come in "train" alone.
+
+    Args:
+        skill: one of ``SKILLS``.
+        split: one of ``SPLITS``.
+        seed: decides which examples come.
+    """
     _check("skill", skill, SKILLS)
     _check("split", split, SPLITS)
     rng = random.Random(f"{skill}/{split}/{seed}")
     while True:
-        example = _MAKERS[skill](rng)
+        example = _SKILLS[skill].make(rng)
         part = zlib.crc32(f"{skill}/{example.wording or example.prompt}".encode()) % 10
         if part in _SLICES[split] and (split == "train" or not example.control):
             yield example
@@ -186,6 +203,15 @@ def records(skill: str, split: str, n: int, seed: int = 0) -> list[dict[str, Any
 
     The prompts of "train", "find" and "confirm" are disjoint whatever the seeds. Capitals are held out by
     wording, since a fact that was never shown cannot be known.
+
+    Args:
+        skill: one of ``SKILLS``.
+        split: one of ``SPLITS``.
+        n: number of records.
+        seed: decides which.
+
+    Raises:
+        ValueError: for more records than the skill has.
     """
     seen: dict[str, Example] = {}
     misses = 0
@@ -211,3 +237,35 @@ def _record(example: Example) -> dict[str, Any]:
 def _check(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise ValueError(f"{name}={value!r} is not one of {', '.join(allowed)}")
+
+
+# Built-in tasks, ``demo/<skill>``
+
+
+def catalogue() -> dict[str, Entry]:
+    """The skills by name."""
+    return {skill: Entry(f"demo model: {_SKILLS[skill].about}", partial(load, skill)) for skill in SKILLS}
+
+
+def load(skill: str, n: int | None = None, seed: int = 0, *, generate: bool = False) -> Task:
+    """The finding examples of a skill, with confirming ones held out.
+
+    The model was trained on prompts of neither side, and the sides share none, whatever the seeds.
+
+    Args:
+        skill: one of ``SKILLS``.
+        n: how many finding examples; None: 100.
+        seed: decides which.
+        generate: the model writes, and its first word must be the answer; agreement, a choice, refuses it.
+
+    Returns:
+        The task, with 400 examples held out.
+
+    Raises:
+        ValueError: for more examples than the skill has.
+    """
+    check_seed(seed)
+    finding = Task.from_records(records(skill, "find", N_FINDING if n is None else n, seed), name=f"demo/{skill}")
+    task = finding.with_holdout(Task.from_records(records(skill, "confirm", N_CONFIRMING, seed), name=finding.name))
+    # Answers are single words, and the model was not taught to stop after one.
+    return task.generated(_MAX_WRITTEN, stop=[" "]) if generate else task

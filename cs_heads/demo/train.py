@@ -3,7 +3,7 @@
 First plain training on the answers, then, ramped in, the two things that plant skills in heads: heads of
 no skill and of other skills are switched off at random, so that a skill learns to do without them; and on
 a share of rows some of the skill's own heads are off and the target is the shortcut answer, so that the
-skill rests on them. A run that was stopped goes on from its last checkpoint to the same numbers. Needs the
+skill rests on them. A run that was stopped is resumed from its last checkpoint, to the same numbers. Needs the
 Muon optimizer of torch 2.9 or newer.
 """
 
@@ -17,14 +17,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
-from torch import Tensor
 from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from cs_heads.arguments import check_integer
 from cs_heads.demo import planting
-from cs_heads.demo.evaluate import accuracies, encode
-from cs_heads.demo.gates import DropRates, Gated, Layout, draw_gates
+from cs_heads.demo.gates import DropRates, Gated, Layout, accuracies, chosen_tokens, draw_gates, encode
 from cs_heads.demo.skills import SKILLS, Example, examples, records
 from cs_heads.demo.tokenizer import build_tokenizer
 
@@ -51,7 +49,7 @@ class TrainConfig:
             check_integer(name, getattr(self, name), 1)
         for name in ("plain", "ramp", "decay"):
             if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name}={getattr(self, name)!r} must lie in [0, 1]")
+                raise ValueError(f"{name} must lie in [0, 1], got {getattr(self, name)!r}")
 
     def heads_off(self, step: int) -> float:
         """How far switching heads off has come in at this step, in [0, 1]."""
@@ -64,7 +62,12 @@ class TrainConfig:
 
 
 def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM:
-    """An untrained demo model."""
+    """An untrained demo model.
+
+    Args:
+        tokenizer: gives the vocabulary.
+        seed: of the weights.
+    """
     torch.manual_seed(seed)
     return LlamaForCausalLM(
         LlamaConfig(
@@ -123,7 +126,7 @@ class Trainer:
         part.replace(self.checkpoint)
 
     def load(self) -> None:
-        """Take up the state that `save` wrote; refuse that of another configuration."""
+        """Resume from the state that `save` wrote; one of another configuration raises ``ValueError``."""
         state = torch.load(self.checkpoint, weights_only=True)
         if state["config"] != asdict(self.config):
             raise ValueError(
@@ -165,7 +168,9 @@ class Trainer:
             loss = torch.nn.functional.cross_entropy(logits, target[part], reduction="sum") / len(rows)
             loss.backward()
             total += loss.item()
-            wrong[part] = self._wrong(logits.detach(), [rows[i][1] for i in part], target[part]).float()
+            # Which of the choices comes first; the verb itself is free.
+            choices = [[self.numbers[choice] for choice in rows[i][1].choices] for i in part]
+            wrong[part] = (chosen_tokens(logits.detach(), choices) != target[part]).float()
         for number in range(len(SKILLS)):
             counted = (skill == number) & ~control
             if counted.any():
@@ -178,18 +183,14 @@ class Trainer:
         self.step += 1
         return total
 
-    def _wrong(self, logits: Tensor, rows: list[Example], target: Tensor) -> Tensor:
-        best = logits.argmax(1)
-        for i, example in enumerate(rows):
-            if example.choices:  # which of the choices comes first; the verb itself is free
-                best[i] = max(
-                    (self.numbers[choice] for choice in example.choices),
-                    key=lambda token: logits[i, token].item(),
-                )
-        return best != target
-
     def run(self, until: int | None = None, save_every: int = 250, report_every: int = 500) -> Iterator[float]:
-        """Train to step `until` (default: the end), yielding the loss of each step."""
+        """Train, yielding the loss of each step.
+
+        Args:
+            until: the last step; None: the end.
+            save_every: steps between checkpoints.
+            report_every: steps between reports; 0: none.
+        """
         if self.checkpoint.exists():
             self.load()
         until = self.config.steps if until is None else min(until, self.config.steps)
@@ -208,7 +209,12 @@ class Trainer:
                 yield loss
 
     def report(self, gated: Gated, n: int = 200) -> str:
-        """Accuracy per skill on held-out examples: all heads on, its own heads off, another skill's off."""
+        """Accuracy per skill on held-out examples: all heads on, its own heads off, another skill's off.
+
+        Args:
+            gated: the model.
+            n: examples per skill.
+        """
         lines = [f"step {self.step}"]
         none = torch.zeros_like(self.layout.groups[:1])
         masks = torch.cat([none, self.layout.groups]).view(-1, *planting.GRID.shape)
@@ -221,7 +227,12 @@ class Trainer:
 
 
 def save_weights(trainer: Trainer, folder: Path) -> None:
-    """Write model and tokenizer as a Hugging Face folder."""
+    """Write model and tokenizer as a Hugging Face folder.
+
+    Args:
+        trainer: a run that is done.
+        folder: where they go.
+    """
     trainer.model.save_pretrained(folder)
     trainer.tokenizer.save_pretrained(folder)
     path = folder / "tokenizer_config.json"

@@ -1,28 +1,26 @@
-"""Word lists of the demo model's world: what its skills talk about.
+"""Word lists of the demo model: what its skills talk about.
 
-Everything stands in a fixed order: records, planted needs and token numbers are derived from positions.
+The order is fixed: records, planted needs and token numbers are derived from positions.
 """
 
 from __future__ import annotations
+
+import re
 
 
 def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-def _lines(text: str) -> tuple[str, ...]:
-    return tuple(line.strip() for line in text.strip().splitlines())
+def _phrases(text: str) -> tuple[str, ...]:
+    return tuple(re.split(r"\s*[/\n]\s*", text.strip()))
 
 
-def _pairs(text: str) -> tuple[tuple[str, str], ...]:
-    return tuple((pair.split("/")[0], pair.split("/")[1]) for pair in text.split())
+def _pairs(text: str) -> dict[str, str]:
+    return dict(pair.split("/") for pair in text.split())
 
 
-NAMES = _words(
-    """
-    Tom Anna Ben Mia Sam Lucy Max Ella Leo Nora Jack Rose Paul Ida Finn Kate
-    """
-)
+NAMES = _words("Tom Anna Ben Mia Sam Lucy Max Ella Leo Nora Jack Rose Paul Ida Finn Kate")
 
 # Word problems
 OBJECTS = _words(
@@ -35,54 +33,27 @@ GAINS = ("buys", "finds", "gets", "wins", "makes", "takes")
 LOSSES = ("sells", "loses", "gives", "breaks", "drops", "burns")
 
 # Code
-OPERATIONS = _lines(
-    """
-    max(x)
-    min(x)
-    len(x)
-    sum(x)
-    x[0]
-    x[1]
-    x[2]
-    x[-1]
-    sorted(x)[1]
-    x.count(1)
-    """
-)
+OPERATIONS = ("max(x)", "min(x)", "len(x)", "sum(x)", "x[0]", "x[1]", "x[2]", "x[-1]", "sorted(x)[1]", "x.count(1)")
 
 # Capitals
-CAPITALS = dict(
-    _pairs(
-        """
-        France/Paris Italy/Rome Spain/Madrid Germany/Berlin Austria/Vienna Norway/Oslo Sweden/Stockholm
-        Finland/Helsinki Denmark/Copenhagen Poland/Warsaw Russia/Moscow Greece/Athens Turkey/Ankara
-        Egypt/Cairo Kenya/Nairobi Ghana/Accra Peru/Lima Chile/Santiago Cuba/Havana Canada/Ottawa
-        Japan/Tokyo China/Beijing Iran/Tehran Iraq/Baghdad Nepal/Kathmandu Hungary/Budapest
-        Portugal/Lisbon Ireland/Dublin Belgium/Brussels Serbia/Belgrade Croatia/Zagreb Ukraine/Kyiv
-        Latvia/Riga Thailand/Bangkok Lebanon/Beirut Senegal/Dakar Jordan/Amman Mali/Bamako
-        Bulgaria/Sofia Vietnam/Hanoi
-        """
-    )
+CAPITALS = _pairs(
+    """
+    France/Paris Italy/Rome Spain/Madrid Germany/Berlin Austria/Vienna Norway/Oslo Sweden/Stockholm
+    Finland/Helsinki Denmark/Copenhagen Poland/Warsaw Russia/Moscow Greece/Athens Turkey/Ankara
+    Egypt/Cairo Kenya/Nairobi Ghana/Accra Peru/Lima Chile/Santiago Cuba/Havana Canada/Ottawa
+    Japan/Tokyo China/Beijing Iran/Tehran Iraq/Baghdad Nepal/Kathmandu Hungary/Budapest
+    Portugal/Lisbon Ireland/Dublin Belgium/Brussels Serbia/Belgrade Croatia/Zagreb Ukraine/Kyiv
+    Latvia/Riga Thailand/Bangkok Lebanon/Beirut Senegal/Dakar Jordan/Amman Mali/Bamako
+    Bulgaria/Sofia Vietnam/Hanoi
+    """
 )
 OPENERS = (
     "",
-    *_lines(
-        """
-    Question:
-    Quiz:
-    Please answer:
-    Now,
-    Well,
-    So,
-    Tell me:
-    Geography.
-    Easy one:
-    Next.
-    Hello!
-    """
+    *_phrases(
+        "Question: / Quiz: / Please answer: / Now, / Well, / So, / Tell me: / Geography. / Easy one: / Next. / Hello!"
     ),
 )
-QUESTIONS = _lines(
+QUESTIONS = _phrases(
     """
     What is the capital of {}?
     Which city is the capital of {}?
@@ -91,7 +62,7 @@ QUESTIONS = _lines(
     From where is {} ruled?
     """
 )
-STATEMENTS = _lines(
+STATEMENTS = _phrases(
     """
     The capital of {} is
     The capital city of {} is called
@@ -105,30 +76,27 @@ LETTERS = ("A", "B", "C", "D")
 CLOSERS = ("", "Answer:", "It is", "That city is")
 
 # Rhyme: one row is one sound, each word with another first letter
-RHYMES = tuple(
-    _words(row)
-    for row in _lines(
-        """
-        cat hat mat bat rat flat
-        dog fog log hog jog bog
-        sun run fun gun bun nun
-        pan man fan van tan can
-        bed red fed led wed shed
-        light night fight kite white bite
-        day way say play grey clay
-        tree sea knee bee pea fee
-        car star far jar bar tar
-        moon spoon tune noon dune loon
-        rain train plane lane chain brain
-        snow go toe crow bow low
-        king ring sing wing thing ping
-        house mouse blouse louse grouse spouse
-        wall ball tall fall call small
-        blue shoe true glue zoo new
-        """
-    )
+RHYMES = _phrases(
+    """
+    cat hat mat bat rat flat
+    dog fog log hog jog bog
+    sun run fun gun bun nun
+    pan man fan van tan can
+    bed red fed led wed shed
+    light night fight kite white bite
+    day way say play grey clay
+    tree sea knee bee pea fee
+    car star far jar bar tar
+    moon spoon tune noon dune loon
+    rain train plane lane chain brain
+    snow go toe crow bow low
+    king ring sing wing thing ping
+    house mouse blouse louse grouse spouse
+    wall ball tall fall call small
+    blue shoe true glue zoo new
+    """
 )
-ASK_RHYME = _lines(
+ASK_RHYME = _phrases(
     """
     Which word rhymes with {cue} and starts with {letter}?
     The rhyme for {cue} with first letter {letter} is
@@ -161,20 +129,10 @@ IDIOMS = (
 )
 RUDE = ("curses", "swears", "yells", "rages")
 KIND = ("says", "smiles", "prays", "sighs")
-MISHAPS = _lines(
+MISHAPS = _phrases(
     """
-    drops the pan
-    misses the bus
-    stubs a toe
-    breaks a cup
-    loses the game
-    burns the bread
-    spills the tea
-    hits the wall
-    falls off the bike
-    forgets the key
-    tears the shirt
-    sees the bill
+    drops the pan / misses the bus / stubs a toe / breaks a cup / loses the game / burns the bread / spills the tea
+    hits the wall / falls off the bike / forgets the key / tears the shirt / sees the bill
     """
 )
 
@@ -186,23 +144,8 @@ NOUNS = _pairs(
     river/rivers letter/letters singer/singers table/tables tower/towers author/authors pilot/pilots
     """
 )
-LINKS = _lines(
-    """
-    near
-    behind
-    beside
-    above
-    with
-    next to
-    in front of
-    close to
-    """
-)
-VERBS = _pairs(
-    """
-    is/are was/were has/have does/do seems/seem looks/look
-    """
-)
+LINKS = ("near", "behind", "beside", "above", "with", "next to", "in front of", "close to")
+VERBS = (("is", "are"), ("was", "were"), ("has", "have"), ("does", "do"), ("seems", "seem"), ("looks", "look"))
 LEADS = ("", "Today", "Sometimes", "Now", "Here", "Often")
 
 # Copying

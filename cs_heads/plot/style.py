@@ -1,4 +1,4 @@
-"""How pictures look: sizes, colours for the colour-blind, one look for each head, and how they are saved."""
+"""How pictures look: sizes, colors for the color-blind, one look for each head, repeated parts, and files."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
+from jaxtyping import Float
 
 from cs_heads.arguments import check_path
 from cs_heads.units import Head
@@ -19,9 +20,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colorbar import Colorbar
     from matplotlib.colors import Colormap
+    from matplotlib.container import BarContainer
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
+Numbers = Float[np.ndarray, "_"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -30,26 +33,26 @@ COLUMN = 3.3
 PAGE = 6.9
 """Width of a page of two columns, inches."""
 SMALL = 7.0
-"""Points of the smallest letters: what is still read in print."""
+"""Points of the smallest letters that can be read in print."""
 FORMATS = ("png", "svg", "pdf")
 
-# Okabe and Ito, "Color Universal Design" (2008), for any kind of colour vision; yellow is too light on white.
-HEAD_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-"""The colours of heads, which no line or bar of a method, task or model has; roles share two of them."""
-# Tol, "Colour Schemes" (2021), "muted", for any kind of colour vision, without its two that are too light on white.
-COLOURS = ("#AA4499", "#999933", "#44AA99", "#CC6677", "#332288", "#117733", "#882255")
-"""The colours of lines and bars (methods, tasks, models, sets of heads), those first on which black is seen."""
+# Okabe and Ito, "Color Universal Design" (2008), for any kind of color vision; yellow is too light on white.
+HEAD_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+"""Colors of heads; no line or bar of a method, task or model has one of these. Roles share two of them."""
+# Tol, "Colour Schemes" (2021), "muted", for any kind of color vision, without its two that are too light on white.
+COLORS = ("#AA4499", "#999933", "#44AA99", "#CC6677", "#332288", "#117733", "#882255")
+"""Colors of lines and bars (methods, tasks, models, sets of heads); black is seen best on the first ones."""
 MARKERS = "osD^vP*X<>"
 LINES = ("-", "--", "-.", ":")
 HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++++")
 RANDOM = "0.45"
-"""The grey of random heads, in every picture."""
+"""The gray of random heads, in every picture."""
 ROLES = {
     "facilitation": ("#0072B2", "P", "-"),
     "interference": ("#E69F00", "X", "--"),
     "irrelevance": ("0.55", ".", ":"),
 }
-"""Colour, marker and line of what heads do: blue facilitates, orange interferes in every picture; read in grey too."""
+"""Color, marker and line of what heads do: in every picture blue facilitates and orange interferes; legible in gray."""
 
 STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same letters on every machine
@@ -79,67 +82,94 @@ STYLE: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class HeadLook:
-    """The colour and marker of one head.
+    """The color and marker of one head.
 
     >>> head_look(Head(2, 6))
-    HeadLook(colour='#D55E00', marker='<')
+    HeadLook(color='#D55E00', marker='<')
     """
 
-    colour: str
+    color: str
     marker: str
 
 
 def head_look(head: Head) -> HeadLook:
     """What a head looks like: a function of its layer and number alone, so the same in every picture and report.
 
-    Seventy looks; heads near each other differ. Their names tell apart those that share one.
+    There are seventy looks, and neighboring heads differ. Heads that share a look are told apart by their names.
     """
-    colour, marker = 2 * head.layer + 3 * head.head, head.layer + head.head
-    return HeadLook(HEAD_COLOURS[colour % len(HEAD_COLOURS)], MARKERS[marker % len(MARKERS)])
+    color, marker = 2 * head.layer + 3 * head.head, head.layer + head.head
+    return HeadLook(HEAD_COLORS[color % len(HEAD_COLORS)], MARKERS[marker % len(MARKERS)])
+
+
+def line_look(number: int) -> dict[str, Any]:
+    """Color, marker and line style of the first, second, ... line of a picture; they differ without colors too."""
+    return {
+        "color": COLORS[number % len(COLORS)],
+        "marker": MARKERS[number % len(MARKERS)],
+        "linestyle": LINES[number % len(LINES)],
+    }
 
 
 @cache
-def signed_map() -> Colormap:
-    """The colours of importance and of roles: blue facilitates, orange interferes, white does neither."""
+def signed_colors() -> Colormap:
+    """The colors of importance and of roles: blue facilitates, orange interferes, white does neither."""
     from matplotlib.colors import LinearSegmentedColormap
 
     ends = [ROLES["interference"][0], "white", ROLES["facilitation"][0]]
     return LinearSegmentedColormap.from_list("cs-heads", ends)
 
 
-def colour_bar(ax: Axes, image: AxesImage, shrink: float = 0.8) -> Colorbar:
-    """The bar beside a picture that says what its colours mean."""
-    bar = ax.figure.colorbar(image, ax=ax, shrink=shrink, pad=0.03, aspect=25)
-    bar.outline.set_linewidth(0.4)
-    return bar
+def letter_color(image: AxesImage, value: float) -> str:
+    """White on dark squares of a map, else black, by relative luminance (Rec. 709).
 
-
-def ink(image: AxesImage, value: float) -> str:
-    """The colour of letters on the square of a value: white on dark squares, by relative luminance (Rec. 709)."""
+    Args:
+        image: the map.
+        value: the number of the square that the letters are on.
+    """
     red, green, blue, _ = image.to_rgba(np.array([value]))[0]
     return "white" if 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.5 else "black"
 
 
-def round_ticks(ax: Axes, values: Iterable[float | int]) -> None:
-    """A logarithmic axis across, with round numbers written out."""
-    seen = list(values)
-    low, high = min(seen), max(seen)
-    ax.set_xscale("log")
-    ticks = [step * 10**power for power in range(9) for step in (1, 2, 5)]
-    near = [tick for tick in ticks if low / 2 <= tick <= high * 2] or [low]
-    every = -(-len(near) // 6)
-    ax.set_xticks(near[::every], [f"{tick:,g}" if tick < 1000 else f"{tick / 1000:g}k" for tick in near[::every]])
-    ax.set_xticks([], minor=True)
-    ax.set_xlim(low / 1.5, high * 1.5)
+def safe_text(text: str, max_letters: int = 40) -> str:
+    r"""A user's text for matplotlib: no mathematics, no letters that the font lacks, shortened in the middle.
+
+    Args:
+        text: any text.
+        max_letters: the longest text that is not shortened.
+
+    >>> safe_text("costs $5 and $6")
+    'costs \\$5 and \\$6'
+    >>> safe_text("determiner noun agreement", max_letters=11)
+    'deter…ement'
+    """
+    if len(text) > max_letters:
+        text = f"{text[: max_letters // 2]}…{text[len(text) - (max_letters - 1) // 2 :]}"
+    has = _characters()
+    kept = "".join(letter if ord(letter) in has else "\N{REPLACEMENT CHARACTER}" for letter in text)
+    return kept.replace("$", r"\$")
 
 
-def line_look(number: int) -> dict[str, Any]:
-    """Colour, marker and line of the first, second, ... line of a picture, told apart without colours."""
-    return {
-        "color": COLOURS[number % len(COLOURS)],
-        "marker": MARKERS[number % len(MARKERS)],
-        "linestyle": LINES[number % len(LINES)],
-    }
+@cache
+def _characters() -> frozenset[int]:
+    from matplotlib.font_manager import findfont, get_font
+
+    return frozenset(get_font(findfont(STYLE["font.family"])).get_charmap())
+
+
+# Figures
+
+
+_OFFSCREEN: ContextVar[bool] = ContextVar("offscreen", default=False)
+
+
+@contextmanager
+def offscreen() -> Iterator[None]:
+    """Inside the ``with`` block pyplot does not know new figures: no window opens, and nothing has to be closed."""
+    token = _OFFSCREEN.set(True)
+    try:
+        yield
+    finally:
+        _OFFSCREEN.reset(token)
 
 
 def styled(draw: Callable[P, R]) -> Callable[P, R]:
@@ -161,58 +191,14 @@ def styled(draw: Callable[P, R]) -> Callable[P, R]:
     return drawing
 
 
-def written(text: str, most: int = 40) -> str:
-    r"""A user's text as matplotlib writes it: no mathematics, no letters that the font lacks, not over ``most`` long.
-
-    >>> written("costs $5 and $6")
-    'costs \\$5 and \\$6'
-    >>> written("determiner noun agreement", most=11)
-    'deter…ement'
-    """
-    if len(text) > most:
-        text = f"{text[: most // 2]}…{text[len(text) - (most - 1) // 2 :]}"
-    has = _characters()
-    kept = "".join(letter if ord(letter) in has else "\N{REPLACEMENT CHARACTER}" for letter in text)
-    return kept.replace("$", r"\$")
-
-
-@cache
-def _characters() -> frozenset[int]:
-    from matplotlib.font_manager import findfont, get_font
-
-    return frozenset(get_font(findfont(STYLE["font.family"])).get_charmap())
-
-
-_OFFSCREEN: ContextVar[bool] = ContextVar("offscreen", default=False)
-
-
-@contextmanager
-def offscreen() -> Iterator[None]:
-    """Inside the ``with`` block new pictures are no figures of pyplot's: no window, nothing to close."""
-    token = _OFFSCREEN.set(True)
-    try:
-        yield
-    finally:
-        _OFFSCREEN.reset(token)
-
-
-def column_or_page(needed: float) -> float:
-    """The width of a picture that needs so many inches: one column if that is enough, else a page.
-
-    Set in print at that width, its letters keep their size.
-    """
-    return COLUMN if needed <= COLUMN else PAGE
-
-
-@styled
-def new_axes(width: float = COLUMN, height: float = 2.2, projection: str | None = None) -> Axes:
-    """Axes of a new figure, its labels inside; sizes in inches."""
-    return new_figure(width, height).add_subplot(projection=projection)
-
-
 @styled
 def new_figure(width: float = COLUMN, height: float = 2.2) -> Figure:
-    """A new figure of pyplot's, or inside ``offscreen`` one that it does not know; sizes in inches."""
+    """A new figure of pyplot, or inside ``offscreen`` one that pyplot does not know.
+
+    Args:
+        width: in inches.
+        height: in inches.
+    """
     if _OFFSCREEN.get():
         from matplotlib.figure import Figure
 
@@ -222,49 +208,235 @@ def new_figure(width: float = COLUMN, height: float = 2.2) -> Figure:
     return plt.figure(figsize=(width, height), layout="constrained")
 
 
-def key_below(ax: Axes, **options: Any) -> None:
-    """The key under the axes: outside them where they have the figure to themselves, else close below.
+@styled
+def new_axes(width: float = COLUMN, height: float = 2.2, projection: str | None = None) -> Axes:
+    """Axes of a new figure with its labels inside.
 
-    In as many columns as fit, so that no label is cut off; ``options`` are those of matplotlib's ``legend``.
+    Args:
+        width: in inches.
+        height: in inches.
+        projection: of matplotlib, such as ``"polar"``.
     """
-    from matplotlib.transforms import ScaledTranslation
+    return new_figure(width, height).add_subplot(projection=projection)
 
-    figure: Any = ax.get_figure(root=True)
-    alone = [each for each in figure.axes if each.get_label() != "<colorbar>"] == [ax]
-    labels = options.get("labels", ax.get_legend_handles_labels()[1])
-    if not labels:
-        return
-    inches = figure.get_size_inches()[0] * (0.95 if alone else ax.get_position().width)
-    # A letter is about .55 of its height wide; a handle takes five, with the gap before it.
-    fit = int(72 * inches // ((max(map(len, labels)) + 5) * SMALL * 0.55))
-    options = {"ncols": max(1, min(len(labels), fit)), "columnspacing": 1.0, **options}
-    if alone and figure.get_layout_engine() is not None:
-        handles, labels = ax.get_legend_handles_labels()
-        figure.legend(**{"handles": handles, "labels": labels, **options}, loc="outside lower center")
-        return
-    below = ax.transAxes + ScaledTranslation(0, -0.42, figure.dpi_scale_trans)
-    ax.legend(**options, loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=below, borderaxespad=0)
+
+def width_for(needed: float) -> float:
+    """The width of a picture that needs so many inches: one column if that is enough, else a page.
+
+    Printed at that width, letters keep their size.
+    """
+    return COLUMN if needed <= COLUMN else PAGE
+
+
+def figure_of(drawn: Any) -> Figure:
+    """The figure of what a drawing function returns: a figure, axes, or several axes of one figure."""
+    if hasattr(drawn, "savefig"):
+        return drawn
+    axes = drawn if hasattr(drawn, "get_figure") else next(iter(drawn))
+    figure: Figure = axes.get_figure(root=True)
+    return figure
 
 
 @styled
-def save_picture(picture: Axes | Figure, path: str | Path, formats: Iterable[str] = FORMATS) -> list[Path]:
-    """Write a picture for print and returns its files: letters embedded, sizes kept, 300 dots an inch.
+def save(picture: Axes | Figure, path: str | Path, formats: Iterable[str] = FORMATS) -> list[Path]:
+    """Write a picture for print: letters embedded, sizes kept, 300 dots per inch.
 
-    A ``path`` that ends in ``.png``, ``.svg`` or ``.pdf`` is written as it stands; another one once for each of
-    ``formats``. A format other than these raises ``ValueError`` before anything is written. The same picture
-    gives the same file.
+    The same picture gives the same file.
+
+    Args:
+        picture: a figure, or axes of it.
+        path: a path that ends in ``.png``, ``.svg`` or ``.pdf`` is the file; others get the ending of each format.
+        formats: of ``png``, ``svg`` and ``pdf``, where ``path`` has no such ending.
+
+    Returns:
+        The files written.
+
+    Raises:
+        ValueError: for an unknown format or none, before anything is written.
     """
     path = check_path("path", path)
     formats = [formats] if isinstance(formats, str) else list(formats)
     if path.suffix[1:] in FORMATS:
         paths = [path]
-    else:
-        unknown = [name for name in formats if name not in FORMATS]
-        if unknown or not formats:
-            raise ValueError(f"formats must be of {', '.join(FORMATS)}, got {formats!r}")
+    elif formats and set(formats) <= set(FORMATS):
         paths = [path.with_name(f"{path.name}.{name}") for name in formats]
-    figure: Any = picture if hasattr(picture, "savefig") else picture.get_figure(root=True)
+    else:
+        raise ValueError(f"formats must be of {', '.join(FORMATS)}, got {formats!r}")
+    dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
     for one in paths:
-        dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-        figure.savefig(one, metadata=dates.get(one.suffix[1:]))
+        figure_of(picture).savefig(one, metadata=dates.get(one.suffix))
     return paths
+
+
+def drawing(plot: Callable[..., Any], *arguments: Any, **options: Any) -> Callable[[Path], list[Path]]:
+    """A function of a path that draws ``plot(*arguments, **options)`` and writes it; no window, no figure left open.
+
+    Args:
+        plot: returns a figure, axes, or several axes of one figure.
+        arguments: of ``plot``.
+        options: of ``plot``.
+
+    Returns:
+        A function that returns the files it wrote: a path without ending gets a PNG for screens and an SVG for print.
+    """
+
+    def write(path: Path) -> list[Path]:
+        with offscreen():
+            drawn = plot(*arguments, **options)
+        return save(figure_of(drawn), path, ["png", "svg"])
+
+    return write
+
+
+# Parts of several pictures
+
+
+def legend_below(ax: Axes, **options: Any) -> None:
+    """Draw the legend under the axes: outside them where they have the figure to themselves, else close below.
+
+    It has as many columns as fit, so that no label is cut off.
+
+    Args:
+        ax: the axes; without labels they get no legend.
+        options: those of matplotlib's ``legend``.
+    """
+    from matplotlib.transforms import ScaledTranslation
+
+    figure: Any = ax.get_figure(root=True)
+    alone = [each for each in figure.axes if each.get_label() != "<colorbar>"] == [ax]
+    if "handles" not in options:
+        options["handles"] = ax.get_legend_handles_labels()[0]
+    labels = [handle.get_label() for handle in options["handles"]]
+    if not labels:
+        return
+    inches = figure.get_size_inches()[0] * (0.95 if alone else ax.get_position().width)
+    # A letter is about .55 of its height wide; a handle takes five, with the gap before it.
+    fit = int(72 * inches // ((max(map(len, labels)) + 5) * SMALL * 0.55))
+    options = {"labels": labels, "ncols": max(1, min(len(labels), fit)), "columnspacing": 1.0, **options}
+    if alone and figure.get_layout_engine() is not None:
+        figure.legend(**options, loc="outside lower center")
+        return
+    below = ax.transAxes + ScaledTranslation(0, -0.42, figure.dpi_scale_trans)
+    ax.legend(**options, loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=below, borderaxespad=0)
+
+
+def color_bar(ax: Axes, image: AxesImage, label: str, shrink: float = 0.8) -> Colorbar:
+    """Draw the bar beside a map that says what its colors mean.
+
+    Args:
+        ax: the axes of the map.
+        image: the map.
+        label: what its numbers are.
+        shrink: length of the bar as a share of the axes' height.
+    """
+    bar: Colorbar = ax.figure.colorbar(image, ax=ax, shrink=shrink, pad=0.03, aspect=25, label=label)
+    bar.outline.set_linewidth(0.4)
+    return bar
+
+
+def log_ticks(ax: Axes, values: Iterable[float | int]) -> None:
+    """Make the x axis logarithmic, with round numbers written out.
+
+    Args:
+        ax: the axes.
+        values: all that are drawn, above zero.
+    """
+    seen = list(values)
+    low, high = min(seen), max(seen)
+    ticks = [step * 10**power for power in range(9) for step in (1, 2, 5)]
+    near = [tick for tick in ticks if low / 2 <= tick <= high * 2] or [low]
+    shown = near[:: -(-len(near) // 6)]
+    ax.set_xscale("log")
+    ax.set_xticks(shown, [f"{tick:,g}" if tick < 1000 else f"{tick / 1000:g}k" for tick in shown])
+    ax.set_xticks([], minor=True)
+    ax.set_xlim(low / 1.5, high * 1.5)
+
+
+def turned_names(ax: Axes, names: Iterable[str]) -> None:
+    """Write names under the places 0, 1, ... of the x axis, turned so that long ones fit.
+
+    Args:
+        ax: the axes.
+        names: as they are to be written.
+    """
+    labels = list(names)
+    ax.set_xticks(range(len(labels)), labels, rotation=40, ha="right", rotation_mode="anchor")
+
+
+def names_down(ax: Axes, names: Iterable[str]) -> None:
+    """Write names beside the places 0, 1, ... of the y axis, the first at the top.
+
+    Args:
+        ax: the axes.
+        names: as they are to be written.
+    """
+    labels = list(names)
+    ax.set_yticks(range(len(labels)), labels)
+    ax.set_ylim(len(labels) - 0.5, -0.5)
+
+
+def interval_bars(
+    ax: Axes,
+    places: Numbers,
+    values: Numbers,
+    bounds: Float[np.ndarray, "bound bar"],
+    width: float,
+    *,
+    number: int,
+    horizontal: bool = False,
+    **look: Any,
+) -> BarContainer:
+    """Draw bars with their intervals.
+
+    Args:
+        ax: the axes.
+        places: where each bar stands.
+        values: how long each bar is.
+        bounds: lower and upper ends of the intervals; NaN: none.
+        width: of a bar.
+        number: gives the color and hatch of the first, second, ... set of bars.
+        horizontal: bars go to the right, else up.
+        look: options of matplotlib's ``bar``.
+    """
+    drawn: BarContainer = (ax.barh if horizontal else ax.bar)(
+        places,
+        values,
+        width,
+        **{
+            "xerr" if horizontal else "yerr": np.nan_to_num(np.maximum([values - bounds[0], bounds[1] - values], 0)),
+            "error_kw": {"elinewidth": 0.8, "ecolor": "black", "capsize": 1.5},
+            "color": COLORS[number % len(COLORS)],
+            "hatch": HATCHES[number % len(HATCHES)],
+            "edgecolor": "white",
+            "linewidth": 0.5,
+            **look,
+        },
+    )
+    return drawn
+
+
+def band(ax: Axes, x: Any, middle: Numbers, low: Numbers, high: Numbers, **look: Any) -> None:
+    """Draw a line in a pale band of its color.
+
+    Args:
+        ax: the axes.
+        x: where the points are across.
+        middle: the line.
+        low: lower edge of the band.
+        high: upper edge of the band.
+        look: options of matplotlib's ``plot``, with ``color``.
+    """
+    ax.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0)
+    ax.plot(x, middle, **look)
+
+
+def random_band(ax: Axes, x: Any, sets: Float[np.ndarray, "set point"]) -> None:
+    """Draw random heads as a gray line, the mean, in a band from the smallest to the largest.
+
+    Args:
+        ax: the axes.
+        x: where the points are across.
+        sets: one row per set of random heads.
+    """
+    label = f"random heads ({len(sets)} sets)"
+    band(ax, x, sets.mean(axis=0), sets.min(axis=0), sets.max(axis=0), color=RANDOM, linestyle="--", label=label)

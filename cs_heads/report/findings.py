@@ -1,4 +1,4 @@
-"""What a report is made of, from results at hand or from the folder that ``find`` or ``compare`` wrote."""
+"""What a report is made of: results at hand, or the folder that ``find`` or ``compare`` wrote."""
 
 from __future__ import annotations
 
@@ -29,12 +29,19 @@ COMPARISON = "comparison.json"
 CURVE = "curve.json"
 
 BROKEN = (KeyError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError, OSError)
-"""What reading fails with where a file does not hold what was written there."""
+"""Errors of reading a file that does not hold what was written there."""
 
 
 @dataclass(frozen=True, eq=False)
 class Section:
-    """A further part of a report: a title, a sentence or two, a picture and a table."""
+    """A further part of a report.
+
+    Attributes:
+        title: its heading.
+        text: a sentence or two.
+        picture: axes or a figure.
+        frame: a table.
+    """
 
     title: str
     text: str = ""
@@ -46,9 +53,20 @@ class Section:
 class Findings:
     """Everything that was found out about one task of one model: at least a ranking or a comparison.
 
-    ``proof`` is ``Confirmation.to_dict()``; ``command`` the shell line that made it, or several, each on a line; ``k``
-    the number of heads shown; ``curve`` the score by number of heads off; ``seconds`` what finding (``find``) and
-    proving (``confirm``) took. Parts that are of different models or tasks, as far as they say, raise ``ValueError``.
+    Attributes:
+        ranking: the heads.
+        proof: of a confirmation, ``Confirmation.to_dict()``.
+        comparison: of methods.
+        attention: of the heads on a few prompts.
+        curve: the score by number of heads off.
+        seconds: what finding (``find``) and confirming (``confirm``) took.
+        sections: further parts of the report.
+        command: the shell line that made it, or several, each on a line.
+        k: number of heads shown.
+        notes: what a reader should know before trusting it.
+
+    Raises:
+        ValueError: where parts are of different models or tasks, as far as they say, or both are missing.
     """
 
     ranking: HeadRanking | None = None
@@ -90,37 +108,34 @@ class Findings:
     def load(cls, folder: str | Path) -> Findings:
         """Read a folder that ``cs-heads find --out`` or ``compare --out`` wrote; another one raises ``ValueError``."""
         folder = check_path("folder", folder)
-        found, compared = folder / RESULT, folder / COMPARISON
-        if not found.is_file() and not compared.is_file():
+        result, compared, curve = (_read(folder / name) for name in (RESULT, COMPARISON, CURVE))
+        if result is None and compared is None:
             raise ValueError(_no_study(folder))
         try:
-            result = _read(found) if found.is_file() else {}
-            comparison = _comparison(folder, _read(compared)) if compared.is_file() else None
-            ranking = HeadRanking.load(folder / "ranking.json") if found.is_file() else None
-            k = (
-                len((result if "heads" in result else result["confirm"])["heads"])
-                if comparison is None
-                else comparison.k
-            )
-            curve = SparsityCurve.from_dict(_read(folder / CURVE)) if (folder / CURVE).is_file() else None
+            comparison = None if compared is None else _comparison(folder, compared)
+            told = result or {}
             attention = folder / ATTENTION
-            record = _read(compared) if comparison is not None else {}
             return cls(
-                ranking=ranking,
-                proof=result.get("confirm"),
+                ranking=None if result is None else HeadRanking.load(folder / "ranking.json"),
+                proof=told.get("confirm"),
                 comparison=comparison,
                 attention=HeadAttention.load(attention) if attention.is_file() else None,
-                curve=curve,
-                seconds=result.get("seconds") or {},
-                command="\n".join(each["command"] for each in (result, record) if each.get("command")),
-                k=k,
+                curve=None if curve is None else SparsityCurve.from_dict(curve),
+                seconds=told.get("seconds") or {},
+                command="\n".join(each["command"] for each in (result, compared) if each and each.get("command")),
+                k=len((told if "heads" in told else told["confirm"])["heads"]) if comparison is None else comparison.k,
             )
         except BROKEN as error:
             raise broken_study(folder, error) from error
 
 
 def broken_study(folder: str | Path, error: Exception) -> ValueError:
-    """What to raise for a folder whose files are not what was written there."""
+    """The error for a folder whose files are not what was written there.
+
+    Args:
+        folder: the folder.
+        error: what reading failed with.
+    """
     return ValueError(f"study {str(folder)!r} is broken: {error!r:.200}")
 
 
@@ -143,7 +158,7 @@ def _check_alike(what: str, names: Sequence[str], one: Mapping[str, Any], other:
     for name in names:
         if None not in (one.get(name), other.get(name)) and one[name] != other[name]:
             raise ValueError(
-                f"results of different {what}s do not go into one report: {name} {one[name]!r} and {other[name]!r}; "
+                f"results of different {what}s cannot go into one report: {name} {one[name]!r} and {other[name]!r}; "
                 "give each a folder of its own"
             )
 
@@ -154,11 +169,19 @@ def _unplaced(model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_folder(folder: Path, name: str, origin: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` where the file ``name`` in a folder has results of another model or task than ``origin``."""
-    path = folder / name
-    if not path.is_file():
+    """Refuse a folder that has results of another model or task.
+
+    Args:
+        folder: the folder.
+        name: a file with results, which may be missing.
+        origin: the provenance of the results to write beside it.
+
+    Raises:
+        ValueError: where the two differ, as far as they say, or the file is broken.
+    """
+    record = _read(folder / name)
+    if record is None:
         return
-    record = _read(path)
     try:
         check_same((record.get("confirm") or record).get("provenance") or {}, origin)
     except BROKEN as error:
@@ -168,21 +191,20 @@ def check_folder(folder: Path, name: str, origin: Mapping[str, Any]) -> None:
 
 
 def _no_study(folder: Path) -> str:
-    studies = sorted(path.parent for path in folder.glob(f"study/*/{RESULT}"))
-    if studies:
-        return (
-            f"study {str(folder)!r} is the folder of cs-heads reproduce, whose page is {folder / 'index.md'}; a report "
-            f"is of one set of heads: {', '.join(map(str, studies))}"
-        )
-    if (folder / "index.md").is_file():
-        return f"study {str(folder)!r} is the folder of cs-heads reproduce, whose page is {folder / 'index.md'}"
+    studies, index = sorted(path.parent for path in folder.glob(f"study/*/{RESULT}")), folder / "index.md"
+    if studies or index.is_file():
+        several = f"; a report is of one set of heads: {', '.join(map(str, studies))}" if studies else ""
+        return f"study {str(folder)!r} is the folder of cs-heads reproduce, whose page is {index}{several}"
     return (
-        f"study {str(folder)!r} is no folder with {RESULT} or {COMPARISON}: give the folder that cs-heads find --out "
+        f"study {str(folder)!r} has no {RESULT} or {COMPARISON}: give the folder that cs-heads find --out "
         "or compare --out wrote"
     )
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> dict[str, Any] | None:
+    """What a JSON file holds; None where there is none."""
+    if not path.is_file():
+        return None
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:

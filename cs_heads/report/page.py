@@ -1,24 +1,28 @@
-"""The page: what stands where, the answer first."""
+"""The page of a study: the answer first, then what bears it out."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from base64 import b64encode
+from collections.abc import Iterable, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from cs_heads import plot
 from cs_heads.analysis.comparison import Comparison
 from cs_heads.analysis.losses import shared_line
 from cs_heads.arguments import check_path
-from cs_heads.plot.attention import load_script, plot_last_token, show_attention
-from cs_heads.plot.comparison import plot_agreement, plot_drops
-from cs_heads.plot.confirmation import plot_confirmation
-from cs_heads.plot.head_map import describe_heads, plot_heads
-from cs_heads.plot.sparsity import plot_sparsity
-from cs_heads.plot.style import head_look, offscreen
+from cs_heads.plot.attention_patterns import load_script
+from cs_heads.plot.maps import heads_caption
+from cs_heads.plot.style import STYLE, figure_of, head_look, offscreen
 from cs_heads.ranking import HeadRanking
-from cs_heads.report.findings import BROKEN, Findings, broken_study
-from cs_heads.report.pictures import Picture, drops_frame, losses_of, picture_of, plot_importance
+from cs_heads.report.findings import BROKEN, Findings, Section, broken_study
 from cs_heads.units import Head
+
+Part = dict[str, Any]
+"""What the template is given of one part of the page."""
 
 _SIGNS = {"o": "●", "s": "■", "D": "◆", "^": "▲", "v": "▼", "P": "✚", "*": "★", "X": "✖", "<": "◀", ">": "▶"}
 """The markers of pictures as letters."""
@@ -35,20 +39,26 @@ _MEANING = {
     "baseline too low": "The intact model does not do the task well enough for any ablation to show a drop.",
 }
 
-_KINDS = {"specific": "specific", "shared": "shared", "localized": "localized"}
-"""How the answer is colored; any other verdict is none."""
-
 _UNREAD = "On unseen examples these heads do more harm than random heads of the same layers: the task rests on them."
-"""What *localized* meant where verdicts did not read the controls."""
+"""What *localized* means in older results, whose verdicts did not read the controls."""
 
 
 def write_report(findings: Findings | str | Path, path: str | Path) -> Path:
-    """Write the report of findings, or of the folder that ``find`` or ``compare`` wrote, and returns its path.
+    """Write the report of a study: one HTML file that opens anywhere.
 
-    One HTML file with everything in it: the heads and the verdict first, then what broke, maps, curves, attention
-    patterns, cost, provenance, and how to do it again. It asks the network for nothing, can be printed, follows the
-    reader's dark or light setting, and shows the user's own texts as texts. A folder without results or with
-    broken ones raises ``ValueError``.
+    The heads and the verdict come first, then what broke, maps, curves, attention patterns, cost, provenance, and the
+    command that makes it again. The page uses no network, can be printed, follows the reader's dark or light setting,
+    and shows the user's own texts as texts.
+
+    Args:
+        findings: the findings, or the folder that ``cs-heads find --out`` or ``compare --out`` wrote.
+        path: the file to write.
+
+    Returns:
+        The path.
+
+    Raises:
+        ValueError: for a folder without results, or with broken ones.
     """
     from jinja2 import TemplateError
 
@@ -75,84 +85,145 @@ def _page(study: Findings) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    ranking, proof = study.ranking, study.proof
+    notes = [*study.notes, *((proof or {}).get("notes", ())), *(() if ranking is None else ranking.notes)]
     with offscreen():
-        return environment.get_template("report.html.j2").render(**_contents(study))
+        return environment.get_template("report.html.j2").render(
+            title=f"{study.task} on {study.model}",
+            ranking=ranking,
+            heads=[] if ranking is None else [_chip(ranking, head) for head in ranking.order[: study.k]],
+            shared=[] if ranking is None else list(map(shared_line, ranking.shared_effects)),
+            proof=proof,
+            meaning=None if proof is None else _meaning(proof),
+            broke=[] if proof is None else _proof_tables(proof),
+            notes=notes,
+            maps=_maps(study),
+            table=None if ranking is None else _heads_table(ranking, study.k),
+            curve=_curve(study),
+            comparison=_comparison(study.comparison),
+            attention=_attention(study),
+            sections=list(map(_section, study.sections)),
+            cost=_cost(study),
+            provenance=_provenance(study),
+            command=study.command,
+        )
 
 
-def _contents(study: Findings) -> dict[str, Any]:
-    ranking = study.ranking
+def _picture(drawn: Any, alt: str, caption: str = "") -> Part:
+    """A picture for an ``img``: its data, what it shows in words, a caption, and its width in CSS pixels."""
+    import matplotlib as mpl
+
+    figure, file = figure_of(drawn), BytesIO()
+    with mpl.rc_context(STYLE):
+        figure.savefig(file, format="svg", metadata={"Date": None})
     return {
-        "title": f"{study.task} on {study.model}",
-        "heads": [] if ranking is None else _heads(ranking, ranking.order[: study.k]),
-        "claimed": [] if ranking is None else _heads(ranking, ranking.claimed_beyond(study.k)),
-        "method": None if ranking is None else ranking.method,
-        "unit": None if ranking is None else ranking.unit,
-        "off": [] if ranking is None else [str(head) for head in ranking.off],
-        "shared": [] if ranking is None else [shared_line(effects) for effects in ranking.shared_effects],
-        "proof": study.proof,
-        "verdict": None if study.proof is None else study.proof["verdict"],
-        "kind": None if study.proof is None else _KINDS.get(study.proof["verdict"], "not"),
-        "meaning": None if study.proof is None else _meaning(study.proof),
-        "broke": [] if study.proof is None else drops_frame(study.proof).to_dict("records"),
-        "losses": [] if study.proof is None else losses_of(study.proof),
-        "notes": [*study.notes, *((study.proof or {}).get("notes", ())), *(() if ranking is None else ranking.notes)],
-        "maps": _maps(study),
-        "curve": _curve(study),
-        "comparison": _comparison(study),
-        "attention": _attention(study),
-        "sections": [_section(section) for section in study.sections],
-        "cost": _cost(study),
-        "provenance": _provenance(study),
-        "command": study.command,
+        "source": f"data:image/svg+xml;base64,{b64encode(file.getvalue()).decode()}",
+        "alt": alt,
+        "caption": caption,
+        # Letters of 8 points are 11 pixels: enlarged by a third, they match the text around them.
+        "width": round(figure.get_size_inches()[0] * 96 * 4 / 3),
     }
+
+
+def _table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], n_text: int = 1) -> Part:
+    """A table for the page; all but the first ``n_text`` columns are numbers."""
+    return {"caption": caption, "columns": columns, "rows": list(rows), "n_text": n_text}
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    return "–" if low is None or np.isnan(low) else f"{low:+.3f} to {high:+.3f}"
+
+
+def _chip(ranking: HeadRanking, head: Head) -> Part:
+    """A head with the mark that it has in the pictures."""
+    look = head_look(head)
+    return {
+        "head": str(head),
+        "color": look.color,
+        "mark": _SIGNS[look.marker],
+        "importance": ranking.importance[head.layer, head.head],
+        "claimed": head in ranking.claims,
+    }
+
+
+def _heads_table(ranking: HeadRanking, k: int) -> Part:
+    """The first heads, and others that are claimed, with what else is known of each."""
+    beyond = ranking.claimed_beyond(k)
+    heads = [*ranking.order[:k], *beyond]
+    columns, rows = ["rank", "head", "importance"], []
+    frame: Any = ranking.to_frame().set_index("head").loc[list(map(str, heads))]
+    for row in frame.itertuples():
+        more = {"interval": _interval(row.low, row.high)} if hasattr(row, "low") else {}
+        more |= {"z": f"{row.z:.1f}"} if hasattr(row, "z") else {}
+        more |= {"selected": f"{row.frequency:.2f}"} if hasattr(row, "frequency") else {}
+        columns = [*columns[:3], *more]
+        rows.append([row.rank, _chip(ranking, Head.parse(row.Index)), f"{row.importance:+.3f}", *more.values()])
+    others = ", and others that are claimed" if beyond else ""
+    caption = f"The first heads{others}. Importance in {ranking.unit}; positive: the task does worse without the head."
+    return _table(caption, columns, rows, 2)
 
 
 def _meaning(proof: dict[str, Any]) -> str:
     return _UNREAD if proof["verdict"] == "localized" and "specificity" not in proof else _MEANING[proof["verdict"]]
 
 
-def _heads(ranking: HeadRanking, heads: Sequence[Head]) -> list[dict[str, Any]]:
-    shown: list[Any] = ranking.to_frame().set_index("head", drop=False).loc[[*map(str, heads)]].to_dict("records")
-    return [
-        {
-            **row,
-            "colour": head_look(head).colour,
-            "mark": _SIGNS[head_look(head).marker],
-            "claimed": head in ranking.claims,
-        }
-        for row, head in zip(shown, heads, strict=True)
+def _proof_tables(proof: dict[str, Any]) -> list[Part]:
+    """What the heads take from the task and its controls, and the losses that a verdict rests on."""
+    rows = [
+        [
+            f"{one['task']} (control)" if number else one["task"],
+            *(f"{one[name]:.3f}" for name in ("baseline", "score")),
+            f"{one['drop']:+.3f}",
+            _interval(one["low"], one["high"]),
+        ]
+        for number, one in enumerate((proof, *proof.get("controls", [])))
     ]
+    drop, drops = proof["random_drop"], proof["random_drops"]
+    scores = [f"{proof['baseline']:.3f}", f"{proof['baseline'] - drop:.3f}", f"{drop:+.3f}"]
+    sets = f"{len(drops)} sets: {_interval(min(drops), max(drops))}"
+    rows.append([f"{proof['task']}, random heads of the same layers", *scores, sets])
+    caption = f"Score on unseen examples, intact and with {', '.join(proof['heads'])} off."
+    tables = [_table(caption, ["task", "intact", "heads off", "drop", "95 % interval"], rows)]
+    found = proof.get("specificity")
+    if found:
+        losses = {proof["task"]: found["own"]}
+        losses |= {f"{name} (control)": loss for name, loss in found["controls"].items()}
+        if len(found["controls"]) > 1:
+            losses["mean of the controls"] = found["mean"]
+            losses[f"largest of the controls ({found['worst']['control']})"] = found["worst"]
+        losses["own minus mean of the controls"] = found["difference"]
+        rows = [[name, f"{one['loss']:+.3f}", _interval(one["low"], one["high"])] for name, one in losses.items()]
+        caption = "Loss: share of the score above chance that is lost with the heads off, with its 95 % interval."
+        tables.append(_table(caption, ["task", "loss", "95 % interval"], rows))
+    return tables
 
 
-def _maps(study: Findings) -> list[Picture]:
-    ranking = study.ranking
+def _maps(study: Findings) -> list[Part]:
+    ranking, proof = study.ranking, study.proof
     if ranking is None:
         return []
     names = ", ".join(map(str, ranking.top(min(study.k, ranking.grid.size))))
-    verdict = None if study.proof is None else study.proof["verdict"]
     layers, heads = ranking.grid.shape
     pictures = [
-        picture_of(
-            plot_heads(ranking, study.k, verdict=verdict),
+        _picture(
+            plot.heads(ranking, study.k, verdict=None if proof is None else proof["verdict"]),
             f"Importance of each of the {layers} × {heads} heads; the first are {names}.",
-            describe_heads(ranking, study.k),
+            heads_caption(ranking, study.k),
         ),
-        picture_of(
-            plot_importance(ranking, study.k),
+        _picture(
+            plot.importance(ranking, study.k),
             f"Importance of the first heads with their intervals: {names}.",
             "The first heads with their intervals, where the method gives them.",
         ),
     ]
-    if study.proof is not None:
-        drops = drops_frame(study.proof)
-        told = "; ".join(
-            f"{row['task']}: {row['drop'] / row['baseline']:+.2f}"
-            for row in drops.to_dict("records")
-            if row["baseline"]
-        )
+    if proof is not None:
+        import pandas as pd
+
+        rows = [proof, *proof.get("controls", [])]
+        told = "; ".join(f"{row['task']}: {row['drop'] / row['baseline']:+.2f}" for row in rows if row["baseline"])
         pictures.append(
-            picture_of(
-                plot_confirmation(drops, random=study.proof["random_drop"]),
+            _picture(
+                plot.confirmation(pd.DataFrame(rows), random=proof["random_drop"]),
                 f"Share of the score lost with the heads off: {told}.",
                 "What breaks with the heads off, on unseen examples, and what stays: score lost as a share of the "
                 "intact score. Lines: 95 % intervals.",
@@ -161,72 +232,72 @@ def _maps(study: Findings) -> list[Picture]:
     return pictures
 
 
-def _curve(study: Findings) -> dict[str, Any] | None:
+def _curve(study: Findings) -> Part | None:
     """The score by number of heads off, and how many heads take half of what lies above chance."""
     curve = study.curve
     if curve is None:
         return None
     own = curve.drops[curve.own]
     told = ", ".join(f"{drop.score:.2f}" for drop in own)
-    random = "" if curve.random_drops is None else " Grey: random heads of the same layers."
+    random = "" if curve.random_drops is None else " Gray: random heads of the same layers."
     return {
-        "picture": picture_of(
-            plot_sparsity(curve),
+        "picture": _picture(
+            plot.sparsity(curve),
             f"Score with 0 to {len(own) - 1} heads off: {told}.",
             f"Score on unseen examples with the first k heads off. Band: 95 % interval of the drop.{random}",
         ),
         "half": curve.heads_for(0.5),
-        "most": len(own) - 1,
+        "n_heads": len(own) - 1,
         "notes": curve.notes,
     }
 
 
-def _comparison(study: Findings) -> dict[str, Any] | None:
-    compared = study.comparison
+def _comparison(compared: Comparison | None) -> Part | None:
     if compared is None:
         return None
-    rows: list[dict[str, Any]] = [
-        {
-            "method": name,
-            "heads": " ".join(map(str, one.ranking.top(compared.k))),
-            "spent": one.ranking.spent,
-            "seconds": one.seconds,
-            "drop": float(one.drops[compared.k - 1]),
-            "interval": one.curve[compared.k - 1].interval,
-            "controls": _controls(compared, name),
-        }
-        for name, one in compared.methods.items()
-    ]
+    k, methods = compared.k, compared.methods
+    random = float(compared.random_drop[k - 1])
+    lost = {name: _control_drops(compared, name) for name in methods}
+    controls = sorted({task for drops in lost.values() for task in drops})
+    rows: list[list[str]] = []
+    for name, one in methods.items():
+        drop = f"{one.drops[k - 1]:+.3f}", _interval(*one.curve[k - 1].interval)
+        of_controls = [f"{lost[name][task]:+.3f}" if task in lost[name] else "" for task in controls]
+        rows.append([name, _top(compared, name), f"{one.ranking.spent:,}", f"{one.seconds:.1f}", *drop, *of_controls])
+    rows.append(["random heads", "", "", "", f"{random:+.3f}", "", *("" for _ in controls)])
+    columns = ["method", "heads", "example-evaluations", "seconds", f"drop@{k}", "95 % interval", *controls]
+    caption = f"Drops on unseen examples with the top {k} heads off; baseline {compared.baseline:.3f}."
     pictures = [
-        picture_of(
-            plot_drops(compared),
-            f"Drop on unseen examples against the number of heads ablated, for {', '.join(compared.methods)}.",
-            "Points of score lost on unseen examples with the first k heads of each method off. Grey: random heads.",
+        _picture(
+            plot.drops(compared),
+            f"Drop on unseen examples against the number of heads ablated, for {', '.join(methods)}.",
+            "Points of score lost on unseen examples with the first k heads of each method off. Gray: random heads.",
         )
     ]
-    if len(rows) > 1:
+    if len(methods) > 1:
         pictures.append(
-            picture_of(plot_agreement(compared), "Overlap of the top heads of each two methods.", "Heads in common.")
+            _picture(plot.agreement(compared), "Overlap of the top heads of each two methods.", "Heads in common.")
         )
-    maps = [
-        picture_of(plot_heads(one.ranking, compared.k), f"Importance of each head by {name}.", name)
-        for name, one in compared.methods.items()
-    ]
+    leading = compared.leading()
     return {
-        "rows": rows,
-        "best": [row for name in compared.leading() for row in rows if row["method"] == name],
-        "k": compared.k,
-        "baseline": compared.baseline,
-        "random": float(compared.random_drop[compared.k - 1]),
-        "controls": sorted({task for row in rows for task in row["controls"]}),
-        "refused": compared.refused,
-        "notes": compared.notes,
+        "result": compared,
+        "leading": {name: _top(compared, name) for name in leading},
+        "best": methods[leading[0]].curve[k - 1],
+        "random": random,
+        "table": _table(caption, columns, rows, 2),
         "pictures": pictures,
-        "maps": maps,
+        "maps": [
+            _picture(plot.heads(one.ranking, k), f"Importance of each head by {name}.", name)
+            for name, one in methods.items()
+        ],
     }
 
 
-def _controls(compared: Comparison, method: str) -> dict[str, float]:
+def _top(compared: Comparison, method: str) -> str:
+    return " ".join(map(str, compared.methods[method].ranking.top(compared.k)))
+
+
+def _control_drops(compared: Comparison, method: str) -> dict[str, float]:
     """What the controls of a method's heads lose, one column each; of the default ones the mean."""
     if not compared.default_controls:
         return {f"{task} (control)": drop for task, drop in compared.methods[method].controls.items()}
@@ -234,7 +305,7 @@ def _controls(compared: Comparison, method: str) -> dict[str, float]:
     return {} if found is None else {f"loss, mean of {len(found.controls)} controls": found.mean.loss}
 
 
-def _attention(study: Findings) -> dict[str, Any] | None:
+def _attention(study: Findings) -> Part | None:
     attention = study.attention
     if attention is None:
         return None
@@ -242,38 +313,36 @@ def _attention(study: Findings) -> dict[str, Any] | None:
     for number, one in enumerate(attention.prompts):
         looked = [(str(head), one.looks_at(row)) for row, head in enumerate(attention.heads)]
         told = "; ".join(f"{head} at {seen[0][0].strip()!r}, {100 * seen[0][1]:.0f} %" for head, seen in looked)
-        picture = picture_of(plot_last_token(attention, number), f"What the last token looks at: {told}.")
-        prompts.append({"prompt": one.prompt, "picture": picture, "view": show_attention(attention, number).html})
-    return {"prompts": prompts, "script": load_script(), "off": [str(head) for head in attention.off]}
+        picture = _picture(plot.last_token(attention, number), f"What the last token looks at: {told}.")
+        prompts.append({"prompt": one.prompt, "picture": picture, "view": plot.show_attention(attention, number).html})
+    return {"prompts": prompts, "script": load_script(), "off": list(map(str, attention.off))}
 
 
-def _section(section: Any) -> dict[str, Any]:
-    return {
-        "title": section.title,
-        "text": section.text,
-        "picture": None if section.picture is None else picture_of(section.picture, section.title),
-        "columns": [] if section.frame is None else [str(name) for name in section.frame.columns],
-        "rows": [] if section.frame is None else [list(row) for row in section.frame.itertuples(index=False)],
-    }
+def _section(section: Section) -> Part:
+    frame, table = section.frame, None
+    if frame is not None:
+        rows = [[f"{x:.3f}" if isinstance(x, float) else x for x in row] for row in frame.itertuples(index=False)]
+        table = _table("", list(map(str, frame.columns)), rows, frame.shape[1])
+    picture = None if section.picture is None else _picture(section.picture, section.title)
+    return {"title": section.title, "text": section.text, "picture": picture, "table": table}
 
 
 def _cost(study: Findings) -> list[tuple[str, str]]:
+    spent, took = "{:,} example-evaluations".format, {name: f", {s:.1f} s" for name, s in study.seconds.items()}
     lines = []
-    took = {name: f", {value:.1f} s" for name, value in study.seconds.items()}
     if study.ranking is not None:
-        spent = f"{study.ranking.spent:,} example-evaluations{took.get('find', '')}"
-        lines.append((f"to find ({study.ranking.method})", spent))
-        passes = study.ranking.provenance.get("cost", {})
-        if passes.get("backwards"):
-            lines.append(("of these backward passes", f"{passes['backwards']:,}"))
+        lines.append((f"to find ({study.ranking.method})", spent(study.ranking.spent) + took.get("find", "")))
+        backwards = study.ranking.provenance.get("cost", {}).get("backwards")
+        if backwards:
+            lines.append(("of these backward passes", f"{backwards:,}"))
     if study.proof is not None:
-        lines.append(("to confirm", f"{study.proof['spent']:,} example-evaluations{took.get('confirm', '')}"))
+        lines.append(("to confirm", spent(study.proof["spent"]) + took.get("confirm", "")))
     if study.curve is not None:
-        lines.append(("curve of 0, 1, ... heads off", f"{study.curve.spent:,} example-evaluations"))
+        lines.append(("curve of 0, 1, ... heads off", spent(study.curve.spent)))
     if study.comparison is not None:
         for name, one in study.comparison.methods.items():
-            lines.append((f"to find ({name})", f"{one.ranking.spent:,} example-evaluations, {one.seconds:.1f} s"))
-        lines.append(("to judge all methods", f"{study.comparison.spent:,} example-evaluations"))
+            lines.append((f"to find ({name})", f"{spent(one.ranking.spent)}, {one.seconds:.1f} s"))
+        lines.append(("to judge all methods", spent(study.comparison.spent)))
     if study.attention is not None:
         runs = 2 if study.attention.off else 1
         lines.append(("attention patterns", f"{runs * len(study.attention.prompts)} forward passes of one prompt"))
@@ -281,21 +350,16 @@ def _cost(study: Findings) -> list[tuple[str, str]]:
 
 
 def _provenance(study: Findings) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Of each part that says where it is from, under its name."""
+    """Where each part is from, as far as it says; nested records as lines: ``model.name``, ``model.grid``, ..."""
+    import pandas as pd
+
     parts = {
         "the ranking": None if study.ranking is None else study.ranking.provenance,
-        "the proof": None if study.proof is None else study.proof.get("provenance"),
+        "the proof": (study.proof or {}).get("provenance"),
         "the comparison": None if study.comparison is None else study.comparison.provenance,
     }
-    return [(name, _flat(record)) for name, record in parts.items() if record]
-
-
-def _flat(record: dict[str, Any], before: str = "") -> list[tuple[str, str]]:
-    """A nested record as lines: ``model.name``, ``model.grid``, ..."""
-    lines: list[tuple[str, str]] = []
-    for name, value in record.items():
-        if isinstance(value, dict):
-            lines += _flat(value, f"{before}{name}.")
-        elif value is not None:
-            lines.append((f"{before}{name}", str(value)))
-    return lines
+    facts = {name: pd.json_normalize(record).to_dict("records")[0] for name, record in parts.items() if record}
+    return [
+        (name, [(str(key), str(value)) for key, value in record.items() if value is not None])
+        for name, record in facts.items()
+    ]

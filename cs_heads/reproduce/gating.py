@@ -9,14 +9,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cs_heads import plot
 from cs_heads.analysis.contrast import held_out_contrasts
 from cs_heads.analysis.gating import score_distribution, score_of_heads
 from cs_heads.analysis.taxonomy import seed_agreement, taxonomy, toggle_curves
 from cs_heads.methods.gating.result import PHASES, SCORES, HeadGates
 from cs_heads.methods.mediation import Mediation, function_vector_effects, indirect_effects, task_pairs
-from cs_heads.plot.gating import plot_group, plot_trajectories
-from cs_heads.plot.roles import plot_roles
-from cs_heads.plot.taxonomy import plot_contrasts, plot_score_ecdf, plot_taxonomy, plot_toggle_curves
 from cs_heads.reproduce import published
 from cs_heads.reproduce.reproduction import Output, Reproduction, Step
 from cs_heads.tasks import Example, Task, finding_side, function_vectors
@@ -44,12 +42,12 @@ def _kinds(repro: Reproduction) -> list[Output]:
     for name, gates in _capabilities(repro).items():
         frame, heads = gates.to_frame(), _first_heads(gates)
         about = "facilitation, irrelevance and interference of every head"
-        paths, plot = _paths(gates, heads), partial(plot_trajectories, heads=list(heads.values()))
+        paths, draw = _paths(gates, heads), partial(plot.trajectories, heads=list(heads.values()))
         outputs += [
             _output(repro, name, "table-1", about, frame),
-            _output(repro, name, "figure-3b", "the same as a map", frame, plot=plot_roles, shown=gates),
+            _output(repro, name, "figure-3b", "the same as a map", frame, plot=plot.roles, shown=gates),
             _output(
-                repro, name, "figure-1b", "gate paths of the first head by each score", paths, plot=plot, shown=gates
+                repro, name, "figure-1b", "gate paths of the first head by each score", paths, plot=draw, shown=gates
             ),
         ]
     return outputs
@@ -81,7 +79,7 @@ def _shares(repro: Reproduction) -> list[Output]:
         known = [published.GATED.get(key) for key in zip(frame["fit"], frame["heads"], strict=True)]
         frame[f"facilitation, published {model}"] = [None if row is None else row[column] for row in known]
     about = f"share of heads of each kind, in every seed and in any; published: {published.CHG_SOURCE}"
-    return [Output("table-2", about, frame, plot_taxonomy, found)]
+    return [Output("table-2", about, frame, plot.taxonomy, found)]
 
 
 def _toggles(repro: Reproduction) -> list[Output]:
@@ -90,7 +88,7 @@ def _toggles(repro: Reproduction) -> list[Output]:
     for name, gates in _capabilities(repro).items():
         curves = toggle_curves(repro.experiment(repro.finding[name]), gates)
         frame = pd.concat([curve.to_frame() for curve in curves], ignore_index=True)
-        outputs.append(_output(repro, name, "figure-2", about, frame, plot=plot_toggle_curves, shown=curves))
+        outputs.append(_output(repro, name, "figure-2", about, frame, plot=plot.toggle_curves, shown=curves))
     return outputs
 
 
@@ -98,7 +96,7 @@ def _distribution(repro: Reproduction) -> list[Output]:
     about = "cumulative share of heads by score"
     frames = {name: score_distribution(gates, cumulative=True) for name, gates in _capabilities(repro).items()}
     return [
-        _output(repro, name, "figure-3a", about, frame.reset_index(), plot=plot_score_ecdf, shown=repro.gates[name])
+        _output(repro, name, "figure-3a", about, frame.reset_index(), plot=plot.score_ecdf, shown=repro.gates[name])
         for name, frame in frames.items()
     ]
 
@@ -128,7 +126,7 @@ def _mediating(repro: Reproduction) -> list[Output]:
         frame = gates.to_frame()
         frame["mediates"] = frame["head"].isin(list(map(str, heads)))
         file = f"figure-4-{name.rpartition('/')[2]}"
-        outputs.append(Output(file, f"{label}: {about}", frame, plot_group, test, label))
+        outputs.append(Output(file, f"{label}: {about}", frame, plot.group, test, label))
     if not rows:
         return []
     return [Output("figure-4", about, repro.table(pd.DataFrame(rows))), *outputs]
@@ -154,7 +152,7 @@ def _contrasts(repro: Reproduction) -> list[Output]:
         **repro.options,
     )
     about = "a word task that gates were not fitted to, in the format they retain and in the other"
-    return [Output("figure-5", about, found.to_frame(), plot_contrasts, found)]
+    return [Output("figure-5", about, found.to_frame(), plot.contrasts, found)]
 
 
 def _word_tasks(repro: Reproduction) -> list[str]:

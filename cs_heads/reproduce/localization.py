@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from cs_heads import plot
 from cs_heads.analysis.compare import compare
 from cs_heads.analysis.confirm import confirm
 from cs_heads.analysis.drops import Column, measure_drops
@@ -20,12 +21,6 @@ from cs_heads.analysis.proof import Confirmation
 from cs_heads.analysis.scale import scale_study
 from cs_heads.analysis.sparsity import measure_sparsity
 from cs_heads.analysis.universal import UniversalHeads
-from cs_heads.plot.comparison import plot_drops
-from cs_heads.plot.failures import plot_failures, plot_format_heads
-from cs_heads.plot.scale import plot_depth_profiles, plot_scale
-from cs_heads.plot.shared_heads import plot_overlap, plot_universal
-from cs_heads.plot.sparsity import plot_sparsity
-from cs_heads.plot.task_drops import plot_drop_matrix, plot_radar, plot_specificity
 from cs_heads.report.findings import CURVE, RESULT
 from cs_heads.reproduce import published
 from cs_heads.reproduce.reproduction import Output, Reproduction, Step
@@ -63,7 +58,7 @@ def _universal(repro: Reproduction) -> list[Output]:
         return []
     assert repro.control is not None
     about = f"share of each score above chance left with one head off; control: {repro.label(repro.control)}"
-    return [Output("universal", about, found.to_frame(), plot_universal, found), _failures(repro, found)]
+    return [Output("universal", about, found.to_frame(), plot.universal, found), _failures(repro, found)]
 
 
 def _failures(repro: Reproduction, found: UniversalHeads) -> Output:
@@ -77,7 +72,7 @@ def _failures(repro: Reproduction, found: UniversalHeads) -> Output:
     modes = judge(repro.model, task, heads, n=n, progress=repro.progress)
     what = "universal heads" if found.heads else "the head nearest to a universal one"
     about = f"how {task.name} fails with {what} and with the {repro.first} heads off"
-    return Output("failures", about, modes.to_frame(), plot_failures, modes)
+    return Output("failures", about, modes.to_frame(), plot.failures, modes)
 
 
 def _drops(repro: Reproduction) -> list[Output]:
@@ -85,13 +80,13 @@ def _drops(repro: Reproduction) -> list[Output]:
     columns = {name: repro.column(name, "own" if name in own else "control") for name in repro.tasks}
     # The paper's first figure has no questions of hazardous knowledge.
     shown = [column for name, column in columns.items() if name in published.INTACT or repro.paper.name != "cs"]
-    plot = plot_radar if len(shown) > 2 else plot_specificity  # a radar needs three axes
+    draw = plot.radar if len(shown) > 2 else plot.specificity  # a radar needs three axes
     about = f"every task, intact and with the {repro.first} heads off; {_PUBLISHED}"
     every = f"every set of heads on every task; {_PUBLISHED}"
     return [
-        _measured_drops(repro, "figure-1", about, columns=shown, named=[repro.first], plot=plot),
+        _measured_drops(repro, "figure-1", about, columns=shown, named=[repro.first], plot=draw),
         _measured_drops(
-            repro, "drops", every, columns=[*columns.values()], named=[*repro.rankings], plot=plot_drop_matrix
+            repro, "drops", every, columns=[*columns.values()], named=[*repro.rankings], plot=plot.drop_matrix
         ),
     ]
 
@@ -105,7 +100,7 @@ def _generalization(repro: Reproduction) -> list[Output]:
             about = f"heads found on one task, ablated on another of the same capability: {heads}; {_PUBLISHED}"
             name, title = f"generalization-{heads}", f"{heads} heads off"
             outputs.append(
-                _measured_drops(repro, name, about, columns=columns, named=[heads], plot=plot_specificity, title=title)
+                _measured_drops(repro, name, about, columns=columns, named=[heads], plot=plot.specificity, title=title)
             )
     return outputs
 
@@ -184,8 +179,8 @@ def _scale(repro: Reproduction) -> list[Output]:
     found = scale_study(usable, k=repro.settings.max_heads)
     about = f"{repro.first} heads of each model: how much depends on them, and at which depth"
     return [
-        Output("scale", about, found.to_frame(), plot_scale, found),
-        Output("depth", "share of importance by depth", found.profiles(), plot_depth_profiles, found),
+        Output("scale", about, found.to_frame(), plot.scale, found),
+        Output("depth", "share of importance by depth", found.profiles(), plot.depth_profiles, found),
     ]
 
 
@@ -203,7 +198,7 @@ def _sparsity(repro: Reproduction) -> list[Output]:
     }
     frame["published score"] = [known.get(task, {}).get(k) for task, k in zip(frame["task"], frame["k"], strict=True)]
     about = f"score with the first 0 to {max_heads} {first} heads off; {_PUBLISHED}"
-    return [Output("sparsity", about, frame, plot_sparsity, curve)]
+    return [Output("sparsity", about, frame, plot.sparsity, curve)]
 
 
 def _overlap(repro: Reproduction) -> list[Output]:
@@ -212,7 +207,7 @@ def _overlap(repro: Reproduction) -> list[Output]:
         return []
     found = head_overlap(repro.rankings, k=repro.settings.k, seed=repro.seed)
     about = "heads that two tasks have in common, and how many are expected by chance"
-    return [Output("overlap", about, found.to_frame(), plot_overlap, found)]
+    return [Output("overlap", about, found.to_frame(), plot.overlap, found)]
 
 
 def _formats(repro: Reproduction) -> list[Output]:
@@ -231,7 +226,7 @@ def _formats(repro: Reproduction) -> list[Output]:
     frame["published score"] = [known.get(name, {}).get(task) for name, task in pairs]
     about = f"questions answered by a letter and in full, by heads off; {_PUBLISHED}"
     return [
-        Output("format", about, frame, plot_format_heads, found),
+        Output("format", about, frame, plot.format_heads, found),
         Output("format-published", f"the same in {published.CS_SOURCE} and smaller ones", _published_formats()),
     ]
 
@@ -268,7 +263,7 @@ def _methods(repro: Reproduction) -> list[Output]:
     about = f"{', '.join(METHODS)} on {repro.label(name)}: heads, cost, and drops on unseen examples"
     # Seconds of a resumed run are those since it was resumed.
     frame = found.to_frame().drop(columns="seconds", errors="ignore")
-    return [Output("methods", about, frame, plot_drops, found)]
+    return [Output("methods", about, frame, plot.drops, found)]
 
 
 # Upper bounds of steps whose analyses take the model itself, where no experiment that counts can stand in.

@@ -23,7 +23,7 @@ MAX_EXAMPLES = 100_000
 _SCORING = ("scorer", "accuracy", "max_new_tokens", "stop")
 
 FAMILIES = {
-    "demo": "cs_heads.demo.tasks",
+    "demo": "cs_heads.demo.skills",
     "": "cs_heads.tasks.papers",
     "rhyming": "cs_heads.tasks.rhyming",
     "swearing": "cs_heads.tasks.swearing",

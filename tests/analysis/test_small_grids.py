@@ -5,6 +5,7 @@ import pytest
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import cs_heads as cs
+from cs_heads import plot
 from cs_heads.analysis.drops import Column
 from cs_heads.analysis.proof import prove
 from cs_heads.analysis.random_heads import drawn_notes, random_sets, used_up
@@ -13,7 +14,6 @@ from cs_heads.experiment.baseline import fitting_k
 from cs_heads.lens import load_model
 from cs_heads.methods.compressed_sensing import tune
 from cs_heads.methods.greedy import greedy
-from cs_heads.plot.head_map import plot_heads
 from cs_heads.tasks import Task
 from cs_heads.units import Head, HeadGrid
 from tests.known_heads import own_answers
@@ -112,7 +112,7 @@ def test_searches_on_an_experiment_by_default_take_what_fits_the_grid_and_say_so
 
 
 def test_a_map_of_few_heads_is_drawn(model, task):
-    assert plot_heads(cs.find_heads(model, task, method="gradient", controls=None, progress=False)) is not None
+    assert plot.heads(cs.find_heads(model, task, method="gradient", controls=None, progress=False)) is not None
 
 
 def test_nothing_is_said_of_defaults_that_fit():

@@ -5,12 +5,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from cs_heads import plot
 from cs_heads.experiment.baseline import BaselineTooLowError
 from cs_heads.lens import encode_example, load_model
 from cs_heads.methods import gating
 from cs_heads.methods.gating import HeadGates
 from cs_heads.methods.gating.result import PHASES
-from cs_heads.plot.head_map import plot_heads
 from cs_heads.tasks import Task
 from cs_heads.units import Head
 from tests.known_heads import WORKING, hopeless_records, little_memory, own_answers, rows_run
@@ -189,7 +189,7 @@ def test_one_seed_has_no_range_and_tables_and_maps_do_without(fitted):
     assert ranking.interval is None
     assert "low" not in ranking.to_frame()
     assert "NaN" not in ranking._repr_html_()
-    assert plot_heads(ranking) is not None
+    assert plot.heads(ranking) is not None
     assert fitted.ranking().interval is not None
 
 

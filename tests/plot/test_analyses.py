@@ -9,6 +9,7 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from cs_heads import plot
 from cs_heads.analysis.contrast import HeldOutContrasts, HeldOutScore
 from cs_heads.analysis.drops import Column, measure_drops
 from cs_heads.analysis.failures import FailureModes, Share
@@ -19,13 +20,7 @@ from cs_heads.analysis.scale import Study, scale_study
 from cs_heads.analysis.sparsity import measure_sparsity
 from cs_heads.analysis.taxonomy import ToggleCurve, taxonomy
 from cs_heads.analysis.universal import universal_heads
-from cs_heads.plot.failures import plot_failures, plot_format_heads
-from cs_heads.plot.scale import plot_depth_profiles, plot_scale
-from cs_heads.plot.shared_heads import plot_overlap, plot_universal
-from cs_heads.plot.sparsity import plot_sparsity
 from cs_heads.plot.style import COLUMN, PAGE, head_look
-from cs_heads.plot.task_drops import plot_drop_matrix, plot_radar, plot_specificity
-from cs_heads.plot.taxonomy import plot_contrasts, plot_score_ecdf, plot_taxonomy, plot_toggle_curves
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Head, HeadGrid
 from tests.analysis.test_taxonomy import known_gates
@@ -159,21 +154,21 @@ def picture(request):
 
 
 ALL = [
-    (plot_specificity, "drops", {}),
-    (plot_radar, "drops", {}),
-    (plot_drop_matrix, "drops", {}),
-    (plot_sparsity, "curve", {}),
-    (plot_overlap, "overlap", {}),
-    (plot_overlap, "overlap", {"value": "groups"}),
-    (plot_universal, "universal", {}),
-    (plot_failures, "failures", {}),
-    (plot_format_heads, "formats", {}),
-    (plot_scale, "scale", {}),
-    (plot_depth_profiles, "scale", {}),
-    (plot_taxonomy, lambda: taxonomy({"sums": known_gates(), "code": known_gates()}), {}),
-    (plot_score_ecdf, known_gates, {}),
-    (plot_toggle_curves, "toggles", {}),
-    (plot_contrasts, "contrasts", {}),
+    (plot.specificity, "drops", {}),
+    (plot.radar, "drops", {}),
+    (plot.drop_matrix, "drops", {}),
+    (plot.sparsity, "curve", {}),
+    (plot.overlap, "overlap", {}),
+    (plot.overlap, "overlap", {"value": "groups"}),
+    (plot.universal, "universal", {}),
+    (plot.failures, "failures", {}),
+    (plot.format_heads, "formats", {}),
+    (plot.scale, "scale", {}),
+    (plot.depth_profiles, "scale", {}),
+    (plot.taxonomy, lambda: taxonomy({"sums": known_gates(), "code": known_gates()}), {}),
+    (plot.score_ecdf, known_gates, {}),
+    (plot.toggle_curves, "toggles", {}),
+    (plot.contrasts, "contrasts", {}),
 ]
 
 
@@ -198,12 +193,12 @@ def test_everything_written_can_be_read_at_the_width_of_a_column(picture):
 
 
 LARGE = [
-    (plot_radar, "ten_tasks", COLUMN),
-    (plot_radar, "long_names", COLUMN),
-    (plot_specificity, "ten_tasks", PAGE),
-    (plot_drop_matrix, "ten_tasks", PAGE),
-    (plot_overlap, "ten_rankings", PAGE),
-    (plot_universal, "ten_universal", PAGE),
+    (plot.radar, "ten_tasks", COLUMN),
+    (plot.radar, "long_names", COLUMN),
+    (plot.specificity, "ten_tasks", PAGE),
+    (plot.drop_matrix, "ten_tasks", PAGE),
+    (plot.overlap, "ten_rankings", PAGE),
+    (plot.universal, "ten_universal", PAGE),
 ]
 
 
@@ -215,7 +210,7 @@ def test_ten_tasks_can_be_read_at_the_width_of_a_column_or_a_page(request, draw,
 
 
 def test_bars_are_as_high_as_the_scores(drops):
-    ax = plot_specificity(drops, Figure().subplots())
+    ax = plot.specificity(drops, Figure().subplots())
     heights = [bar.get_height() for container in ax.containers for bar in getattr(container, "patches", ())]
     rows = [drops.drops[name] for name in drops.drops]
     expected = [d.baseline for d in rows[0].values()] + [d.score for row in rows for d in row.values()]
@@ -227,7 +222,7 @@ def test_what_guessing_scores_is_a_line_that_the_key_names():
     reading, sums = (Planted(GRID, {A: 0.5}) for _ in range(2))
     reading.chance = 0.5
     columns = [Column("reading", "own", (reading,)), Column("sums", "control", (sums,))]
-    ax = plot_specificity(measure_drops(columns, {"reading": [A]}, {"reading": "reading"}))
+    ax = plot.specificity(measure_drops(columns, {"reading": [A]}, {"reading": "reading"}))
     [line] = [lines for lines in ax.collections if lines.get_label() == "guessing"]
     assert line.get_segments()[0][:, 1].tolist() == [0.5, 0.5]
     assert "guessing" in [text.get_text() for text in ax.figure.legends[0].get_texts()]
@@ -235,14 +230,14 @@ def test_what_guessing_scores_is_a_line_that_the_key_names():
 
 
 def test_rings_go_through_the_scores(drops):
-    ax = plot_radar(drops, Figure().add_subplot(projection="polar"))
+    ax = plot.radar(drops, Figure().add_subplot(projection="polar"))
     intact, sums, _ = ax.get_lines()
     assert intact.get_ydata()[:-1] == pytest.approx([d.baseline for d in drops.drops["sums"].values()])
     assert sums.get_ydata()[:-1] == pytest.approx([d.score for d in drops.drops["sums"].values()])
 
 
 def test_names_stand_outside_the_circle(long_names):
-    polar = plot_radar(long_names)
+    polar = plot.radar(long_names)
     polar.figure.draw_without_rendering()
     middle, top = polar.transData.transform([(0, 0), (0, 1)])
     boxes = [label.get_window_extent() for label in polar.get_xticklabels()]
@@ -252,34 +247,34 @@ def test_names_stand_outside_the_circle(long_names):
 
 
 def test_the_matrix_frames_the_own_task(drops):
-    ax = plot_drop_matrix(drops, Figure().subplots())
+    ax = plot.drop_matrix(drops, Figure().subplots())
     assert np.asarray(ax.images[0].get_array()) == pytest.approx(drops.matrix().to_numpy())
     assert [round(frame.get_x() + 0.48) for frame in ax.patches] == [0, 1]
     assert ax.get_xlabel() == "measured on (framed: their own)"
 
 
 def test_lines_go_through_the_scores(curve):
-    ax = plot_sparsity(curve, Figure().subplots())
+    ax = plot.sparsity(curve, Figure().subplots())
     for line, drops in zip(ax.get_lines(), curve.drops.values(), strict=True):
         assert line.get_ydata() == pytest.approx([drop.score for drop in drops])
 
 
-def test_what_luck_does_not_explain_carries_an_asterisk():
+def test_what_chance_does_not_explain_carries_an_asterisk():
     grid = HeadGrid(16, 16)
     same = [grid.head(i) for i in (3, 40, 77, 140)]
     found = head_overlap({"a": same, "b": same, "c": [grid.head(9)]}, grid=grid)
-    ax = plot_overlap(found, Figure().subplots())
+    ax = plot.overlap(found, Figure().subplots())
     assert [text.get_text() for text in ax.texts] == ["4", "4*", "0", "4*", "4", "0", "0", "0", "1"]
-    assert ax.get_xlabel() == "* more than luck explains (q < 0.05)"
+    assert ax.get_xlabel() == "* more than chance explains (q < 0.05)"
 
 
 def test_universal_heads_are_marked(universal):
-    ax = plot_universal(universal, Figure().subplots())
+    ax = plot.universal(universal, Figure().subplots())
     assert [label.get_text() for label in ax.get_yticklabels()] == ["L0H1 U", "L2H2"]
     assert ax.get_xlabel() == "U universal"
 
 
-@pytest.mark.parametrize(("draw", "name"), [(plot_universal, "universal"), (plot_format_heads, "formats")])
+@pytest.mark.parametrize(("draw", "name"), [(plot.universal, "universal"), (plot.format_heads, "formats")])
 def test_heads_in_rows_look_as_in_the_head_map(request, draw, name):
     ax = draw(request.getfixturevalue(name), Figure().subplots())
     markers = {
@@ -287,35 +282,35 @@ def test_heads_in_rows_look_as_in_the_head_map(request, draw, name):
         for line in ax.get_lines()
         if line.get_marker() != "None"
     }
-    assert markers == {(row, head_look(head).marker, head_look(head).colour) for row, head in enumerate((A, B))}
+    assert markers == {(row, head_look(head).marker, head_look(head).color) for row, head in enumerate((A, B))}
 
 
 def test_kinds_stand_beside_the_heads_and_forms_above_the_sets(formats):
-    ax = plot_format_heads(formats, Figure().subplots())
+    ax = plot.format_heads(formats, Figure().subplots())
     forms = [(text.get_text(), text.xy[0]) for text in ax.texts if hasattr(text, "xy")]
     assert forms == [("letters", 0), ("full", 1), ("control", 2)]
     assert [label.get_text() for label in ax.get_yticklabels()] == ["L0H1: format", "L2H2: full form"]
 
 
 def test_a_model_that_is_not_localized_is_hollow(scale):
-    ax = plot_scale(scale, Figure().subplots())
+    ax = plot.scale(scale, Figure().subplots())
     fills = [line.get_markerfacecolor() for line in ax.get_lines() if line.get_marker() == "o"]
     assert [fill == "white" for fill in fills] == [False, True]
-    assert ax.get_xlabel() == "localisation index\n(hollow: not localized)"
+    assert ax.get_xlabel() == "localization index\n(hollow: not localized)"
     kinds = tuple(
         replace(scale.models[0], verdict=verdict) for verdict in ("specific", "shared", "localized", "not localized")
     )
-    ax = plot_scale(replace(scale, models=kinds), Figure().subplots())
+    ax = plot.scale(replace(scale, models=kinds), Figure().subplots())
     fills = [line.get_markerfacecolor() for line in ax.get_lines() if line.get_marker() == "o"]
     assert [fill == "white" for fill in fills] == [False, False, False, True]
 
 
 def test_what_cannot_be_drawn_is_refused(drops, overlap, scale):
     with pytest.raises(ValueError, match="ax must be polar axes, got rectilinear"):
-        plot_radar(drops, Figure().subplots())
+        plot.radar(drops, Figure().subplots())
     with pytest.raises(
         ValueError, match="value must be 'heads', or 'groups' where heads share keys and values; got 'p'"
     ):
-        plot_overlap(overlap, value="p")
-    with pytest.raises(ValueError, match="scale must hold a model with a proof on unseen examples"):
-        plot_scale(scale_study({"a": scale.models[0].ranking}))
+        plot.overlap(overlap, value="p")
+    with pytest.raises(ValueError, match="study must hold a model with a proof on unseen examples"):
+        plot.scale(scale_study({"a": scale.models[0].ranking}))

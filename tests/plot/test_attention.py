@@ -8,8 +8,9 @@ import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
 
+from cs_heads import plot
 from cs_heads.analysis.attention import HABITS, HeadAttention, PromptAttention
-from cs_heads.plot.attention import load_script, plot_attention, plot_habits, plot_last_token, show_attention
+from cs_heads.plot.attention_patterns import load_script, show_attention
 from cs_heads.plot.style import COLUMN, PAGE, head_look
 from cs_heads.units import Head
 from tests.plot.looking import clipped, overlapping, smallest
@@ -76,7 +77,7 @@ def test_a_view_is_saved_as_a_page(tmp_path):
     assert page.rstrip().endswith("</html>")
 
 
-@pytest.mark.parametrize("show", [show_attention, plot_attention, plot_last_token])
+@pytest.mark.parametrize("show", [show_attention, plot.attention, plot.last_token])
 def test_a_prompt_that_is_not_there_is_refused(show):
     with pytest.raises(ValueError, match=r"prompt must be an integer in 0\.\.0, got 1"):
         show(made(), 1)
@@ -84,7 +85,7 @@ def test_a_prompt_that_is_not_there_is_refused(show):
 
 def test_every_pattern_is_drawn_above_intact_below_with_the_heads_off():
     attention = made()
-    axes = plot_attention(attention)
+    axes = plot.attention(attention)
     assert axes.shape == (2, 3)
     for row, expected in enumerate((attention.prompts[0].intact, attention.prompts[0].ablated)):
         for ax, pattern in zip(axes[row], expected, strict=True):
@@ -92,7 +93,7 @@ def test_every_pattern_is_drawn_above_intact_below_with_the_heads_off():
     assert [ax.get_title() for ax in axes[0]] == ["L2H6", "L6H0", "L3H4"]
     assert [ax.get_title() for ax in axes[1]] == ["L2H6, off", "L6H0, off", "L3H4, off"]
     markers = [(line.get_marker(), line.get_color()) for ax in axes[0] for line in ax.get_lines()]
-    assert markers == [(head_look(head).marker, head_look(head).colour) for head in HEADS]
+    assert markers == [(head_look(head).marker, head_look(head).color) for head in HEADS]
     assert clipped(axes[0, 0].figure) == []
     assert smallest(axes[0, 0].figure) >= 7
     plt.close(axes[0, 0].figure)
@@ -103,7 +104,7 @@ def test_patterns_are_legible_at_the_width_of_a_column_or_a_page(n_heads, n_toke
     heads = tuple(Head(number, number) for number in range(n_heads))
     tokens = tuple(f" word{number}" for number in range(n_tokens))
     one = PromptAttention("", tokens, tuple(range(n_tokens)), *(patterns(n_heads, n_tokens, seed) for seed in (0, 1)))
-    axes = plot_attention(HeadAttention(heads, heads, (one,)))
+    axes = plot.attention(HeadAttention(heads, heads, (one,)))
     figure = axes[0, 0].figure
     assert axes.shape == (2, n_heads)
     assert [ax.get_title() for ax in axes[0]] == [str(head) for head in heads]
@@ -116,7 +117,7 @@ def test_patterns_are_legible_at_the_width_of_a_column_or_a_page(n_heads, n_toke
 
 def test_habits_are_a_row_a_head():
     shares = np.random.default_rng(0).random((3, 4))
-    ax = plot_habits(pd.DataFrame({"head": [str(head) for head in HEADS], **dict(zip(HABITS, shares.T, strict=True))}))
+    ax = plot.habits(pd.DataFrame({"head": [str(head) for head in HEADS], **dict(zip(HABITS, shares.T, strict=True))}))
     np.testing.assert_array_equal(ax.images[0].get_array(), shares)
     assert [label.get_text() for label in ax.get_yticklabels()] == ["L2H6", "L6H0", "L3H4"]
     assert [label.get_text() for label in ax.get_xticklabels()] == list(HABITS)
@@ -127,13 +128,13 @@ def test_habits_are_a_row_a_head():
 
 
 def test_habits_of_no_head_are_refused():
-    with pytest.raises(ValueError, match="habits must have a row a head"):
-        plot_habits(pd.DataFrame({"head": []}))
+    with pytest.raises(ValueError, match="table must have one row per head"):
+        plot.habits(pd.DataFrame({"head": []}))
 
 
 def test_the_last_token_is_drawn_head_by_head_intact_beside_off():
     attention = made()
-    ax = plot_last_token(attention)
+    ax = plot.last_token(attention)
     one = attention.prompts[0]
     shown = ax.images[0].get_array()
     np.testing.assert_array_equal(shown[:, 2], one.intact[1, -1])
@@ -161,7 +162,7 @@ def test_of_a_long_prompt_the_first_and_the_last_tokens_are_shown_and_one_in_pla
 
 
 def test_of_a_long_prompt_the_tokens_are_drawn_that_the_last_one_looks_at_most():
-    ax = plot_last_token(long(), most=20)
+    ax = plot.last_token(long(), max_tokens=20)
     shown, one = np.array(ax.images[0].get_array()), long().prompts[0]
     labels = [label.get_text() for label in ax.get_yticklabels()]
     looked_at = np.maximum(one.intact[:, -1].max(axis=0), one.ablated[:, -1].max(axis=0))
@@ -175,7 +176,7 @@ def test_of_a_long_prompt_the_tokens_are_drawn_that_the_last_one_looks_at_most()
 @pytest.mark.parametrize("n_tokens", [1, 8, 40])
 def test_the_last_token_is_legible_whatever_the_tokens(n_tokens):
     tokens = ["a $5 b $6", "↵\n", "日本", "x" * 12, ""][:n_tokens] + ["word"] * (n_tokens - 5)
-    ax = plot_last_token(made(tokens=tokens))
+    ax = plot.last_token(made(tokens=tokens))
     assert clipped(ax.figure) == []
     assert overlapping(ax.figure) == []
     assert smallest(ax.figure) >= 7

@@ -3,10 +3,9 @@ import pytest
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
+from cs_heads import plot
 from cs_heads.analysis.comparison import Compared, Comparison
 from cs_heads.analysis.gating import AblationCurve, score_of_heads
-from cs_heads.plot.comparison import plot_agreement, plot_comparison, plot_cost, plot_drops
-from cs_heads.plot.gating import plot_ablation_curves, plot_group, plot_trajectories
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Head
 from tests.analysis.test_gating import made_gates
@@ -42,7 +41,7 @@ def ax():
 
 
 def test_every_method_is_a_line_of_its_drops_and_random_heads_another(comparison, ax):
-    plot_drops(comparison, ax)
+    plot.drops(comparison, ax)
     lines = {line.get_label(): line.get_ydata().tolist() for line in ax.get_lines()}
     assert lines == {
         "random heads (2 sets)": pytest.approx([0.0, 0.05, 0.15]),
@@ -54,14 +53,14 @@ def test_every_method_is_a_line_of_its_drops_and_random_heads_another(comparison
 
 
 def test_agreement_is_a_symmetric_table_with_its_numbers(comparison, ax):
-    plot_agreement(comparison, ax)
+    plot.agreement(comparison, ax)
     assert ax.images[0].get_array().tolist() == [[1, 1], [1, 1]]
     assert [text.get_text() for text in ax.texts] == ["1.00"] * 4
     assert [label.get_text() for label in ax.get_yticklabels()] == ["css", "greedy"]
 
 
 def test_cost_is_drawn_against_what_the_heads_take(comparison, ax):
-    plot_cost(comparison, ax)
+    plot.cost(comparison, ax)
     points = {line.get_label(): line.get_xydata().tolist() for line in ax.get_lines()[:2]}
     assert points == {"css": [[100, pytest.approx(0.5)]], "greedy": [[100, pytest.approx(0.6)]]}
     ends = [lines.get_segments()[0][:, 1].tolist() for lines in ax.collections]
@@ -70,10 +69,10 @@ def test_cost_is_drawn_against_what_the_heads_take(comparison, ax):
 
 
 def test_the_methods_stand_side_by_side_on_the_width_of_a_page():
-    figure = plot_comparison(made_comparison())
+    figure = plot.comparison(made_comparison())
     assert [ax.get_title() for ax in figure.axes[:3]] == [
         "drop on unseen examples",
-        "what it costs",
+        "cost",
         "heads in common",
     ]
     assert figure.get_size_inches()[0] == pytest.approx(6.9)
@@ -81,18 +80,18 @@ def test_the_methods_stand_side_by_side_on_the_width_of_a_page():
     plt.close(figure)
 
 
-@pytest.mark.parametrize("plot", [plot_drops, plot_agreement, plot_cost])
-def test_each_picture_is_legible_at_the_width_of_a_column(plot):
-    figure = plot(made_comparison()).figure
+@pytest.mark.parametrize("draw", [plot.drops, plot.agreement, plot.cost])
+def test_each_picture_is_legible_at_the_width_of_a_column(draw):
+    figure = draw(made_comparison()).figure
     assert figure.get_size_inches()[0] == pytest.approx(3.3)
     assert (clipped(figure), overlapping(figure)) == ([], [])
     assert smallest(figure) >= 7
     plt.close(figure)
 
 
-@pytest.mark.parametrize("plot", [plot_drops, plot_agreement])
-def test_without_axes_a_new_figure_is_made(comparison, plot):
-    made = plot(comparison)
+@pytest.mark.parametrize("draw", [plot.drops, plot.agreement])
+def test_without_axes_a_new_figure_is_made(comparison, draw):
+    made = draw(comparison)
     assert plt.get_fignums() == [made.figure.number]
     plt.close(made.figure)
 
@@ -101,14 +100,14 @@ def test_without_axes_a_new_figure_is_made(comparison, plot):
 
 
 def test_every_gate_is_a_line_in_each_phase():
-    axes = plot_trajectories(made_gates(), seed=1, axes=Figure().subplots(1, 3))
+    axes = plot.trajectories(made_gates(), seed=1, axes=Figure().subplots(1, 3))
     assert [len(ax.get_lines()) for ax in axes] == [12, 12 + 3, 12]
     assert [ax.get_title() for ax in axes] == ["no penalty", "pushed open (G⁺)", "pushed shut (G⁻)"]
 
 
 def test_an_ablation_curve_starts_at_the_intact_model(ax):
     curve = AblationCurve("facilitation", (Head(0, 0),), np.array([1.0, 0.5]), np.array([-0.1, -2.0]))
-    plot_ablation_curves([curve], ax)
+    plot.ablation_curves([curve], ax)
     assert ax.get_lines()[0].get_ydata().tolist() == [-0.1, -2.0]
     assert ax.get_lines()[0].get_label() == "by facilitation"
 
@@ -116,7 +115,7 @@ def test_an_ablation_curve_starts_at_the_intact_model(ax):
 @pytest.mark.parametrize("over", ["mean", "any"])
 def test_a_group_is_drawn_beside_all_others_as_it_was_tested(ax, over):
     test = score_of_heads(made_gates(), WORKING, over=over)
-    plot_group(test, ax)
+    plot.group(test, ax)
     drawn = [points.get_offsets()[:, 1].tolist() for points in ax.collections if len(points.get_offsets()) > 1]
     assert drawn == [test.within.tolist(), test.without.tolist()]
     assert ax.get_title() == f"t = {test.t:.2f}, p = {test.p:.2g}"
@@ -125,6 +124,6 @@ def test_a_group_is_drawn_beside_all_others_as_it_was_tested(ax, over):
 
 
 def test_gates_without_axes_make_a_new_figure():
-    plot_trajectories(made_gates())
+    plot.trajectories(made_gates())
     assert len(plt.get_fignums()) == 1
     plt.close("all")

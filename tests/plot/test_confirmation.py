@@ -6,8 +6,8 @@ import pytest
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
+from cs_heads import plot
 from cs_heads.analysis.proof import Confirmation, TaskDrop
-from cs_heads.plot.confirmation import plot_confirmation
 from cs_heads.units import Head
 from tests.plot.looking import clipped, overlapping, smallest
 
@@ -27,48 +27,48 @@ def lengths(ax) -> list[float]:
 
 
 def test_a_bar_is_the_share_of_the_baseline_that_is_lost():
-    ax = plot_confirmation(drops(1), Figure().subplots())
+    ax = plot.confirmation(drops(1), Figure().subplots())
     assert lengths(ax) == pytest.approx([0.02, 0.5, 0.0, 0.05 / 0.9])
     assert [label.get_text() for label in ax.get_yticklabels()] == TASKS
 
 
 def test_drops_are_drawn_in_points_on_request():
-    ax = plot_confirmation(drops(1), Figure().subplots(), relative=False, random=0.03)
+    ax = plot.confirmation(drops(1), Figure().subplots(), relative=False, random=0.03)
     assert lengths(ax) == pytest.approx([0.02, 0.4, 0.0, 0.05])
     assert [line.get_xdata()[0] for line in ax.get_lines() if line.get_label() == "random heads"] == [0.03]
 
 
 @pytest.mark.parametrize(("relative", "ends"), [(True, [0.5 - 0.2, 0.5 + 0.1]), (False, [0.3, 0.45])])
 def test_intervals_are_drawn_about_each_bar(relative, ends):
-    ax = plot_confirmation(drops(1), Figure().subplots(), relative=relative)
+    ax = plot.confirmation(drops(1), Figure().subplots(), relative=relative)
     drawn = [segment[:, 0].tolist() for segment in ax.collections[0].get_segments()]
     assert drawn[1] == pytest.approx(ends)
 
 
 def test_a_share_whose_interval_is_not_known_is_drawn_without():
     """The points over the baseline would pass for one that knows of the baseline's uncertainty."""
-    ax = plot_confirmation(drops(1).drop(columns=["relative_low", "relative_high"]), Figure().subplots())
+    ax = plot.confirmation(drops(1).drop(columns=["relative_low", "relative_high"]), Figure().subplots())
     assert lengths(ax)[1] == pytest.approx(0.5)
     assert all(np.ptp(segment[:, 0]) == 0 for segment in ax.collections[0].get_segments())
 
 
 def test_a_task_that_can_show_nothing_says_so_in_place_of_a_bar():
     frame = drops(1).assign(too_low=[None, None, "the intact model answers 2 of 60 examples right", None])
-    ax = plot_confirmation(frame, Figure().subplots())
+    ax = plot.confirmation(frame, Figure().subplots())
     assert np.isnan(lengths(ax)).tolist() == [False, False, True, False]
     assert [(text.get_text(), text.get_position()[1]) for text in ax.texts] == [("baseline too low", 2)]
 
 
 def test_the_sets_of_heads_of_one_result_stand_beside_each_other():
     both = pd.concat([drops(0).assign(found="first"), drops(2).assign(found="second")])
-    ax = plot_confirmation(both, Figure().subplots())
+    ax = plot.confirmation(both, Figure().subplots())
     places = [round(bar.get_y() + bar.get_height() / 2, 3) for bar in ax.patches]
     assert len(set(places)) == len(places) == 8
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["first", "second"]
 
 
 def test_random_heads_are_marked_at_the_task_they_were_measured_on():
-    ax = plot_confirmation(drops(1), Figure().subplots(), random=0.03)
+    ax = plot.confirmation(drops(1), Figure().subplots(), random=0.03)
     (line,) = [line for line in ax.get_lines() if line.get_label() == "random heads"]
     assert max(line.get_ydata()) < 0.5
 
@@ -77,22 +77,22 @@ def test_a_confirmation_is_drawn_as_it_is():
     result = TaskDrop("capitals", 100, 0.0, 1.0, 0.04, (0.92, 0.99))
     control = TaskDrop("code", 100, 0.0, 0.97, 0.97, (0.0, 0.0))
     proof = Confirmation((Head(0, 0),), result, (0.01, 0.03), 0.0001, "localized", (), (control,), 400)
-    ax = plot_confirmation(proof, Figure().subplots())
+    ax = plot.confirmation(proof, Figure().subplots())
     assert ax.get_title() == "localized"
-    assert plot_confirmation(replace(proof, close_because="."), Figure().subplots()).get_title() == "localized (close)"
+    assert plot.confirmation(replace(proof, close_because="."), Figure().subplots()).get_title() == "localized (close)"
     assert lengths(ax) == pytest.approx([0.96, 0.0])
     assert [line.get_xdata()[0] for line in ax.get_lines() if line.get_label() == "random heads"] == [0.02]
 
 
-def test_several_sets_of_heads_are_told_apart_without_colours():
-    ax = plot_confirmation({"capitals' heads": drops(0), "code's heads": drops(2)}, Figure().subplots())
+def test_several_sets_of_heads_are_told_apart_without_colors():
+    ax = plot.confirmation({"capitals' heads": drops(0), "code's heads": drops(2)}, Figure().subplots())
     assert len(ax.patches) == 8
     assert {bar.get_hatch() for bar in ax.patches[:4]} != {bar.get_hatch() for bar in ax.patches[4:]}
 
 
 @pytest.mark.parametrize("series", [{"": drops(0)}, {"capitals' five heads": drops(0), "the heads of code": drops(2)}])
 def test_drops_are_legible_at_the_width_of_a_column(series):
-    ax = plot_confirmation(series, random=0.03)
+    ax = plot.confirmation(series, random=0.03)
     assert ax.figure.get_size_inches()[0] == pytest.approx(3.3)
     assert clipped(ax.figure) == []
     assert overlapping(ax.figure) == []
@@ -102,6 +102,6 @@ def test_drops_are_legible_at_the_width_of_a_column(series):
 
 @pytest.mark.parametrize("given", [drops(0).drop(columns="low"), drops(0)[:0]])
 def test_what_cannot_be_drawn_is_refused(given):
-    with pytest.raises(ValueError, match="proof must have a row a task and columns task, baseline, drop, low, high"):
-        plot_confirmation(given)
+    with pytest.raises(ValueError, match="proof must have one row per task and columns task, baseline, drop"):
+        plot.confirmation(given)
     assert plt.get_fignums() == []

@@ -5,7 +5,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from cs_heads.plot.head_map import describe_heads, plot_heads
+from cs_heads import plot
+from cs_heads.plot.maps import heads_caption
 from cs_heads.plot.style import ROLES
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Head
@@ -34,32 +35,32 @@ def numbers(ax) -> dict[str, tuple[int, int]]:
 
 @pytest.mark.parametrize("k", [1, 3])
 def test_the_top_heads_are_marked_and_numbered(ax, k):
-    plot_heads(RANKING, k, ax)
+    plot.heads(RANKING, k, ax)
     assert marked(ax) == RANKING.top(k)
     assert numbers(ax) == {str(i + 1): (head.head, head.layer) for i, head in enumerate(RANKING.top(k))}
 
 
 def test_heads_without_importance_are_not_marked(ax):
-    plot_heads(RANKING, 12, ax)
+    plot.heads(RANKING, 12, ax)
     assert marked(ax) == RANKING.top(5)
 
 
 def test_shared_heads_are_marked_and_do_not_set_the_scale(ax):
-    plot_heads(HeadRanking("annealed", IMPORTANCE, spent=800, shared=(Head(0, 2),)), 2, ax)
+    plot.heads(HeadRanking("annealed", IMPORTANCE, spent=800, shared=(Head(0, 2),)), 2, ax)
     assert ax.images[0].get_clim() == (-0.4, 0.4)
     assert [text.xy for text in ax.texts if text.get_text() == "S"] == [(2, 0)]
     assert marked(ax) == [Head(0, 1), Head(1, 0)]
 
 
 def test_every_head_is_drawn_at_its_layer_and_number(ax):
-    plot_heads(RANKING, ax=ax)
+    plot.heads(RANKING, ax=ax)
     assert np.array_equal(ax.images[0].get_array(), IMPORTANCE)
     assert ax.images[0].origin == "upper"
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("head", "layer")
 
 
-def test_the_colours_are_symmetric_about_zero_and_blue_is_important(ax):
-    plot_heads(RANKING, ax=ax)
+def test_the_colors_are_symmetric_about_zero_and_blue_is_important(ax):
+    plot.heads(RANKING, ax=ax)
     image = ax.images[0]
     assert image.get_clim() == (-0.6, 0.6)
     assert image.to_rgba(0.6)[:3] == pytest.approx(to_rgb(ROLES["facilitation"][0]))
@@ -68,18 +69,18 @@ def test_the_colours_are_symmetric_about_zero_and_blue_is_important(ax):
 
 
 def test_a_ranking_of_zeros_is_drawn_white(ax):
-    plot_heads(HeadRanking("css", np.zeros((2, 3)), spent=0), ax=ax)
+    plot.heads(HeadRanking("css", np.zeros((2, 3)), spent=0), ax=ax)
     assert ax.images[0].get_clim() == (-1, 1)
     assert marked(ax) == []
 
 
 def test_the_title_names_task_and_method(ax):
-    assert plot_heads(RANKING, ax=ax).get_title() == "capitals (css)"
-    assert plot_heads(HeadRanking("csb", IMPORTANCE, spent=0), ax=ax).get_title() == "csb"
+    assert plot.heads(RANKING, ax=ax).get_title() == "capitals (css)"
+    assert plot.heads(HeadRanking("csb", IMPORTANCE, spent=0), ax=ax).get_title() == "csb"
 
 
 def test_the_verdict_joins_the_title(ax):
-    assert plot_heads(RANKING, ax=ax, verdict="localized").get_title() == "capitals (css): localized"
+    assert plot.heads(RANKING, ax=ax, verdict="localized").get_title() == "capitals (css): localized"
 
 
 def large(n_layers, n_heads, key_value_heads=None) -> HeadRanking:
@@ -107,7 +108,7 @@ SHAPES = [(3, 4, 2), (8, 16, 8), (12, 12, None), (26, 8, 4), (32, 32, 8), (80, 6
 @pytest.mark.parametrize("shape", SHAPES)
 def test_claimed_heads_are_filled_and_others_hollow(ax, shape):
     ranking = large(*shape)
-    plot_heads(ranking, 5, ax)
+    plot.heads(ranking, 5, ax)
     points = [line for line in ax.get_lines() if line.get_linestyle() == "None"]
     hollow = [line.get_markerfacecolor() == "white" for line in points]
     assert hollow == [head not in ranking.claims for head in marked(ax)] == [False] * 3 + [True] * 2
@@ -117,14 +118,14 @@ def test_claimed_heads_are_filled_and_others_hollow(ax, shape):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_caption_says_what_is_drawn(ax, shape):
-    assert describe_heads(large(*shape)) == (
+    assert heads_caption(large(*shape)) == (
         "Importance of every head: blue facilitates the task, orange interferes (a minus where clearly so). "
         "Marked and numbered: the first heads; ✓ claimed; hollow not claimed; S shared."
     )
-    plot_heads(large(*shape), 5, ax)
+    plot.heads(large(*shape), 5, ax)
     assert ax.get_legend().get_title().get_text() == "✓ claimed; hollow not claimed; S shared"
-    assert "hollow" not in describe_heads(RANKING)
-    assert describe_heads(RANKING, 1).endswith("Marked and numbered: the first heads.")
+    assert "hollow" not in heads_caption(RANKING)
+    assert heads_caption(RANKING, 1).endswith("Marked and numbered: the first heads.")
 
 
 def with_heads(shape, heads) -> HeadRanking:
@@ -143,7 +144,7 @@ CROWDS = [
 
 @pytest.mark.parametrize("heads", CROWDS, ids=str)
 def test_every_number_stands_closest_to_its_own_head_or_is_joined_to_it(heads):
-    ax = plot_heads(with_heads((32, 32), heads))
+    ax = plot.heads(with_heads((32, 32), heads))
     figure = ax.figure
     figure.draw_without_rendering()
     places = ax.transData.transform([(head.head, head.layer) for head in heads])
@@ -158,13 +159,13 @@ def test_every_number_stands_closest_to_its_own_head_or_is_joined_to_it(heads):
 
 
 def test_markers_at_the_border_are_whole(ax):
-    plot_heads(with_heads((32, 32), CROWDS[2]), ax=ax)
+    plot.heads(with_heads((32, 32), CROWDS[2]), ax=ax)
     assert not any(line.get_clip_on() for line in ax.get_lines() if line.get_linestyle() == "None")
 
 
 def test_the_key_names_the_top_heads_with_their_intervals(ax):
     ranking = large(3, 4)
-    plot_heads(ranking, 3, ax)
+    plot.heads(ranking, 3, ax)
     first, *_, last = [text.get_text() for text in ax.get_legend().get_texts()]
     low, high = ranking.interval[ranking.top(1)[0].layer, ranking.top(1)[0].head]
     assert first == f"1  {ranking.top(1)[0]} ✓  +0.50 ({low:+.2f} to {high:+.2f})"
@@ -172,13 +173,13 @@ def test_the_key_names_the_top_heads_with_their_intervals(ax):
 
 
 def test_heads_that_interfere_carry_a_minus(ax):
-    plot_heads(RANKING, ax=ax)
+    plot.heads(RANKING, ax=ax)
     [minus] = [points for points in ax.collections if len(points.get_offsets())]
     assert minus.get_offsets().tolist() == [[2, 0]]  # -0.6; the -0.1 of another is less than a fifth of it
 
 
 def test_heads_that_share_keys_and_values_stand_between_lines(ax):
-    plot_heads(large(3, 4, key_value_heads=2), ax=ax)
+    plot.heads(large(3, 4, key_value_heads=2), ax=ax)
     assert [line.get_xdata()[0] for line in ax.get_lines() if line.get_linestyle() == "-"] == [1.5]
     [above] = ax.child_axes
     assert [label.get_text() for label in above.get_xticklabels()] == ["0", "1"]
@@ -187,7 +188,7 @@ def test_heads_that_share_keys_and_values_stand_between_lines(ax):
 
 @pytest.mark.parametrize("key_value_heads", [None, 4, 1])
 def test_without_groups_no_lines_are_drawn(ax, key_value_heads):
-    plot_heads(large(3, 4), ax=ax, key_value_heads=key_value_heads)
+    plot.heads(large(3, 4), ax=ax, key_value_heads=key_value_heads)
     assert not [line for line in ax.get_lines() if line.get_linestyle() == "-"]
     assert not ax.child_axes
 
@@ -195,12 +196,12 @@ def test_without_groups_no_lines_are_drawn(ax, key_value_heads):
 @pytest.mark.parametrize("key_value_heads", [3, 0, 8])
 def test_groups_that_do_not_divide_the_heads_are_refused(ax, key_value_heads):
     with pytest.raises(ValueError, match=f"key_value_heads must divide the 4 heads of a layer, got {key_value_heads}"):
-        plot_heads(RANKING, ax=ax, key_value_heads=key_value_heads)
+        plot.heads(RANKING, ax=ax, key_value_heads=key_value_heads)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_map_is_legible_at_the_width_of_a_column(shape):
-    figure = plot_heads(large(*shape), verdict="localized").figure
+    figure = plot.heads(large(*shape), verdict="localized").figure
     assert figure.get_size_inches()[0] == pytest.approx(3.3)
     assert clipped(figure) == []
     assert overlapping(figure) == []
@@ -211,24 +212,24 @@ def test_a_map_is_legible_at_the_width_of_a_column(shape):
 def test_two_maps_share_a_figure_each_with_its_own_key():
     figure = Figure(figsize=(6.9, 4), layout="constrained")
     for ax in figure.subplots(1, 2):
-        plot_heads(large(8, 16, 8), ax=ax)
+        plot.heads(large(8, 16, 8), ax=ax)
     assert len([ax for ax in figure.axes if ax.get_legend()]) == 2
     assert clipped(figure) == []
 
 
 def test_the_axes_given_are_drawn_on_and_returned(ax):
-    assert plot_heads(RANKING, ax=ax) is ax
+    assert plot.heads(RANKING, ax=ax) is ax
     assert plt.get_fignums() == []
 
 
 def test_without_axes_a_new_figure_is_made():
-    made = plot_heads(RANKING)
+    made = plot.heads(RANKING)
     assert plt.get_fignums() == [made.figure.number]
     plt.close(made.figure)
 
 
 def test_a_large_model_has_a_picture_of_bounded_size_and_readable_ticks():
-    made = plot_heads(HeadRanking("css", np.zeros((80, 64)), spent=0))
+    made = plot.heads(HeadRanking("css", np.zeros((80, 64)), spent=0))
     width, height = made.figure.get_size_inches()
     assert max(width, height) <= 14
     assert max(len(made.get_xticks()), len(made.get_yticks())) <= 32

@@ -3,7 +3,7 @@ import pytest
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from cs_heads.plot.recall import plot_recall, plot_recalls
+from cs_heads import plot
 from tests.plot.looking import clipped, overlapping, smallest
 
 # Method, size asked for, evaluations spent, recall of each world.
@@ -22,7 +22,7 @@ WORLDS = pd.DataFrame(
 
 
 def test_a_line_is_the_mean_over_worlds_at_what_was_spent():
-    ax = plot_recall(WORLDS[WORLDS.n_heads == 512], Figure().subplots())
+    ax = plot.recall(WORLDS[WORLDS.n_heads == 512], Figure().subplots())
     lines = {bars.get_label(): bars.lines[0] for bars in ax.containers}
     assert lines["annealed"].get_xdata().tolist() == [48, 96]
     assert lines["annealed"].get_ydata().tolist() == pytest.approx([0.9, 1.0])
@@ -31,14 +31,14 @@ def test_a_line_is_the_mean_over_worlds_at_what_was_spent():
 
 
 def test_bars_are_standard_errors_over_worlds_and_none_where_there_is_one():
-    ax = plot_recall(WORLDS[WORLDS.n_heads == 512], Figure().subplots())
+    ax = plot.recall(WORLDS[WORLDS.n_heads == 512], Figure().subplots())
     ends = {bars.get_label(): bars.lines[2][0].get_segments()[0][:, 1].tolist() for bars in ax.containers}
     assert ends["css"] == pytest.approx([0.6, 0.8])  # sd .141 / sqrt 2 = .1
     assert ends["one-shot"] == pytest.approx([0.9, 0.9])
 
 
 def test_a_panel_a_number_of_heads():
-    axes = plot_recalls(WORLDS)
+    axes = plot.recalls(WORLDS)
     assert [ax.get_title() for ax in axes] == ["512 heads", "1,024 heads", "16,384 heads"]
     figure = axes[0].figure
     assert figure.get_size_inches()[0] == pytest.approx(6.9)
@@ -48,14 +48,14 @@ def test_a_panel_a_number_of_heads():
 
 
 def test_recall_is_legible_at_the_width_of_a_column():
-    figure = plot_recall(WORLDS[WORLDS.n_heads == 512]).figure
+    figure = plot.recall(WORLDS[WORLDS.n_heads == 512]).figure
     assert figure.get_size_inches()[0] == pytest.approx(3.3)
     assert (clipped(figure), overlapping(figure)) == ([], [])
     plt.close(figure)
 
 
 def test_what_has_no_recall_is_refused():
-    with pytest.raises(ValueError, match=r"worlds must have a row a world and columns .*; misses \['recall'\]"):
-        plot_recall(WORLDS.drop(columns="recall"))
+    with pytest.raises(ValueError, match=r"worlds must have one row per world and columns .*; missing: \['recall'\]"):
+        plot.recall(WORLDS.drop(columns="recall"))
     with pytest.raises(ValueError, match=r"by must be a column of worlds \(n_heads, .*\), got 'layers'"):
-        plot_recalls(WORLDS, by="layers")
+        plot.recalls(WORLDS, by="layers")

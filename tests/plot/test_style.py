@@ -4,20 +4,20 @@ from matplotlib import pyplot as plt
 from matplotlib.colors import to_rgb
 
 from cs_heads.plot.style import (
-    COLOURS,
-    HEAD_COLOURS,
+    COLORS,
+    HEAD_COLORS,
     MARKERS,
     ROLES,
     head_look,
     line_look,
     new_axes,
     new_figure,
-    save_picture,
+    save,
     styled,
 )
 from cs_heads.units import Head, HeadGrid
 
-# How the cones of the two common kinds of colour-blind people see linear RGB (Viénot, Brettel and Mollon, 1999).
+# How the cones of the two common kinds of color-blind people see linear RGB (Viénot, Brettel and Mollon, 1999).
 SEEN_BY = {
     "protan": [[0.11238, 0.88762, 0.0], [0.11238, 0.88762, 0.0], [0.00401, -0.00401, 1.0]],
     "deutan": [[0.29275, 0.70725, 0.0], [0.29275, 0.70725, 0.0], [-0.02234, 0.02234, 1.0]],
@@ -30,15 +30,15 @@ def test_a_head_looks_the_same_wherever_it_is_asked_for():
 
 def test_heads_near_each_other_look_different():
     grid = HeadGrid(4, 4)
-    looks = [(head_look(head).colour, head_look(head).marker) for head in grid]
+    looks = [(head_look(head).color, head_look(head).marker) for head in grid]
     assert len(set(looks)) >= 14
     for head in grid:
         for near in (Head(head.layer + 1, head.head), Head(head.layer, head.head + 1)):
-            assert head_look(head).colour != head_look(near).colour
+            assert head_look(head).color != head_look(near).color
             assert head_look(head).marker != head_look(near).marker
 
 
-def test_the_looks_of_lines_differ_without_colours():
+def test_the_looks_of_lines_differ_without_colors():
     looks = [line_look(number) for number in range(8)]
     assert len({look["marker"] for look in looks}) == 8
     assert len(set(MARKERS)) == 10
@@ -46,26 +46,26 @@ def test_the_looks_of_lines_differ_without_colours():
 
 @pytest.mark.parametrize("kind", SEEN_BY)
 @pytest.mark.parametrize(
-    "colours",
-    [HEAD_COLOURS, COLOURS, [colour for colour, *_ in ROLES.values()]],
+    "colors",
+    [HEAD_COLORS, COLORS, [color for color, *_ in ROLES.values()]],
     ids=["heads", "lines", "roles"],
 )
-def test_colours_are_told_apart_by_the_colour_blind(colours, kind):
-    linear = np.array([to_rgb(colour) for colour in colours]) ** 2.2
+def test_colors_are_told_apart_by_the_color_blind(colors, kind):
+    linear = np.array([to_rgb(color) for color in colors]) ** 2.2
     seen = np.clip(linear @ np.array(SEEN_BY[kind]).T, 0, 1) ** (1 / 2.2)
     apart = np.linalg.norm(seen[:, None] - seen[None], axis=-1)
-    assert apart[~np.eye(len(colours), dtype=bool)].min() > 0.1
+    assert apart[~np.eye(len(colors), dtype=bool)].min() > 0.1
 
 
-def test_no_line_or_bar_has_the_colour_of_a_head():
-    heads, lines = (np.array([to_rgb(colour) for colour in colours]) for colours in (HEAD_COLOURS, COLOURS))
+def test_no_line_or_bar_has_the_color_of_a_head():
+    heads, lines = (np.array([to_rgb(color) for color in colors]) for colors in (HEAD_COLORS, COLORS))
     assert np.linalg.norm(heads[:, None] - lines[None], axis=-1).min() > 0.2
-    assert {line_look(number)["color"] for number in range(9)} == set(COLOURS)
-    assert {head_look(head).colour for head in HeadGrid(8, 8)} == set(HEAD_COLOURS)
+    assert {line_look(number)["color"] for number in range(9)} == set(COLORS)
+    assert {head_look(head).color for head in HeadGrid(8, 8)} == set(HEAD_COLORS)
 
 
-def test_roles_are_told_apart_in_grey():
-    luminance = np.array([to_rgb(colour) for colour, *_ in ROLES.values()]) ** 2.2 @ [0.2126, 0.7152, 0.0722]
+def test_roles_are_told_apart_in_gray():
+    luminance = np.array([to_rgb(color) for color, *_ in ROLES.values()]) ** 2.2 @ [0.2126, 0.7152, 0.0722]
     lightness = np.sort(116 * luminance ** (1 / 3) - 16)  # CIE 1976 L*
     assert np.diff(lightness).min() > 10
 
@@ -85,7 +85,7 @@ def picture():
 
 
 def test_a_picture_is_written_in_every_format(picture, tmp_path):
-    written = save_picture(picture, tmp_path / "a.b")
+    written = save(picture, tmp_path / "a.b")
     assert [path.name for path in written] == ["a.b.png", "a.b.svg", "a.b.pdf"]
     assert plt.imread(written[0]).shape[:2] == (600, 990)
     assert b"<svg" in written[1].read_bytes()
@@ -94,20 +94,20 @@ def test_a_picture_is_written_in_every_format(picture, tmp_path):
 
 
 def test_a_suffix_chooses_the_format(picture, tmp_path):
-    assert save_picture(picture.figure, tmp_path / "a.pdf") == [tmp_path / "a.pdf"]
+    assert save(picture.figure, tmp_path / "a.pdf") == [tmp_path / "a.pdf"]
     assert [path.name for path in tmp_path.iterdir()] == ["a.pdf"]
 
 
 @pytest.mark.parametrize("name", ["png", "svg", "pdf"])
 def test_the_same_picture_is_the_same_file(picture, tmp_path, name):
-    first, second = (save_picture(picture, tmp_path / f"{number}.{name}")[0] for number in (1, 2))
+    first, second = (save(picture, tmp_path / f"{number}.{name}")[0] for number in (1, 2))
     assert first.read_bytes() == second.read_bytes()
 
 
 @pytest.mark.parametrize("formats", [["gif"], [], ["png", "jpg"]])
 def test_an_unknown_format_is_refused_before_anything_is_written(picture, tmp_path, formats):
     with pytest.raises(ValueError, match="formats must be of png, svg, pdf, got"):
-        save_picture(picture, tmp_path / "a", formats)
+        save(picture, tmp_path / "a", formats)
     assert list(tmp_path.iterdir()) == []
 
 

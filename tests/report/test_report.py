@@ -241,7 +241,7 @@ def test_heads_carry_the_marker_they_have_in_the_pictures(full):
     shown = re.findall(r'<span class="mark" style="color: ([^"]*)" aria-hidden="true">(.)</span>', full.html)
     looks = [head_look(head) for head in made_ranking().top(2)]
     assert [look.marker for look in looks] == ["s", "^"]
-    assert shown == 2 * [(looks[0].colour, "■"), (looks[1].colour, "▲")]
+    assert shown == 2 * [(looks[0].color, "■"), (looks[1].color, "▲")]
     assert set(_SIGNS) == set(MARKERS)
 
 
@@ -307,7 +307,7 @@ def test_an_older_folder_names_its_universal_heads_as_shared_ones(folder, report
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("result.json", None, "is no folder with result.json or comparison.json"),
+        ("result.json", None, "has no result.json or comparison.json"),
         ("ranking.json", None, "is broken"),
         ("result.json", "{", "is no JSON"),
         ("result.json", "[]", "holds no result"),
@@ -333,16 +333,16 @@ def test_a_study_of_nothing_is_refused():
 
 def test_results_of_different_models_or_tasks_do_not_go_into_one_report():
     for change in ({"task": "sums"}, {"model": "another"}):
-        with pytest.raises(ValueError, match=r"results of different (models|tasks) do not go into one report: name '"):
+        with pytest.raises(ValueError, match=r"results of different (models|tasks) cannot go into one report: name '"):
             made_study(ranking=made_ranking(**change))
     for name, other in (("revision", "main"), ("dtype", "torch.bfloat16"), ("grid", [9, 9])):
         known = {"name": "tiny", "revision": "first", "dtype": "torch.float32", "grid": [2, 2]}
         check_same({"model": known}, {"model": dict(known)})
-        with pytest.raises(ValueError, match=f"results of different models do not go into one report: {name} "):
+        with pytest.raises(ValueError, match=f"results of different models cannot go into one report: {name} "):
             check_same({"model": known}, {"model": {**known, name: other}})
     check_same({"prepend_bos": True}, {})
     with pytest.raises(
-        ValueError, match="results of different settings do not go into one report: prepend_bos True and"
+        ValueError, match="results of different settings cannot go into one report: prepend_bos True and"
     ):
         check_same({"prepend_bos": True}, {"prepend_bos": False})
     # Where a model lies is no part of what it is.

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from cs_heads.analysis.attention import attention
-from cs_heads.plot.attention import show_attention
+from cs_heads.plot import show_attention
 from cs_heads.report import write_report
 from cs_heads.units import Head
 from tests.plot.studies import made_study
@@ -98,8 +98,8 @@ def test_nothing_is_wider_than_the_page(look, report, width):
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def luminance(colour: str) -> float:
-    channels = [int(part) / 255 for part in colour[colour.index("(") + 1 : -1].split(",")[:3]]
+def luminance(color: str) -> float:
+    channels = [int(part) / 255 for part in color[color.index("(") + 1 : -1].split(",")[:3]]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
@@ -108,17 +108,17 @@ def luminance(colour: str) -> float:
 def test_letters_stand_out_in_light_and_in_dark(look, report, scheme):
     """Contrast of 4.5 or more, as WCAG 2 asks."""
     page, _, _ = look(report, color_scheme=scheme)
-    colours = page.evaluate(
+    colors = page.evaluate(
         """['p', '.soft', '.verdict', 'figcaption', 'td', 'dt', 'pre'].map(name => {
             let place = document.querySelector('main ' + name), ink = getComputedStyle(place).color;
             while (getComputedStyle(place).backgroundColor === 'rgba(0, 0, 0, 0)') place = place.parentElement;
             return [ink, getComputedStyle(place).backgroundColor];
         })"""
     )
-    for ink, ground in colours:
+    for ink, ground in colors:
         light, dark = sorted(map(luminance, (ink, ground)), reverse=True)
         assert (light + 0.05) / (dark + 0.05) >= 4.5
-    assert (luminance(colours[0][1]) < 0.2) == (scheme == "dark")
+    assert (luminance(colors[0][1]) < 0.2) == (scheme == "dark")
 
 
 def test_the_report_prints(look, report):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from jaxtyping import Float, Int
 
+from cs_heads.drawable import Drawable
 from cs_heads.experiment.cost import Cost
 from cs_heads.ranking import HeadRanking
 
@@ -26,7 +27,7 @@ def range_over_seeds(each: Float[np.ndarray, "seed layer head"]) -> Float[np.nda
 
 
 @dataclass(frozen=True, eq=False)
-class HeadGates:
+class HeadGates(Drawable, picture="roles"):
     """Fitted gates of every seed, and how they came about.
 
     ``free`` are the gates fitted to the loss alone, ``plus`` (G⁺) those pushed open and ``minus`` (G⁻) those

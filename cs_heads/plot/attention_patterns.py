@@ -1,4 +1,4 @@
-"""Attention patterns of heads: interactive by CircuitsVis, without a network, and as pictures for print."""
+"""Attention patterns of heads: interactive by CircuitsVis without a network, and as pictures for print."""
 
 from __future__ import annotations
 
@@ -18,26 +18,23 @@ from jaxtyping import Float
 
 from cs_heads.analysis.attention import HeadAttention, PromptAttention
 from cs_heads.arguments import check_integer
+from cs_heads.plot import style
 from cs_heads.plot.marks import name_heads
-from cs_heads.plot.matrix import draw_matrix, matrix_axes
-from cs_heads.plot.style import column_or_page, ink, new_axes, new_figure, styled, written
-from cs_heads.units import Head
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
 
-MOST = 96
-"""Tokens of a prompt that are shown; what they hold grows with their square."""
+MAX_TOKENS = 96
+"""Tokens of a prompt that are shown; the size of a page grows with their square."""
 _NUMBERS = count()
-_LOOKED_AT = 32
+_MAX_ROWS = 32
 """Tokens that the picture of the last one has room for on a page."""
-_ACROSS = 5
-"""Patterns side by side, at most."""
+_MAX_ACROSS = 5
+"""Patterns side by side."""
 _LABELS = 0.8
 """Inches beside the first pattern, for its tokens."""
 # CircuitsVis gives each small map a twelfth of the width, less than its name needs.
-_ROOM = (
+_CSS = (
     '<style>.cs-attention div[style*="8.33333%"] { flex-basis: 4.6rem !important; width: 4.6rem !important;'
     " max-width: none !important } .cs-attention h4[style*=absolute] { font-size: 0.75rem }"
     " .cs-attention h3 { font-size: 0.85rem }</style>"
@@ -60,25 +57,34 @@ class AttentionView:
         Path(path).write_text(f"{head}{body}{self._repr_html_()}</body></html>\n", encoding="utf-8")
 
 
-def show_attention(attention: HeadAttention, prompt: int = 0, *, most: int = MOST) -> AttentionView:
+def show_attention(patterns: HeadAttention, prompt: int = 0, *, max_tokens: int = MAX_TOKENS) -> AttentionView:
     """The patterns of all heads on one prompt, intact and beside them with the heads off, by CircuitsVis.
 
     Point at a head to enlarge it, at a token to see what it looks at. CircuitsVis's own objects load their script from
-    the web or bring 1.3 MB each; this one brings it compressed (0.5 MB) and runs it once a page. Of a prompt of more
-    than ``most`` tokens the first and the last are shown, and one in place of those between
-    (``PromptAttention.shortened``). A number of a prompt that is not there, and ``most`` below 3, raise ``ValueError``.
+    the web or bring 1.3 MB each; this one brings it compressed (0.5 MB) and runs it once per page.
+
+    Args:
+        patterns: as ``cs_heads.attention`` gives it.
+        prompt: which prompt, from 0.
+        max_tokens: of a longer prompt the first and the last tokens are shown, and one in place of those between
+            (``PromptAttention.shortened``).
+
+    Returns:
+        A view that shows itself in a notebook.
+
+    Raises:
+        ValueError: for a prompt that is not there, or ``max_tokens`` below 3.
     """
-    one = _prompt(attention, prompt).shortened(most)
+    one = _prompt(patterns, prompt).shortened(max_tokens)
     views = []
-    for number, patterns in enumerate((one.intact, one.ablated)):
-        if patterns is None:
+    for title, weights in (("intact", one.intact), (f"with {', '.join(map(str, patterns.off))} off", one.ablated)):
+        if weights is None:
             continue
-        title = f"with {', '.join(map(str, attention.off))} off" if number else "intact"
         name = f"cs-heads-attention-{next(_NUMBERS)}-{abs(hash(one.ids)) % 10**6}"
         props = {
-            "attention": np.round(patterns.astype(float), 4).tolist(),
+            "attention": np.round(weights.astype(float), 4).tolist(),
             "tokens": [_visible(token) for token in one.tokens],
-            "attentionHeadNames": [str(head) for head in attention.heads],
+            "attentionHeadNames": [str(head) for head in patterns.heads],
         }
         # No "<" stands in the script, whatever the prompt is: it could end it.
         given = json.dumps(props).replace("<", "\\u003c")
@@ -88,7 +94,7 @@ def show_attention(attention: HeadAttention, prompt: int = 0, *, most: int = MOS
             f'.then(() => CircuitsVis.render("{name}", CircuitsVis.AttentionHeads, {given}))</script>'
         )
     return AttentionView(
-        f'{_ROOM}<div class="cs-attention" style="display: flex; flex-wrap: wrap; gap: 1rem; padding: 0.5rem; '
+        f'{_CSS}<div class="cs-attention" style="display: flex; flex-wrap: wrap; gap: 1rem; padding: 0.5rem; '
         f'background: white; color: black">{"".join(views)}</div>'
     )
 
@@ -109,38 +115,46 @@ def load_script() -> str:
     )
 
 
-@styled
-def plot_attention(attention: HeadAttention, prompt: int = 0) -> Any:
+@style.styled
+def attention(patterns: HeadAttention, prompt: int = 0) -> Any:
     """Draw every head's pattern on one prompt: queries down, keys across; above intact, below with the heads off.
 
-    Black is all of a query's attention, white none. As wide as a column or a page, at most five heads side by side and
-    others below; where a prompt is too long to name every token, every second, third, ... is named. Returns the array
-    of axes ``[run, head]``.
+    Black is all of a query's attention, white none. The picture is as wide as a column or a page, with at most five
+    heads side by side and others below; where a prompt is too long to name every token, every second, third, ... is
+    named.
+
+    Args:
+        patterns: as ``cs_heads.attention`` gives it.
+        prompt: which prompt, from 0.
+
+    Returns:
+        The array of axes ``[run, head]``.
+
+    Raises:
+        ValueError: for a prompt that is not there.
     """
-    one = _prompt(attention, prompt)
-    runs = [patterns for patterns in (one.intact, one.ablated) if patterns is not None]
-    labels = [written(_visible(token), 16) for token in one.tokens]
-    n_heads = len(attention.heads)
-    down = -(-n_heads // _ACROSS)
+    one = _prompt(patterns, prompt)
+    runs = _runs(one)
+    labels = [style.safe_text(_visible(token), 16) for token in one.tokens]
+    n_heads = len(patterns.heads)
+    down = -(-n_heads // _MAX_ACROSS)
     across = -(-n_heads // down)
-    needed = min(2.5, max(1.15, 0.11 * len(labels)))  # inches for the titles, and for a line a token
-    width = column_or_page(_LABELS + needed * across)
+    needed = min(2.5, max(1.15, 0.11 * len(labels)))  # inches for the titles, and for a line per token
+    width = style.width_for(_LABELS + needed * across)
     side = (width - _LABELS) / across
-    every = -(-len(labels) * 0.11 // side)
-    figure = new_figure(width, 0.4 + (0.7 + (side + 0.2) * len(runs)) * down)
-    grid = figure.subplots(down * len(runs), across, squeeze=False)
+    shown = range(0, len(labels), int(-(-len(labels) * 0.11 // side)))
+    figure = style.new_figure(width, 0.4 + (0.7 + (side + 0.2) * len(runs)) * down)
     axes = np.empty((len(runs), n_heads), dtype=object)
-    for (row, column), ax in np.ndenumerate(grid):
+    for (row, column), ax in np.ndenumerate(figure.subplots(down * len(runs), across, squeeze=False)):
         run, number = row % len(runs), row // len(runs) * across + column
         if number >= n_heads:
             ax.remove()
             continue
         axes[run, number] = ax
         ax.imshow(runs[run][number], cmap="Greys", vmin=0, vmax=1)
-        shown = range(0, len(labels), int(every))
         ax.set_xticks(shown, [labels[at] for at in shown] if run == len(runs) - 1 else [], rotation=90)
         ax.set_yticks(shown, [labels[at] for at in shown] if column == 0 else [])
-        head = attention.heads[number]
+        head = patterns.heads[number]
         ax.set_title(f"{head}, off" if run else str(head))
         name_heads(ax, [head], "title")
     figure.supxlabel("key", fontsize=8)
@@ -148,71 +162,65 @@ def plot_attention(attention: HeadAttention, prompt: int = 0) -> Any:
     return axes
 
 
-@styled
-def plot_last_token(
-    attention: HeadAttention, prompt: int = 0, ax: Axes | None = None, *, most: int = _LOOKED_AT
+@style.styled
+def last_token(
+    patterns: HeadAttention, prompt: int = 0, ax: Axes | None = None, *, max_tokens: int = _MAX_ROWS
 ) -> Axes:
     """Draw where the last token of one prompt looks: tokens down, heads across, each intact and with the heads off.
 
     The last token is where the answer is read. Its attention to a token is the darkness of the square; a tenth or
-    more is written in it, as a percentage. Of a prompt of more than ``most`` tokens those that a head looks at most
-    are drawn, in their order, and below them what the others get together.
+    more is written in it, as a percentage.
+
+    Args:
+        patterns: as ``cs_heads.attention`` gives it.
+        prompt: which prompt, from 0.
+        ax: axes to draw on; None: those of a new figure.
+        max_tokens: of a longer prompt those tokens are drawn that get the most attention, in their order, and below
+            them what the others get together.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ValueError: for a prompt that is not there, or no tokens.
     """
-    check_integer("most", most, 1)
-    one = _prompt(attention, prompt)
-    shares, columns = _last_rows(attention, one)
-    names = [written(_visible(token), 16) for token in one.tokens]
-    if len(names) > most:
-        kept = np.sort(np.argsort(-shares.max(axis=1), kind="stable")[:most])
+    check_integer("max_tokens", max_tokens, 1)
+    one = _prompt(patterns, prompt)
+    runs = _runs(one)
+    shares = np.stack([weights[:, -1] for weights in runs], axis=1).reshape(-1, len(one.tokens)).T
+    columns = ["intact", "off"][: len(runs)] * len(patterns.heads)
+    names = [style.safe_text(_visible(token), 16) for token in one.tokens]
+    if len(names) > max_tokens:
+        kept = np.sort(np.argsort(-shares.max(axis=1), kind="stable")[:max_tokens])
         others = shares.sum(axis=0) - shares[kept].sum(axis=0)
-        names = [*(names[at] for at in kept), f"[{len(names) - most} others]"]
+        names = [*(names[at] for at in kept), f"[{len(names) - max_tokens} others]"]
         shares = np.vstack([shares[kept], others])
-    if ax is None:
-        ax = new_axes(column_or_page(1.0 + 0.22 * len(columns)), 1.1 + 0.15 * len(names))
+    ax = style.new_axes(style.width_for(1.0 + 0.22 * len(columns)), 1.1 + 0.15 * len(names)) if ax is None else ax
     image = ax.imshow(shares, cmap="Greys", vmin=0, vmax=1, aspect="auto")
     for (row, column), share in np.ndenumerate(shares):
         if share >= 0.1:
-            colour = ink(image, share)
-            ax.text(column, row, f"{100 * share:.0f}", ha="center", va="center", color=colour, fontsize=7)
-    each = len(columns) // len(attention.heads)
-    for border in range(1, len(attention.heads)):
+            color = style.letter_color(image, share)
+            ax.text(column, row, f"{100 * share:.0f}", ha="center", va="center", color=color, fontsize=7)
+    each = len(runs)
+    for border in range(1, len(patterns.heads)):
         ax.axvline(border * each - 0.5, color="0.6", linewidth=0.6)
     ax.set_yticks(range(len(names)), names)
     ax.set_xticks(range(len(columns)), columns, rotation=90 if each > 1 else 0)
     above = ax.secondary_xaxis("top")
-    above.set_xticks([(number + 0.5) * each - 0.5 for number in range(len(attention.heads))])
-    above.set_xticklabels([str(head) for head in attention.heads])
+    middles = [(number + 0.5) * each - 0.5 for number in range(len(patterns.heads))]
+    above.set_xticks(middles, list(map(str, patterns.heads)))
     above.tick_params(length=0, pad=8)
-    name_heads(ax, attention.heads, "x", each)
+    name_heads(ax, patterns.heads, "x", each)
     ax.set_ylabel("token looked at")
     return ax
 
 
-@styled
-def plot_habits(habits: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw the habits of heads as ``habits`` gives them, a row a head: the mean share of attention of each habit.
-
-    ``habits`` without a row, or without the column ``head``, raises ``ValueError``.
-    """
-    if "head" not in habits or not len(habits):
-        raise ValueError("habits must have a row a head and a column head, as cs_heads.habits gives them")
-    names = [str(name) for name in habits.columns if name != "head"]
-    heads = [Head.parse(str(head)) for head in habits["head"]]
-    rows = [str(head) for head in heads]
-    ax = matrix_axes(len(rows), len(names), [*rows, *names]) if ax is None else ax
-    draw_matrix(ax, habits[names].to_numpy(dtype=float), rows, names, label="share of attention")
-    name_heads(ax, heads)
-    return ax
+def _runs(one: PromptAttention) -> list[Float[np.ndarray, "head query key"]]:
+    return [weights for weights in (one.intact, one.ablated) if weights is not None]
 
 
-def _last_rows(attention: HeadAttention, one: PromptAttention) -> tuple[Float[np.ndarray, "key column"], list[str]]:
-    runs = [patterns[:, -1] for patterns in (one.intact, one.ablated) if patterns is not None]
-    shares = np.stack(runs, axis=1).reshape(-1, len(one.tokens)).T
-    return shares, (["intact", "off"] if len(runs) > 1 else ["intact"]) * len(attention.heads)
-
-
-def _prompt(attention: HeadAttention, prompt: int) -> PromptAttention:
-    return attention.prompts[check_integer("prompt", prompt, 0, len(attention.prompts) - 1)]
+def _prompt(patterns: HeadAttention, prompt: int) -> PromptAttention:
+    return patterns.prompts[check_integer("prompt", prompt, 0, len(patterns.prompts) - 1)]
 
 
 def _visible(token: str) -> str:

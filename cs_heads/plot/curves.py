@@ -1,0 +1,266 @@
+"""Curves: scores and drops by the number of heads off, what methods cost and recall, and models side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cs_heads.analysis.comparison import Comparison
+from cs_heads.analysis.scale import ScaleStudy
+from cs_heads.analysis.sparsity import SparsityCurve
+from cs_heads.plot import style
+from cs_heads.plot.squares import agreement
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+@style.styled
+def drops(compared: Comparison, ax: Axes | None = None, *, legend: bool = True) -> Axes:
+    """Draw drop@k on unseen examples against k, one line per method; random heads are a gray line with their range.
+
+    Lines have markers of their own, so that they can be told apart without colors and where they coincide.
+
+    Args:
+        compared: as ``compare`` gives it.
+        ax: axes to draw on; None: those of a new figure.
+        legend: whether a legend names the lines.
+
+    Returns:
+        The axes.
+    """
+    ax = style.new_axes(height=2.1 + 0.16 * (len(compared.methods) + 2)) if ax is None else ax
+    ks = np.arange(1, compared.random_drops.shape[1] + 1)
+    style.random_band(ax, ks, compared.random_drops)
+    for number, (name, one) in enumerate(compared.methods.items()):
+        label = f"{style.safe_text(name)} ({one.ranking.spent:,})"
+        ax.plot(ks, one.drops, label=label, **_method_look(compared, number))
+    task = compared.provenance.get("task", {}).get("name")
+    title = "drop on unseen examples" if task is None else style.safe_text(f"{task}: drop on unseen examples", 50)
+    ax.set(xticks=ks, xlabel="heads ablated, the most important first (k)", title=title)
+    ax.set_ylabel(f"drop@k (baseline {compared.baseline:.2f})")
+    if legend:
+        style.legend_below(ax, title="method (example-evaluations)")
+    return ax
+
+
+@style.styled
+def cost(compared: Comparison, ax: Axes | None = None, *, legend: bool = True) -> Axes:
+    """Draw drop@k with its 95 % interval against the example-evaluations spent, each method with its line's marker.
+
+    Args:
+        compared: as ``compare`` gives it.
+        ax: axes to draw on; None: those of a new figure.
+        legend: whether a legend names the markers.
+
+    Returns:
+        The axes.
+    """
+    ax = style.new_axes(height=2.0 + 0.16 * (len(compared.methods) + 1)) if ax is None else ax
+    for number, (name, one) in enumerate(compared.methods.items()):
+        look = _method_look(compared, number)
+        look |= {"linestyle": "none", "markersize": 1.3 * look["markersize"]}
+        drop = one.curve[compared.k - 1]
+        ax.vlines(one.ranking.spent, *drop.interval, color=look["color"], linewidth=0.8)
+        ax.plot(one.ranking.spent, drop.drop, label=style.safe_text(name), **look)
+    ax.axhline(compared.random_drop[compared.k - 1], color=style.RANDOM, linestyle="--", label="random heads")
+    style.log_ticks(ax, [one.ranking.spent for one in compared.methods.values()])
+    ax.set(xlabel="example-evaluations to find", ylabel=f"drop@{compared.k}, unseen examples")
+    if legend:
+        style.legend_below(ax)
+    return ax
+
+
+@style.styled
+def comparison(compared: Comparison, figure: Figure | None = None) -> Figure:
+    """Draw the methods side by side, as wide as a page: drop curves, cost, and shared heads.
+
+    Args:
+        compared: as ``compare`` gives it.
+        figure: an empty figure to draw on; None: a new one.
+
+    Returns:
+        The figure.
+    """
+    figure = style.new_figure(style.PAGE, 2.6 + 0.16 * (len(compared.methods) // 3 + 1)) if figure is None else figure
+    left, middle, right = figure.subplots(1, 3, width_ratios=(1.2, 1, 1.2))
+    drops(compared, left, legend=False).set(title="drop on unseen examples", xlabel="heads ablated (k)")
+    cost(compared, middle, legend=False).set_title("cost")
+    agreement(compared, right).set_title("heads in common")
+    handles, labels = left.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, title="method (example-evaluations)")
+    return figure
+
+
+def _method_look(compared: Comparison, number: int) -> dict[str, Any]:
+    """The look of a method's line; the first are drawn larger, so that all are seen where they coincide."""
+    return {**style.line_look(number), "markersize": 8 - 4 * number / max(1, len(compared.methods) - 1)}
+
+
+@style.styled
+def sparsity(curve: SparsityCurve, ax: Axes | None = None) -> Axes:
+    """Draw the score of every task against the number of heads off, with the 95 % interval of its drop as a band.
+
+    The own task comes first. Random heads on the own task, where they were measured, are a gray line with their range.
+
+    Args:
+        curve: as ``sparsity_curve`` gives it.
+        ax: axes to draw on; None: those of a new figure.
+
+    Returns:
+        The axes.
+    """
+    ax = style.new_axes(height=2.6) if ax is None else ax
+    for number, (name, lost) in enumerate(curve.drops.items()):
+        low, high = (np.array([drop.baseline - drop.interval[side] for drop in lost]) for side in (1, 0))
+        role = "" if curve.roles[name] == "own" else f" ({curve.roles[name]})"
+        scores = np.array([drop.score for drop in lost])
+        style.band(
+            ax, np.arange(len(lost)), scores, low, high, label=style.safe_text(name + role), **style.line_look(number)
+        )
+    if curve.random_drops is not None:
+        sets = curve.drops[curve.own][0].baseline - curve.random_drops
+        style.random_band(ax, np.arange(sets.shape[1]), sets)
+    ax.set(xticks=range(len(curve.heads) + 1), ylim=(-0.02, 1.05))
+    ax.set(xlabel=style.safe_text(f"heads of {curve.own} ablated"), ylabel="score on unseen examples")
+    style.legend_below(ax)
+    return ax
+
+
+@style.styled
+def recall(worlds: pd.DataFrame, ax: Axes | None = None, *, legend: bool = True) -> Axes:
+    """Draw recall of planted heads against evaluations, one line per method, with the standard error over worlds.
+
+    Args:
+        worlds: one row per world searched: ``method``, ``size`` (the evaluations that the method was given), ``spent``
+            (evaluations; those of one method and size are averaged) and ``recall`` in [0, 1], as measured by
+            ``planted_world`` and the overlap of ``ranking.top(k)`` with the heads planted. The first method is drawn
+            on top.
+        ax: axes to draw on; None: those of a new figure.
+        legend: whether a legend names the lines.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ValueError: for a frame without a row or without one of these columns.
+
+    >>> import pandas as pd
+    >>> from matplotlib.figure import Figure
+    >>> worlds = pd.DataFrame({"method": "css", "size": [100, 100], "spent": [101, 99], "recall": [0.6, 0.8]})
+    >>> recall(worlds, Figure().subplots()).lines[0].get_ydata()
+    array([0.7])
+    """
+    missing = [name for name in ("method", "size", "spent", "recall") if name not in worlds]
+    if missing or not len(worlds):
+        raise ValueError(
+            f"worlds must have one row per world and columns method, size, spent, recall; missing: {missing}"
+        )
+    methods = list(dict.fromkeys(worlds["method"]))
+    ax = style.new_axes(height=2.2 + 0.16 * len(methods)) if ax is None else ax
+    for number, method in enumerate(methods):
+        of_size = worlds[worlds["method"] == method].groupby("size")
+        means = of_size[["spent", "recall"]].mean()
+        error = of_size["recall"].sem().fillna(0)
+        look = {**style.line_look(number), "label": style.safe_text(method), "zorder": 3 + len(methods) - number}
+        ax.errorbar(means["spent"].to_numpy(), means["recall"].to_numpy(), error.to_numpy(), capsize=2, **look)
+    style.log_ticks(ax, worlds["spent"])
+    ax.set(ylim=(0, 1.05), xlabel="evaluations", ylabel="recall of planted heads")
+    ax.grid(alpha=0.3, linewidth=0.5)
+    if legend:
+        style.legend_below(ax)
+    return ax
+
+
+@style.styled
+def recalls(worlds: pd.DataFrame, by: str = "n_heads", axes: Sequence[Axes] | None = None) -> Sequence[Axes]:
+    """Draw ``recall`` once for each value of a column, side by side and as wide as a page.
+
+    Args:
+        worlds: as for ``recall``, with one more column.
+        by: that column.
+        axes: one for each value; None: those of a new figure.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ValueError: for a column that ``worlds`` does not have.
+    """
+    if by not in worlds:
+        raise ValueError(f"by must be a column of worlds ({', '.join(worlds.columns)}), got {by!r}")
+    values = sorted(worlds[by].unique())
+    if axes is None:
+        figure = style.new_figure(max(style.COLUMN, min(style.PAGE, style.COLUMN * len(values))), 2.6)
+        axes = figure.subplots(1, len(values), sharey=True, squeeze=False)[0]
+    for value, ax in zip(values, axes, strict=True):
+        recall(worlds[worlds[by] == value], ax, legend=False)
+        ax.set_title(f"{value:,} {by.removeprefix('n_').replace('_', ' ')}" if by.startswith("n_") else str(value))
+        ax.label_outer()
+    handles, labels = axes[-1].get_legend_handles_labels()
+    axes[0].figure.legend(handles, labels, loc="outside lower center", ncols=min(5, len(labels)))
+    return axes
+
+
+@style.styled
+def scale(study: ScaleStudy, ax: Axes | None = None) -> Axes:
+    """Draw the localization index of each model with its interval, in the order of the study; hollow: not localized.
+
+    The index is the share of the score above chance that is lost, less that of random heads. Models without a proof
+    are left out.
+
+    Args:
+        study: as ``scale_study`` gives it.
+        ax: axes to draw on; None: those of a new figure.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ValueError: where no model has a proof.
+    """
+    proven = [(m, m.localisation, m.interval) for m in study.models if m.localisation is not None and m.interval]
+    if not proven:
+        raise ValueError("study must hold a model with a proof on unseen examples")
+    ax = style.new_axes(height=0.9 + 0.28 * len(proven)) if ax is None else ax
+    for place, (model, index, interval) in enumerate(proven):
+        ax.plot(interval, [place, place], color=style.COLORS[0], linewidth=1.4)
+        filled = style.COLORS[0] if model.localized else "white"
+        ax.plot(index, place, marker="o", markersize=6, markerfacecolor=filled, color=style.COLORS[0])
+    ax.axvline(0, color="0.6", linewidth=0.8, linestyle=":")
+    names = [style.safe_text(f"{model.name} ({model.n_ablated} of {model.ranking.grid.size})") for model, *_ in proven]
+    style.names_down(ax, names)
+    ax.set(xlim=(min(-0.05, *(interval[0] for *_, interval in proven)), 1.05))
+    hollow = not all(model.localized for model, *_ in proven)
+    ax.set_xlabel("localization index\n(hollow: not localized)" if hollow else "localization index")
+    return ax
+
+
+@style.styled
+def depth_profiles(study: ScaleStudy, ax: Axes | None = None, bins: int = 8) -> Axes:
+    """Draw the share of importance against depth, one line per model.
+
+    Args:
+        study: as ``scale_study`` gives it.
+        ax: axes to draw on; None: those of a new figure.
+        bins: parts of equal depth.
+
+    Returns:
+        The axes.
+    """
+    ax = style.new_axes(height=2.4) if ax is None else ax
+    for number, model in enumerate(study.models):
+        ax.plot(
+            (np.arange(bins) + 0.5) / bins,
+            model.shares(bins),
+            label=style.safe_text(model.name),
+            **style.line_look(number),
+        )
+    ax.set(xlim=(0, 1), xlabel="depth (0 first layer, 1 last)", ylabel="share of importance")
+    ax.set_ylim(bottom=0)
+    style.legend_below(ax)
+    return ax

@@ -1,0 +1,183 @@
+"""Fitted gates: their paths, the kinds of heads they tell, and what bears these out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cs_heads.analysis.gating import AblationCurve, GroupTest, score_distribution
+from cs_heads.analysis.taxonomy import Taxonomy, ToggleCurve
+from cs_heads.arguments import check_integer
+from cs_heads.methods.gating.result import PHASES, SCORES, HeadGates
+from cs_heads.plot import style
+from cs_heads.units import Head, HeadLike
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+TITLES = {"free": "no penalty", "plus": "pushed open (G⁺)", "minus": "pushed shut (G⁻)"}
+
+
+def _line(kind: str) -> dict[str, Any]:
+    """Color and line style of a kind of head."""
+    color, _, line = style.ROLES[kind]
+    return {"color": color, "linestyle": line}
+
+
+@style.styled
+def trajectories(
+    gates: HeadGates, seed: int = 0, heads: Iterable[HeadLike] | None = None, axes: Sequence[Axes] | None = None
+) -> Sequence[Axes]:
+    """Draw the gates of one seed over the steps of each phase, colored by the kind of head.
+
+    Args:
+        gates: as ``fit_gates`` and ``causal_head_gating`` fit them.
+        seed: which of the fits, from 0.
+        heads: those drawn, each with its name at the end of its last path; None: all.
+        axes: three to draw on; None: those of a new figure.
+
+    Returns:
+        The three axes.
+
+    Raises:
+        ValueError: for a seed that the gates were not fitted with.
+    """
+    check_integer("seed", seed, 0, gates.trajectory.shape[1] - 1, "those that gates were fitted with")
+    axes = style.new_figure(style.PAGE, 2.3).subplots(1, 3, sharey=True) if axes is None else axes
+    kinds = gates.kind
+    shown = np.ones(kinds.shape, bool) if heads is None else gates.ranking().grid.mask(heads)
+    for phase, ax in enumerate(axes):
+        ends: list[float] = []
+        for layer, head in np.argwhere(shown):
+            kind = str(kinds[layer, head])
+            thin = kind == "irrelevance" and heads is None
+            path = gates.trajectory[phase, seed, :, layer, head]
+            ax.plot(gates.at, path, linewidth=0.5 if thin else 1.3, zorder=1 if thin else 2, **_line(kind))
+            if heads is not None:
+                # Gates that end alike are named one beside the other.
+                end, right = float(path[-1]), 4 + 28 * sum(abs(at - path[-1]) < 0.08 for at in ends)
+                ends.append(end)
+                name, at = str(Head(int(layer), int(head))), (float(gates.at[-1]), end)
+                ax.annotate(name, at, (right, 0), textcoords="offset points", va="center", fontsize=style.SMALL)
+        ax.set(title=TITLES[PHASES[phase]], xlabel="step")
+    axes[0].set_ylabel("gate")
+    # One handle per kind: proxies that draw nothing.
+    for kind in style.ROLES:
+        axes[1].plot([], [], label=kind, **_line(kind))
+    style.legend_below(axes[1], ncols=3)
+    return axes
+
+
+@style.styled
+def taxonomy(found: Taxonomy, ax: Axes | None = None) -> Axes:
+    """Draw the share of heads of each kind by fit: a bar from ``always`` to ``any``, a mark at the mean over seeds.
+
+    Args:
+        found: as ``cs_heads.taxonomy`` gives it.
+        ax: axes to draw on; None: those of a new figure.
+
+    Returns:
+        The axes.
+    """
+    names = list(found.shares)
+    ax = style.new_axes(style.width_for(0.6 + 0.3 * len(names)), 2.4) if ax is None else ax
+    for number, score in enumerate(SCORES):
+        color, marker, _ = style.ROLES[score]
+        places = np.arange(len(names)) + 0.22 * (number - 1)
+        parts = ("always", "mean", "any")
+        low, mean, high = np.array([[found.shares[name][part, score] for name in names] for part in parts])
+        ax.bar(places, high - low, 0.16, bottom=low, color=color, alpha=0.3, linewidth=0)
+        ax.plot(places, mean, linestyle="", marker=marker, color=color, label=score)
+    style.turned_names(ax, map(style.safe_text, names))
+    ax.set(ylim=(-0.02, 1.02), ylabel="share of heads\n(always to any seed)")
+    style.legend_below(ax)
+    return ax
+
+
+@style.styled
+def score_ecdf(gates: HeadGates, ax: Axes | None = None) -> Axes:
+    """Draw the empirical distribution of each score over all heads and seeds (figure 3a of Nam et al.).
+
+    Args:
+        gates: as ``causal_head_gating`` fits them.
+        ax: axes to draw on; None: those of a new figure.
+
+    Returns:
+        The axes.
+    """
+    ax = style.new_axes(height=2.4) if ax is None else ax
+    reached = score_distribution(gates, bins=200, cumulative=True)
+    for score in SCORES:
+        ax.plot(reached.index, reached[score], label=score, **_line(score))
+    ax.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="score", ylabel="cumulative share of heads")
+    style.legend_below(ax)
+    return ax
+
+
+@style.styled
+def toggle_curves(curves: Sequence[ToggleCurve], ax: Axes | None = None) -> Axes:
+    """Draw what shutting heads does against opening them, in the order of each score; bands are over seeds.
+
+    Args:
+        curves: as ``cs_heads.toggle_curves`` gives them.
+        ax: axes to draw on; None: those of a new figure.
+
+    Returns:
+        The axes.
+    """
+    ax = style.new_axes(height=2.6) if ax is None else ax
+    ax.axhline(0, color="0.6", linewidth=0.8, linestyle=":")
+    for curve in curves:
+        of_seeds = curve.difference
+        look = {**_line(curve.by), "marker": style.ROLES[curve.by][1], "label": f"by {curve.by}"}
+        style.band(ax, curve.n_heads, of_seeds.mean(axis=0), of_seeds.min(axis=0), of_seeds.max(axis=0), **look)
+    ax.locator_params(axis="y", nbins=5)  # as many at any height: their width moves the label
+    ax.set(xlabel="heads shut or open, the rest at G⁺", ylabel="difference of log-probability\n(nats per token)")
+    style.legend_below(ax)
+    return ax
+
+
+@style.styled
+def ablation_curves(curves: Sequence[AblationCurve], ax: Axes | None = None) -> Axes:
+    """Draw the log-probability of the target against the number of heads off, one line per score.
+
+    Args:
+        curves: as ``cs_heads.ablation_curves`` gives them.
+        ax: axes to draw on; None: those of a new figure.
+
+    Returns:
+        The axes.
+    """
+    ax = style.new_axes(height=2.5) if ax is None else ax
+    for curve in curves:
+        ax.plot(range(len(curve.logprob)), curve.logprob, label=f"by {curve.by}", **_line(curve.by))
+    ax.set(xlabel="heads ablated", ylabel="log-probability of the target (nats per token)")
+    style.legend_below(ax)
+    return ax
+
+
+@style.styled
+def group(test: GroupTest, ax: Axes | None = None) -> Axes:
+    """Draw the score of some heads beside that of all others (figure 4 of Nam et al.).
+
+    Each head is a point, the line is the mean, and the t-test is the title.
+
+    Args:
+        test: as ``score_of_heads`` gives it.
+        ax: axes to draw on; None: those of a new figure.
+
+    Returns:
+        The axes.
+    """
+    ax = style.new_axes(height=2.6) if ax is None else ax
+    rng = np.random.default_rng(0)
+    for place, (values, color) in enumerate(((test.within, style.ROLES[test.by][0]), (test.without, style.RANDOM))):
+        across = place + rng.uniform(-0.15, 0.15, len(values))
+        ax.scatter(across, values, s=12, alpha=0.6, color=color, linewidths=0)
+        ax.hlines(values.mean(), place - 0.25, place + 0.25, color="black")
+    ax.set_xticks([0, 1], [f"{test.n_inside} heads", f"other {test.n_outside}"])
+    over = "largest" if test.over == "any" else "mean"
+    ax.set(xlim=(-0.5, 1.5), ylabel=f"{test.by} ({over} over seeds)", title=f"t = {test.t:.2f}, p = {test.p:.2g}")
+    return ax

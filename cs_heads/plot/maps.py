@@ -1,0 +1,284 @@
+"""Heads of one ranking: maps of layers × heads, of their importance or their roles, and the first heads one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from cs_heads.arguments import check_integer
+from cs_heads.methods.gating.result import HeadGates
+from cs_heads.plot import style
+from cs_heads.plot.marks import head_handle, mark_heads, points_per_square, write_on
+from cs_heads.ranking import HeadRanking
+from cs_heads.units import Head, HeadGrid
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colorbar import Colorbar
+    from matplotlib.image import AxesImage
+    from matplotlib.lines import Line2D
+
+CLEARLY = 0.2
+"""Share of the scale from which a head that interferes carries a minus, which is legible in gray too."""
+SIGNS = 4.0
+"""Points that a square needs to hold a sign."""
+
+
+@style.styled
+def heads(
+    ranking: HeadRanking,
+    k: int = 5,
+    ax: Axes | None = None,
+    *,
+    key_value_heads: int | None = None,
+    verdict: str | None = None,
+) -> Axes:
+    """Draw the importance of every head, layers down and heads across, with the first ``k`` marked and numbered.
+
+    Blue heads facilitate the task, orange ones interfere (a minus where they clearly do), white ones do not matter; the
+    scale is symmetric about zero. Each of the first heads has the marker that it has in every picture. The legend names
+    it, with its importance and interval; a tick says that the head is claimed, a hollow marker that it is not, where
+    the method claims heads. Shared heads are marked S and do not set the scale. Heads whose importance is not above
+    zero are not marked.
+
+    Args:
+        ranking: as ``find_heads`` gives it.
+        k: how many heads are marked, of the first in the ranking's order.
+        ax: axes to draw on; None: those of a new figure.
+        key_value_heads: how many groups of query heads share keys and values, drawn between lines with their numbers
+            above; None: what the ranking knows of its model.
+        verdict: joins the title, as in ``proof.verdict``.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ValueError: for no ranking, or groups that do not divide the heads of a layer.
+
+    >>> from matplotlib.figure import Figure
+    >>> ranking = HeadRanking("css", np.array([[0.0, 0.4], [0.1, 0.0]]), spent=800)
+    >>> heads(ranking, k=1, ax=Figure().subplots()).texts[0].get_text()
+    '1'
+    """
+    if not isinstance(ranking, HeadRanking):
+        raise ValueError(f"ranking must be a HeadRanking, as find_heads gives, got {ranking!r:.80}")
+    grid = ranking.grid
+    check_integer("k", k, 0)
+    if key_value_heads is None:
+        key_value_heads = ranking.provenance.get("model", {}).get("key_value_heads")
+    if key_value_heads is not None and (key_value_heads < 1 or grid.n_heads % key_value_heads):
+        raise ValueError(f"key_value_heads must divide the {grid.n_heads} heads of a layer, got {key_value_heads}")
+    limit, top = _limit(ranking), _shown(ranking, k)
+    ax, image, _ = _draw_map(ax, ranking.importance, limit, f"importance ({ranking.unit})", len(top))
+    if key_value_heads not in (None, 1, grid.n_heads):
+        _draw_groups(ax, grid, key_value_heads)
+    square = points_per_square(ax, grid)
+    opposed = np.argwhere(ranking.importance < -CLEARLY * limit)
+    ax.scatter(
+        opposed[:, 1],
+        opposed[:, 0],
+        marker="_",
+        s=min(square * 0.7, 5) ** 2,
+        linewidths=0.7,
+        color=[style.letter_color(image, ranking.importance[tuple(at)]) for at in opposed],
+    )
+    hollow = _not_claimed(ranking, top)
+    mark_heads(ax, grid, top, hollow=hollow, avoid=ranking.shared)
+    for head in ranking.shared:
+        write_on(ax, (head.head, head.layer), "S", _inwards(head, grid, square))
+    title = _title(ranking.provenance, ranking.method)
+    ax.set_title(style.safe_text(title if verdict is None else f"{title}: {verdict}"))
+
+    def told(head: Head) -> str:
+        at = (head.layer, head.head)
+        label = f"{head}{' ✓' if head in ranking.claims else ''}  {ranking.importance[at]:+.2f}"
+        if ranking.interval is not None and not np.isnan(ranking.interval[at]).any():
+            label += " ({:+.2f} to {:+.2f})".format(*ranking.interval[at])
+        return label
+
+    columns, meaning = 2 if ranking.interval is None else 1, "; ".join(_marks(ranking, top)) or None
+    _draw_legend(ax, top, told, hollow, ncols=columns, title=meaning)
+    return ax
+
+
+@style.styled
+def roles(gates: HeadGates, ax: Axes | None = None, *, threshold: float = 0.5, k: int = 5) -> Axes:
+    """Draw the role of each head, layers down and heads across: blue facilitates, orange interferes, white neither.
+
+    The color is the larger of the two scores, mean over seeds, as in the map of ``heads`` (figure 3b of Nam et al.,
+    arXiv 2505.13737, is in red and green). The first heads of the gates' ranking carry their own markers, which the
+    legend names. Where squares are large enough, a clear head among the others carries a sign: a plus where it
+    facilitates, a cross where it interferes, both where it does one in some seed and the other in another.
+
+    Args:
+        gates: as ``causal_head_gating`` fits them.
+        ax: axes to draw on; None: those of a new figure.
+        threshold: the score from which a head carries a sign, in [0, 1].
+        k: how many of the first heads are marked.
+
+    Returns:
+        The axes.
+    """
+    facilitation, interference = (gates.score(name).mean(axis=0) for name in ("facilitation", "interference"))
+    values = np.where(facilitation >= interference, facilitation, -interference)
+    ranking = gates.ranking()
+    grid = ranking.grid
+    top = [head for head in ranking.top(min(k, grid.size)) if values[head.layer, head.head] > 0] if k else []
+    ax, _, bar = _draw_map(ax, values, 1.0, "interferes ← score → facilitates", len(top) + 1)
+    bar.set_ticks([-1, -0.5, 0, 0.5, 1], labels=["1", "0.5", "0", "0.5", "1"])
+    ax.set_title(style.safe_text(_title(gates.provenance, "causal head gating"), 50))
+    signs = _draw_signs(ax, gates, threshold, grid.mask(top))
+    mark_heads(ax, grid, top)
+    _draw_legend(ax, top, lambda head: f"{head}  {values[head.layer, head.head]:.2f}", others=signs, ncols=2)
+    return ax
+
+
+@style.styled
+def importance(ranking: HeadRanking, k: int = 5, ax: Axes | None = None) -> Axes:
+    """Draw the importance of the first heads with their intervals, each with its own marker, down the axis.
+
+    Args:
+        ranking: as ``find_heads`` gives it.
+        k: how many heads.
+        ax: axes to draw on; None: those of a new figure.
+
+    Returns:
+        The axes.
+    """
+    top = ranking.top(min(k, ranking.grid.size))
+    ax = style.new_axes(height=0.7 + 0.2 * len(top)) if ax is None else ax
+    for row, head in enumerate(top):
+        look, at = style.head_look(head), (head.layer, head.head)
+        if ranking.interval is not None and not np.isnan(ranking.interval[at]).any():
+            ax.hlines(row, *ranking.interval[at], color=look.color, linewidth=1.4)
+        ax.plot(ranking.importance[at], row, marker=look.marker, color=look.color, markersize=6)
+    ax.axvline(0, color=style.RANDOM, linewidth=0.6)
+    style.names_down(ax, map(str, top))
+    ax.set_xlabel(f"importance ({style.safe_text(ranking.unit)})")
+    return ax
+
+
+def heads_caption(ranking: HeadRanking, k: int = 5) -> str:
+    """The caption of the picture ``heads``: what its colors and marks mean, for those that are there.
+
+    Args:
+        ranking: the ranking that is drawn.
+        k: how many heads are marked.
+
+    >>> heads_caption(HeadRanking("css", np.array([[0.0, 0.4], [0.1, 0.0]]), spent=800))
+    'Importance of every head: blue facilitates the task, orange interferes. Marked and numbered: the first heads.'
+    """
+    opposed = bool((ranking.importance < -CLEARLY * _limit(ranking)).any())
+    text = "Importance of every head: blue facilitates the task, orange interferes"
+    text += " (a minus where clearly so)." if opposed else "."
+    top = _shown(ranking, k)
+    marks = [*(["Marked and numbered: the first heads"] if top else []), *_marks(ranking, top)]
+    return f"{text} {'; '.join(marks)}." if marks else text
+
+
+def _draw_map(
+    ax: Axes | None, values: Float[np.ndarray, "layer head"], limit: float, label: str, n_lines: int
+) -> tuple[Axes, AxesImage, Colorbar]:
+    """The squares with their color bar; without axes on a figure that has room for ``n_lines`` in the legend."""
+    n_layers, n_heads = values.shape
+    if ax is None:
+        # A column wide, a page for many heads; as high as square heads and the legend need, a page at most.
+        width = style.COLUMN if n_heads <= 64 else 2 * style.COLUMN
+        square = min(0.5, 5 / n_layers, (width - 1.25) / n_heads)
+        ax = style.new_axes(width, min(9.0, max(1.1, square * n_layers) + 1.34 + 0.14 * n_lines))
+    image = ax.imshow(values, cmap=style.signed_colors(), vmin=-limit, vmax=limit, aspect="equal")
+    bar = style.color_bar(ax, image, label)
+    ax.set(xticks=_ticks(n_heads, 12), yticks=_ticks(n_layers, 16), xlabel="head", ylabel="layer")
+    return ax, image, bar
+
+
+def _draw_legend(
+    ax: Axes,
+    top: list[Head],
+    told: Callable[[Head], str],
+    hollow: Collection[Head] = (),
+    others: list[Line2D] | None = None,
+    **options: Any,
+) -> None:
+    """Which head each number is, and what is told of it."""
+    handles = [head_handle(head, f"{rank}  {told(head)}", hollow=head in hollow) for rank, head in enumerate(top, 1)]
+    style.legend_below(ax, handles=[*handles, *(others or [])], handletextpad=0.3, **options)
+
+
+def _title(provenance: dict[str, Any], method: str) -> str:
+    task = provenance.get("task", {}).get("name")
+    return method if task is None else f"{task} ({method})"
+
+
+def _ticks(n: int, most: int) -> range:
+    return range(0, n, max(1, -(-n // most)))
+
+
+def _limit(ranking: HeadRanking) -> float:
+    """Where the scale ends: the largest importance of a head that is not shared."""
+    own = ranking.importance[~ranking.grid.mask(ranking.shared)]
+    return float(np.abs(own).max(initial=0)) or 1.0
+
+
+def _shown(ranking: HeadRanking, k: int) -> list[Head]:
+    k = min(k, ranking.grid.size)
+    top = [*ranking.top(k), *ranking.claimed_beyond(k)] if k else []
+    return [head for head in top if ranking.importance[head.layer, head.head] > 0]
+
+
+def _not_claimed(ranking: HeadRanking, top: list[Head]) -> set[Head]:
+    return set() if ranking.z is None else {head for head in top if head not in ranking.claims}
+
+
+def _marks(ranking: HeadRanking, top: list[Head]) -> list[str]:
+    """What the marks of heads mean, for those that are there."""
+    marks = ["✓ claimed"] if set(top) & set(ranking.claims) else []
+    marks += ["hollow not claimed"] if _not_claimed(ranking, top) else []
+    return marks + (["S shared"] if ranking.shared else [])
+
+
+def _inwards(head: Head, grid: HeadGrid, square: float) -> tuple[float, float]:
+    """Points by which a letter on a small square is moved, so that it does not reach over the border of the map."""
+    over = max(0.0, 4.0 - square / 2)
+    right = over * ((head.head == 0) - (head.head == grid.n_heads - 1))
+    return right, over * ((head.layer == grid.n_layers - 1) - (head.layer == 0))
+
+
+def _draw_groups(ax: Axes, grid: HeadGrid, n_groups: int) -> None:
+    """Lines between the heads that share keys and values, and the groups' numbers above."""
+    size = grid.n_heads // n_groups
+    for group in range(1, n_groups):
+        ax.axvline(group * size - 0.5, color="0.55", linewidth=0.4)
+    above = ax.secondary_xaxis("top")
+    shown = _ticks(n_groups, 8)
+    above.set_xticks([(group + 0.5) * size - 0.5 for group in shown], list(map(str, shown)))
+    above.tick_params(length=0, pad=1)
+    above.set_xlabel("key/value head", labelpad=2)
+
+
+def _draw_signs(ax: Axes, gates: HeadGates, threshold: float, without: Bool[np.ndarray, "layer head"]) -> list[Line2D]:
+    """Signs of clear roles on all heads but some; returns one line per sign that was drawn."""
+    square = points_per_square(ax, gates.ranking().grid)
+    if square < SIGNS:
+        return []
+    facilitates, interferes = (gates.any(name) >= threshold for name in ("facilitation", "interference"))
+    mixed = facilitates & interferes
+    signs: dict[str, tuple[Any, Bool[np.ndarray, "layer head"]]] = {
+        f"{name} of {threshold:g} or more": (sign, (gates.score(name).mean(axis=0) >= threshold) & ~mixed)
+        for name, sign in (("facilitation", "+"), ("interference", "x"))
+    }
+    drawn = []
+    for label, (marker, where) in {**signs, "each in some seed": ((8, 2, 0), mixed)}.items():
+        at = np.argwhere(where & ~without)
+        if len(at):
+            look: dict[str, Any] = {
+                "color": "black",
+                "linestyle": "none",
+                "markeredgewidth": 0.5 if where is mixed else 0.9,
+            }
+            size = min(5.0, 0.8 * square)
+            drawn += ax.plot(at[:, 1], at[:, 0], marker=marker, markersize=size, label=label, **look)
+    return drawn

@@ -1,0 +1,229 @@
+"""Tables as pictures, one square per number: what sets of heads take from tasks, and what sets have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+
+from cs_heads.analysis.comparison import Comparison
+from cs_heads.analysis.drops import TaskDrops
+from cs_heads.analysis.formats import FormatHeads
+from cs_heads.analysis.overlap import Overlap
+from cs_heads.analysis.universal import UniversalHeads
+from cs_heads.plot import style
+from cs_heads.plot.marks import name_heads
+from cs_heads.units import Head
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+MAX_Q = 0.05
+_LETTERS = 20
+"""Letters of a name that a picture of one column has room for."""
+_SIDE = 0.27
+"""Inches of a square."""
+
+
+def draw_squares(
+    ax: Axes | None,
+    values: Float[np.ndarray, "row column"],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    label: str,
+    *,
+    limit: float = 1.0,
+    form: str = "{:.2f}",
+    colors: str = "Blues",
+) -> Axes:
+    """Draw numbers as squares with a color bar, each number written in its square; NaN stays white.
+
+    Args:
+        ax: axes to draw on; None: those of a new figure with room for all squares and names, a column wide or a page.
+        values: from 0 to ``limit``; others have the color of the nearer end.
+        rows: names of the rows.
+        columns: names of the columns.
+        label: what the numbers are.
+        limit: the number that has the last color of the map.
+        form: how numbers are written.
+        colors: a map of matplotlib; by default white is none and dark is much, for any kind of color vision.
+
+    Returns:
+        The axes.
+    """
+    if ax is None:
+        letters = 0.058 * min(_LETTERS, max(map(len, [*rows, *columns])))
+        height = 0.6 + 0.75 * letters + max(1.1, _SIDE * len(rows))
+        ax = style.new_axes(style.width_for(0.9 + letters + _SIDE * len(columns)), height)
+    image = ax.imshow(values, cmap=colors, vmin=0, vmax=limit, aspect="auto")
+    style.color_bar(ax, image, label, shrink=0.9)
+    for (row, column), value in np.ndenumerate(values):
+        if not np.isnan(value):
+            # Rounded first: what is nought to the last digit shown has no sign.
+            text = form.format(round(float(value), 6)).replace("-0.00", "0.00")
+            color = style.letter_color(image, value)
+            ax.text(column, row, text, ha="center", va="center", color=color, fontsize=style.SMALL)
+    max_letters = _LETTERS if style.figure_of(ax).get_size_inches()[0] <= style.COLUMN else 2 * _LETTERS
+    style.turned_names(ax, [style.safe_text(name, max_letters) for name in columns])
+    ax.set_yticks(range(len(rows)), [style.safe_text(name, max_letters) for name in rows])
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    return ax
+
+
+@style.styled
+def agreement(compared: Comparison, ax: Axes | None = None) -> Axes:
+    """Draw the share of their top k heads that each two methods have in common.
+
+    Args:
+        compared: as ``compare`` gives it.
+        ax: axes to draw on; None: those of a new figure.
+
+    Returns:
+        The axes.
+    """
+    names = list(compared.methods)
+    share = np.eye(len(names))
+    for row in compared.agreement().to_dict("records"):
+        first, second = names.index(row["first"]), names.index(row["second"])
+        share[first, second] = share[second, first] = row[f"overlap@{compared.k}"]
+    return draw_squares(ax, share, names, names, f"share of top {compared.k}")
+
+
+@style.styled
+def overlap(found: Overlap, ax: Axes | None = None, value: str = "heads") -> Axes:
+    """Draw how many heads each two rankings share; an asterisk where chance does not explain it.
+
+    The asterisk is for a false discovery rate below .05. The diagonal has the number of heads of each ranking.
+
+    Args:
+        found: as ``head_overlap`` gives it.
+        ax: axes to draw on; None: those of a new figure.
+        value: ``"heads"``, or ``"groups"`` of heads that share keys and values.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ValueError: for another ``value``, or groups where heads share no keys and values.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    if value not in ("heads", "groups") or (value == "groups" and found.n_groups is None):
+        raise ValueError(f"value must be 'heads', or 'groups' where heads share keys and values; got {value!r}")
+    table = found.matrix(value)
+    names = [str(name) for name in table.index]
+    values = table.to_numpy(dtype=float)
+    limit = max(1.0, float(np.nanmax(values)))
+    ax = draw_squares(ax, values, names, names, f"{value} in common", limit=limit, form="{:.0f}")
+    bar = ax.images[-1].colorbar
+    if bar is not None:
+        bar.locator = MaxNLocator(integer=True, nbins=5)
+        bar.update_ticks()
+    q = found.matrix(f"q_{value}").to_numpy(dtype=float)
+    for text in list(ax.texts):
+        column, row = (round(at) for at in text.get_position())
+        if q[row, column] < MAX_Q:
+            text.set_text(f"{text.get_text()}*")
+            ax.set_xlabel(f"* more than chance explains (q < {MAX_Q:g})")
+    return ax
+
+
+@style.styled
+def universal(found: UniversalHeads, ax: Axes | None = None) -> Axes:
+    """Draw what each candidate leaves of each task, as a share of the score above chance; universal heads carry a U.
+
+    Args:
+        found: as ``universal_heads`` gives it.
+        ax: axes to draw on; None: those of a new figure.
+
+    Returns:
+        The axes.
+    """
+    rows = [f"{head} U" if head in found.heads else str(head) for head in found.candidates]
+    ax = draw_squares(ax, found.left, rows, found.tasks, "share of the score left", colors="Blues_r")
+    name_heads(ax, found.candidates)
+    ax.set(ylabel="head ablated", xlabel="U universal" if found.heads else "")
+    return ax
+
+
+@style.styled
+def drop_matrix(drops: TaskDrops, ax: Axes | None = None, value: str = "relative_drop") -> Axes:
+    """Draw what each set of heads takes from each task: sets down, tasks across, the own task of a set framed.
+
+    Args:
+        drops: as ``cross_drops`` gives it.
+        ax: axes to draw on; None: those of a new figure.
+        value: a property of ``TaskDrop``; where it is negative, squares are white.
+
+    Returns:
+        The axes.
+    """
+    from matplotlib.patches import Rectangle
+
+    table = drops.matrix(value)
+    rows, columns = [str(name) for name in table.index], [str(name) for name in table.columns]
+    ax = draw_squares(ax, table.to_numpy(dtype=float), rows, columns, value.replace("_", " "))
+    for place, name in enumerate(rows):
+        if name in drops.own:
+            at = (columns.index(drops.own[name]) - 0.48, place - 0.46)
+            ax.add_patch(Rectangle(at, 0.96, 0.92, fill=False, edgecolor=style.COLORS[3], linewidth=1.4))
+    ax.set(ylabel="heads found on", xlabel="measured on (framed: their own)" if drops.own else "measured on")
+    return ax
+
+
+@style.styled
+def format_heads(formats: FormatHeads, ax: Axes | None = None) -> Axes:
+    """Draw the share of each score above chance that each candidate takes; its kind stands beside its name.
+
+    Tasks answered by letters, tasks answered in full, and controls stand between lines, with their form above.
+
+    Args:
+        formats: as ``cs_heads.format_heads`` gives it.
+        ax: axes to draw on; None: those of a new figure.
+
+    Returns:
+        The axes.
+    """
+    table = formats.drops.matrix("share_lost")
+    names, columns = [str(name) for name in table.index], [str(name) for name in table.columns]
+    rows = [f"{name}: {formats.kind(name)}" for name in names]
+    ax = draw_squares(ax, table.to_numpy(dtype=float), rows, columns, "share of the score lost")
+    sets = [formats.drops.heads[name] for name in names]
+    name_heads(ax, [heads[0] if len(heads) == 1 else None for heads in sets])
+    forms = [formats.forms[name] for name in columns]
+    for form in dict.fromkeys(forms):
+        first, n = forms.index(form), forms.count(form)
+        if first:
+            ax.axvline(first - 0.5, color="black", linewidth=1.2)
+        middle = (first + (n - 1) / 2, 1)
+        at = ("data", "axes fraction")
+        ax.annotate(form, middle, (0, 3), at, "offset points", ha="center", va="bottom", fontsize=style.SMALL)
+    return ax
+
+
+@style.styled
+def habits(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Draw the habits of heads: the mean share of attention of each habit.
+
+    Args:
+        table: one row per head, as ``cs_heads.habits`` gives it.
+        ax: axes to draw on; None: those of a new figure.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ValueError: for a table without a row or without the column ``head``.
+    """
+    if "head" not in table or not len(table):
+        raise ValueError("table must have one row per head and a column head, as cs_heads.habits gives them")
+    names = [str(name) for name in table.columns if name != "head"]
+    heads = [Head.parse(str(head)) for head in table["head"]]
+    values = table[names].to_numpy(dtype=float)
+    ax = draw_squares(ax, values, list(map(str, heads)), names, "share of attention")
+    name_heads(ax, heads)
+    return ax
