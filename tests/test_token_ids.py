@@ -19,7 +19,7 @@ from cs_heads.cli import main
 from cs_heads.engine.plan import token_budget
 from cs_heads.lens.abilities import abilities
 from cs_heads.lens.model import tokenizer_of
-from cs_heads.lens.ship import outline_of, sample_logits
+from cs_heads.lens.ship import model_info, sample_logits
 from tests.integer_models import DIGITS, EQUALS, HEADS, LENGTH, P, adding_model, addition, save_sorting_model, sorting
 from tests.tiny import make_tokenizer
 
@@ -374,7 +374,7 @@ def test_patterns_show_the_ids_where_there_are_no_words(load_sorting, backend):
 
 
 def test_workers_know_how_many_answers_a_model_has():
-    cfg = outline_of(adding_model("bridge")).cfg
+    cfg = model_info(adding_model("bridge")).cfg
     assert (cfg.d_vocab, cfg.d_vocab_out) == (P + 1, P)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from cs_heads.arguments import check_seed
 from cs_heads.demo import words as w
-from cs_heads.tasks.catalogue import Entry
+from cs_heads.tasks.family import Entry
 from cs_heads.tasks.task import Task
 
 # Drawing no new prompt so many times in a row means that there is hardly another.

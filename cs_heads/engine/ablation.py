@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cs_heads.engine.layout import Place
 from cs_heads.lens import EncodedExample
-from cs_heads.lens.batches import Room, run_in_batches
+from cs_heads.lens.batches import TokenBudget, run_in_batches
 from cs_heads.lens.gates import reading
 from cs_heads.lens.model import HookedModel
 from cs_heads.lens.score import ANY_READ, pad, read_tokens
@@ -60,7 +60,7 @@ class Ablation:
         def run(batch: Int[np.ndarray, " n"]) -> None:
             self._keep(model, [texts[i] for i in batch], self._first[batch], fused)
 
-        run_in_batches(self._length.tolist(), Room(batch_tokens), run)
+        run_in_batches(self._length.tolist(), TokenBudget(batch_tokens), run)
         self.spent = len(texts)
 
     def replacement(

@@ -8,9 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Float, Int
-from torch import Tensor
 from typing_extensions import Unpack
 
 from cs_heads.cluster import here, source_of
@@ -77,7 +75,7 @@ class PatchingExperiment:
         grid, n = self.grid, len(self.clean)
 
         def measure(
-            phase: int, bar: Any, pair: Int[np.ndarray, " row"], strength: Float[Tensor, "row layer head"]
+            phase: int, bar: Any, pair: Int[np.ndarray, " row"], strength: Float[np.ndarray, "row layer head"]
         ) -> Float[np.ndarray, " row"]:
             found = np.full(len(pair), np.nan)
             with filled(kept, phase, found, bar) as done:
@@ -90,11 +88,11 @@ class PatchingExperiment:
 
         effects = np.empty((n, *grid.shape))
         with progress_bar(n * (grid.size + 1), "eval", self.settings.progress) as bar:
-            without = measure(grid.n_layers, bar, np.arange(n), torch.zeros(n, *grid.shape))
+            without = measure(grid.n_layers, bar, np.arange(n), np.zeros((n, *grid.shape), dtype=np.float32))
             pair, head = np.repeat(np.arange(n), grid.n_heads), np.tile(np.arange(grid.n_heads), n)
             # A layer at a time: all other layers go without a hook.
             for layer in range(grid.n_layers):
-                strength = torch.zeros(len(pair), *grid.shape)
+                strength = np.zeros((len(pair), *grid.shape), dtype=np.float32)
                 strength[np.arange(len(pair)), layer, head] = 1.0
                 effects[:, layer] = measure(layer, bar, pair, strength).reshape(n, -1) - without[:, None]
         return effects, without
@@ -114,7 +112,8 @@ class PatchingExperiment:
         return room_for(self.model, self.settings.batch_tokens, PATCH_TOKENS)
 
     @cached_property
-    def _source(self) -> Float[Tensor, "pair point layer head d_head"]:
+    def _source(self) -> Any:
+        """Z of the clean prompts, ``[pair point layer head d_head]``."""
         return record_z(self.model, self.clean, self._tokens)
 
 

@@ -116,7 +116,3 @@ def _is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(
         words in text for words in ("out of memory", "can't allocate memory", "not enough memory")
     )
-
-
-# Until ``differentiate`` and ``patch`` take the new name.
-Room = TokenBudget

@@ -12,7 +12,7 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from cs_heads.lens.batches import Room, room_for, run_in_batches
+from cs_heads.lens.batches import TokenBudget, room_for, run_in_batches
 from cs_heads.lens.forward import logits_at
 from cs_heads.lens.gates import hooked
 from cs_heads.lens.model import device_of, evaluating, hook_names
@@ -41,7 +41,7 @@ def gate_gradients(
     prompts: Sequence[Tokens],
     targets: Sequence[Tokens],
     gates: Float[Tensor | np.ndarray, "batch layer head"],
-    batch_tokens: int | Room | None = None,
+    batch_tokens: int | TokenBudget | None = None,
     *,
     progress: Callable[[int], Any] = lambda _: None,
     measured: Float[Tensor | np.ndarray, "batch layer head"] | None = None,
@@ -50,10 +50,10 @@ def gate_gradients(
     """Per row: the mean negative log-probability of the target (nats per token), and its gradient in the row's gates.
 
     Gates may be float32 where the weights are bfloat16: z is then multiplied in float32. Rows are independent, so one
-    backward pass gives every row its own gradient. Both results lie where ``gates`` lie. Calls that share a ``Room``
-    find out once what fits into memory. ``progress`` is told of the rows done. Gradients that an earlier call left in
-    ``measured``, NaN where it did not get to, are filled in place: a batch of which every row is known is not run, and
-    its loss is NaN. ``positions`` are those of ``score_tokens``. An empty prompt or target raises ``ValueError``.
+    backward pass gives every row its own gradient. Both results lie where ``gates`` lie. Calls that share a
+    ``TokenBudget`` find out once what fits into memory. ``progress`` is told of the rows done. Gradients that an
+    earlier call left in ``measured``, NaN where it did not get to, are filled in place: a batch of which every row is
+    known is not run, and its loss is NaN. ``positions`` are those of ``score_tokens``. An empty prompt or target raises ``ValueError``.
     """
     for name, rows in (("prompts", prompts), ("targets", targets)):
         if len(rows) != len(gates) or not all(map(len, rows)):

@@ -12,7 +12,7 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from cs_heads.lens.batches import Room, room_for, run_in_batches
+from cs_heads.lens.batches import TokenBudget, room_for, run_in_batches
 from cs_heads.lens.differentiate import differentiable
 from cs_heads.lens.forward import logits_at
 from cs_heads.lens.gates import hooked, reading
@@ -26,7 +26,7 @@ PATCH_TOKENS = {"cpu": 4096, "mps": 16_384, "cuda": 65_536}
 
 
 def record_z(
-    model: Any, points: Sequence[PatchPoint], batch_tokens: int | Room | None = None
+    model: Any, points: Sequence[PatchPoint], batch_tokens: int | TokenBudget | None = None
 ) -> Float[Tensor, "pair point layer head d_head"]:
     """Each head's z at the positions of each prompt. One forward a prompt."""
     found: list[Tensor | None] = [None] * len(points)
@@ -55,9 +55,9 @@ def patched_effects(
     points: Sequence[PatchPoint],
     source: Float[Tensor, "pair point layer head d_head"],
     pair: Int[np.ndarray, " row"],
-    strength: Float[Tensor, "row layer head"],
+    strength: Float[Tensor | np.ndarray, "row layer head"],
     *,
-    batch_tokens: int | Room | None = None,
+    batch_tokens: int | TokenBudget | None = None,
     progress: Callable[[int], Any] = lambda _: None,
     measured: Float[np.ndarray, " row"] | None = None,
 ) -> Float[np.ndarray, " row"]:
@@ -65,12 +65,12 @@ def patched_effects(
 
     Row r runs the prompt of ``points[pair[r]]``; at its positions each head's z becomes
     ``z + strength * (source - z)``: strength 1 patches the head, 0 leaves it. One forward a row;
-    ``progress`` is told of the rows done. Calls that share a ``Room`` find out once what fits into memory.
+    ``progress`` is told of the rows done. Calls that share a ``TokenBudget`` find out once what fits into memory.
     What an earlier call left in ``measured``, NaN where it did not get to, is filled in place: a batch of which
     every row is known is not run.
     """
     measured = np.full(len(pair), np.nan) if measured is None else measured
-    unknown = np.isnan(measured)
+    unknown, strength = np.isnan(measured), torch.as_tensor(strength)
 
     def run(batch: Int[np.ndarray, " n"]) -> None:
         new = int(unknown[batch].sum())
@@ -106,7 +106,7 @@ def patch_gradients(
         gradient[batch] = torch.autograd.grad(total, strength)[0].to(gradient)
 
     with differentiable(model):
-        room = Room(room_for(model, batch_tokens, PATCH_TOKENS).tokens // 4)
+        room = TokenBudget(room_for(model, batch_tokens, PATCH_TOKENS).tokens // 4)
         run_in_batches([len(point.prompt) for point in points], room, run)
     return gradient
 

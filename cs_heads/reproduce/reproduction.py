@@ -19,7 +19,7 @@ from cs_heads.lens import load_model
 from cs_heads.methods.compressed_sensing import tune
 from cs_heads.methods.gating.fit import fit_gates
 from cs_heads.methods.gating.result import HeadGates
-from cs_heads.plot.drawing import drawing
+from cs_heads.plot.style import drawing
 from cs_heads.ranking import HeadRanking
 from cs_heads.reproduce.papers import Paper, PaperSettings
 from cs_heads.tasks import Task, confirming_side, finding_side
