@@ -53,7 +53,8 @@ def gate_gradients(
     backward pass gives every row its own gradient. Both results lie where ``gates`` lie. Calls that share a
     ``TokenBudget`` find out once what fits into memory. ``progress`` is told of the rows done. Gradients that an
     earlier call left in ``measured``, NaN where it did not get to, are filled in place: a batch of which every row is
-    known is not run, and its loss is NaN. ``positions`` are those of ``score_tokens``. An empty prompt or target raises ``ValueError``.
+    known is not run, and its loss is NaN. ``positions`` are those of ``score_tokens``. An empty prompt or target raises
+    ``ValueError``.
     """
     for name, rows in (("prompts", prompts), ("targets", targets)):
         if len(rows) != len(gates) or not all(map(len, rows)):
