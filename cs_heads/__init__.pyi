@@ -1,6 +1,7 @@
 from . import designs as designs
 from . import methods as methods
 from . import plot as plot
+from . import simulate as simulate
 from . import tasks as tasks
 from .analysis.attention import HeadAttention as HeadAttention
 from .analysis.attention import attention as attention
@@ -35,11 +36,6 @@ from .lens.checks import Check as Check
 from .methods.find import find_heads as find_heads
 from .ranking import HeadRanking as HeadRanking
 from .report import write_report as write_report
-from .simulate.planted import PlantedExperiment as PlantedExperiment
-from .simulate.scenarios import SCENARIOS as SCENARIOS
-from .simulate.scenarios import Scenario as Scenario
-from .simulate.world import World as World
-from .simulate.world import planted_world as planted_world
 from .store.store import Store as Store
 from .store.store import StoreError as StoreError
 from .tasks import Example as Example

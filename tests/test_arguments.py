@@ -43,7 +43,14 @@ def test_a_fraction_is_refused_before_anything_is_looked_at(call, message):
 
 def seeded() -> dict[str, Callable]:
     """Every public function that draws with a seed, without checks of types."""
-    modules = {"cs": cs, "masks": cs.designs, "methods": cs.methods, "tasks": cs.tasks, "pairs": pairs}
+    modules = {
+        "cs": cs,
+        "designs": cs.designs,
+        "simulate": cs.simulate,
+        "methods": cs.methods,
+        "tasks": cs.tasks,
+        "pairs": pairs,
+    }
     modules |= {name: import_module(module) for name, module in FAMILIES.items()}
     named = [
         (f"{name}.{own}", inspect.unwrap(getattr(module, own)))
@@ -53,7 +60,7 @@ def seeded() -> dict[str, Callable]:
     ]
     made = {name: call for name, call in named if inspect.isfunction(call) and "demo.skills" not in call.__module__}
     made |= {"Suite.load": inspect.unwrap(Suite.load), "Task.split": inspect.unwrap(cs.Task.split)}
-    made |= {"PlantedExperiment": inspect.unwrap(cs.PlantedExperiment.__init__)}
+    made |= {"PlantedExperiment": inspect.unwrap(cs.simulate.PlantedExperiment.__init__)}
     return {name: call for name, call in made.items() if "seed" in inspect.signature(call).parameters}
 
 

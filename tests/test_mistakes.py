@@ -257,8 +257,8 @@ MISTAKES = {
     "cs.head_overlap({}, grid=5)": "grid must be a HeadGrid, got 5",
     "cs.scale_study(5)": "studies must be a mapping, a Study, a ranking or a folder by the name of each model, got 5",
     "cs.scale_study({'a': None})": "study must be a path, got None",
-    "cs.planted_world(None)": "scenario must be a Scenario or one of main, ",
-    "cs.planted_world(grid=5)": "grid must be a HeadGrid, got 5",
+    "cs.simulate.planted_world(None)": "scenario must be a Scenario or one of main, ",
+    "cs.simulate.planted_world(grid=5)": "grid must be a HeadGrid, got 5",
     "cs.designs.explicit(grid, None)": "groups must be a list of groups of heads, got None",
     "cs.designs.explicit(grid, [None])": "heads must be a list of heads, as ranking.top(5) gives, got None",
     "cs.designs.bernoulli(None, 4, 0.5)": "grid must be a HeadGrid, got None",
@@ -284,7 +284,7 @@ def test_a_wrong_argument_raises_a_value_error_that_names_it():
     code = (
         "import cs_heads as cs, pandas as pd, json\nfrom cs_heads.analysis import proof as analysis\n"
         "task = cs.load_task('demo/capitals', n=40)\ngrid = cs.HeadGrid(3, 4)\n"
-        "world, model = cs.planted_world(grid=cs.HeadGrid(8, 8)), cs.load_model('demo', device='cpu')\n"
+        "world, model = cs.simulate.planted_world(grid=cs.HeadGrid(8, 8)), cs.load_model('demo', device='cpu')\n"
         "twice = pd.DataFrame([['a', 'b', 'c']], columns=['prompt', 'target', 'target'])\n"
         "def nothing(example, text): return None\n"
         "judged = cs.Task.from_records([{'prompt': 'a'}] * 2, scorer=nothing, max_new_tokens=2)\n"

@@ -351,10 +351,10 @@ def test_examples_outside_the_world_are_refused(examples):
 
 
 def test_what_a_world_of_ones_own_needs_is_exported():
-    made = cs.planted_world(cs.Scenario(drops=(0.3,), pairs=()), cs.HeadGrid(8, 8))
-    assert isinstance(made, cs.World)
-    assert isinstance(made.task, cs.PlantedExperiment)
-    assert "main" in cs.SCENARIOS
+    made = cs.simulate.planted_world(cs.simulate.Scenario(drops=(0.3,), pairs=()), cs.HeadGrid(8, 8))
+    assert isinstance(made, cs.simulate.World)
+    assert isinstance(made.task, cs.simulate.PlantedExperiment)
+    assert "main" in cs.simulate.SCENARIOS
 
 
 def test_damage_of_another_shape_is_refused():
