@@ -25,8 +25,7 @@ from joblib import Parallel, delayed
 from recovery_tables import NO_STRUCTURE, arithmetic, certainty_table, draw, recovery_table
 
 import cs_heads as cs
-from cs_heads.experiment.baseline import chance_of
-from cs_heads.experiment.protocol import ExperimentLike, name_of
+from cs_heads.experiment.protocol import ExperimentLike, chance_of, name_of
 from cs_heads.simulate import SCENARIOS, World, planted_world
 
 K = 5

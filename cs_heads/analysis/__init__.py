@@ -12,7 +12,7 @@ A **drop** is the baseline less the score with heads off, in points (drop@k: wit
 is its share of the baseline, the *share lost* or *loss* that of what lies above chance. All come with 95 % intervals:
 
 >>> import numpy as np
->>> from cs_heads.analysis.task_drop import task_drop
+>>> from cs_heads.analysis.losses import task_drop
 >>> drop = task_drop("choices of four", 0.25, [(np.repeat([1.0, 0.0], [90, 10]), np.repeat([1.0, 0.0], [45, 55]))])
 >>> [round(number, 2) for number in (drop.drop, drop.relative_drop, drop.share_lost)]
 [0.45, 0.5, 0.69]

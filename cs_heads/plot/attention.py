@@ -66,9 +66,9 @@ def show_attention(attention: HeadAttention, prompt: int = 0, *, most: int = MOS
     Point at a head to enlarge it, at a token to see what it looks at. CircuitsVis's own objects load their script from
     the web or bring 1.3 MB each; this one brings it compressed (0.5 MB) and runs it once a page. Of a prompt of more
     than ``most`` tokens the first and the last are shown, and one in place of those between
-    (``PromptAttention.shortened``). A number of a prompt that is not there, and ``most`` below 3, raise ``ValueError``.
+    (``PromptAttention.truncated``). A number of a prompt that is not there, and ``most`` below 3, raise ``ValueError``.
     """
-    one = _prompt(attention, prompt).shortened(most)
+    one = _prompt(attention, prompt).truncated(most)
     views = []
     for number, patterns in enumerate((one.intact, one.ablated)):
         if patterns is None:

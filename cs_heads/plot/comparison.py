@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cs_heads.analysis.comparison import Comparison
+from cs_heads.analysis.compare import Comparison
 from cs_heads.plot.matrix import draw_matrix, matrix_axes
 from cs_heads.plot.style import (
     COLUMN,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cs_heads.analysis.drops import TaskDrops
-from cs_heads.analysis.task_drop import TaskDrop
+from cs_heads.analysis.losses import TaskDrop
 from cs_heads.plot.matrix import draw_matrix, matrix_axes
 from cs_heads.plot.style import COLOURS, COLUMN, HATCHES, RANDOM, column_or_page, key_below, new_axes, styled, written
 

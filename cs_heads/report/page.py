@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cs_heads.analysis.comparison import Comparison
+from cs_heads.analysis.compare import Comparison
 from cs_heads.analysis.losses import shared_line
 from cs_heads.arguments import check_path
 from cs_heads.plot.attention import load_script, plot_last_token, show_attention

@@ -90,7 +90,7 @@ def _paths(gates: HeadGates, heads: Mapping[str, Head]) -> pd.DataFrame:
 
 
 def _shares(study: Reproduction) -> list[Output]:
-    from cs_heads.analysis.taxonomy import taxonomy
+    from cs_heads.analysis.gating import taxonomy
     from cs_heads.plot.taxonomy import plot_taxonomy
 
     found = taxonomy(_capabilities(study))
@@ -105,7 +105,7 @@ def _shares(study: Reproduction) -> list[Output]:
 def _toggles(study: Reproduction) -> list[Output]:
     import pandas as pd
 
-    from cs_heads.analysis.taxonomy import toggle_curves
+    from cs_heads.analysis.gating import toggle_curves
     from cs_heads.plot.taxonomy import plot_toggle_curves
 
     about = "log-probability with the first heads shut less that with them open, all others at G+"
@@ -139,7 +139,7 @@ def _distribution(study: Reproduction) -> list[Output]:
 def _agreement(study: Reproduction) -> list[Output]:
     import pandas as pd
 
-    from cs_heads.analysis.taxonomy import seed_agreement
+    from cs_heads.analysis.gating import seed_agreement
 
     frames = [seed_agreement(gates).assign(task=name) for name, gates in _capabilities(study).items()]
     return [Output("seeds", "how alike two seeds are (section 4.2)", pd.concat(frames, ignore_index=True))]

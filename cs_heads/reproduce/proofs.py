@@ -11,7 +11,7 @@ from cs_heads.reproduce.outputs import Output, measured
 from cs_heads.reproduce.reproduction import Reproduction, evaluations
 
 if TYPE_CHECKING:
-    from cs_heads.analysis.proof import Confirmation
+    from cs_heads.analysis.confirm import Confirmation
 
 
 def prove(study: Reproduction) -> list[Output]:

@@ -30,7 +30,7 @@ def universal(study: Reproduction) -> list[Output]:
 
 
 def _failures(study: Reproduction, found: UniversalHeads) -> Output:
-    from cs_heads.analysis.failures import choice_failures, text_failures
+    from cs_heads.analysis.failures import failures
     from cs_heads.plot.failures import plot_failures
 
     task = study.tasks[study.finding[study.first]]
@@ -39,8 +39,7 @@ def _failures(study: Reproduction, found: UniversalHeads) -> Output:
     shown = [head for head in order if head in found.heads][:N_FAILING] or order[:1]
     heads = {str(head): [head] for head in shown} | {study.first: study.top(study.first)}
     n = min(N_FAILURES, len(confirming_side(task)))
-    judge = choice_failures if task.kind == "choice" else text_failures
-    modes = judge(study.model, task, heads, n=n, progress=study.progress)
+    modes = failures(study.model, task, heads, n=n, progress=study.progress)
     what = "universal heads" if found.heads else "the head nearest to a universal one"
     about = f"how {task.name} fails with {what} and with the {study.first} heads off"
     return Output("failures", about, modes.to_frame(), drawing(plot_failures, modes))
@@ -72,7 +71,8 @@ def formats(study: Reproduction) -> list[Output]:
     if study.universal is not None:
         singles += study.universal.heads
     sets |= {str(head): [head] for head in dict.fromkeys(singles)}
-    found = measure_formats(list(map(study.column, letters)), list(map(study.column, full)), sets, seed=study.seed)
+    columns = [study.column(name, "letters") for name in letters] + [study.column(name, "full") for name in full]
+    found = measure_formats(columns, sets, study.seed)
     frame = measured(study, found.to_frame().rename(columns={"found": "named"}))
     # Single heads of other models say nothing of this one's; sets go by what they were found on.
     known = {name: row for (model, name), row in published.KNOWLEDGE.items() if model == published.KNOWLEDGE_MODEL}

@@ -4,9 +4,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cs_heads.analysis.compare import _random, compare
-from cs_heads.analysis.comparison import Compared, Comparison
-from cs_heads.analysis.task_drop import task_drop
+from cs_heads.analysis.compare import Compared, Comparison, _random, compare
+from cs_heads.analysis.losses import task_drop
 from cs_heads.experiment.baseline import BaselineTooLowError
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.protocol import name_of

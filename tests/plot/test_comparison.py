@@ -3,7 +3,7 @@ import pytest
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from cs_heads.analysis.comparison import Compared, Comparison
+from cs_heads.analysis.compare import Compared, Comparison
 from cs_heads.analysis.gating import AblationCurve, score_of_heads
 from cs_heads.plot.comparison import plot_agreement, plot_comparison, plot_cost, plot_drops
 from cs_heads.plot.gating import plot_ablation_curves, plot_group, plot_trajectories

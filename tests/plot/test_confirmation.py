@@ -6,7 +6,7 @@ import pytest
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from cs_heads.analysis.proof import Confirmation, TaskDrop
+from cs_heads.analysis.confirm import Confirmation, TaskDrop
 from cs_heads.plot.confirmation import plot_confirmation
 from cs_heads.units import Head
 from tests.plot.looking import clipped, overlapping, smallest
