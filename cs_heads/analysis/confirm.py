@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 from scipy.stats import permutation_test
-from typing_extensions import Self, Unpack
+from typing_extensions import Unpack
 
 from cs_heads.analysis.drops import Column, Found, check_columns, heads_of, measure_drops
 from cs_heads.analysis.losses import Specificity, TaskDrop, task_drop
@@ -99,7 +99,7 @@ class Confirmation(Result):
         return {"heads": record.pop("heads"), **record.pop("result"), **record}
 
     @classmethod
-    def from_dict(cls, record: Mapping[str, Any]) -> Self:
+    def from_dict(cls, record: Mapping[str, Any]) -> Confirmation:
         """What ``to_dict`` wrote, also in older versions: their verdicts, which read no controls, stay as they are."""
         return super().from_dict({**record, "result": record})
 

@@ -7,14 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from html import escape
 from types import UnionType
-from typing import Any, ClassVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pandas as pd
 from jaxtyping import AbstractArray
-from typing_extensions import Self
 
 from cs_heads.units import Head
+
+AnyRecord = TypeVar("AnyRecord", bound="Record")
 
 
 class Record:
@@ -33,7 +34,7 @@ class Record:
         return {key: value for name in names for key, value in _items(name, getattr(self, name))}
 
     @classmethod
-    def from_dict(cls, record: Mapping[str, Any]) -> Self:
+    def from_dict(cls: type[AnyRecord], record: Mapping[str, Any]) -> AnyRecord:
         """What ``to_dict`` wrote.
 
         What an older version did not write is as by default; a bound, or a field without a default, that is missing
