@@ -24,8 +24,7 @@ from typing import Any
 import numpy as np
 
 import cs_heads as cs
-from cs_heads.analysis.losses import loss_of
-from cs_heads.analysis.task_drop import task_drop
+from cs_heads.analysis.losses import loss_of, task_drop
 from cs_heads.tasks import builtin_tasks
 
 FAMILY = "everyday/"

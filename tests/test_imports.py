@@ -34,7 +34,7 @@ BROKEN = {
     "Ray": ("experiment.experiment", "import ray"),
     "Drawing": ("cli", "from matplotlib.figure import Figure"),
     "CircuitsVis": ("plot.attention_patterns", "import circuitsvis as cv"),
-    "Templates": ("analysis.texts", "from jinja2 import Template"),
+    "Templates": ("analysis.failures", "from jinja2 import Template"),
     "Statistics": ("lens.score", "from scipy import stats"),
     "Torch": ("methods.find", "def f():\n    from torch import Tensor"),
 }

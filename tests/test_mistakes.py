@@ -243,8 +243,7 @@ MISTAKES = {
     "cs.specificity(None, [task], None)": "heads must be a mapping, rankings or lists of heads by the name of",
     "cs.sparsity_curve(None, None, ['L0H1'])": "task must be a cs_heads.Task",
     "cs.sparsity_curve(None, task, ['L0H1'], n_random=None)": "n_random must be an integer of 0 or more, got None",
-    "cs.choice_failures(None, None, ['L0H1'])": "task must be a cs_heads.Task",
-    "cs.swearing_prompts(None, None)": "task must be a cs_heads.Task",
+    "cs.failures(None, None, ['L0H1'])": "task must be a cs_heads.Task",
     "cs.attention(model, None, ['L0H1'])": "prompts must be a list of one text or more, got None",
     "cs.attention(model, ['a'], None)": "heads must be a list of heads, as ranking.top(5) gives, got None",
     "cs.attention(model, ['a'], ['L0H1'], off=[5])": "off must be a list of heads: a head must be",
@@ -269,7 +268,7 @@ MISTAKES = {
     "cs.Head.parse(None)": "text None is no head",
     "cs.HeadRanking('css', None, 5)": "importance must be an array, one number a head, got None",
     "cs.HeadRanking.load(None)": "path must be a path, got None",
-    "cs.HeadAttention.load(5)": "path must be a path, got 5",
+    "cs.analysis.HeadAttention.load(5)": "path must be a path, got 5",
     "cs.Store.open(None)": "path must be a path, got None",
     "Findings.load(None)": "folder must be a path, got None",
     "cs.write_report(None, 'r.html')": "findings must be a path, got None",
@@ -282,7 +281,7 @@ MISTAKES = {
 def test_a_wrong_argument_raises_a_value_error_that_names_it():
     """In a process where no types are checked at run time, as those of users are."""
     code = (
-        "import cs_heads as cs, pandas as pd, json\nfrom cs_heads.analysis import proof as analysis\n"
+        "import cs_heads as cs, pandas as pd, json\nfrom cs_heads.analysis import confirm as analysis\n"
         "task = cs.load_task('demo/capitals', n=40)\ngrid = cs.HeadGrid(3, 4)\n"
         "world, model = cs.simulate.planted_world(grid=cs.HeadGrid(8, 8)), cs.load_model('demo', device='cpu')\n"
         "twice = pd.DataFrame([['a', 'b', 'c']], columns=['prompt', 'target', 'target'])\n"

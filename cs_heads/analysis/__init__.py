@@ -1,6 +1,6 @@
 """What rankings say: the proof, what breaks, what stays, and how rankings agree.
 
-The **verdict** (``confirm``, ``prove``) ablates the top heads on *unseen* examples, which the search had no part
+The **verdict** (``confirm``) ablates the top heads on *unseen* examples, which the search had no part
 in, beside random heads of the same layers, since any ablation does some harm. *Localized* are heads that do more harm
 than the random ones (paired permutation test, p < .01) and have a relative drop larger by .10; of these, *specific*
 are heads whose removal costs the controls little, *shared* those that cost them too much for that, and the verdict says
@@ -12,7 +12,7 @@ A **drop** is the baseline less the score with heads off, in points (drop@k: wit
 is its share of the baseline, the *share lost* or *loss* that of what lies above chance. All come with 95 % intervals:
 
 >>> import numpy as np
->>> from cs_heads.analysis.task_drop import task_drop
+>>> from cs_heads.analysis.losses import task_drop
 >>> drop = task_drop("choices of four", 0.25, [(np.repeat([1.0, 0.0], [90, 10]), np.repeat([1.0, 0.0], [45, 55]))])
 >>> [round(number, 2) for number in (drop.drop, drop.relative_drop, drop.share_lost)]
 [0.45, 0.5, 0.69]
@@ -20,6 +20,10 @@ is its share of the baseline, the *share lost* or *loss* that of what lies above
 An analysis takes tasks in roles: the *own* task of the heads, *siblings* (other data of the same capability),
 *controls*, and *suites*, whose mean counts. Each judges on the side of a task that no heads were found with, and
 refuses a task that shares a question with that; so do ``confirm`` and ``compare``. Each is one function; its result
-holds data, with ``to_frame()``, and has a ``plot_...``. What is one small table and nothing else is a frame itself:
+holds data, with ``to_frame()``, and ``plot()``. What is one small table and nothing else is a frame itself:
 ``habits``, ``score_distribution``, ``seed_agreement``.
 """
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 
+from cs_heads.analysis.result import Record, Result
 from cs_heads.arguments import check_integer, check_list, check_path, check_seed, check_switch
 from cs_heads.drawable import Drawable
 from cs_heads.text import Text, is_token_ids, shown
 from cs_heads.units import Head, HeadGrid, HeadLike, as_heads
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FORMAT = "cs-heads attention"
 HABITS = ("previous token", "first token", "same token", "induction")
 
 
 @dataclass(frozen=True, eq=False)
-class PromptAttention:
+class PromptAttention(Record):
     """One prompt: its tokens, and each head's attention intact and with the heads ``off`` (None where none were).
 
     Without a tokenizer to write them with, tokens are shown as their ids.
@@ -36,46 +35,50 @@ class PromptAttention:
     intact: Float[np.ndarray, "head query key"]
     ablated: Float[np.ndarray, "head query key"] | None = None
 
-    def looks_at(self, head: int, most: int = 3, *, ablated: bool = False) -> list[tuple[str, float]]:
-        """The tokens that the last token attends to most, with the share of its attention; ``head`` is a row."""
+    def looks_at(self, head: int, n: int = 3, *, ablated: bool = False) -> list[tuple[str, float]]:
+        """The ``n`` tokens that the last token attends to most, with the share of its attention.
+
+        Args:
+            head: A row of ``intact``.
+            n: How many tokens.
+            ablated: Whether with the heads off; ``ValueError`` where none were.
+        """
         patterns = self.ablated if ablated else self.intact
         if patterns is None:
             raise ValueError("ablated must be False: no heads were off")
         row = patterns[head, -1]
-        return [(self.tokens[key], float(row[key])) for key in np.argsort(-row, kind="stable")[:most]]
+        return [(self.tokens[key], float(row[key])) for key in np.argsort(-row, kind="stable")[:n]]
 
-    def shortened(self, most: int) -> PromptAttention:
-        """The first token, one that stands for those left out, and the last: ``most`` in all, or itself if no longer.
+    def truncated(self, max_tokens: int) -> PromptAttention:
+        """The first token, one that stands for those left out, and the last: ``max_tokens`` in all.
 
         Attention to what is left out is summed, and the mean of its queries taken, so that each query's attention
-        still sums to one. The id of that token is -1. ``most`` below 3 raises ``ValueError``.
+        still sums to one. The id of that token is -1. A prompt that is no longer stays as it is; ``max_tokens`` below 3
+        raises ``ValueError``.
         """
-        check_integer("most", most, 3)
+        check_integer("max_tokens", max_tokens, 3)
         n = len(self.tokens)
-        if n <= most:
+        if n <= max_tokens:
             return self
-        begin, end = 1, n - (most - 2)
+        begin, end = 1, n - (max_tokens - 2)
         # Row by row what a token of the short prompt is made of.
-        parts = np.zeros((most, n))
+        parts = np.zeros((max_tokens, n))
         parts[0, 0], parts[1, begin:end] = 1, 1
-        parts[2:, end:] = np.eye(most - 2)
+        parts[2:, end:] = np.eye(max_tokens - 2)
         means = parts / parts.sum(axis=1, keepdims=True)
-        intact, ablated = (
-            None if patterns is None else means @ patterns @ parts.T for patterns in (self.intact, self.ablated)
+        return replace(
+            self._changed(lambda patterns: means @ patterns @ parts.T),
+            tokens=(self.tokens[0], f"[{end - begin} tokens]", *self.tokens[end:]),
+            ids=(self.ids[0], -1, *self.ids[end:]),
         )
-        assert intact is not None
-        left_out = f"[{end - begin} tokens]"
-        return PromptAttention(
-            self.prompt,
-            (self.tokens[0], left_out, *self.tokens[end:]),
-            (self.ids[0], -1, *self.ids[end:]),
-            intact,
-            ablated,
-        )
+
+    def _changed(self, change: Callable[[np.ndarray], np.ndarray]) -> PromptAttention:
+        """The same prompt, its attention changed."""
+        return replace(self, intact=change(self.intact), ablated=None if self.ablated is None else change(self.ablated))
 
 
 @dataclass(frozen=True, eq=False)
-class HeadAttention(Drawable, picture="last_token"):
+class HeadAttention(Result, Drawable, picture="last_token"):
     """Attention of ``heads`` on prompts, intact and with ``off`` ablated."""
 
     heads: tuple[Head, ...]
@@ -95,14 +98,12 @@ class HeadAttention(Drawable, picture="last_token"):
                 moved[number] = np.abs(one.ablated - one.intact)[:, 1:].sum(axis=-1).mean(axis=-1) / 2
         return moved
 
-    def shortened(self, most: int) -> HeadAttention:
-        """The same of prompts of at most ``most`` tokens, each ``PromptAttention.shortened``."""
-        return replace(self, prompts=tuple(one.shortened(most) for one in self.prompts))
+    def truncated(self, max_tokens: int) -> HeadAttention:
+        """The same of prompts of at most ``max_tokens`` tokens, each ``PromptAttention.truncated``."""
+        return replace(self, prompts=tuple(one.truncated(max_tokens) for one in self.prompts))
 
     def to_frame(self) -> pd.DataFrame:
         """One row a (prompt, head): what the last token looks at most, habits in [0, 1], and how much changes."""
-        import pandas as pd
-
         rows = []
         for one, changes in zip(self.prompts, self.change, strict=True):
             scores = habit_scores(one.intact, one.ids)
@@ -116,27 +117,9 @@ class HeadAttention(Drawable, picture="last_token"):
     def save(self, path: str | Path) -> None:
         """Write as JSON; attention is kept to four decimals."""
         path = check_path("path", path)
-
-        def rounded(patterns: Float[np.ndarray, "head query key"] | None) -> Any:
-            return None if patterns is None else np.round(patterns.astype(float), 4).tolist()
-
-        record = {
-            "format": FORMAT,
-            "version": 1,
-            "heads": [str(head) for head in self.heads],
-            "off": [str(head) for head in self.off],
-            "prompts": [
-                {
-                    "prompt": one.prompt,
-                    "tokens": list(one.tokens),
-                    "ids": list(one.ids),
-                    "intact": rounded(one.intact),
-                    "ablated": rounded(one.ablated),
-                }
-                for one in self.prompts
-            ],
-            "provenance": self.provenance,
-        }
+        prompts = tuple(one._changed(lambda patterns: np.round(patterns.astype(float), 4)) for one in self.prompts)
+        rounded = replace(self, prompts=prompts)
+        record = {"format": FORMAT, "version": 1, **rounded.to_dict()}
         path.write_text(json.dumps(record) + "\n", encoding="utf-8")
 
     @classmethod
@@ -147,21 +130,7 @@ class HeadAttention(Drawable, picture="last_token"):
             record = json.loads(path.read_text(encoding="utf-8"))
             if record["format"] != FORMAT or record["version"] != 1:
                 raise ValueError(f"format {record['format']!r}, version {record['version']!r}")
-            return cls(
-                heads=tuple(map(Head.parse, record["heads"])),
-                off=tuple(map(Head.parse, record["off"])),
-                prompts=tuple(
-                    PromptAttention(
-                        prompt=one["prompt"],
-                        tokens=tuple(one["tokens"]),
-                        ids=tuple(one["ids"]),
-                        intact=np.array(one["intact"], dtype=float),
-                        ablated=None if one["ablated"] is None else np.array(one["ablated"], dtype=float),
-                    )
-                    for one in record["prompts"]
-                ),
-                provenance=record.get("provenance") or {},
-            )
+            return cls.from_dict({**record, "provenance": record.get("provenance") or {}})
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"path {str(path)!r} holds no saved attention: {error}") from error
 
@@ -254,8 +223,6 @@ def habits(
     after the token that begins a text, where the tokenizer has one (Olsson et al., arXiv 2209.11895). Random tokens
     have nothing else to look at.
     """
-    import pandas as pd
-
     from cs_heads.lens.attention import attention_patterns
     from cs_heads.lens.model import check_ablatable, context_length, tokenizer_of, vocabularies
     from cs_heads.lens.tokens import encode_prompt

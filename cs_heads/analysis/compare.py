@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
 from time import perf_counter
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool
+import pandas as pd
+from jaxtyping import Float
 from typing_extensions import Unpack
 
-from cs_heads.analysis.comparison import Compared, Comparison
+from cs_heads.analysis.drops import Column, measure_drops
+from cs_heads.analysis.losses import Specificity, TaskDrop, loss_of
+from cs_heads.analysis.overlap import rank_biased_overlap, spearman, top_overlap
 from cs_heads.analysis.random_heads import drawn_notes, random_orders
-from cs_heads.analysis.task_drop import TaskDrop, task_drop
-from cs_heads.analysis.unseen import check_apart, default_sides
+from cs_heads.analysis.result import Result, json_ready
 from cs_heads.analysis.verdict import default_note
 from cs_heads.arguments import check_integer, check_list, check_mapping, check_seed
+from cs_heads.designs import explicit
+from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import BaselineTooLowError, baseline_too_low, check_size, fitting_k
-from cs_heads.experiment.controls import defaults_of, experiments_on, left_out_note
+from cs_heads.experiment.controls import control_experiments, defaults_of, judged_sides, left_out_note
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.methods.find import find_heads
-from cs_heads.methods.registry import Method, method_named
+from cs_heads.methods.registry import method_named
 from cs_heads.ranking import HeadRanking
 from cs_heads.settings import SettingsArguments
 from cs_heads.store.store import BrokenStoreError
-from cs_heads.tasks import Task, check_controls, confirming_side, control_side, finding_side
+from cs_heads.tasks import Task, check_controls, finding_side
 from cs_heads.tasks.controls import AUTO
 from cs_heads.units import Head, HeadGrid
 
@@ -32,72 +38,256 @@ _MOST = 10
 METHODS = ("annealed", "css", "csb", "one-shot", "greedy", "chg", "gradient")
 
 
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """One method: its ranking, how long it took, and what its heads do to unseen examples.
+
+    ``curve[i]`` is what its first i + 1 heads take; ``control_drops`` what the top heads take from each control.
+    """
+
+    ranking: HeadRanking
+    seconds: float
+    curve: tuple[TaskDrop, ...]
+    control_drops: dict[str, TaskDrop]
+
+    @property
+    def drops(self) -> Float[np.ndarray, " k"]:
+        """drop@k for k = 1, 2, ..., in points."""
+        return np.array([drop.drop for drop in self.curve])
+
+    @property
+    def controls(self) -> dict[str, float]:
+        """The drop of each control with the top heads off, in points."""
+        return {name: drop.drop for name, drop in self.control_drops.items()}
+
+    @property
+    def cost(self) -> dict[str, int | float]:
+        """Example-evaluations, the forward and backward passes of one example among them, and seconds."""
+        return {"spent": self.ranking.spent, **self.ranking.provenance["cost"], "seconds": self.seconds}
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison(Result, Drawable, picture="comparison"):
+    """What several methods say of one task, by the name of the method.
+
+    ``random_drops`` are the drops of random heads, ``[set, k]``: each set grows from one head to the most, through the
+    layers of the heads of one method, in turn, and has none of its heads.
+    ``k`` is the number of heads that controls and agreement are told of; ``baseline`` and all drops are
+    those of unseen examples; ``spent`` counts the example-evaluations of this judgement alone; ``refused``
+    has the methods that did not run, and why; ``notes`` say which default controls do not count.
+    """
+
+    methods: dict[str, Compared]
+    random_drops: Float[np.ndarray, "set k"]
+    k: int
+    baseline: float
+    spent: int
+    refused: dict[str, str]
+    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def random_drop(self) -> Float[np.ndarray, " k"]:
+        """Mean drop of random heads: the line a method must beat."""
+        return self.random_drops.mean(axis=0)
+
+    @property
+    def default_controls(self) -> bool:
+        """Whether the controls are the default ones, and nobody's choice."""
+        return self.provenance.get("controls_from") == AUTO
+
+    def specificity(self, method: str) -> Specificity | None:
+        """What a method's top heads take from the task and from each control that counts; None where none does."""
+        one = self.methods[method]
+        own = loss_of(one.curve[self.k - 1])
+        losses = {name: loss for name, drop in one.control_drops.items() if (loss := loss_of(drop)) is not None}
+        return Specificity(own, losses) if own is not None and losses else None
+
+    def leading(self, k: int | None = None) -> tuple[str, ...]:
+        """The methods whose first ``k`` heads (None: as many as the comparison is of) take the most, as far as told.
+
+        The one with the largest drop first, then all whose drop lies within its 95 % interval. ``k`` beyond the curve
+        raises ``ValueError``.
+        """
+        most = self.random_drops.shape[1]
+        k = self.k if k is None else k
+        check_integer("k", k, 1, most, "the heads of the drop curve")
+        drops = {name: one.curve[k - 1] for name, one in self.methods.items()}
+        order = sorted(drops, key=lambda name: -drops[name].drop)
+        low = drops[order[0]].interval[0]
+        return tuple(name for name in order if name == order[0] or drops[name].drop >= low)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a method: its top heads, cost, drop@1, @k (with its interval) and at the end, and its controls.
+
+        Where there are controls, ``loss`` is the share of the score above chance that the task loses with the top heads
+        off, ``control loss`` the mean of theirs; the drop of each control given has a column of its own.
+        """
+        losses = {name: self._losses(name) for name in self.methods}
+        most = self.random_drops.shape[1]
+        at = sorted({1, min(self.k, most), most})
+        return pd.DataFrame(
+            {
+                "method": name,
+                "heads": " ".join(map(str, one.ranking.top(self.k))),
+                **one.cost,
+                **{f"drop@{k}": one.drops[k - 1] for k in at},
+                "low": one.curve[self.k - 1].interval[0],
+                "high": one.curve[self.k - 1].interval[1],
+                **losses[name],
+                **({} if self.default_controls else {f"control {task}": drop for task, drop in one.controls.items()}),
+            }
+            for name, one in self.methods.items()
+        )
+
+    def _losses(self, method: str) -> dict[str, float]:
+        if not self.methods[method].control_drops:
+            return {}
+        found = self.specificity(method)
+        own, mean = (np.nan, np.nan) if found is None else (found.own.loss, found.mean.loss)
+        return {"loss": own, "control loss": mean}
+
+    def curves(self) -> pd.DataFrame:
+        """Drop by number of heads off: one row a (method, k) with its interval, and random heads' mean, least and most.
+
+        ``low`` and ``high`` are bounds of the 95 % interval of a method's drop, and the range of the random sets.
+        """
+        rows = [
+            {"method": name, "k": k, "drop": drop.drop, "low": drop.interval[0], "high": drop.interval[1]}
+            for name, one in self.methods.items()
+            for k, drop in enumerate(one.curve, start=1)
+        ]
+        rows += [
+            {"method": "random", "k": k, "drop": sets.mean(), "low": sets.min(), "high": sets.max()}
+            for k, sets in enumerate(self.random_drops.T, start=1)
+        ]
+        return pd.DataFrame(rows).astype({"low": float, "high": float})
+
+    def agreement(self) -> pd.DataFrame:
+        """One row a pair of methods: overlap of the top k, rank-biased overlap of the curve's heads, Spearman.
+
+        Spearman is over heads with an importance other than zero in both; NaN where there is no order to compare.
+        """
+        most = self.random_drops.shape[1]
+        rows = []
+        for (first, a), (second, b) in combinations(self.methods.items(), 2):
+            rows.append(
+                {
+                    "first": first,
+                    "second": second,
+                    f"overlap@{self.k}": top_overlap(a.ranking, b.ranking, self.k),
+                    "rank-biased overlap": rank_biased_overlap(a.ranking.top(most), b.ranking.top(most)),
+                    "spearman": spearman(a.ranking, b.ranking),
+                }
+            )
+        columns = ["first", "second", f"overlap@{self.k}", "rank-biased overlap", "spearman"]
+        return pd.DataFrame(rows, columns=columns).astype({"spearman": float})
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole comparison but for the rankings' importances, JSON-ready."""
+        methods = {name: self._record(one) for name, one in self.methods.items()}
+        agreement = json_ready(self.agreement().to_dict("records"))
+        return {**super().to_dict(), "methods": methods, "agreement": agreement}
+
+    def _record(self, one: Compared) -> dict[str, Any]:
+        return {
+            "heads": [str(head) for head in one.ranking.top(self.random_drops.shape[1])],
+            **one.cost,
+            "drops": one.drops.tolist(),
+            "controls": one.controls,
+            "curve": json_ready(one.curve),
+            "control_drops": json_ready(one.control_drops),
+            "notes": list(one.ranking.notes),
+        }
+
+    def _remarks(self) -> tuple[str, ...]:
+        refused = (f"{name} did not run: {reason}" for name, reason in self.refused.items())
+        return (*refused, *self.notes)
+
+
 def compare(
     model: Any,
     task: Task,
     *,
-    methods: Sequence[str] = METHODS,
-    budget: int | None = None,
     k: int | None = None,
     max_heads: int | None = None,
+    methods: Sequence[str] = METHODS,
+    controls: Sequence[Task] | str | None = "auto",
+    budget: int | None = None,
+    seed: int = 0,
     n: int = 100,
     n_random: int = 8,
-    controls: Sequence[Task] | str | None = "auto",
     contrast: bool = False,
     options: Mapping[str, Mapping[str, Any]] | None = None,
-    seed: int = 0,
     **settings: Unpack[SettingsArguments],
 ) -> Comparison:
-    """Find heads by each of ``methods`` on the finding examples, and ablate them on up to ``n`` unseen ones.
+    """Find heads by several methods on the finding examples, and ablate them on unseen ones.
 
-    Every method runs by ``find_heads``, as if it were alone, with the same ``budget`` (None: what each takes by
-    default) and ``seed``; ``options`` has more of a method's own, by its name, as in
-    ``{"chg": {"n_seeds": 4}, "annealed": {"budget": 4000}}``. Each ranking's first 1, 2, ..., ``max_heads`` heads are
-    ablated, and as many of ``n_random`` random orders, each through the layers of one method's heads and with none of
-    these, nor of those any method found shared, as ``confirm`` draws them, the methods taking turns; methods whose
-    search depends on the number wanted are told ``max_heads``, which is 10 by default; ``k`` is 5, or what fits that
-    and a small grid, with a note. A mask that several methods ask for is measured once where
-    there is a ``store``, and counted for each. ``model`` may be a ``Cluster``, and ``workers`` or ``address`` make one
-    for this call; methods that start from the model itself run here all the same.
+    Every method runs by ``find_heads``, as if it were alone; methods whose search depends on the number wanted are told
+    ``max_heads``. The first 1, 2, ..., ``max_heads`` heads of each ranking are ablated, and as many of the random
+    orders: each goes through the layers of one method's heads, the methods taking turns, and has none of these, nor of
+    those that any method found shared. Judging takes at most ``n × (1 + max_heads × (methods + n_random))``
+    example-evaluations of the task, ``n × (1 + methods)`` of each control given, and ``n // 2 × (1 + methods)`` of each
+    default one: with seven methods and 14 default controls 5,600. What controls add to a search, each method says. A
+    mask that several methods ask for is measured once where there is a ``store``, and counted for each.
 
-    ``controls`` are other tasks, measured with the top ``k`` of each method off: ``"auto"`` the default ones of
-    ``confirm``, None none. All of them also serve the search of methods that have controls by default (``annealed``),
-    by examples they are not measured with; with ``contrast`` that of every method that takes controls, while the others
-    stand as in their papers without it. Judging takes at most ``n × (1 + max_heads × (methods + n_random))``
-    example-evaluations of the task and ``n × (1 + methods)`` of each control given, ``n // 2 × (1 + methods)`` of each
-    default one: with seven methods and 14 default controls 5,600. What controls add to a search, each method says.
+    Args:
+        model: A model, the name of one, or a ``Cluster``; methods that start from the model itself run here all the
+            same.
+        task: The task, which holds out examples.
+        k: Heads of each method that controls and agreement are measured of (None: 5, or what fits ``max_heads`` and a
+            small grid, with a note).
+        max_heads: Heads of each method that are ablated (None: 10, or what fits a small grid, with a note).
+        methods: Names of methods.
+        controls: Other tasks, measured with the top ``k`` heads of each method off: ``"auto"`` the default ones of
+            ``confirm``, None none. They also serve the search of methods that have controls by default (``annealed``),
+            by examples they are not measured with.
+        budget: Example-evaluations of each search (None: what each method takes by default).
+        seed: Of every search, the random orders, and the examples of whole tasks.
+        n: Unseen examples at most.
+        n_random: Random orders.
+        contrast: Whether controls serve the search of every method that takes some; without, the others stand as in
+            their papers.
+        options: More options by the name of a method: ``{"chg": {"n_seeds": 4}, "annealed": {"budget": 4000}}``.
+        settings: As of ``Experiment``.
 
-    Unknown methods and options, a task without unseen examples, a control that shares a question with the task, and
-    one whose unseen examples share any with the finding side of another control raise ``ValueError`` before the model
-    runs. A method that refuses its budget or the
-    value of an option stands in ``refused`` with its reason, so that what the others measured is kept; where all
-    refuse, the first reason is raised. So is a baseline that is too low.
+    Returns:
+        Rankings and drops. A method that refuses its budget or the value of an option is in ``refused`` with its
+        reason, so that what the others measured is kept.
+
+    Raises:
+        ValueError: Unknown methods or options, a task without unseen examples, a control that shares a question with
+            the task, or whose unseen examples share one with the finding side of another control; raised before the
+            model runs. Also the first reason, where all methods refuse.
+        BaselineTooLowError: The intact model cannot do the task.
     """
     check_seed(seed)
     options = {} if options is None else check_mapping("options", options, "those of each method by its name")
     methods = check_list("methods", methods, "different names")
     _check(methods, options, n_random, k, max_heads)
     given = check_controls(controls, task)
-    unseen = confirming_side(task)
+    sides = judged_sides(task, given, n, seed)
     check_size(finding_side(task))
-    check_size(unseen)
-    sides = [unseen.take(n), *(control_side(control, n, seed) for control in given)]
-    check_apart([task, *given], sides)
     with Experiment(model, sides[0], **settings) as judged:
         # Found on the same model or workers, with the same store.
         same = judged.shared_settings()
         grid = judged.grid
         k, max_heads, notes = _fitting(k, max_heads, grid.size)
         automatic = isinstance(controls, str)
-        beside = default_sides(task, judged, n, seed) if automatic else sides[1:]
-        others = experiments_on(judged, beside, chosen=not automatic)
-        helping = _search_controls(controls, given, task, others, seed)
+        others, names = control_experiments(judged, task, None if automatic else sides[1:], n, seed)
+        skills = {}
+        if contrast and automatic:
+            # The default controls, to a method that has none by itself, are those judged.
+            skills = {skill.name: skill for skill in defaults_of(judged, task, seed)}
+        helping = [skills[other.task.name] for other in others] if skills else given
 
         rankings: dict[str, tuple[HeadRanking, float]] = {}
         refused: dict[str, ValueError] = {}
         for name in methods:
             more = {"budget": budget, "seed": seed, **same, **options.get(name, {})}
-            more["controls"] = helping(method_named(name), contrast)
+            method = method_named(name)
+            searching = helping if contrast and method.takes_controls else None
+            more["controls"] = controls if method.default_controls else searching
             start = perf_counter()
             try:
                 found = find_heads(judged.source, task, k=max_heads, method=name, **more)
@@ -112,26 +302,20 @@ def compare(
         tops = [ranking.top(max_heads) for ranking, _ in rankings.values()]
         shared = sorted({head for ranking, _ in rankings.values() for head in ranking.shared})
         random = _random(grid, tops, shared, n_random, seed)
-        intact = judged.baseline()
-        baseline, low = float(intact.mean()), [baseline_too_low(judged, intact)]
-        compared = {
-            name: Compared(
-                ranking=ranking,
-                seconds=seconds,
-                curve=tuple(
-                    task_drop(judged.task.name, judged.task.chance, [(intact, scores)], seed, low)
-                    for scores in judged(_growing(grid, ranking.top(max_heads)))
-                ),
-                control_drops={other.task.name: _drop(other, ranking.top(k), seed) for other in others},
-            )
-            for name, (ranking, seconds) in rankings.items()
-        }
-        names = [side.name for side in beside]
+        baseline = float(judged.baseline().mean())
         counted = [other.task.name for other in others if not baseline_too_low(other, other.baseline())]
+        own, beside = ([Column(each.task.name, "control", (each,)) for each in group] for group in ([judged], others))
+        compared = {}
+        for name, (ranking, seconds) in rankings.items():
+            nested = {str(i): ranking.top(max_heads)[:i] for i in range(1, max_heads + 1)}
+            curve = measure_drops(own, nested, {}, seed).drops.values()
+            taken = measure_drops(beside, {name: ranking.top(k)}, {}, seed).drops[name] if beside else {}
+            compared[name] = Compared(ranking, seconds, tuple(row[judged.task.name] for row in curve), taken)
+        growing = [explicit(grid, [heads[:i] for i in range(1, max_heads + 1)]) for heads in random]
         said = (*default_note(names, counted), *left_out_note(judged, task, seed)) if automatic else ()
         return Comparison(
             methods=compared,
-            random_drops=np.stack([baseline - judged(_growing(grid, heads)).mean(axis=1) for heads in random]),
+            random_drops=np.stack([baseline - judged(masks).mean(axis=1) for masks in growing]),
             k=k,
             baseline=baseline,
             spent=judged.spent + sum(other.spent for other in others),
@@ -180,30 +364,6 @@ def _fitting(k: int | None, max_heads: int | None, n_heads: int) -> tuple[int, i
     return check_integer("k", k, 1, max_heads, "the heads of the drop curve (max_heads)"), max_heads, notes
 
 
-def _search_controls(
-    controls: Sequence[Task] | str | None, given: Sequence[Task], task: Task, judged: Sequence[Experiment], seed: int
-) -> Callable[[Method, bool], Sequence[Task] | str | None]:
-    """What of the controls a method searches with; the default ones, to a method that has none, are those judged."""
-
-    def helping(method: Method, contrast: bool) -> Sequence[Task] | str | None:
-        if method.default_controls:
-            return controls
-        if not (contrast and method.takes_controls):
-            return None
-        if not isinstance(controls, str) or not judged:
-            return given
-        names = [other.task.name for other in judged]
-        skills = defaults_of(judged[0], task, seed)
-        return [skill for skill in skills if skill.name in names]
-
-    return helping
-
-
-def _growing(grid: HeadGrid, heads: Sequence[Head]) -> Bool[np.ndarray, "row layer head"]:
-    """A mask with the first head off, one with the first two, and so on."""
-    return np.stack([grid.mask(heads[: i + 1]) for i in range(len(heads))])
-
-
 def _random(
     grid: HeadGrid, tops: Sequence[Sequence[Head]], shared: Sequence[Head], n_random: int, seed: int
 ) -> list[list[Head]]:
@@ -223,10 +383,3 @@ def _drawn_notes(
     exclude = grid.mask(shared)
     said = [drawn_notes(grid.mask(top), exclude, sets) for top, sets in zip(tops, like, strict=True) if sets]
     return tuple(dict.fromkeys(note for notes in said for note in notes))
-
-
-def _drop(experiment: Experiment, heads: Sequence[Head], seed: int) -> TaskDrop:
-    ablated = experiment(experiment.grid.mask(heads)[None])[0]
-    intact = experiment.baseline()
-    low = [baseline_too_low(experiment, intact)]
-    return task_drop(experiment.task.name, experiment.task.chance, [(intact, ablated)], seed, low)

@@ -1,25 +1,124 @@
-"""The proof: ablate the heads found, on examples they were not found with, against random heads."""
+"""The proof: ablate the heads found, on examples they were not found with, beside random heads of the same layers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from html import escape
 from typing import Any
 
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+from scipy.stats import permutation_test
 from typing_extensions import Unpack
 
-from cs_heads.analysis.drops import Found, heads_of
-from cs_heads.analysis.proof import Confirmation, prove
-from cs_heads.analysis.unseen import check_apart, default_sides
-from cs_heads.arguments import check_integer, check_seed
-from cs_heads.experiment.baseline import MIN_CORRECT, check_size
-from cs_heads.experiment.controls import experiments_on, left_out_note
+from cs_heads.analysis.drops import Column, Found, check_columns, heads_of, measure_drops
+from cs_heads.analysis.losses import Specificity, TaskDrop, task_drop
+from cs_heads.analysis.random_heads import drawn_notes, like_note, random_sets
+from cs_heads.analysis.result import Result
+from cs_heads.analysis.verdict import Verdict, is_localized, judge
+from cs_heads.arguments import check_integer, check_list, check_seed
+from cs_heads.designs import different
+from cs_heads.drawable import Drawable
+from cs_heads.experiment.baseline import MIN_CORRECT, baseline_too_low, check_k
+from cs_heads.experiment.controls import control_experiments, judged_sides, left_out_note
 from cs_heads.experiment.experiment import Experiment
+from cs_heads.experiment.protocol import ExperimentLike, chance_of, check_is_experiment, provenance_of
 from cs_heads.experiment.without import Without
 from cs_heads.ranking import HeadRanking
 from cs_heads.settings import SettingsArguments
-from cs_heads.tasks import Task, check_controls, confirming_side, control_side
-from cs_heads.units import HeadLike, as_heads
+from cs_heads.tasks import Task, check_controls
+from cs_heads.tasks.controls import AUTO
+from cs_heads.units import Head, HeadLike, as_heads
+
+
+@dataclass(frozen=True)
+class Confirmation(Result, Drawable, picture="confirmation"):
+    """Whether a capability rests on its heads, shown on unseen examples.
+
+    ``random_drops`` are the drops of sets of random heads from the same layers; ``p`` is the
+    one-sided paired permutation test of the heads' scores against the mean of those sets, example
+    by example. ``reasons`` say in words what the verdict rests on (``cs_heads.analysis.verdict`` says what each means),
+    ``specificity`` has the losses of the task and of the controls that count, None where there are none to hold
+    against each other. ``close_because`` says why another verdict is compatible with the intervals, None where none is;
+    ``notes`` what the verdict cannot tell.
+    """
+
+    _written = (
+        *("heads", "result", "random_drop", "random_drops", "p", "verdict", "localized", "close", "close_because"),
+        *("reasons", "notes", "controls", "default_controls", "specificity", "spent", "provenance"),
+    )
+
+    heads: tuple[Head, ...]
+    result: TaskDrop
+    random_drops: tuple[float, ...]
+    p: float
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    controls: tuple[TaskDrop, ...]
+    spent: int
+    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
+    specificity: Specificity | None = None
+    close_because: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def localized(self) -> bool:
+        """Whether the heads do more harm than random ones: the verdict is localized, specific or shared."""
+        return is_localized(self.verdict)
+
+    @property
+    def default_controls(self) -> bool:
+        """Whether the controls are the default ones, and nobody's choice."""
+        return self.provenance.get("controls_from") == AUTO
+
+    @property
+    def close(self) -> bool:
+        """Whether another verdict is compatible with the 95 % intervals."""
+        return self.close_because is not None
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """All that is said with the verdict: the reasons, whether it is close, and the notes."""
+        close = () if self.close_because is None else (f"close: {self.close_because}",)
+        return (*self.reasons, *close, *(f"note: {note}" for note in self.notes))
+
+    @property
+    def drop(self) -> float:
+        """Points of score lost on unseen examples with the heads off: drop@k."""
+        return self.result.drop
+
+    @property
+    def random_drop(self) -> float:
+        """Mean drop of the random sets."""
+        return float(np.mean(self.random_drops))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole result, JSON-ready."""
+        record = super().to_dict()
+        return {"heads": record.pop("heads"), **record.pop("result"), **record}
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Confirmation:
+        """What ``to_dict`` wrote, also in older versions: their verdicts, which read no controls, stay as they are."""
+        return super().from_dict({**record, "result": record})
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a task, the confirmed one first: baseline, score, drop and relative drop with their intervals."""
+        rows = [("task", self.result), *(("control", control) for control in self.controls)]
+        return pd.DataFrame({"role": role, **drop.to_dict()} for role, drop in rows)
+
+    def __str__(self) -> str:
+        return f"{self.verdict}: {'; '.join(self.lines)}"
+
+    def _repr_html_(self) -> str:
+        said = "".join(f"<li>{escape(line)}</li>" for line in self.lines)
+        named = escape(", ".join(map(str, self.heads)))
+        return f"<div><b>{named}: {self.verdict}</b><ul>{said}</ul>{super()._repr_html_()}</div>"
+
+    def _remarks(self) -> tuple[str, ...]:
+        return ()  # they stand above the table
 
 
 def confirm(
@@ -80,16 +179,12 @@ def confirm(
     listed = () if isinstance(heads, HeadRanking) else tuple(as_heads("heads", heads))
     exclude = ranking.shared if exclude is None and ranking else as_heads("exclude", () if exclude is None else exclude)
     off = ranking.off if off is None and ranking else as_heads("off", () if off is None else off)
-    unseen = confirming_side(task)
-    check_size(unseen)
-    sides = [unseen.take(n), *(control_side(control, n, seed) for control in given)]
-    check_apart([task, *given], sides)
+    sides = judged_sides(task, given, n, seed)
     with Experiment(model, sides[0], **settings) as experiment:
         chosen = listed if ranking is None else heads_of(experiment.grid, ranking, k)
         # Read before anything runs, so that a control that cannot be measured is refused at once.
         automatic = isinstance(controls, str)
-        beside = default_sides(task, experiment, n, seed) if automatic else sides[1:]
-        others = experiments_on(experiment, beside, chosen=not automatic)
+        others, names = control_experiments(experiment, task, None if automatic else sides[1:], n, seed)
         twice = {experiment.grid.resolve(head) for head in off} & {experiment.grid.resolve(head) for head in chosen}
         if twice:
             raise ValueError(f"heads must be others than those off already, got {', '.join(map(str, sorted(twice)))}")
@@ -99,7 +194,7 @@ def confirm(
             exclude=[*exclude, *off],
             name=experiment.task.name,
             controls=[(other.task.name, Without(other, off)) for other in others],
-            defaults=[side.name for side in beside] if automatic else None,
+            defaults=names if automatic else None,
             n_random=n_random,
             seed=seed,
         )
@@ -108,3 +203,114 @@ def confirm(
         # Their own count has what the ablation ran beforehand.
         spent = sum(each.spent for each in (experiment, *others))
         return replace(proof, spent=spent, notes=notes)
+
+
+def prove(
+    experiment: ExperimentLike,
+    heads: Sequence[HeadLike],
+    *,
+    exclude: Sequence[HeadLike] = (),
+    name: str = "task",
+    chance: float | None = None,
+    controls: Sequence[tuple[str, ExperimentLike]] = (),
+    defaults: Sequence[str] | None = None,
+    n_random: int = 8,
+    seed: int = 0,
+) -> Confirmation:
+    """Ablate ``heads`` on every example of an experiment, beside ``n_random`` random sets of the same layers.
+
+    This is ``confirm`` for experiments of any kind; the examples must be others than those the heads were
+    found with, which nobody can check here. Random sets have none of the heads ``exclude``, such as the shared ones
+    of a ranking: on a small grid these would be in most of them, and hide what ``heads`` do. A layer that they
+    would use up gives way to others, and the notes say so. ``chance`` is the
+    score of guessing (None: that of the experiment's task, or its own ``chance``, else 0); ``controls`` are
+    ``(name, experiment)`` of other tasks, and all that can tell count in the verdict, which
+    ``cs_heads.analysis.verdict`` defines. Where they are the default ones, ``defaults`` has the names of these, also of
+    those that could not be measured.
+    Heads outside the grid, named twice or also in ``exclude``, or too many to leave as many others, and controls of one
+    name raise ``ValueError`` before anything is measured.
+
+    >>> from cs_heads.units import HeadGrid
+    >>> from cs_heads.simulate import planted_world
+    >>> made = planted_world("main", HeadGrid(16, 16), seed=0)
+    >>> prove(made.unseen, made.planted).verdict
+    'localized'
+    >>> proof = prove(made.unseen, made.planted, controls=[("another task", made.control)])
+    >>> proof.verdict, proof.close
+    ('specific', False)
+    >>> print(proof.specificity.difference)
+    0.55 (+0.41 to +0.66)
+    """
+    check_seed(seed)
+    check_integer("n_random", n_random, 1)
+    _check_experiments(experiment, controls)
+    heads, exclude, grid = as_heads("heads", heads), as_heads("exclude", exclude), experiment.grid
+    found = grid.mask(heads)
+    if found.sum() != len(heads):
+        raise ValueError(f"heads must differ from each other, got {', '.join(map(str, heads))}")
+    without = grid.mask(exclude)
+    both = [str(grid.resolve(head)) for head in heads if without[grid.resolve(head).layer, grid.resolve(head).head]]
+    if both:
+        raise ValueError(f"exclude must have none of heads, got {', '.join(both)}")
+    check_k(len(heads), grid.size)
+    intact = np.zeros(grid.shape, dtype=bool)
+    drawn = random_sets(grid, found, without, n_random, np.random.default_rng(seed))
+    masks = np.stack([intact, found, *drawn])
+    others = [Column(name, "control", (control,)) for name, control in controls]
+    if others:
+        check_columns(others)
+    # Random sets may repeat on a small grid, and each different mask is asked once.
+    once, place = different(masks)
+    baseline, ablated, *random = experiment(once)[place]
+    chance = chance_of(experiment) if chance is None else chance
+    result = task_drop(name, chance, [(baseline, ablated)], seed, [baseline_too_low(experiment, baseline, chance)])
+    controlled = measure_drops(others, {"heads": heads}, {}, seed) if others else None
+    p = _paired_p(np.mean(random, axis=0) - ablated, seed)
+    random_drops = tuple(float(baseline.mean() - scores.mean()) for scores in random)
+    measured = () if controlled is None else tuple(controlled.drops["heads"].values())
+    like = like_note(found, drawn)
+    said = judge(result, float(np.mean(random_drops)), p, measured, defaults, like=like)
+    origin = provenance_of(experiment)
+    return Confirmation(
+        heads=tuple(grid.resolve(head) for head in heads),
+        result=result,
+        random_drops=random_drops,
+        p=p,
+        verdict=said.verdict,
+        reasons=said.reasons,
+        controls=measured,
+        spent=len(once) * len(baseline) + (0 if controlled is None else controlled.spent),
+        provenance={
+            **origin,
+            "n_random": n_random,
+            "apart": [str(grid.resolve(head)) for head in exclude],
+            "controls": [control.task for control in measured],
+            "controls_from": AUTO if defaults is not None else "given" if measured else None,
+            "seed": seed,
+        },
+        specificity=said.specificity,
+        close_because=said.close,
+        notes=(*said.notes, *drawn_notes(found, without, drawn)),
+    )
+
+
+def _check_experiments(experiment: Any, controls: Any) -> None:
+    check_is_experiment("experiment", experiment)
+    for control in check_list("controls", controls, "pairs, a name and an experiment"):
+        if not isinstance(control, tuple | list) or len(control) != 2:
+            raise ValueError(f"controls must be a list of pairs, a name and an experiment, got {control!r:.80}")
+        check_is_experiment(f"controls[{control[0]!r}]", control[1])
+
+
+def _paired_p(difference: Float[np.ndarray, " example"], seed: int) -> float:
+    if len(difference) < 2:
+        return 1.0
+    test = permutation_test(
+        (difference,),
+        np.mean,
+        permutation_type="samples",
+        alternative="greater",
+        n_resamples=9999,
+        rng=np.random.default_rng(seed),
+    )
+    return float(test.pvalue)

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 from typing_extensions import Unpack
 
 from cs_heads.analysis.intervals import Interval, mean_interval
+from cs_heads.analysis.result import Record, Result
 from cs_heads.arguments import check_list, check_mapping, check_seed
 from cs_heads.cluster import here
 from cs_heads.drawable import Drawable
@@ -24,16 +26,15 @@ from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task, confirming_side, finding_side
 from cs_heads.tasks.sides import check_is_task
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 @dataclass(frozen=True)
-class HeldOutScore:
+class HeldOutScore(Record):
     """The score of one held-out task in one format, intact and under gates that retain one of two formats.
 
     ``interval`` is the 95 % interval of the score (``mean_interval``).
     """
+
+    _written = ("held_out", "retained", "measured", "kept", "baseline", "score", "interval")
 
     held_out: str
     retained: str
@@ -43,9 +44,14 @@ class HeldOutScore:
     n_examples: int
     interval: Interval
 
+    @property
+    def kept(self) -> bool:
+        """Whether the format measured is the one that the gates retain."""
+        return self.retained == self.measured
+
 
 @dataclass(frozen=True, eq=False)
-class HeldOutContrasts(Drawable, picture="contrasts"):
+class HeldOutContrasts(Result, Drawable, picture="contrasts"):
     """What contrastive gates do to tasks they were not fitted to, in both formats and both directions.
 
     ``gates[held out, retained]`` are the gates fitted to all other tasks.
@@ -58,21 +64,7 @@ class HeldOutContrasts(Drawable, picture="contrasts"):
 
     def to_frame(self) -> pd.DataFrame:
         """One row a (held-out task, retained format, measured format): baseline, and the score with its interval."""
-        import pandas as pd
-
-        return pd.DataFrame(
-            {
-                "held_out": s.held_out,
-                "retained": s.retained,
-                "measured": s.measured,
-                "kept": s.retained == s.measured,
-                "baseline": s.baseline,
-                "score": s.score,
-                "low": s.interval[0],
-                "high": s.interval[1],
-            }
-            for s in self.scores
-        )
+        return pd.DataFrame(score.to_dict() for score in self.scores)
 
 
 def held_out_contrasts(

@@ -1,28 +1,36 @@
-"""What ablating sets of heads takes from several tasks: the table that the analyses share."""
+"""What ablating sets of heads takes from several tasks: what breaks and what stays."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
+from typing_extensions import Unpack
 
-from cs_heads.analysis.task_drop import TaskDrop, task_drop
-from cs_heads.arguments import check_integer, check_seed
+from cs_heads.analysis.losses import TaskDrop, task_drop
+from cs_heads.analysis.result import Result
+from cs_heads.arguments import check_integer, check_mapping, check_seed
 from cs_heads.designs import different, explicit
 from cs_heads.drawable import Drawable
-from cs_heads.experiment.baseline import baseline_too_low, chance_of, fitting_k
-from cs_heads.experiment.protocol import ExperimentLike, preparation_of, provenance_of
+from cs_heads.experiment.baseline import MIN_CORRECT, baseline_too_low, check_size, fitting_k
+from cs_heads.experiment.controls import check_apart, unseen_side
+from cs_heads.experiment.experiment import Experiment
+from cs_heads.experiment.protocol import ExperimentLike, chance_of, preparation_of, provenance_of
 from cs_heads.ranking import HeadRanking
+from cs_heads.settings import SettingsArguments
+from cs_heads.tasks import Task, control_side
+from cs_heads.tasks.sides import check_is_task, check_tasks
 from cs_heads.units import Head, HeadGrid, HeadLike, as_heads
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Role = Literal["own", "sibling", "control", "suite", "letters", "full"]
 Found = HeadRanking | Sequence[HeadLike]
 """Heads to ablate: a list of them, or a ranking whose top heads are meant."""
+
+Others = list[tuple[str, Role, Sequence[Task]]]
+"""Name, role and tasks of what heads are ablated on beside their own task."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +43,7 @@ class Column:
 
 
 @dataclass(frozen=True, eq=False)
-class TaskDrops(Drawable, picture="specificity"):
+class TaskDrops(Result, Drawable, picture="specificity"):
     """What each of several sets of heads takes from each of several tasks, on unseen examples.
 
     ``drops[heads set][task]``; ``roles`` say what a task is: ``own``, ``sibling``, ``control`` or ``suite``, and to
@@ -52,8 +60,6 @@ class TaskDrops(Drawable, picture="specificity"):
 
     def to_frame(self) -> pd.DataFrame:
         """One row a (heads set, task): role, baseline, score, drop and relative drop with their intervals."""
-        import pandas as pd
-
         return pd.DataFrame(
             {
                 "found": found,
@@ -73,8 +79,6 @@ class TaskDrops(Drawable, picture="specificity"):
 
     def matrix(self, value: str = "relative_drop") -> pd.DataFrame:
         """Heads sets down, tasks across: one property of ``TaskDrop`` in each cell."""
-        import pandas as pd
-
         if not isinstance(getattr(TaskDrop, value, None), property) and value not in TaskDrop.__dataclass_fields__:
             raise ValueError(f"value must be a property of TaskDrop, as 'drop' or 'relative_drop'; got {value!r}")
         return pd.DataFrame(
@@ -88,8 +92,6 @@ class TaskDrops(Drawable, picture="specificity"):
         ``transfer`` the mean drop of the siblings as a share of the own one. A task whose baseline is too low to show a
         drop is no part of them. NaN where there is nothing to compare; ``ValueError`` where heads belong to no task.
         """
-        import pandas as pd
-
         homeless = [found for found in self.drops if self.own.get(found) not in self.roles]
         if homeless:
             raise ValueError(f"own must name the task of every set of heads; none for {', '.join(homeless)}")
@@ -116,19 +118,8 @@ class TaskDrops(Drawable, picture="specificity"):
             )
         return pd.DataFrame(rows)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The whole result, JSON-ready."""
-        return {
-            "heads": {found: [str(head) for head in heads] for found, heads in self.heads.items()},
-            "drops": {found: {name: drop.to_dict() for name, drop in row.items()} for found, row in self.drops.items()},
-            "roles": dict(self.roles),
-            "own": dict(self.own),
-            "spent": self.spent,
-            "provenance": self.provenance,
-        }
-
-    def _repr_html_(self) -> str:
-        return self.matrix().to_html(float_format="{:.3f}".format, border=0)
+    def _table(self) -> pd.DataFrame:
+        return self.matrix()
 
 
 def heads_of(grid: HeadGrid, found: Found, k: int | None, name: str = "heads") -> tuple[Head, ...]:
@@ -198,3 +189,106 @@ def measure_drops(
             "seed": seed,
         },
     )
+
+
+def specificity(
+    model: Any,
+    tasks: Task | Sequence[Task],
+    heads: Found | Mapping[str, Found],
+    *,
+    k: int | None = None,
+    controls: Sequence[Task] = (),
+    seed: int = 0,
+    siblings: Sequence[Task] = (),
+    suites: Mapping[str, Sequence[Task]] | None = None,
+    n: int = 100,
+    **settings: Unpack[SettingsArguments],
+) -> TaskDrops:
+    """Ablate heads on the unseen examples of their own task, and of others.
+
+    Of one task: heads that are specific to it leave controls and suites as they were, and heads of a capability take
+    from its siblings as much (``TaskDrops.summary()`` has ``transfer``). Of several: the matrix of heads found on one
+    task and ablated on another. Costs ``n × (1 + sets of heads)`` example-evaluations a task at most.
+
+    Args:
+        model: A model, the name of one, or a ``Cluster``.
+        tasks: The task that the heads were found on; several, where ``heads`` has those of each.
+        heads: A ranking, a list of heads, or several of either by name: of one task those of several methods, of
+            several tasks those of each by the task's name.
+        k: Heads taken of a ranking (None: 5, or half of a grid of fewer than ten heads).
+        controls: Tasks of other capabilities.
+        seed: Draws the examples of whole tasks, from the half that ``find_heads`` with the same seed does not search
+            with, and intervals.
+        siblings: Other sets of examples of the same capability.
+        suites: Several tasks by one name, whose score is their mean, as the general score of Bair et al. (arXiv
+            2603.03335) is that of several benchmarks.
+        n: Examples of every task at most: those held out, or some of a whole task.
+        settings: As of ``Experiment``.
+
+    Raises:
+        ValueError: A task without unseen examples, with fewer than 20, that shares a question with the finding side of
+            another or has its name; heads outside the grid, named twice, or of no task. Raised before the model runs.
+    """
+    check_seed(seed)
+    others = others_of("sibling", siblings) + others_of("control", controls) + suites_of(suites)
+    if isinstance(tasks, Sequence):
+        own, found = _of_each(tasks, heads)
+        belongs = {name: name for name in found}
+    else:
+        check_is_task(tasks)
+        own, found = {tasks.name: tasks}, heads if isinstance(heads, Mapping) else {tasks.name: heads}
+        belongs = dict.fromkeys(found, tasks.name)
+    columns = unseen_columns(model, own, others, n=n, seed=seed, settings=settings)
+    grid = columns[0].parts[0].grid
+    k, _ = fitting_k(k, grid.size)
+    return measure_drops(columns, {name: heads_of(grid, each, k) for name, each in found.items()}, belongs, seed)
+
+
+def _of_each(tasks: Sequence[Task], heads: Found | Mapping[str, Found]) -> tuple[dict[str, Task], Mapping[str, Found]]:
+    """Tasks, and heads found on them, by the name of the task."""
+    if not check_tasks("tasks", tasks):
+        raise ValueError("tasks must be a list of one task or more")
+    own = {task.name: task for task in tasks}
+    if len(own) < len(tasks):
+        raise ValueError(f"tasks must have different names, got {', '.join(task.name for task in tasks)}")
+    found = check_mapping("heads", heads, "rankings or lists of heads by the name of their task")
+    foreign = [str(name) for name in found if name not in own]
+    if foreign or not found:
+        raise ValueError(
+            f"heads must be by the name of a task among {', '.join(own)}; got {', '.join(foreign) or '{}'}"
+        )
+    return own, found
+
+
+def unseen_columns(
+    model: Any, own: Mapping[str, Task], others: Others, *, n: int, seed: int, settings: SettingsArguments
+) -> list[Column]:
+    """Experiments on the unseen examples of all tasks, checked before the model runs; refusals of ``specificity``.
+
+    No side that is judged may share a question with the finding side of another task.
+    """
+    check_integer("n", n, MIN_CORRECT)
+    sides: list[tuple[str, Role, list[Task]]] = [(name, "own", [unseen_side(task, n)]) for name, task in own.items()]
+    sides += [(name, role, [control_side(task, n, seed) for task in tasks]) for name, role, tasks in others]
+    given = [*own.values(), *(task for _, _, tasks in others for task in tasks)]
+    judged = [side for _, _, each in sides for side in each]
+    for side in judged:
+        check_size(side)
+    check_apart(given, judged)
+    first = Experiment(model, judged[0], **settings)
+    made = iter([first, *map(first.on, judged[1:])])
+    return [Column(name, role, tuple(next(made) for _ in each)) for name, role, each in sides]
+
+
+def others_of(role: Role, tasks: Sequence[Task]) -> Others:
+    """Each task under its own name; one task that is no list raises ``ValueError``."""
+    return [(task.name, role, [task]) for task in check_tasks(f"{role}s", tasks)]
+
+
+def suites_of(suites: Mapping[str, Sequence[Task]] | None) -> Others:
+    """Several tasks under one name; an empty suite raises ``ValueError``."""
+    given = {} if suites is None else check_mapping("suites", suites, "a list of tasks by the name of each suite")
+    for name, tasks in given.items():
+        if not check_tasks(f"suite {name!r}", tasks):
+            raise ValueError(f"suite {name!r} must be a list of one task or more")
+    return [(name, "suite", list(tasks)) for name, tasks in given.items()]

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Bool, Float
 from scipy.stats import entropy
 from typing_extensions import Unpack
 
-from cs_heads.analysis import texts as judge
 from cs_heads.analysis.drops import Found, heads_of
 from cs_heads.analysis.intervals import wilson_interval
-from cs_heads.analysis.unseen import unseen_side
+from cs_heads.analysis.result import Record, Result
 from cs_heads.designs import explicit
 from cs_heads.drawable import Drawable
+from cs_heads.experiment.controls import unseen_side
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Example, Task
@@ -24,17 +27,22 @@ from cs_heads.tasks.scorer import compared
 from cs_heads.tasks.sides import check_is_task
 from cs_heads.units import Head
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 INTACT = "intact"
 UNLIKELY = 0.1
 """What is left at most of the probability of all choices, as a share of the intact one, for them to be unlikely."""
+LOOPED = 0.5
+"""Share of a text that a loop at its end must cover, for the text to be called repetition."""
+DISTINCT = 0.5
+"""Share of different pairs of words below which a text is called repetition."""
+LEAST = 8
+"""Words that a text must have to be called repetition."""
 
 
 @dataclass(frozen=True)
-class Share:
+class Share(Record):
     """How often something is seen, with its 95 % Wilson interval."""
+
+    _written = ("count", "n", "interval")
 
     count: int
     n: int
@@ -51,7 +59,7 @@ class Share:
 
 
 @dataclass(frozen=True, eq=False)
-class FailureModes(Drawable, picture="failures"):
+class FailureModes(Result, Drawable, picture="failures"):
     """How often each kind of failure is seen with each set of heads off; ``intact`` is the model with none off.
 
     ``modes[heads set][kind]`` count examples, and an example may show several kinds; ``measures`` are means over
@@ -76,8 +84,6 @@ class FailureModes(Drawable, picture="failures"):
 
     def to_frame(self) -> pd.DataFrame:
         """One row a (heads set, kind of failure): share, its interval, and whether it is beyond the intact model's."""
-        import pandas as pd
-
         return pd.DataFrame(
             {
                 "found": found,
@@ -92,156 +98,200 @@ class FailureModes(Drawable, picture="failures"):
             for mode, share in row.items()
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """The whole result, JSON-ready."""
-        return {
-            "heads": {found: [str(head) for head in heads] for found, heads in self.heads.items()},
-            "modes": {
-                found: {
-                    mode: {"count": s.count, "n": s.n, "low": s.interval[0], "high": s.interval[1]}
-                    for mode, s in row.items()
-                }
-                for found, row in self.modes.items()
-            },
-            "measures": {
-                found: {name: None if np.isnan(value) else value for name, value in row.items()}
-                for found, row in self.measures.items()
-            },
-            "texts": {found: list(texts) for found, texts in self.texts.items()},
-            "spent": self.spent,
-            "provenance": self.provenance,
-        }
 
-
-def text_failures(
+def failures(
     model: Any,
     task: Task,
     heads: Found | Mapping[str, Found],
     *,
     k: int | None = None,
-    n: int = 50,
+    n: int | None = None,
+    texts: bool = False,
     max_new_tokens: int | None = None,
     stop: Sequence[str] | None = None,
     **settings: Unpack[SettingsArguments],
 ) -> FailureModes:
-    """Let the model write after each unseen prompt, intact and with each set of heads off, and judge the texts.
+    """How the model fails on unseen examples with each set of heads off, beside the intact model.
 
-    Kinds: ``empty`` (no word), ``repetition`` (a loop at the end, or hardly any new pair of words), ``same text`` (the
-    one written most often, where it is written twice or more) and ``changed`` (not what the intact model writes).
-    Measures: distinct-1, distinct-2 and words a text. ``heads`` are as in ``specificity``; a set is a universal head,
-    say, or the top five.
-    Costs ``n × (1 + sets)`` example-evaluations of up to ``max_new_tokens`` tokens each,
-    by default as ``Experiment.generate`` has it, which also says what is refused; ``store`` is that of ``Experiment``.
+    Of a choice task every choice is measured. Kinds: ``wrong`` (a choice that is not the right one is picked),
+    ``choices unlikely`` (the probability of saying any of the choices is a tenth or less of what it is in the intact
+    model) and ``same place`` (the place among the choices that is picked most often, such as always the first letter;
+    picked is the likeliest, for each character where the task is ``length_normalized``, also where a scorer judges by
+    another rule). Measures: ``score``, ``mass`` (the mean probability of saying any choice; of choices with prompts of
+    their own, the sum of each after its own), ``log mass`` (its mean logarithm, nats) and ``entropy`` of the places
+    picked (bits). Every choice is one example-evaluation.
+
+    Of other tasks the model writes a text after each prompt. Kinds: ``empty`` (no word), ``repetition`` (a loop at the
+    end, or hardly any new pair of words), ``same text`` (the one written most often, where it is written twice or more)
+    and ``changed`` (not what the intact model writes). Measures: ``distinct-1``, ``distinct-2`` and ``words`` of a
+    text. Every text is one example-evaluation.
+
+    Args:
+        model: A model, the name of one, or a ``Cluster``.
+        task: The task; its unseen examples are used.
+        heads: A ranking, a list of heads, or several of either by name, as universal heads and the top five.
+        k: Heads taken of a ranking (None: 5, or half of a grid of fewer than ten heads).
+        n: Examples at most (None: 100 of choices, 50 of texts).
+        texts: Whether the model writes texts after the prompts of a choice task, too.
+        max_new_tokens: Tokens of a text at most (None: as in ``Experiment.generate``).
+        stop: Strings that end a text (None: as in ``Experiment.generate``).
+        settings: As of ``Experiment``.
+
+    Raises:
+        ValueError: A task with fewer than 20 unseen examples, heads outside the grid or named ``"intact"``, or options
+            of texts where none are written. Raised before the model runs.
     """
-    experiment, named = _start(model, task, heads, k=k, n=n, settings=settings)
+    check_is_task(task)
+    of_choices = task.kind == "choice" and not texts
+    if of_choices and not (max_new_tokens is None and stop is None):
+        raise ValueError(f"max_new_tokens and stop are for texts, and {task.name!r} is a choice task: give texts=True")
+    experiment = Experiment(model, unseen_side(task, (100 if of_choices else 50) if n is None else n), **settings)
+    found = heads if isinstance(heads, Mapping) else {task.name: heads}
+    if INTACT in found:
+        raise ValueError(f"heads must not be named {INTACT!r}: that is the model with no head off")
+    named = {name: heads_of(experiment.grid, each, k) for name, each in found.items()}
     masks = explicit(experiment.grid, [[], *named.values()])
-    written = experiment.generate(masks, max_new_tokens=max_new_tokens, stop=stop)
-    texts = {found: tuple(map(str, row)) for found, row in zip((INTACT, *named), written, strict=True)}
-    modes, measures = {}, {}
-    for found, row in texts.items():
-        same = judge.most_common(row)
-        modes[found] = {
-            "empty": Share(sum(map(judge.is_empty, row)), len(row)),
-            "repetition": Share(sum(map(judge.is_repetition, row)), len(row)),
-            "same text": Share(same if same > 1 else 0, len(row)),
-            "changed": Share(sum(a != b for a, b in zip(row, texts[INTACT], strict=True)), len(row)),
-        }
-        measures[found] = {
-            "distinct-1": judge.distinct(row, 1),
-            "distinct-2": judge.distinct(row, 2),
-            "words": float(np.mean([len(judge.words_of(text)) for text in row])),
-        }
+    sets, provenance = (INTACT, *named), experiment.provenance()
+    written: dict[str, tuple[str, ...]] = {}
+    if of_choices:
+        asked = _each_choice(experiment)
+        judged = _judge_choices(experiment.task, asked, masks)
+        provenance["choices"] = asked.n_examples
+    else:
+        asked = experiment
+        rows = experiment.generate(masks, max_new_tokens=max_new_tokens, stop=stop)
+        written = {name: tuple(map(str, row)) for name, row in zip(sets, rows, strict=True)}
+        judged = [_judge_texts(row, written[INTACT]) for row in written.values()]
+        provenance |= {"max_new_tokens": max_new_tokens, "stop": None if stop is None else list(stop)}
+    n_examples = experiment.n_examples
     return FailureModes(
         heads=named,
-        modes=modes,
-        measures=measures,
-        spent=masks.shape[0] * experiment.n_examples + experiment.preparation,
-        texts=texts,
-        provenance={
-            **experiment.provenance(),
-            "max_new_tokens": max_new_tokens,
-            "stop": None if stop is None else list(stop),
+        modes={
+            name: {mode: Share(int(count), n_examples) for mode, count in counts.items()}
+            for name, (counts, _) in zip(sets, judged, strict=True)
         },
+        measures={name: measures for name, (_, measures) in zip(sets, judged, strict=True)},
+        spent=len(masks) * asked.n_examples + asked.preparation,
+        texts=written,
+        provenance=provenance,
     )
 
 
-def choice_failures(
-    model: Any,
-    task: Task,
-    heads: Found | Mapping[str, Found],
-    *,
-    k: int | None = None,
-    n: int = 100,
-    **settings: Unpack[SettingsArguments],
-) -> FailureModes:
-    """Measure every choice of each unseen example, intact and with each set of heads off.
+Judged: TypeAlias = tuple[dict[str, int], dict[str, float]]
+"""How many examples show each kind of failure, and the measures, with one set of heads off."""
 
-    Kinds: ``wrong`` (a choice that is not the right one is picked), ``choices unlikely`` (the probability of saying any
-    of the choices is a tenth or less of what it is in the intact model) and ``same place`` (the place among the choices
-    that is picked most often, as always the first letter; picked is the likeliest, for each character where the task is
-    ``length_normalized``, also where a scorer judges by another rule). Measures: score, ``mass`` (the mean probability
-    of saying any choice; of choices with prompts of their own, the sum of each after its own), ``log mass`` (its mean
-    logarithm, nats) and ``entropy`` of the places picked (bits). Every choice is one example-evaluation. A task of
-    another kind raises ``ValueError``; the rest is as in ``text_failures``.
-    """
-    check_is_task(task)
-    if task.kind != "choice":
-        raise ValueError(f"task must be a choice task, {task.name!r} is a {task.kind} task")
-    whole, named = _start(model, task, heads, k=k, n=n, settings=settings)
-    experiment, logprobs, greedy = _each_choice(whole, explicit(whole.grid, [[], *named.values()]))
-    unseen = whole.task
+
+def _judge_texts(row: Sequence[str], intact: Sequence[str]) -> Judged:
+    same = most_common(row)
+    counts = {
+        "empty": sum(map(is_empty, row)),
+        "repetition": sum(map(is_repetition, row)),
+        "same text": same if same > 1 else 0,
+        "changed": sum(a != b for a, b in zip(row, intact, strict=True)),
+    }
+    words = float(np.mean([len(words_of(text)) for text in row]))
+    return counts, {"distinct-1": distinct(row, 1), "distinct-2": distinct(row, 2), "words": words}
+
+
+def _each_choice(experiment: Experiment) -> Experiment:
+    """An experiment in which every choice is an example of its own."""
+    task = experiment.task
+    each = tuple(Example(e.prompt_of(i), (choice,)) for e in task.examples for i, choice in enumerate(e.continuations))
+    return experiment.on(replace(task, kind="completion", examples=each, length_normalized=False, scorer=None))
+
+
+def _judge_choices(task: Task, asked: Experiment, masks: Bool[np.ndarray, "row layer head"]) -> list[Judged]:
+    """Of each mask, the first being the intact model; ``asked`` has every choice of the task."""
+    lengths = np.array([len(target) for target in asked.answers.targets])
+    ends = np.cumsum([len(example.continuations) for example in task.examples])[:-1]
+    # By mask and example, a number for each choice: its log-probability, and whether it would be said.
+    logprobs = [np.split(row, ends) for row in asked.logprob(masks) * lengths]
+    greedy = [np.split(row, ends) for row in asked(masks)]
     masses = np.array([[np.logaddexp.reduce(choices) for choices in row] for row in logprobs])
-    modes, measures = {}, {}
-    for found, row, said, mass in zip((INTACT, *named), logprobs, greedy, masses, strict=True):
-        scores = np.array([unseen.score(i, row[i], said[i].astype(bool).tolist()) for i in range(len(row))])
-        picked = [_pick(unseen, i, choices) for i, choices in enumerate(row)]
-        modes[found] = {
-            "wrong": Share(int((scores == 0).sum()), len(row)),
-            "choices unlikely": Share(int((mass <= masses[0] + np.log(UNLIKELY)).sum()), len(row)),
-            "same place": Share(judge.most_common(picked), len(row)),
+    judged = []
+    for row, said, mass in zip(logprobs, greedy, masses, strict=True):
+        scores = np.array([task.score(i, row[i], said[i].astype(bool).tolist()) for i in range(len(row))])
+        picked = [_pick(task, i, choices) for i, choices in enumerate(row)]
+        counts = {
+            "wrong": int((scores == 0).sum()),
+            "choices unlikely": int((mass <= masses[0] + np.log(UNLIKELY)).sum()),
+            "same place": most_common(picked),
         }
-        measures[found] = {
+        measures = {
             "score": float(scores.mean()),
             "mass": float(np.exp(mass).mean()),
             "log mass": float(mass.mean()),
             "entropy": float(entropy(np.unique(picked, return_counts=True)[1], base=2)),
         }
-    return FailureModes(
-        heads=named,
-        modes=modes,
-        measures=measures,
-        spent=len(logprobs) * experiment.n_examples + experiment.preparation,
-        provenance={**whole.provenance(), "choices": experiment.n_examples},
-    )
-
-
-def _start(
-    model: Any, task: Task, heads: Found | Mapping[str, Found], *, k: int | None, n: int, settings: SettingsArguments
-) -> tuple[Experiment, dict[str, tuple[Head, ...]]]:
-    """The experiment on the unseen examples, and the heads of each set."""
-    experiment = Experiment(model, unseen_side(task, n), **settings)
-    found = heads if isinstance(heads, Mapping) else {task.name: heads}
-    if INTACT in found:
-        raise ValueError(f"heads must not be named {INTACT!r}: that is the model with no head off")
-    return experiment, {name: heads_of(experiment.grid, each, k) for name, each in found.items()}
-
-
-Choices = list[list[Float[np.ndarray, "_"]]]
-"""A number for each choice, by mask and example."""
-
-
-def _each_choice(whole: Experiment, masks: Bool[np.ndarray, "row layer head"]) -> tuple[Experiment, Choices, Choices]:
-    """Summed log-probability of every choice, and whether it would be said: each choice is an example of its own."""
-    examples = whole.task.examples
-    each = tuple(Example(e.prompt_of(i), (choice,)) for e in examples for i, choice in enumerate(e.continuations))
-    single = replace(whole.task, kind="completion", examples=each, length_normalized=False, scorer=None)
-    experiment = whole.on(single)
-    lengths = np.array([len(target) for target in experiment.answers.targets])
-    ends = np.cumsum([len(e.continuations) for e in examples])[:-1]
-    summed = experiment.logprob(masks) * lengths
-    return experiment, [np.split(row, ends) for row in summed], [np.split(row, ends) for row in experiment(masks)]
+        judged.append((counts, measures))
+    return judged
 
 
 def _pick(task: Task, example: int, logprobs: Float[np.ndarray, " choice"]) -> int:
     """The place of the choice that is picked; of choices that tie, the first."""
     return int(np.argmax(compared(task.examples[example], logprobs, task.length_normalized)))
+
+
+def words_of(text: str) -> list[str]:
+    """Words and punctuation marks of a text, in lower case; the characters of a text that is hardly more than one word.
+
+    >>> words_of("The cat, the CAT"), words_of("aaa")
+    (['the', 'cat', ',', 'the', 'cat'], ['aaa'])
+    """
+    words = re.findall(r"\w+|[^\w\s]", text.lower())
+    return list(text.strip()) if len(words) < 3 and len(text) > 30 else words
+
+
+def distinct(texts: Sequence[str], n: int) -> float:
+    """Share of different n-grams of words among all of them, each text by itself: distinct-n, averaged over texts.
+
+    (Li et al., *A Diversity-Promoting Objective Function for Neural Conversation Models*, arXiv 1510.03055.) Texts
+    shorter than ``n`` words do not count; NaN where none is longer.
+
+    >>> distinct(["a b a b"], 1), distinct(["a b a b"], 2)
+    (0.5, 0.6666666666666666)
+    """
+    shares = []
+    for text in texts:
+        words = words_of(text)
+        grams = [tuple(words[i : i + n]) for i in range(len(words) - n + 1)]
+        if grams:
+            shares.append(len({*grams}) / len(grams))
+    return sum(shares) / len(shares) if shares else float("nan")
+
+
+def looped(text: str) -> float:
+    """Share of a text's words that lie in a loop at its end: the same words three times or more.
+
+    >>> looped("once upon a time time time time time"), looped("one two three four")
+    (0.625, 0.0)
+    """
+    words = words_of(text)
+    most = 0
+    for unit in range(1, len(words) // 3 + 1):
+        last, times = words[-unit:], 1
+        while words[-unit * (times + 1) : -unit * times] == last:
+            times += 1
+        most = max(most, times * unit if times >= 3 else 0)
+    return most / len(words) if words else 0.0
+
+
+def is_empty(text: str) -> bool:
+    """Whether a text has no word in it, punctuation alone or nothing at all."""
+    return not re.search(r"\w", text)
+
+
+def is_repetition(text: str) -> bool:
+    """Whether half of a text is a loop at its end, or fewer than half of its pairs of words differ.
+
+    Texts of fewer than eight words are not judged.
+
+    >>> is_repetition("the the the the the the the the"), is_repetition("so go and see who that is now")
+    (True, False)
+    """
+    return len(words_of(text)) >= LEAST and (looped(text) >= LOOPED or distinct([text], 2) < DISTINCT)
+
+
+def most_common(items: Sequence[object]) -> int:
+    """How many of the items are the one that is there most often."""
+    return Counter(items).most_common(1)[0][1] if items else 0

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+import pandas as pd
 from typing_extensions import Unpack
 
-from cs_heads.analysis.drops import Column, Found, Role, TaskDrops, heads_of, measure_drops
-from cs_heads.analysis.task_drop import TaskDrop
-from cs_heads.analysis.unseen import Others, unseen_columns
+from cs_heads.analysis.drops import Column, Found, Others, Role, TaskDrops, heads_of, measure_drops, unseen_columns
+from cs_heads.analysis.losses import TaskDrop
+from cs_heads.analysis.result import Result
 from cs_heads.arguments import check_seed
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import is_universal
@@ -20,9 +21,6 @@ from cs_heads.tasks import Task
 from cs_heads.tasks.sides import check_tasks
 from cs_heads.units import HeadLike, as_heads
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 Kind = Literal["format", "knowledge", "full form", "some letters", "universal", "control", "none", "unclear"]
 
 MIN_LOST = 0.25
@@ -30,7 +28,7 @@ MIN_LOST = 0.25
 
 
 @dataclass(frozen=True, eq=False)
-class FormatHeads(Drawable, picture="format_heads"):
+class FormatHeads(Result, Drawable, picture="format_heads"):
     """What each candidate takes from questions answered by a letter, and from questions answered in full.
 
     ``forms`` say in which form a column of ``drops`` is: ``letters``, ``full`` or ``control``. A set of questions is
@@ -112,25 +110,19 @@ class FormatHeads(Drawable, picture="format_heads"):
         kinds = {found: self.kind(found) for found in self.drops.drops}
         return {**self.drops.to_dict(), "forms": dict(self.forms), "kinds": kinds}
 
-    def _repr_html_(self) -> str:
+    def _table(self) -> pd.DataFrame:
         table = self.drops.matrix("share_lost")
         table.insert(0, "kind", [self.kind(str(found)) for found in table.index])
-        return table.to_html(float_format="{:.3f}".format, border=0)
+        return table
 
 
-def measure_formats(
-    letters: Sequence[Column],
-    full: Sequence[Column],
-    heads: Mapping[str, Sequence[HeadLike]],
-    controls: Sequence[Column] = (),
-    seed: int = 0,
-) -> FormatHeads:
-    """``format_heads`` on any experiments; refuses what ``measure_drops`` does, and a missing form."""
+def measure_formats(columns: Sequence[Column], heads: Mapping[str, Sequence[HeadLike]], seed: int = 0) -> FormatHeads:
+    """``format_heads`` on any experiments, of roles ``letters``, ``full`` and ``control``.
+
+    It refuses what ``measure_drops`` does, and a missing form.
+    """
     check_seed(seed)
-    if not letters or not full:
-        raise ValueError(f"letters and full must hold one set of questions or more, got {len(letters)} and {len(full)}")
-    forms: tuple[tuple[Role, Sequence[Column]], ...] = (("letters", letters), ("full", full), ("control", controls))
-    columns = [replace(column, role=form) for form, each in forms for column in each]
+    _check_forms([column.role for column in columns])
     return FormatHeads(measure_drops(columns, heads, {}, seed))
 
 
@@ -160,10 +152,10 @@ def format_heads(
         check_tasks(name, tasks)
     if not isinstance(candidates, Mapping):
         candidates = as_heads("candidates", candidates)
-    if not letters or not full:
-        raise ValueError(f"letters and full must hold one set of questions or more, got {len(letters)} and {len(full)}")
-    others: Others = [(task.name, "control", [task]) for task in (*letters, *full, *controls)]
-    columns = unseen_columns(model, {}, others, n=n, seed=seed, settings=settings)
+    forms: list[tuple[Role, Sequence[Task]]] = [("letters", letters), ("full", full), ("control", controls)]
+    sides: Others = [(task.name, form, [task]) for form, tasks in forms for task in tasks]
+    _check_forms([form for _, form, _ in sides])
+    columns = unseen_columns(model, {}, sides, n=n, seed=seed, settings=settings)
     grid = columns[0].parts[0].grid
     by_name = (
         candidates if isinstance(candidates, Mapping) else {str(grid.resolve(head)): [head] for head in candidates}
@@ -171,8 +163,13 @@ def format_heads(
     heads = {name: heads_of(grid, each, k, "candidates") for name, each in by_name.items()}
     if not heads:
         raise ValueError("candidates must name one head or more")
-    middle, end = len(letters), len(letters) + len(full)
-    return measure_formats(columns[:middle], columns[middle:end], heads, columns[end:], seed)
+    return measure_formats(columns, heads, seed)
+
+
+def _check_forms(forms: Sequence[Role]) -> None:
+    letters, full = forms.count("letters"), forms.count("full")
+    if not letters or not full:
+        raise ValueError(f"letters and full must hold one set of questions or more, got {letters} and {full}")
 
 
 def _is_broken(drop: TaskDrop) -> bool:

@@ -1,31 +1,35 @@
-"""What fitted gates are checked by: ablation in the order of their scores, their distribution, and mediation.
+"""What fitted gates say of a model's heads, and what checks them, as in Nam et al. (arXiv 2505.13737).
 
-The checks of Nam et al. (arXiv 2505.13737): figures 2, 3a and 4.
+Kinds of heads by task and model (their table 2), ablation in the order of their scores (figure 2), the distribution of
+scores (figure 3a), mediation (figure 4), and consistency over seeds (section 4.2).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from itertools import combinations
+from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Float
+import pandas as pd
+from jaxtyping import Float, Int
 from scipy.stats import ttest_ind
 
+from cs_heads.analysis.result import Result
 from cs_heads.arguments import check_integer
 from cs_heads.drawable import Drawable
-from cs_heads.methods.gating.result import SCORES, HeadGates
-from cs_heads.units import Head, HeadLike
+from cs_heads.experiment.baseline import check_k
+from cs_heads.experiment.experiment import Experiment
+from cs_heads.methods.gating.result import SCORES, HeadGates, Score
+from cs_heads.units import Head, HeadGrid, HeadLike
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from cs_heads.experiment.experiment import Experiment
+THRESHOLD = 0.5
+"""The score from which a head counts as facilitating, irrelevant or interfering."""
 
 
 @dataclass(frozen=True, eq=False)
-class AblationCurve:
+class AblationCurve(Result):
     """What is left of a task as heads are ablated one after another in the order of one score.
 
     ``score`` and ``logprob`` (nats per token of the target) are means over the examples, from the intact model on:
@@ -39,8 +43,6 @@ class AblationCurve:
 
     def to_frame(self) -> pd.DataFrame:
         """One row a number of heads off: the head that joined last, the score and the log-probability left."""
-        import pandas as pd
-
         return pd.DataFrame(
             {
                 "by": self.by,
@@ -52,24 +54,24 @@ class AblationCurve:
         )
 
 
-def ablation_curves(experiment: Experiment, gates: HeadGates, n_heads: int | None = None) -> tuple[AblationCurve, ...]:
-    """Ablate the first 1, 2, ..., ``n_heads`` heads by mean facilitation, irrelevance and interference.
+def ablation_curves(
+    experiment: Experiment, gates: HeadGates, max_heads: int | None = None
+) -> tuple[AblationCurve, ...]:
+    """Ablate the first 1, 2, ..., ``max_heads`` heads by mean facilitation, irrelevance and interference.
 
     Facilitating heads should cost most, irrelevant ones little, and interfering ones nothing or less
     (their figure 2). Give an experiment on unseen examples: ``Experiment(model, task.held_out)``. Costs
-    at most ``3 * n_heads + 1`` evaluations (``n_heads`` None: half of the grid). Gates of another grid, or
-    an ``n_heads`` outside the grid, raise ``ValueError``.
+    at most ``3 * max_heads + 1`` evaluations (``max_heads`` None: half of the grid). Gates of another grid, or
+    an ``max_heads`` outside the grid, raise ``ValueError``.
     """
-    grid = experiment.grid
-    if gates.free.shape[1:] != grid.shape:
-        raise ValueError(f"gates must be of the grid {grid.shape} of the experiment, got {gates.free.shape[1:]}")
-    n_heads = max(1, grid.size // 2) if n_heads is None else n_heads
-    check_integer("n_heads", n_heads, 1, grid.size, "the heads of the grid")
+    grid = _grid_of(experiment, gates)
+    max_heads = max(1, grid.size // 2) if max_heads is None else max_heads
+    check_integer("max_heads", max_heads, 1, grid.size, "the heads of the grid")
     curves = []
     for name in SCORES:
-        order = np.argsort(-gates.score(name).mean(axis=0).ravel(), kind="stable")[:n_heads]
+        order = np.argsort(-gates.score(name).mean(axis=0).ravel(), kind="stable")[:max_heads]
         heads = tuple(grid.head(int(index)) for index in order)
-        masks = np.stack([grid.mask(heads[:n]) for n in range(n_heads + 1)])
+        masks = np.stack([grid.mask(heads[:n]) for n in range(max_heads + 1)])
         curves.append(
             AblationCurve(name, heads, experiment(masks).mean(axis=1), experiment.logprob(masks).mean(axis=1))
         )
@@ -82,8 +84,6 @@ def score_distribution(gates: HeadGates, bins: int = 10, cumulative: bool = Fals
     The column is the score, the index the middle of the bin; each column sums to 1. ``cumulative`` gives the share of
     heads whose score is the index or less, at the ends of the bins: the empirical distribution of their figure 3a.
     """
-    import pandas as pd
-
     edges = np.linspace(0, 1, bins + 1)
     if cumulative:
         reached = {name: (gates.score(name).reshape(1, -1) <= edges[:, None]).mean(axis=1) for name in SCORES}
@@ -93,12 +93,18 @@ def score_distribution(gates: HeadGates, bins: int = 10, cumulative: bool = Fals
 
 
 @dataclass(frozen=True, eq=False)
-class GroupTest(Drawable, picture="group"):
+class GroupTest(Result, Drawable, picture="group"):
     """Whether some heads have a higher score than all others: the score of each head, Welch's t and its one-sided p.
 
     ``heads`` are those asked about, with the scores ``within``; ``without`` are the scores of all others; both in the
     order of the grid. ``over`` says how the score was taken over the seeds.
     """
+
+    _written = (
+        *("by", "over", "n_inside", "n_outside", "inside", "outside", "t", "p"),
+        *("heads", "within", "without", "provenance"),
+    )
+    _number = "{:.3g}"
 
     by: str
     over: Literal["mean", "any"]
@@ -131,26 +137,7 @@ class GroupTest(Drawable, picture="group"):
 
     def to_frame(self) -> pd.DataFrame:
         """One row: how many heads on either side, their mean scores, t and p."""
-        import pandas as pd
-
-        return pd.DataFrame([self._row()])
-
-    def to_dict(self) -> dict[str, Any]:
-        """The whole result, JSON-ready."""
-        return {
-            **self._row(),
-            "heads": [str(head) for head in self.heads],
-            "within": self.within.tolist(),
-            "without": self.without.tolist(),
-            "provenance": self.provenance,
-        }
-
-    def _row(self) -> dict[str, Any]:
-        names = ("by", "over", "n_inside", "n_outside", "inside", "outside", "t", "p")
-        return {name: getattr(self, name) for name in names}
-
-    def _repr_html_(self) -> str:
-        return self.to_frame().to_html(index=False, float_format="{:.3g}".format, border=0)
+        return pd.DataFrame([{name: value for name, value in self.to_dict().items() if name in self._written[:8]}])
 
     def __str__(self) -> str:
         return (
@@ -185,3 +172,179 @@ def score_of_heads(
         p=float(test.pvalue),
         provenance=gates.provenance,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Taxonomy(Result, Drawable, picture="taxonomy"):
+    """Shares of heads by kind, ``always`` (in every seed) and ``any`` (in at least one), by the name of a fit.
+
+    ``shares[fit][kind, score]`` with kinds ``mean`` (over seeds), ``always`` and ``any``; ``models`` is each fit's
+    model, where its gates say which. ``active`` is the share of heads that facilitate or interfere in at least one
+    seed.
+    """
+
+    shares: dict[str, dict[tuple[str, Score], float]]
+    models: dict[str, str | None]
+    n_seeds: dict[str, int]
+    active: dict[str, float]
+    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole result, JSON-ready."""
+        return {"shares": self._rows(), "provenance": self.provenance}
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a fit and kind of count: its model, seeds, and the share of heads of each score (their table 2)."""
+        return pd.DataFrame(
+            {
+                "fit": name,
+                "model": self.models[name],
+                "seeds": self.n_seeds[name],
+                "heads": kind,
+                **{score: shares[kind, score] for score in SCORES},
+                "active": self.active[name] if kind == "any" else np.nan,
+            }
+            for name, shares in self.shares.items()
+            for kind in ("mean", "always", "any")
+        )
+
+
+def taxonomy(fits: Mapping[str, HeadGates], threshold: float = THRESHOLD) -> Taxonomy:
+    """Count heads whose score is ``threshold`` or more: in every seed, in any, and on average over seeds.
+
+    ``fits`` are gates by any name, as the task they were fitted to. With one seed the three counts are one. No fit at
+    all, or a threshold outside (0, 1], raises ``ValueError``.
+    """
+    if not fits:
+        raise ValueError("fits must hold one fit or more")
+    if not 0 < threshold <= 1:
+        raise ValueError(f"threshold must lie in (0, 1], got {threshold}")
+    shares: dict[str, dict[tuple[str, Score], float]] = {}
+    for name, gates in fits.items():
+        shares[name] = {}
+        for score in SCORES:
+            counted = gates.score(score) >= threshold
+            shares[name]["mean", score] = float(counted.mean())
+            shares[name]["always", score] = float(counted.all(axis=0).mean())
+            shares[name]["any", score] = float(counted.any(axis=0).mean())
+    return Taxonomy(
+        shares=shares,
+        models={name: gates.provenance.get("model", {}).get("name") for name, gates in fits.items()},
+        n_seeds={name: len(gates.free) for name, gates in fits.items()},
+        active={
+            name: float(
+                ((gates.score("facilitation") >= threshold) | (gates.score("interference") >= threshold))
+                .any(axis=0)
+                .mean()
+            )
+            for name, gates in fits.items()
+        },
+        provenance={"threshold": threshold, "fits": {name: gates.provenance for name, gates in fits.items()}},
+    )
+
+
+def seed_agreement(gates: HeadGates, threshold: float = THRESHOLD) -> pd.DataFrame:
+    """How alike two seeds are, by score: Pearson's correlation, and the share of heads in common (Jaccard).
+
+    Means over all pairs of seeds; heads that several solutions share are in common, those of one are not. A score
+    that is the same in every head of a seed has no correlation, and one that no head reaches no share: NaN. Fewer
+    than two seeds raise ``ValueError``.
+    """
+    if len(gates.free) < 2:
+        raise ValueError(f"gates must have two seeds or more, got {len(gates.free)}")
+    rows = []
+    for score in SCORES:
+        values = gates.score(score).reshape(len(gates.free), -1)
+        correlations, jaccards = [], []
+        for a, b in combinations(values, 2):
+            if np.ptp(a) > 0 and np.ptp(b) > 0:
+                correlations.append(np.corrcoef(a, b)[0, 1])
+            either = ((a >= threshold) | (b >= threshold)).sum()
+            if either:
+                jaccards.append(((a >= threshold) & (b >= threshold)).sum() / either)
+        rows.append(
+            {
+                "score": score,
+                "correlation": np.mean(correlations) if correlations else np.nan,
+                "in common": np.mean(jaccards) if jaccards else np.nan,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+@dataclass(frozen=True, eq=False)
+class ToggleCurve(Result):
+    """The target's log-probability with heads shut less that with the same heads open, all others gated by G⁺.
+
+    ``difference[seed, point]`` (nats per token, mean over examples) is that of the first ``n_heads[point]`` heads by
+    one score of the seed: below zero where they facilitate, about zero where they are irrelevant, above where they
+    interfere.
+    """
+
+    by: Score
+    n_heads: Int[np.ndarray, " point"]
+    difference: Float[np.ndarray, "seed point"]
+    spent: int
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a number of heads: the difference, its mean, least and largest value over seeds."""
+        return pd.DataFrame(
+            {
+                "by": self.by,
+                "n_heads": self.n_heads,
+                "difference": self.difference.mean(axis=0),
+                "low": self.difference.min(axis=0),
+                "high": self.difference.max(axis=0),
+            }
+        )
+
+
+def toggle_curves(
+    experiment: Experiment,
+    gates: HeadGates,
+    *,
+    max_heads: int | None = None,
+    n_points: int = 12,
+) -> tuple[ToggleCurve, ...]:
+    """Set heads to 0 and to 1, one after another in the order of each score, with all other gates at G⁺ (figure 2).
+
+    Every seed goes by its own scores and its own G⁺. Each point of each of three curves costs two masks on every
+    example, for each seed.
+
+    Args:
+        experiment: One on unseen examples: ``Experiment(model, task).held_out``.
+        gates: Gates fitted to the task.
+        max_heads: Heads toggled at most (None: half of the grid).
+        n_points: Numbers of heads, from one on, at which the difference is measured.
+
+    Raises:
+        ValueError: Gates of another grid, or a ``max_heads`` beyond half of it.
+    """
+    grid = _grid_of(experiment, gates)
+    max_heads = max(1, grid.size // 2) if max_heads is None else max_heads
+    check_k(max_heads, grid.size, "max_heads")
+    check_integer("n_points", n_points, 1)
+    points = np.unique(np.linspace(1, max_heads, min(n_points, max_heads)).round().astype(int))
+    curves = []
+    for score in SCORES:
+        rows = []
+        for plus, scores in zip(gates.plus, gates.score(score), strict=True):
+            order = np.argsort(-scores.ravel(), kind="stable")
+            for value in (0.0, 1.0):
+                toggled = np.repeat(plus.reshape(1, -1), len(points), axis=0)
+                for row, n in enumerate(points):
+                    toggled[row, order[:n]] = value
+                rows.append(toggled.reshape(len(points), *grid.shape))
+        logprob = experiment.logprob(np.concatenate(rows)).mean(axis=1)
+        off, on = logprob.reshape(len(gates.plus), 2, len(points)).transpose(1, 0, 2)
+        curves.append(ToggleCurve(score, points, off - on, 2 * off.size * experiment.n_examples))
+    return tuple(curves)
+
+
+def _grid_of(experiment: Experiment, gates: HeadGates) -> HeadGrid:
+    """The grid of an experiment, which the gates must have, too."""
+    if gates.free.shape[1:] != experiment.grid.shape:
+        raise ValueError(
+            f"gates must be of the grid {experiment.grid.shape} of the experiment, got {gates.free.shape[1:]}"
+        )
+    return experiment.grid

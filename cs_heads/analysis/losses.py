@@ -1,7 +1,7 @@
-"""What heads take from their own task beside what they take from its controls.
+"""What ablating heads takes from a task, and what it takes from its controls.
 
 A **loss** is the share of the score above chance that is lost: (baseline - score) / (baseline - chance). On this scale
-tasks of unlike baselines and chances can be held together.
+tasks of different baselines and chances can be compared.
 """
 
 from __future__ import annotations
@@ -13,14 +13,99 @@ from typing import Any
 import numpy as np
 from scipy.stats import norm
 
-from cs_heads.analysis.task_drop import TaskDrop
+from cs_heads.analysis.intervals import UNKNOWN, Interval, Scores, paired_intervals
+from cs_heads.analysis.result import Record
+from cs_heads.arguments import check_seed
+from cs_heads.experiment.baseline import too_low
 
 SHARED = 0.5
 """A control that loses more than this share of the own loss is named."""
 
 
 @dataclass(frozen=True)
-class Loss:
+class TaskDrop(Record):
+    """What ablating the heads does to one task, with 95 % intervals (``paired_intervals`` says which).
+
+    ``interval`` is that of ``drop``, ``relative_interval`` of ``relative_drop``, ``share_interval`` of ``share_lost``;
+    a bound that is not known is NaN. ``too_low`` says why the task cannot show a drop, where its baseline does not
+    allow one: its relative drop and share lost are NaN then, for they would be nothing but noise.
+    """
+
+    _written = (
+        *("task", "n_examples", "chance", "baseline", "score", "drop", "interval"),
+        *("relative_drop", "relative_interval", "share_lost", "share_interval", "too_low"),
+    )
+
+    task: str
+    n_examples: int
+    chance: float
+    baseline: float
+    score: float
+    interval: Interval
+    too_low: str | None = None
+    relative_interval: Interval = UNKNOWN
+    share_interval: Interval = UNKNOWN
+
+    @property
+    def drop(self) -> float:
+        """Baseline minus score, in points."""
+        return self.baseline - self.score
+
+    @property
+    def relative_drop(self) -> float:
+        """Drop as a share of the baseline; NaN where the baseline is too low to show one."""
+        return self.drop / self.baseline if self.baseline and not self.too_low else float("nan")
+
+    @property
+    def share_lost(self) -> float:
+        """Drop as a share of what the baseline has above chance; NaN where the baseline is too low to show one."""
+        return self.drop / (self.baseline - self.chance) if self.baseline > self.chance and not self.too_low else np.nan
+
+
+def task_drop(
+    name: str,
+    chance: float | Sequence[float],
+    parts: Sequence[tuple[Scores, Scores]],
+    seed: int = 0,
+    low: Sequence[str | None] | None = None,
+) -> TaskDrop:
+    """The drop of a task, or of a suite: the mean of its parts, which weigh the same however many examples they have.
+
+    Each part holds the scores of its examples with no head off and with the heads off, in the same order; ``chance`` is
+    that of each part, or of all. A suite is too low to show a drop where one of its parts is; ``low`` says why of each
+    part, or None (None: by its scores and chance alone, see ``baseline_too_low``).
+
+    >>> task_drop("t", 0.0, [(np.ones(40), np.repeat([1.0, 0.0], 20))]).relative_drop
+    0.5
+    """
+    check_seed(seed)
+    chances = [chance] * len(parts) if isinstance(chance, int | float) else list(chance)
+    baseline, score = (float(np.mean([pair[side].mean() for pair in parts])) for side in (0, 1))
+    reasons = (
+        [too_low(intact, guess) for (intact, _), guess in zip(parts, chances, strict=True)] if low is None else low
+    )
+    named = [
+        reason if len(parts) == 1 else f"part {number} of {len(parts)}: {reason}"
+        for number, reason in enumerate(reasons, start=1)
+        if reason
+    ]
+    mean = float(np.mean(chances))
+    interval, relative, share = paired_intervals(parts, mean, seed)
+    return TaskDrop(
+        task=name,
+        n_examples=sum(len(intact) for intact, _ in parts),
+        chance=mean,
+        baseline=baseline,
+        score=score,
+        interval=interval,
+        too_low="; ".join(named) or None,
+        relative_interval=UNKNOWN if named else relative,
+        share_interval=UNKNOWN if named else share,
+    )
+
+
+@dataclass(frozen=True)
+class Loss(Record):
     """A share of the score above chance that is lost, or a difference of two, with its 95 % interval.
 
     >>> print(Loss(0.5, 0.38, 0.61))
@@ -41,10 +126,6 @@ class Loss:
         # Nothing lost is no "-0.00".
         loss, low, high = (round(number, 2) + 0.0 for number in (self.loss, self.low, self.high))
         return f"{loss:.2f} ({low:+.2f} to {high:+.2f})"
-
-    def to_dict(self) -> dict[str, float]:
-        """The three numbers, JSON-ready."""
-        return {"loss": self.loss, "low": self.low, "high": self.high}
 
 
 def shared_line(effects: Mapping[str, Any]) -> str:
@@ -98,12 +179,14 @@ def combined(losses: Sequence[Loss], weights: Sequence[float]) -> Loss:
 
 
 @dataclass(frozen=True)
-class Specificity:
+class Specificity(Record):
     """What heads take from their ``own`` task, and from each control that can tell; all are losses.
 
     Controls whose baseline is too low have no part in it. Tasks know nothing of each other, and each is a sample of
     examples; intervals are those of these samples.
     """
+
+    _written = ("own", "controls", "mean", "worst", "difference", "shared_with")
 
     own: Loss
     controls: Mapping[str, Loss]
@@ -152,16 +235,5 @@ class Specificity:
 
     def to_dict(self) -> dict[str, Any]:
         """Every loss with its interval, and the controls named, JSON-ready."""
-        return {
-            "own": self.own.to_dict(),
-            "controls": {name: one.to_dict() for name, one in self.controls.items()},
-            "mean": self.mean.to_dict(),
-            "worst": {"control": self.worst_control, **self.worst.to_dict()},
-            "difference": self.difference.to_dict(),
-            "shared_with": list(self.shared_with),
-        }
-
-    @classmethod
-    def from_dict(cls, record: Mapping[str, Any]) -> Specificity:
-        """What ``to_dict`` wrote."""
-        return cls(Loss(**record["own"]), {name: Loss(**one) for name, one in record["controls"].items()})
+        record = super().to_dict()
+        return {**record, "worst": {"control": self.worst_control, **record["worst"]}}

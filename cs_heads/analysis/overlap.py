@@ -1,30 +1,29 @@
-"""Which heads several rankings have in common, and whether luck would explain it."""
+"""How far rankings agree: which heads they have in common, whether chance explains it, and the order of heads."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Bool
-from scipy.stats import false_discovery_control, hypergeom
+from scipy.stats import false_discovery_control, hypergeom, spearmanr
 
 from cs_heads.analysis.drops import Found, heads_of
+from cs_heads.analysis.result import Record, Result
 from cs_heads.arguments import check_integer, check_mapping, check_seed
 from cs_heads.drawable import Drawable
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Head, HeadGrid, check_grid
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 Null = Literal["layers", "grid"]
 
 
 @dataclass(frozen=True)
-class PairOverlap:
+class PairOverlap(Record):
     """What two sets of heads share: heads, and groups of heads with keys and values in common.
 
     ``expected_heads`` is what luck gives on average and ``p_heads`` the chance of at least as many, exactly;
@@ -44,7 +43,7 @@ class PairOverlap:
 
 
 @dataclass(frozen=True, eq=False)
-class Overlap(Drawable, picture="overlap"):
+class Overlap(Result, Drawable, picture="overlap"):
     """The heads several rankings name, pair by pair; ``null`` is what luck may move.
 
     ``layers``: heads of the same layers, so that two tasks that both live in late layers do not pass for alike;
@@ -59,15 +58,11 @@ class Overlap(Drawable, picture="overlap"):
 
     def to_frame(self) -> pd.DataFrame:
         """One row a pair: shared heads and groups, what luck gives, p and q."""
-        import pandas as pd
-
         frame = pd.DataFrame([vars(pair) for pair in self.pairs])
         return frame if self.n_groups else frame[[c for c in frame if "groups" not in str(c)]]
 
     def matrix(self, value: str = "heads") -> pd.DataFrame:
         """A property of each pair as a symmetric table; the diagonal is the number of heads (or NaN for p and q)."""
-        import pandas as pd
-
         names = list(self.heads)
         own = [len(heads) if value == "heads" else np.nan for heads in self.heads.values()]
         table = pd.DataFrame(np.diag(np.array(own, dtype=float)), index=names, columns=names)
@@ -75,19 +70,6 @@ class Overlap(Drawable, picture="overlap"):
             found = getattr(pair, value)
             table.loc[pair.first, pair.second] = table.loc[pair.second, pair.first] = np.nan if found is None else found
         return table
-
-    def to_dict(self) -> dict[str, Any]:
-        """The whole result, JSON-ready."""
-        return {
-            "heads": {name: [str(head) for head in heads] for name, heads in self.heads.items()},
-            "pairs": [dict(vars(pair)) for pair in self.pairs],
-            "null": self.null,
-            "n_groups": self.n_groups,
-            "provenance": self.provenance,
-        }
-
-    def _repr_html_(self) -> str:
-        return self.to_frame().to_html(index=False, float_format="{:.3f}".format, border=0)
 
     def shared(self, at_least: int = 2) -> dict[Head, list[str]]:
         """Heads that ``at_least`` of the rankings name, and which; those named most often first."""
@@ -236,3 +218,46 @@ def _adjusted(pairs: Sequence[PairOverlap]) -> tuple[PairOverlap, ...]:
         return tuple(with_q)
     q_groups = false_discovery_control(p_groups)
     return tuple(replace(pair, q_groups=float(q)) for pair, q in zip(with_q, q_groups, strict=True))
+
+
+def top_overlap(first: HeadRanking, second: HeadRanking, k: int) -> float:
+    """Share of the top ``k`` heads that two rankings have in common."""
+    return len({*first.top(k)} & {*second.top(k)}) / k
+
+
+def rank_biased_overlap(first: Sequence[Hashable], second: Sequence[Hashable], persistence: float = 0.9) -> float:
+    """Rank-biased overlap of two lists of the same length without repeats, in [0, 1], extrapolated past their end.
+
+    The mean overlap at depths 1, 2, ..., of which depth d weighs ``persistence ** (d - 1)``; beyond the lists
+    the overlap at their end is taken to hold (Webber, Moffat and Zobel, *A Similarity Measure for Indefinite
+    Rankings*, 2010, equation 30). Lists of unlike length or with repeats, and a persistence outside (0, 1), raise
+    ``ValueError``.
+
+    >>> rank_biased_overlap("abc", "abc"), rank_biased_overlap("abc", "xyz")
+    (1.0, 0.0)
+    >>> round(rank_biased_overlap("ab", "ba", persistence=0.5), 3)
+    0.5
+    """
+    if not 0 < persistence < 1:
+        raise ValueError(f"persistence must lie between 0 and 1, got {persistence}")
+    if len(first) != len(second) or not first or len({*first}) < len(first) or len({*second}) < len(second):
+        raise ValueError(
+            f"first and second must be lists of the same length without repeats, got {len(first)} and {len(second)}"
+        )
+    depths = range(1, len(first) + 1)
+    shared = np.array([len({*first[:depth]} & {*second[:depth]}) / depth for depth in depths])
+    weights = persistence ** np.array(depths)
+    return float((1 - persistence) / persistence * (shared * weights).sum() + shared[-1] * weights[-1])
+
+
+def spearman(first: HeadRanking, second: HeadRanking) -> float | None:
+    """Spearman's correlation of importance over the heads to which both rankings give one beyond ±1e-5.
+
+    Below that lies what only breaks ties. Heads that the annealed method does not rank enter by importance, too.
+    None where these are fewer than three, or all alike in one ranking: there is no order to compare.
+    """
+    shared = (np.abs(first.importance) > 1e-5) & (np.abs(second.importance) > 1e-5)
+    a, b = first.importance[shared], second.importance[shared]
+    if len(a) < 3 or np.ptp(a) == 0 or np.ptp(b) == 0:
+        return None
+    return float(spearmanr(a, b).statistic)

@@ -6,21 +6,20 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 from scipy.stats import t as student
 
-from cs_heads.analysis.proof import Confirmation
+from cs_heads.analysis.confirm import Confirmation
+from cs_heads.analysis.result import Result
 from cs_heads.analysis.sparsity import SparsityCurve
 from cs_heads.analysis.verdict import is_localized
 from cs_heads.arguments import check_integer, check_mapping, check_path
 from cs_heads.drawable import Drawable
 from cs_heads.ranking import HeadRanking
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +96,7 @@ class ModelScale:
 
 
 @dataclass(frozen=True, eq=False)
-class ScaleStudy(Drawable, picture="scale"):
+class ScaleStudy(Result, Drawable, picture="scale"):
     """The same study on several models, in order; the top ``k`` of each ranking make its profile (None: all heads)."""
 
     models: tuple[ModelScale, ...]
@@ -110,8 +109,6 @@ class ScaleStudy(Drawable, picture="scale"):
 
     def to_frame(self) -> pd.DataFrame:
         """One row a model: its grid, the localisation index with its interval, heads for half of the score, depth."""
-        import pandas as pd
-
         return pd.DataFrame(
             {
                 "model": m.name,
@@ -136,8 +133,6 @@ class ScaleStudy(Drawable, picture="scale"):
 
     def profiles(self, bins: int | None = None) -> pd.DataFrame:
         """One row a (model, part of the depth): the share of importance there; each model's own layers by default."""
-        import pandas as pd
-
         rows = []
         for m in self.models:
             shares = m.profile if bins is None else m.shares(bins)
@@ -149,16 +144,11 @@ class ScaleStudy(Drawable, picture="scale"):
         """The whole result, JSON-ready."""
         return {
             "k": self.k,
-            "models": [{**row, "profile": m.profile.tolist()} for row, m in self._rows()],
+            "models": [
+                {**row, "profile": m.profile.tolist()} for row, m in zip(self._rows(), self.models, strict=True)
+            ],
             "provenance": self.provenance,
         }
-
-    def _rows(self) -> list[tuple[dict[str, Any], ModelScale]]:
-        rows = json.loads(self.to_frame().to_json(orient="records"))
-        return list(zip(rows, self.models, strict=True))
-
-    def _repr_html_(self) -> str:
-        return self.to_frame().to_html(index=False, float_format="{:.3f}".format, border=0)
 
 
 def scale_study(studies: Mapping[str, Study | HeadRanking | str | Path], *, k: int | None = None) -> ScaleStudy:

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 from typing_extensions import Unpack
 
-from cs_heads.analysis.drops import Column, Found, Role, heads_of, measure_drops
+from cs_heads.analysis.drops import (
+    Column,
+    Found,
+    Role,
+    heads_of,
+    measure_drops,
+    others_of,
+    suites_of,
+    unseen_columns,
+)
+from cs_heads.analysis.losses import TaskDrop
 from cs_heads.analysis.random_heads import drawn_notes, random_orders
-from cs_heads.analysis.task_drop import TaskDrop
-from cs_heads.analysis.unseen import others_of, suites_of, unseen_columns
+from cs_heads.analysis.result import Result
 from cs_heads.arguments import check_integer, check_seed
 from cs_heads.designs import different, explicit
 from cs_heads.drawable import Drawable
@@ -25,12 +34,9 @@ from cs_heads.tasks import Task
 from cs_heads.tasks.sides import check_is_task
 from cs_heads.units import Head, HeadLike
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 @dataclass(frozen=True, eq=False)
-class SparsityCurve(Drawable, picture="sparsity"):
+class SparsityCurve(Result, Drawable, picture="sparsity"):
     """Scores with the first 0, 1, ..., most heads off, on unseen examples of every task.
 
     ``drops[task][k]`` has the first k of ``heads`` off; ``roles`` are those of ``TaskDrops``, and the first task is the
@@ -65,44 +71,14 @@ class SparsityCurve(Drawable, picture="sparsity"):
 
     def to_frame(self) -> pd.DataFrame:
         """One row a (task, k): role, the head that is off from here on, score and drops with intervals."""
-        import pandas as pd
-
         return pd.DataFrame(
             {"role": self.roles[name], "k": k, "head": str(self.heads[k - 1]) if k else "", **drop.to_dict()}
             for name, curve in self.drops.items()
             for k, drop in enumerate(curve)
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """The whole result, JSON-ready."""
-        return {
-            "heads": [str(head) for head in self.heads],
-            "drops": {name: [drop.to_dict() for drop in curve] for name, curve in self.drops.items()},
-            "roles": dict(self.roles),
-            "spent": self.spent,
-            "provenance": self.provenance,
-            "random_drops": None if self.random_drops is None else self.random_drops.tolist(),
-            "notes": list(self.notes),
-        }
-
-    @classmethod
-    def from_dict(cls, record: Mapping[str, Any]) -> SparsityCurve:
-        """What ``to_dict`` gave."""
-        random = record["random_drops"]
-        return cls(
-            heads=tuple(map(Head.parse, record["heads"])),
-            drops={name: tuple(map(TaskDrop.from_dict, curve)) for name, curve in record["drops"].items()},
-            roles=dict(record["roles"]),
-            spent=int(record["spent"]),
-            provenance=dict(record["provenance"]),
-            random_drops=None if random is None else np.array(random, dtype=float),
-            notes=tuple(record.get("notes", ())),
-        )
-
-    def _repr_html_(self) -> str:
-        scores = self.to_frame().pivot_table(index="k", columns="task", values="score", sort=False)
-        notes = (f"<p>{escape(note)}</p>" for note in self.notes)
-        return "".join((scores.to_html(float_format="{:.3f}".format, border=0), *notes))
+    def _table(self) -> pd.DataFrame:
+        return self.to_frame().pivot_table(index="k", columns="task", values="score", sort=False)
 
 
 def measure_sparsity(

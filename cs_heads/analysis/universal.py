@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 
 from cs_heads import designs
 from cs_heads.analysis.intervals import paired_intervals
+from cs_heads.analysis.result import Result, json_ready
 from cs_heads.arguments import check_integer, check_mapping, check_seed
 from cs_heads.drawable import Drawable
-from cs_heads.experiment.baseline import baseline_too_low, chance_of, is_universal
-from cs_heads.experiment.protocol import ExperimentLike, check_is_experiment, preparation_of, provenance_of
+from cs_heads.experiment.baseline import baseline_too_low, is_universal
+from cs_heads.experiment.protocol import ExperimentLike, chance_of, check_is_experiment, preparation_of, provenance_of
 from cs_heads.units import Head, HeadLike, as_heads
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, eq=False)
-class UniversalHeads(Drawable, picture="universal"):
+class UniversalHeads(Result, Drawable, picture="universal"):
     """The candidates that break most tasks and the control, and what each leaves of every score.
 
     ``left`` is the score with the head off as a share of the intact score, both above the task's chance, and
@@ -39,8 +38,6 @@ class UniversalHeads(Drawable, picture="universal"):
 
     def to_frame(self) -> pd.DataFrame:
         """One row a candidate: its name, whether it is universal, the share left of each task, and the intervals."""
-        import pandas as pd
-
         bounds = {
             f"{task} {bound}": self.interval[:, column, side]
             for column, task in enumerate(self.tasks)
@@ -57,25 +54,15 @@ class UniversalHeads(Drawable, picture="universal"):
 
     def to_dict(self) -> dict[str, Any]:
         """The whole result, JSON-ready; what is not known is None."""
-        numbers = np.concatenate([self.left[..., None], self.interval], axis=-1)
-        return {
-            "heads": [str(head) for head in self.heads],
-            "left": {
-                str(head): {
-                    task: {
-                        name: None if np.isnan(number) else float(number)
-                        for name, number in zip(("left", "low", "high"), numbers[row, column], strict=True)
-                    }
-                    for column, task in enumerate(self.tasks)
-                }
-                for row, head in enumerate(self.candidates)
-            },
-            "spent": self.spent,
-            "provenance": self.provenance,
+        rows = zip(self.candidates, self.left, self.interval, strict=True)
+        left = {
+            str(head): {
+                task: {"left": share, "low": low, "high": high}
+                for task, share, (low, high) in zip(self.tasks, shares.tolist(), bounds.tolist(), strict=True)
+            }
+            for head, shares, bounds in rows
         }
-
-    def _repr_html_(self) -> str:
-        return self.to_frame().to_html(index=False, float_format="{:.3f}".format, border=0)
+        return json_ready({"heads": self.heads, "left": left, "spent": self.spent, "provenance": self.provenance})
 
 
 def universal_heads(

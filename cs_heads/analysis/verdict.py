@@ -32,8 +32,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from cs_heads.analysis.losses import Specificity, combined, loss_of
-from cs_heads.analysis.task_drop import TaskDrop
+from cs_heads.analysis.losses import Specificity, TaskDrop, combined, loss_of
 from cs_heads.tasks.controls import MIN_DEFAULTS
 
 Verdict = Literal["specific", "shared", "localized", "not localized", "baseline too low"]

@@ -11,7 +11,7 @@ from cs_heads import plot
 from cs_heads.cli.options import Help, add_common, forgotten, loaded, losses_line, unseen_of
 
 if TYPE_CHECKING:
-    from cs_heads.analysis.comparison import Comparison
+    from cs_heads.analysis.compare import Comparison
     from cs_heads.cli.options import Commands
 
 

@@ -15,7 +15,7 @@ from cs_heads import plot
 from cs_heads.cli.options import Help, add_common, forgotten, largest_losses, loaded, losses_line, unseen_of
 
 if TYPE_CHECKING:
-    from cs_heads.analysis.proof import Confirmation
+    from cs_heads.analysis.confirm import Confirmation
     from cs_heads.cli.options import Commands
     from cs_heads.experiment.experiment import Experiment
     from cs_heads.ranking import HeadRanking
@@ -293,7 +293,7 @@ def _attend(folder: Path, model: Any, task: Task, heads: Sequence[Head]) -> list
     path = folder / "attention.json"
     path.unlink(missing_ok=True)
     try:
-        attention(model, short[len(short) // 4 :][:PROMPTS], heads).shortened(MAX_TOKENS).save(path)
+        attention(model, short[len(short) // 4 :][:PROMPTS], heads).truncated(MAX_TOKENS).save(path)
     except ValueError as error:
         print(f"cs-heads: note: no attention patterns: {error}", file=sys.stderr)
         return []

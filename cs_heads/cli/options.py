@@ -180,8 +180,8 @@ def loaded(options: argparse.Namespace) -> Iterator[tuple[Any, Task, list[Task] 
     Controls are as ``find_heads`` takes them: tasks, "auto" or None.
     """
     import cs_heads as cs
-    from cs_heads.analysis.unseen import check_apart
     from cs_heads.cluster import placed
+    from cs_heads.experiment.controls import check_apart
     from cs_heads.tasks import check_controls, confirming_side, control_side, entry_of, whole_task
 
     check_numbers(options)

@@ -11,7 +11,7 @@ from scipy.stats import binomtest
 from scipy.stats import t as student
 
 from cs_heads.arguments import check_integer
-from cs_heads.experiment.protocol import name_of
+from cs_heads.experiment.protocol import chance_of, name_of
 from cs_heads.tasks import Task
 from cs_heads.units import Head
 
@@ -102,11 +102,6 @@ def is_universal(control_left: float, tasks_left: Iterable[float]) -> bool:
     """
     broken = [left <= MAX_LEFT_OF_TASK for left in tasks_left]
     return bool(control_left <= MAX_LEFT and 2 * sum(broken) > len(broken))
-
-
-def chance_of(experiment: object) -> float:
-    """The score of guessing on an experiment's task, or its own ``chance``; 0 where it has neither."""
-    return float(getattr(getattr(experiment, "task", experiment), "chance", 0.0))
 
 
 def is_continuous(scores: Float[np.ndarray, " example"], experiment: object = None) -> bool:

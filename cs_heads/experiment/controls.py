@@ -1,14 +1,16 @@
-"""Experiments on the controls of a task, where they are one's own and where nobody chose them."""
+"""What heads are judged on: the unseen side of a task, and its controls, given or by default."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
 
+from cs_heads.arguments import check_integer
+from cs_heads.experiment.baseline import MIN_CORRECT, check_size
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.lens.model import tokenizer_of
 from cs_heads.store.store import BrokenStoreError
-from cs_heads.tasks import Task, default_controls, overlapping_controls
+from cs_heads.tasks import Task, confirming_side, control_side, default_controls, overlapping_controls
 
 
 def defaults_of(experiment: Experiment, task: Task, seed: int) -> tuple[Task, ...]:
@@ -47,3 +49,56 @@ def experiments_on(experiment: Experiment, tasks: Sequence[Task], *, chosen: boo
             except ValueError:
                 continue
     return made
+
+
+def unseen_side(task: Task, n: int) -> Task:
+    """Up to ``n`` examples that heads were not found with; ``ValueError`` where they are too few, or ``n`` is."""
+    check_integer("n", n, MIN_CORRECT)
+    unseen = confirming_side(task)
+    check_size(unseen)
+    return unseen.take(n)
+
+
+def judged_sides(task: Task, controls: Sequence[Task], n: int, seed: int) -> list[Task]:
+    """Up to ``n`` unseen examples of a task and of each control, none of which another was searched with."""
+    sides = [unseen_side(task, n), *(control_side(control, n, seed) for control in controls)]
+    check_apart([task, *controls], sides)
+    return sides
+
+
+def control_experiments(
+    experiment: Experiment, task: Task, given: Sequence[Task] | None, n: int, seed: int
+) -> tuple[list[Experiment], list[str]]:
+    """Experiments on the controls of a task, and the names of all controls, also of those that cannot be measured.
+
+    Args:
+        experiment: That of the task.
+        task: The task, both sides.
+        given: The sides of the controls that the caller chose; None: up to ``n // 2`` unseen examples of each default
+            control, 20 at least.
+        n: Examples of the task.
+        seed: Splits the default controls.
+    """
+    sides = given
+    if sides is None:
+        size = max(n // 2, MIN_CORRECT)
+        sides = [control_side(control, size, seed) for control in defaults_of(experiment, task, seed)]
+    return experiments_on(experiment, sides, chosen=given is not None), [side.name for side in sides]
+
+
+def check_apart(tasks: Sequence[Task], judged: Sequence[Task]) -> None:
+    """Raise ``ValueError`` where the side of a task to judge with holds a question of the finding side of another.
+
+    ``judged`` has the side of each of ``tasks``, in their order.
+    """
+    for place, task in enumerate(tasks):
+        if task.role != "finding":
+            continue
+        searched = {example.question for example in task.examples}
+        for other, side in enumerate(judged):
+            shared = searched & {example.question for example in side.examples}
+            if shared and other != place:
+                raise ValueError(
+                    f"task {side.name!r} shares {len(shared)} examples with the finding side of {task.name!r}: heads "
+                    "are judged on examples that none were found with"
+                )

@@ -154,3 +154,8 @@ def name_of(experiment: object) -> str:
     'control'
     """
     return str(getattr(getattr(experiment, "task", experiment), "name", "control"))
+
+
+def chance_of(experiment: object) -> float:
+    """The score of guessing on an experiment's task, or its own ``chance``; 0 where it has neither."""
+    return float(getattr(getattr(experiment, "task", experiment), "chance", 0.0))

@@ -9,8 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from cs_heads.designs import check_masks, with_off
-from cs_heads.experiment.baseline import chance_of
-from cs_heads.experiment.protocol import ExperimentLike, name_of, preparation_of, provenance_of, responding
+from cs_heads.experiment.protocol import ExperimentLike, chance_of, name_of, preparation_of, provenance_of, responding
 from cs_heads.units import HeadLike
 
 

@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from cs_heads.arguments import in_line
-from cs_heads.experiment.baseline import BaselineTooLowError, chance_of
-from cs_heads.experiment.protocol import ExperimentLike, measured, name_of, preparation_of
+from cs_heads.experiment.baseline import BaselineTooLowError
+from cs_heads.experiment.protocol import ExperimentLike, chance_of, measured, name_of, preparation_of
 from cs_heads.methods.controls import Controls, TaskLoss, intact_scores
 from cs_heads.ranking import normal_interval
 

@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import logit
 
-from cs_heads.experiment.baseline import BaselineTooLowError, as_answers, baseline_too_low, chance_of
-from cs_heads.experiment.protocol import ExperimentLike, measured, name_of, responding
+from cs_heads.experiment.baseline import BaselineTooLowError, as_answers, baseline_too_low
+from cs_heads.experiment.protocol import ExperimentLike, chance_of, measured, name_of, responding
 from cs_heads.methods.annealing.rows import BalancedDraws
 
 N_ASKED = 240

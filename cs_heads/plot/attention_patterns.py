@@ -67,7 +67,7 @@ def show_attention(patterns: HeadAttention, prompt: int = 0, *, max_tokens: int 
         patterns: as ``cs_heads.attention`` gives it.
         prompt: which prompt, from 0.
         max_tokens: of a longer prompt the first and the last tokens are shown, and one in place of those between
-            (``PromptAttention.shortened``).
+            (``PromptAttention.truncated``).
 
     Returns:
         A view that shows itself in a notebook.
@@ -75,7 +75,7 @@ def show_attention(patterns: HeadAttention, prompt: int = 0, *, max_tokens: int 
     Raises:
         ValueError: for a prompt that is not there, or ``max_tokens`` below 3.
     """
-    one = _prompt(patterns, prompt).shortened(max_tokens)
+    one = _prompt(patterns, prompt).truncated(max_tokens)
     views = []
     for title, weights in (("intact", one.intact), (f"with {', '.join(map(str, patterns.off))} off", one.ablated)):
         if weights is None:

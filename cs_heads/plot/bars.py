@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cs_heads.analysis.confirm import Confirmation
 from cs_heads.analysis.contrast import HeldOutContrasts
 from cs_heads.analysis.drops import TaskDrops
 from cs_heads.analysis.failures import FailureModes
-from cs_heads.analysis.proof import Confirmation
 from cs_heads.plot import style
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def failures(modes: FailureModes, ax: Axes | None = None) -> Axes:
     """Draw how often each kind of failure is seen, one bar per set of heads, with its interval; intact in gray.
 
     Args:
-        modes: as ``choice_failures`` and ``text_failures`` give it.
+        modes: as ``cs.failures`` gives it.
         ax: axes to draw on; None: those of a new figure.
 
     Returns:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cs_heads.analysis.comparison import Comparison
+from cs_heads.analysis.compare import Comparison
 from cs_heads.analysis.scale import ScaleStudy
 from cs_heads.analysis.sparsity import SparsityCurve
 from cs_heads.plot import style

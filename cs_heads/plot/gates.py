@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cs_heads.analysis.gating import AblationCurve, GroupTest, score_distribution
-from cs_heads.analysis.taxonomy import Taxonomy, ToggleCurve
+from cs_heads.analysis.gating import AblationCurve, GroupTest, Taxonomy, ToggleCurve, score_distribution
 from cs_heads.arguments import check_integer
 from cs_heads.methods.gating.result import PHASES, SCORES, HeadGates
 from cs_heads.plot import style

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
-from cs_heads.analysis.comparison import Comparison
+from cs_heads.analysis.compare import Comparison
 from cs_heads.analysis.drops import TaskDrops
 from cs_heads.analysis.formats import FormatHeads
 from cs_heads.analysis.overlap import Overlap

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cs_heads.analysis.attention import HeadAttention
-from cs_heads.analysis.comparison import Compared, Comparison
+from cs_heads.analysis.compare import Compared, Comparison
+from cs_heads.analysis.losses import TaskDrop
 from cs_heads.analysis.sparsity import SparsityCurve
-from cs_heads.analysis.task_drop import TaskDrop
 from cs_heads.arguments import check_path
 from cs_heads.ranking import HeadRanking
 

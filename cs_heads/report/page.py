@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cs_heads import plot
-from cs_heads.analysis.comparison import Comparison
+from cs_heads.analysis.compare import Comparison
 from cs_heads.analysis.losses import shared_line
 from cs_heads.arguments import check_path
 from cs_heads.plot.attention_patterns import load_script

@@ -12,12 +12,11 @@ import pandas as pd
 
 from cs_heads import plot
 from cs_heads.analysis.compare import compare
-from cs_heads.analysis.confirm import confirm
+from cs_heads.analysis.confirm import Confirmation, confirm
 from cs_heads.analysis.drops import Column, measure_drops
-from cs_heads.analysis.failures import choice_failures, text_failures
+from cs_heads.analysis.failures import failures
 from cs_heads.analysis.formats import measure_formats
 from cs_heads.analysis.overlap import head_overlap
-from cs_heads.analysis.proof import Confirmation
 from cs_heads.analysis.scale import scale_study
 from cs_heads.analysis.sparsity import measure_sparsity
 from cs_heads.analysis.universal import UniversalHeads
@@ -68,8 +67,7 @@ def _failures(repro: Reproduction, found: UniversalHeads) -> Output:
     shown = [head for head in order if head in found.heads][:N_FAILING] or order[:1]
     heads = {str(head): [head] for head in shown} | {repro.first: repro.top(repro.first)}
     n = min(N_FAILURES, len(confirming_side(task)))
-    judge = choice_failures if task.kind == "choice" else text_failures
-    modes = judge(repro.model, task, heads, n=n, progress=repro.progress)
+    modes = failures(repro.model, task, heads, n=n, progress=repro.progress)
     what = "universal heads" if found.heads else "the head nearest to a universal one"
     about = f"how {task.name} fails with {what} and with the {repro.first} heads off"
     return Output("failures", about, modes.to_frame(), plot.failures, modes)
@@ -217,7 +215,8 @@ def _formats(repro: Reproduction) -> list[Output]:
     if repro.universal is not None:
         singles += repro.universal.heads
     sets |= {str(head): [head] for head in dict.fromkeys(singles)}
-    found = measure_formats(list(map(repro.column, letters)), list(map(repro.column, full)), sets, seed=repro.seed)
+    columns = [repro.column(name, "letters") for name in letters] + [repro.column(name, "full") for name in full]
+    found = measure_formats(columns, sets, repro.seed)
     frame = repro.table(found.to_frame().rename(columns={"found": "named"}))
     # Single heads of other models do not carry over; sets are matched by the task they were found on.
     known = {name: row for (model, name), row in published.KNOWLEDGE.items() if model == published.KNOWLEDGE_MODEL}

@@ -63,19 +63,18 @@ FIELDS: dict[str, dict[str, Kind]] = {
         "full": "identity",
         **_designed("candidates", "controls", "k", "n", "seed"),
     },
-    "text_failures": {
+    "failures": {
         **_CALL,
         **dict.fromkeys(("task", "max_new_tokens", "stop"), "identity"),
-        **_designed("heads", "k", "n"),
+        **_designed("heads", "k", "n", "texts"),
     },
-    "choice_failures": {**_CALL, "task": "identity", **_designed("heads", "k", "n")},
     "held_out_contrasts": {
         **_CALL,
         **dict.fromkeys(("formats", "steps", "batch_size", "seed"), "identity"),
         **_designed("held_out", "n"),
     },
     "swearing_prompts": {**_CALL, "task": "identity"},
-    "toggle_curves": {"experiment": "identity", "gates": "identity", **_designed("n_heads", "n_points")},
+    "toggle_curves": {"experiment": "identity", "gates": "identity", **_designed("max_heads", "n_points")},
     "fit_gates": _GATING,
     "causal_head_gating": {**_GATING, "controls": "design"},
     "contrastive_gating": {**_GATING, "forget": "identity"},

@@ -8,8 +8,7 @@ profanities is kept here: see `Profanity.load`.
 
 A text scores the number of profanities in it over that of the intact model's text after the same prompt, 1 at most; 0
 where the intact model does not swear, so that the intact model scores the share of prompts at which it does.
-``cs.swearing_under`` gives counts and severities under masks, on the prompts at which the intact model swears
-(``cs.swearing_prompts``).
+``cs_heads.analysis.swearing`` gives counts and severities under masks, on the prompts at which the intact model swears.
 """
 
 from __future__ import annotations

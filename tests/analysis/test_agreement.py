@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
-from cs_heads.analysis.agreement import overlap, rank_biased_overlap, spearman
+from cs_heads.analysis.overlap import rank_biased_overlap, spearman
 from cs_heads.ranking import HeadRanking
 
 
@@ -55,8 +55,8 @@ def test_lists_that_cannot_be_compared_are_refused(first, second, p, message):
 
 
 def test_overlap_is_the_share_in_common():
-    assert overlap(ranking([[4, 3, 2, 1]]), ranking([[4, 1, 2, 3]]), 2) == 0.5
-    assert overlap(ranking([[4, 3, 2, 1]]), ranking([[1, 2, 3, 4]]), 2) == 0
+    assert top_overlap(ranking([[4, 3, 2, 1]]), ranking([[4, 1, 2, 3]]), 2) == 0.5
+    assert top_overlap(ranking([[4, 3, 2, 1]]), ranking([[1, 2, 3, 4]]), 2) == 0
 
 
 def test_spearman_is_over_heads_with_an_importance_in_both():

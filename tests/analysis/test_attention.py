@@ -49,7 +49,7 @@ def test_without_heads_off_there_is_no_second_run(model):
 
 def test_what_the_last_token_looks_at_is_its_row(model):
     one = attention(model, PROMPTS[:1], HEADS).prompts[0]
-    looked = one.looks_at(1, most=len(one.tokens))
+    looked = one.looks_at(1, n=len(one.tokens))
     assert sum(share for _, share in looked) == pytest.approx(1)
     assert [share for _, share in looked] == sorted(one.intact[1, -1].tolist(), reverse=True)
     assert looked[0][0] == one.tokens[int(one.intact[1, -1].argmax())]
@@ -142,16 +142,16 @@ def test_counts_of_nothing_are_refused(model, name):
         habits(model, **{name: 0})
 
 
-def test_a_shortened_prompt_sums_what_is_left_out_and_takes_the_mean_of_its_queries():
+def test_a_truncated_prompt_sums_what_is_left_out_and_takes_the_mean_of_its_queries():
     pattern = np.array(
         [[[1.0, 0, 0, 0, 0], [0.5, 0.5, 0, 0, 0], [0.2, 0.4, 0.4, 0, 0], [0.1, 0.2, 0.3, 0.4, 0], [0.2] * 5]]
     )
     one = PromptAttention("a b c d e", ("a", "b", "c", "d", "e"), (4, 5, 6, 7, 8), pattern)
-    short = one.shortened(4)
+    short = one.truncated(4)
     assert (short.tokens, short.ids) == (("a", "[2 tokens]", "d", "e"), (4, -1, 7, 8))
     np.testing.assert_allclose(
         short.intact[0], [[1, 0, 0, 0], [0.35, 0.65, 0, 0], [0.1, 0.5, 0.4, 0], [0.2, 0.4, 0.2, 0.2]]
     )
-    assert one.shortened(5) is one
+    assert one.truncated(5) is one
     with pytest.raises(ValueError, match="most must be an integer of 3 or more, got 2"):
-        one.shortened(2)
+        one.truncated(2)

@@ -4,9 +4,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cs_heads.analysis.compare import _random, compare
-from cs_heads.analysis.comparison import Compared, Comparison
-from cs_heads.analysis.task_drop import task_drop
+from cs_heads.analysis.compare import Compared, Comparison, _random, compare
+from cs_heads.analysis.losses import task_drop
 from cs_heads.experiment.baseline import BaselineTooLowError
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.protocol import name_of
@@ -21,7 +20,7 @@ from tests.plot.studies import made_drops
 
 METHODS = ("css", "one-shot", "greedy", "gradient")
 OPTIONS = {"css": {"n_masks": 24, "density": 0.17}}
-SETTINGS = {"methods": METHODS, "options": OPTIONS, "k": 2, "most": 4, "n_random": 3}
+SETTINGS = {"methods": METHODS, "options": OPTIONS, "k": 2, "max_heads": 4, "n_random": 3}
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +135,7 @@ def test_annealed_searches_with_the_finding_side_of_a_control_that_is_split(mode
 
 
 def test_the_half_of_a_whole_control_that_is_searched_with_is_not_judged_with(model, task, control):
-    settings = {"k": 2, "most": 4, "n_random": 1, "seed": 4, "methods": ("annealed",)}
+    settings = {"k": 2, "max_heads": 4, "n_random": 1, "seed": 4, "methods": ("annealed",)}
     found = compare(model, task, controls=[control], **settings).methods["annealed"]
     assert found.ranking.provenance["control_tasks"][0]["identity"] == search_control(control, 4).identity
     others = Experiment(model, control_side(control, 100, 4))

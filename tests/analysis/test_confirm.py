@@ -6,8 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from cs_heads.analysis.confirm import confirm
-from cs_heads.analysis.proof import Confirmation, _paired_p
+from cs_heads.analysis.confirm import Confirmation, _paired_p, confirm
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.tasks import Task
 from cs_heads.units import Head, HeadGrid

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cs_heads.analysis.drops import Column, heads_of, measure_drops
-from cs_heads.analysis.task_drop import TaskDrop, task_drop
+from cs_heads.analysis.losses import TaskDrop, task_drop
 from cs_heads.ranking import HeadRanking
 from cs_heads.simulate import planted_world
 from cs_heads.units import Head, HeadGrid

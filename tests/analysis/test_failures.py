@@ -6,8 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from cs_heads.analysis.failures import Share, choice_failures, text_failures
-from cs_heads.analysis.texts import distinct, is_empty, is_repetition, looped, most_common
+from cs_heads.analysis.failures import Share, distinct, failures, is_empty, is_repetition, looped, most_common
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.tasks import Task
 from cs_heads.units import HeadGrid
@@ -69,7 +68,7 @@ def test_the_interval_of_a_share_is_wilsons():
 
 
 def test_choices_are_those_that_the_experiment_scores(model, choices):
-    found = choice_failures(model, choices, {"working": WORKING})
+    found = failures(model, choices, {"working": WORKING})
     unseen = Experiment(model, choices.held_out)
     for name, heads in (("intact", []), ("working", WORKING)):
         mask = GRID.mask(heads)[None]
@@ -88,7 +87,7 @@ def test_the_same_place_for_every_example_is_seen(model):
     task = Task.from_records(
         [{"prompt": r["prompt"], "choices": [o, r["target"]], "answer": 0} for r, o in zip(records, other, strict=True)]
     ).split(20)[0]
-    found = choice_failures(model, task, {"working": WORKING})
+    found = failures(model, task, {"working": WORKING})
     assert found.modes["intact"]["same place"] == Share(40, 40) == found.modes["intact"]["wrong"]
     assert found.measures["intact"]["entropy"] == 0
     assert found.measures["working"]["entropy"] > 0
@@ -97,7 +96,7 @@ def test_the_same_place_for_every_example_is_seen(model):
 
 def test_texts_are_those_of_the_experiment(model):
     task = Task.from_records(own_answers(model, 50), "said").split(25)[0]
-    found = text_failures(model, task, list(WORKING), n=25, max_new_tokens=6)
+    found = failures(model, task, list(WORKING), n=25, max_new_tokens=6)
     unseen = Experiment(model, task.held_out)
     assert list(found.texts["said"]) == unseen.generate(GRID.mask(WORKING)[None], max_new_tokens=6)[0].tolist()
     assert list(found.texts["intact"]) == unseen.generate(GRID.mask([])[None], max_new_tokens=6)[0].tolist()
@@ -113,9 +112,9 @@ def test_texts_are_those_of_the_experiment(model):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda m, t: choice_failures(m, t, {"intact": WORKING}), "heads must not be named 'intact'"),
-        (lambda m, t: choice_failures(m, t, WORKING, n=3), "n must be an integer of 20 or more, got 3"),
-        (lambda m, t: text_failures(m, t, []), "heads must be one head or more"),
+        (lambda m, t: failures(m, t, {"intact": WORKING}), "heads must not be named 'intact'"),
+        (lambda m, t: failures(m, t, WORKING, n=3), "n must be an integer of 20 or more, got 3"),
+        (lambda m, t: failures(m, t, [], texts=True), "heads must be one head or more"),
     ],
 )
 def test_wrong_arguments_are_refused_before_the_model_runs(model, choices, call, message):
@@ -124,7 +123,13 @@ def test_wrong_arguments_are_refused_before_the_model_runs(model, choices, call,
     assert rows == []
 
 
-def test_choices_of_a_task_without_any_are_refused(model):
-    task = Task.from_records([{"prompt": "the cat", "target": f" {word}"} for word in ("dog", "bird")])
-    with pytest.raises(ValueError, match="task must be a choice task, 'task' is a completion task"):
-        choice_failures(model, task, WORKING)
+def test_a_choice_task_is_judged_by_its_texts_where_that_is_asked(model, choices):
+    found = failures(model, choices, list(WORKING), n=20, texts=True, max_new_tokens=3)
+    assert list(found.modes["intact"]) == ["empty", "repetition", "same text", "changed"]
+    assert len(found.texts["intact"]) == 20
+
+
+def test_options_of_texts_are_refused_where_choices_are_measured(model, choices):
+    with rows_run(model) as rows, pytest.raises(ValueError, match="are for texts, and 'choices' is a choice task"):
+        failures(model, choices, WORKING, max_new_tokens=3)
+    assert rows == []

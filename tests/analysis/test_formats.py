@@ -25,18 +25,17 @@ def four(drops):
 
 def study():
     letters = [
-        Column("biology", "control", (four({FORMAT: 0.6, KNOWS: 0.4, SOME: 0.5, ALL: 0.6, WEAK: 0.05}),)),
-        Column("chemistry", "control", (four({FORMAT: 0.5, ALL: 0.6, WEAK: 0.05}),)),
+        Column("biology", "letters", (four({FORMAT: 0.6, KNOWS: 0.4, SOME: 0.5, ALL: 0.6, WEAK: 0.05}),)),
+        Column("chemistry", "letters", (four({FORMAT: 0.5, ALL: 0.6, WEAK: 0.05}),)),
     ]
-    full = [Column("stories", "control", (four({KNOWS: 0.3, FULL: 0.5, ALL: 0.5}),))]
+    full = [Column("stories", "full", (four({KNOWS: 0.3, FULL: 0.5, ALL: 0.5}),))]
     controls = [Column("code", "control", (Planted(GRID, {ALL: 0.8}),))]
-    return letters, full, controls
+    return [*letters, *full, *controls]
 
 
 def test_each_head_is_named_by_what_it_breaks():
-    letters, full, controls = study()
     heads = {str(h): [h] for h in (FORMAT, KNOWS, FULL, SOME, ALL, IDLES, WEAK)}
-    found = measure_formats(letters, full, heads, controls)
+    found = measure_formats(study(), heads)
     kinds = ["format", "knowledge", "full form", "some letters", "universal", "none", "none"]
     assert [found.kind(name) for name in heads] == kinds
     assert found.broken(str(KNOWS), "letters") == ("biology",)
@@ -71,10 +70,10 @@ def kind_of(letters, full, controls):
         ]
         for experiment in made:
             experiment.task = SimpleNamespace(chance=0.25)
-        return [Column(f"{form} {n}", "control", (experiment,)) for n, experiment in enumerate(made)]
+        return [Column(f"{form} {n}", form, (experiment,)) for n, experiment in enumerate(made)]
 
-    study = [columns(form, each) for form, each in (("letters", letters), ("full", full), ("control", controls))]
-    found = measure_formats(study[0], study[1], {"head": [FORMAT]}, study[2])
+    study = [*columns("letters", letters), *columns("full", full), *columns("control", controls)]
+    found = measure_formats(study, {"head": [FORMAT]})
     return found.kind("head")
 
 
@@ -108,8 +107,7 @@ def test_a_kind_is_claimed_only_where_it_was_tested(letters, full, controls, kin
 
 
 def test_candidates_belong_to_none_of_the_sets():
-    letters, full, controls = study()
-    found = measure_formats(letters, full, {"L0H0": [FORMAT]}, controls)
+    found = measure_formats(study(), {"L0H0": [FORMAT]})
     assert found.drops.own == {}
     assert found.drops.roles == {"biology": "letters", "chemistry": "letters", "stories": "full", "code": "control"}
 

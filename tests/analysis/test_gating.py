@@ -34,7 +34,7 @@ def experiment(load_known):
 
 
 def test_heads_are_ablated_one_after_another_in_the_order_of_each_score(experiment):
-    facilitation, irrelevance, interference = ablation_curves(experiment, made_gates(), n_heads=4)
+    facilitation, irrelevance, interference = ablation_curves(experiment, made_gates(), max_heads=4)
     assert facilitation.heads[:2] == WORKING
     assert interference.heads[0] == HARMFUL
     assert not set(irrelevance.heads) & {*WORKING, HARMFUL}
@@ -54,12 +54,12 @@ def test_half_of_the_heads_are_ablated_by_default(experiment):
     assert all(len(curve.heads) == 6 for curve in ablation_curves(experiment, made_gates()))
 
 
-@pytest.mark.parametrize("n_heads", [0, 13])
-def test_as_many_heads_as_the_grid_has_can_be_ablated(experiment, n_heads):
+@pytest.mark.parametrize("max_heads", [0, 13])
+def test_as_many_heads_as_the_grid_has_can_be_ablated(experiment, max_heads):
     with pytest.raises(
-        ValueError, match=rf"n_heads must be an integer in 1\.\.12, the heads of the grid; got {n_heads}"
+        ValueError, match=rf"max_heads must be an integer in 1\.\.12, the heads of the grid; got {max_heads}"
     ):
-        ablation_curves(experiment, made_gates(), n_heads)
+        ablation_curves(experiment, made_gates(), max_heads)
 
 
 def test_the_distribution_counts_every_head_of_every_seed():

@@ -51,11 +51,11 @@ def format_heads(model, tasks, choices, **more):
 
 
 def text_failures(model, tasks, choices, **more):
-    return cs.text_failures(model, tasks[0], list(WORKING), n=20, max_new_tokens=3, **more)
+    return cs.failures(model, tasks[0], list(WORKING), n=20, max_new_tokens=3, **more)
 
 
 def choice_failures(model, tasks, choices, **more):
-    return cs.choice_failures(model, choices, list(WORKING), n=20, **more)
+    return cs.failures(model, choices, list(WORKING), n=20, **more)
 
 
 ANALYSES = [

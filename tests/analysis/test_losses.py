@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from cs_heads.analysis.losses import Loss, Specificity, combined, loss_of
-from cs_heads.analysis.task_drop import task_drop
+from cs_heads.analysis.losses import Loss, Specificity, combined, loss_of, task_drop
 
 # For each task: share right, share of these kept with the heads off, share of the wrong ones mended, examples, chance.
 CLEAR = [(0.9, 0.15, 0.0, 100, 0.0), (0.95, 0.95, 0.1, 100, 0.0), (0.8, 0.9, 0.2, 60, 0.25), (0.85, 0.6, 0.05, 40, 0.0)]

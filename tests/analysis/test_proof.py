@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cs_heads.analysis.proof import prove
+from cs_heads.analysis.confirm import prove
 from cs_heads.simulate import planted_world
 from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted

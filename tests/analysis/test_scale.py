@@ -7,11 +7,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from cs_heads.analysis.confirm import Confirmation, prove
 from cs_heads.analysis.drops import Column
-from cs_heads.analysis.proof import Confirmation, prove
+from cs_heads.analysis.losses import task_drop
 from cs_heads.analysis.scale import Study, scale_study
 from cs_heads.analysis.sparsity import measure_sparsity
-from cs_heads.analysis.task_drop import task_drop
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted

@@ -6,8 +6,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import cs_heads as cs
 from cs_heads import plot
+from cs_heads.analysis.confirm import prove
 from cs_heads.analysis.drops import Column
-from cs_heads.analysis.proof import prove
 from cs_heads.analysis.random_heads import drawn_notes, random_sets, used_up
 from cs_heads.analysis.sparsity import SparsityCurve, measure_sparsity, sparsity_curve
 from cs_heads.experiment.baseline import fitting_k
@@ -99,7 +99,7 @@ def test_analyses_of_a_ranking_by_default_take_what_fits_the_grid(model, task):
     quiet = {"n": 20, "progress": False}
     drops = cs.specificity(model, task, found, **quiet)
     matrix = cs.specificity(model, [task], {task.name: found}, **quiet)
-    written = cs.text_failures(model, task, found, max_new_tokens=2, **quiet)
+    written = cs.failures(model, task, found, max_new_tokens=2, **quiet)
     both = cs.head_overlap({"one": found, "again": found}, n_permutations=9)
     for heads in (drops.heads, matrix.heads, written.heads, both.heads):
         assert {len(each) for each in heads.values()} == {half(model)}

@@ -9,11 +9,10 @@ import pytest
 
 from cs_heads.analysis.compare import compare
 from cs_heads.analysis.confirm import confirm
-from cs_heads.analysis.drops import Column
+from cs_heads.analysis.drops import Column, specificity
 from cs_heads.analysis.formats import format_heads
 from cs_heads.analysis.sparsity import SparsityCurve, measure_sparsity, sparsity_curve
-from cs_heads.analysis.specificity import specificity
-from cs_heads.analysis.unseen import check_apart
+from cs_heads.experiment.controls import check_apart
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task, control_side

@@ -8,8 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from cs_heads.analysis.contrast import _joined, held_out_contrasts
-from cs_heads.analysis.gating import score_distribution, score_of_heads
-from cs_heads.analysis.taxonomy import seed_agreement, taxonomy, toggle_curves
+from cs_heads.analysis.gating import score_distribution, score_of_heads, seed_agreement, taxonomy, toggle_curves
 from cs_heads.experiment.cost import Cost
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.lens import encode_example
@@ -114,7 +113,7 @@ def test_gates_that_are_open_or_shut_are_the_experiments_own(load_known):
 
 def test_heads_are_toggled_with_all_others_at_their_gates(experiment):
     gates = known_gates()
-    facilitation, irrelevance, _ = toggle_curves(experiment, gates, n_heads=3, n_points=3)
+    facilitation, irrelevance, _ = toggle_curves(experiment, gates, max_heads=3, n_points=3)
     order = np.argsort(-gates.minus[1].ravel(), kind="stable")
     for point, n in enumerate((1, 2, 3)):
         rows = []
@@ -136,7 +135,7 @@ def test_heads_are_toggled_with_all_others_at_their_gates(experiment):
         (lambda e: taxonomy({}), "fits must hold one fit or more"),
         (lambda e: taxonomy({"a": known_gates()}, 0.0), r"threshold must lie in \(0, 1\], got 0"),
         (lambda e: seed_agreement(known_gates(1)), "gates must have two seeds or more, got 1"),
-        (lambda e: toggle_curves(e, known_gates(), n_heads=7), r"n_heads must be an integer in 1\.\.6"),
+        (lambda e: toggle_curves(e, known_gates(), max_heads=7), r"max_heads must be an integer in 1\.\.6"),
         (lambda e: toggle_curves(e, gates_of(np.ones((1, 2, 4)), np.ones((1, 2, 4)))), "gates must be of the grid"),
         (lambda e: e(np.full((1, 3, 4), 1.5)), r"gates must be in 0\.\.1, got 1\.5"),
     ],

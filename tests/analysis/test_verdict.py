@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from cs_heads.analysis.proof import Confirmation, prove
-from cs_heads.analysis.task_drop import TaskDrop, task_drop
+from cs_heads.analysis.confirm import Confirmation, prove
+from cs_heads.analysis.losses import TaskDrop, task_drop
 from cs_heads.analysis.verdict import is_localized, judge
 from cs_heads.simulate import planted_world
 from cs_heads.units import Head, HeadGrid

@@ -197,7 +197,7 @@ def test_analyses_of_several_tasks_run_on_the_workers(ray, known_folder, load_kn
     chosen = choice_of_own_answers(model, 60, "chosen").split(n=40, seed=0)[0]
     calls = [
         lambda given: cs.specificity(given, task, list(WORKING), controls=[other], n=20).to_dict(),
-        lambda given: cs.choice_failures(given, chosen, list(WORKING), n=20).to_dict(),
+        lambda given: cs.failures(given, chosen, list(WORKING), n=20).to_dict(),
     ]
     alone = [call(model) for call in calls]
     with Cluster(known_folder, workers=1) as cluster:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cs_heads import Experiment, Task
-from cs_heads.analysis.failures import choice_failures
+from cs_heads.analysis.failures import failures
 from cs_heads.experiment.inputs import as_shown
 from cs_heads.lens import encode_example
 from cs_heads.tasks import Example, full_form, letter_form
@@ -84,7 +84,7 @@ def test_failures_are_of_the_choices_after_their_own_prompts(load):
         for i in range(60)
     ]
     finding, unseen = Task("schemas", "choice", tuple(many)).split(30)
-    found = choice_failures(load("llama"), finding, [Head(0, 0)], k=1, progress=False)
+    found = failures(load("llama"), finding, [Head(0, 0)], k=1, progress=False)
     assert found.measures["intact"]["score"] == Experiment(load("llama"), unseen, progress=False).baseline().mean()
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cs_heads.analysis.proof import prove
+from cs_heads.analysis.confirm import prove
 from cs_heads.experiment.baseline import BaselineTooLowError
 from cs_heads.methods.annealed import annealed
 from cs_heads.methods.annealing.inference import Taken

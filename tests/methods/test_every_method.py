@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from cs_heads import Experiment
 from cs_heads.analysis.compare import compare
-from cs_heads.analysis.confirm import confirm
-from cs_heads.analysis.proof import prove
+from cs_heads.analysis.confirm import confirm, prove
 from cs_heads.experiment.cost import BudgetTooSmallError
 from cs_heads.methods.compressed_sensing import tune
 from cs_heads.methods.find import find_heads

@@ -3,8 +3,8 @@
 import numpy as np
 
 from cs_heads.analysis.attention import HeadAttention, PromptAttention
-from cs_heads.analysis.comparison import Compared, Comparison
-from cs_heads.analysis.task_drop import TaskDrop
+from cs_heads.analysis.compare import Compared, Comparison
+from cs_heads.analysis.losses import TaskDrop
 from cs_heads.ranking import HeadRanking
 from cs_heads.report import Findings
 from cs_heads.units import Head

@@ -10,15 +10,15 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from cs_heads import plot
+from cs_heads.analysis.confirm import prove
 from cs_heads.analysis.contrast import HeldOutContrasts, HeldOutScore
 from cs_heads.analysis.drops import Column, measure_drops
 from cs_heads.analysis.failures import FailureModes, Share
 from cs_heads.analysis.formats import measure_formats
+from cs_heads.analysis.gating import ToggleCurve, taxonomy
 from cs_heads.analysis.overlap import head_overlap
-from cs_heads.analysis.proof import prove
 from cs_heads.analysis.scale import Study, scale_study
 from cs_heads.analysis.sparsity import measure_sparsity
-from cs_heads.analysis.taxonomy import ToggleCurve, taxonomy
 from cs_heads.analysis.universal import universal_heads
 from cs_heads.plot.style import COLUMN, PAGE, head_look
 from cs_heads.ranking import HeadRanking
@@ -62,10 +62,10 @@ def scale():
 
 @pytest.fixture(scope="module")
 def formats():
-    letters, full, control = ([c] for c in columns())
-    for column in (*letters, *full):
+    sets = [replace(column, role=role) for column, role in zip(columns(), ("letters", "full", "control"), strict=True)]
+    for column in sets[:2]:
         column.parts[0].task = SimpleNamespace(chance=0.25)
-    return measure_formats(letters, full, {"L0H1": [A], "L2H2": [B]}, control)
+    return measure_formats(sets, {"L0H1": [A], "L2H2": [B]})
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from cs_heads import plot
-from cs_heads.analysis.comparison import Compared, Comparison
+from cs_heads.analysis.compare import Compared, Comparison
 from cs_heads.analysis.gating import AblationCurve, score_of_heads
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Head

@@ -7,7 +7,7 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from cs_heads import plot
-from cs_heads.analysis.proof import Confirmation, TaskDrop
+from cs_heads.analysis.confirm import Confirmation, TaskDrop
 from cs_heads.units import Head
 from tests.plot.looking import clipped, overlapping, smallest
 

@@ -12,6 +12,7 @@ import torch
 
 import cs_heads as cs
 from cs_heads import Cluster, Example, Experiment, Store, Task, load_model, methods
+from cs_heads.analysis.swearing import swearing_prompts
 from cs_heads.experiment.inputs import encode_task
 from cs_heads.lens import settings_of
 from cs_heads.settings import Settings
@@ -59,7 +60,7 @@ def measures(each):
 
 EXPORTED = [getattr(package, name) for package in (cs, methods) for name in package.__all__]
 CALLS = [each for each in EXPORTED if measures(each)]
-CALLS += [cs.toggle_curves, methods.fit_gates, methods.causal_head_gating, methods.contrastive_gating]
+CALLS += [swearing_prompts, cs.toggle_curves, methods.fit_gates, methods.causal_head_gating, methods.contrastive_gating]
 CALLS += [
     methods.gradient_importance,
     methods.mediation,
@@ -74,7 +75,7 @@ CALLS += [
 
 def test_what_runs_a_model_is_found_among_all_that_is_exported():
     names = {call.__name__ for call in CALLS}
-    assert names >= {"Experiment", "find_heads", "confirm", "compare", "specificity", "text_failures", "attention"}
+    assert names >= {"Experiment", "find_heads", "confirm", "compare", "specificity", "failures", "attention"}
     assert names >= {"fit_gates", "contrastive_gating", "gradient_importance", "mediation", "attribution_patching"}
 
 

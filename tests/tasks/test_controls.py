@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import cs_heads as cs
-from cs_heads.analysis.unseen import check_apart
 from cs_heads.cli import main
+from cs_heads.experiment.controls import check_apart
 from cs_heads.tasks import (
     Example,
     Task,

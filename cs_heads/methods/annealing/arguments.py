@@ -6,8 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from cs_heads.arguments import check_share
-from cs_heads.experiment.baseline import chance_of
-from cs_heads.experiment.protocol import ExperimentLike
+from cs_heads.experiment.protocol import ExperimentLike, chance_of
 from cs_heads.ranking import HeadRanking
 
 # What a standardised prior counts beside z.

@@ -8,15 +8,11 @@ from typing import Any
 import numpy as np
 
 from cs_heads.arguments import check_seed, check_share
-from cs_heads.experiment.baseline import (
-    BaselineTooLowError,
-    chance_of,
-    few_correct,
-    is_continuous,
-)
+from cs_heads.experiment.baseline import BaselineTooLowError, few_correct, is_continuous
 from cs_heads.experiment.cost import Budget, Cost, check_budget
 from cs_heads.experiment.protocol import (
     ExperimentLike,
+    chance_of,
     check_is_experiment,
     name_of,
     provenance_of,

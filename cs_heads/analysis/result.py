@@ -1,0 +1,126 @@
+"""What the results of analyses share: a form for JSON files, the way back, and a table in notebooks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from html import escape
+from types import UnionType
+from typing import Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
+
+import numpy as np
+import pandas as pd
+from jaxtyping import AbstractArray
+
+from cs_heads.units import Head
+
+AnyRecord = TypeVar("AnyRecord", bound="Record")
+
+
+class Record:
+    """A dataclass that is written as JSON by the names of its fields, and read back.
+
+    A field ``interval``, or ``..._interval``, is written as two numbers: ``low`` and ``high``, or ``..._low`` and
+    ``..._high``.
+    """
+
+    _written: ClassVar[tuple[str, ...]] = ()
+    """Fields and properties that are written, in order; none: the fields."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every field and number of it, JSON-ready; what is not known is None."""
+        names = self._written or tuple(field.name for field in fields(self))  # type: ignore[arg-type]
+        return {key: value for name in names for key, value in _items(name, getattr(self, name))}
+
+    @classmethod
+    def from_dict(cls: type[AnyRecord], record: Mapping[str, Any]) -> AnyRecord:
+        """What ``to_dict`` wrote.
+
+        What an older version did not write is as by default; a bound, or a field without a default, that is missing
+        raises ``KeyError``.
+        """
+        hints, values = get_type_hints(cls), dict[str, Any]()
+        for field in fields(cls):  # type: ignore[arg-type]
+            name, required = field.name, field.default is field.default_factory  # both are missing
+            if name.endswith("interval"):
+                values[name] = tuple(np.nan if record[key] is None else float(record[key]) for key in _bounds(name))
+            elif name in record or required:
+                values[name] = _read(hints[name], record[name])
+        return cls(**values)
+
+
+class Result(Record):
+    """What an analysis found: data, with a table, which notebooks show."""
+
+    _number: ClassVar[str] = "{:.3f}"
+    """How notebooks show a number."""
+
+    def to_frame(self) -> pd.DataFrame:
+        """The result as a table."""
+        raise NotImplementedError
+
+    def _rows(self) -> list[dict[str, Any]]:
+        """The rows of the table, JSON-ready."""
+        rows: list[dict[str, Any]] = json.loads(self.to_frame().to_json(orient="records"))
+        return rows
+
+    def _table(self) -> pd.DataFrame:
+        """What notebooks show; numbers of rows are left out."""
+        return self.to_frame()
+
+    def _remarks(self) -> Sequence[str]:
+        """What notebooks show below the table."""
+        return getattr(self, "notes", ())
+
+    def _repr_html_(self) -> str:
+        table = self._table()
+        by_number = isinstance(table.index, pd.RangeIndex)
+        shown = table.to_html(index=not by_number, float_format=self._number.format, border=0)
+        return shown + "".join(f"<p>{escape(remark)}</p>" for remark in self._remarks())
+
+
+def _bounds(name: str) -> tuple[str, str]:
+    """The keys of an interval."""
+    return name.replace("interval", "low"), name.replace("interval", "high")
+
+
+def _items(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    names, values = (_bounds(name), value) if name.endswith("interval") else ((name,), (value,))
+    return zip(names, map(json_ready, values), strict=True)
+
+
+def json_ready(value: Any) -> Any:
+    """A value as JSON has it: heads by their names, arrays and tuples as lists, and None for NaN.
+
+    >>> json_ready({"heads": (Head(0, 1),), "drop": float("nan")})
+    {'heads': ['L0H1'], 'drop': None}
+    """
+    if isinstance(value, Record):
+        return value.to_dict()
+    if isinstance(value, Mapping):
+        return {" ".join(key) if isinstance(key, tuple) else key: json_ready(each) for key, each in value.items()}
+    if isinstance(value, tuple | list):
+        return [json_ready(each) for each in value]
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, Head):
+        return str(value)
+    return None if isinstance(value, float) and np.isnan(value) else value
+
+
+def _read(hint: Any, value: Any) -> Any:
+    """A value of JSON as the type of its field has it."""
+    kind, inside = get_origin(hint), get_args(hint)
+    if kind is UnionType:
+        return None if value is None else _read(inside[0], value)
+    if kind is tuple:
+        return tuple(_read(inside[0], each) for each in value)
+    if kind in (dict, Mapping):
+        return {key: _read(inside[1], each) for key, each in value.items()}
+    if not isinstance(hint, type):
+        return value
+    if issubclass(hint, AbstractArray):
+        return np.array(value, dtype=float)
+    read = Head.parse if hint is Head else getattr(hint, "from_dict", None)
+    return value if read is None else read(value)
