@@ -5,7 +5,7 @@
     model = cs.load_model("gpt2")
     task = cs.load_task("my_task.jsonl", n=100, seed=0)
     found = cs.find_heads(model, task)  # controls=[...]: other tasks than the everyday skills of the library
-    cs.confirm(model, task, found.top(5), exclude=found.shared)
+    cs.confirm(model, task, found)
 
 A **head** is one query head before W_O, named by layer and place; a **mask** says which heads are off (True =
 ablated) in one run, and its **density** is their share:
