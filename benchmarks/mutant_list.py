@@ -709,12 +709,12 @@ _METHODS = [
 _ANALYSIS = [
     *_bugs(
         "analysis",
-        "analysis/confirm.py",
+        "experiment/controls.py",
         "analysis/test_confirm.py",
         (
             "heads are confirmed on the examples that found them",
-            "sides = [unseen.take(n), ",
-            "sides = [task.take(n), ",
+            "return unseen.take(n)",
+            "return task.take(n)",
         ),
     ),
     *_bugs(
@@ -754,7 +754,7 @@ _ANALYSIS = [
     ),
     *_bugs(
         "analysis",
-        "analysis/proof.py",
+        "analysis/confirm.py",
         "analysis/test_proof.py analysis/test_confirm.py",
         (
             "p is one-sided the wrong way",
@@ -824,7 +824,7 @@ _ANALYSIS = [
     ),
     *_bugs(
         "analysis",
-        "analysis/task_drop.py",
+        "analysis/losses.py",
         "analysis/test_drops.py analysis/test_specificity.py analysis/test_scale.py",
         (
             "a suite is the mean of its examples, not of its tasks",
@@ -864,7 +864,7 @@ _ANALYSIS = [
     ),
     *_bugs(
         "analysis",
-        "analysis/taxonomy.py",
+        "analysis/gating.py",
         "analysis/test_taxonomy.py",
         (
             "a head that facilitates in some seed counts as always",
@@ -889,7 +889,7 @@ _ANALYSIS = [
     ),
     *_bugs(
         "analysis",
-        "analysis/unseen.py",
+        "experiment/controls.py",
         "analysis/test_specificity.py analysis/test_compare.py analysis/test_confirm.py",
         (
             "a control may share questions with the search of another task",

@@ -12,8 +12,10 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from cs_heads.analysis.drops import heads_of
 from cs_heads.analysis.result import Record, Result
 from cs_heads.arguments import check_integer, check_list, check_path, check_seed, check_switch
+from cs_heads.ranking import HeadRanking
 from cs_heads.text import Text, is_token_ids, shown
 from cs_heads.units import Head, HeadGrid, HeadLike, as_heads
 
@@ -137,7 +139,7 @@ class HeadAttention(Result):
 def attention(
     model: Any,
     prompts: Sequence[Text],
-    heads: Iterable[HeadLike],
+    heads: HeadRanking | Iterable[HeadLike],
     *,
     off: Iterable[HeadLike] | None = None,
     prepend_bos: bool | None = None,
@@ -161,9 +163,7 @@ def attention(
         raise ValueError(f"prompts must be texts or tuples of token ids, none empty, got {prompts!r:.200}")
     tokenizer = tokenizer_of(model)
     grid = HeadGrid.from_model(model)
-    chosen = tuple(grid.resolve(head) for head in as_heads("heads", heads))
-    if not chosen or len(set(chosen)) < len(chosen):
-        raise ValueError(f"heads must be one head or more, each once; got {', '.join(map(str, chosen)) or 'none'}")
+    chosen = heads_of(grid, heads)
     ablated = chosen if off is None else tuple(grid.resolve(head) for head in as_heads("off", off))
     seen = []
     for prompt in prompts:

@@ -174,17 +174,18 @@ def confirm(
     for name, value, least in (("n", n, MIN_CORRECT), ("n_random", n_random, 1)):
         check_integer(name, value, least)
     given = check_controls(controls, task)
-    ranking = heads if isinstance(heads, HeadRanking) else None
-    listed = () if isinstance(heads, HeadRanking) else tuple(as_heads("heads", heads))
-    exclude = ranking.shared if exclude is None and ranking else as_heads("exclude", () if exclude is None else exclude)
-    off = ranking.off if off is None and ranking else as_heads("off", () if off is None else off)
+    if isinstance(heads, HeadRanking):
+        exclude, off = heads.shared if exclude is None else exclude, heads.off if off is None else off
+    else:
+        as_heads("heads", heads)
+    exclude, off = as_heads("exclude", () if exclude is None else exclude), as_heads("off", () if off is None else off)
     sides = judged_sides(task, given, n, seed)
     with Experiment(model, sides[0], **settings) as experiment:
-        chosen = listed if ranking is None else heads_of(experiment.grid, ranking, k)
+        chosen = heads_of(experiment.grid, heads, k)
         # Read before anything runs, so that a control that cannot be measured is refused at once.
         automatic = isinstance(controls, str)
         others, names = control_experiments(experiment, task, None if automatic else sides[1:], n, seed)
-        twice = {experiment.grid.resolve(head) for head in off} & {experiment.grid.resolve(head) for head in chosen}
+        twice = {experiment.grid.resolve(head) for head in off} & {*chosen}
         if twice:
             raise ValueError(f"heads must be others than those off already, got {', '.join(map(str, sorted(twice)))}")
         proof = prove(
@@ -243,13 +244,11 @@ def prove(
     check_seed(seed)
     check_integer("n_random", n_random, 1)
     _check_experiments(experiment, controls)
-    heads, exclude, grid = as_heads("heads", heads), as_heads("exclude", exclude), experiment.grid
-    found = grid.mask(heads)
-    if found.sum() != len(heads):
-        raise ValueError(f"heads must differ from each other, got {', '.join(map(str, heads))}")
-    without = grid.mask(exclude)
-    both = [str(grid.resolve(head)) for head in heads if without[grid.resolve(head).layer, grid.resolve(head).head]]
-    if both:
+    grid = experiment.grid
+    heads, exclude = heads_of(grid, heads), [grid.resolve(head) for head in as_heads("exclude", exclude)]
+    found, without = grid.mask(heads), grid.mask(exclude)
+    if (found & without).any():
+        both = [str(head) for head in heads if head in exclude]
         raise ValueError(f"exclude must have none of heads, got {', '.join(both)}")
     check_k(len(heads), grid.size)
     intact = np.zeros(grid.shape, dtype=bool)
@@ -271,7 +270,7 @@ def prove(
     said = judge(result, float(np.mean(random_drops)), p, measured, defaults, like=like)
     origin = provenance_of(experiment)
     return Confirmation(
-        heads=tuple(grid.resolve(head) for head in heads),
+        heads=heads,
         result=result,
         random_drops=random_drops,
         p=p,
@@ -282,7 +281,7 @@ def prove(
         provenance={
             **origin,
             "n_random": n_random,
-            "apart": [str(grid.resolve(head)) for head in exclude],
+            "apart": list(map(str, exclude)),
             "controls": [control.task for control in measured],
             "controls_from": AUTO if defaults is not None else "given" if measured else None,
             "seed": seed,

@@ -121,7 +121,9 @@ class TaskDrops(Result):
         return self.matrix()
 
 
-def heads_of(grid: HeadGrid, found: Found, k: int | None, name: str = "heads") -> tuple[Head, ...]:
+def heads_of(
+    grid: HeadGrid, found: HeadRanking | Iterable[HeadLike], k: int | None = None, name: str = "heads"
+) -> tuple[Head, ...]:
     """The top ``k`` of a ranking (None: 5, or half of a small grid), or all of a list of heads.
 
     No head, or one named twice, raises ``ValueError``.
@@ -229,7 +231,7 @@ def specificity(
             another or has its name; heads outside the grid, named twice, or of no task. Raised before the model runs.
     """
     check_seed(seed)
-    others = others_of("sibling", siblings) + others_of("control", controls) + suites_of(suites)
+    others = other_tasks(siblings, controls, suites)
     if isinstance(tasks, Sequence):
         own, found = _of_each(tasks, heads)
         belongs = {name: name for name in found}
@@ -279,15 +281,17 @@ def unseen_columns(
     return [Column(name, role, tuple(next(made) for _ in each)) for name, role, each in sides]
 
 
-def others_of(role: Role, tasks: Sequence[Task]) -> Others:
-    """Each task under its own name; one task that is no list raises ``ValueError``."""
-    return [(task.name, role, [task]) for task in check_tasks(f"{role}s", tasks)]
+def other_tasks(
+    siblings: Sequence[Task], controls: Sequence[Task], suites: Mapping[str, Sequence[Task]] | None
+) -> Others:
+    """Tasks beside the own one, each under its own name, and suites under theirs.
 
-
-def suites_of(suites: Mapping[str, Sequence[Task]] | None) -> Others:
-    """Several tasks under one name; an empty suite raises ``ValueError``."""
+    One task that is no list, and an empty suite, raise ``ValueError``.
+    """
     given = {} if suites is None else check_mapping("suites", suites, "a list of tasks by the name of each suite")
     for name, tasks in given.items():
         if not check_tasks(f"suite {name!r}", tasks):
             raise ValueError(f"suite {name!r} must be a list of one task or more")
-    return [(name, "suite", list(tasks)) for name, tasks in given.items()]
+    roles: tuple[tuple[Role, Sequence[Task]], ...] = (("sibling", siblings), ("control", controls))
+    others: Others = [(task.name, role, [task]) for role, each in roles for task in check_tasks(f"{role}s", each)]
+    return [*others, *((name, "suite", list(tasks)) for name, tasks in given.items())]

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from scipy.stats import entropy
 from typing_extensions import Unpack
 
@@ -210,7 +210,11 @@ def _judge_choices(task: Task, asked: Experiment, masks: Bool[np.ndarray, "row l
     judged = []
     for row, said, mass in zip(logprobs, greedy, masses, strict=True):
         scores = np.array([task.score(i, row[i], said[i].astype(bool).tolist()) for i in range(len(row))])
-        picked = [_pick(task, i, choices) for i, choices in enumerate(row)]
+        # Of choices that tie the first is picked.
+        picked = [
+            int(np.argmax(compared(example, choices, task.length_normalised)))
+            for example, choices in zip(task.examples, row, strict=True)
+        ]
         counts = {
             "wrong": int((scores == 0).sum()),
             "choices unlikely": int((mass <= masses[0] + np.log(UNLIKELY)).sum()),
@@ -224,11 +228,6 @@ def _judge_choices(task: Task, asked: Experiment, masks: Bool[np.ndarray, "row l
         }
         judged.append((counts, measures))
     return judged
-
-
-def _pick(task: Task, example: int, logprobs: Float[np.ndarray, " choice"]) -> int:
-    """The place of the choice that is picked; of choices that tie, the first."""
-    return int(np.argmax(compared(task.examples[example], logprobs, task.length_normalised)))
 
 
 def words_of(text: str) -> list[str]:

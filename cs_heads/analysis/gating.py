@@ -136,7 +136,7 @@ class GroupTest(Result):
 
     def to_frame(self) -> pd.DataFrame:
         """One row: how many heads on either side, their mean scores, t and p."""
-        return pd.DataFrame([{name: value for name, value in self.to_dict().items() if name in self._written[:8]}])
+        return pd.DataFrame([self.to_dict()]).drop(columns=["heads", "within", "without", "provenance"])
 
     def __str__(self) -> str:
         return (
@@ -218,26 +218,20 @@ def taxonomy(fits: Mapping[str, HeadGates], threshold: float = THRESHOLD) -> Tax
         raise ValueError("fits must hold one fit or more")
     if not 0 < threshold <= 1:
         raise ValueError(f"threshold must lie in (0, 1], got {threshold}")
-    shares: dict[str, dict[tuple[str, Score], float]] = {}
+    shares: dict[str, dict[tuple[str, Score], float]] = {name: {} for name in fits}
+    active = {}
     for name, gates in fits.items():
-        shares[name] = {}
-        for score in SCORES:
-            counted = gates.score(score) >= threshold
+        reached = {score: gates.score(score) >= threshold for score in SCORES}
+        for score, counted in reached.items():
             shares[name]["mean", score] = float(counted.mean())
             shares[name]["always", score] = float(counted.all(axis=0).mean())
             shares[name]["any", score] = float(counted.any(axis=0).mean())
+        active[name] = float((reached["facilitation"] | reached["interference"]).any(axis=0).mean())
     return Taxonomy(
         shares=shares,
         models={name: gates.provenance.get("model", {}).get("name") for name, gates in fits.items()},
         n_seeds={name: len(gates.free) for name, gates in fits.items()},
-        active={
-            name: float(
-                ((gates.score("facilitation") >= threshold) | (gates.score("interference") >= threshold))
-                .any(axis=0)
-                .mean()
-            )
-            for name, gates in fits.items()
-        },
+        active=active,
         provenance={"threshold": threshold, "fits": {name: gates.provenance for name, gates in fits.items()}},
     )
 

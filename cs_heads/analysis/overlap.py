@@ -107,65 +107,58 @@ def head_overlap(
     """
     check_seed(seed)
     check_mapping("found", found, "rankings or lists of heads by name")
-    if grid is not None:
-        check_grid(grid)
-    grids = [ranking.grid for ranking in found.values() if isinstance(ranking, HeadRanking)]
-    if grid is None and not grids:
+    check_integer("n_permutations", n_permutations, 1)
+    if null not in ("layers", "grid"):
+        raise ValueError(f"null must be 'layers' or 'grid', got {null!r}")
+    rankings = {name: each for name, each in found.items() if isinstance(each, HeadRanking)}
+    if grid is None and not rankings:
         raise ValueError("grid must be given where found holds no ranking")
-    grid = grid or grids[0]
+    grid = check_grid(next(iter(rankings.values())).grid if grid is None else grid)
     heads = {name: heads_of(grid, each, k, f"found[{name!r}]") for name, each in found.items()}
     if len(heads) < 2:
         raise ValueError(f"found must hold two rankings or more, got {len(heads)}")
-    if null not in ("layers", "grid"):
-        raise ValueError(f"null must be 'layers' or 'grid', got {null!r}")
-    check_integer("n_permutations", n_permutations, 1)
+    known = [ranking.provenance.get("model", {}).get("key_value_heads") for ranking in rankings.values()]
     if n_key_value_heads is None:
-        known = [
-            each.provenance.get("model", {}).get("key_value_heads")
-            for each in found.values()
-            if isinstance(each, HeadRanking)
-        ]
         n_key_value_heads = next((n for n in known if n is not None), None)
-    if n_key_value_heads is not None:
-        check_integer("n_key_value_heads", n_key_value_heads, 1)
-    size = None if n_key_value_heads in (None, grid.n_heads) else _group_size(grid, n_key_value_heads)
+    size = _group_size(grid, n_key_value_heads)
     rng = np.random.default_rng(seed)
     pairs = []
     for (first, a), (second, b) in combinations(heads.items(), 2):
         one, other = grid.mask(a), grid.mask(b)
         chances = _chances(one, other, null)
         shared = int((one & other).sum())
-        pair = PairOverlap(
-            first=first,
-            second=second,
-            heads=shared,
-            expected_heads=float(chances @ np.arange(len(chances))),
-            p_heads=min(1.0, float(chances[shared:].sum())),
-        )
-        if size is not None:
-            pair = _with_groups(
-                pair, one, other, [_strata(side, null, n_permutations, rng) for side in (one, other)], size
-            )
+        expected, p = float(chances @ np.arange(len(chances))), min(1.0, float(chances[shared:].sum()))
+        pair = PairOverlap(first, second, shared, expected, p)
+        if size > 1:
+            drawn = [_drawn(side, null, n_permutations, rng) for side in (one, other)]
+            pair = _with_groups(pair, one, other, drawn, size)
         pairs.append(pair)
-    origin = {name: each.provenance for name, each in found.items() if isinstance(each, HeadRanking)}
-    settings = {"n_key_value_heads": n_key_value_heads, "n_permutations": n_permutations, "seed": seed}
     return Overlap(
         heads=heads,
         pairs=_adjusted(pairs),
         null=null,
-        n_groups=size and grid.size // size,
-        provenance={"grid": list(grid.shape), **settings, "found": origin},
+        n_groups=grid.size // size if size > 1 else None,
+        provenance={
+            "grid": list(grid.shape),
+            "n_key_value_heads": n_key_value_heads,
+            "n_permutations": n_permutations,
+            "seed": seed,
+            "found": {name: ranking.provenance for name, ranking in rankings.items()},
+        },
     )
 
 
 def _group_size(grid: HeadGrid, n_key_value_heads: int | None) -> int:
-    if not n_key_value_heads or n_key_value_heads < 1 or grid.n_heads % n_key_value_heads:
+    """How many heads share keys and values; 1 where that is not known."""
+    if n_key_value_heads is None:
+        return 1
+    if grid.n_heads % check_integer("n_key_value_heads", n_key_value_heads, 1):
         raise ValueError(f"n_key_value_heads must divide the {grid.n_heads} heads of a layer, got {n_key_value_heads}")
     return grid.n_heads // n_key_value_heads
 
 
 def _rows(mask: Bool[np.ndarray, "layer head"], null: Null) -> Bool[np.ndarray, "stratum place"]:
-    """The parts of the grid inside which luck may move heads."""
+    """The parts of the grid inside which the null distribution moves heads."""
     return mask if null == "layers" else mask.reshape(1, -1)
 
 
@@ -178,10 +171,10 @@ def _chances(one: Bool[np.ndarray, "layer head"], other: Bool[np.ndarray, "layer
     return shares
 
 
-def _strata(
+def _drawn(
     mask: Bool[np.ndarray, "layer head"], null: Null, n: int, rng: np.random.Generator
 ) -> Bool[np.ndarray, "draw layer head"]:
-    """The set ``n`` times, its heads moved by luck."""
+    """The set ``n`` times, its heads drawn at random."""
     return rng.permuted(np.repeat(_rows(mask, null)[None], n, axis=0), axis=2).reshape(n, *mask.shape)
 
 
@@ -210,13 +203,12 @@ def _with_groups(
 
 def _adjusted(pairs: Sequence[PairOverlap]) -> tuple[PairOverlap, ...]:
     """The pairs with their false discovery rates."""
-    q_heads = false_discovery_control([pair.p_heads for pair in pairs])
-    with_q = [replace(pair, q_heads=float(q)) for pair, q in zip(pairs, q_heads, strict=True)]
-    p_groups = [pair.p_groups for pair in pairs if pair.p_groups is not None]
-    if not p_groups:
-        return tuple(with_q)
-    q_groups = false_discovery_control(p_groups)
-    return tuple(replace(pair, q_groups=float(q)) for pair, q in zip(with_q, q_groups, strict=True))
+    for q_of, p_of in (("q_heads", "p_heads"), ("q_groups", "p_groups")):
+        known = [getattr(pair, p_of) for pair in pairs]
+        if None not in known:
+            changes: list[dict[str, Any]] = [{q_of: float(q)} for q in false_discovery_control(known)]
+            pairs = [replace(pair, **change) for pair, change in zip(pairs, changes, strict=True)]
+    return tuple(pairs)
 
 
 def top_overlap(first: HeadRanking, second: HeadRanking, k: int) -> float:

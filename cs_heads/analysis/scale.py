@@ -29,15 +29,6 @@ class Study:
     proof: Confirmation | None = None
     curve: SparsityCurve | None = None
 
-    def record(self) -> dict[str, Any]:
-        """The numbers of the proof and the curve that ``ScaleStudy`` needs."""
-        found: dict[str, Any] = {}
-        if self.proof is not None:
-            found = self.proof.to_dict()
-        if self.curve is not None:
-            found["half"] = self.curve.heads_for(0.5)
-        return found
-
 
 @dataclass(frozen=True, eq=False)
 class ModelScale:
@@ -141,13 +132,8 @@ class ScaleStudy(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """The whole result, JSON-ready."""
-        return {
-            "k": self.k,
-            "models": [
-                {**row, "profile": m.profile.tolist()} for row, m in zip(self._rows(), self.models, strict=True)
-            ],
-            "provenance": self.provenance,
-        }
+        models = [{**row, "profile": m.profile.tolist()} for row, m in zip(self._rows(), self.models, strict=True)]
+        return {"k": self.k, "models": models, "provenance": self.provenance}
 
 
 def scale_study(studies: Mapping[str, Study | HeadRanking | str | Path], *, k: int | None = None) -> ScaleStudy:
@@ -168,7 +154,8 @@ def _read(study: Study | HeadRanking | str | Path) -> tuple[HeadRanking, dict[st
     if isinstance(study, HeadRanking):
         return study, {}
     if isinstance(study, Study):
-        return study.ranking, study.record()
+        half = None if study.curve is None else study.curve.heads_for(0.5)
+        return study.ranking, {**({} if study.proof is None else study.proof.to_dict()), "half": half}
     folder = check_path("study", study)
     if not (folder / "ranking.json").is_file():
         raise ValueError(f"folder {str(folder)!r} holds no ranking.json, which cs-heads find --out writes")

@@ -11,16 +11,7 @@ import pandas as pd
 from jaxtyping import Float
 from typing_extensions import Unpack
 
-from cs_heads.analysis.drops import (
-    Column,
-    Found,
-    Role,
-    heads_of,
-    measure_drops,
-    others_of,
-    suites_of,
-    unseen_columns,
-)
+from cs_heads.analysis.drops import Column, Found, Role, heads_of, measure_drops, other_tasks, unseen_columns
 from cs_heads.analysis.losses import TaskDrop
 from cs_heads.analysis.random_heads import drawn_notes, random_orders
 from cs_heads.analysis.result import Result
@@ -150,7 +141,7 @@ def sparsity_curve(
     check_seed(seed)
     check_is_task(task)
     check_integer("n_random", n_random, 0)
-    others = others_of("sibling", siblings) + others_of("control", controls) + suites_of(suites)
+    others = other_tasks(siblings, controls, suites)
     columns = unseen_columns(model, {task.name: task}, others, n=n, seed=seed, settings=settings)
     grid = columns[0].parts[0].grid
     max_heads, notes = fitting_k(max_heads, grid.size, 10, "max_heads")

@@ -78,8 +78,8 @@ def test_another_file_is_no_saved_attention(tmp_path, text):
     [
         (("the cat", HEADS), "prompts must be a list of one text or more, got 'the cat'"),
         (([], HEADS), "prompts must be a list of one text or more"),
-        ((PROMPTS, []), "heads must be one head or more, each once; got none"),
-        ((PROMPTS, ["L0H1", (0, 1)]), "heads must be one head or more, each once; got L0H1, L0H1"),
+        ((PROMPTS, []), "heads must be one head or more, none twice; got none"),
+        ((PROMPTS, ["L0H1", (0, 1)]), "heads must be one head or more, none twice; got L0H1, L0H1"),
         ((PROMPTS, ["L9H1"]), "head L9H1 is not in the grid"),
     ],
 )
