@@ -144,11 +144,20 @@ def attention(
     off: Iterable[HeadLike] | None = None,
     prepend_bos: bool | None = None,
 ) -> HeadAttention:
-    """Attention of ``heads`` on each prompt, intact and with ``off`` ablated (None: with ``heads`` ablated).
+    """Attention of heads on prompts, intact and with heads ablated.
 
-    A head's own ablation leaves its attention as it is; what changes is that of heads in later layers. Two forwards a
-    prompt, which is a text or token ids. ``prepend_bos`` is as in ``Experiment``. No prompt, no head, a head twice or
-    one outside the grid raise ``ValueError`` before the model runs.
+    A head's own ablation leaves its attention as it is; what changes is that of heads in later layers. Costs two
+    forward passes a prompt.
+
+    Args:
+        model: A TransformerLens model.
+        prompts: Texts, or tuples of token ids.
+        heads: The heads whose attention is taken: a ranking (its top 5), or a list of heads.
+        off: The heads that are ablated (None: ``heads``).
+        prepend_bos: As for ``Experiment``.
+
+    Raises:
+        ValueError: No prompt, no head, a head twice or one outside the grid. Raised before the model runs.
     """
     from cs_heads.lens.attention import attention_patterns, token_texts
     from cs_heads.lens.model import check_ablatable, describe, tokenizer_of

@@ -134,41 +134,48 @@ def confirm(
     n_random: int = 8,
     **settings: Unpack[SettingsArguments],
 ) -> Confirmation:
-    """Ablate ``heads`` on up to ``n`` unseen examples, beside ``n_random`` random sets of the same layers.
+    """Ablate heads on unseen examples of their task, beside random heads of the same layers, and give a verdict.
 
-    Heads are localized (``proof.localized``) when the paired test against the random sets gives p < .01 and the
-    relative drop exceeds theirs by .10 or more. Random heads, not the intact model, are what the heads are held
-    against: any ablation does some harm. They have none of ``exclude``, which by default are the shared heads of
-    a ranking, whose harm says nothing of the task. Of a ranking the top ``k`` heads are meant (None: 5, or half of a
-    small grid).
+    Random heads, not the intact model, are what the heads are compared with: any ablation does some harm. Controls tell
+    heads of this task from heads that every task needs. The verdict, by the rule of ``cs_heads.analysis.verdict``:
 
-    ``controls`` are other tasks, and tell heads of this task from heads that every task needs. Localized heads are
-    *specific* where the controls lose little: of the score above chance at most a third of what the task loses, on
-    average, and less by .10 for certain. They are *shared* where the controls lose more than that third. The verdict
-    stays *localized* where the difference is not certain, or without a control that can tell: one whose intact score
-    beats chance with 20 right answers or more.
-    Else it is *not localized*, or *baseline too low* where the intact model cannot do the task itself. It is ``close``
-    where the 95 % intervals allow another verdict. ``cs_heads.analysis.verdict`` has the whole rule.
+    - *baseline too low*: the intact model cannot do the task;
+    - *not localized*: the heads do not do clearly more harm than the random sets (paired test, p < .01) or not by .10 of
+      the relative drop;
+    - *specific*: localized, and the controls lose at most a third of what the task loses, and less by .10 for certain;
+    - *shared*: localized, and the controls lose more than that third;
+    - *localized*: the difference is not certain, or no control can tell: one whose intact score beats chance with 20
+      right answers or more.
 
-    By default (``"auto"``) they are everyday skills that come with the library (``tasks.default_controls``; the demo
-    model's own skills on that), split with ``seed``, up to ``n // 2`` unseen examples of each, but 20 at least. Heads
-    do not say how they were found: give the ``seed`` of ``find_heads``, for with another one some of these examples are
-    among those that the search has seen, and so are some of a control that is a whole task. A note says which of the
-    default ones the model does not do well enough to count; where fewer than three count, *specific* is not said.
-    ``controls=None`` measures none.
-
-    Of a control that is a whole task up to ``n`` examples are drawn, from the half that
-    ``find_heads`` with the same ``seed`` does not search with. Costs at most ``(2 + n_random) × n``
-    example-evaluations and ``2 × n`` for each control given, ``n`` for each default one (14 or 15, on the demo model
+    It is ``close`` where the 95 % intervals allow another verdict. Costs at most ``(2 + n_random) × n``
+    example-evaluations, and ``2 × n`` for each control given, ``n`` for each default one (14 or 15, on the demo model
     7); mean and resample ablation another run of each task's examples, which they make beforehand.
 
-    ``off`` are heads that are off throughout, as in ``find_heads`` (None: those of the ranking): what is proved is what
-    carries the task without them.
+    Args:
+        model: A model, the name of one, or a ``Cluster``.
+        task: The task that the heads were found on; it holds out 20 examples or more.
+        heads: A ranking, or a list of heads.
+        k: Heads taken of a ranking (None: 5, or half of a grid of fewer than ten heads).
+        controls: Other tasks; of one that is a whole task up to ``n`` examples are drawn from the half that
+            ``find_heads`` with the same ``seed`` does not search with. ``"auto"``: everyday skills that come with the
+            library (``tasks.default_controls``; on the demo model its own skills), up to ``n // 2`` unseen examples of
+            each, but 20 at least. A note names those that the model does not do well enough to count; where fewer than
+            three count, the verdict is never *specific*. A default control that shares a question with the task is left
+            out, with a note. None: none.
+        seed: That of ``find_heads``. Heads do not say how they were found: with another seed some examples of the
+            controls are among those that the search has seen.
+        exclude: Heads that random sets have none of (None: the shared heads of a ranking, whose harm says nothing of the
+            task).
+        off: Heads that are off throughout, as in ``find_heads`` (None: those of the ranking): what is proved is what
+            carries the task without them.
+        n: Unseen examples at most.
+        n_random: Random sets of heads.
+        settings: As of ``Experiment``.
 
-    ``settings`` are those of ``Experiment``; ``model`` may be a ``Cluster``. The examples are those the task holds out,
-    20 at least; a task without, a control that shares a question with the task, or with the finding side of another
-    control, a head outside the grid, one named twice or also ``exclude`` raises ``ValueError``
-    before the model runs. A default control that shares one is left out, and a note says so.
+    Raises:
+        ValueError: A task without unseen examples; a control that shares a question with the task, or with the finding
+            side of another control; a head outside the grid, one named twice or also in ``exclude``. Raised before the
+            model runs.
     """
     check_seed(seed)
     for name, value, least in (("n", n, MIN_CORRECT), ("n_random", n_random, 1)):
@@ -217,18 +224,27 @@ def prove(
     n_random: int = 8,
     seed: int = 0,
 ) -> Confirmation:
-    """Ablate ``heads`` on every example of an experiment, beside ``n_random`` random sets of the same layers.
+    """``confirm`` for experiments of any kind: ablate heads on every example, beside random heads of the same layers.
 
-    This is ``confirm`` for experiments of any kind; the examples must be others than those the heads were
-    found with, which nobody can check here. Random sets have none of the heads ``exclude``, such as the shared ones
-    of a ranking: on a small grid these would be in most of them, and hide what ``heads`` do. A layer that they
-    would use up gives way to others, and the notes say so. ``chance`` is the
-    score of guessing (None: that of the experiment's task, or its own ``chance``, else 0); ``controls`` are
-    ``(name, experiment)`` of other tasks, and all that can tell count in the verdict, which
-    ``cs_heads.analysis.verdict`` defines. Where they are the default ones, ``defaults`` has the names of these, also of
-    those that could not be measured.
-    Heads outside the grid, named twice or also in ``exclude``, or too many to leave as many others, and controls of one
-    name raise ``ValueError`` before anything is measured.
+    The examples must be others than those the heads were found with, which nobody can check here. A layer that random
+    sets would use up gives way to others, and the notes say so.
+
+    Args:
+        experiment: On the task of the heads.
+        heads: The heads.
+        exclude: Heads that random sets have none of, such as the shared ones of a ranking: on a small grid these would
+            be in most of them, and hide what ``heads`` do.
+        name: Of the task.
+        chance: The score of guessing (None: that of the experiment's task, or its own ``chance``, else 0).
+        controls: ``(name, experiment)`` of other tasks; all that can tell count in the verdict.
+        defaults: Names of the default controls, also of those that could not be measured; None where ``controls`` were
+            chosen by the caller.
+        n_random: Random sets of heads.
+        seed: Draws the random sets, and the permutations.
+
+    Raises:
+        ValueError: Heads outside the grid, named twice, also in ``exclude``, or too many to leave as many others;
+            controls of one name. Raised before anything is measured.
 
     >>> from cs_heads.units import HeadGrid
     >>> from cs_heads.simulate import planted_world

@@ -70,23 +70,33 @@ def held_out_contrasts(
     model: Any,
     formats: Mapping[str, Mapping[str, Task]],
     *,
+    seed: int = 0,
     held_out: Iterable[str] | None = None,
     n: int = 100,
     steps: int = 500,
     batch_size: int = 64,
-    seed: int = 0,
     **settings: Unpack[SettingsArguments],
 ) -> HeldOutContrasts:
     """Fit gates that retain one format and forget the other on all tasks but one, and measure that one in both.
 
-    ``formats`` are two formats by name, each with the same tasks by the same names, whose finding examples pair up
-    (the same problem at the same place); for in-context learning against instructions, say. Every task of
-    ``held_out`` (None: all) is left out in turn, in both directions; its unseen examples are scored under the soft
-    gates. Costs two contrastive fits a held-out task (see ``methods.contrastive_gating``) and ``n``
-    example-evaluations for each of its six scores. A ``store`` keeps every fit, and the same call goes on from there.
+    Every task of ``held_out`` is left out in turn, in both directions; its unseen examples are scored under the soft
+    gates. Costs two contrastive fits a task (see ``methods.contrastive_gating``) and ``n`` example-evaluations for each
+    of its six scores. A ``store`` keeps every fit, and the same call resumes from there.
 
-    Raises ``ValueError`` before the model runs unless there are two formats of the same two tasks or more, of one kind,
-    split into as many finding examples as their pairs.
+    Args:
+        model: A model, the name of one, or a ``Cluster``.
+        formats: Two formats by name, each with the same tasks by the same names, whose finding examples pair up (the
+            same problem at the same place): in-context learning and instructions, say.
+        seed: Of the fits.
+        held_out: Names of tasks (None: all).
+        n: Unseen examples of a task at most.
+        steps: Steps of a fit.
+        batch_size: Pairs of examples in a step.
+        settings: As of ``Experiment``.
+
+    Raises:
+        ValueError: Other than two formats of the same two tasks or more, of one kind, split into as many finding
+            examples as their pairs. Raised before the model runs.
     """
     check_seed(seed)
     names = _check(formats)

@@ -124,9 +124,16 @@ class TaskDrops(Result):
 def heads_of(
     grid: HeadGrid, found: HeadRanking | Iterable[HeadLike], k: int | None = None, name: str = "heads"
 ) -> tuple[Head, ...]:
-    """The top ``k`` of a ranking (None: 5, or half of a small grid), or all of a list of heads.
+    """The heads that a ranking or a list stands for.
 
-    No head, or one named twice, raises ``ValueError``.
+    Args:
+        grid: The grid of the model.
+        found: A ranking, or a list of heads.
+        k: Heads taken of a ranking (None: 5, or half of a small grid).
+        name: Of the argument, for errors.
+
+    Raises:
+        ValueError: No head, one named twice or outside the grid, or a ranking of another grid.
     """
     if k is not None:
         check_integer("k", k, 1, grid.size, "the heads of the grid")
@@ -158,11 +165,19 @@ def check_columns(columns: Sequence[Column]) -> None:
 def measure_drops(
     columns: Sequence[Column], heads: Mapping[str, Sequence[HeadLike]], own: Mapping[str, str], seed: int = 0
 ) -> TaskDrops:
-    """Ablate each set of heads on every example of each column; the core of the analyses, on any experiments.
+    """``specificity`` on any experiments: ablate each set of heads on every example of each column.
 
-    All sets of a task are asked for at once, each different mask once. ``spent`` counts every different mask
-    (the intact one among them) on every example, with what ``mean`` or ``resample`` ablation runs beforehand. Columns
-    of one name, or of different grids, raise ``ValueError`` before anything is measured.
+    All sets of a task are asked for at once, each different mask once. ``spent`` counts every different mask (the intact
+    one among them) on every example, with what ``mean`` or ``resample`` ablation runs beforehand.
+
+    Args:
+        columns: The tasks.
+        heads: Sets of heads by name.
+        own: By the name of a set the name of its own task; empty where heads belong to none.
+        seed: Draws intervals.
+
+    Raises:
+        ValueError: Columns of one name, or of different grids. Raised before anything is measured.
     """
     check_seed(seed)
     check_columns(columns)
@@ -264,9 +279,19 @@ def _of_each(tasks: Sequence[Task], heads: Found | Mapping[str, Found]) -> tuple
 def unseen_columns(
     model: Any, own: Mapping[str, Task], others: Others, *, n: int, seed: int, settings: SettingsArguments
 ) -> list[Column]:
-    """Experiments on the unseen examples of all tasks, checked before the model runs; refusals of ``specificity``.
+    """Experiments on the unseen examples of all tasks, checked before the model runs.
 
-    No side that is judged may share a question with the finding side of another task.
+    Args:
+        model: A model, the name of one, or a ``Cluster``.
+        own: The heads' own tasks by name.
+        others: Name, role and tasks of all others.
+        n: Examples of every task at most.
+        seed: Draws the examples of whole tasks.
+        settings: As of ``Experiment``.
+
+    Raises:
+        ValueError: What ``specificity`` refuses: a side that is judged may not share a question with the finding side
+            of another task.
     """
     check_integer("n", n, MIN_CORRECT)
     sides: list[tuple[str, Role, list[Task]]] = [(name, "own", [unseen_side(task, n)]) for name, task in own.items()]

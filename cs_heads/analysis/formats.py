@@ -131,20 +131,33 @@ def format_heads(
     full: Sequence[Task],
     candidates: Sequence[HeadLike] | Mapping[str, Found],
     *,
-    controls: Sequence[Task] = (),
     k: int | None = None,
-    n: int = 100,
+    controls: Sequence[Task] = (),
     seed: int = 0,
+    n: int = 100,
     **settings: Unpack[SettingsArguments],
 ) -> FormatHeads:
     """Tell heads that serve the letters of multiple choice from heads that serve the knowledge asked for.
 
-    ``letters`` are sets answered by a letter (WMDP and MMLU), ``full`` sets answered by the answer itself, the same
-    questions or others (HellaSwag, BoolQ and ARC in their usual form); ``tasks.forms`` turns a set into both. Each
-    candidate is ablated alone, or each set of heads where they come by name. Bair et al. (arXiv 2603.03335) show the
-    accuracy of WMDP, MMLU and general tasks with single heads off: in small Llamas one head of layer 0 takes all sets
-    in letters to chance and leaves the others, which is a ``format`` head here. Costs ``n × (1 + candidates)``
-    example-evaluations a set at most. Examples, settings and refusals are those of ``specificity``.
+    Bair et al. (arXiv 2603.03335) show the accuracy of WMDP, MMLU and general tasks with single heads off: in small
+    Llamas one head of layer 0 takes all sets in letters to chance and leaves the others, which is a ``format`` head
+    here. Costs ``n × (1 + candidates)`` example-evaluations a set at most.
+
+    Args:
+        model: A model, the name of one, or a ``Cluster``.
+        letters: Sets of questions that are answered by a letter (WMDP and MMLU).
+        full: Sets that are answered by the answer itself, the same questions or others (HellaSwag, BoolQ and ARC in
+            their usual form); ``tasks.forms`` turns a set into both.
+        candidates: Heads, each of which is ablated alone, or rankings and lists of heads by name.
+        k: Heads taken of a ranking (None: 5, or half of a small grid).
+        controls: Tasks of other capabilities, which tell heads of both forms from heads of everything.
+        seed: As in ``specificity``.
+        n: Examples of every set at most.
+        settings: As of ``Experiment``.
+
+    Raises:
+        ValueError: What ``specificity`` refuses, a form without questions, or no candidate. Raised before the model
+            runs.
     """
     check_seed(seed)
     for name, tasks in (("letters", letters), ("full", full), ("controls", controls)):

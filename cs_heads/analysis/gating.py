@@ -58,10 +58,16 @@ def ablation_curves(
 ) -> tuple[AblationCurve, ...]:
     """Ablate the first 1, 2, ..., ``max_heads`` heads by mean facilitation, irrelevance and interference.
 
-    Facilitating heads should cost most, irrelevant ones little, and interfering ones nothing or less
-    (their figure 2). Give an experiment on unseen examples: ``Experiment(model, task.held_out)``. Costs
-    at most ``3 * max_heads + 1`` evaluations (``max_heads`` None: half of the grid). Gates of another grid, or
-    an ``max_heads`` outside the grid, raise ``ValueError``.
+    Facilitating heads should cost most, irrelevant ones little, and interfering ones nothing or less (their figure 2).
+    Costs at most ``3 * max_heads + 1`` masks on every example.
+
+    Args:
+        experiment: One on unseen examples: ``Experiment(model, task).held_out``.
+        gates: Gates fitted to the task.
+        max_heads: Heads ablated at most (None: half of the grid).
+
+    Raises:
+        ValueError: Gates of another grid, or a ``max_heads`` outside the grid.
     """
     grid = _grid_of(experiment, gates)
     max_heads = max(1, grid.size // 2) if max_heads is None else max_heads
@@ -80,8 +86,14 @@ def ablation_curves(
 def score_distribution(gates: HeadGates, bins: int = 10, cumulative: bool = False) -> pd.DataFrame:
     """Share of heads by bin of each score, all seeds together: one row a bin.
 
-    The column is the score, the index the middle of the bin; each column sums to 1. ``cumulative`` gives the share of
-    heads whose score is the index or less, at the ends of the bins: the empirical distribution of their figure 3a.
+    Args:
+        gates: Fitted gates.
+        bins: Bins of equal width between 0 and 1.
+        cumulative: Whether the share of heads is given whose score is the index or less, at the ends of the bins: the
+            empirical distribution of their figure 3a.
+
+    Returns:
+        A column for each score, which sums to 1; the index is the middle of the bin.
     """
     edges = np.linspace(0, 1, bins + 1)
     if cumulative:
@@ -148,11 +160,20 @@ class GroupTest(Result):
 def score_of_heads(
     gates: HeadGates, heads: Iterable[HeadLike], by: str = "facilitation", over: Literal["mean", "any"] = "mean"
 ) -> GroupTest:
-    """Hold a score of some heads against that of all others, by Welch's t-test, one-sided.
+    """Compare a score of some heads with that of all others, by Welch's t-test, one-sided.
 
-    With the heads that mediation finds (``Mediation.heads()``) it is their figure 4: heads that mediate
-    should facilitate. A score is the mean over seeds, or with ``over="any"`` its largest value, as theirs is: whether
-    a head takes part in any solution. Fewer than two heads on either side raise ``ValueError``.
+    With the heads that mediation finds (``Mediation.heads()``) it is their figure 4: heads that mediate should
+    facilitate.
+
+    Args:
+        gates: Fitted gates.
+        heads: The heads; at least two, and two others.
+        by: The score: ``"facilitation"``, ``"irrelevance"`` or ``"interference"``.
+        over: ``"mean"`` over seeds, or ``"any"``, the largest value, as theirs is: whether a head takes part in any
+            solution.
+
+    Raises:
+        ValueError: Fewer than two heads on either side.
     """
     grid = gates.ranking().grid
     inside = grid.mask(heads)
@@ -211,8 +232,14 @@ class Taxonomy(Result):
 def taxonomy(fits: Mapping[str, HeadGates], threshold: float = THRESHOLD) -> Taxonomy:
     """Count heads whose score is ``threshold`` or more: in every seed, in any, and on average over seeds.
 
-    ``fits`` are gates by any name, as the task they were fitted to. With one seed the three counts are one. No fit at
-    all, or a threshold outside (0, 1], raises ``ValueError``.
+    With one seed the three counts are one.
+
+    Args:
+        fits: Gates by any name, as the task they were fitted to.
+        threshold: The score from which a head counts.
+
+    Raises:
+        ValueError: No fit, or a threshold outside (0, 1].
     """
     if not fits:
         raise ValueError("fits must hold one fit or more")
@@ -237,11 +264,20 @@ def taxonomy(fits: Mapping[str, HeadGates], threshold: float = THRESHOLD) -> Tax
 
 
 def seed_agreement(gates: HeadGates, threshold: float = THRESHOLD) -> pd.DataFrame:
-    """How alike two seeds are, by score: Pearson's correlation, and the share of heads in common (Jaccard).
+    """How much two seeds agree, by score: Pearson's correlation, and the share of heads in common (Jaccard).
 
-    Means over all pairs of seeds; heads that several solutions share are in common, those of one are not. A score
-    that is the same in every head of a seed has no correlation, and one that no head reaches no share: NaN. Fewer
-    than two seeds raise ``ValueError``.
+    Means over all pairs of seeds; heads that several solutions share are in common, those of one are not.
+
+    Args:
+        gates: Gates of two seeds or more.
+        threshold: The score from which a head counts.
+
+    Returns:
+        One row a score. NaN where a score is the same in every head of a seed (no correlation), or no head reaches the
+        threshold (no share).
+
+    Raises:
+        ValueError: Fewer than two seeds.
     """
     if len(gates.free) < 2:
         raise ValueError(f"gates must have two seeds or more, got {len(gates.free)}")

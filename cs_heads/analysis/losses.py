@@ -71,9 +71,13 @@ def task_drop(
 ) -> TaskDrop:
     """The drop of a task, or of a suite: the mean of its parts, which weigh the same however many examples they have.
 
-    Each part holds the scores of its examples with no head off and with the heads off, in the same order; ``chance`` is
-    that of each part, or of all. A suite is too low to show a drop where one of its parts is; ``low`` says why of each
-    part, or None (None: by its scores and chance alone, see ``baseline_too_low``).
+    Args:
+        name: Of the task or suite.
+        chance: The score of guessing, of each part, or of all.
+        parts: Scores of the examples of each part with no head off and with the heads off, in the same order.
+        seed: Draws intervals.
+        low: By part why it is too low to show a drop, or None (None: by scores and chance alone); a suite is too low
+            where one of its parts is.
 
     >>> task_drop("t", 0.0, [(np.ones(40), np.repeat([1.0, 0.0], 20))]).relative_drop
     0.5
@@ -159,7 +163,7 @@ def loss_of(drop: TaskDrop) -> Loss | None:
 
 
 def combined(losses: Sequence[Loss], weights: Sequence[float]) -> Loss:
-    """The weighted sum of losses that know nothing of each other.
+    """The weighted sum of independent losses.
 
     How far each interval reaches is squared, weighted and added (method of variance estimates recovery: Zou and Donner,
     Statistics in Medicine 27, 2008), so that a sum keeps the width of losses at the border, where nothing or
@@ -182,8 +186,8 @@ def combined(losses: Sequence[Loss], weights: Sequence[float]) -> Loss:
 class Specificity(Record):
     """What heads take from their ``own`` task, and from each control that can tell; all are losses.
 
-    Controls whose baseline is too low have no part in it. Tasks know nothing of each other, and each is a sample of
-    examples; intervals are those of these samples.
+    Controls whose baseline is too low have no part in it. Tasks are independent, each a sample of examples; intervals
+    are those of these samples.
     """
 
     _written = ("own", "controls", "mean", "worst", "difference", "shared_with")
@@ -210,7 +214,7 @@ class Specificity(Record):
         """The largest loss of a control.
 
         Its interval is that of the largest loss there is, whichever control has it, and not that of the one seen to
-        lose most: which of many that is, luck decides as well. The upper bound is the highest of all; the lower one
+        lose most: which of many that is, is partly chance. The upper bound is the highest of all; the lower one
         the highest of bounds that hold for all controls at once (Bonferroni).
         """
         losses = list(self.controls.values())

@@ -25,7 +25,7 @@ Null = Literal["layers", "grid"]
 class PairOverlap(Record):
     """What two sets of heads share: heads, and groups of heads with keys and values in common.
 
-    ``expected_heads`` is what luck gives on average and ``p_heads`` the chance of at least as many, exactly;
+    ``expected_heads`` is what chance gives on average and ``p_heads`` the chance of at least as many, exactly;
     ``p_groups`` comes from permutations. Groups are None where every head has keys and values of its own.
     """
 
@@ -43,7 +43,7 @@ class PairOverlap(Record):
 
 @dataclass(frozen=True, eq=False)
 class Overlap(Result):
-    """The heads several rankings name, pair by pair; ``null`` is what luck may move.
+    """The heads several rankings name, pair by pair; ``null`` is the null distribution.
 
     ``layers``: heads of the same layers, so that two tasks that both live in late layers do not pass for alike;
     ``grid``: heads of the whole grid. ``q`` are p-values after Benjamini and Hochberg, over all pairs.
@@ -56,7 +56,7 @@ class Overlap(Result):
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a pair: shared heads and groups, what luck gives, p and q."""
+        """One row a pair: shared heads and groups, what chance gives, p and q."""
         frame = pd.DataFrame([vars(pair) for pair in self.pairs])
         return frame if self.n_groups else frame[[c for c in frame if "groups" not in str(c)]]
 
@@ -84,22 +84,31 @@ def head_overlap(
     found: Mapping[str, Found],
     *,
     k: int | None = None,
+    seed: int = 0,
     grid: HeadGrid | None = None,
     n_key_value_heads: int | None = None,
     null: Null = "layers",
     n_permutations: int = 9999,
-    seed: int = 0,
 ) -> Overlap:
-    """Hold the heads of several tasks or methods against each other, two by two, and against luck.
+    """Compare the heads of several tasks or methods, two by two, with what chance would give.
 
-    ``found`` are rankings (their top ``k``, as in ``specificity``) or lists of heads, which need the ``grid``. With
-    ``n_key_value_heads`` (by default what the rankings know of their model) groups of heads that share keys and values
-    are counted too: head h is in group ``h // (n_heads / n_key_value_heads)`` of its layer. Luck puts both sets
-    elsewhere, in the same layers or anywhere (``null``); the number of heads in common is then a sum of hypergeometric
-    draws, whose probabilities are exact, and that of groups is taken from ``n_permutations`` pairs of random sets.
-    Which ranking is named first changes neither.
+    The null distribution puts both sets elsewhere. The number of heads in common is then a sum of hypergeometric draws,
+    whose probabilities are exact; the number of groups in common is taken from pairs of random sets. Which ranking is
+    named first changes neither.
 
-    Fewer than two sets, sets of different grids, or key-value heads that do not divide the heads raise ``ValueError``.
+    Args:
+        found: Rankings or lists of heads by name.
+        k: Heads taken of a ranking (None: 5, or half of a small grid).
+        seed: Draws the random sets.
+        grid: The grid of lists of heads (None: that of the rankings).
+        n_key_value_heads: Key-value heads of a layer (None: what the rankings know of their model). Groups of heads
+            that share keys and values are counted, too: head h is in group ``h // (n_heads / n_key_value_heads)`` of
+            its layer.
+        null: Where the null distribution puts heads: ``"layers"``, in the same layers, or ``"grid"``, anywhere.
+        n_permutations: Pairs of random sets.
+
+    Raises:
+        ValueError: Fewer than two sets, sets of different grids, or key-value heads that do not divide the heads.
 
     >>> grid = HeadGrid(4, 4)
     >>> head_overlap({"a": ["L0H1", "L2H3"], "b": ["L0H1", "L2H3"]}, grid=grid).pairs[0].p_heads
@@ -196,9 +205,9 @@ def _with_groups(
     Both are drawn: how many groups a set holds depends on where its heads lie, and neither comes first.
     """
     shared = int((_groups(one[None], size) & _groups(other[None], size)).sum())
-    lucky = (_groups(drawn[0], size) & _groups(drawn[1], size)).sum(axis=(1, 2))
-    p = (1 + int((lucky >= shared).sum())) / (1 + len(lucky))
-    return replace(pair, groups=shared, expected_groups=float(lucky.mean()), p_groups=p)
+    random = (_groups(drawn[0], size) & _groups(drawn[1], size)).sum(axis=(1, 2))
+    p = (1 + int((random >= shared).sum())) / (1 + len(random))
+    return replace(pair, groups=shared, expected_groups=float(random.mean()), p_groups=p)
 
 
 def _adjusted(pairs: Sequence[PairOverlap]) -> tuple[PairOverlap, ...]:

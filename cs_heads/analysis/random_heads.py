@@ -1,4 +1,4 @@
-"""Random heads that found ones are held against: of the same layers, and none of those found."""
+"""Random heads that found ones are compared with: of the same layers, and none of those found."""
 
 from __future__ import annotations
 

@@ -78,10 +78,18 @@ def measure_sparsity(
     n_random: int = 0,
     exclude: Sequence[HeadLike] = (),
 ) -> SparsityCurve:
-    """The curve on any experiments; the first column is the heads' own task. It refuses what ``measure_drops`` does.
+    """``sparsity_curve`` on any experiments.
 
-    ``n_random`` sets of random heads, none of them in ``exclude``, each growing head by head through the layers of the
-    found ones, are measured on the own task.
+    Args:
+        columns: The first is the heads' own task.
+        heads: In order.
+        seed: Draws the random sets, and intervals.
+        n_random: Sets of random heads that are measured on the own task, each growing head by head through the layers
+            of ``heads``.
+        exclude: Heads that no random set has.
+
+    Raises:
+        ValueError: What ``measure_drops`` refuses.
     """
     check_seed(seed)
     if not columns:
@@ -119,24 +127,38 @@ def sparsity_curve(
     task: Task,
     heads: Found,
     *,
-    siblings: Sequence[Task] = (),
-    controls: Sequence[Task] = (),
-    suites: Mapping[str, Sequence[Task]] | None = None,
     max_heads: int | None = None,
+    controls: Sequence[Task] = (),
+    seed: int = 0,
+    siblings: Sequence[Task] = (),
+    suites: Mapping[str, Sequence[Task]] | None = None,
     n: int = 100,
     n_random: int = 0,
-    seed: int = 0,
     **settings: Unpack[SettingsArguments],
 ) -> SparsityCurve:
     """Ablate the first 0, 1, ..., ``max_heads`` heads of a ranking (or list) on their own task and on others.
 
-    ``max_heads`` is 10 by default, or what fits a small grid, with a note.
-
     All the nested sets of a task share the engine's batches; each task costs at most ``n × (max_heads + 1)``
-    example-evaluations. Siblings, controls and suites are those of ``specificity``, and so are the refusals;
-    ``max_heads`` must be at most half of the grid. ``n_random`` sets of random heads of the same layers, none of them
-    shared by the ranking, for comparison on the own task, cost up to ``n × max_heads`` each. Bair et al. (arXiv
-    2603.03335) draw this for 0 to 10 heads.
+    example-evaluations, and each random set up to ``n × max_heads``. Bair et al. (arXiv 2603.03335) draw this for 0 to
+    10 heads.
+
+    Args:
+        model: A model, the name of one, or a ``Cluster``.
+        task: The task that the heads were found on.
+        heads: A ranking, or a list of heads.
+        max_heads: Heads ablated at most, half of the grid or fewer (None: 10, or what fits a small grid, with a note).
+        controls: Tasks of other capabilities.
+        seed: As in ``specificity``; it draws the random sets, too.
+        siblings: Other sets of examples of the same capability.
+        suites: Several tasks by one name, whose score is their mean.
+        n: Examples of every task at most.
+        n_random: Sets of random heads of the same layers, none of them shared by the ranking, that are ablated on the
+            own task for comparison.
+        settings: As of ``Experiment``.
+
+    Raises:
+        ValueError: What ``specificity`` refuses, or a ``max_heads`` beyond half of the grid. Raised before the model
+            runs.
     """
     check_seed(seed)
     check_is_task(task)

@@ -56,8 +56,14 @@ class SwearingUnderMasks(Result):
 def swearing_under(experiment: Experiment, masks: Bool[np.ndarray, "..."]) -> SwearingUnderMasks:
     """Counts and severities of what the model writes under each mask, on every prompt of a swearing experiment.
 
-    Texts that the experiment has are not written again. A task that is not scored by profanities, or a model that
-    does not swear intact, raises ``ValueError``.
+    Texts that the experiment has are not written again.
+
+    Args:
+        experiment: On a task that is scored by profanities.
+        masks: ``[row, layer, head]``, True = ablated.
+
+    Raises:
+        ValueError: A task that is not scored by profanities, or a model that does not swear intact.
     """
     before = experiment.spent
     intact, _ = _profanities(experiment, _nothing_off(experiment))
@@ -70,8 +76,13 @@ def swearing_under(experiment: Experiment, masks: Bool[np.ndarray, "..."]) -> Sw
 def swearing_prompts(model: Any, task: Task, **settings: Unpack[SettingsArguments]) -> Task:
     """The task with those prompts alone at which the intact model swears, on both sides: there it scores 1.
 
-    ``settings`` are those of ``Experiment``. Fewer than one prompt left on a side, or a task that is not scored by
-    profanities, raises ``ValueError``.
+    Args:
+        model: A model, the name of one, or a ``Cluster``.
+        task: A task that is scored by profanities.
+        settings: As of ``Experiment``.
+
+    Raises:
+        ValueError: A task that is not scored by profanities, or of which no prompt is left on a side.
     """
     _profanity(task)
     return _swearing(Experiment(model, task, **settings))

@@ -16,8 +16,8 @@ The verdicts, from measurements on unseen examples; a *loss* is the share of the
   control does not count that is not clearly above chance or has fewer than 20 right answers, and none does where the
   task itself is not clearly above chance. Or the controls are the default ones, and fewer than three of them count.
 
-Controls of one's own are chosen to tell something, and one is enough. The default ones are skills that the model may
-not have: what is left of them by luck, one or two, is no sample of what else the model does, so *specific* is not said
+Controls that the caller gives are chosen to tell something, and one is enough. The default ones are skills that the model may
+not have: what is left of them by chance, one or two, is no sample of what else the model does, so *specific* is not said
 by it. Those that do not count are told in one note.
 
 A control that by itself loses more than half of the own loss is named, in *specific* as in *shared*. A verdict is
@@ -65,7 +65,7 @@ _OWN_UNKNOWN = (
 class Judgement:
     """A verdict with its ``reasons``; ``close`` says why another one is compatible with the intervals, or is None.
 
-    ``specificity`` has the losses that it was held against, where there are any; ``notes`` say what weakens it.
+    ``specificity`` has the losses that it was compared with, where there are any; ``notes`` say what weakens it.
     """
 
     verdict: Verdict
@@ -95,9 +95,14 @@ def judge(
 ) -> Judgement:
     """The verdict on heads from what they and random heads take from their task, and what they take from controls.
 
-    ``defaults`` are the names of the default controls, also of those that could not be measured; None where
-    ``controls`` are one's own. Where there are none of them, as for a model that reads no text, the caller says why.
-    ``like`` says in what random heads are like the heads.
+    Args:
+        result: What the heads take from their task.
+        random_drop: What random heads take from it on average, in points.
+        p: That of the test of the heads against random ones.
+        controls: What the heads take from each control.
+        defaults: Names of the default controls, also of those that could not be measured; None where ``controls`` were
+            chosen by the caller. Where it is empty, as for a model that reads no text, the caller says why.
+        like: In what random heads are like the heads, for the reasons.
     """
     found, notes = _specificity(result, controls, defaults)
     if result.too_low:
@@ -136,7 +141,7 @@ def judge(
 def _specificity(
     result: TaskDrop, controls: Sequence[TaskDrop], defaults: Sequence[str] | None
 ) -> tuple[Specificity | None, list[str]]:
-    """The losses that can be held against each other, if any, and a note for each control that does not count.
+    """The losses that can be compared, if any, and a note for each control that does not count.
 
     The default ones share a note.
     """

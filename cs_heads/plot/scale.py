@@ -15,27 +15,27 @@ if TYPE_CHECKING:
 
 @styled
 def plot_scale(scale: ScaleStudy, ax: Axes | None = None) -> Axes:
-    """Draw the localisation index of each model with its interval, in the order of the study; hollow = not localized.
+    """Draw the localization index of each model with its interval, in the order of the study; hollow = not localized.
 
     The index is the share of the score above chance that is lost, less that of random heads.
     Models without a proof are left out; none with one raises ``ValueError``.
     """
-    proven = [model for model in scale.models if model.localisation is not None and model.interval is not None]
+    proven = [model for model in scale.models if model.localization is not None and model.interval is not None]
     if not proven:
         raise ValueError("scale must hold a model with a proof on unseen examples")
     ax = new_axes(COLUMN, 0.9 + 0.28 * len(proven)) if ax is None else ax
     for place, model in enumerate(proven):
-        assert model.localisation is not None and model.interval is not None  # noqa: PT018
+        assert model.localization is not None and model.interval is not None  # noqa: PT018
         low, high = model.interval
         ax.plot([low, high], [place, place], color=COLOURS[0], linewidth=1.4)
         filled = COLOURS[0] if model.localized else "white"
-        ax.plot(model.localisation, place, marker="o", markersize=6, markerfacecolor=filled, color=COLOURS[0])
+        ax.plot(model.localization, place, marker="o", markersize=6, markerfacecolor=filled, color=COLOURS[0])
     ax.axvline(0, color="0.6", linewidth=0.8, linestyle=":")
     ax.set_yticks(range(len(proven)), [written(f"{m.name} ({m.n_ablated} of {m.ranking.grid.size})") for m in proven])
     ax.set_ylim(len(proven) - 0.5, -0.5)
     ax.set_xlim(min(-0.05, *(m.interval[0] for m in proven if m.interval)), 1.05)
     hollow = any(not model.localized for model in proven)
-    ax.set_xlabel("localisation index\n(hollow: not localized)" if hollow else "localisation index")
+    ax.set_xlabel("localization index\n(hollow: not localized)" if hollow else "localization index")
     return ax
 
 

@@ -153,5 +153,5 @@ def test_a_truncated_prompt_sums_what_is_left_out_and_takes_the_mean_of_its_quer
         short.intact[0], [[1, 0, 0, 0], [0.35, 0.65, 0, 0], [0.1, 0.5, 0.4, 0], [0.2, 0.4, 0.2, 0.2]]
     )
     assert one.truncated(5) is one
-    with pytest.raises(ValueError, match="most must be an integer of 3 or more, got 2"):
+    with pytest.raises(ValueError, match="max_tokens must be an integer of 3 or more, got 2"):
         one.truncated(2)

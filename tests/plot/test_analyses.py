@@ -301,7 +301,7 @@ def test_a_model_that_is_not_localized_is_hollow(scale):
     ax = plot_scale(scale, Figure().subplots())
     fills = [line.get_markerfacecolor() for line in ax.get_lines() if line.get_marker() == "o"]
     assert [fill == "white" for fill in fills] == [False, True]
-    assert ax.get_xlabel() == "localisation index\n(hollow: not localized)"
+    assert ax.get_xlabel() == "localization index\n(hollow: not localized)"
     kinds = tuple(
         replace(scale.models[0], verdict=verdict) for verdict in ("specific", "shared", "localized", "not localized")
     )
