@@ -814,7 +814,7 @@ _ANALYSIS = [
     ),
     *_bugs(
         "analysis",
-        "analysis/intervals.py",
+        "analysis/losses.py",
         "analysis/test_intervals.py",
         (
             "answers that go together widen an interval",

@@ -16,7 +16,7 @@ from typing_extensions import Unpack
 from cs_heads.analysis.drops import Column, measure_drops
 from cs_heads.analysis.losses import Specificity, TaskDrop, loss_of
 from cs_heads.analysis.overlap import rank_biased_overlap, spearman, top_overlap
-from cs_heads.analysis.random_heads import drawn_notes, random_orders
+from cs_heads.analysis.random_heads import random_orders
 from cs_heads.analysis.result import Result, json_ready
 from cs_heads.analysis.verdict import default_note
 from cs_heads.arguments import check_integer, check_list, check_mapping, check_seed
@@ -263,7 +263,8 @@ def compare(
     check_seed(seed)
     options = {} if options is None else check_mapping("options", options, "those of each method by its name")
     methods = check_list("methods", methods, "different names")
-    _check(methods, options, n_random, k, max_heads)
+    check_integer("n_random", n_random, 1)
+    _check(methods, options)
     given = check_controls(controls, task)
     sides = judged_sides(task, given, n, seed)
     check_size(finding_side(task))
@@ -300,7 +301,7 @@ def compare(
             raise next(iter(refused.values()))
         tops = [ranking.top(max_heads) for ranking, _ in rankings.values()]
         shared = sorted({head for ranking, _ in rankings.values() for head in ranking.shared})
-        random = _random(grid, tops, shared, n_random, seed)
+        random, drawn = _random(grid, tops, shared, n_random, seed)
         baseline = float(judged.baseline().mean())
         counted = [other.task.name for other in others if not baseline_too_low(other, other.baseline())]
         own, beside = ([Column(each.task.name, "control", (each,)) for each in group] for group in ([judged], others))
@@ -319,7 +320,7 @@ def compare(
             baseline=baseline,
             spent=judged.spent + sum(other.spent for other in others),
             refused={name: str(error) for name, error in refused.items()},
-            notes=(*notes, *_drawn_notes(grid, tops, shared, random), *said),
+            notes=(*notes, *drawn, *said),
             provenance={
                 **judged.provenance(),
                 "budget": budget,
@@ -332,13 +333,7 @@ def compare(
         )
 
 
-def _check(
-    methods: Sequence[str],
-    options: Mapping[str, Mapping[str, Any]],
-    n_random: int,
-    k: int | None,
-    max_heads: int | None,
-) -> None:
+def _check(methods: Sequence[str], options: Mapping[str, Mapping[str, Any]]) -> None:
     if not methods or len({*map(str, methods)}) < len(methods):
         raise ValueError(f"methods must be a list of different names, got {methods!r}")
     foreign = [str(name) for name in options if name not in methods]
@@ -348,15 +343,12 @@ def _check(
         check_mapping(f"options[{name!r}]", given, "values by the name of an option")
     for name in methods:
         method_named(name).check(name, {key: v for key, v in options.get(name, {}).items() if key != "budget"})
-    check_integer("n_random", n_random, 1)
-    longest = None if max_heads is None else check_integer("max_heads", max_heads, 1)
-    if k is not None:
-        check_integer("k", k, 1, longest, "the heads of the drop curve (max_heads)" if longest else "")
 
 
 def _fitting(k: int | None, max_heads: int | None, n_heads: int) -> tuple[int, int, tuple[str, ...]]:
     """``k`` and ``max_heads``, those by default as they fit the grid and each other, with notes."""
-    max_heads, notes = fitting_k(max_heads, n_heads, max(_MOST, k or 0), "max_heads")
+    wanted = 0 if k is None else check_integer("k", k, 1)
+    max_heads, notes = fitting_k(max_heads, n_heads, max(_MOST, wanted), "max_heads")
     if k is None:
         fits, shorter = fitting_k(None, n_heads)
         return min(fits, max_heads), max_heads, (*notes, *shorter)
@@ -365,20 +357,9 @@ def _fitting(k: int | None, max_heads: int | None, n_heads: int) -> tuple[int, i
 
 def _random(
     grid: HeadGrid, tops: Sequence[Sequence[Head]], shared: Sequence[Head], n_random: int, seed: int
-) -> list[list[Head]]:
-    """Random orders like the heads of each method, in turn."""
-    rng = np.random.default_rng(seed)
-    by_method = [
-        random_orders(grid, top, shared, len(range(place, n_random, len(tops))), rng) for place, top in enumerate(tops)
-    ]
-    return [by_method[number % len(tops)][number // len(tops)] for number in range(n_random)]
-
-
-def _drawn_notes(
-    grid: HeadGrid, tops: Sequence[Sequence[Head]], shared: Sequence[Head], random: Sequence[Sequence[Head]]
-) -> tuple[str, ...]:
-    """What is to be said of the random orders like the heads of each method, once."""
-    like = [[grid.mask(heads) for heads in random[place :: len(tops)]] for place in range(len(tops))]
-    exclude = grid.mask(shared)
-    said = [drawn_notes(grid.mask(top), exclude, sets) for top, sets in zip(tops, like, strict=True) if sets]
-    return tuple(dict.fromkeys(note for notes in said for note in notes))
+) -> tuple[list[list[Head]], tuple[str, ...]]:
+    """Random orders like the heads of each method, in turn, and what is to be said of them, once."""
+    rng, turns = np.random.default_rng(seed), len(tops)
+    drawn = [random_orders(grid, top, shared, len(range(i, n_random, turns)), rng) for i, top in enumerate(tops)]
+    orders = [drawn[number % turns][0][number // turns] for number in range(n_random)]
+    return orders, tuple(dict.fromkeys(note for _, notes in drawn for note in notes))

@@ -140,8 +140,8 @@ def confirm(
     heads of this task from heads that every task needs. The verdict, by the rule of ``cs_heads.analysis.verdict``:
 
     - *baseline too low*: the intact model cannot do the task;
-    - *not localized*: the heads do not do clearly more harm than the random sets (paired test, p < .01) or not by .10 of
-      the relative drop;
+    - *not localized*: the heads do not do clearly more harm than the random sets (paired test, p < .01), or not by .10
+      of the relative drop;
     - *specific*: localized, and the controls lose at most a third of what the task loses, and less by .10 for certain;
     - *shared*: localized, and the controls lose more than that third;
     - *localized*: the difference is not certain, or no control can tell: one whose intact score beats chance with 20
@@ -164,8 +164,8 @@ def confirm(
             out, with a note. None: none.
         seed: That of ``find_heads``. Heads do not say how they were found: with another seed some examples of the
             controls are among those that the search has seen.
-        exclude: Heads that random sets have none of (None: the shared heads of a ranking, whose harm says nothing of the
-            task).
+        exclude: Heads that random sets have none of (None: the shared heads of a ranking, whose harm says nothing of
+            the task).
         off: Heads that are off throughout, as in ``find_heads`` (None: those of the ranking): what is proved is what
             carries the task without them.
         n: Unseen examples at most.

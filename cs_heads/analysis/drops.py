@@ -167,8 +167,8 @@ def measure_drops(
 ) -> TaskDrops:
     """``specificity`` on any experiments: ablate each set of heads on every example of each column.
 
-    All sets of a task are asked for at once, each different mask once. ``spent`` counts every different mask (the intact
-    one among them) on every example, with what ``mean`` or ``resample`` ablation runs beforehand.
+    All sets of a task are asked for at once, each different mask once. ``spent`` counts every different mask (the
+    intact one among them) on every example, with what ``mean`` or ``resample`` ablation runs beforehand.
 
     Args:
         columns: The tasks.

@@ -15,7 +15,7 @@ from scipy.stats import entropy
 from typing_extensions import Unpack
 
 from cs_heads.analysis.drops import Found, heads_of
-from cs_heads.analysis.intervals import wilson_interval
+from cs_heads.analysis.losses import wilson_interval
 from cs_heads.analysis.result import Record, Result
 from cs_heads.designs import explicit
 from cs_heads.experiment.controls import unseen_side

@@ -106,13 +106,16 @@ def _alike(
 
 def random_orders(
     grid: HeadGrid, heads: Sequence[Head], exclude: Sequence[HeadLike], n_sets: int, rng: np.random.Generator
-) -> list[list[Head]]:
-    """Sets as ``random_sets`` gives them, each in an order in which a head is of the layer of the one it stands for.
+) -> tuple[list[list[Head]], tuple[str, ...]]:
+    """Sets as ``random_sets`` gives them, each in order, and ``drawn_notes`` on them.
 
-    So the first k of each are like the first k of ``heads``.
+    In each order a head is of the layer of the one it stands for, so that the first k are like the first k of
+    ``heads``.
     """
-    sets = random_sets(grid, grid.mask(heads), grid.mask(exclude), n_sets, rng)
-    return [_like(heads, [grid.head(int(i)) for i in np.flatnonzero(mask)], rng) for mask in sets]
+    found, without = grid.mask(heads), grid.mask(exclude)
+    sets = random_sets(grid, found, without, n_sets, rng)
+    orders = [_like(heads, [grid.head(int(i)) for i in np.flatnonzero(mask)], rng) for mask in sets]
+    return orders, drawn_notes(found, without, sets) if sets else ()
 
 
 def _like(heads: Sequence[Head], random: Sequence[Head], rng: np.random.Generator) -> list[Head]:

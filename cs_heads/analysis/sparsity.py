@@ -13,7 +13,7 @@ from typing_extensions import Unpack
 
 from cs_heads.analysis.drops import Column, Found, Role, heads_of, measure_drops, other_tasks, unseen_columns
 from cs_heads.analysis.losses import TaskDrop
-from cs_heads.analysis.random_heads import drawn_notes, random_orders
+from cs_heads.analysis.random_heads import random_orders
 from cs_heads.analysis.result import Result
 from cs_heads.arguments import check_integer, check_seed
 from cs_heads.designs import different, explicit
@@ -98,9 +98,8 @@ def measure_sparsity(
     named = heads_of(grid, heads, len(heads))
     nested = {str(k): named[:k] for k in range(len(named) + 1)}
     measured = measure_drops(columns, nested, dict.fromkeys(nested, columns[0].name), seed)
-    orders = random_orders(grid, named, exclude, n_random, np.random.default_rng(seed)) if n_random else []
-    random, spent = _random(columns[0], orders) if n_random else (None, 0)
-    sets = [grid.mask(order) for order in orders]
+    orders, notes = random_orders(grid, named, exclude, n_random, np.random.default_rng(seed))
+    random, spent = _random(columns[0], orders) if orders else (None, 0)
     return SparsityCurve(
         heads=named,
         drops={c.name: tuple(measured.drops[k][c.name] for k in nested) for c in columns},
@@ -108,7 +107,7 @@ def measure_sparsity(
         spent=measured.spent + spent,
         provenance={**measured.provenance, "n_random": n_random},
         random_drops=random,
-        notes=drawn_notes(grid.mask(named), grid.mask(exclude), sets) if n_random else (),
+        notes=notes,
     )
 
 

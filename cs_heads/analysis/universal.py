@@ -11,7 +11,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from cs_heads import designs
-from cs_heads.analysis.intervals import paired_intervals
+from cs_heads.analysis.losses import paired_intervals
 from cs_heads.analysis.result import Result, json_ready
 from cs_heads.arguments import check_integer, check_mapping, check_seed
 from cs_heads.experiment.baseline import baseline_too_low, is_universal

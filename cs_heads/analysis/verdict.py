@@ -16,9 +16,9 @@ The verdicts, from measurements on unseen examples; a *loss* is the share of the
   control does not count that is not clearly above chance or has fewer than 20 right answers, and none does where the
   task itself is not clearly above chance. Or the controls are the default ones, and fewer than three of them count.
 
-Controls that the caller gives are chosen to tell something, and one is enough. The default ones are skills that the model may
-not have: what is left of them by chance, one or two, is no sample of what else the model does, so *specific* is not said
-by it. Those that do not count are told in one note.
+Controls that the caller gives are chosen to tell something, and one is enough. The default ones are skills that the
+model may not have: what is left of them by chance, one or two, is no sample of what else the model does, so *specific*
+is not said by it. Those that do not count are told in one note.
 
 A control that by itself loses more than half of the own loss is named, in *specific* as in *shared*. A verdict is
 **close** where another one is compatible with the 95 % intervals: that of the relative drop beyond random heads (whose

@@ -127,35 +127,23 @@ def baseline_too_low(
     chance: float | None = None,
     least: int = MIN_CORRECT,
 ) -> str | None:
-    """Why scores of the intact model on an experiment are too low, as ``too_low`` says, or None.
+    """Why scores of the intact model are too low to find heads with, or None.
 
-    ``chance`` is by default that of the experiment. Continuous scores are held against those with the answers
-    exchanged (``shuffled_means``) where all examples were asked.
+    They are too low at chance, or with fewer than ``least`` right answers. Continuous scores are not counted: where all
+    examples were asked, their mean must beat all but a twentieth of the means with the answers exchanged
+    (``shuffled_means``), where there are any; else, by a t-test, chance.
+
+    Args:
+        experiment: What was asked; None where only the scores are known.
+        scores: Of each example, with no further head off.
+        chance: The score of guessing (None: that of the experiment).
+        least: Right answers at least.
     """
     chance = chance_of(experiment) if chance is None else chance
-    continuous = is_continuous(scores, experiment)
-    asked_all = continuous and len(scores) == getattr(experiment, "n_examples", None)
     who = f"the model with {', '.join(_off(experiment))} off" if _off(experiment) else "the intact model"
-    return too_low(scores, chance, least, continuous, shuffled_means(experiment) if asked_all else None, who=who)
-
-
-def too_low(
-    scores: Float[np.ndarray, " example"],
-    chance: float,
-    least: int = MIN_CORRECT,
-    continuous: bool | None = None,
-    shuffled: Float[np.ndarray, " shuffle"] | None = None,
-    *,
-    who: str = "the intact model",
-) -> str | None:
-    """Why a baseline is too low to find heads with (at chance, or fewer than ``least`` right), or None.
-
-    Continuous scores (None: told by the scores) are not counted. Their mean is held against ``shuffled`` means, where
-    there are any: more than a twentieth of these may not reach it; else, by a t-test, against ``chance``. ``who`` is
-    the model in words.
-    """
     n, mean = len(scores), float(scores.mean())
-    if is_continuous(scores) if continuous is None else continuous:
+    if is_continuous(scores, experiment):
+        shuffled = shuffled_means(experiment) if n == getattr(experiment, "n_examples", None) else None
         said = f"{who} has a mean score of {mean:.3f} on {n} examples, no better than"
         if shuffled is not None:
             p = (1 + int((shuffled >= mean - 1e-9).sum())) / (1 + len(shuffled))
