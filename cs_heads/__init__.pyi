@@ -8,12 +8,12 @@ from .analysis.compare import Comparison as Comparison
 from .analysis.compare import compare as compare
 from .analysis.confirm import Confirmation as Confirmation
 from .analysis.confirm import confirm as confirm
-from .analysis.contrast import held_out_contrasts as held_out_contrasts
 from .analysis.doctor import check_model as check_model
 from .analysis.drops import specificity as specificity
 from .analysis.failures import failures as failures
 from .analysis.formats import format_heads as format_heads
 from .analysis.gating import ablation_curves as ablation_curves
+from .analysis.gating import held_out_contrasts as held_out_contrasts
 from .analysis.gating import score_of_heads as score_of_heads
 from .analysis.gating import taxonomy as taxonomy
 from .analysis.gating import toggle_curves as toggle_curves

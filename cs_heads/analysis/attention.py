@@ -15,6 +15,9 @@ from jaxtyping import Float
 from cs_heads.analysis.drops import heads_of
 from cs_heads.analysis.result import Record, Result
 from cs_heads.arguments import check_integer, check_list, check_path, check_seed, check_switch
+from cs_heads.lens.attention import attention_patterns, token_texts
+from cs_heads.lens.model import check_ablatable, context_length, describe, tokenizer_of, vocabularies
+from cs_heads.lens.tokens import encode_prompt
 from cs_heads.ranking import HeadRanking
 from cs_heads.text import Text, is_token_ids, shown
 from cs_heads.units import Head, HeadGrid, HeadLike, as_heads
@@ -159,10 +162,6 @@ def attention(
     Raises:
         ValueError: No prompt, no head, a head twice or one outside the grid. Raised before the model runs.
     """
-    from cs_heads.lens.attention import attention_patterns, token_texts
-    from cs_heads.lens.model import check_ablatable, describe, tokenizer_of
-    from cs_heads.lens.tokens import encode_prompt
-
     check_ablatable(model)
     check_switch("prepend_bos", prepend_bos)
     prompts = check_list("prompts", prompts, "one text or more")
@@ -231,10 +230,6 @@ def habits(
     after the token that begins a text, where the tokenizer has one (Olsson et al., arXiv 2209.11895). Random tokens
     have nothing else to look at.
     """
-    from cs_heads.lens.attention import attention_patterns
-    from cs_heads.lens.model import check_ablatable, context_length, tokenizer_of, vocabularies
-    from cs_heads.lens.tokens import encode_prompt
-
     check_seed(seed)
     check_ablatable(model)
     check_integer("n", n, 1)

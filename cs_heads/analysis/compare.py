@@ -14,7 +14,7 @@ from jaxtyping import Float
 from typing_extensions import Unpack
 
 from cs_heads.analysis.drops import Column, measure_drops
-from cs_heads.analysis.losses import Specificity, TaskDrop, loss_of
+from cs_heads.analysis.losses import Specificity, TaskDrop
 from cs_heads.analysis.overlap import rank_biased_overlap, spearman, top_overlap
 from cs_heads.analysis.random_heads import random_orders
 from cs_heads.analysis.result import Result, json_ready
@@ -98,9 +98,7 @@ class Comparison(Result):
     def specificity(self, method: str) -> Specificity | None:
         """What a method's top heads take from the task and from each control that counts; None where none does."""
         one = self.methods[method]
-        own = loss_of(one.curve[self.k - 1])
-        losses = {name: loss for name, drop in one.control_drops.items() if (loss := loss_of(drop)) is not None}
-        return Specificity(own, losses) if own is not None and losses else None
+        return Specificity.of(one.curve[self.k - 1], one.control_drops.values())
 
     def leading(self, k: int | None = None) -> tuple[str, ...]:
         """The methods whose first ``k`` heads (None: as many as the comparison is of) take the most, as far as told.

@@ -8,7 +8,7 @@ intervals, else those of a bootstrap.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -214,6 +214,13 @@ class Specificity(Record):
     def __post_init__(self) -> None:
         if not self.controls:
             raise ValueError("controls must hold one loss or more")
+
+    @classmethod
+    def of(cls, own: TaskDrop, controls: Iterable[TaskDrop]) -> Specificity | None:
+        """That of what heads take from each task; None where none of these losses can be compared."""
+        losses = {drop.task: loss for drop in controls if (loss := loss_of(drop)) is not None}
+        loss = loss_of(own)
+        return Specificity(loss, losses) if loss is not None and losses else None
 
     @property
     def mean(self) -> Loss:

@@ -145,17 +145,16 @@ def _specificity(
 
     The default ones share a note.
     """
-    own, losses, notes = loss_of(result), {}, []
+    found = Specificity.of(result, controls)
+    counted = [control.task for control in controls if loss_of(control) is not None]
+    if defaults is not None:
+        return found, [*default_note(defaults, counted)]
+    notes = []
     for control in controls:
-        loss = loss_of(control)
-        if loss is None:
+        if control.task not in counted:
             near = f"its baseline of {control.baseline:.3f} may be no better than chance ({control.chance:.3f})"
             notes.append(f"control {control.task} does not count: {control.too_low or near}")
-        else:
-            losses[control.task] = loss
-    if defaults is not None:
-        notes = [*default_note(defaults, losses)]
-    return (Specificity(own, losses) if own is not None and losses else None), notes
+    return found, notes
 
 
 def default_note(defaults: Sequence[str], counted: Collection[str]) -> tuple[str, ...]:

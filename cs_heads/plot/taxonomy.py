@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cs_heads.analysis.contrast import HeldOutContrasts
-from cs_heads.analysis.gating import Taxonomy, ToggleCurve, score_distribution
+from cs_heads.analysis.gating import HeldOutContrasts, Taxonomy, ToggleCurve, score_distribution
 from cs_heads.methods.gating.result import SCORES, HeadGates
 from cs_heads.plot.style import COLOURS, COLUMN, ROLES, column_or_page, key_below, new_axes, styled, written
 

@@ -191,7 +191,7 @@ def _mediation(study: Reproduction, name: str) -> Mediation:
 
 
 def _contrasts(study: Reproduction) -> list[Output]:
-    from cs_heads.analysis.contrast import held_out_contrasts
+    from cs_heads.analysis.gating import held_out_contrasts
     from cs_heads.plot.taxonomy import plot_contrasts
 
     settings = study.settings
