@@ -783,8 +783,8 @@ _ANALYSIS = [
         "analysis/test_overlap.py",
         (
             "a permutation test leaves out the observed sets",
-            "p = (1 + int((lucky >= shared).sum())) / (1 + len(lucky))",
-            "p = int((lucky >= shared).sum()) / len(lucky)",
+            "p = (1 + int((random >= shared).sum())) / (1 + len(random))",
+            "p = int((random >= shared).sum()) / len(random)",
         ),
         (
             "p is of more heads in common than there are",

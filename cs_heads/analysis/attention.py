@@ -224,11 +224,17 @@ def habit_scores(
 def habits(
     model: Any, heads: Iterable[HeadLike] | None = None, *, n: int = 8, length: int | None = None, seed: int = 0
 ) -> pd.DataFrame:
-    """The four habits of each head (None: of all) on random tokens that come twice: one row a head.
+    """The four habits of each head on random tokens that come twice: one row a head.
 
-    ``n`` sequences of ``length`` random tokens (None: 20, or as many as the context holds twice) and the same again,
-    after the token that begins a text, where the tokenizer has one (Olsson et al., arXiv 2209.11895). Random tokens
-    have nothing else to look at.
+    Sequences follow the token that begins a text, where the tokenizer has one (Olsson et al., arXiv 2209.11895). Random
+    tokens have nothing else to look at.
+
+    Args:
+        model: A TransformerLens model.
+        heads: The heads (None: all).
+        n: Sequences.
+        length: Tokens of a sequence, which then comes again (None: 20, or as many as the context holds twice).
+        seed: Draws the tokens.
     """
     check_seed(seed)
     check_ablatable(model)

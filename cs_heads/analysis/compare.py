@@ -71,8 +71,8 @@ class Comparison(Result):
 
     ``random_drops`` are the drops of random heads, ``[set, k]``: each set grows from one head to the most, through the
     layers of the heads of one method, in turn, and has none of its heads.
-    ``k`` is the number of heads that controls and agreement are told of; ``baseline`` and all drops are
-    those of unseen examples; ``spent`` counts the example-evaluations of this judgement alone; ``refused``
+    ``k`` is the number of heads that controls and agreement are of; ``baseline`` and all drops are those of unseen
+    examples; ``spent`` counts the example-evaluations of this judgement alone; ``refused``
     has the methods that did not run, and why; ``notes`` say which default controls do not count.
     """
 
@@ -101,7 +101,7 @@ class Comparison(Result):
         return Specificity.of(one.curve[self.k - 1], one.control_drops.values())
 
     def leading(self, k: int | None = None) -> tuple[str, ...]:
-        """The methods whose first ``k`` heads (None: as many as the comparison is of) take the most, as far as told.
+        """The methods whose first ``k`` heads (None: as many as the comparison is of) take the most.
 
         The one with the largest drop first, then all whose drop lies within its 95 % interval. ``k`` beyond the curve
         raises ``ValueError``.

@@ -280,14 +280,21 @@ def paired_intervals(
 ) -> tuple[Interval, Interval, Interval]:
     """The intervals of a task's drop, of its relative drop, and of its share lost above ``chance``.
 
-    ``parts`` hold the scores of their examples with no head off and with heads off, in the same order; the task is the
-    mean of its parts. Where all scores are 0 or 1 the drop's interval is Newcombe's for paired proportions
-    (Statistics in Medicine 17, 1998, method 10: Wilson intervals, squared and added), and those of the ratios recover
-    their variances from the same ones (Donner and Zou, Statistical Methods in Medical Research 21, 2012): they have a
-    width where nothing changes too. Else they are percentile bootstraps over the examples of each part (2,000
-    resamples drawn with ``seed``); where no resample differs from the sample, a bound lies as far off as Wilson's of
-    none in so many examples. A bound that cannot be told is NaN, as those of a ratio where the baseline may be
-    no better than chance.
+    Where all scores are 0 or 1 the drop's interval is Newcombe's for paired proportions (Statistics in Medicine 17,
+    1998, method 10: Wilson intervals, squared and added), and those of the ratios recover their variances from the same
+    ones (Donner and Zou, Statistical Methods in Medical Research 21, 2012): they have a width where nothing changes
+    too. Else they are percentile bootstraps over the examples of each part (2,000 resamples); where no resample differs
+    from the sample, a bound lies as far off as Wilson's of none in so many examples.
+
+    Args:
+        parts: Scores of the examples of each part with no head off and with heads off, in the same order; the task is
+            the mean of its parts.
+        chance: The score of guessing.
+        seed: Draws the resamples.
+
+    Returns:
+        Three intervals. A bound that is not known is NaN, as those of a ratio where the baseline may be no better than
+        chance.
 
     >>> drop, _, _ = paired_intervals([(np.ones(20), np.ones(20))], 0.0)
     >>> round(drop[0], 3), round(drop[1], 3)

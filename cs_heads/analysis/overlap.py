@@ -226,12 +226,19 @@ def top_overlap(first: HeadRanking, second: HeadRanking, k: int) -> float:
 
 
 def rank_biased_overlap(first: Sequence[Hashable], second: Sequence[Hashable], persistence: float = 0.9) -> float:
-    """Rank-biased overlap of two lists of the same length without repeats, in [0, 1], extrapolated past their end.
+    """Rank-biased overlap of two lists, in [0, 1], extrapolated past their end.
 
-    The mean overlap at depths 1, 2, ..., of which depth d weighs ``persistence ** (d - 1)``; beyond the lists
-    the overlap at their end is taken to hold (Webber, Moffat and Zobel, *A Similarity Measure for Indefinite
-    Rankings*, 2010, equation 30). Lists of unlike length or with repeats, and a persistence outside (0, 1), raise
-    ``ValueError``.
+    The mean overlap at depths 1, 2, ..., of which depth d weighs ``persistence ** (d - 1)``; beyond the lists the
+    overlap at their end is taken to hold (Webber, Moffat and Zobel, *A Similarity Measure for Indefinite Rankings*,
+    2010, equation 30).
+
+    Args:
+        first: A list without repeats.
+        second: Another, of the same length.
+        persistence: How much deeper ranks weigh, between 0 and 1.
+
+    Raises:
+        ValueError: Lists of different length or with repeats, or a persistence outside (0, 1).
 
     >>> rank_biased_overlap("abc", "abc"), rank_biased_overlap("abc", "xyz")
     (1.0, 0.0)

@@ -22,6 +22,13 @@ def random_sets(
     They have as many heads in each layer as ``found``, none of them found, but none in a layer that they would use up
     (``used_up``): heads of other layers stand for these. Where other layers have too few, the rest comes from those
     used up, and from ``exclude`` where no other head is left.
+
+    Args:
+        grid: The grid.
+        found: The heads that the sets are like.
+        exclude: Heads that they do not have.
+        n_sets: How many sets.
+        rng: Draws them.
     """
     layers = used_up(found, exclude)
     sets: list[Bool[np.ndarray, "layer head"]] = []
@@ -50,7 +57,13 @@ def drawn_notes(
     exclude: Bool[np.ndarray, "layer head"],
     sets: Sequence[Bool[np.ndarray, "layer head"]],
 ) -> tuple[str, ...]:
-    """What random ``sets`` like ``found`` had to take where the grid has too few other heads, and how many differ."""
+    """What random sets had to take where the grid has too few other heads, and how many differ.
+
+    Args:
+        found: The heads that the sets are like.
+        exclude: Heads that they should not have.
+        sets: The random sets.
+    """
     grid, drawn = HeadGrid(*found.shape), np.stack(sets)
     in_layer, free = drawn.sum(axis=2), ~(found | exclude)
     replaced = np.flatnonzero((in_layer < found.sum(axis=1)).any(axis=0))

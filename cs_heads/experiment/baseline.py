@@ -1,4 +1,4 @@
-"""Whether a model does a task well enough for a head to be missed, and the sizes a search needs."""
+"""Whether a model does a task well enough to show what a head does, and the sizes a search needs."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ DEFAULT_K = 5
 """Heads that are found by default, on a grid of ten heads or more."""
 
 N_SHUFFLES = 39
-"""Exchanges of answers that a mean score on a scale of its own is held against: of two it may be beaten by one."""
+"""Exchanges of answers that a mean of continuous scores is compared with: of 39 it may be beaten by one."""
 
 MAX_LEFT = 0.4
 """What the ablation of a universal head leaves of the control's score above chance, at most."""
 MAX_LEFT_OF_TASK = 0.7
-"""What it leaves of a task's, at most; more than of the control's, for it is held against tasks it is known to harm."""
+"""What it leaves of a task's, at most; more than of the control's, for it is compared on tasks it is known to harm."""
 
 
 class BaselineTooLowError(ValueError):
-    """The intact model cannot do the task well enough for any head to be missed."""
+    """The baseline is too low: the intact model cannot do the task well enough to show what a head does."""
 
 
 def check_size(task: Task) -> None:
@@ -58,9 +58,14 @@ def check_k(k: Any, n_heads: int, name: str = "k") -> int:
 def fitting_k(
     k: Any, n_heads: int, default: int = DEFAULT_K, name: str = "k", *, beside: bool = True
 ) -> tuple[int, tuple[str, ...]]:
-    """``k`` as ``check_k`` takes it; None is the default, or half of a grid that is too small for it, with a note.
+    """``k`` as ``check_k`` takes it, and a note where a small grid changes the default.
 
-    Without random heads ``beside`` the ``k``, these may be all heads of the grid.
+    Args:
+        k: The number of heads; None is the default, or half of a grid that is too small for it.
+        n_heads: Heads of the grid.
+        default: The default.
+        name: Of the argument, for errors and notes.
+        beside: Whether random heads are needed beside the ``k``; else these may be all heads of the grid.
 
     >>> fitting_k(None, 4)
     (2, ('k is 2, half of the 4 heads of the grid, and not 5 as by default',))
@@ -158,7 +163,7 @@ def baseline_too_low(
 
 
 def shuffled_means(experiment: object, n_shuffles: int = N_SHUFFLES) -> Float[np.ndarray, " shuffle"] | None:
-    """Mean scores of the intact model's texts, each held against the answer of another example, drawn anew each time.
+    """Mean scores of the intact model's texts, each judged by the answer of another example, drawn anew each time.
 
     This runs no model. None where that tells nothing: what is scored is no text, or the scorer does not read answers.
     """
