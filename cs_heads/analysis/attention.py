@@ -107,7 +107,7 @@ class HeadAttention(Result):
         return replace(self, prompts=tuple(one.truncated(max_tokens) for one in self.prompts))
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a (prompt, head): what the last token looks at most, habits in [0, 1], and how much changes."""
+        """One row per (prompt, head): what the last token looks at most, habits in [0, 1], and how much changes."""
         rows = []
         for one, changes in zip(self.prompts, self.change, strict=True):
             scores = habit_scores(one.intact, one.ids)
@@ -150,7 +150,7 @@ def attention(
     """Attention of heads on prompts, intact and with heads ablated.
 
     A head's own ablation leaves its attention as it is; what changes is that of heads in later layers. Costs two
-    forward passes a prompt.
+    forward passes per prompt.
 
     Args:
         model: A TransformerLens model.
@@ -224,7 +224,7 @@ def habit_scores(
 def habits(
     model: Any, heads: Iterable[HeadLike] | None = None, *, n: int = 8, length: int | None = None, seed: int = 0
 ) -> pd.DataFrame:
-    """The four habits of each head on random tokens that come twice: one row a head.
+    """The four habits of each head on random tokens that come twice: one row per head.
 
     Sequences follow the token that begins a text, where the tokenizer has one (Olsson et al., arXiv 2209.11895). Random
     tokens have nothing else to look at.

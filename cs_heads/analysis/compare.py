@@ -92,7 +92,7 @@ class Comparison(Result):
 
     @property
     def default_controls(self) -> bool:
-        """Whether the controls are the default ones, and nobody's choice."""
+        """Whether the controls are the default ones."""
         return self.provenance.get("controls_from") == AUTO
 
     def specificity(self, method: str) -> Specificity | None:
@@ -115,7 +115,7 @@ class Comparison(Result):
         return tuple(name for name in order if name == order[0] or drops[name].drop >= low)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a method: its top heads, cost, drop@1, @k (with its interval) and at the end, and its controls.
+        """One row per method: its top heads, cost, drop@1, @k (with its interval) and at the end, and its controls.
 
         Where there are controls, ``loss`` is the share of the score above chance that the task loses with the top heads
         off, ``control loss`` the mean of theirs; the drop of each control given has a column of its own.
@@ -145,7 +145,7 @@ class Comparison(Result):
         return {"loss": own, "control loss": mean}
 
     def curves(self) -> pd.DataFrame:
-        """Drop by number of heads off: one row a (method, k) with its interval, and random heads' mean, least and most.
+        """Drop by number of heads off: one row per (method, k) with its interval, and random heads' mean, least and most.
 
         ``low`` and ``high`` are bounds of the 95 % interval of a method's drop, and the range of the random sets.
         """
@@ -161,23 +161,16 @@ class Comparison(Result):
         return pd.DataFrame(rows).astype({"low": float, "high": float})
 
     def agreement(self) -> pd.DataFrame:
-        """One row a pair of methods: overlap of the top k, rank-biased overlap of the curve's heads, Spearman.
+        """One row per pair of methods: overlap of the top k, rank-biased overlap of the curve's heads, Spearman.
 
         Spearman is over heads with an importance other than zero in both; NaN where there is no order to compare.
         """
-        most = self.random_drops.shape[1]
-        rows = []
-        for (first, a), (second, b) in combinations(self.methods.items(), 2):
-            rows.append(
-                {
-                    "first": first,
-                    "second": second,
-                    f"overlap@{self.k}": top_overlap(a.ranking, b.ranking, self.k),
-                    "rank-biased overlap": rank_biased_overlap(a.ranking.top(most), b.ranking.top(most)),
-                    "spearman": spearman(a.ranking, b.ranking),
-                }
-            )
         columns = ["first", "second", f"overlap@{self.k}", "rank-biased overlap", "spearman"]
+        rows = []
+        for (first, one), (second, other) in combinations(self.methods.items(), 2):
+            a, b, longest = one.ranking, other.ranking, self.random_drops.shape[1]
+            biased = rank_biased_overlap(a.top(longest), b.top(longest))
+            rows.append((first, second, top_overlap(a, b, self.k), biased, spearman(a, b)))
         return pd.DataFrame(rows, columns=columns).astype({"spearman": float})
 
     def to_dict(self) -> dict[str, Any]:

@@ -69,7 +69,7 @@ class Confirmation(Result):
 
     @property
     def default_controls(self) -> bool:
-        """Whether the controls are the default ones, and nobody's choice."""
+        """Whether the controls are the default ones."""
         return self.provenance.get("controls_from") == AUTO
 
     @property
@@ -104,7 +104,7 @@ class Confirmation(Result):
         return super().from_dict({**record, "result": record})
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a task, the confirmed one first: baseline, score, drop and relative drop with their intervals."""
+        """One row per task, the confirmed one first: baseline, score, drop and relative drop with their intervals."""
         rows = [("task", self.result), *(("control", control) for control in self.controls)]
         return pd.DataFrame({"role": role, **drop.to_dict()} for role, drop in rows)
 
@@ -206,10 +206,8 @@ def confirm(
             seed=seed,
         )
         said = left_out_note(experiment, task, seed) if automatic else ()
-        notes = (*proof.notes, *said)
         # Their own count has what the ablation ran beforehand.
-        spent = sum(each.spent for each in (experiment, *others))
-        return replace(proof, spent=spent, notes=notes)
+        return replace(proof, spent=sum(each.spent for each in (experiment, *others)), notes=(*proof.notes, *said))
 
 
 def prove(
@@ -226,7 +224,7 @@ def prove(
 ) -> Confirmation:
     """``confirm`` for experiments of any kind: ablate heads on every example, beside random heads of the same layers.
 
-    The examples must be others than those the heads were found with, which nobody can check here. A layer that random
+    The examples must be others than those the heads were found with, which cannot be checked here. A layer that random
     sets would use up gives way to others, and the notes say so.
 
     Args:
@@ -267,14 +265,12 @@ def prove(
         both = [str(head) for head in heads if head in exclude]
         raise ValueError(f"exclude must have none of heads, got {', '.join(both)}")
     check_k(len(heads), grid.size)
-    intact = np.zeros(grid.shape, dtype=bool)
     drawn = random_sets(grid, found, without, n_random, np.random.default_rng(seed))
-    masks = np.stack([intact, found, *drawn])
     others = [Column(name, "control", (control,)) for name, control in controls]
     if others:
         check_columns(others)
     # Random sets may repeat on a small grid, and each different mask is asked once.
-    once, place = different(masks)
+    once, place = different(np.stack([np.zeros_like(found), found, *drawn]))
     baseline, ablated, *random = experiment(once)[place]
     chance = chance_of(experiment) if chance is None else chance
     result = task_drop(name, chance, [(baseline, ablated)], seed, [baseline_too_low(experiment, baseline, chance)])
@@ -282,9 +278,7 @@ def prove(
     p = _paired_p(np.mean(random, axis=0) - ablated, seed)
     random_drops = tuple(float(baseline.mean() - scores.mean()) for scores in random)
     measured = () if controlled is None else tuple(controlled.drops["heads"].values())
-    like = like_note(found, drawn)
-    said = judge(result, float(np.mean(random_drops)), p, measured, defaults, like=like)
-    origin = provenance_of(experiment)
+    said = judge(result, float(np.mean(random_drops)), p, measured, defaults, like=like_note(found, drawn))
     return Confirmation(
         heads=heads,
         result=result,
@@ -295,7 +289,7 @@ def prove(
         controls=measured,
         spent=len(once) * len(baseline) + (0 if controlled is None else controlled.spent),
         provenance={
-            **origin,
+            **provenance_of(experiment),
             "n_random": n_random,
             "apart": list(map(str, exclude)),
             "controls": [control.task for control in measured],

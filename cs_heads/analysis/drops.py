@@ -45,7 +45,7 @@ class Column:
 class TaskDrops(Result):
     """What each of several sets of heads takes from each of several tasks, on unseen examples.
 
-    ``drops[heads set][task]``; ``roles`` say what a task is: ``own``, ``sibling``, ``control`` or ``suite``, and to
+    ``drops[set of heads][task]``; ``roles`` say what a task is: ``own``, ``sibling``, ``control`` or ``suite``, and to
     ``format_heads`` ``letters`` or ``full``; ``own`` names the task each set belongs to, so that in a matrix of sets
     and tasks it is the diagonal. It is empty where heads belong to none.
     """
@@ -58,7 +58,7 @@ class TaskDrops(Result):
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a (heads set, task): role, baseline, score, drop and relative drop with their intervals."""
+        """One row per (set of heads, task): role, baseline, score, drop and relative drop with their intervals."""
         return pd.DataFrame(
             {
                 "found": found,
@@ -77,7 +77,7 @@ class TaskDrops(Result):
         return "control" if self.roles[task] == "own" else self.roles[task]
 
     def matrix(self, value: str = "relative_drop") -> pd.DataFrame:
-        """Heads sets down, tasks across: one property of ``TaskDrop`` in each cell."""
+        """Sets of heads down, tasks across: one property of ``TaskDrop`` in each cell."""
         if not isinstance(getattr(TaskDrop, value, None), property) and value not in TaskDrop.__dataclass_fields__:
             raise ValueError(f"value must be a property of TaskDrop, as 'drop' or 'relative_drop'; got {value!r}")
         return pd.DataFrame(
@@ -85,7 +85,7 @@ class TaskDrops(Result):
         ).T
 
     def summary(self) -> pd.DataFrame:
-        """One row a heads set: what its own task loses, siblings on average, and which other task loses most.
+        """One row per set of heads: what its own task loses, siblings on average, and which other task loses most.
 
         Relative drops. ``specificity`` is the own drop less the worst drop among controls and suites;
         ``transfer`` the mean drop of the siblings as a share of the own one. A task whose baseline is too low to show a
@@ -97,12 +97,10 @@ class TaskDrops(Result):
         rows = []
         for found, row in self.drops.items():
             own = row[self.own[found]].relative_drop
-            by_role: dict[Role, dict[str, float]] = {}
-            for name, drop in row.items():
-                if not np.isnan(drop.relative_drop):
-                    by_role.setdefault(self.role_beside(found, name), {})[name] = drop.relative_drop
-            siblings = list(by_role.get("sibling", {}).values())
-            others = {**by_role.get("control", {}), **by_role.get("suite", {})}
+            known = {name: drop.relative_drop for name, drop in row.items() if not np.isnan(drop.relative_drop)}
+            roles = {name: self.role_beside(found, name) for name in known}
+            siblings = [drop for name, drop in known.items() if roles[name] == "sibling"]
+            others = {name: drop for name, drop in known.items() if roles[name] in ("control", "suite")}
             worst = max(others, key=lambda name: others[name], default=None)
             rows.append(
                 {
@@ -224,7 +222,7 @@ def specificity(
 
     Of one task: heads that are specific to it leave controls and suites as they were, and heads of a capability take
     from its siblings as much (``TaskDrops.summary()`` has ``transfer``). Of several: the matrix of heads found on one
-    task and ablated on another. Costs ``n × (1 + sets of heads)`` example-evaluations a task at most.
+    task and ablated on another. Costs ``n × (1 + sets of heads)`` example-evaluations per task at most.
 
     Args:
         model: A model, the name of one, or a ``Cluster``.

@@ -61,7 +61,7 @@ class Share(Record):
 class FailureModes(Result):
     """How often each kind of failure is seen with each set of heads off; ``intact`` is the model with none off.
 
-    ``modes[heads set][kind]`` count examples, and an example may show several kinds; ``measures`` are means over
+    ``modes[set of heads][kind]`` count examples, and an example may show several kinds; ``measures`` are means over
     examples; ``texts`` are what was written, where texts were asked for.
     """
 
@@ -82,7 +82,7 @@ class FailureModes(Result):
         return tuple(sorted(seen, key=lambda mode: -self.modes[found][mode].share))
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a (heads set, kind of failure): share, its interval, and whether it is beyond the intact model's."""
+        """One row per (set of heads, kind of failure): share, its interval, and whether it is beyond the intact model's."""
         return pd.DataFrame(
             {
                 "found": found,
@@ -162,13 +162,10 @@ def failures(
         written = {name: tuple(map(str, row)) for name, row in zip(sets, rows, strict=True)}
         judged = [_judge_texts(row, written[INTACT]) for row in written.values()]
         provenance |= {"max_new_tokens": max_new_tokens, "stop": None if stop is None else list(stop)}
-    n_examples = experiment.n_examples
+    shares = [{mode: Share(n, experiment.n_examples) for mode, n in counts.items()} for counts, _ in judged]
     return FailureModes(
         heads=named,
-        modes={
-            name: {mode: Share(int(count), n_examples) for mode, count in counts.items()}
-            for name, (counts, _) in zip(sets, judged, strict=True)
-        },
+        modes=dict(zip(sets, shares, strict=True)),
         measures={name: measures for name, (_, measures) in zip(sets, judged, strict=True)},
         spent=len(masks) * asked.n_examples + asked.preparation,
         texts=written,

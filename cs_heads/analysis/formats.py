@@ -55,7 +55,7 @@ class FormatHeads(Result):
         """What a candidate serves.
 
         A control that is broken decides first: ``universal`` where most sets are broken too, by the rule of
-        ``measure.baseline.is_universal``, else ``control``. Then ``format``: all sets in letters and none in full;
+        ``experiment.baseline.is_universal``, else ``control``. Then ``format``: all sets in letters and none in full;
         ``knowledge``: sets in both forms; ``full form``: sets in full alone; ``some letters``: a part of the sets in
         letters alone; ``none``: no set. ``unclear`` where undecided sets leave more than one of these open, as they
         do where both forms are broken and there is no control. With one set in letters ``format`` says no more
@@ -95,7 +95,7 @@ class FormatHeads(Result):
         return self.drops.spent
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a (candidate, set): its kind, the form, score, drop and share lost, and whether the set is broken."""
+        """One row per (candidate, set): its kind, the form, score, drop and share lost, and whether the set is broken."""
         frame = self.drops.to_frame().drop(columns="role")
         frame.insert(2, "kind", [self.kind(found) for found in frame["found"]])
         frame.insert(3, "form", [self.forms[name] for name in frame["task"]])
@@ -141,7 +141,7 @@ def format_heads(
 
     Bair et al. (arXiv 2603.03335) show the accuracy of WMDP, MMLU and general tasks with single heads off: in small
     Llamas one head of layer 0 takes all sets in letters to chance and leaves the others, which is a ``format`` head
-    here. Costs ``n × (1 + candidates)`` example-evaluations a set at most.
+    here. Costs ``n × (1 + candidates)`` example-evaluations per set at most.
 
     Args:
         model: A model, the name of one, or a ``Cluster``.

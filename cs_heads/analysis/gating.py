@@ -49,7 +49,7 @@ class AblationCurve(Result):
     logprob: Float[np.ndarray, " n_off"]
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a number of heads off: the head that joined last, the score and the log-probability left."""
+        """One row per number of heads off: the head that joined last, the score and the log-probability left."""
         return pd.DataFrame(
             {
                 "by": self.by,
@@ -92,7 +92,7 @@ def ablation_curves(
 
 
 def score_distribution(gates: HeadGates, bins: int = 10, cumulative: bool = False) -> pd.DataFrame:
-    """Share of heads by bin of each score, all seeds together: one row a bin.
+    """Share of heads by bin of each score, all seeds together: one row per bin.
 
     Args:
         gates: Fitted gates.
@@ -222,7 +222,7 @@ class Taxonomy(Result):
         return {"shares": self._rows(), "provenance": self.provenance}
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a fit and kind of count: its model, seeds, and the share of heads of each score (their table 2)."""
+        """One row per fit and kind of count: its model, seeds, and the share of heads of each score (their table 2)."""
         return pd.DataFrame(
             {
                 "fit": name,
@@ -281,7 +281,7 @@ def seed_agreement(gates: HeadGates, threshold: float = THRESHOLD) -> pd.DataFra
         threshold: The score from which a head counts.
 
     Returns:
-        One row a score. NaN where a score is the same in every head of a seed (no correlation), or no head reaches the
+        One row per score. NaN where a score is the same in every head of a seed (no correlation), or no head reaches the
         threshold (no share).
 
     Raises:
@@ -299,14 +299,9 @@ def seed_agreement(gates: HeadGates, threshold: float = THRESHOLD) -> pd.DataFra
             either = ((a >= threshold) | (b >= threshold)).sum()
             if either:
                 jaccards.append(((a >= threshold) & (b >= threshold)).sum() / either)
-        rows.append(
-            {
-                "score": score,
-                "correlation": np.mean(correlations) if correlations else np.nan,
-                "in common": np.mean(jaccards) if jaccards else np.nan,
-            }
-        )
-    return pd.DataFrame(rows)
+        means = (np.mean(shares) if shares else np.nan for shares in (correlations, jaccards))
+        rows.append((score, *means))
+    return pd.DataFrame(rows, columns=["score", "correlation", "in common"])
 
 
 @dataclass(frozen=True, eq=False)
@@ -324,7 +319,7 @@ class ToggleCurve(Result):
     spent: int
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a number of heads: the difference, its mean, least and largest value over seeds."""
+        """One row per number of heads: the difference, its mean, least and largest value over seeds."""
         return pd.DataFrame(
             {
                 "by": self.by,
@@ -412,7 +407,7 @@ class HeldOutContrasts(Result):
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a (held-out task, retained format, measured format): baseline, and the score with its interval."""
+        """One row per (held-out task, retained format, measured format): baseline, and the score with its interval."""
         return pd.DataFrame(score.to_dict() for score in self.scores)
 
 
@@ -430,7 +425,7 @@ def held_out_contrasts(
     """Fit gates that retain one format and forget the other on all tasks but one, and measure that one in both.
 
     Every task of ``held_out`` is left out in turn, in both directions; its unseen examples are scored under the soft
-    gates. Costs two contrastive fits a task (see ``methods.contrastive_gating``) and ``n`` example-evaluations for each
+    gates. Costs two contrastive fits per task (see ``methods.contrastive_gating``) and ``n`` example-evaluations for each
     of its six scores. A ``store`` keeps every fit, and the same call resumes from there.
 
     Args:

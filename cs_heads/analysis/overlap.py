@@ -56,7 +56,7 @@ class Overlap(Result):
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a pair: shared heads and groups, what chance gives, p and q."""
+        """One row per pair: shared heads and groups, what chance gives, p and q."""
         frame = pd.DataFrame([vars(pair) for pair in self.pairs])
         return frame if self.n_groups else frame[[c for c in frame if "groups" not in str(c)]]
 

@@ -98,7 +98,7 @@ class ScaleStudy(Result):
         return {m.name: m.ranking.provenance for m in self.models}
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a model: its grid, the localization index with its interval, heads for half of the score, depth."""
+        """One row per model: its grid, the localization index with its interval, heads for half of the score, depth."""
         return pd.DataFrame(
             {
                 "model": m.name,
@@ -122,7 +122,7 @@ class ScaleStudy(Result):
         )
 
     def profiles(self, bins: int | None = None) -> pd.DataFrame:
-        """One row a (model, part of the depth): the share of importance there; each model's own layers by default."""
+        """One row per (model, part of the depth): the share of importance there; each model's own layers by default."""
         rows = []
         for m in self.models:
             shares = m.profile if bins is None else m.shares(bins)

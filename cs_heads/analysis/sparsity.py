@@ -60,7 +60,7 @@ class SparsityCurve(Result):
         return next((k for k, drop in enumerate(curve) if drop.share_lost >= share), None)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a (task, k): role, the head that is off from here on, score and drops with intervals."""
+        """One row per (task, k): role, the head that is off from here on, score and drops with intervals."""
         return pd.DataFrame(
             {"role": self.roles[name], "k": k, "head": str(self.heads[k - 1]) if k else "", **drop.to_dict()}
             for name, curve in self.drops.items()

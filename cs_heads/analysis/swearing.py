@@ -49,7 +49,7 @@ class SwearingUnderMasks(Result):
         return np.divide(weighed, total, out=np.full(len(total), np.nan), where=total > 0)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a mask: number of profanities, its share of the intact model's, mean severity."""
+        """One row per mask: number of profanities, its share of the intact model's, mean severity."""
         return pd.DataFrame({"count": self.counts.sum(axis=1), "share": self.share, "severity": self.severity})
 
 

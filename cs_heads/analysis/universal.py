@@ -36,7 +36,7 @@ class UniversalHeads(Result):
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a candidate: its name, whether it is universal, the share left of each task, and the intervals."""
+        """One row per candidate: its name, whether it is universal, the share left of each task, and the intervals."""
         bounds = {
             f"{task} {bound}": self.interval[:, column, side]
             for column, task in enumerate(self.tasks)
