@@ -145,7 +145,7 @@ class Comparison(Result):
         return {"loss": own, "control loss": mean}
 
     def curves(self) -> pd.DataFrame:
-        """Drop by number of heads off: one row per (method, k) with its interval, and random heads' mean, least and most.
+        """One row per (method, k): the drop with its interval, and the mean, least and largest drop of random heads.
 
         ``low`` and ``high`` are bounds of the 95 % interval of a method's drop, and the range of the random sets.
         """

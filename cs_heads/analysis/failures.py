@@ -82,7 +82,7 @@ class FailureModes(Result):
         return tuple(sorted(seen, key=lambda mode: -self.modes[found][mode].share))
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per (set of heads, kind of failure): share, its interval, and whether it is beyond the intact model's."""
+        """One row per (set of heads, kind): share, its interval, and whether it is beyond the intact model's."""
         return pd.DataFrame(
             {
                 "found": found,

@@ -95,7 +95,7 @@ class FormatHeads(Result):
         return self.drops.spent
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per (candidate, set): its kind, the form, score, drop and share lost, and whether the set is broken."""
+        """One row per (candidate, set): kind, form, score, drop and share lost, and whether the set is broken."""
         frame = self.drops.to_frame().drop(columns="role")
         frame.insert(2, "kind", [self.kind(found) for found in frame["found"]])
         frame.insert(3, "form", [self.forms[name] for name in frame["task"]])

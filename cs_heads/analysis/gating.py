@@ -281,8 +281,8 @@ def seed_agreement(gates: HeadGates, threshold: float = THRESHOLD) -> pd.DataFra
         threshold: The score from which a head counts.
 
     Returns:
-        One row per score. NaN where a score is the same in every head of a seed (no correlation), or no head reaches the
-        threshold (no share).
+        One row per score. NaN where a score is the same in every head of a seed (no correlation), or no head reaches
+        the threshold (no share).
 
     Raises:
         ValueError: Fewer than two seeds.
@@ -425,8 +425,8 @@ def held_out_contrasts(
     """Fit gates that retain one format and forget the other on all tasks but one, and measure that one in both.
 
     Every task of ``held_out`` is left out in turn, in both directions; its unseen examples are scored under the soft
-    gates. Costs two contrastive fits per task (see ``methods.contrastive_gating``) and ``n`` example-evaluations for each
-    of its six scores. A ``store`` keeps every fit, and the same call resumes from there.
+    gates. Costs two contrastive fits per task (see ``methods.contrastive_gating``) and ``n`` example-evaluations for
+    each of its six scores. A ``store`` keeps every fit, and the same call resumes from there.
 
     Args:
         model: A model, the name of one, or a ``Cluster``.
