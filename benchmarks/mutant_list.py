@@ -828,8 +828,8 @@ _ANALYSIS = [
         "analysis/test_drops.py analysis/test_specificity.py analysis/test_scale.py",
         (
             "a suite is the mean of its examples, not of its tasks",
-            "float(np.mean([pair[side].mean() for pair in parts])) for side in (0, 1)",
-            "float(np.concatenate([pair[side] for pair in parts]).mean()) for side in (0, 1)",
+            "baseline, score = (float(np.mean([pair[side].mean() for pair in parts])) for side in (0, 1))",
+            "baseline, score = (float(np.concatenate([pair[side] for pair in parts]).mean()) for side in (0, 1))",
         ),
     ),
     *_bugs(
