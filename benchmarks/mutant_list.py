@@ -714,12 +714,12 @@ _METHODS = [
 _ANALYSIS = [
     *_bugs(
         "analysis",
-        "analysis/confirm.py",
+        "experiment/controls.py",
         "analysis/test_confirm.py",
         (
             "heads are confirmed on the examples that found them",
-            "sides = [unseen.take(n), ",
-            "sides = [task.take(n), ",
+            "return unseen.take(n)",
+            "return task.take(n)",
         ),
     ),
     *_bugs(
@@ -759,7 +759,7 @@ _ANALYSIS = [
     ),
     *_bugs(
         "analysis",
-        "analysis/proof.py",
+        "analysis/confirm.py",
         "analysis/test_proof.py analysis/test_confirm.py",
         (
             "p is one-sided the wrong way",
@@ -788,8 +788,8 @@ _ANALYSIS = [
         "analysis/test_overlap.py",
         (
             "a permutation test leaves out the observed sets",
-            "p = (1 + int((lucky >= shared).sum())) / (1 + len(lucky))",
-            "p = int((lucky >= shared).sum()) / len(lucky)",
+            "p = (1 + int((random >= shared).sum())) / (1 + len(random))",
+            "p = int((random >= shared).sum()) / len(random)",
         ),
         (
             "p is of more heads in common than there are",
@@ -819,7 +819,7 @@ _ANALYSIS = [
     ),
     *_bugs(
         "analysis",
-        "analysis/intervals.py",
+        "analysis/losses.py",
         "analysis/test_intervals.py",
         (
             "answers that go together widen an interval",
@@ -829,12 +829,12 @@ _ANALYSIS = [
     ),
     *_bugs(
         "analysis",
-        "analysis/task_drop.py",
+        "analysis/losses.py",
         "analysis/test_drops.py analysis/test_specificity.py analysis/test_scale.py",
         (
             "a suite is the mean of its examples, not of its tasks",
-            "float(np.mean([pair[side].mean() for pair in parts])) for side in (0, 1)",
-            "float(np.concatenate([pair[side] for pair in parts]).mean()) for side in (0, 1)",
+            "baseline, score = (float(np.mean([pair[side].mean() for pair in parts])) for side in (0, 1))",
+            "baseline, score = (float(np.concatenate([pair[side] for pair in parts]).mean()) for side in (0, 1))",
         ),
     ),
     *_bugs(
@@ -869,7 +869,7 @@ _ANALYSIS = [
     ),
     *_bugs(
         "analysis",
-        "analysis/taxonomy.py",
+        "analysis/gating.py",
         "analysis/test_taxonomy.py",
         (
             "a head that facilitates in some seed counts as always",
@@ -894,7 +894,7 @@ _ANALYSIS = [
     ),
     *_bugs(
         "analysis",
-        "analysis/unseen.py",
+        "experiment/controls.py",
         "analysis/test_specificity.py analysis/test_compare.py analysis/test_confirm.py",
         (
             "a control may share questions with the search of another task",

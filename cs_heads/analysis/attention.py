@@ -12,9 +12,14 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from cs_heads.analysis.drops import heads_of
 from cs_heads.analysis.result import Record, Result
 from cs_heads.arguments import check_integer, check_list, check_path, check_seed, check_switch
 from cs_heads.drawable import Drawable
+from cs_heads.lens.attention import attention_patterns, token_texts
+from cs_heads.lens.model import check_ablatable, context_length, describe, tokenizer_of, vocabularies
+from cs_heads.lens.tokens import encode_prompt
+from cs_heads.ranking import HeadRanking
 from cs_heads.text import Text, is_token_ids, shown
 from cs_heads.units import Head, HeadGrid, HeadLike, as_heads
 
@@ -103,7 +108,7 @@ class HeadAttention(Result, Drawable, picture="last_token"):
         return replace(self, prompts=tuple(one.truncated(max_tokens) for one in self.prompts))
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a (prompt, head): what the last token looks at most, habits in [0, 1], and how much changes."""
+        """One row per (prompt, head): what the last token looks at most, habits in [0, 1], and how much changes."""
         rows = []
         for one, changes in zip(self.prompts, self.change, strict=True):
             scores = habit_scores(one.intact, one.ids)
@@ -138,21 +143,26 @@ class HeadAttention(Result, Drawable, picture="last_token"):
 def attention(
     model: Any,
     prompts: Sequence[Text],
-    heads: Iterable[HeadLike],
+    heads: HeadRanking | Iterable[HeadLike],
     *,
     off: Iterable[HeadLike] | None = None,
     prepend_bos: bool | None = None,
 ) -> HeadAttention:
-    """Attention of ``heads`` on each prompt, intact and with ``off`` ablated (None: with ``heads`` ablated).
+    """Attention of heads on prompts, intact and with heads ablated.
 
-    A head's own ablation leaves its attention as it is; what changes is that of heads in later layers. Two forwards a
-    prompt, which is a text or token ids. ``prepend_bos`` is as in ``Experiment``. No prompt, no head, a head twice or
-    one outside the grid raise ``ValueError`` before the model runs.
+    A head's own ablation leaves its attention as it is; what changes is that of heads in later layers. Costs two
+    forward passes per prompt.
+
+    Args:
+        model: A TransformerLens model.
+        prompts: Texts, or tuples of token ids.
+        heads: The heads whose attention is taken: a ranking (its top 5), or a list of heads.
+        off: The heads that are ablated (None: ``heads``).
+        prepend_bos: As for ``Experiment``.
+
+    Raises:
+        ValueError: No prompt, no head, a head twice or one outside the grid. Raised before the model runs.
     """
-    from cs_heads.lens.attention import attention_patterns, token_texts
-    from cs_heads.lens.model import check_ablatable, describe, tokenizer_of
-    from cs_heads.lens.tokens import encode_prompt
-
     check_ablatable(model)
     check_switch("prepend_bos", prepend_bos)
     prompts = check_list("prompts", prompts, "one text or more")
@@ -162,9 +172,7 @@ def attention(
         raise ValueError(f"prompts must be texts or tuples of token ids, none empty, got {prompts!r:.200}")
     tokenizer = tokenizer_of(model)
     grid = HeadGrid.from_model(model)
-    chosen = tuple(grid.resolve(head) for head in as_heads("heads", heads))
-    if not chosen or len(set(chosen)) < len(chosen):
-        raise ValueError(f"heads must be one head or more, each once; got {', '.join(map(str, chosen)) or 'none'}")
+    chosen = heads_of(grid, heads)
     ablated = chosen if off is None else tuple(grid.resolve(head) for head in as_heads("off", off))
     seen = []
     for prompt in prompts:
@@ -217,16 +225,18 @@ def habit_scores(
 def habits(
     model: Any, heads: Iterable[HeadLike] | None = None, *, n: int = 8, length: int | None = None, seed: int = 0
 ) -> pd.DataFrame:
-    """The four habits of each head (None: of all) on random tokens that come twice: one row a head.
+    """The four habits of each head on random tokens that come twice: one row per head.
 
-    ``n`` sequences of ``length`` random tokens (None: 20, or as many as the context holds twice) and the same again,
-    after the token that begins a text, where the tokenizer has one (Olsson et al., arXiv 2209.11895). Random tokens
-    have nothing else to look at.
+    Sequences follow the token that begins a text, where the tokenizer has one (Olsson et al., arXiv 2209.11895). Random
+    tokens have nothing else to look at.
+
+    Args:
+        model: A TransformerLens model.
+        heads: The heads (None: all).
+        n: Sequences.
+        length: Tokens of a sequence, which then comes again (None: 20, or as many as the context holds twice).
+        seed: Draws the tokens.
     """
-    from cs_heads.lens.attention import attention_patterns
-    from cs_heads.lens.model import check_ablatable, context_length, tokenizer_of, vocabularies
-    from cs_heads.lens.tokens import encode_prompt
-
     check_seed(seed)
     check_ablatable(model)
     check_integer("n", n, 1)

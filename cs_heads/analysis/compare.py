@@ -14,9 +14,9 @@ from jaxtyping import Float
 from typing_extensions import Unpack
 
 from cs_heads.analysis.drops import Column, measure_drops
-from cs_heads.analysis.losses import Specificity, TaskDrop, loss_of
+from cs_heads.analysis.losses import Specificity, TaskDrop
 from cs_heads.analysis.overlap import rank_biased_overlap, spearman, top_overlap
-from cs_heads.analysis.random_heads import drawn_notes, random_orders
+from cs_heads.analysis.random_heads import random_orders
 from cs_heads.analysis.result import Result, json_ready
 from cs_heads.analysis.verdict import default_note
 from cs_heads.arguments import check_integer, check_list, check_mapping, check_seed
@@ -72,8 +72,8 @@ class Comparison(Result, Drawable, picture="comparison"):
 
     ``random_drops`` are the drops of random heads, ``[set, k]``: each set grows from one head to the most, through the
     layers of the heads of one method, in turn, and has none of its heads.
-    ``k`` is the number of heads that controls and agreement are told of; ``baseline`` and all drops are
-    those of unseen examples; ``spent`` counts the example-evaluations of this judgement alone; ``refused``
+    ``k`` is the number of heads that controls and agreement are of; ``baseline`` and all drops are those of unseen
+    examples; ``spent`` counts the example-evaluations of this judgement alone; ``refused``
     has the methods that did not run, and why; ``notes`` say which default controls do not count.
     """
 
@@ -93,18 +93,16 @@ class Comparison(Result, Drawable, picture="comparison"):
 
     @property
     def default_controls(self) -> bool:
-        """Whether the controls are the default ones, and nobody's choice."""
+        """Whether the controls are the default ones."""
         return self.provenance.get("controls_from") == AUTO
 
     def specificity(self, method: str) -> Specificity | None:
         """What a method's top heads take from the task and from each control that counts; None where none does."""
         one = self.methods[method]
-        own = loss_of(one.curve[self.k - 1])
-        losses = {name: loss for name, drop in one.control_drops.items() if (loss := loss_of(drop)) is not None}
-        return Specificity(own, losses) if own is not None and losses else None
+        return Specificity.of(one.curve[self.k - 1], one.control_drops.values())
 
     def leading(self, k: int | None = None) -> tuple[str, ...]:
-        """The methods whose first ``k`` heads (None: as many as the comparison is of) take the most, as far as told.
+        """The methods whose first ``k`` heads (None: as many as the comparison is of) take the most.
 
         The one with the largest drop first, then all whose drop lies within its 95 % interval. ``k`` beyond the curve
         raises ``ValueError``.
@@ -118,7 +116,7 @@ class Comparison(Result, Drawable, picture="comparison"):
         return tuple(name for name in order if name == order[0] or drops[name].drop >= low)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a method: its top heads, cost, drop@1, @k (with its interval) and at the end, and its controls.
+        """One row per method: its top heads, cost, drop@1, @k (with its interval) and at the end, and its controls.
 
         Where there are controls, ``loss`` is the share of the score above chance that the task loses with the top heads
         off, ``control loss`` the mean of theirs; the drop of each control given has a column of its own.
@@ -148,7 +146,7 @@ class Comparison(Result, Drawable, picture="comparison"):
         return {"loss": own, "control loss": mean}
 
     def curves(self) -> pd.DataFrame:
-        """Drop by number of heads off: one row a (method, k) with its interval, and random heads' mean, least and most.
+        """One row per (method, k): the drop with its interval, and the mean, least and largest drop of random heads.
 
         ``low`` and ``high`` are bounds of the 95 % interval of a method's drop, and the range of the random sets.
         """
@@ -164,23 +162,16 @@ class Comparison(Result, Drawable, picture="comparison"):
         return pd.DataFrame(rows).astype({"low": float, "high": float})
 
     def agreement(self) -> pd.DataFrame:
-        """One row a pair of methods: overlap of the top k, rank-biased overlap of the curve's heads, Spearman.
+        """One row per pair of methods: overlap of the top k, rank-biased overlap of the curve's heads, Spearman.
 
         Spearman is over heads with an importance other than zero in both; NaN where there is no order to compare.
         """
-        most = self.random_drops.shape[1]
-        rows = []
-        for (first, a), (second, b) in combinations(self.methods.items(), 2):
-            rows.append(
-                {
-                    "first": first,
-                    "second": second,
-                    f"overlap@{self.k}": top_overlap(a.ranking, b.ranking, self.k),
-                    "rank-biased overlap": rank_biased_overlap(a.ranking.top(most), b.ranking.top(most)),
-                    "spearman": spearman(a.ranking, b.ranking),
-                }
-            )
         columns = ["first", "second", f"overlap@{self.k}", "rank-biased overlap", "spearman"]
+        rows = []
+        for (first, one), (second, other) in combinations(self.methods.items(), 2):
+            a, b, longest = one.ranking, other.ranking, self.random_drops.shape[1]
+            biased = rank_biased_overlap(a.top(longest), b.top(longest))
+            rows.append((first, second, top_overlap(a, b, self.k), biased, spearman(a, b)))
         return pd.DataFrame(rows, columns=columns).astype({"spearman": float})
 
     def to_dict(self) -> dict[str, Any]:
@@ -264,7 +255,8 @@ def compare(
     check_seed(seed)
     options = {} if options is None else check_mapping("options", options, "those of each method by its name")
     methods = check_list("methods", methods, "different names")
-    _check(methods, options, n_random, k, max_heads)
+    check_integer("n_random", n_random, 1)
+    _check(methods, options)
     given = check_controls(controls, task)
     sides = judged_sides(task, given, n, seed)
     check_size(finding_side(task))
@@ -301,7 +293,7 @@ def compare(
             raise next(iter(refused.values()))
         tops = [ranking.top(max_heads) for ranking, _ in rankings.values()]
         shared = sorted({head for ranking, _ in rankings.values() for head in ranking.shared})
-        random = _random(grid, tops, shared, n_random, seed)
+        random, drawn = _random(grid, tops, shared, n_random, seed)
         baseline = float(judged.baseline().mean())
         counted = [other.task.name for other in others if not baseline_too_low(other, other.baseline())]
         own, beside = ([Column(each.task.name, "control", (each,)) for each in group] for group in ([judged], others))
@@ -320,7 +312,7 @@ def compare(
             baseline=baseline,
             spent=judged.spent + sum(other.spent for other in others),
             refused={name: str(error) for name, error in refused.items()},
-            notes=(*notes, *_drawn_notes(grid, tops, shared, random), *said),
+            notes=(*notes, *drawn, *said),
             provenance={
                 **judged.provenance(),
                 "budget": budget,
@@ -333,13 +325,7 @@ def compare(
         )
 
 
-def _check(
-    methods: Sequence[str],
-    options: Mapping[str, Mapping[str, Any]],
-    n_random: int,
-    k: int | None,
-    max_heads: int | None,
-) -> None:
+def _check(methods: Sequence[str], options: Mapping[str, Mapping[str, Any]]) -> None:
     if not methods or len({*map(str, methods)}) < len(methods):
         raise ValueError(f"methods must be a list of different names, got {methods!r}")
     foreign = [str(name) for name in options if name not in methods]
@@ -349,15 +335,12 @@ def _check(
         check_mapping(f"options[{name!r}]", given, "values by the name of an option")
     for name in methods:
         method_named(name).check(name, {key: v for key, v in options.get(name, {}).items() if key != "budget"})
-    check_integer("n_random", n_random, 1)
-    longest = None if max_heads is None else check_integer("max_heads", max_heads, 1)
-    if k is not None:
-        check_integer("k", k, 1, longest, "the heads of the drop curve (max_heads)" if longest else "")
 
 
 def _fitting(k: int | None, max_heads: int | None, n_heads: int) -> tuple[int, int, tuple[str, ...]]:
     """``k`` and ``max_heads``, those by default as they fit the grid and each other, with notes."""
-    max_heads, notes = fitting_k(max_heads, n_heads, max(_MOST, k or 0), "max_heads")
+    wanted = 0 if k is None else check_integer("k", k, 1)
+    max_heads, notes = fitting_k(max_heads, n_heads, max(_MOST, wanted), "max_heads")
     if k is None:
         fits, shorter = fitting_k(None, n_heads)
         return min(fits, max_heads), max_heads, (*notes, *shorter)
@@ -366,20 +349,9 @@ def _fitting(k: int | None, max_heads: int | None, n_heads: int) -> tuple[int, i
 
 def _random(
     grid: HeadGrid, tops: Sequence[Sequence[Head]], shared: Sequence[Head], n_random: int, seed: int
-) -> list[list[Head]]:
-    """Random orders like the heads of each method, in turn."""
-    rng = np.random.default_rng(seed)
-    by_method = [
-        random_orders(grid, top, shared, len(range(place, n_random, len(tops))), rng) for place, top in enumerate(tops)
-    ]
-    return [by_method[number % len(tops)][number // len(tops)] for number in range(n_random)]
-
-
-def _drawn_notes(
-    grid: HeadGrid, tops: Sequence[Sequence[Head]], shared: Sequence[Head], random: Sequence[Sequence[Head]]
-) -> tuple[str, ...]:
-    """What is to be said of the random orders like the heads of each method, once."""
-    like = [[grid.mask(heads) for heads in random[place :: len(tops)]] for place in range(len(tops))]
-    exclude = grid.mask(shared)
-    said = [drawn_notes(grid.mask(top), exclude, sets) for top, sets in zip(tops, like, strict=True) if sets]
-    return tuple(dict.fromkeys(note for notes in said for note in notes))
+) -> tuple[list[list[Head]], tuple[str, ...]]:
+    """Random orders like the heads of each method, in turn, and what is to be said of them, once."""
+    rng, turns = np.random.default_rng(seed), len(tops)
+    drawn = [random_orders(grid, top, shared, len(range(i, n_random, turns)), rng) for i, top in enumerate(tops)]
+    orders = [drawn[number % turns][0][number // turns] for number in range(n_random)]
+    return orders, tuple(dict.fromkeys(note for _, notes in drawn for note in notes))

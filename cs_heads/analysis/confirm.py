@@ -70,7 +70,7 @@ class Confirmation(Result, Drawable, picture="confirmation"):
 
     @property
     def default_controls(self) -> bool:
-        """Whether the controls are the default ones, and nobody's choice."""
+        """Whether the controls are the default ones."""
         return self.provenance.get("controls_from") == AUTO
 
     @property
@@ -105,7 +105,7 @@ class Confirmation(Result, Drawable, picture="confirmation"):
         return super().from_dict({**record, "result": record})
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a task, the confirmed one first: baseline, score, drop and relative drop with their intervals."""
+        """One row per task, the confirmed one first: baseline, score, drop and relative drop with their intervals."""
         rows = [("task", self.result), *(("control", control) for control in self.controls)]
         return pd.DataFrame({"role": role, **drop.to_dict()} for role, drop in rows)
 
@@ -135,57 +135,65 @@ def confirm(
     n_random: int = 8,
     **settings: Unpack[SettingsArguments],
 ) -> Confirmation:
-    """Ablate ``heads`` on up to ``n`` unseen examples, beside ``n_random`` random sets of the same layers.
+    """Ablate heads on unseen examples of their task, beside random heads of the same layers, and give a verdict.
 
-    Heads are localized (``proof.localized``) when the paired test against the random sets gives p < .01 and the
-    relative drop exceeds theirs by .10 or more. Random heads, not the intact model, are what the heads are held
-    against: any ablation does some harm. They have none of ``exclude``, which by default are the shared heads of
-    a ranking, whose harm says nothing of the task. Of a ranking the top ``k`` heads are meant (None: 5, or half of a
-    small grid).
+    Random heads, not the intact model, are what the heads are compared with: any ablation does some harm. Controls tell
+    heads of this task from heads that every task needs. The verdict, by the rule of ``cs_heads.analysis.verdict``:
 
-    ``controls`` are other tasks, and tell heads of this task from heads that every task needs. Localized heads are
-    *specific* where the controls lose little: of the score above chance at most a third of what the task loses, on
-    average, and less by .10 for certain. They are *shared* where the controls lose more than that third. The verdict
-    stays *localized* where the difference is not certain, or without a control that can tell: one whose intact score
-    beats chance with 20 right answers or more.
-    Else it is *not localized*, or *baseline too low* where the intact model cannot do the task itself. It is ``close``
-    where the 95 % intervals allow another verdict. ``cs_heads.analysis.verdict`` has the whole rule.
+    - *baseline too low*: the intact model cannot do the task;
+    - *not localized*: the heads do not do clearly more harm than the random sets (paired test, p < .01), or not by .10
+      of the relative drop;
+    - *specific*: localized, and the controls lose at most a third of what the task loses, and less by .10 for certain;
+    - *shared*: localized, and the controls lose more than that third;
+    - *localized*: the difference is not certain, or no control can tell: one whose intact score beats chance with 20
+      right answers or more.
 
-    By default (``"auto"``) they are everyday skills that come with the library (``tasks.default_controls``; the demo
-    model's own skills on that), split with ``seed``, up to ``n // 2`` unseen examples of each, but 20 at least. Heads
-    do not say how they were found: give the ``seed`` of ``find_heads``, for with another one some of these examples are
-    among those that the search has seen, and so are some of a control that is a whole task. A note says which of the
-    default ones the model does not do well enough to count; where fewer than three count, *specific* is not said.
-    ``controls=None`` measures none.
-
-    Of a control that is a whole task up to ``n`` examples are drawn, from the half that
-    ``find_heads`` with the same ``seed`` does not search with. Costs at most ``(2 + n_random) × n``
-    example-evaluations and ``2 × n`` for each control given, ``n`` for each default one (14 or 15, on the demo model
+    It is ``close`` where the 95 % intervals allow another verdict. Costs at most ``(2 + n_random) × n``
+    example-evaluations, and ``2 × n`` for each control given, ``n`` for each default one (14 or 15, on the demo model
     7); mean and resample ablation another run of each task's examples, which they make beforehand.
 
-    ``off`` are heads that are off throughout, as in ``find_heads`` (None: those of the ranking): what is proved is what
-    carries the task without them.
+    Args:
+        model: A model, the name of one, or a ``Cluster``.
+        task: The task that the heads were found on; it holds out 20 examples or more.
+        heads: A ranking, or a list of heads.
+        k: Heads taken of a ranking (None: 5, or half of a grid of fewer than ten heads).
+        controls: Other tasks; of one that is a whole task up to ``n`` examples are drawn from the half that
+            ``find_heads`` with the same ``seed`` does not search with. ``"auto"``: everyday skills that come with the
+            library (``tasks.default_controls``; on the demo model its own skills), up to ``n // 2`` unseen examples of
+            each, but 20 at least. A note names those that the model does not do well enough to count; where fewer than
+            three count, the verdict is never *specific*. A default control that shares a question with the task is left
+            out, with a note. None: none.
+        seed: That of ``find_heads``. Heads do not say how they were found: with another seed some examples of the
+            controls are among those that the search has seen.
+        exclude: Heads that random sets have none of (None: the shared heads of a ranking, whose harm says nothing of
+            the task).
+        off: Heads that are off throughout, as in ``find_heads`` (None: those of the ranking): what is proved is what
+            carries the task without them.
+        n: Unseen examples at most.
+        n_random: Random sets of heads.
+        settings: As of ``Experiment``.
 
-    ``settings`` are those of ``Experiment``; ``model`` may be a ``Cluster``. The examples are those the task holds out,
-    20 at least; a task without, a control that shares a question with the task, or with the finding side of another
-    control, a head outside the grid, one named twice or also ``exclude`` raises ``ValueError``
-    before the model runs. A default control that shares one is left out, and a note says so.
+    Raises:
+        ValueError: A task without unseen examples; a control that shares a question with the task, or with the finding
+            side of another control; a head outside the grid, one named twice or also in ``exclude``. Raised before the
+            model runs.
     """
     check_seed(seed)
     for name, value, least in (("n", n, MIN_CORRECT), ("n_random", n_random, 1)):
         check_integer(name, value, least)
     given = check_controls(controls, task)
-    ranking = heads if isinstance(heads, HeadRanking) else None
-    listed = () if isinstance(heads, HeadRanking) else tuple(as_heads("heads", heads))
-    exclude = ranking.shared if exclude is None and ranking else as_heads("exclude", () if exclude is None else exclude)
-    off = ranking.off if off is None and ranking else as_heads("off", () if off is None else off)
+    if isinstance(heads, HeadRanking):
+        exclude, off = heads.shared if exclude is None else exclude, heads.off if off is None else off
+    else:
+        as_heads("heads", heads)
+    exclude, off = as_heads("exclude", () if exclude is None else exclude), as_heads("off", () if off is None else off)
     sides = judged_sides(task, given, n, seed)
     with Experiment(model, sides[0], **settings) as experiment:
-        chosen = listed if ranking is None else heads_of(experiment.grid, ranking, k)
+        chosen = heads_of(experiment.grid, heads, k)
         # Read before anything runs, so that a control that cannot be measured is refused at once.
         automatic = isinstance(controls, str)
         others, names = control_experiments(experiment, task, None if automatic else sides[1:], n, seed)
-        twice = {experiment.grid.resolve(head) for head in off} & {experiment.grid.resolve(head) for head in chosen}
+        twice = {experiment.grid.resolve(head) for head in off} & {*chosen}
         if twice:
             raise ValueError(f"heads must be others than those off already, got {', '.join(map(str, sorted(twice)))}")
         proof = prove(
@@ -199,10 +207,8 @@ def confirm(
             seed=seed,
         )
         said = left_out_note(experiment, task, seed) if automatic else ()
-        notes = (*proof.notes, *said)
         # Their own count has what the ablation ran beforehand.
-        spent = sum(each.spent for each in (experiment, *others))
-        return replace(proof, spent=spent, notes=notes)
+        return replace(proof, spent=sum(each.spent for each in (experiment, *others)), notes=(*proof.notes, *said))
 
 
 def prove(
@@ -217,18 +223,27 @@ def prove(
     n_random: int = 8,
     seed: int = 0,
 ) -> Confirmation:
-    """Ablate ``heads`` on every example of an experiment, beside ``n_random`` random sets of the same layers.
+    """``confirm`` for experiments of any kind: ablate heads on every example, beside random heads of the same layers.
 
-    This is ``confirm`` for experiments of any kind; the examples must be others than those the heads were
-    found with, which nobody can check here. Random sets have none of the heads ``exclude``, such as the shared ones
-    of a ranking: on a small grid these would be in most of them, and hide what ``heads`` do. A layer that they
-    would use up gives way to others, and the notes say so. ``chance`` is the
-    score of guessing (None: that of the experiment's task, or its own ``chance``, else 0); ``controls`` are
-    ``(name, experiment)`` of other tasks, and all that can tell count in the verdict, which
-    ``cs_heads.analysis.verdict`` defines. Where they are the default ones, ``defaults`` has the names of these, also of
-    those that could not be measured.
-    Heads outside the grid, named twice or also in ``exclude``, or too many to leave as many others, and controls of one
-    name raise ``ValueError`` before anything is measured.
+    The examples must be others than those the heads were found with, which cannot be checked here. A layer that random
+    sets would use up gives way to others, and the notes say so.
+
+    Args:
+        experiment: On the task of the heads.
+        heads: The heads.
+        exclude: Heads that random sets have none of, such as the shared ones of a ranking: on a small grid these would
+            be in most of them, and hide what ``heads`` do.
+        name: Of the task.
+        chance: The score of guessing (None: that of the experiment's task, or its own ``chance``, else 0).
+        controls: ``(name, experiment)`` of other tasks; all that can tell count in the verdict.
+        defaults: Names of the default controls, also of those that could not be measured; None where ``controls`` were
+            chosen by the caller.
+        n_random: Random sets of heads.
+        seed: Draws the random sets, and the permutations.
+
+    Raises:
+        ValueError: Heads outside the grid, named twice, also in ``exclude``, or too many to leave as many others;
+            controls of one name. Raised before anything is measured.
 
     >>> from cs_heads.units import HeadGrid
     >>> from cs_heads.simulate import planted_world
@@ -244,23 +259,19 @@ def prove(
     check_seed(seed)
     check_integer("n_random", n_random, 1)
     _check_experiments(experiment, controls)
-    heads, exclude, grid = as_heads("heads", heads), as_heads("exclude", exclude), experiment.grid
-    found = grid.mask(heads)
-    if found.sum() != len(heads):
-        raise ValueError(f"heads must differ from each other, got {', '.join(map(str, heads))}")
-    without = grid.mask(exclude)
-    both = [str(grid.resolve(head)) for head in heads if without[grid.resolve(head).layer, grid.resolve(head).head]]
-    if both:
+    grid = experiment.grid
+    heads, exclude = heads_of(grid, heads), [grid.resolve(head) for head in as_heads("exclude", exclude)]
+    found, without = grid.mask(heads), grid.mask(exclude)
+    if (found & without).any():
+        both = [str(head) for head in heads if head in exclude]
         raise ValueError(f"exclude must have none of heads, got {', '.join(both)}")
     check_k(len(heads), grid.size)
-    intact = np.zeros(grid.shape, dtype=bool)
     drawn = random_sets(grid, found, without, n_random, np.random.default_rng(seed))
-    masks = np.stack([intact, found, *drawn])
     others = [Column(name, "control", (control,)) for name, control in controls]
     if others:
         check_columns(others)
     # Random sets may repeat on a small grid, and each different mask is asked once.
-    once, place = different(masks)
+    once, place = different(np.stack([np.zeros_like(found), found, *drawn]))
     baseline, ablated, *random = experiment(once)[place]
     chance = chance_of(experiment) if chance is None else chance
     result = task_drop(name, chance, [(baseline, ablated)], seed, [baseline_too_low(experiment, baseline, chance)])
@@ -268,11 +279,9 @@ def prove(
     p = _paired_p(np.mean(random, axis=0) - ablated, seed)
     random_drops = tuple(float(baseline.mean() - scores.mean()) for scores in random)
     measured = () if controlled is None else tuple(controlled.drops["heads"].values())
-    like = like_note(found, drawn)
-    said = judge(result, float(np.mean(random_drops)), p, measured, defaults, like=like)
-    origin = provenance_of(experiment)
+    said = judge(result, float(np.mean(random_drops)), p, measured, defaults, like=like_note(found, drawn))
     return Confirmation(
-        heads=tuple(grid.resolve(head) for head in heads),
+        heads=heads,
         result=result,
         random_drops=random_drops,
         p=p,
@@ -281,9 +290,9 @@ def prove(
         controls=measured,
         spent=len(once) * len(baseline) + (0 if controlled is None else controlled.spent),
         provenance={
-            **origin,
+            **provenance_of(experiment),
             "n_random": n_random,
-            "apart": [str(grid.resolve(head)) for head in exclude],
+            "apart": list(map(str, exclude)),
             "controls": [control.task for control in measured],
             "controls_from": AUTO if defaults is not None else "given" if measured else None,
             "seed": seed,

@@ -32,7 +32,7 @@ def check_model(
         model: A name, folder or GGUF file that ``load_model`` takes, or your own TransformerLens model, which stays as
             it is.
         reference: The name, folder or GGUF file that plain Hugging Face loads, in the dtype of the model, to hold it
-            against; by default ``model`` where that is one. Without a reference logits are held against nothing, and
+            against; by default ``model`` where that is one. Without a reference logits are compared with nothing, and
             hooks against the model's own W_O. Of half precision the same weights are run in float32 too, both here
             and there, so that a fault is told from rounding.
         device: As for ``load_model``.
@@ -65,7 +65,8 @@ def check_model(
     lines = checks_of(loaded, plain)
     if why_not:
         lines.insert(
-            0, Check("reference", "warn", f"not at hand: {why_not}", "logits are not held against plain Hugging Face")
+            0,
+            Check("reference", "warn", f"not available: {why_not}", "logits are not compared with plain Hugging Face"),
         )
     fused = any(line.name == "fused attention" and line.status == "ok" for line in lines)
     return [*lines, tried("speed", partial(_speed, loaded, fused))]
@@ -74,7 +75,7 @@ def check_model(
 def _plain(
     reference: str | Path | None, model: Any, named: bool, revision: str | None
 ) -> tuple[PlainModel | None, str]:
-    """The model by itself, or None and why it is not at hand, where there is something to say."""
+    """The model by itself, or None and why it is not available, where there is something to say."""
     if reference is None:
         return None, ""
     device, dtype = device_of(model), dtype_of(model)

@@ -46,7 +46,7 @@ class Column:
 class TaskDrops(Result, Drawable, picture="specificity"):
     """What each of several sets of heads takes from each of several tasks, on unseen examples.
 
-    ``drops[heads set][task]``; ``roles`` say what a task is: ``own``, ``sibling``, ``control`` or ``suite``, and to
+    ``drops[set of heads][task]``; ``roles`` say what a task is: ``own``, ``sibling``, ``control`` or ``suite``, and to
     ``format_heads`` ``letters`` or ``full``; ``own`` names the task each set belongs to, so that in a matrix of sets
     and tasks it is the diagonal. It is empty where heads belong to none.
     """
@@ -59,7 +59,7 @@ class TaskDrops(Result, Drawable, picture="specificity"):
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a (heads set, task): role, baseline, score, drop and relative drop with their intervals."""
+        """One row per (set of heads, task): role, baseline, score, drop and relative drop with their intervals."""
         return pd.DataFrame(
             {
                 "found": found,
@@ -78,7 +78,7 @@ class TaskDrops(Result, Drawable, picture="specificity"):
         return "control" if self.roles[task] == "own" else self.roles[task]
 
     def matrix(self, value: str = "relative_drop") -> pd.DataFrame:
-        """Heads sets down, tasks across: one property of ``TaskDrop`` in each cell."""
+        """Sets of heads down, tasks across: one property of ``TaskDrop`` in each cell."""
         if not isinstance(getattr(TaskDrop, value, None), property) and value not in TaskDrop.__dataclass_fields__:
             raise ValueError(f"value must be a property of TaskDrop, as 'drop' or 'relative_drop'; got {value!r}")
         return pd.DataFrame(
@@ -86,7 +86,7 @@ class TaskDrops(Result, Drawable, picture="specificity"):
         ).T
 
     def summary(self) -> pd.DataFrame:
-        """One row a heads set: what its own task loses, siblings on average, and which other task loses most.
+        """One row per set of heads: what its own task loses, siblings on average, and which other task loses most.
 
         Relative drops. ``specificity`` is the own drop less the worst drop among controls and suites;
         ``transfer`` the mean drop of the siblings as a share of the own one. A task whose baseline is too low to show a
@@ -98,12 +98,10 @@ class TaskDrops(Result, Drawable, picture="specificity"):
         rows = []
         for found, row in self.drops.items():
             own = row[self.own[found]].relative_drop
-            by_role: dict[Role, dict[str, float]] = {}
-            for name, drop in row.items():
-                if not np.isnan(drop.relative_drop):
-                    by_role.setdefault(self.role_beside(found, name), {})[name] = drop.relative_drop
-            siblings = list(by_role.get("sibling", {}).values())
-            others = {**by_role.get("control", {}), **by_role.get("suite", {})}
+            known = {name: drop.relative_drop for name, drop in row.items() if not np.isnan(drop.relative_drop)}
+            roles = {name: self.role_beside(found, name) for name in known}
+            siblings = [drop for name, drop in known.items() if roles[name] == "sibling"]
+            others = {name: drop for name, drop in known.items() if roles[name] in ("control", "suite")}
             worst = max(others, key=lambda name: others[name], default=None)
             rows.append(
                 {
@@ -122,10 +120,19 @@ class TaskDrops(Result, Drawable, picture="specificity"):
         return self.matrix()
 
 
-def heads_of(grid: HeadGrid, found: Found, k: int | None, name: str = "heads") -> tuple[Head, ...]:
-    """The top ``k`` of a ranking (None: 5, or half of a small grid), or all of a list of heads.
+def heads_of(
+    grid: HeadGrid, found: HeadRanking | Iterable[HeadLike], k: int | None = None, name: str = "heads"
+) -> tuple[Head, ...]:
+    """The heads that a ranking or a list stands for.
 
-    No head, or one named twice, raises ``ValueError``.
+    Args:
+        grid: The grid of the model.
+        found: A ranking, or a list of heads.
+        k: Heads taken of a ranking (None: 5, or half of a small grid).
+        name: Of the argument, for errors.
+
+    Raises:
+        ValueError: No head, one named twice or outside the grid, or a ranking of another grid.
     """
     if k is not None:
         check_integer("k", k, 1, grid.size, "the heads of the grid")
@@ -157,11 +164,19 @@ def check_columns(columns: Sequence[Column]) -> None:
 def measure_drops(
     columns: Sequence[Column], heads: Mapping[str, Sequence[HeadLike]], own: Mapping[str, str], seed: int = 0
 ) -> TaskDrops:
-    """Ablate each set of heads on every example of each column; the core of the analyses, on any experiments.
+    """``specificity`` on any experiments: ablate each set of heads on every example of each column.
 
-    All sets of a task are asked for at once, each different mask once. ``spent`` counts every different mask
-    (the intact one among them) on every example, with what ``mean`` or ``resample`` ablation runs beforehand. Columns
-    of one name, or of different grids, raise ``ValueError`` before anything is measured.
+    All sets of a task are asked for at once, each different mask once. ``spent`` counts every different mask (the
+    intact one among them) on every example, with what ``mean`` or ``resample`` ablation runs beforehand.
+
+    Args:
+        columns: The tasks.
+        heads: Sets of heads by name.
+        own: By the name of a set the name of its own task; empty where heads belong to none.
+        seed: Draws intervals.
+
+    Raises:
+        ValueError: Columns of one name, or of different grids. Raised before anything is measured.
     """
     check_seed(seed)
     check_columns(columns)
@@ -208,7 +223,7 @@ def specificity(
 
     Of one task: heads that are specific to it leave controls and suites as they were, and heads of a capability take
     from its siblings as much (``TaskDrops.summary()`` has ``transfer``). Of several: the matrix of heads found on one
-    task and ablated on another. Costs ``n × (1 + sets of heads)`` example-evaluations a task at most.
+    task and ablated on another. Costs ``n × (1 + sets of heads)`` example-evaluations per task at most.
 
     Args:
         model: A model, the name of one, or a ``Cluster``.
@@ -230,7 +245,7 @@ def specificity(
             another or has its name; heads outside the grid, named twice, or of no task. Raised before the model runs.
     """
     check_seed(seed)
-    others = others_of("sibling", siblings) + others_of("control", controls) + suites_of(suites)
+    others = other_tasks(siblings, controls, suites)
     if isinstance(tasks, Sequence):
         own, found = _of_each(tasks, heads)
         belongs = {name: name for name in found}
@@ -263,9 +278,19 @@ def _of_each(tasks: Sequence[Task], heads: Found | Mapping[str, Found]) -> tuple
 def unseen_columns(
     model: Any, own: Mapping[str, Task], others: Others, *, n: int, seed: int, settings: SettingsArguments
 ) -> list[Column]:
-    """Experiments on the unseen examples of all tasks, checked before the model runs; refusals of ``specificity``.
+    """Experiments on the unseen examples of all tasks, checked before the model runs.
 
-    No side that is judged may share a question with the finding side of another task.
+    Args:
+        model: A model, the name of one, or a ``Cluster``.
+        own: The heads' own tasks by name.
+        others: Name, role and tasks of all others.
+        n: Examples of every task at most.
+        seed: Draws the examples of whole tasks.
+        settings: As of ``Experiment``.
+
+    Raises:
+        ValueError: What ``specificity`` refuses: a side that is judged may not share a question with the finding side
+            of another task.
     """
     check_integer("n", n, MIN_CORRECT)
     sides: list[tuple[str, Role, list[Task]]] = [(name, "own", [unseen_side(task, n)]) for name, task in own.items()]
@@ -280,15 +305,17 @@ def unseen_columns(
     return [Column(name, role, tuple(next(made) for _ in each)) for name, role, each in sides]
 
 
-def others_of(role: Role, tasks: Sequence[Task]) -> Others:
-    """Each task under its own name; one task that is no list raises ``ValueError``."""
-    return [(task.name, role, [task]) for task in check_tasks(f"{role}s", tasks)]
+def other_tasks(
+    siblings: Sequence[Task], controls: Sequence[Task], suites: Mapping[str, Sequence[Task]] | None
+) -> Others:
+    """Tasks beside the own one, each under its own name, and suites under theirs.
 
-
-def suites_of(suites: Mapping[str, Sequence[Task]] | None) -> Others:
-    """Several tasks under one name; an empty suite raises ``ValueError``."""
+    One task that is no list, and an empty suite, raise ``ValueError``.
+    """
     given = {} if suites is None else check_mapping("suites", suites, "a list of tasks by the name of each suite")
     for name, tasks in given.items():
         if not check_tasks(f"suite {name!r}", tasks):
             raise ValueError(f"suite {name!r} must be a list of one task or more")
-    return [(name, "suite", list(tasks)) for name, tasks in given.items()]
+    roles: tuple[tuple[Role, Sequence[Task]], ...] = (("sibling", siblings), ("control", controls))
+    others: Others = [(task.name, role, [task]) for role, each in roles for task in check_tasks(f"{role}s", each)]
+    return [*others, *((name, "suite", list(tasks)) for name, tasks in given.items())]

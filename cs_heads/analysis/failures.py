@@ -10,12 +10,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from scipy.stats import entropy
 from typing_extensions import Unpack
 
 from cs_heads.analysis.drops import Found, heads_of
-from cs_heads.analysis.intervals import wilson_interval
+from cs_heads.analysis.losses import wilson_interval
 from cs_heads.analysis.result import Record, Result
 from cs_heads.designs import explicit
 from cs_heads.drawable import Drawable
@@ -62,7 +62,7 @@ class Share(Record):
 class FailureModes(Result, Drawable, picture="failures"):
     """How often each kind of failure is seen with each set of heads off; ``intact`` is the model with none off.
 
-    ``modes[heads set][kind]`` count examples, and an example may show several kinds; ``measures`` are means over
+    ``modes[set of heads][kind]`` count examples, and an example may show several kinds; ``measures`` are means over
     examples; ``texts`` are what was written, where texts were asked for.
     """
 
@@ -83,7 +83,7 @@ class FailureModes(Result, Drawable, picture="failures"):
         return tuple(sorted(seen, key=lambda mode: -self.modes[found][mode].share))
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a (heads set, kind of failure): share, its interval, and whether it is beyond the intact model's."""
+        """One row per (set of heads, kind): share, its interval, and whether it is beyond the intact model's."""
         return pd.DataFrame(
             {
                 "found": found,
@@ -163,13 +163,10 @@ def failures(
         written = {name: tuple(map(str, row)) for name, row in zip(sets, rows, strict=True)}
         judged = [_judge_texts(row, written[INTACT]) for row in written.values()]
         provenance |= {"max_new_tokens": max_new_tokens, "stop": None if stop is None else list(stop)}
-    n_examples = experiment.n_examples
+    shares = [{mode: Share(n, experiment.n_examples) for mode, n in counts.items()} for counts, _ in judged]
     return FailureModes(
         heads=named,
-        modes={
-            name: {mode: Share(int(count), n_examples) for mode, count in counts.items()}
-            for name, (counts, _) in zip(sets, judged, strict=True)
-        },
+        modes=dict(zip(sets, shares, strict=True)),
         measures={name: measures for name, (_, measures) in zip(sets, judged, strict=True)},
         spent=len(masks) * asked.n_examples + asked.preparation,
         texts=written,
@@ -211,7 +208,11 @@ def _judge_choices(task: Task, asked: Experiment, masks: Bool[np.ndarray, "row l
     judged = []
     for row, said, mass in zip(logprobs, greedy, masses, strict=True):
         scores = np.array([task.score(i, row[i], said[i].astype(bool).tolist()) for i in range(len(row))])
-        picked = [_pick(task, i, choices) for i, choices in enumerate(row)]
+        # Of choices that tie the first is picked.
+        picked = [
+            int(np.argmax(compared(example, choices, task.length_normalized)))
+            for example, choices in zip(task.examples, row, strict=True)
+        ]
         counts = {
             "wrong": int((scores == 0).sum()),
             "choices unlikely": int((mass <= masses[0] + np.log(UNLIKELY)).sum()),
@@ -225,11 +226,6 @@ def _judge_choices(task: Task, asked: Experiment, masks: Bool[np.ndarray, "row l
         }
         judged.append((counts, measures))
     return judged
-
-
-def _pick(task: Task, example: int, logprobs: Float[np.ndarray, " choice"]) -> int:
-    """The place of the choice that is picked; of choices that tie, the first."""
-    return int(np.argmax(compared(task.examples[example], logprobs, task.length_normalized)))
 
 
 def words_of(text: str) -> list[str]:

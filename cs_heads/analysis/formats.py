@@ -56,7 +56,7 @@ class FormatHeads(Result, Drawable, picture="format_heads"):
         """What a candidate serves.
 
         A control that is broken decides first: ``universal`` where most sets are broken too, by the rule of
-        ``measure.baseline.is_universal``, else ``control``. Then ``format``: all sets in letters and none in full;
+        ``experiment.baseline.is_universal``, else ``control``. Then ``format``: all sets in letters and none in full;
         ``knowledge``: sets in both forms; ``full form``: sets in full alone; ``some letters``: a part of the sets in
         letters alone; ``none``: no set. ``unclear`` where undecided sets leave more than one of these open, as they
         do where both forms are broken and there is no control. With one set in letters ``format`` says no more
@@ -96,7 +96,7 @@ class FormatHeads(Result, Drawable, picture="format_heads"):
         return self.drops.spent
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a (candidate, set): its kind, the form, score, drop and share lost, and whether the set is broken."""
+        """One row per (candidate, set): kind, form, score, drop and share lost, and whether the set is broken."""
         frame = self.drops.to_frame().drop(columns="role")
         frame.insert(2, "kind", [self.kind(found) for found in frame["found"]])
         frame.insert(3, "form", [self.forms[name] for name in frame["task"]])
@@ -132,20 +132,33 @@ def format_heads(
     full: Sequence[Task],
     candidates: Sequence[HeadLike] | Mapping[str, Found],
     *,
-    controls: Sequence[Task] = (),
     k: int | None = None,
-    n: int = 100,
+    controls: Sequence[Task] = (),
     seed: int = 0,
+    n: int = 100,
     **settings: Unpack[SettingsArguments],
 ) -> FormatHeads:
     """Tell heads that serve the letters of multiple choice from heads that serve the knowledge asked for.
 
-    ``letters`` are sets answered by a letter (WMDP and MMLU), ``full`` sets answered by the answer itself, the same
-    questions or others (HellaSwag, BoolQ and ARC in their usual form); ``tasks.forms`` turns a set into both. Each
-    candidate is ablated alone, or each set of heads where they come by name. Bair et al. (arXiv 2603.03335) show the
-    accuracy of WMDP, MMLU and general tasks with single heads off: in small Llamas one head of layer 0 takes all sets
-    in letters to chance and leaves the others, which is a ``format`` head here. Costs ``n × (1 + candidates)``
-    example-evaluations a set at most. Examples, settings and refusals are those of ``specificity``.
+    Bair et al. (arXiv 2603.03335) show the accuracy of WMDP, MMLU and general tasks with single heads off: in small
+    Llamas one head of layer 0 takes all sets in letters to chance and leaves the others, which is a ``format`` head
+    here. Costs ``n × (1 + candidates)`` example-evaluations per set at most.
+
+    Args:
+        model: A model, the name of one, or a ``Cluster``.
+        letters: Sets of questions that are answered by a letter (WMDP and MMLU).
+        full: Sets that are answered by the answer itself, the same questions or others (HellaSwag, BoolQ and ARC in
+            their usual form); ``tasks.forms`` turns a set into both.
+        candidates: Heads, each of which is ablated alone, or rankings and lists of heads by name.
+        k: Heads taken of a ranking (None: 5, or half of a small grid).
+        controls: Tasks of other capabilities, which tell heads of both forms from heads of everything.
+        seed: As in ``specificity``.
+        n: Examples of every set at most.
+        settings: As of ``Experiment``.
+
+    Raises:
+        ValueError: What ``specificity`` refuses, a form without questions, or no candidate. Raised before the model
+            runs.
     """
     check_seed(seed)
     for name, tasks in (("letters", letters), ("full", full), ("controls", controls)):

@@ -1,13 +1,14 @@
 """What fitted gates say of a model's heads, and what checks them, as in Nam et al. (arXiv 2505.13737).
 
 Kinds of heads by task and model (their table 2), ablation in the order of their scores (figure 2), the distribution of
-scores (figure 3a), mediation (figure 4), and consistency over seeds (section 4.2).
+scores (figure 3a), mediation (figure 4), contrastive gates on a task they were not fitted to (figure 5), and
+consistency over seeds (section 4.2).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any, Literal
 
@@ -15,13 +16,20 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 from scipy.stats import ttest_ind
+from typing_extensions import Unpack
 
-from cs_heads.analysis.result import Result
-from cs_heads.arguments import check_integer
+from cs_heads.analysis.losses import Interval, mean_interval
+from cs_heads.analysis.result import Record, Result
+from cs_heads.arguments import check_integer, check_list, check_mapping, check_seed
+from cs_heads.cluster import here
 from cs_heads.drawable import Drawable
-from cs_heads.experiment.baseline import check_k
+from cs_heads.experiment.baseline import check_k, check_size
 from cs_heads.experiment.experiment import Experiment
+from cs_heads.methods.gating.fit import contrastive_gating
 from cs_heads.methods.gating.result import SCORES, HeadGates, Score
+from cs_heads.settings import SettingsArguments
+from cs_heads.tasks import Task, confirming_side, finding_side
+from cs_heads.tasks.sides import check_is_task
 from cs_heads.units import Head, HeadGrid, HeadLike
 
 THRESHOLD = 0.5
@@ -42,7 +50,7 @@ class AblationCurve(Result):
     logprob: Float[np.ndarray, " n_off"]
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a number of heads off: the head that joined last, the score and the log-probability left."""
+        """One row per number of heads off: the head that joined last, the score and the log-probability left."""
         return pd.DataFrame(
             {
                 "by": self.by,
@@ -59,10 +67,16 @@ def ablation_curves(
 ) -> tuple[AblationCurve, ...]:
     """Ablate the first 1, 2, ..., ``max_heads`` heads by mean facilitation, irrelevance and interference.
 
-    Facilitating heads should cost most, irrelevant ones little, and interfering ones nothing or less
-    (their figure 2). Give an experiment on unseen examples: ``Experiment(model, task.held_out)``. Costs
-    at most ``3 * max_heads + 1`` evaluations (``max_heads`` None: half of the grid). Gates of another grid, or
-    an ``max_heads`` outside the grid, raise ``ValueError``.
+    Facilitating heads should cost most, irrelevant ones little, and interfering ones nothing or less (their figure 2).
+    Costs at most ``3 * max_heads + 1`` masks on every example.
+
+    Args:
+        experiment: One on unseen examples: ``Experiment(model, task).held_out``.
+        gates: Gates fitted to the task.
+        max_heads: Heads ablated at most (None: half of the grid).
+
+    Raises:
+        ValueError: Gates of another grid, or a ``max_heads`` outside the grid.
     """
     grid = _grid_of(experiment, gates)
     max_heads = max(1, grid.size // 2) if max_heads is None else max_heads
@@ -79,10 +93,16 @@ def ablation_curves(
 
 
 def score_distribution(gates: HeadGates, bins: int = 10, cumulative: bool = False) -> pd.DataFrame:
-    """Share of heads by bin of each score, all seeds together: one row a bin.
+    """Share of heads by bin of each score, all seeds together: one row per bin.
 
-    The column is the score, the index the middle of the bin; each column sums to 1. ``cumulative`` gives the share of
-    heads whose score is the index or less, at the ends of the bins: the empirical distribution of their figure 3a.
+    Args:
+        gates: Fitted gates.
+        bins: Bins of equal width between 0 and 1.
+        cumulative: Whether the share of heads is given whose score is the index or less, at the ends of the bins: the
+            empirical distribution of their figure 3a.
+
+    Returns:
+        A column for each score, which sums to 1; the index is the middle of the bin.
     """
     edges = np.linspace(0, 1, bins + 1)
     if cumulative:
@@ -137,7 +157,7 @@ class GroupTest(Result, Drawable, picture="group"):
 
     def to_frame(self) -> pd.DataFrame:
         """One row: how many heads on either side, their mean scores, t and p."""
-        return pd.DataFrame([{name: value for name, value in self.to_dict().items() if name in self._written[:8]}])
+        return pd.DataFrame([self.to_dict()]).drop(columns=["heads", "within", "without", "provenance"])
 
     def __str__(self) -> str:
         return (
@@ -149,11 +169,20 @@ class GroupTest(Result, Drawable, picture="group"):
 def score_of_heads(
     gates: HeadGates, heads: Iterable[HeadLike], by: str = "facilitation", over: Literal["mean", "any"] = "mean"
 ) -> GroupTest:
-    """Hold a score of some heads against that of all others, by Welch's t-test, one-sided.
+    """Compare a score of some heads with that of all others, by Welch's t-test, one-sided.
 
-    With the heads that mediation finds (``Mediation.heads()``) it is their figure 4: heads that mediate
-    should facilitate. A score is the mean over seeds, or with ``over="any"`` its largest value, as theirs is: whether
-    a head takes part in any solution. Fewer than two heads on either side raise ``ValueError``.
+    With the heads that mediation finds (``Mediation.heads()``) it is their figure 4: heads that mediate should
+    facilitate.
+
+    Args:
+        gates: Fitted gates.
+        heads: The heads; at least two, and two others.
+        by: The score: ``"facilitation"``, ``"irrelevance"`` or ``"interference"``.
+        over: ``"mean"`` over seeds, or ``"any"``, the largest value, as theirs is: whether a head takes part in any
+            solution.
+
+    Raises:
+        ValueError: Fewer than two heads on either side.
     """
     grid = gates.ranking().grid
     inside = grid.mask(heads)
@@ -194,7 +223,7 @@ class Taxonomy(Result, Drawable, picture="taxonomy"):
         return {"shares": self._rows(), "provenance": self.provenance}
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a fit and kind of count: its model, seeds, and the share of heads of each score (their table 2)."""
+        """One row per fit and kind of count: its model, seeds, and the share of heads of each score (their table 2)."""
         return pd.DataFrame(
             {
                 "fit": name,
@@ -212,43 +241,52 @@ class Taxonomy(Result, Drawable, picture="taxonomy"):
 def taxonomy(fits: Mapping[str, HeadGates], threshold: float = THRESHOLD) -> Taxonomy:
     """Count heads whose score is ``threshold`` or more: in every seed, in any, and on average over seeds.
 
-    ``fits`` are gates by any name, as the task they were fitted to. With one seed the three counts are one. No fit at
-    all, or a threshold outside (0, 1], raises ``ValueError``.
+    With one seed the three counts are one.
+
+    Args:
+        fits: Gates by any name, as the task they were fitted to.
+        threshold: The score from which a head counts.
+
+    Raises:
+        ValueError: No fit, or a threshold outside (0, 1].
     """
     if not fits:
         raise ValueError("fits must hold one fit or more")
     if not 0 < threshold <= 1:
         raise ValueError(f"threshold must lie in (0, 1], got {threshold}")
-    shares: dict[str, dict[tuple[str, Score], float]] = {}
+    shares: dict[str, dict[tuple[str, Score], float]] = {name: {} for name in fits}
+    active = {}
     for name, gates in fits.items():
-        shares[name] = {}
-        for score in SCORES:
-            counted = gates.score(score) >= threshold
+        reached = {score: gates.score(score) >= threshold for score in SCORES}
+        for score, counted in reached.items():
             shares[name]["mean", score] = float(counted.mean())
             shares[name]["always", score] = float(counted.all(axis=0).mean())
             shares[name]["any", score] = float(counted.any(axis=0).mean())
+        active[name] = float((reached["facilitation"] | reached["interference"]).any(axis=0).mean())
     return Taxonomy(
         shares=shares,
         models={name: gates.provenance.get("model", {}).get("name") for name, gates in fits.items()},
         n_seeds={name: len(gates.free) for name, gates in fits.items()},
-        active={
-            name: float(
-                ((gates.score("facilitation") >= threshold) | (gates.score("interference") >= threshold))
-                .any(axis=0)
-                .mean()
-            )
-            for name, gates in fits.items()
-        },
+        active=active,
         provenance={"threshold": threshold, "fits": {name: gates.provenance for name, gates in fits.items()}},
     )
 
 
 def seed_agreement(gates: HeadGates, threshold: float = THRESHOLD) -> pd.DataFrame:
-    """How alike two seeds are, by score: Pearson's correlation, and the share of heads in common (Jaccard).
+    """How much two seeds agree, by score: Pearson's correlation, and the share of heads in common (Jaccard).
 
-    Means over all pairs of seeds; heads that several solutions share are in common, those of one are not. A score
-    that is the same in every head of a seed has no correlation, and one that no head reaches no share: NaN. Fewer
-    than two seeds raise ``ValueError``.
+    Means over all pairs of seeds; heads that several solutions share are in common, those of one are not.
+
+    Args:
+        gates: Gates of two seeds or more.
+        threshold: The score from which a head counts.
+
+    Returns:
+        One row per score. NaN where a score is the same in every head of a seed (no correlation), or no head reaches
+        the threshold (no share).
+
+    Raises:
+        ValueError: Fewer than two seeds.
     """
     if len(gates.free) < 2:
         raise ValueError(f"gates must have two seeds or more, got {len(gates.free)}")
@@ -262,14 +300,9 @@ def seed_agreement(gates: HeadGates, threshold: float = THRESHOLD) -> pd.DataFra
             either = ((a >= threshold) | (b >= threshold)).sum()
             if either:
                 jaccards.append(((a >= threshold) & (b >= threshold)).sum() / either)
-        rows.append(
-            {
-                "score": score,
-                "correlation": np.mean(correlations) if correlations else np.nan,
-                "in common": np.mean(jaccards) if jaccards else np.nan,
-            }
-        )
-    return pd.DataFrame(rows)
+        means = (np.mean(shares) if shares else np.nan for shares in (correlations, jaccards))
+        rows.append((score, *means))
+    return pd.DataFrame(rows, columns=["score", "correlation", "in common"])
 
 
 @dataclass(frozen=True, eq=False)
@@ -287,7 +320,7 @@ class ToggleCurve(Result):
     spent: int
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a number of heads: the difference, its mean, least and largest value over seeds."""
+        """One row per number of heads: the difference, its mean, least and largest value over seeds."""
         return pd.DataFrame(
             {
                 "by": self.by,
@@ -329,16 +362,160 @@ def toggle_curves(
     for score in SCORES:
         rows = []
         for plus, scores in zip(gates.plus, gates.score(score), strict=True):
-            order = np.argsort(-scores.ravel(), kind="stable")
+            rank = np.argsort(np.argsort(-scores.ravel(), kind="stable"))
             for value in (0.0, 1.0):
-                toggled = np.repeat(plus.reshape(1, -1), len(points), axis=0)
-                for row, n in enumerate(points):
-                    toggled[row, order[:n]] = value
+                toggled = np.where(rank < points[:, None], value, plus.ravel())
                 rows.append(toggled.reshape(len(points), *grid.shape))
         logprob = experiment.logprob(np.concatenate(rows)).mean(axis=1)
         off, on = logprob.reshape(len(gates.plus), 2, len(points)).transpose(1, 0, 2)
         curves.append(ToggleCurve(score, points, off - on, 2 * off.size * experiment.n_examples))
     return tuple(curves)
+
+
+@dataclass(frozen=True)
+class HeldOutScore(Record):
+    """The score of one held-out task in one format, intact and under gates that retain one of two formats.
+
+    ``interval`` is the 95 % interval of the score (``mean_interval``).
+    """
+
+    _written = ("held_out", "retained", "measured", "kept", "baseline", "score", "interval")
+
+    held_out: str
+    retained: str
+    measured: str
+    baseline: float
+    score: float
+    n_examples: int
+    interval: Interval
+
+    @property
+    def kept(self) -> bool:
+        """Whether the format measured is the one that the gates retain."""
+        return self.retained == self.measured
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutContrasts(Result, Drawable, picture="contrasts"):
+    """What contrastive gates do to tasks they were not fitted to, in both formats and both directions.
+
+    ``gates[held out, retained]`` are the gates fitted to all other tasks.
+    """
+
+    scores: tuple[HeldOutScore, ...]
+    gates: dict[tuple[str, str], Float[np.ndarray, "layer head"]]
+    spent: int
+    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per (held-out task, retained format, measured format): baseline, and the score with its interval."""
+        return pd.DataFrame(score.to_dict() for score in self.scores)
+
+
+def held_out_contrasts(
+    model: Any,
+    formats: Mapping[str, Mapping[str, Task]],
+    *,
+    seed: int = 0,
+    held_out: Iterable[str] | None = None,
+    n: int = 100,
+    steps: int = 500,
+    batch_size: int = 64,
+    **settings: Unpack[SettingsArguments],
+) -> HeldOutContrasts:
+    """Fit gates that retain one format and forget the other on all tasks but one, and measure that one in both.
+
+    Every task of ``held_out`` is left out in turn, in both directions; its unseen examples are scored under the soft
+    gates. Costs two contrastive fits per task (see ``methods.contrastive_gating``) and ``n`` example-evaluations for
+    each of its six scores. A ``store`` keeps every fit, and the same call resumes from there.
+
+    Args:
+        model: A model, the name of one, or a ``Cluster``.
+        formats: Two formats by name, each with the same tasks by the same names, whose finding examples pair up (the
+            same problem at the same place): in-context learning and instructions, say.
+        seed: Of the fits.
+        held_out: Names of tasks (None: all).
+        n: Unseen examples of a task at most.
+        steps: Steps of a fit.
+        batch_size: Pairs of examples in a step.
+        settings: As of ``Experiment``.
+
+    Raises:
+        ValueError: Other than two formats of the same two tasks or more, of one kind, split into as many finding
+            examples as their pairs. Raised before the model runs.
+    """
+    check_seed(seed)
+    names = _check_formats(formats)
+    left_out = names if held_out is None else check_list("held_out", held_out, "names of tasks")
+    foreign = [name for name in left_out if name not in names]
+    if foreign or not left_out:
+        got = ", ".join(map(str, foreign)) or "none"
+        raise ValueError(f"held_out must be tasks among {', '.join(names)}, got {got}")
+    scores, gates, spent = [], {}, 0
+    first, second = formats
+    begun = Experiment(here(model), confirming_side(formats[first][left_out[0]]).take(n), **settings)
+    for name in left_out:
+        unseen = {kind: begun.on(confirming_side(formats[kind][name]).take(n)) for kind in formats}
+        for retained, forgotten in ((first, second), (second, first)):
+            ranking = contrastive_gating(
+                begun.on(_joined(formats[retained], name, retained)),
+                forget=_joined(formats[forgotten], name, forgotten),
+                steps=steps,
+                batch_size=batch_size,
+                seed=seed,
+            )
+            fitted = gates[name, retained] = ranking.importance  # one seed: the mean gate is the gate
+            spent += ranking.spent
+            for measured, experiment in unseen.items():
+                gated = experiment(fitted[None])
+                scores.append(
+                    HeldOutScore(
+                        held_out=name,
+                        retained=retained,
+                        measured=measured,
+                        baseline=float(experiment.baseline().mean()),
+                        score=float(gated.mean()),
+                        n_examples=experiment.n_examples,
+                        interval=mean_interval(gated[0]),
+                    )
+                )
+                spent += experiment.n_examples
+        spent += sum(experiment.n_examples for experiment in unseen.values())
+    return HeldOutContrasts(
+        scores=tuple(scores),
+        gates=gates,
+        spent=spent,
+        provenance={**unseen[first].provenance(), "formats": list(formats), "steps": steps, "seed": seed},
+    )
+
+
+def _check_formats(formats: Mapping[str, Mapping[str, Task]]) -> list[str]:
+    for name, tasks in check_mapping("formats", formats, "tasks by name, by the name of each format").items():
+        for task in check_mapping(f"formats[{name!r}]", tasks, "tasks by name").values():
+            check_is_task(task)
+    if len(formats) != 2:
+        raise ValueError(f"formats must be two, got {len(formats)}")
+    first, second = formats.values()
+    if list(first) != list(second) or len(first) < 2:
+        raise ValueError(f"formats must have the same two tasks or more, got {list(first)} and {list(second)}")
+    if len({task.kind for tasks in formats.values() for task in tasks.values()}) > 1:
+        raise ValueError("formats must all be tasks of one kind")
+    for name in first:
+        for task in (first[name], second[name]):
+            check_size(confirming_side(task))
+        if len(finding_side(first[name])) != len(finding_side(second[name])):
+            raise ValueError(
+                f"task {name!r} must have as many finding examples in both formats, got {len(first[name])} and "
+                f"{len(second[name])}"
+            )
+    return list(first)
+
+
+def _joined(tasks: Mapping[str, Task], without: str, name: str) -> Task:
+    """The finding examples of all tasks but one."""
+    kept = [finding_side(task) for other, task in tasks.items() if other != without]
+    examples = tuple(example for task in kept for example in task.examples)
+    return replace(kept[0], name=f"{name} without {without}", examples=examples, held_out=None)
 
 
 def _grid_of(experiment: Experiment, gates: HeadGates) -> HeadGrid:

@@ -26,7 +26,7 @@ Null = Literal["layers", "grid"]
 class PairOverlap(Record):
     """What two sets of heads share: heads, and groups of heads with keys and values in common.
 
-    ``expected_heads`` is what luck gives on average and ``p_heads`` the chance of at least as many, exactly;
+    ``expected_heads`` is what chance gives on average and ``p_heads`` the chance of at least as many, exactly;
     ``p_groups`` comes from permutations. Groups are None where every head has keys and values of its own.
     """
 
@@ -44,7 +44,7 @@ class PairOverlap(Record):
 
 @dataclass(frozen=True, eq=False)
 class Overlap(Result, Drawable, picture="overlap"):
-    """The heads several rankings name, pair by pair; ``null`` is what luck may move.
+    """The heads several rankings name, pair by pair; ``null`` is the null distribution.
 
     ``layers``: heads of the same layers, so that two tasks that both live in late layers do not pass for alike;
     ``grid``: heads of the whole grid. ``q`` are p-values after Benjamini and Hochberg, over all pairs.
@@ -57,7 +57,7 @@ class Overlap(Result, Drawable, picture="overlap"):
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a pair: shared heads and groups, what luck gives, p and q."""
+        """One row per pair: shared heads and groups, what chance gives, p and q."""
         frame = pd.DataFrame([vars(pair) for pair in self.pairs])
         return frame if self.n_groups else frame[[c for c in frame if "groups" not in str(c)]]
 
@@ -85,22 +85,31 @@ def head_overlap(
     found: Mapping[str, Found],
     *,
     k: int | None = None,
+    seed: int = 0,
     grid: HeadGrid | None = None,
     n_key_value_heads: int | None = None,
     null: Null = "layers",
     n_permutations: int = 9999,
-    seed: int = 0,
 ) -> Overlap:
-    """Hold the heads of several tasks or methods against each other, two by two, and against luck.
+    """Compare the heads of several tasks or methods, two by two, with what chance would give.
 
-    ``found`` are rankings (their top ``k``, as in ``specificity``) or lists of heads, which need the ``grid``. With
-    ``n_key_value_heads`` (by default what the rankings know of their model) groups of heads that share keys and values
-    are counted too: head h is in group ``h // (n_heads / n_key_value_heads)`` of its layer. Luck puts both sets
-    elsewhere, in the same layers or anywhere (``null``); the number of heads in common is then a sum of hypergeometric
-    draws, whose probabilities are exact, and that of groups is taken from ``n_permutations`` pairs of random sets.
-    Which ranking is named first changes neither.
+    The null distribution puts both sets elsewhere. The number of heads in common is then a sum of hypergeometric draws,
+    whose probabilities are exact; the number of groups in common is taken from pairs of random sets. Which ranking is
+    named first changes neither.
 
-    Fewer than two sets, sets of different grids, or key-value heads that do not divide the heads raise ``ValueError``.
+    Args:
+        found: Rankings or lists of heads by name.
+        k: Heads taken of a ranking (None: 5, or half of a small grid).
+        seed: Draws the random sets.
+        grid: The grid of lists of heads (None: that of the rankings).
+        n_key_value_heads: Key-value heads of a layer (None: what the rankings know of their model). Groups of heads
+            that share keys and values are counted, too: head h is in group ``h // (n_heads / n_key_value_heads)`` of
+            its layer.
+        null: Where the null distribution puts heads: ``"layers"``, in the same layers, or ``"grid"``, anywhere.
+        n_permutations: Pairs of random sets.
+
+    Raises:
+        ValueError: Fewer than two sets, sets of different grids, or key-value heads that do not divide the heads.
 
     >>> grid = HeadGrid(4, 4)
     >>> head_overlap({"a": ["L0H1", "L2H3"], "b": ["L0H1", "L2H3"]}, grid=grid).pairs[0].p_heads
@@ -108,65 +117,58 @@ def head_overlap(
     """
     check_seed(seed)
     check_mapping("found", found, "rankings or lists of heads by name")
-    if grid is not None:
-        check_grid(grid)
-    grids = [ranking.grid for ranking in found.values() if isinstance(ranking, HeadRanking)]
-    if grid is None and not grids:
+    check_integer("n_permutations", n_permutations, 1)
+    if null not in ("layers", "grid"):
+        raise ValueError(f"null must be 'layers' or 'grid', got {null!r}")
+    rankings = {name: each for name, each in found.items() if isinstance(each, HeadRanking)}
+    if grid is None and not rankings:
         raise ValueError("grid must be given where found holds no ranking")
-    grid = grid or grids[0]
+    grid = check_grid(next(iter(rankings.values())).grid if grid is None else grid)
     heads = {name: heads_of(grid, each, k, f"found[{name!r}]") for name, each in found.items()}
     if len(heads) < 2:
         raise ValueError(f"found must hold two rankings or more, got {len(heads)}")
-    if null not in ("layers", "grid"):
-        raise ValueError(f"null must be 'layers' or 'grid', got {null!r}")
-    check_integer("n_permutations", n_permutations, 1)
+    known = [ranking.provenance.get("model", {}).get("key_value_heads") for ranking in rankings.values()]
     if n_key_value_heads is None:
-        known = [
-            each.provenance.get("model", {}).get("key_value_heads")
-            for each in found.values()
-            if isinstance(each, HeadRanking)
-        ]
         n_key_value_heads = next((n for n in known if n is not None), None)
-    if n_key_value_heads is not None:
-        check_integer("n_key_value_heads", n_key_value_heads, 1)
-    size = None if n_key_value_heads in (None, grid.n_heads) else _group_size(grid, n_key_value_heads)
+    size = _group_size(grid, n_key_value_heads)
     rng = np.random.default_rng(seed)
     pairs = []
     for (first, a), (second, b) in combinations(heads.items(), 2):
         one, other = grid.mask(a), grid.mask(b)
         chances = _chances(one, other, null)
         shared = int((one & other).sum())
-        pair = PairOverlap(
-            first=first,
-            second=second,
-            heads=shared,
-            expected_heads=float(chances @ np.arange(len(chances))),
-            p_heads=min(1.0, float(chances[shared:].sum())),
-        )
-        if size is not None:
-            pair = _with_groups(
-                pair, one, other, [_strata(side, null, n_permutations, rng) for side in (one, other)], size
-            )
+        expected, p = float(chances @ np.arange(len(chances))), min(1.0, float(chances[shared:].sum()))
+        pair = PairOverlap(first, second, shared, expected, p)
+        if size > 1:
+            drawn = [_drawn(side, null, n_permutations, rng) for side in (one, other)]
+            pair = _with_groups(pair, one, other, drawn, size)
         pairs.append(pair)
-    origin = {name: each.provenance for name, each in found.items() if isinstance(each, HeadRanking)}
-    settings = {"n_key_value_heads": n_key_value_heads, "n_permutations": n_permutations, "seed": seed}
     return Overlap(
         heads=heads,
         pairs=_adjusted(pairs),
         null=null,
-        n_groups=size and grid.size // size,
-        provenance={"grid": list(grid.shape), **settings, "found": origin},
+        n_groups=grid.size // size if size > 1 else None,
+        provenance={
+            "grid": list(grid.shape),
+            "n_key_value_heads": n_key_value_heads,
+            "n_permutations": n_permutations,
+            "seed": seed,
+            "found": {name: ranking.provenance for name, ranking in rankings.items()},
+        },
     )
 
 
 def _group_size(grid: HeadGrid, n_key_value_heads: int | None) -> int:
-    if not n_key_value_heads or n_key_value_heads < 1 or grid.n_heads % n_key_value_heads:
+    """How many heads share keys and values; 1 where that is not known."""
+    if n_key_value_heads is None:
+        return 1
+    if grid.n_heads % check_integer("n_key_value_heads", n_key_value_heads, 1):
         raise ValueError(f"n_key_value_heads must divide the {grid.n_heads} heads of a layer, got {n_key_value_heads}")
     return grid.n_heads // n_key_value_heads
 
 
 def _rows(mask: Bool[np.ndarray, "layer head"], null: Null) -> Bool[np.ndarray, "stratum place"]:
-    """The parts of the grid inside which luck may move heads."""
+    """The parts of the grid inside which the null distribution moves heads."""
     return mask if null == "layers" else mask.reshape(1, -1)
 
 
@@ -179,10 +181,10 @@ def _chances(one: Bool[np.ndarray, "layer head"], other: Bool[np.ndarray, "layer
     return shares
 
 
-def _strata(
+def _drawn(
     mask: Bool[np.ndarray, "layer head"], null: Null, n: int, rng: np.random.Generator
 ) -> Bool[np.ndarray, "draw layer head"]:
-    """The set ``n`` times, its heads moved by luck."""
+    """The set ``n`` times, its heads drawn at random."""
     return rng.permuted(np.repeat(_rows(mask, null)[None], n, axis=0), axis=2).reshape(n, *mask.shape)
 
 
@@ -204,20 +206,19 @@ def _with_groups(
     Both are drawn: how many groups a set holds depends on where its heads lie, and neither comes first.
     """
     shared = int((_groups(one[None], size) & _groups(other[None], size)).sum())
-    lucky = (_groups(drawn[0], size) & _groups(drawn[1], size)).sum(axis=(1, 2))
-    p = (1 + int((lucky >= shared).sum())) / (1 + len(lucky))
-    return replace(pair, groups=shared, expected_groups=float(lucky.mean()), p_groups=p)
+    random = (_groups(drawn[0], size) & _groups(drawn[1], size)).sum(axis=(1, 2))
+    p = (1 + int((random >= shared).sum())) / (1 + len(random))
+    return replace(pair, groups=shared, expected_groups=float(random.mean()), p_groups=p)
 
 
 def _adjusted(pairs: Sequence[PairOverlap]) -> tuple[PairOverlap, ...]:
     """The pairs with their false discovery rates."""
-    q_heads = false_discovery_control([pair.p_heads for pair in pairs])
-    with_q = [replace(pair, q_heads=float(q)) for pair, q in zip(pairs, q_heads, strict=True)]
-    p_groups = [pair.p_groups for pair in pairs if pair.p_groups is not None]
-    if not p_groups:
-        return tuple(with_q)
-    q_groups = false_discovery_control(p_groups)
-    return tuple(replace(pair, q_groups=float(q)) for pair, q in zip(with_q, q_groups, strict=True))
+    for q_of, p_of in (("q_heads", "p_heads"), ("q_groups", "p_groups")):
+        known = [getattr(pair, p_of) for pair in pairs]
+        if None not in known:
+            changes: list[dict[str, Any]] = [{q_of: float(q)} for q in false_discovery_control(known)]
+            pairs = [replace(pair, **change) for pair, change in zip(pairs, changes, strict=True)]
+    return tuple(pairs)
 
 
 def top_overlap(first: HeadRanking, second: HeadRanking, k: int) -> float:
@@ -226,12 +227,19 @@ def top_overlap(first: HeadRanking, second: HeadRanking, k: int) -> float:
 
 
 def rank_biased_overlap(first: Sequence[Hashable], second: Sequence[Hashable], persistence: float = 0.9) -> float:
-    """Rank-biased overlap of two lists of the same length without repeats, in [0, 1], extrapolated past their end.
+    """Rank-biased overlap of two lists, in [0, 1], extrapolated past their end.
 
-    The mean overlap at depths 1, 2, ..., of which depth d weighs ``persistence ** (d - 1)``; beyond the lists
-    the overlap at their end is taken to hold (Webber, Moffat and Zobel, *A Similarity Measure for Indefinite
-    Rankings*, 2010, equation 30). Lists of unlike length or with repeats, and a persistence outside (0, 1), raise
-    ``ValueError``.
+    The mean overlap at depths 1, 2, ..., of which depth d weighs ``persistence ** (d - 1)``; beyond the lists the
+    overlap at their end is taken to hold (Webber, Moffat and Zobel, *A Similarity Measure for Indefinite Rankings*,
+    2010, equation 30).
+
+    Args:
+        first: A list without repeats.
+        second: Another, of the same length.
+        persistence: How much deeper ranks weigh, between 0 and 1.
+
+    Raises:
+        ValueError: Lists of different length or with repeats, or a persistence outside (0, 1).
 
     >>> rank_biased_overlap("abc", "abc"), rank_biased_overlap("abc", "xyz")
     (1.0, 0.0)

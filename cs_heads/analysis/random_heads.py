@@ -1,4 +1,4 @@
-"""Random heads that found ones are held against: of the same layers, and none of those found."""
+"""Random heads that found ones are compared with: of the same layers, and none of those found."""
 
 from __future__ import annotations
 
@@ -22,6 +22,13 @@ def random_sets(
     They have as many heads in each layer as ``found``, none of them found, but none in a layer that they would use up
     (``used_up``): heads of other layers stand for these. Where other layers have too few, the rest comes from those
     used up, and from ``exclude`` where no other head is left.
+
+    Args:
+        grid: The grid.
+        found: The heads that the sets are like.
+        exclude: Heads that they do not have.
+        n_sets: How many sets.
+        rng: Draws them.
     """
     layers = used_up(found, exclude)
     sets: list[Bool[np.ndarray, "layer head"]] = []
@@ -50,7 +57,13 @@ def drawn_notes(
     exclude: Bool[np.ndarray, "layer head"],
     sets: Sequence[Bool[np.ndarray, "layer head"]],
 ) -> tuple[str, ...]:
-    """What random ``sets`` like ``found`` had to take where the grid has too few other heads, and how many differ."""
+    """What random sets had to take where the grid has too few other heads, and how many differ.
+
+    Args:
+        found: The heads that the sets are like.
+        exclude: Heads that they should not have.
+        sets: The random sets.
+    """
     grid, drawn = HeadGrid(*found.shape), np.stack(sets)
     in_layer, free = drawn.sum(axis=2), ~(found | exclude)
     replaced = np.flatnonzero((in_layer < found.sum(axis=1)).any(axis=0))
@@ -106,13 +119,16 @@ def _alike(
 
 def random_orders(
     grid: HeadGrid, heads: Sequence[Head], exclude: Sequence[HeadLike], n_sets: int, rng: np.random.Generator
-) -> list[list[Head]]:
-    """Sets as ``random_sets`` gives them, each in an order in which a head is of the layer of the one it stands for.
+) -> tuple[list[list[Head]], tuple[str, ...]]:
+    """Sets as ``random_sets`` gives them, each in order, and ``drawn_notes`` on them.
 
-    So the first k of each are like the first k of ``heads``.
+    In each order a head is of the layer of the one it stands for, so that the first k are like the first k of
+    ``heads``.
     """
-    sets = random_sets(grid, grid.mask(heads), grid.mask(exclude), n_sets, rng)
-    return [_like(heads, [grid.head(int(i)) for i in np.flatnonzero(mask)], rng) for mask in sets]
+    found, without = grid.mask(heads), grid.mask(exclude)
+    sets = random_sets(grid, found, without, n_sets, rng)
+    orders = [_like(heads, [grid.head(int(i)) for i in np.flatnonzero(mask)], rng) for mask in sets]
+    return orders, drawn_notes(found, without, sets) if sets else ()
 
 
 def _like(heads: Sequence[Head], random: Sequence[Head], rng: np.random.Generator) -> list[Head]:

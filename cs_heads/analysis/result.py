@@ -118,9 +118,9 @@ def _read(hint: Any, value: Any) -> Any:
         return tuple(_read(inside[0], each) for each in value)
     if kind in (dict, Mapping):
         return {key: _read(inside[1], each) for key, each in value.items()}
-    if not isinstance(hint, type):
-        return value
-    if issubclass(hint, AbstractArray):
+    if hint is float and value is None:
+        return np.nan
+    if isinstance(hint, type) and issubclass(hint, AbstractArray):
         return np.array(value, dtype=float)
     read = Head.parse if hint is Head else getattr(hint, "from_dict", None)
     return value if read is None else read(value)

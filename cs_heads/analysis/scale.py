@@ -30,21 +30,12 @@ class Study:
     proof: Confirmation | None = None
     curve: SparsityCurve | None = None
 
-    def record(self) -> dict[str, Any]:
-        """The numbers of the proof and the curve that ``ScaleStudy`` needs."""
-        found: dict[str, Any] = {}
-        if self.proof is not None:
-            found = self.proof.to_dict()
-        if self.curve is not None:
-            found["half"] = self.curve.heads_for(0.5)
-        return found
-
 
 @dataclass(frozen=True, eq=False)
 class ModelScale:
     """One model: where its heads lie, and how much rests on them.
 
-    ``localisation`` is the share of the score above chance that is lost with the top heads off, less what random heads
+    ``localization`` is the share of the score above chance that is lost with the top heads off, less what random heads
     of the same layers take of it: 1 where everything rests on the top heads and 0 where they are like any others.
     ``interval`` is its 95 % interval, over the examples (``TaskDrop.share_interval``) and over the random sets
     (Student's, for their mean; squared and added). Both are None where the baseline is too low. ``half`` is the number
@@ -57,7 +48,7 @@ class ModelScale:
     ranking: HeadRanking = field(repr=False)
     n_ablated: int | None
     baseline: float | None
-    localisation: float | None
+    localization: float | None
     interval: tuple[float, float] | None
     verdict: str | None
     half: int | None
@@ -85,7 +76,7 @@ class ModelScale:
         return float(np.sqrt(self.profile @ (self.depths - self.mean_depth) ** 2))
 
     def shares(self, bins: int) -> Float[np.ndarray, " bin"]:
-        """The profile in ``bins`` parts of equal depth, so that models of unlike depth can be held together.
+        """The profile in ``bins`` parts of equal depth, so that models of different depth can be compared.
 
         A layer that lies across the border of two parts is divided.
         """
@@ -108,7 +99,7 @@ class ScaleStudy(Result, Drawable, picture="scale"):
         return {m.name: m.ranking.provenance for m in self.models}
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a model: its grid, the localisation index with its interval, heads for half of the score, depth."""
+        """One row per model: its grid, the localization index with its interval, heads for half of the score, depth."""
         return pd.DataFrame(
             {
                 "model": m.name,
@@ -118,7 +109,7 @@ class ScaleStudy(Result, Drawable, picture="scale"):
                 "heads": m.ranking.grid.size,
                 "ablated": m.n_ablated,
                 "baseline": m.baseline,
-                "localisation": m.localisation,
+                "localisation": m.localization,
                 "low": None if m.interval is None else m.interval[0],
                 "high": None if m.interval is None else m.interval[1],
                 "verdict": m.verdict,
@@ -132,7 +123,7 @@ class ScaleStudy(Result, Drawable, picture="scale"):
         )
 
     def profiles(self, bins: int | None = None) -> pd.DataFrame:
-        """One row a (model, part of the depth): the share of importance there; each model's own layers by default."""
+        """One row per (model, part of the depth): the share of importance there; each model's own layers by default."""
         rows = []
         for m in self.models:
             shares = m.profile if bins is None else m.shares(bins)
@@ -142,23 +133,22 @@ class ScaleStudy(Result, Drawable, picture="scale"):
 
     def to_dict(self) -> dict[str, Any]:
         """The whole result, JSON-ready."""
-        return {
-            "k": self.k,
-            "models": [
-                {**row, "profile": m.profile.tolist()} for row, m in zip(self._rows(), self.models, strict=True)
-            ],
-            "provenance": self.provenance,
-        }
+        models = [{**row, "profile": m.profile.tolist()} for row, m in zip(self._rows(), self.models, strict=True)]
+        return {"k": self.k, "models": models, "provenance": self.provenance}
 
 
 def scale_study(studies: Mapping[str, Study | HeadRanking | str | Path], *, k: int | None = None) -> ScaleStudy:
-    """Put studies of several models side by side: localisation index, and profile over depth.
+    """Put models side by side: how far a capability is localized in each, and at which depth. Nothing is measured.
 
-    A study is a ``Study``, a ranking alone, or the folder that ``cs-heads find --out`` wrote (``ranking.json``,
-    ``result.json``; one without ``share_lost``, as older versions wrote it, has no localisation index). ``k`` restricts
-    profile and effective heads to the top heads of each ranking, where the rest is noise; shared heads never count.
-    Nothing is measured. No study at all, a folder without a ranking, or a ranking without a head of positive importance
-    raises ``ValueError``.
+    Args:
+        studies: By the name of each model a ``Study``, a ranking alone, or the folder that ``cs-heads find --out``
+            wrote (``ranking.json``, ``result.json``; one without ``share_lost``, as older versions wrote it, has no
+            localization index).
+        k: Heads of each ranking that profile and effective heads are of, where the rest is noise (None: all); shared
+            heads never count.
+
+    Raises:
+        ValueError: No study, a folder without a ranking, or a ranking without a head of positive importance.
     """
     if not check_mapping("studies", studies, "a Study, a ranking or a folder by the name of each model"):
         raise ValueError("studies must hold one study or more")
@@ -169,7 +159,8 @@ def _read(study: Study | HeadRanking | str | Path) -> tuple[HeadRanking, dict[st
     if isinstance(study, HeadRanking):
         return study, {}
     if isinstance(study, Study):
-        return study.ranking, study.record()
+        half = None if study.curve is None else study.curve.heads_for(0.5)
+        return study.ranking, {**({} if study.proof is None else study.proof.to_dict()), "half": half}
     folder = check_path("study", study)
     if not (folder / "ranking.json").is_file():
         raise ValueError(f"folder {str(folder)!r} holds no ranking.json, which cs-heads find --out writes")
@@ -187,13 +178,13 @@ def _model(name: str, ranking: HeadRanking, record: dict[str, Any], k: int | Non
         weights = np.where(ranking.grid.mask(ranking.top(k)), weights, 0.0)
     if not weights.any():
         raise ValueError(f"study {name!r} has no head of positive importance that is not shared")
-    localisation, interval = _localisation(record)
+    localization, interval = _localization(record)
     return ModelScale(
         name=name,
         ranking=ranking,
         n_ablated=len(record["heads"]) if "heads" in record else None,
         baseline=record.get("baseline"),
-        localisation=localisation,
+        localization=localization,
         interval=interval,
         verdict=record.get("verdict"),
         half=record.get("half"),
@@ -202,7 +193,7 @@ def _model(name: str, ranking: HeadRanking, record: dict[str, Any], k: int | Non
     )
 
 
-def _localisation(record: dict[str, Any]) -> tuple[float | None, tuple[float, float] | None]:
+def _localization(record: dict[str, Any]) -> tuple[float | None, tuple[float, float] | None]:
     """The index and its interval; None where the record has no share lost, or no interval of it."""
     lost = record.get("share_lost")
     if lost is None:

@@ -11,18 +11,9 @@ import pandas as pd
 from jaxtyping import Float
 from typing_extensions import Unpack
 
-from cs_heads.analysis.drops import (
-    Column,
-    Found,
-    Role,
-    heads_of,
-    measure_drops,
-    others_of,
-    suites_of,
-    unseen_columns,
-)
+from cs_heads.analysis.drops import Column, Found, Role, heads_of, measure_drops, other_tasks, unseen_columns
 from cs_heads.analysis.losses import TaskDrop
-from cs_heads.analysis.random_heads import drawn_notes, random_orders
+from cs_heads.analysis.random_heads import random_orders
 from cs_heads.analysis.result import Result
 from cs_heads.arguments import check_integer, check_seed
 from cs_heads.designs import different, explicit
@@ -70,7 +61,7 @@ class SparsityCurve(Result, Drawable, picture="sparsity"):
         return next((k for k, drop in enumerate(curve) if drop.share_lost >= share), None)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a (task, k): role, the head that is off from here on, score and drops with intervals."""
+        """One row per (task, k): role, the head that is off from here on, score and drops with intervals."""
         return pd.DataFrame(
             {"role": self.roles[name], "k": k, "head": str(self.heads[k - 1]) if k else "", **drop.to_dict()}
             for name, curve in self.drops.items()
@@ -88,10 +79,18 @@ def measure_sparsity(
     n_random: int = 0,
     exclude: Sequence[HeadLike] = (),
 ) -> SparsityCurve:
-    """The curve on any experiments; the first column is the heads' own task. It refuses what ``measure_drops`` does.
+    """``sparsity_curve`` on any experiments.
 
-    ``n_random`` sets of random heads, none of them in ``exclude``, each growing head by head through the layers of the
-    found ones, are measured on the own task.
+    Args:
+        columns: The first is the heads' own task.
+        heads: In order.
+        seed: Draws the random sets, and intervals.
+        n_random: Sets of random heads that are measured on the own task, each growing head by head through the layers
+            of ``heads``.
+        exclude: Heads that no random set has.
+
+    Raises:
+        ValueError: What ``measure_drops`` refuses.
     """
     check_seed(seed)
     if not columns:
@@ -100,9 +99,8 @@ def measure_sparsity(
     named = heads_of(grid, heads, len(heads))
     nested = {str(k): named[:k] for k in range(len(named) + 1)}
     measured = measure_drops(columns, nested, dict.fromkeys(nested, columns[0].name), seed)
-    orders = random_orders(grid, named, exclude, n_random, np.random.default_rng(seed)) if n_random else []
-    random, spent = _random(columns[0], orders) if n_random else (None, 0)
-    sets = [grid.mask(order) for order in orders]
+    orders, notes = random_orders(grid, named, exclude, n_random, np.random.default_rng(seed))
+    random, spent = _random(columns[0], orders) if orders else (None, 0)
     return SparsityCurve(
         heads=named,
         drops={c.name: tuple(measured.drops[k][c.name] for k in nested) for c in columns},
@@ -110,7 +108,7 @@ def measure_sparsity(
         spent=measured.spent + spent,
         provenance={**measured.provenance, "n_random": n_random},
         random_drops=random,
-        notes=drawn_notes(grid.mask(named), grid.mask(exclude), sets) if n_random else (),
+        notes=notes,
     )
 
 
@@ -129,29 +127,43 @@ def sparsity_curve(
     task: Task,
     heads: Found,
     *,
-    siblings: Sequence[Task] = (),
-    controls: Sequence[Task] = (),
-    suites: Mapping[str, Sequence[Task]] | None = None,
     max_heads: int | None = None,
+    controls: Sequence[Task] = (),
+    seed: int = 0,
+    siblings: Sequence[Task] = (),
+    suites: Mapping[str, Sequence[Task]] | None = None,
     n: int = 100,
     n_random: int = 0,
-    seed: int = 0,
     **settings: Unpack[SettingsArguments],
 ) -> SparsityCurve:
     """Ablate the first 0, 1, ..., ``max_heads`` heads of a ranking (or list) on their own task and on others.
 
-    ``max_heads`` is 10 by default, or what fits a small grid, with a note.
-
     All the nested sets of a task share the engine's batches; each task costs at most ``n × (max_heads + 1)``
-    example-evaluations. Siblings, controls and suites are those of ``specificity``, and so are the refusals;
-    ``max_heads`` must be at most half of the grid. ``n_random`` sets of random heads of the same layers, none of them
-    shared by the ranking, for comparison on the own task, cost up to ``n × max_heads`` each. Bair et al. (arXiv
-    2603.03335) draw this for 0 to 10 heads.
+    example-evaluations, and each random set up to ``n × max_heads``. Bair et al. (arXiv 2603.03335) draw this for 0 to
+    10 heads.
+
+    Args:
+        model: A model, the name of one, or a ``Cluster``.
+        task: The task that the heads were found on.
+        heads: A ranking, or a list of heads.
+        max_heads: Heads ablated at most, half of the grid or fewer (None: 10, or what fits a small grid, with a note).
+        controls: Tasks of other capabilities.
+        seed: As in ``specificity``; it draws the random sets, too.
+        siblings: Other sets of examples of the same capability.
+        suites: Several tasks by one name, whose score is their mean.
+        n: Examples of every task at most.
+        n_random: Sets of random heads of the same layers, none of them shared by the ranking, that are ablated on the
+            own task for comparison.
+        settings: As of ``Experiment``.
+
+    Raises:
+        ValueError: What ``specificity`` refuses, or a ``max_heads`` beyond half of the grid. Raised before the model
+            runs.
     """
     check_seed(seed)
     check_is_task(task)
     check_integer("n_random", n_random, 0)
-    others = others_of("sibling", siblings) + others_of("control", controls) + suites_of(suites)
+    others = other_tasks(siblings, controls, suites)
     columns = unseen_columns(model, {task.name: task}, others, n=n, seed=seed, settings=settings)
     grid = columns[0].parts[0].grid
     max_heads, notes = fitting_k(max_heads, grid.size, 10, "max_heads")

@@ -14,17 +14,18 @@ import pandas as pd
 from jaxtyping import Bool, Float, Int
 from typing_extensions import Unpack
 
+from cs_heads.analysis.result import Result
 from cs_heads.designs import check_masks
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.settings import SettingsArguments
-from cs_heads.tasks.profanity import Profanity, Swearing
+from cs_heads.tasks.profanity import Profanity
 from cs_heads.tasks.sides import check_is_task
 from cs_heads.tasks.swearing import SwearingScorer
 from cs_heads.tasks.task import Task
 
 
 @dataclass(frozen=True, eq=False)
-class SwearingUnderMasks:
+class SwearingUnderMasks(Result):
     """Profanities in each text: their number, the mean of their severities (0 without any), the intact model's number.
 
     ``spent`` is the number of example-evaluations that it took.
@@ -48,48 +49,53 @@ class SwearingUnderMasks:
         return np.divide(weighed, total, out=np.full(len(total), np.nan), where=total > 0)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a mask: number of profanities, its share of the intact model's, mean severity."""
+        """One row per mask: number of profanities, its share of the intact model's, mean severity."""
         return pd.DataFrame({"count": self.counts.sum(axis=1), "share": self.share, "severity": self.severity})
 
 
 def swearing_under(experiment: Experiment, masks: Bool[np.ndarray, "..."]) -> SwearingUnderMasks:
     """Counts and severities of what the model writes under each mask, on every prompt of a swearing experiment.
 
-    Texts that the experiment has are not written again. A task that is not scored by profanities, or a model that
-    does not swear intact, raises ``ValueError``.
+    Texts that the experiment has are not written again.
+
+    Args:
+        experiment: On a task that is scored by profanities.
+        masks: ``[row, layer, head]``, True = ablated.
+
+    Raises:
+        ValueError: A task that is not scored by profanities, or a model that does not swear intact.
     """
     before = experiment.spent
-    masks = check_masks(experiment.grid, masks)
-    profanity = _profanity(experiment.task)
-    intact = _judged(profanity, experiment.generate(np.zeros((1, *experiment.grid.shape), dtype=bool)))
-    counts = _each(intact, "count")[0].astype(int)
-    if not counts.any():
-        raise ValueError(f"the intact model does not swear at any of the {len(counts)} prompts: nothing can be lost")
-    judged = _judged(profanity, experiment.generate(masks))
-    return SwearingUnderMasks(
-        _each(judged, "count").astype(int), _each(judged, "severity"), counts, experiment.spent - before
-    )
+    intact, _ = _profanities(experiment, _nothing_off(experiment))
+    if not intact.any():
+        raise ValueError(f"the intact model does not swear at any of the {intact.size} prompts: nothing can be lost")
+    counts, severities = _profanities(experiment, check_masks(experiment.grid, masks))
+    return SwearingUnderMasks(counts, severities, intact[0], experiment.spent - before)
 
 
 def swearing_prompts(model: Any, task: Task, **settings: Unpack[SettingsArguments]) -> Task:
     """The task with those prompts alone at which the intact model swears, on both sides: there it scores 1.
 
-    ``settings`` are those of ``Experiment``. Fewer than one prompt left on a side, or a task that is not scored by
-    profanities, raises ``ValueError``.
+    Args:
+        model: A model, the name of one, or a ``Cluster``.
+        task: A task that is scored by profanities.
+        settings: As of ``Experiment``.
+
+    Raises:
+        ValueError: A task that is not scored by profanities, or of which no prompt is left on a side.
     """
-    profanity = _profanity(task)
-    return _swearing(Experiment(model, task, **settings), profanity)
+    _profanity(task)
+    return _swearing(Experiment(model, task, **settings))
 
 
-def _swearing(experiment: Experiment, profanity: Profanity) -> Task:
-    task = experiment.task
-    said = _judged(profanity, experiment.generate(np.zeros((1, *experiment.grid.shape), dtype=bool)))[0]
-    kept = tuple(example for example, judged in zip(task.examples, said, strict=True) if judged.count)
+def _swearing(experiment: Experiment) -> Task:
+    task, (intact, _) = experiment.task, _profanities(experiment, _nothing_off(experiment))
+    kept = tuple(example for example, count in zip(task.examples, intact[0], strict=True) if count)
     if not kept:
         raise ValueError(
             f"the intact model swears at none of the {len(task)} prompts of the {task.role} side of task {task.name!r}"
         )
-    unseen = None if task.held_out is None else _swearing(experiment.held_out, profanity)
+    unseen = None if task.held_out is None else _swearing(experiment.held_out)
     return replace(task, examples=kept, held_out=unseen)
 
 
@@ -100,9 +106,15 @@ def _profanity(task: Task) -> Profanity:
     return task.scorer.profanity
 
 
-def _judged(profanity: Profanity, texts: np.ndarray) -> list[list[Swearing]]:
-    return [[profanity.judge(str(text)) for text in row] for row in texts]
+def _nothing_off(experiment: Experiment) -> Bool[np.ndarray, "1 layer head"]:
+    return np.zeros((1, *experiment.grid.shape), dtype=bool)
 
 
-def _each(judged: list[list[Swearing]], name: str) -> np.ndarray:
-    return np.array([[getattr(each, name) for each in row] for row in judged], dtype=float)
+def _profanities(
+    experiment: Experiment, masks: Bool[np.ndarray, "row layer head"]
+) -> tuple[Int[np.ndarray, "row example"], Float[np.ndarray, "row example"]]:
+    """Number and mean severity of the profanities in each text."""
+    profanity = _profanity(experiment.task)
+    judged = [[profanity.judge(str(text)) for text in row] for row in experiment.generate(masks)]
+    counts, severities = np.array([[(each.count, each.severity) for each in row] for row in judged]).transpose(2, 0, 1)
+    return counts.astype(int), severities.astype(float)

@@ -1,4 +1,4 @@
-"""Heads that no task does without."""
+"""Heads that all tasks need (task-general, universal heads)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from cs_heads import designs
-from cs_heads.analysis.intervals import paired_intervals
+from cs_heads.analysis.losses import paired_intervals
 from cs_heads.analysis.result import Result, json_ready
 from cs_heads.arguments import check_integer, check_mapping, check_seed
 from cs_heads.drawable import Drawable
@@ -37,7 +37,7 @@ class UniversalHeads(Result, Drawable, picture="universal"):
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a candidate: its name, whether it is universal, the share left of each task, and the intervals."""
+        """One row per candidate: its name, whether it is universal, the share left of each task, and the intervals."""
         bounds = {
             f"{task} {bound}": self.interval[:, column, side]
             for column, task in enumerate(self.tasks)
@@ -70,18 +70,27 @@ def universal_heads(
     candidates: Iterable[HeadLike],
     control: ExperimentLike,
     *,
-    n_examples: int = 50,
     seed: int = 0,
+    n_examples: int = 50,
 ) -> UniversalHeads:
-    """Ablate each candidate alone on several tasks and a control; universal breaks the control and most tasks.
+    """Ablate each candidate alone on several tasks and a control; universal heads break the control and most tasks.
 
     The control is broken when at most .4 of its intact score above chance is left, a task when at most .7 is
-    (``measure.baseline.is_universal``). Candidates are usually the top heads and the
-    ``shared`` ones of each task's ranking (Bair et al., arXiv 2603.03335, section 6.1). The experiments are those
-    of the finding sides: which heads are put aside is part of finding them, and the unseen examples are kept for the
-    proof. Costs the intact run of every task and the control, and ``n_examples × candidates`` example-evaluations for
-    each, on examples drawn with ``seed``. Fewer than two tasks, no candidate, different grids, or a task or control
-    whose baseline is too low for a head to be missed raise ``ValueError``.
+    (``experiment.baseline.is_universal``). The experiments are those of the finding sides: which heads are put aside is
+    part of finding them, and the unseen examples are kept for the proof. Costs the intact run of every task and the
+    control, and ``n_examples × candidates`` example-evaluations for each.
+
+    Args:
+        experiments: An experiment by the name of each task, two or more.
+        candidates: Usually the top heads and the ``shared`` ones of each task's ranking (Bair et al., arXiv 2603.03335,
+            section 6.1).
+        control: The experiment on the control.
+        seed: Draws the examples.
+        n_examples: Examples of each experiment at most.
+
+    Raises:
+        ValueError: Fewer than two tasks, no candidate, different grids, or a task or control whose baseline is too low
+            to show what a head takes.
     """
     check_seed(seed)
     check_mapping("experiments", experiments, "an experiment by the name of each task")
@@ -103,7 +112,7 @@ def universal_heads(
     for name, scores in intact.items():
         reason = baseline_too_low(every[name], scores)
         if reason:
-            raise ValueError(f"task {name!r} can miss no head: {reason}")
+            raise ValueError(f"the baseline of task {name!r} is too low: {reason}")
     off = designs.explicit(grid, [[head] for head in heads])
     left, interval = np.full((len(heads), len(every)), np.nan), np.full((len(heads), len(every), 2), np.nan)
     spent = preparation_of(*every.values()) + sum(len(scores) for scores in intact.values())

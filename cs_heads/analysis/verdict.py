@@ -16,9 +16,9 @@ The verdicts, from measurements on unseen examples; a *loss* is the share of the
   control does not count that is not clearly above chance or has fewer than 20 right answers, and none does where the
   task itself is not clearly above chance. Or the controls are the default ones, and fewer than three of them count.
 
-Controls of one's own are chosen to tell something, and one is enough. The default ones are skills that the model may
-not have: what is left of them by luck, one or two, is no sample of what else the model does, so *specific* is not said
-by it. Those that do not count are told in one note.
+Controls that the caller gives are chosen to tell something, and one is enough. The default ones are skills that the
+model may not have: what is left of them by chance, one or two, is no sample of what else the model does, so *specific*
+is not said by it. Those that do not count are told in one note.
 
 A control that by itself loses more than half of the own loss is named, in *specific* as in *shared*. A verdict is
 **close** where another one is compatible with the 95 % intervals: that of the relative drop beyond random heads (whose
@@ -65,7 +65,7 @@ _OWN_UNKNOWN = (
 class Judgement:
     """A verdict with its ``reasons``; ``close`` says why another one is compatible with the intervals, or is None.
 
-    ``specificity`` has the losses that it was held against, where there are any; ``notes`` say what weakens it.
+    ``specificity`` has the losses that it was compared with, where there are any; ``notes`` say what weakens it.
     """
 
     verdict: Verdict
@@ -95,9 +95,14 @@ def judge(
 ) -> Judgement:
     """The verdict on heads from what they and random heads take from their task, and what they take from controls.
 
-    ``defaults`` are the names of the default controls, also of those that could not be measured; None where
-    ``controls`` are one's own. Where there are none of them, as for a model that reads no text, the caller says why.
-    ``like`` says in what random heads are like the heads.
+    Args:
+        result: What the heads take from their task.
+        random_drop: What random heads take from it on average, in points.
+        p: That of the test of the heads against random ones.
+        controls: What the heads take from each control.
+        defaults: Names of the default controls, also of those that could not be measured; None where ``controls`` were
+            chosen by the caller. Where it is empty, as for a model that reads no text, the caller says why.
+        like: In what random heads are like the heads, for the reasons.
     """
     found, notes = _specificity(result, controls, defaults)
     if result.too_low:
@@ -136,21 +141,20 @@ def judge(
 def _specificity(
     result: TaskDrop, controls: Sequence[TaskDrop], defaults: Sequence[str] | None
 ) -> tuple[Specificity | None, list[str]]:
-    """The losses that can be held against each other, if any, and a note for each control that does not count.
+    """The losses that can be compared, if any, and a note for each control that does not count.
 
     The default ones share a note.
     """
-    own, losses, notes = loss_of(result), {}, []
+    found = Specificity.of(result, controls)
+    counted = [control.task for control in controls if loss_of(control) is not None]
+    if defaults is not None:
+        return found, [*default_note(defaults, counted)]
+    notes = []
     for control in controls:
-        loss = loss_of(control)
-        if loss is None:
+        if control.task not in counted:
             near = f"its baseline of {control.baseline:.3f} may be no better than chance ({control.chance:.3f})"
             notes.append(f"control {control.task} does not count: {control.too_low or near}")
-        else:
-            losses[control.task] = loss
-    if defaults is not None:
-        notes = [*default_note(defaults, losses)]
-    return (Specificity(own, losses) if own is not None and losses else None), notes
+    return found, notes
 
 
 def default_note(defaults: Sequence[str], counted: Collection[str]) -> tuple[str, ...]:

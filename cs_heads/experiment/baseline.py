@@ -1,4 +1,4 @@
-"""Whether a model does a task well enough for a head to be missed, and the sizes a search needs."""
+"""Whether a model does a task well enough to show what a head does, and the sizes a search needs."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ DEFAULT_K = 5
 """Heads that are found by default, on a grid of ten heads or more."""
 
 N_SHUFFLES = 39
-"""Exchanges of answers that a mean score on a scale of its own is held against: of two it may be beaten by one."""
+"""Exchanges of answers that a mean of continuous scores is compared with: of 39 it may be beaten by one."""
 
 MAX_LEFT = 0.4
 """What the ablation of a universal head leaves of the control's score above chance, at most."""
 MAX_LEFT_OF_TASK = 0.7
-"""What it leaves of a task's, at most; more than of the control's, for it is held against tasks it is known to harm."""
+"""What it leaves of a task's, at most; more than of the control's, for it is compared on tasks it is known to harm."""
 
 
 class BaselineTooLowError(ValueError):
-    """The intact model cannot do the task well enough for any head to be missed."""
+    """The baseline is too low: the intact model cannot do the task well enough to show what a head does."""
 
 
 def check_size(task: Task) -> None:
@@ -58,9 +58,14 @@ def check_k(k: Any, n_heads: int, name: str = "k") -> int:
 def fitting_k(
     k: Any, n_heads: int, default: int = DEFAULT_K, name: str = "k", *, beside: bool = True
 ) -> tuple[int, tuple[str, ...]]:
-    """``k`` as ``check_k`` takes it; None is the default, or half of a grid that is too small for it, with a note.
+    """``k`` as ``check_k`` takes it, and a note where a small grid changes the default.
 
-    Without random heads ``beside`` the ``k``, these may be all heads of the grid.
+    Args:
+        k: The number of heads; None is the default, or half of a grid that is too small for it.
+        n_heads: Heads of the grid.
+        default: The default.
+        name: Of the argument, for errors and notes.
+        beside: Whether random heads are needed beside the ``k``; else these may be all heads of the grid.
 
     >>> fitting_k(None, 4)
     (2, ('k is 2, half of the 4 heads of the grid, and not 5 as by default',))
@@ -127,35 +132,23 @@ def baseline_too_low(
     chance: float | None = None,
     least: int = MIN_CORRECT,
 ) -> str | None:
-    """Why scores of the intact model on an experiment are too low, as ``too_low`` says, or None.
+    """Why scores of the intact model are too low to find heads with, or None.
 
-    ``chance`` is by default that of the experiment. Continuous scores are held against those with the answers
-    exchanged (``shuffled_means``) where all examples were asked.
+    They are too low at chance, or with fewer than ``least`` right answers. Continuous scores are not counted: where all
+    examples were asked, their mean must beat all but a twentieth of the means with the answers exchanged
+    (``shuffled_means``), where there are any; else, by a t-test, chance.
+
+    Args:
+        experiment: What was asked; None where only the scores are known.
+        scores: Of each example, with no further head off.
+        chance: The score of guessing (None: that of the experiment).
+        least: Right answers at least.
     """
     chance = chance_of(experiment) if chance is None else chance
-    continuous = is_continuous(scores, experiment)
-    asked_all = continuous and len(scores) == getattr(experiment, "n_examples", None)
     who = f"the model with {', '.join(_off(experiment))} off" if _off(experiment) else "the intact model"
-    return too_low(scores, chance, least, continuous, shuffled_means(experiment) if asked_all else None, who=who)
-
-
-def too_low(
-    scores: Float[np.ndarray, " example"],
-    chance: float,
-    least: int = MIN_CORRECT,
-    continuous: bool | None = None,
-    shuffled: Float[np.ndarray, " shuffle"] | None = None,
-    *,
-    who: str = "the intact model",
-) -> str | None:
-    """Why a baseline is too low to find heads with (at chance, or fewer than ``least`` right), or None.
-
-    Continuous scores (None: told by the scores) are not counted. Their mean is held against ``shuffled`` means, where
-    there are any: more than a twentieth of these may not reach it; else, by a t-test, against ``chance``. ``who`` is
-    the model in words.
-    """
     n, mean = len(scores), float(scores.mean())
-    if is_continuous(scores) if continuous is None else continuous:
+    if is_continuous(scores, experiment):
+        shuffled = shuffled_means(experiment) if n == getattr(experiment, "n_examples", None) else None
         said = f"{who} has a mean score of {mean:.3f} on {n} examples, no better than"
         if shuffled is not None:
             p = (1 + int((shuffled >= mean - 1e-9).sum())) / (1 + len(shuffled))
@@ -170,7 +163,7 @@ def too_low(
 
 
 def shuffled_means(experiment: object, n_shuffles: int = N_SHUFFLES) -> Float[np.ndarray, " shuffle"] | None:
-    """Mean scores of the intact model's texts, each held against the answer of another example, drawn anew each time.
+    """Mean scores of the intact model's texts, each judged by the answer of another example, drawn anew each time.
 
     This runs no model. None where that tells nothing: what is scored is no text, or the scorer does not read answers.
     """

@@ -32,9 +32,9 @@ def left_out_note(experiment: Experiment, task: Task, seed: int) -> tuple[str, .
 
 
 def experiments_on(experiment: Experiment, tasks: Sequence[Task], *, chosen: bool) -> list[Experiment]:
-    """An experiment like another on each task. Of those that nobody has ``chosen`` some may be left out, in silence.
+    """An experiment like another on each task. Of those that the caller has not ``chosen`` some may be left out.
 
-    Left out are those whose texts the model's tokenizer or context does not take.
+    Left out, without a warning, are those whose texts the model's tokenizer or context does not take.
     """
     if chosen:
         return [experiment.on(task) for task in tasks]

@@ -223,7 +223,7 @@ def scale(study: ScaleStudy, ax: Axes | None = None) -> Axes:
     Raises:
         ValueError: where no model has a proof.
     """
-    proven = [(m, m.localisation, m.interval) for m in study.models if m.localisation is not None and m.interval]
+    proven = [(m, m.localization, m.interval) for m in study.models if m.localization is not None and m.interval]
     if not proven:
         raise ValueError("study must hold a model with a proof on unseen examples")
     ax = style.new_axes(height=0.9 + 0.28 * len(proven)) if ax is None else ax

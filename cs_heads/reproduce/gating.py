@@ -10,8 +10,14 @@ import numpy as np
 import pandas as pd
 
 from cs_heads import plot
-from cs_heads.analysis.contrast import held_out_contrasts
-from cs_heads.analysis.gating import score_distribution, score_of_heads, seed_agreement, taxonomy, toggle_curves
+from cs_heads.analysis.gating import (
+    held_out_contrasts,
+    score_distribution,
+    score_of_heads,
+    seed_agreement,
+    taxonomy,
+    toggle_curves,
+)
 from cs_heads.methods.gating.result import PHASES, SCORES, HeadGates
 from cs_heads.methods.mediation import Mediation, function_vector_effects, indirect_effects, task_pairs
 from cs_heads.reproduce import published

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
-from cs_heads.analysis.overlap import rank_biased_overlap, spearman
+from cs_heads.analysis.overlap import rank_biased_overlap, spearman, top_overlap
 from cs_heads.ranking import HeadRanking
 
 

@@ -78,8 +78,8 @@ def test_another_file_is_no_saved_attention(tmp_path, text):
     [
         (("the cat", HEADS), "prompts must be a list of one text or more, got 'the cat'"),
         (([], HEADS), "prompts must be a list of one text or more"),
-        ((PROMPTS, []), "heads must be one head or more, each once; got none"),
-        ((PROMPTS, ["L0H1", (0, 1)]), "heads must be one head or more, each once; got L0H1, L0H1"),
+        ((PROMPTS, []), "heads must be one head or more, none twice; got none"),
+        ((PROMPTS, ["L0H1", (0, 1)]), "heads must be one head or more, none twice; got L0H1, L0H1"),
         ((PROMPTS, ["L9H1"]), "head L9H1 is not in the grid"),
     ],
 )
@@ -122,7 +122,7 @@ def test_a_head_that_looks_back_one_token_is_seen_as_that(model, monkeypatch):
         pattern[0, 0] = 1
         return np.stack([pattern] * len(heads))
 
-    monkeypatch.setattr("cs_heads.lens.attention.attention_patterns", looks_back)
+    monkeypatch.setattr("cs_heads.analysis.attention.attention_patterns", looks_back)
     frame = habits(model, [Head(0, 0)], n=2, length=5)
     assert frame["previous token"].tolist() == [1.0]
     assert frame["induction"].tolist() == [0.0]
@@ -153,5 +153,5 @@ def test_a_truncated_prompt_sums_what_is_left_out_and_takes_the_mean_of_its_quer
         short.intact[0], [[1, 0, 0, 0], [0.35, 0.65, 0, 0], [0.1, 0.5, 0.4, 0], [0.2, 0.4, 0.2, 0.2]]
     )
     assert one.truncated(5) is one
-    with pytest.raises(ValueError, match="most must be an integer of 3 or more, got 2"):
+    with pytest.raises(ValueError, match="max_tokens must be an integer of 3 or more, got 2"):
         one.truncated(2)

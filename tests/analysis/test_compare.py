@@ -73,7 +73,7 @@ def test_random_heads_are_drawn_like_those_of_each_method_in_turn():
     grid = HeadGrid(4, 6)
     tops = [[Head(0, 1), Head(2, 2), Head(2, 3)], [Head(3, 0), Head(1, 1), Head(3, 5)]]
     universal = [Head(0, 0), Head(2, 2)]
-    orders = _random(grid, tops, universal, 5, seed=3)
+    orders, _ = _random(grid, tops, universal, 5, seed=3)
     assert len(orders) == 5
     for number, order in enumerate(orders):
         top = tops[number % 2]
@@ -273,7 +273,7 @@ def test_a_method_that_refuses_its_budget_does_not_lose_what_others_measured(mod
         ({"options": {"css": {"masks": 3}}}, "method 'css' has no option masks"),
         ({"options": {"chg": {}}}, "options must be those of the methods compared, got some for chg"),
         ({"k": 5}, r"k must be an integer in 1\.\.4"),
-        ({"most": 7, "k": 2}, r"most must be an integer in 1\.\.6, half of the 12 heads"),
+        ({"max_heads": 7, "k": 2}, r"max_heads must be an integer in 1\.\.6, half of the 12 heads"),
         ({"n_random": 0}, "n_random must be an integer of 1 or more, got 0"),
         ({"budget": 30}, "budget must be 240 or more"),
     ],

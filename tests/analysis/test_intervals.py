@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, bootstrap
 
-from cs_heads.analysis.intervals import paired_intervals
+from cs_heads.analysis.losses import paired_intervals
 
 
 def table(both, lost, gained, neither):
@@ -106,7 +106,7 @@ def test_the_bootstrap_of_many_examples_holds_few_of_them_at_once(monkeypatch):
             seen.append(np.size(drawn))
             return drawn
 
-    monkeypatch.setattr("cs_heads.analysis.intervals.np.random.default_rng", Counting.made)
+    monkeypatch.setattr("cs_heads.analysis.losses.np.random.default_rng", Counting.made)
     scores = np.linspace(0, 1, 14_000)
     paired_intervals([(scores, scores / 2)], 0.0)
     assert sum(seen) == 2000 * 14_000

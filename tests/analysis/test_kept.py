@@ -34,11 +34,11 @@ def specificity(model, tasks, choices, **more):
     return cs.specificity(model, tasks[0], list(WORKING), controls=tasks[2:], n=20, **more)
 
 
-def generalisation(model, tasks, choices, **more):
+def siblings(model, tasks, choices, **more):
     return cs.specificity(model, tasks[0], list(WORKING), siblings=tasks[1:2], n=20, **more)
 
 
-def cross_drops(model, tasks, choices, **more):
+def several_tasks(model, tasks, choices, **more):
     return cs.specificity(model, tasks[:2], {"own": list(WORKING), "sibling": list(IDLE)}, n=20, **more)
 
 
@@ -58,15 +58,15 @@ def choice_failures(model, tasks, choices, **more):
     return cs.failures(model, choices, list(WORKING), n=20, **more)
 
 
-ANALYSES = [
-    specificity,
-    generalisation,
-    cross_drops,
-    sparsity_curve,
-    format_heads,
-    text_failures,
-    choice_failures,
-]
+ANALYSES = {
+    specificity: cs.specificity,
+    siblings: cs.specificity,
+    several_tasks: cs.specificity,
+    sparsity_curve: cs.sparsity_curve,
+    format_heads: cs.format_heads,
+    text_failures: cs.failures,
+    choice_failures: cs.failures,
+}
 
 
 @pytest.mark.usefixtures("no_short_cuts")  # a model is tried for them by running it
@@ -84,10 +84,9 @@ def test_an_analysis_done_again_runs_nothing_and_says_the_same(model, tasks, cho
 
 def test_every_analysis_of_a_model_under_masks_takes_a_store():
     """Also one that comes later: what takes an ablation runs masks."""
-    callables = {name: getattr(cs, name) for name in cs.__all__ if inspect.isfunction(getattr(cs, name))}
-    under_masks = {name for name, each in callables.items() if "ablation" in inspect.signature(each).parameters}
-    assert {analysis.__name__ for analysis in ANALYSES} == under_masks - {"find_heads", "confirm"}
-    assert all("store" in inspect.signature(callables[name]).parameters for name in under_masks)
+    callables = {getattr(cs, name) for name in cs.__all__ if inspect.isfunction(getattr(cs, name))}
+    under_masks = {each for each in callables if "settings" in inspect.signature(each).parameters}
+    assert {*ANALYSES.values()} == under_masks - {cs.confirm, cs.compare, cs.held_out_contrasts}
 
 
 @pytest.mark.usefixtures("no_short_cuts")

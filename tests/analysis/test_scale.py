@@ -32,8 +32,8 @@ def test_the_index_is_the_share_lost_beyond_random_heads():
     proof = prove(experiment, list(DROPS))
     curve = measure_sparsity([Column("own", "own", (experiment,))], list(DROPS))
     (model,) = scale_study({"small": Study(ranking(), proof, curve)}).models
-    assert model.localisation == pytest.approx((proof.drop - proof.random_drop) / proof.result.baseline)
-    assert model.interval[0] < model.localisation < model.interval[1]
+    assert model.localization == pytest.approx((proof.drop - proof.random_drop) / proof.result.baseline)
+    assert model.interval[0] < model.localization < model.interval[1]
     assert (model.half, model.n_ablated, model.verdict) == (2, 2, "localized")
 
 
@@ -55,7 +55,7 @@ def proof_of(right: int, left: int, *, n: int = 100, chance: float = 0.25, rando
 
 def index_of(proof):
     (model,) = scale_study({"m": Study(ranking(), proof)}).models
-    return model.localisation, model.interval
+    return model.localization, model.interval
 
 
 def test_all_that_a_choice_task_can_lose_is_an_index_of_one():
@@ -90,7 +90,7 @@ def test_depth_is_weighted_by_importance():
     assert model.spread == pytest.approx(np.sqrt(weights @ (depths - weights @ depths) ** 2))
     assert model.effective == pytest.approx(0.6**2 / (0.16 + 0.04))
     assert model.profile.sum() == pytest.approx(1)
-    assert model.localisation is None
+    assert model.localization is None
 
 
 @pytest.mark.parametrize("bins", [1, 3, 8, 16])
@@ -138,7 +138,7 @@ def test_a_folder_of_an_older_version_has_a_profile_and_no_index(tmp_path):
     record = {"confirm": {"heads": ["L1H0"], "baseline": 0.9, "drop": 0.5, "interval": [0.4, 0.6], "random_drop": 0.0}}
     (tmp_path / "result.json").write_text(json.dumps(record))
     (model,) = scale_study({"m": tmp_path}).models
-    assert (model.localisation, model.half, model.n_ablated) == (None, None, 1)
+    assert (model.localization, model.half, model.n_ablated) == (None, None, 1)
 
 
 def test_the_result_is_json_with_one_row_a_model_and_part():

@@ -65,11 +65,11 @@ def test_an_explicit_k_that_does_not_fit_is_refused(model, task):
     too_many = half(model) + 1
     with pytest.raises(ValueError, match=rf"^k must be an integer in 1..{half(model)}, half of the"):
         cs.find_heads(model, task, k=too_many, method="css", controls=None)
-    with pytest.raises(ValueError, match=r"^most must be an integer in"):
+    with pytest.raises(ValueError, match=r"^max_heads must be an integer in"):
         cs.compare(model, task, max_heads=too_many, methods=["css"], controls=None)
     with pytest.raises(ValueError, match=r"^k must be an integer in"):
         cs.compare(model, task, k=too_many, methods=["css"], controls=None)
-    with pytest.raises(ValueError, match=r"^most must be an integer in"):
+    with pytest.raises(ValueError, match=r"^max_heads must be an integer in"):
         sparsity_curve(model, task, ["L0H0"], max_heads=too_many)
 
 
@@ -81,7 +81,7 @@ def test_an_explicit_density_that_ablates_no_head_is_refused(model, task):
 def test_a_comparison_by_default_fits_the_grid_and_says_so(model, task):
     compared = cs.compare(model, task, methods=["css", "gradient"], n=20, n_random=2, controls=None, progress=False)
     assert compared.k == compared.random_drops.shape[1] == half(model)
-    for name, default in (("most", 10), ("k", 5)):
+    for name, default in (("max_heads", 10), ("k", 5)):
         assert any(note.startswith(f"{name} is ") and f"not {default}" in note for note in compared.notes)
 
 
@@ -89,7 +89,7 @@ def test_a_sparsity_curve_by_default_fits_the_grid_and_says_so(model, task):
     found = cs.find_heads(model, task, method="gradient", controls=None, progress=False)
     curve = sparsity_curve(model, task, found, n=20, n_random=2, progress=False)
     assert len(curve.heads) == half(model)
-    assert curve.notes[0].startswith(f"most is {half(model)}, half of the")
+    assert curve.notes[0].startswith(f"max_heads is {half(model)}, half of the")
     assert SparsityCurve.from_dict(curve.to_dict()).notes == curve.notes
     assert curve.notes[0] in curve._repr_html_()
 
@@ -122,8 +122,8 @@ def test_nothing_is_said_of_defaults_that_fit():
 # Random sets
 
 
-def drawn(grid: HeadGrid, heads: list[Head], apart: list[Head] | None = None) -> list[np.ndarray]:
-    return random_sets(grid, grid.mask(heads), grid.mask(apart or []), 20, np.random.default_rng(0))
+def drawn(grid: HeadGrid, heads: list[Head], exclude: list[Head] | None = None) -> list[np.ndarray]:
+    return random_sets(grid, grid.mask(heads), grid.mask(exclude or []), 20, np.random.default_rng(0))
 
 
 def test_heads_that_are_half_of_a_layer_are_held_against_heads_of_other_layers():
@@ -154,8 +154,8 @@ def test_where_there_is_no_other_layer_the_rest_of_the_layer_is_drawn():
     assert [mask.tolist() for mask in drawn(HeadGrid(1, 2), [Head(0, 0)])] == [[[False, True]]] * 20
 
 
-def said(grid: HeadGrid, heads: list[Head], apart: list[Head] | None = None) -> list[str]:
-    found, without = grid.mask(heads), grid.mask(apart or [])
+def said(grid: HeadGrid, heads: list[Head], exclude: list[Head] | None = None) -> list[str]:
+    found, without = grid.mask(heads), grid.mask(exclude or [])
     return list(drawn_notes(found, without, random_sets(grid, found, without, 8, np.random.default_rng(0))))
 
 

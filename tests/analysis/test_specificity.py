@@ -166,9 +166,9 @@ def test_a_curve_without_a_task_is_refused():
         (lambda m, t: specificity(m, t[0], WORKING, k=7), r"k must be an integer in 1\.\.6"),
         (
             lambda m, t: specificity(m, [t[0]], {"others": WORKING}),
-            "found must be by the name of a task among own; got others",
+            "heads must be by the name of a task among own; got others",
         ),
-        (lambda m, t: sparsity_curve(m, t[0], WORKING, max_heads=7), r"most must be an integer in 1\.\.6"),
+        (lambda m, t: sparsity_curve(m, t[0], WORKING, max_heads=7), r"max_heads must be an integer in 1\.\.6"),
     ],
 )
 def test_wrong_arguments_are_refused_before_the_model_runs(model, tasks, call, message):

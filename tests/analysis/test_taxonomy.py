@@ -7,8 +7,15 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from cs_heads.analysis.contrast import _joined, held_out_contrasts
-from cs_heads.analysis.gating import score_distribution, score_of_heads, seed_agreement, taxonomy, toggle_curves
+from cs_heads.analysis.gating import (
+    _joined,
+    held_out_contrasts,
+    score_distribution,
+    score_of_heads,
+    seed_agreement,
+    taxonomy,
+    toggle_curves,
+)
 from cs_heads.experiment.cost import Cost
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.lens import encode_example

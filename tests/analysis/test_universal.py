@@ -84,7 +84,7 @@ def test_a_task_at_chance_can_miss_no_head():
     tasks = {name: Planted(GRID, {ALL: 0.03}, baseline=0.28) for name in "ab"}
     for task in tasks.values():
         task.task = SimpleNamespace(chance=0.25)
-    with pytest.raises(ValueError, match=r"task 'a' can miss no head: .* no better than chance"):
+    with pytest.raises(ValueError, match=r"the baseline of task 'a' is too low: .* no better than chance"):
         universal_heads(tasks, [ALL], Planted(GRID, {ALL: 0.9}))
 
 
@@ -120,7 +120,7 @@ def test_the_same_seed_draws_the_same_examples():
             {"a": Planted(GRID, {}), "b": Planted(GRID, {}, baseline=0.0)},
             [ALL],
             {},
-            "task 'b' can miss no head: the intact model answers 0 of 100",
+            "the baseline of task 'b' is too low: the intact model answers 0 of 100",
         ),
         ({"a": Planted(GRID, {}), "b": Planted(GRID, {}), "control": Planted(GRID, {})}, [ALL], {}, "named 'control'"),
     ],

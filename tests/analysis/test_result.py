@@ -1,0 +1,71 @@
+"""The form that results of analyses share: written as JSON, read back, shown as a table."""
+
+import json
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+import pytest
+from jaxtyping import Float
+
+from cs_heads.analysis.result import Record, Result
+from cs_heads.units import Head
+
+
+@dataclass(frozen=True)
+class Part(Record):
+    name: str
+    share: float
+    share_interval: tuple[float, float]
+
+
+@dataclass(frozen=True, eq=False)
+class Whole(Result):
+    heads: tuple[Head, ...]
+    parts: dict[str, tuple[Part, ...]]
+    numbers: Float[np.ndarray, "a b"] | None
+    notes: tuple[str, ...] = ()
+    provenance: dict = field(default_factory=dict)
+
+    def to_frame(self):
+        return pd.DataFrame([part.to_dict() for parts in self.parts.values() for part in parts])
+
+
+def made():
+    part = Part("one", float("nan"), (0.25, float("nan")))
+    return Whole((Head(0, 1), Head(2, 3)), {"some": (part,)}, np.eye(2), ("a < b",), {"seed": 3})
+
+
+def test_a_result_is_written_by_the_names_of_its_fields_and_what_is_not_known_is_none():
+    record = json.loads(json.dumps(made().to_dict(), allow_nan=False))
+    assert list(record) == ["heads", "parts", "numbers", "notes", "provenance"]
+    assert record["heads"] == ["L0H1", "L2H3"]
+    assert record["parts"] == {"some": [{"name": "one", "share": None, "share_low": 0.25, "share_high": None}]}
+
+
+def test_what_was_written_is_read_back():
+    again = Whole.from_dict(json.loads(json.dumps(made().to_dict())))
+    assert again.to_dict() == made().to_dict()
+    assert again.heads == made().heads
+    assert np.isnan([again.parts["some"][0].share, again.parts["some"][0].share_interval[1]]).all()
+    assert (again.numbers == np.eye(2)).all()
+
+
+def test_what_an_older_version_did_not_write_is_as_by_default():
+    record = {name: value for name, value in made().to_dict().items() if name not in ("notes", "provenance")}
+    again = Whole.from_dict({**record, "numbers": None, "unknown": 5})
+    assert (again.notes, again.provenance, again.numbers) == ((), {}, None)
+
+
+@pytest.mark.parametrize("missing", ["name", "share_low"])
+def test_a_field_without_a_default_must_be_there(missing):
+    record = {name: value for name, value in made().parts["some"][0].to_dict().items() if name != missing}
+    with pytest.raises(KeyError, match=missing):
+        Part.from_dict(record)
+
+
+def test_a_notebook_shows_the_table_without_row_numbers_and_the_notes_below():
+    shown = made()._repr_html_()
+    assert "<th>0</th>" not in shown
+    assert "0.250" in shown
+    assert shown.endswith("<p>a &lt; b</p>")
