@@ -562,7 +562,7 @@ _METHODS = [
     ),
     *_bugs(
         "methods",
-        "methods/annealing/blame.py",
+        "methods/annealing/regression.py",
         "methods/test_annealing_parts.py methods/test_annealed.py",
         (
             "what heads take from the controls is added to the contrast",
@@ -597,7 +597,7 @@ _METHODS = [
     ),
     *_bugs(
         "methods",
-        "methods/annealing/sensor.py",
+        "methods/annealing/rows.py",
         "methods/test_annealing_parts.py methods/test_annealed.py",
         (
             "examples of the controls are not paid for",
@@ -622,7 +622,7 @@ _METHODS = [
     ),
     *_bugs(
         "methods",
-        "methods/annealing/inference.py",
+        "methods/annealing/estimate.py",
         "methods/test_annealing_parts.py methods/test_annealed.py",
         (
             "the two-way variance adds what rows and examples share",
@@ -632,7 +632,7 @@ _METHODS = [
     ),
     *_bugs(
         "methods",
-        "methods/annealing/schedule.py",
+        "methods/annealing/search.py",
         "methods/test_annealing_parts.py",
         (
             "decoys may come from the best quarter",

@@ -14,7 +14,7 @@ from cs_heads.lens.model import HALF, backend_of, device_of, dtype_of
 from cs_heads.lens.plain import PlainModel
 from cs_heads.lens.speed import example_length, tokens_per_second
 from cs_heads.lens.weights import WeightsError
-from cs_heads.methods.annealed import default_budget
+from cs_heads.methods.annealing import default_budget
 from cs_heads.units import HeadGrid
 
 _DAY = 86_400.0

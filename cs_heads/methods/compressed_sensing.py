@@ -20,8 +20,7 @@ from cs_heads.arguments import check_integer, check_seed
 from cs_heads.experiment.baseline import fitting_k
 from cs_heads.experiment.cost import Cost, check_budget
 from cs_heads.experiment.protocol import ExperimentLike, preparation_of, provenance_of
-from cs_heads.methods.contrast import PLENTY, Contrast, Scores, check_experiments
-from cs_heads.methods.controls import Controls
+from cs_heads.methods.controls import PLENTY, Contrast, Controls, Scores, check_experiments
 from cs_heads.ranking import HeadRanking
 
 _DESIGNS = {"stratified": designs.stratified, "bernoulli": designs.bernoulli}

@@ -14,8 +14,7 @@ from cs_heads.experiment.baseline import check_baseline
 from cs_heads.experiment.cost import Cost, check_budget
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.patching import PatchingExperiment
-from cs_heads.methods.contrast import check_differentiable, contrasted, left_out_notes
-from cs_heads.methods.controls import Controls
+from cs_heads.methods.controls import Controls, check_differentiable, contrasted, left_out_notes
 from cs_heads.ranking import HeadRanking, normal_interval
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks.pairs import PromptPair

@@ -15,7 +15,7 @@ from cs_heads.arguments import check_seed
 from cs_heads.experiment.baseline import fitting_k
 from cs_heads.experiment.cost import Cost, check_budget
 from cs_heads.experiment.protocol import ExperimentLike, preparation_of, provenance_of
-from cs_heads.methods.contrast import Contrast, Scores, check_experiments
+from cs_heads.methods.controls import Contrast, Scores, check_experiments
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Head, HeadGrid
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
-from cs_heads.methods.annealed import annealed
+from cs_heads.methods.annealing import annealed
 from cs_heads.methods.compressed_sensing import compressed_sensing
 from cs_heads.methods.gating import causal_head_gating, contrastive_gating
 from cs_heads.methods.gradient import gradient_importance

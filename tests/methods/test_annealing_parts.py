@@ -10,15 +10,12 @@ from sklearn.linear_model import LinearRegression
 
 from cs_heads.experiment.cost import Purse
 from cs_heads.methods.annealing import rows as rows_module
-from cs_heads.methods.annealing.blame import Blame, BothEffects, beyond_doubt, blame, standard_error
-from cs_heads.methods.annealing.estimate import Estimates
-from cs_heads.methods.annealing.inference import Taken, selection_frequency, taken_by
-from cs_heads.methods.annealing.regression import Fit, regress
-from cs_heads.methods.annealing.rows import BalancedDraws, Rows, row_means, sparse_rows
-from cs_heads.methods.annealing.schedule import DensityControl, Groups, finalists_and_decoys, pool_size
-from cs_heads.methods.annealing.sensor import Sensor
+from cs_heads.methods.annealing.estimate import Estimates, Taken, selection_frequency, taken_by
+from cs_heads.methods.annealing.regression import Blame, BothEffects, Fit, beyond_doubt, blame, regress, standard_error
+from cs_heads.methods.annealing.rows import Rows, Sensor, row_means, sparse_rows
+from cs_heads.methods.annealing.search import DensityControl, Groups, finalists_and_decoys, pool_size
 from cs_heads.methods.annealing.sets import Known, Sets, posterior
-from cs_heads.methods.controls import Controls
+from cs_heads.methods.controls import BalancedDraws, Controls
 from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted
 

@@ -6,8 +6,16 @@ import numpy as np
 import pytest
 
 from cs_heads.experiment.baseline import BaselineTooLowError
-from cs_heads.methods.contrast import Contrast, check_tasks, contrasted
-from cs_heads.methods.controls import LEAST_ASKED, MOST_ASKED, N_ASKED, TOGETHER, Controls
+from cs_heads.methods.controls import (
+    LEAST_ASKED,
+    MOST_ASKED,
+    N_ASKED,
+    TOGETHER,
+    Contrast,
+    Controls,
+    check_tasks,
+    contrasted,
+)
 from cs_heads.simulate import PlantedExperiment
 from cs_heads.tasks import Task
 from cs_heads.units import HeadGrid

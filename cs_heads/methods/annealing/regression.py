@@ -1,4 +1,4 @@
-"""Which heads a set of rows blames: a Lasso whose penalties are noise levels, then one step of debiasing."""
+"""Which heads a set of rows blames: a Lasso whose penalties are noise levels, on the task and on its controls."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 from sklearn.linear_model import Lasso
+
+from cs_heads.methods.annealing.rows import Rows
 
 # A penalty of so many standard errors: what noise alone reaches in one head of twenty is left at zero.
 PENALTY = 2.0
@@ -84,3 +86,119 @@ def _variances(values: Float[np.ndarray, " row"], group: Int[np.ndarray, " row"]
     squares = np.bincount(group, (values - _means(values, group)[group]) ** 2)
     overall = squares.sum() / max(len(values) - len(sizes), 1)
     return np.where(sizes > 2, squares / np.maximum(sizes - 1, 1), overall)
+
+
+# What a head takes from the controls counts where it exceeds so many standard errors, and so much of them.
+DOUBT = 2.0
+
+
+# How clear an effect on both sides must be, and how large that on the controls beside the task's, for a head to be
+# shared; and from where on its rows tell of no other head.
+CLEAR, SHARED, LARGE = 4.0, 0.5, 0.4
+
+
+@dataclass(frozen=True)
+class BothEffects:
+    """What a head takes from the task and from its controls, as losses, each with a standard error.
+
+    A 95 % interval reaches ``reach`` of these to both sides.
+    """
+
+    task: float
+    task_error: float
+    controls: float
+    controls_error: float
+    reach: float = 1.96
+
+    @property
+    def are_shared(self) -> bool:
+        """Whether the head surely takes something from both, and from the controls more than half of the task's."""
+        clear = self.task > CLEAR * self.task_error > 0 and self.controls > CLEAR * self.controls_error > 0
+        return clear and self.controls > SHARED * self.task
+
+    @property
+    def are_large(self) -> bool:
+        """Whether it takes so much that rows in which it is off tell of no other head."""
+        return min(self.task, self.controls) > LARGE
+
+    @property
+    def intervals(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        """95 % intervals of both."""
+        own, others = self.reach * self.task_error, self.reach * self.controls_error
+        return (self.task - own, self.task + own), (self.controls - others, self.controls + others)
+
+
+@dataclass(frozen=True, eq=False)
+class Blame:
+    """The effect of each head on the task (points of response) and on its controls (losses), and the contrast of both.
+
+    ``response`` is that of the rows, less the control variate. ``contrast`` is the loss of the task less what is sure
+    of the controls' (without controls the loss of the task), and ``z`` the same in standard errors of the task's
+    effect.
+    """
+
+    task: Fit
+    controls: Fit
+    response: Float[np.ndarray, " row"]
+    above_guess: float
+    contrast: Float[np.ndarray, " flat"]
+    z: Float[np.ndarray, " flat"]
+
+    @classmethod
+    def none(cls, n_heads: int) -> Blame:
+        """Of no rows."""
+        zero = np.zeros(n_heads)
+        return cls(Fit(zero, zero), Fit(zero, zero), np.zeros(0), 1.0, zero, zero)
+
+    @property
+    def error(self) -> Float[np.ndarray, " flat"]:
+        """Standard error of the contrast; 0 for a head that was never off."""
+        return np.hypot(standard_error(self.task) / self.above_guess, standard_error(self.controls))
+
+    def both(self, head: int) -> BothEffects:
+        """What one head takes from both sides."""
+        errors = standard_error(self.task)[head] / self.above_guess, standard_error(self.controls)[head]
+        effects = self.task.effect[head] / self.above_guess, self.controls.effect[head]
+        return BothEffects(float(effects[0]), float(errors[0]), float(effects[1]), float(errors[1]))
+
+
+def blame(rows: Rows, above_guess: float) -> Blame:
+    """Fit both sides of the rows.
+
+    Most heads take nothing from the controls, and noise in what they seem to take must not spread into the order of
+    heads: of the controls' effects the part beyond two standard errors is subtracted. What rows do to the controls
+    beyond the effects of their heads (a group of heads that matter only together) tells of the task's losses too, as
+    far as both have gone together over all rows: that part is subtracted from these (a control variate).
+    """
+    response = rows.response()
+    if not rows.drawn.shape[1]:
+        task = regress(rows.off, response, rows.group)
+        nothing = Fit(np.zeros_like(task.z), np.zeros_like(task.z))
+        return Blame(task, nothing, response, above_guess, task.effect / above_guess, task.z)
+    lost = rows.control_response()
+    controls = regress(rows.off, -lost, rows.group)
+    sure = beyond_doubt(controls)
+    left = _less_mean(lost - rows.off @ sure, rows.group)
+    together = float(np.clip(-(_less_mean(response, rows.group) @ left) / max(left @ left, 1e-12), 0, above_guess))
+    response = response + together * left
+    task = regress(rows.off, response, rows.group)
+    contrast = task.effect / above_guess - sure
+    error = standard_error(task) / above_guess
+    z = np.divide(contrast, error, out=np.zeros_like(contrast), where=error > 0)
+    return Blame(task, controls, response, above_guess, contrast, z)
+
+
+def standard_error(fit: Fit) -> Float[np.ndarray, " flat"]:
+    """Of each effect; 0 for a head that was never off."""
+    return np.abs(np.divide(fit.effect, fit.z, out=np.zeros_like(fit.z), where=fit.z != 0))
+
+
+def beyond_doubt(fit: Fit) -> Float[np.ndarray, " flat"]:
+    """What heads surely take: the part of each effect above two standard errors, 0 for those below."""
+    return np.maximum(fit.effect - DOUBT * standard_error(fit), 0)
+
+
+def _less_mean(values: Float[np.ndarray, " row"], group: Int[np.ndarray, " row"]) -> Float[np.ndarray, " row"]:
+    """Less the mean of the row's group."""
+    _, group = np.unique(group, return_inverse=True)
+    return np.asarray(values - (np.bincount(group, values) / np.bincount(group))[group])

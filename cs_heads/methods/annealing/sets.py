@@ -13,10 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from cs_heads.methods.annealing.blame import Blame
-from cs_heads.methods.annealing.rows import Rows, sparse_rows
+from cs_heads.methods.annealing.regression import Blame
+from cs_heads.methods.annealing.rows import Rows, Sensor, sparse_rows
 from cs_heads.methods.annealing.search import Search
-from cs_heads.methods.annealing.sensor import Sensor
 
 # How much wider than their standard errors the priors may be: what heads do together may differ.
 _WIDER = (1.0, 1.5, 2.0, 3.0, 5.0)

@@ -11,7 +11,7 @@ from cs_heads.arguments import check_seed
 from cs_heads.experiment.baseline import baseline_too_low, check_baseline
 from cs_heads.experiment.cost import Cost
 from cs_heads.experiment.experiment import Experiment
-from cs_heads.methods.contrast import check_differentiable, left_out_notes
+from cs_heads.methods.controls import check_differentiable, left_out_notes
 from cs_heads.methods.gating.descent import FREE_RATES, SIGNED_RATES, Descent, Plan, contrast, start_of, target_loss
 from cs_heads.methods.gating.result import HeadGates, range_over_seeds
 from cs_heads.ranking import HeadRanking

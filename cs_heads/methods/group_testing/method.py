@@ -21,10 +21,16 @@ from cs_heads.experiment.protocol import (
     name_of,
     provenance_of,
 )
-from cs_heads.methods.contrast import Contrast, check_experiments
-from cs_heads.methods.controls import Controls, TaskLoss, controls_notes, intact_scores, too_near
-from cs_heads.methods.group_testing.search import BISECTION, ON_CONTROLS, STEPS, WAVE, Search
-from cs_heads.methods.group_testing.sides import Group, Side
+from cs_heads.methods.controls import (
+    Contrast,
+    Controls,
+    TaskLoss,
+    check_experiments,
+    controls_notes,
+    intact_scores,
+    too_near,
+)
+from cs_heads.methods.group_testing.search import BISECTION, ON_CONTROLS, STEPS, WAVE, Group, Search, Side
 from cs_heads.ranking import HeadRanking
 
 # Example-evaluations for masks by default: about what it takes to have a given pair off some six times, and on a small

@@ -8,11 +8,19 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from cs_heads.methods.annealing.blame import CLEAR, DOUBT, SHARED, BothEffects, blame
-from cs_heads.methods.annealing.estimate import EXACT, Estimates, anchored, both_effects
-from cs_heads.methods.annealing.inference import NO_HARM, ROWS_A_HEAD, selection_frequency, taken_by
+from cs_heads.methods.annealing.estimate import (
+    EXACT,
+    NO_HARM,
+    ROWS_A_HEAD,
+    Estimates,
+    anchored,
+    both_effects,
+    selection_frequency,
+    taken_by,
+)
+from cs_heads.methods.annealing.regression import CLEAR, DOUBT, SHARED, BothEffects, blame
 from cs_heads.methods.annealing.search import Search
-from cs_heads.methods.contrast import PLENTY
+from cs_heads.methods.controls import PLENTY
 
 # A head that takes this share of the score above chance by itself may be universal, where no control can tell.
 _COLLAPSE = 0.5

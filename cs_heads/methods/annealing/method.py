@@ -15,23 +15,18 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from cs_heads.arguments import check_integer, check_seed
+from cs_heads.arguments import check_integer, check_seed, check_share
 from cs_heads.experiment.baseline import (
     BaselineTooLowError,
+    chance_of,
     few_correct,
     fitting_k,
     is_continuous,
 )
 from cs_heads.experiment.cost import Cost, Purse, check_budget
 from cs_heads.experiment.protocol import ExperimentLike, provenance_of, responding
-from cs_heads.methods.annealing.arguments import PRIOR_WEIGHT, check_shares, checked_chance, standardised
-from cs_heads.methods.annealing.blame import CLEAR, DOUBT, LARGE, SHARED
-from cs_heads.methods.annealing.regression import N_ROUNDS, PENALTY
-from cs_heads.methods.annealing.schedule import LAST, WHOLE, DensityControl, rows_for_intervals
-from cs_heads.methods.annealing.search import Search
-from cs_heads.methods.annealing.sensor import Sensor
-from cs_heads.methods.annealing.sets import best_set
-from cs_heads.methods.annealing.told import (
+from cs_heads.methods.annealing.regression import CLEAR, DOUBT, LARGE, N_ROUNDS, PENALTY, SHARED
+from cs_heads.methods.annealing.results import (
     BEYOND,
     dear_notes,
     effects_of,
@@ -39,8 +34,18 @@ from cs_heads.methods.annealing.told import (
     search_notes,
     shared_with,
 )
-from cs_heads.methods.contrast import Contrast, check_experiments
-from cs_heads.methods.controls import Controls, controls_notes, guess_of, intact_scores, too_near
+from cs_heads.methods.annealing.rows import Sensor
+from cs_heads.methods.annealing.search import LAST, WHOLE, DensityControl, Search, rows_for_intervals
+from cs_heads.methods.annealing.sets import best_set
+from cs_heads.methods.controls import (
+    Contrast,
+    Controls,
+    check_experiments,
+    controls_notes,
+    guess_of,
+    intact_scores,
+    too_near,
+)
 from cs_heads.ranking import HeadRanking
 
 # Control examples of a row: so many for each control, and no more than of the task.
@@ -59,6 +64,8 @@ _UNITS = {
 _MIN_ROWS = 4
 # Batches below which there is none after the last phase begins.
 _MIN_BATCHES = 4
+# What a standardised prior counts beside z.
+PRIOR_WEIGHT = 0.5
 # Not arguments: the README gives its figures for these values alone.
 _FIXED = {
     "penalty": PENALTY,
@@ -262,3 +269,30 @@ def _sensor(
         rng=rng,
     )
     return sensor, None if is_continuous(intact, experiment) else int(right.sum())
+
+
+def standardised(
+    prior: HeadRanking | Float[np.ndarray, "..."] | None, shape: tuple[int, int]
+) -> Float[np.ndarray, " flat"]:
+    """What a prior adds to z; nothing where there is none, or where it says the same of all heads."""
+    if prior is None:
+        return np.zeros(shape[0] * shape[1])
+    prior = np.asarray(prior.importance if isinstance(prior, HeadRanking) else prior, dtype=float)
+    if prior.shape != shape or not np.isfinite(prior).all():
+        raise ValueError(f"prior must be finite, one number a head [layer, head] = {shape}, got shape {prior.shape}")
+    spread = prior.std()
+    return np.asarray(PRIOR_WEIGHT * (prior - prior.mean()).ravel() / (spread if spread > 0 else 1.0))
+
+
+def checked_chance(name: str, value: float | None, experiment: ExperimentLike | None) -> float:
+    """The score of guessing, given or that of the experiment's task."""
+    value = chance_of(experiment) if value is None else value
+    if not 0 <= value < 1:
+        raise ValueError(f"{name} must be 0 or more and below 1, got {value}")
+    return value
+
+
+def check_shares(**shares: float) -> None:
+    """Raise ``ValueError`` for a share outside (0, 1)."""
+    for name, value in shares.items():
+        check_share(name, value)
