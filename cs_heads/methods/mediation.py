@@ -107,10 +107,18 @@ def mediation(
     in nats. It finds heads that carry *which* answer, at the last token alone: heads that work at earlier tokens, or
     alike in every example, have no effect here.
 
-    Costs the intact run, and for each pair the clean and the corrupted run and one run a head. With a ``budget``
-    as many pairs as it covers, at least two. A budget or ``n_pairs`` below that raises ``ValueError``, as
-    does a baseline that is too low. A ``store`` keeps the effects every few seconds, and the same call goes on from
-    there: the clean runs alone are run again.
+    Costs the intact run, and for each pair the clean and the corrupted run and one run a head. With a store the effects
+    are saved every few seconds, and the same call resumes: only the clean runs are run again.
+
+    Args:
+        experiment: The task.
+        n_pairs: Pairs of examples, 2 or more.
+        budget: Example-evaluations in all; a smaller one takes as many pairs as it covers, at least two.
+        seed: Seeds the draw of the pairs.
+
+    Raises:
+        ValueError: Fewer than two pairs, or a budget below two pairs.
+        BaselineTooLowError: The intact model cannot do the task.
     """
     check_seed(seed)
     check_integer("n_pairs", n_pairs, 2)
@@ -149,10 +157,19 @@ def indirect_effects(
 ) -> Mediation:
     """The indirect effect of every head on every pair, many (pair, head) runs in one forward.
 
-    ``average_source=False`` carries each pair's own clean z over; ``True`` the mean z of all clean prompts, as
-    the function-vector protocol does with ``shuffled_labels`` pairs. Costs ``n_heads + 2``
-    example-evaluations a pair; a ``budget`` takes the first pairs that it covers. Fewer than two pairs, pairs with and
-    without ``instead`` together, or different numbers of places raise ``ValueError`` before the model runs.
+    Costs ``n_heads + 2`` example-evaluations a pair.
+
+    Args:
+        model: A TransformerLens model.
+        pairs: Clean and corrupted prompts, two or more.
+        average_source: False patches each pair's own clean z; True the mean z of all clean prompts, as the
+            function-vector protocol does with ``shuffled_labels`` pairs.
+        budget: Example-evaluations in all; takes the first pairs that it covers.
+        settings: See ``SettingsArguments``.
+
+    Raises:
+        ValueError: Fewer than two pairs, pairs with and without ``instead`` together, or different numbers of places,
+            before the model runs.
     """
     model = here(model)
     check_ablatable(model)
@@ -167,7 +184,11 @@ def function_vector_effects(
 ) -> Mediation:
     """Indirect effects by the function-vector protocol: the mean z of the clean prompts into shuffled labels.
 
-    ``pairs`` are those of ``shuffled_labels``; the rest is as in ``indirect_effects``.
+    Args:
+        model: A TransformerLens model.
+        pairs: Those of ``shuffled_labels``.
+        budget: Example-evaluations in all; takes the first pairs that it covers.
+        settings: See ``SettingsArguments``.
     """
     return indirect_effects(model, pairs, average_source=True, budget=budget, **settings)
 
@@ -183,10 +204,21 @@ def screen_identity_rules(
     budget: int | None = None,
     **settings: Unpack[SettingsArguments],
 ) -> dict[Stage, Mediation]:
-    """Indirect effects at each of the three stages of identity rules (ABA, ABB), ``n`` pairs a stage.
+    """Indirect effects at each of the three stages of identity rules (ABA, ABB).
 
-    Symbol abstraction, symbolic induction, retrieval: see ``identity_rules``. ``heads()`` of each result
-    are the heads of that stage; each has a third of ``budget``. ``settings`` are the others of ``indirect_effects``.
+    Args:
+        model: A TransformerLens model.
+        words: The words that the prompts are made of.
+        n: Pairs a stage.
+        n_shots: Solved examples in each prompt.
+        seed: Seeds the draw of the words.
+        after: The text after each example.
+        budget: Example-evaluations in all, a third for each stage.
+        settings: See ``SettingsArguments``.
+
+    Returns:
+        By stage (symbol abstraction, symbolic induction, retrieval: see ``identity_rules``) its effects; ``heads()`` of
+        each are the heads of that stage.
     """
     check_seed(seed)
     pairs = {stage: identity_rules(words, stage, n, n_shots=n_shots, seed=seed, after=after) for stage in STAGES}

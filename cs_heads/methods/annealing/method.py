@@ -102,53 +102,66 @@ def annealed(
 ) -> HeadRanking:
     """Rank heads by what they take from a task beyond its controls, within a budget of example-evaluations.
 
-    The intact model runs on all examples; only those it answers right (a score above .5; of continuous scores those
-    above 0) go on, or all of them from
-    a ``chance`` of .4 on, where a head may mend as many answers as it breaks (``chance`` is the score of guessing,
-    by default that of the experiment's task, 0 where it has none). Each of ``n_batches`` then measures rows of one
-    mask and ``examples_per_mask`` random examples (None: all of them with every mask, for where masks are what
-    costs), and a Lasso with example effects on all rows so far gives each head an effect and a z. The number of
-    heads off begins at ``density`` of the grid and is steered so that the score above chance stays near ``target``
-    of the intact one, up to ``max_density``. Masks draw on all heads for 40 % of the rows, then on the best by z,
-    ever fewer, and for the last 30 % on ``n_finalists`` (20, or ``k`` where that is more) and ``n_decoys`` random
-    others, nearer to the intact score (``last_target``), so that what a head does there is near what it does alone;
-    with controls for one batch, or what intervals need, and then for sets.
+    *Search.* The intact model runs on all examples. Those it answers right (a score above .5; of continuous scores
+    those above 0) are used, or all of them from a ``chance`` of .4 on, where a head may mend as many answers as it
+    breaks. Each of ``n_batches`` then measures rows of one mask and ``examples_per_mask`` random examples, and a Lasso
+    with example effects on all rows so far gives each head an effect and a z. The number of heads off begins at
+    ``density`` of the grid and is adjusted so that the score above chance stays near ``target`` of the intact one, up
+    to ``max_density``. Masks draw on all heads for 40 % of the rows, then on the best by z, ever fewer. In the last 30
+    %, the last phase, they draw on ``n_finalists`` heads and ``n_decoys`` random others, nearer to the intact score
+    (``last_target``), so that what a head does there is near what it does alone.
 
-    ``controls`` are experiments on other tasks, on which the intact model is asked some examples first (30 to 100 of
-    each). Those it can do are measured under the same masks: a row has two examples for each control, no more than of
-    the task, four of one control at a time, the controls in turn. What a row takes from them is fitted like what it
-    takes from the task, both as shares of the score above chance, and z is that of the difference, the *contrast*. So
-    heads of which every task needs each, or a group, are not ranked. A head with a clear and large effect on both sides
-    is set aside on the way with its rows. About the last fifth of the budget measures sets of ``k`` finalists, drawn
-    from what is known (Thompson sampling), and the set that proves best on the task less its controls is ``chosen``:
-    its heads come first. ``shared`` are heads with a clear effect on both sides, the controls' more than half of the
-    task's; ``control_importance`` has what each head takes from the controls. Without controls heads of the task cannot
-    be told from heads of every task, no set is chosen, and the notes say so.
+    *Controls.* The intact model is asked 30 to 100 examples of each control. Controls that it can do are measured under
+    the same masks: a row has two examples for each control, no more than of the task, four of one control at a time,
+    the controls in turn. Their losses are fitted like those of the task, both as shares of the score above chance, and
+    z is that of the difference, the *contrast*. So heads that every task needs, alone or as a group, are not ranked. A
+    head with a clear and large effect on both sides is set aside with its rows. About the last fifth of the budget
+    measures sets of ``k`` finalists (Thompson sampling), and the set that proves best on the task less its controls is
+    ``chosen``: its heads come first. ``shared`` are heads with a clear effect on both sides, the controls' more than
+    half of the task's; ``control_importance`` is what each head takes from the controls. Without controls, heads of the
+    task cannot be distinguished from heads of every task, no set is chosen, and the notes say so.
 
-    ``prior``, another ranking (its importances) or one number a head, such as a gradient importance, is standardised
-    and half of it is added to z, in the ranking too, whose notes say so; it alone rules out no head. ``response`` is
-    what is fitted, ``"score"``, ``"probability"`` or ``"margin"`` (see ``Experiment.respond``); which answers are
-    right is always told by the score.
+    *Result.* Importances are points of score lost against the intact model, one estimate a head from all rows in which
+    it was off. Effects among many other heads that are off count as uncertain by more than half of themselves, those of
+    the last phase by a seventh; the earlier rows of the finalists also by the selection of these. **z** is by how many
+    standard errors the estimate exceeds what the controls surely lose, and the ranking is by z. Finalists have 95 %
+    intervals (other heads have NaN, and all have where the last phase has fewer than two rows for each of its heads).
+    ``claims`` are finalists that take more than 2 points beyond the mean decoy (Holm, one-sided 5 %), and of which the
+    controls lose at most half as much. Shared heads go off alone, a few rows each, at the end: their importance and
+    interval are of these rows. ``frequency`` is the share of ``n_bootstraps`` resamples of the rows that rank a head
+    among the ``k`` best. On a large grid, with fewer than four rows a head, the regression only says how heads that are
+    no finalists differ; their level is that of the mean head. All figures are of the answers that are used: each right
+    answer can be lost, none won.
 
-    Importances are points of score lost against the intact model, one estimate a head from all rows in which it was
-    off. What a head does among many others before the last phase counts as uncertain by more than half of itself, what
-    it does among few in it by a seventh; for the finalists, whom the earlier rows chose, these count as less sure by
-    the z that had to be passed. **z** says by how many standard errors the estimate exceeds what the controls surely
-    lose, and the ranking is by z. Finalists have 95 % intervals, the values that the estimate neither exceeds nor falls
-    short of as clearly: without controls z is beyond 2 where the interval leaves out 0. (Other heads have NaN, and all
-    have where the last phase has fewer than two rows for each of its heads.) ``claims`` are finalists that take more
-    than 2 points beyond the mean decoy, by the same estimate (Holm, one-sided 5 %), and of which the controls lose at
-    most half as much. Shared heads go off alone, a few
-    rows each, at the end: importance and interval are of these. ``frequency`` is the share of ``n_bootstraps``
-    resamples of the rows that rank a head among the ``k`` best. In a large grid, which has fewer than four rows a head,
-    the regression says how heads that are no finalists differ, and their level is that of the mean head. All is of the
-    answers that are used: each of those that the intact model gives right can be lost, and none won.
+    Args:
+        experiment: The task.
+        controls: Experiments on other tasks, which the heads should not serve.
+        budget: Example-evaluations in all: masks, controls, intact runs and what the ablation runs before; never
+            exceeded. By default 10 × heads, 8,000 at least, for masks (or as many as intervals need), and what runs
+            before the first mask on top.
+        k: Heads wanted (None: 5, or half of a small grid).
+        seed: Seeds all draws.
+        response: What is fitted: score, probability (of the right answer) or margin (its log-odds, in nats). Which
+            answers are right always depends on the score.
+        examples_per_mask: Random examples of the task under each mask; none for all of them, where masks are what
+            costs.
+        n_batches: Batches of masks, each followed by a regression; 4 or more.
+        target: Share of the score above chance that masks leave, in 0..1.
+        last_target: The same in the last phase, of the best heads alone.
+        density: Share of heads off in the first masks, in 0..1.
+        max_density: Share of heads off in a mask at most, in 0..1.
+        n_finalists: Heads of the last phase (by default 20, or k where that is more).
+        n_decoys: Random heads of the last phase, which the finalists are compared with.
+        n_bootstraps: Resamples of the rows that give each head's frequency; 0 for none.
+        prior: Another ranking, or one number a head [layer, head]; standardized, half of it is added to z.
+        chance: Score of guessing, 0 or more and below 1 (by default that of the task, 0 where it has none).
 
-    ``budget`` counts everything: masks, the controls, the intact runs and what the ablation runs before; no more is
-    ever spent. By default 10 × heads, 8,000 at least, go to masks (as many as intervals need, where every mask takes
-    all examples), and what runs before the first mask comes on top: more examples never leave less for masks. A wrong
-    argument raises ``ValueError`` before anything is measured; an intact model with fewer than 20 right answers, or no
-    better than chance, raises ``BaselineTooLowError`` after its run.
+    Returns:
+        The ranking by z, chosen heads first; its notes say what weakens it.
+
+    Raises:
+        ValueError: A wrong argument, before anything is measured.
+        BaselineTooLowError: The intact model has fewer than 20 right answers, or is no better than chance.
     """
     check_seed(seed)
     grid, size = experiment.grid, experiment.grid.size
