@@ -374,7 +374,7 @@ def compare(known_folder, task, capsys):
 
     def run(*more: str, **options: str | Path | bool) -> tuple[int, str, str]:
         more = (*more, *controls_of(more, options))
-        given = {"model": known_folder, "task": task, "k": "2", "most": "4", "n": "40", "device": "cpu"}
+        given = {"model": known_folder, "task": task, "k": "2", "max_heads": "4", "n": "40", "device": "cpu"}
         given |= {"methods": "one-shot,greedy,gradient"}
         arguments = [part for name, value in (given | options).items() for part in (flag(name), str(value))]
         try:

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cs_heads.cli.options import Help, add_common, forgotten, loaded, losses_line, unseen_of
+from cs_heads.cli.options import Help, add_common, loaded, losses_line, method_options, settings_of, unseen_of
 
 if TYPE_CHECKING:
     from cs_heads.analysis.comparison import Comparison
@@ -48,6 +48,14 @@ def add(commands: Commands) -> None:
         help="names, commas between (default: annealed,css,csb,one-shot,greedy,chg,gradient)",
     )
     add(
+        "--option",
+        action="append",
+        default=[],
+        metavar="METHOD.NAME=VALUE",
+        help="an option of one method, as css.n_masks=200; may be repeated (cs-heads find --method css --help lists "
+        "those of css)",
+    )
+    add(
         "--contrast",
         action="store_true",
         help="controls serve the search of every method that takes them (else of annealed and group-testing: the "
@@ -66,15 +74,14 @@ def add(commands: Commands) -> None:
 def _compare(options: argparse.Namespace) -> None:
     import cs_heads as cs
     from cs_heads.analysis.compare import METHODS
-    from cs_heads.methods.registry import method_named
     from cs_heads.report.findings import RESULT
 
     names = METHODS if options.methods is None else tuple(name.strip() for name in options.methods.split(","))
-    given = {"contrastive": more} if (more := forgotten(options, names)) else {}
-    for name in names:
-        method_named(name).check(name, given.get(name, {}))
+    given, settings = method_options(options, names), settings_of(options)
     with loaded(options) as (model, task, controls):
         unseen = unseen_of(options, model, task, RESULT)
+        if unseen is not None:
+            settings["store"] = unseen.store
         result = cs.compare(
             model,
             task,
@@ -86,7 +93,7 @@ def _compare(options: argparse.Namespace) -> None:
             contrast=options.contrast,
             options=given,
             seed=options.seed,
-            store=options.store if unseen is None else unseen.store,
+            **settings,
         )
     # By default what fits the grid.
     options.k, options.max_heads = result.k, result.random_drops.shape[1]

@@ -11,7 +11,16 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from cs_heads.cli.options import Help, add_common, forgotten, largest_losses, loaded, losses_line, unseen_of
+from cs_heads.cli.options import (
+    Help,
+    add_common,
+    largest_losses,
+    loaded,
+    losses_line,
+    method_options,
+    settings_of,
+    unseen_of,
+)
 
 if TYPE_CHECKING:
     from cs_heads.analysis.proof import Confirmation
@@ -82,16 +91,8 @@ def add(commands: Commands) -> None:
     )
     add_common(parser)
     add = parser.add_argument
-    add("--method", default="annealed", help="name of the method; an unknown one lists them all")
-    add("--ablation", default="zero", help="what an ablated head becomes: zero, mean (over the task) or resample")
-    add("--n-masks", type=int, default=None, help="masks to measure, for css and csb (default: 100)")
-    add("--density", type=float, default=None, help="share of heads ablated in a mask, for css and csb (default: 0.05)")
+    add("--method", default="annealed", help="name of the method; its options are shown with --method NAME --help")
     add("--out", type=Path, default=None, metavar="DIR", help="write report.html, results and pictures there")
-    add(
-        "--response",
-        default=None,
-        help="what annealed fits: score, probability (of the right choice, or the answer) or margin (its log-odds)",
-    )
     add(
         "--off",
         nargs="+",
@@ -117,20 +118,27 @@ def _find(options: argparse.Namespace) -> None:
     from cs_heads.report.findings import COMPARISON
 
     # What needs no model to be refused is refused before one is loaded.
-    design = {"n_masks": options.n_masks, "density": options.density, "response": options.response}
-    more: dict[str, Any] = {name: value for name, value in design.items() if value is not None}
     method = method_named(options.method)
-    more |= forgotten(options, [options.method])
-    method.check(options.method, more)
-    more |= {"seed": options.seed, "ablation": options.ablation, "store": options.store, "off": options.off}
+    own = method_options(options, [options.method])[options.method]
+    settings = settings_of(options)
     with loaded(options) as (model, task, controls):
         unseen = unseen_of(options, model, task, COMPARISON)
         if unseen is not None:
-            more["store"] = unseen.store
-        # Of a method that takes no controls they judge all the same.
-        more["controls"] = controls if method.takes_controls else None
+            settings["store"] = unseen.store
         start = perf_counter()
-        found = cs.find_heads(model, task, k=options.k, method=options.method, budget=options.budget, **more)
+        found = cs.find_heads(
+            model,
+            task,
+            k=options.k,
+            method=options.method,
+            # Of a method that takes no controls they judge all the same.
+            controls=controls if method.takes_controls else None,
+            budget=options.budget,
+            seed=options.seed,
+            off=options.off,
+            **own,
+            **settings,
+        )
         between = perf_counter()
         options.k = found.provenance["k"]  # by default what fits the grid
         proof = cs.confirm(
@@ -141,8 +149,7 @@ def _find(options: argparse.Namespace) -> None:
             controls=controls,
             off=options.off,
             seed=options.seed,
-            ablation=options.ablation,
-            store=more["store"],
+            **settings,
         )
         seconds = {"find": between - start, "confirm": perf_counter() - between}
         result = _result(options, task, found, proof, seconds)

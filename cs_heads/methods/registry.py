@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal, get_args, get_type_hints
 
 from cs_heads.methods.annealing import annealed
 from cs_heads.methods.compressed_sensing import compressed_sensing
@@ -33,6 +33,11 @@ class Option:
     type: Any
     default: Any = None
     help: str = ""
+
+    @property
+    def types(self) -> tuple[Any, ...]:
+        """The types that a value may have: the members of a union, or the type itself."""
+        return get_args(self.type) or (self.type,)
 
     @property
     def required(self) -> bool:
