@@ -1,4 +1,19 @@
-"""``cs-heads compare``: several methods side by side."""
+"""Rank heads by several methods, and judge them on unseen examples.
+
+Rank heads by several methods on the same finding examples, and judge all rankings on the
+same unseen ones.
+
+Printed are cost, the drop of the score with the first 1, --k and --max-heads heads of each
+method off, beside random heads, what task and controls lose, and how far the methods agree.
+Without --control the default controls are measured, 50 examples of each for every method. No
+method runs beyond --budget, in example-evaluations (one mask on one example; a backward
+pass counts as another); one that needs more is left out, and says how much it needs.
+
+Examples:
+  cs-heads compare --model demo --task demo/capitals --control demo/code --out compared
+  cs-heads compare --model gpt2 --task my_task.jsonl --methods annealed,css,one-shot --budget 20000
+  cs-heads compare --model gpt2 --task with_examples.jsonl --methods contrastive,chg --forget with_instruction.jsonl
+"""
 
 from __future__ import annotations
 
@@ -7,39 +22,24 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cs_heads.cli.options import Help, add_common, loaded, losses_line, method_options, settings_of, unseen_of
+from cs_heads.cli.options import (
+    add_command,
+    add_common,
+    loaded,
+    losses_line,
+    method_options,
+    settings_of,
+    unseen_of,
+)
 
 if TYPE_CHECKING:
     from cs_heads.analysis.comparison import Comparison
     from cs_heads.cli.options import Commands
 
 
-_ABOUT = """\
-Rank heads by several methods on the same finding examples, and judge all rankings on the
-same unseen ones.
-
-Printed are cost, the drop of the score with the first 1, --k and --max-heads heads of each
-method off, beside random heads, what task and controls lose, and how far the methods agree.
-Without --control the default controls are measured, 50 examples of each for every method. No
-method runs beyond --budget, in example-evaluations (one mask on one example; a backward
-pass counts as another); one that needs more is left out, and says how much it needs."""
-
-_EXAMPLES = """\
-examples:
-  cs-heads compare --model demo --task demo/capitals --control demo/code --out compared
-  cs-heads compare --model gpt2 --task my_task.jsonl --methods annealed,css,one-shot --budget 20000
-  cs-heads compare --model gpt2 --task with_examples.jsonl --methods contrastive,chg --forget with_instruction.jsonl"""
-
-
 def add(commands: Commands) -> None:
     """The sub-command ``compare``."""
-    parser = commands.add_parser(
-        "compare",
-        help="rank heads by several methods, and judge them on unseen examples",
-        description=_ABOUT,
-        epilog=_EXAMPLES,
-        formatter_class=Help,
-    )
+    parser = add_command(commands, "compare", __doc__, _compare)
     add_common(parser)
     add = parser.add_argument
     add(
@@ -68,7 +68,6 @@ def add(commands: Commands) -> None:
         help="heads to ablate at the end of the drop curve (default: 10, or half of a smaller grid)",
     )
     add("--out", type=Path, default=None, metavar="DIR", help="write report.html, results and pictures there")
-    parser.set_defaults(run=_compare)
 
 
 def _compare(options: argparse.Namespace) -> None:

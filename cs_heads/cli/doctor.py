@@ -1,18 +1,5 @@
-"""``cs-heads doctor``: whether a model can be measured."""
+"""Check that a model loads as it is and can be measured.
 
-from __future__ import annotations
-
-import argparse
-import json
-from collections import Counter
-from typing import TYPE_CHECKING
-
-from cs_heads.cli.options import Help, add_loading
-
-if TYPE_CHECKING:
-    from cs_heads.cli.options import Commands
-
-_ABOUT = """\
 Load a model and check everything that a wrong number could come from, one line each: ok,
 warn or fail, with what to do about it.
 
@@ -25,27 +12,32 @@ warn or fail, with what to do about it.
   dtype, folded biases, fused attention, heads, context length
   speed            tokens a second, and what a default search takes at that
 
-Exit status 1 where a check failed, else 0; 2 for a model that is not there."""
+Exit status 1 where a check failed, else 0; 2 for a model that is not there.
 
-_EXAMPLES = """\
-examples:
+Examples:
   cs-heads doctor gpt2
-  cs-heads doctor FOLDER --dtype bfloat16 --json"""
+  cs-heads doctor FOLDER --dtype bfloat16 --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from cs_heads.cli.options import add_command, add_loading
+
+if TYPE_CHECKING:
+    from cs_heads.cli.options import Commands
 
 
 def add(commands: Commands) -> None:
     """The sub-command ``doctor``."""
-    parser = commands.add_parser(
-        "doctor",
-        help="check that a model loads as it is and can be measured",
-        description=_ABOUT,
-        epilog=_EXAMPLES,
-        formatter_class=Help,
-    )
+    parser = add_command(commands, "doctor", __doc__, _doctor)
     parser.add_argument("model", metavar="MODEL", help="Hugging Face name or local folder, or demo")
     add_loading(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(run=_doctor)
 
 
 def _doctor(options: argparse.Namespace) -> int:

@@ -1,36 +1,5 @@
-"""``cs-heads find``: a ranking and its proof."""
+"""Rank heads for a task and prove the best on unseen examples.
 
-from __future__ import annotations
-
-import argparse
-import json
-import math
-import sys
-from collections.abc import Sequence
-from pathlib import Path
-from time import perf_counter
-from typing import TYPE_CHECKING, Any
-
-from cs_heads.cli.options import (
-    Help,
-    add_common,
-    largest_losses,
-    loaded,
-    losses_line,
-    method_options,
-    settings_of,
-    unseen_of,
-)
-
-if TYPE_CHECKING:
-    from cs_heads.analysis.proof import Confirmation
-    from cs_heads.cli.options import Commands
-    from cs_heads.experiment.experiment import Experiment
-    from cs_heads.ranking import HeadRanking
-    from cs_heads.tasks import Task
-    from cs_heads.units import Head
-
-_ABOUT = """\
 Rank the heads of a model by how much a task rests on them, and prove the first on examples
 the search has not seen.
 
@@ -60,10 +29,9 @@ heads, and the result names the controls that lose.
 
 Cost, counted in example-evaluations (one mask on one example, a forward pass): by default 10 for
 each head of the model, 8,000 at least, to find; 1,000 to prove, and up to 1,500 for the default
-controls (100 each; 200 for each --control); with --out a curve of up to 4,100."""
+controls (100 each; 200 for each --control); with --out a curve of up to 4,100.
 
-_EXAMPLES = """\
-examples:
+Examples:
   cs-heads find --model demo --task demo/capitals --out found
   cs-heads find --model gpt2 --task my_task.jsonl --control another.jsonl --store run.sqlite --out found
   cs-heads find --model FOLDER --task boolq --task-option data_files=boolq/ --method css --n-masks 200
@@ -71,7 +39,38 @@ examples:
 A line of my_task.jsonl: {"prompt": "The cats", "choices": [" sleep", " sleeps"], "answer": 0}
 or {"prompt": "The capital of France is", "target": " Paris"}; lists of token ids may stand for the
 texts, as {"prompt": [3, 4, 11], "target": [7]}, and need no tokenizer.
-With --store an interrupted command goes on where it was."""
+With --store an interrupted command goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from cs_heads.cli.options import (
+    add_command,
+    add_common,
+    largest_losses,
+    loaded,
+    losses_line,
+    method_options,
+    settings_of,
+    unseen_of,
+)
+
+if TYPE_CHECKING:
+    from cs_heads.analysis.proof import Confirmation
+    from cs_heads.cli.options import Commands
+    from cs_heads.experiment.experiment import Experiment
+    from cs_heads.ranking import HeadRanking
+    from cs_heads.tasks import Task
+    from cs_heads.units import Head
 
 PROMPTS = 3
 """How many unseen prompts a report shows attention on."""
@@ -82,13 +81,7 @@ MOST, N_RANDOM = 10, 3
 
 def add(commands: Commands) -> None:
     """The sub-command ``find``."""
-    parser = commands.add_parser(
-        "find",
-        help="rank heads for a task and prove the best on unseen examples",
-        description=_ABOUT,
-        epilog=_EXAMPLES,
-        formatter_class=Help,
-    )
+    parser = add_command(commands, "find", __doc__, _find)
     add_common(parser)
     add = parser.add_argument
     add("--method", default="annealed", help="name of the method; its options are shown with --method NAME --help")
@@ -107,7 +100,6 @@ def add(commands: Commands) -> None:
         help="with --out: leave out the score with 0 to 10 heads off, beside random heads (as with --off) "
         f"({(1 + N_RANDOM) * 10 + 1} example-evaluations an unseen example at most)",
     )
-    parser.set_defaults(run=_find)
 
 
 def _find(options: argparse.Namespace) -> None:

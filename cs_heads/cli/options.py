@@ -59,6 +59,28 @@ class Help(argparse.RawDescriptionHelpFormatter):
         return f"{action.help} (default: %(default)s)"
 
 
+def add_command(commands: Commands, name: str, text: str, run: Callable[[argparse.Namespace], int | None]) -> Parser:
+    """A command whose help is the docstring of its module.
+
+    Args:
+        commands: Where it is added.
+        name: Of the command.
+        text: A sentence, then what is done, then examples under a line "Examples:".
+        run: What runs the command; returns the exit status, None for 0.
+    """
+    about, examples, epilog = text.partition("\nExamples:")
+    summary, _, description = about.partition("\n\n")
+    parser = commands.add_parser(
+        name,
+        help=summary[:1].lower() + summary[1:].rstrip("."),
+        description=description,
+        epilog=examples.lstrip() + epilog,
+        formatter_class=Help,
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
 def add_common(parser: Parser) -> None:
     """Arguments of every command that runs a model."""
     add = parser.add_argument

@@ -1,4 +1,12 @@
-"""``cs-heads report``: a page of what ``find`` or ``compare`` wrote."""
+"""Write the HTML report of a study.
+
+Write one HTML file that opens without a network: the heads and the verdict, what broke, maps,
+curves, attention patterns, cost, provenance. Nothing is measured and no model is loaded.
+
+Examples:
+  cs-heads find --model demo --task demo/capitals --out capitals
+  cs-heads report capitals -o capitals.html
+"""
 
 from __future__ import annotations
 
@@ -6,33 +14,19 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cs_heads.cli.options import Help
+from cs_heads.cli.options import add_command
 
 if TYPE_CHECKING:
     from cs_heads.cli.options import Commands
 
-_EXAMPLES = """\
-examples:
-  cs-heads find --model demo --task demo/capitals --out capitals
-  cs-heads report capitals -o capitals.html
-"""
-
 
 def add(commands: Commands) -> None:
     """The sub-command ``report``."""
-    parser = commands.add_parser(
-        "report",
-        help="write the HTML report of a study",
-        description="Write one HTML file that opens without a network: the heads and the verdict, what broke, maps,\n"
-        "curves, attention patterns, cost, provenance. Nothing is measured and no model is loaded.",
-        epilog=_EXAMPLES,
-        formatter_class=Help,
-    )
+    parser = add_command(commands, "report", __doc__, _report)
     parser.add_argument("study", type=Path, metavar="STUDY", help="folder that find --out or compare --out wrote")
     parser.add_argument(
         "-o", "--out", type=Path, default=None, metavar="FILE", help="where to write it (default: STUDY/report.html)"
     )
-    parser.set_defaults(run=_report)
 
 
 def _report(options: argparse.Namespace) -> None:

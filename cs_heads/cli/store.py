@@ -1,4 +1,8 @@
-"""``cs-heads store``: what a file of results holds."""
+"""Say what is in a file made with --store, or export it.
+
+Say what a file made with --store holds: the model, the tasks and how many results of each.
+Nothing is measured. The command that wrote it goes on from there when it is given once more.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cs_heads.cli.options import add_command
+
 if TYPE_CHECKING:
     from cs_heads.cli.options import Commands
     from cs_heads.store.export import Contents
@@ -14,17 +20,11 @@ if TYPE_CHECKING:
 
 def add(commands: Commands) -> None:
     """The sub-command ``store``."""
-    parser = commands.add_parser(
-        "store",
-        help="say what is in a file made with --store, or export it",
-        description="Say what a file made with --store holds: the model, the tasks and how many results of each. "
-        "Nothing is measured. The command that wrote it goes on from there when it is given once more.",
-    )
+    parser = add_command(commands, "store", __doc__, _store)
     add = parser.add_argument
     add("file", type=Path, metavar="FILE", help="a file made with --store")
     add("--json", action="store_true", help="print one JSON object")
     add("--parquet", type=Path, default=None, metavar="FILE", help="write every result there (needs pyarrow)")
-    parser.set_defaults(run=_store)
 
 
 def saved(options: argparse.Namespace) -> str:

@@ -1,4 +1,9 @@
-"""``cs-heads tasks``: what there is."""
+"""List the built-in tasks, what each is and what it needs.
+
+List the tasks that --task and --control know by name, what each is and what it needs: an extra
+to install, or files (--task-option data_files=PATH). A .jsonl or .csv file of your own needs
+no name.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,8 @@ from itertools import groupby
 from textwrap import fill
 from typing import TYPE_CHECKING
 
+from cs_heads.cli.options import add_command
+
 if TYPE_CHECKING:
     from cs_heads.cli.options import Commands
 
@@ -16,14 +23,8 @@ WIDTH = 120
 
 def add(commands: Commands) -> None:
     """The sub-command ``tasks``."""
-    parser = commands.add_parser(
-        "tasks",
-        help="list the built-in tasks, what each is and what it needs",
-        description="List the tasks that --task and --control know by name, what each is and what it needs: an extra "
-        "to install, or files (--task-option data_files=PATH). A .jsonl or .csv file of your own needs no name.",
-    )
+    parser = add_command(commands, "tasks", __doc__, _tasks)
     parser.add_argument("--json", action="store_true", help="print one JSON object, with each task's options")
-    parser.set_defaults(run=_tasks)
 
 
 def _tasks(options: argparse.Namespace) -> None:
