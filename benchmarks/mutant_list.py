@@ -523,7 +523,7 @@ _METHODS = [
     ),
     *_bugs(
         "methods",
-        "methods/annealing/regression.py",
+        "methods/annealing/estimate.py",
         "methods/test_annealing_parts.py methods/test_annealed.py",
         (
             "z is in variances, not in standard errors",
@@ -562,7 +562,7 @@ _METHODS = [
     ),
     *_bugs(
         "methods",
-        "methods/annealing/regression.py",
+        "methods/annealing/estimate.py",
         "methods/test_annealing_parts.py methods/test_annealed.py",
         (
             "what heads take from the controls is added to the contrast",
@@ -587,7 +587,7 @@ _METHODS = [
     ),
     *_bugs(
         "methods",
-        "methods/annealing/sets.py",
+        "methods/annealing/search.py",
         "methods/test_annealing_parts.py",
         (
             "sets are held against the task alone",

@@ -501,7 +501,7 @@ def refused(outcome: tuple[int, str, str], *said: str) -> None:
         ({"dtype": "float7"}, ["dtype must be one of float32, bfloat16, float16, got 'float7'"]),
         ({"backend": "wheel"}, ["backend must be 'auto', 'bridge' or 'hooked', got 'wheel'"]),
         ({"budget": "65"}, ["budget must be 1,625 or more"]),
-        ({"method": "greedy"}, ["method 'greedy' has no option n_masks, density"]),
+        ({"method": "greedy"}, ["method 'greedy' has no option density, n_masks"]),
         ({"n": "130"}, ["n must leave examples on both sides of the split: got n=130 with 130 examples"]),
         ({"seed": "-1"}, ["seed must be an integer of 0 or more, got -1"]),
         ({"sparsity": "0.1"}, ["unrecognized arguments: --sparsity 0.1"]),

@@ -22,15 +22,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cs_heads.cli.options import (
-    add_command,
-    add_common,
-    loaded,
-    losses_line,
-    method_options,
-    settings_of,
-    unseen_of,
-)
+from cs_heads.cli.options import add_command, add_common, loaded, losses_line, method_options, settings_of, unseen_of
 
 if TYPE_CHECKING:
     from cs_heads.analysis.comparison import Comparison

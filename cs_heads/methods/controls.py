@@ -26,8 +26,15 @@ LEAST_ASKED, MOST_ASKED = 30, 100
 """The same of one control, however many there are."""
 LEAST_RIGHT = 8
 """Of these answered right, below which a control is left out."""
+CLEAR, SHARED, LARGE = 4.0, 0.5, 0.4
+"""How clear an effect on both sides must be, and how large that on the controls beside the task's, for heads to be
+shared; and from where on rows with them off say nothing of other heads."""
+EXACT = 1e-6
+"""Standard error of what does not vary at all, which keeps z finite."""
 NO_CONTROLS = "no controls: heads of this task cannot be told from heads that every task needs (task-general)"
 """What a search says that had none."""
+PLENTY = 4
+"""Masks a head from which on least squares need no help from most heads doing nothing."""
 TOGETHER = 4
 """Examples of one control a row: under one mask, what they begin with alike is run once."""
 
@@ -58,6 +65,44 @@ class TaskLoss:
         """The loss of each row's examples, by their places in ``examples``, with the row's heads off."""
         answers = responding(self.experiment, self.response)(masks, self.examples[places])
         return np.asarray((self.intact[places] - answers) / self.above_guess)
+
+
+@dataclass(frozen=True)
+class BothEffects:
+    """What heads take from the task and from its controls, as losses, each with a standard error.
+
+    A 95 % interval reaches ``reach`` of these to both sides.
+    """
+
+    task: float
+    task_error: float
+    controls: float = 0.0
+    controls_error: float = 0.0
+    reach: float = 1.96
+
+    @property
+    def z(self) -> float:
+        """By how many standard errors the task loses more than its controls."""
+        return (self.task - self.controls) / max(float(np.hypot(self.task_error, self.controls_error)), EXACT)
+
+    @property
+    def are_shared(self) -> bool:
+        """Whether the heads surely take something from both, and from the controls more than half of the task's."""
+        clear = self.task > CLEAR * self.task_error > 0 and self.controls > CLEAR * self.controls_error > 0
+        return clear and self.controls > SHARED * self.task
+
+    @property
+    def are_large(self) -> bool:
+        """Whether they take so much that rows in which they are off say nothing of other heads."""
+        return min(self.task, self.controls) > LARGE
+
+    def to_dict(self) -> dict[str, Any]:
+        """Both losses with their 95 % intervals, as ``HeadRanking.shared_effects`` has them."""
+        sides = (("task", self.task, self.task_error), ("controls", self.controls, self.controls_error))
+        intervals = {
+            f"{name}_interval": [loss - self.reach * error, loss + self.reach * error] for name, loss, error in sides
+        }
+        return {"task": self.task, "controls": self.controls, **intervals}
 
 
 def guess_of(chance: float, response: str) -> float:
@@ -204,25 +249,41 @@ class Controls:
         return losses
 
 
-def controls_notes(known: Controls | None) -> tuple[str, ...]:
-    """What the reader should know of the controls."""
-    if known is None:
-        return (NO_CONTROLS,)
-    if not known.tasks:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in known.left_out.items())
+def controls_notes(known: Controls | None, *, required: bool = False) -> tuple[str, ...]:
+    """A note on controls: that there are none, or that the intact model cannot do some.
+
+    Args:
+        known: The controls of a search; None for a search without any.
+        required: Whether the search means nothing without a control that the model can do.
+
+    Raises:
+        BaselineTooLowError: It can do none, and one is ``required``.
+    """
+    return (NO_CONTROLS,) if known is None else left_out_notes(known.left_out, known.names, required=required)
+
+
+def left_out_notes(left_out: Mapping[str, str], used: Sequence[str], *, required: bool = True) -> tuple[str, ...]:
+    """A note on the controls that the intact model cannot do.
+
+    Args:
+        left_out: These controls, and why.
+        used: The other ones.
+        required: Whether a search without any control means nothing.
+
+    Raises:
+        BaselineTooLowError: None is used, and one is ``required``.
+    """
+    reasons = "; ".join(f"{name!r}: {reason}" for name, reason in left_out.items())
+    if required and not used:
+        raise BaselineTooLowError(f"controls: the model can do none of them ({reasons}); use others, or none")
+    if not used:
         return (f"no control can be used, so heads of this task cannot be told from task-general heads: {reasons}",)
-    if known.left_out:
-        return (f"controls that the intact model cannot do were left out: {', '.join(known.left_out)}",)
-    return ()
+    return tuple(f"control {name!r} is left out: {reason}" for name, reason in left_out.items())
 
 
 def _asked(experiments: Sequence[ExperimentLike]) -> list[int]:
     each = int(np.clip(N_ASKED // max(len(experiments), 1), LEAST_ASKED, MOST_ASKED))
     return [min(each, experiment.n_examples) for experiment in experiments]
-
-
-PLENTY = 4
-"""Masks a head from which on least squares need no help from most heads doing nothing."""
 
 
 class Scores:
@@ -279,7 +340,7 @@ class Contrast:
         self.task = TaskLoss(name_of(experiment), experiment, np.arange(experiment.n_examples), intact, chance)
         # Of their own: what controls draw changes no draw of the method.
         self.controls = Controls(controls, np.random.default_rng([seed, 1]))
-        self.notes = left_out_notes(self.controls.left_out, self.controls.names)
+        self.notes = controls_notes(self.controls, required=True)
         self.examples, self.drawn = examples, self.controls.sample(len(examples))
         self._of = self.controls.of(self.drawn)
         self.a_mask = len(self.examples) + len(self.drawn)
@@ -332,17 +393,11 @@ def contrasted(
     return mean, np.stack([mean - 1.96 * error, mean + 1.96 * error], axis=-1)
 
 
-def left_out_notes(left_out: Mapping[str, str], used: Sequence[str]) -> tuple[str, ...]:
-    """A note for each control that the intact model cannot do; raises ``BaselineTooLowError`` where none is used."""
-    if not used:
-        reasons = "; ".join(f"{name!r}: {reason}" for name, reason in left_out.items())
-        raise BaselineTooLowError(f"controls: the model can do none of them ({reasons}); use others, or none")
-    return tuple(f"control {name!r} is left out: {reason}" for name, reason in left_out.items())
-
-
 def check_experiments(experiment: ExperimentLike, controls: Any) -> None:
     """Raise ``ValueError`` for controls that are no list of experiments with the heads of the task's."""
-    for control in _listed(controls, "experiments"):
+    if isinstance(controls, str) or not isinstance(controls, Sequence):
+        raise ValueError(f"controls must be a list of experiments, got {controls!r}"[:300])
+    for control in controls:
         if not isinstance(control, ExperimentLike):
             raise ValueError(f"controls must be experiments on other tasks, got {control!r}")
         if control.grid != experiment.grid:
@@ -362,12 +417,6 @@ def check_differentiable(experiment: Any, controls: Any = ()) -> None:
             raise ValueError(
                 f"controls must not be the confirming side of a split, as {name!r} is: no search may see it"
             )
-
-
-def _listed(controls: Any, what: str) -> Sequence[Any]:
-    if isinstance(controls, str) or not isinstance(controls, Sequence):
-        raise ValueError(f"controls must be a list of {what}, got {controls!r}"[:300])
-    return controls
 
 
 class BalancedDraws:

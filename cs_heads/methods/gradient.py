@@ -14,7 +14,7 @@ from cs_heads.experiment.baseline import check_baseline
 from cs_heads.experiment.cost import Cost, check_budget
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.patching import PatchingExperiment
-from cs_heads.methods.controls import Controls, check_differentiable, contrasted, left_out_notes
+from cs_heads.methods.controls import Controls, check_differentiable, contrasted, controls_notes
 from cs_heads.ranking import HeadRanking, normal_interval
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks.pairs import PromptPair
@@ -72,7 +72,7 @@ def gradient_importance(
     if others:
         # Of their own: what controls draw changes no draw of the task.
         drawn = Controls(others, np.random.default_rng([seed, 1]))
-        notes = (*notes, *left_out_notes(drawn.left_out, drawn.names))
+        notes = (*notes, *controls_notes(drawn, required=True))
         chosen += drawn.examples_of(drawn.sample(n))
         used = {"controls": drawn.names, "control_examples": sum(len(some) for _, some in chosen[1:])}
     sides = [_gradients(side, some, signed) for side, some in chosen]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -52,26 +52,12 @@ class Rows:
         return len(self.group)
 
     def __getitem__(self, chosen: np.ndarray) -> Rows:
-        return Rows(
-            self.off[chosen],
-            self.examples[chosen],
-            self.scores[chosen],
-            self.drawn[chosen],
-            self.losses[chosen],
-            self.group[chosen],
-            self.last[chosen],
-        )
+        return Rows(*(getattr(self, each.name)[chosen] for each in fields(self)))
 
     def __add__(self, other: Rows) -> Rows:
-        return Rows(
-            sparse.vstack([self.off, other.off], format="csr"),
-            np.concatenate([self.examples, other.examples]),
-            np.concatenate([self.scores, other.scores]),
-            np.concatenate([self.drawn, other.drawn]),
-            np.concatenate([self.losses, other.losses]),
-            np.concatenate([self.group, other.group]),
-            np.concatenate([self.last, other.last]),
-        )
+        arrays = [each.name for each in fields(self) if each.name != "off"]
+        joined = [np.concatenate([getattr(self, name), getattr(other, name)]) for name in arrays]
+        return Rows(sparse.vstack([self.off, other.off], format="csr"), *joined)
 
     def without(self, heads: Iterable[int]) -> Rows:
         """The rows in which none of these heads (flat indices) is off."""
