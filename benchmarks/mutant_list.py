@@ -459,8 +459,8 @@ _STORE = [
         "store/test_identity.py analysis/test_gating.py",
         (
             "gates that are kept of one seed answer for another",
-            'progress_of("chg", {"plan": asdict(plan), "seed": seed}, experiment)',
-            'progress_of("chg", {"plan": asdict(plan)}, experiment)',
+            'experiment.progress("chg", {"plan": asdict(plan), "seed": seed})',
+            'experiment.progress("chg", {"plan": asdict(plan)})',
         ),
     ),
 ]
@@ -685,8 +685,8 @@ _METHODS = [
         "methods/test_gradient.py",
         (
             "gradients of opposite signs cancel before their size is taken",
-            "else gradient.double().abs().numpy()",
-            "else gradient.double().mean(dim=0).abs().expand(n, -1, -1).numpy()",
+            "else np.abs(gradient)",
+            "else np.abs(gradient.mean(axis=0, keepdims=True)).repeat(len(gradient), axis=0)",
         ),
     ),
     *_bugs(
@@ -698,6 +698,11 @@ _METHODS = [
             'ttest_1samp(self.effects[:, moved], 0.0, alternative="greater")',
             'ttest_1samp(self.effects[:, moved], 0.0, alternative="two-sided")',
         ),
+    ),
+    *_bugs(
+        "methods",
+        "experiment/patching.py",
+        "methods/test_mediation.py",
         (
             "effects are held against the first pair's run without a patch",
             "reshape(n, -1) - without[:, None]",
@@ -1183,10 +1188,11 @@ _VIEWS = [
         (
             "heads found by mean ablation are proved by zero ablation",
             """\
-            ablation=options.ablation,
-            store=more["store"],""",
+            seed=options.seed,
+            **settings,""",
             """\
-            store=more["store"],""",
+            seed=options.seed,
+            **(settings | {"ablation": "zero"}),""",
         ),
         (
             "the command line proves heads beside universal ones",
