@@ -43,12 +43,21 @@ def _interrupted(kept: str = "") -> int:
 
 
 try:
-    from cs_heads.cli import compare, doctor, find, report, reproduce, store, tasks
+    from cs_heads.cli import compare, find, others, reproduce
     from cs_heads.cli.options import Help, Parser
 except KeyboardInterrupt:
     raise SystemExit(_interrupted()) from None
 
-_COMMANDS = (doctor, find, compare, report, reproduce, store, tasks)
+# In the order of the help.
+_COMMANDS = (
+    others.add_doctor,
+    find.add,
+    compare.add,
+    others.add_report,
+    reproduce.add,
+    others.add_store,
+    others.add_tasks,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -57,13 +66,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     It is 2 for bad input, 1 where a check of a model failed, 130 for Ctrl-C, 141 where nobody reads on.
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
-    try:
-        options = _parser().parse_args(given)
-    except KeyboardInterrupt:
-        return _interrupted()
-    options.command = shlex.join(["cs-heads", *given])
+    options = argparse.Namespace()
     with _noticing_ctrl_c() as pressed:
         try:
+            _parser().parse_args(given, options)
+            options.command = shlex.join(["cs-heads", *given])
             with warnings.catch_warnings():
                 warnings.showwarning = _print_warning
                 status: int | None = options.run(options)
@@ -88,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _kept(options: argparse.Namespace) -> str:
     try:
-        return store.saved(options)
+        return others.saved(options)
     except (Exception, KeyboardInterrupt):  # what reads the store may be half imported
         return ""
 
@@ -119,8 +126,8 @@ def _parser() -> Parser:
     description = about.partition("\n\n")[2]
     parser = Parser(prog="cs-heads", description=description, epilog=usual + epilog, formatter_class=Help)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in _COMMANDS:
-        command.add(commands)
+    for add in _COMMANDS:
+        add(commands)
     return parser
 
 

@@ -1,19 +1,4 @@
-"""Rank heads by several methods, and judge them on unseen examples.
-
-Rank heads by several methods on the same finding examples, and judge all rankings on the
-same unseen ones.
-
-Printed are cost, the drop of the score with the first 1, --k and --max-heads heads of each
-method off, beside random heads, what task and controls lose, and how far the methods agree.
-Without --control the default controls are measured, 50 examples of each for every method. No
-method runs beyond --budget, in example-evaluations (one mask on one example; a backward
-pass counts as another); one that needs more is left out, and says how much it needs.
-
-Examples:
-  cs-heads compare --model demo --task demo/capitals --control demo/code --out compared
-  cs-heads compare --model gpt2 --task my_task.jsonl --methods annealed,css,one-shot --budget 20000
-  cs-heads compare --model gpt2 --task with_examples.jsonl --methods contrastive,chg --forget with_instruction.jsonl
-"""
+"""``cs-heads compare``."""
 
 from __future__ import annotations
 
@@ -31,7 +16,7 @@ if TYPE_CHECKING:
 
 def add(commands: Commands) -> None:
     """The sub-command ``compare``."""
-    parser = add_command(commands, "compare", __doc__, _compare)
+    parser = add_command(commands, compare)
     add_common(parser)
     add = parser.add_argument
     add(
@@ -62,7 +47,23 @@ def add(commands: Commands) -> None:
     add("--out", type=Path, default=None, metavar="DIR", help="write report.html, results and pictures there")
 
 
-def _compare(options: argparse.Namespace) -> None:
+def compare(options: argparse.Namespace) -> None:
+    """Rank heads by several methods, and judge them on unseen examples.
+
+    Rank heads by several methods on the same finding examples, and judge all rankings on the
+    same unseen ones.
+
+    Printed are cost, the drop of the score with the first 1, --k and --max-heads heads of each
+    method off, beside random heads, what task and controls lose, and how far the methods agree.
+    Without --control the default controls are measured, 50 examples of each for every method. No
+    method runs beyond --budget, in example-evaluations (one mask on one example; a backward
+    pass counts as another); one that needs more is left out, and says how much it needs.
+
+    Examples:
+      cs-heads compare --model demo --task demo/capitals --control demo/code --out compared
+      cs-heads compare --model gpt2 --task my_task.jsonl --methods annealed,css,one-shot --budget 20000
+      cs-heads compare --model gpt2 --task with_examples.jsonl --methods contrastive,chg --forget with_instruction.jsonl
+    """
     import cs_heads as cs
     from cs_heads.analysis.compare import METHODS
     from cs_heads.report.findings import RESULT

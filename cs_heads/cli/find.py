@@ -1,46 +1,4 @@
-"""Rank heads for a task and prove the best on unseen examples.
-
-Rank the heads of a model by how much a task rests on them, and prove the first on examples
-the search has not seen.
-
-The task's examples are split: --n of them find the heads, others judge. The search zeroes
-groups of heads and measures the score; the proof zeroes the top --k on up to 100 unseen
-examples, beside random heads of the same layers. The verdict:
-
-  specific          the heads do more harm than random ones (p < .01), by a tenth of the score or more, and
-                    the controls lose little: on average a third at most of what the task loses, as shares
-                    of the score above chance, and less by .10 for certain
-  shared            as much harm to the task, but the controls lose more than that third
-  localized         as much harm to the task, but the difference is not certain, or no control
-                    that can tell was given
-  not localized     not as much harm: the ranking is no evidence that the task rests on them
-  baseline too low  the intact model does not do the task well enough to tell: already on the examples
-                    that find heads, the search ends with an error that says so
-
-It is close where the intervals allow another verdict.
-
-Controls are other tasks, which the heads should not serve. By default they are the everyday
-skills that come with the library (cs-heads tasks lists them), for the verdict and for the
-search of the method annealed: those that the model can do count, alike, and specific takes
-three. The search ranks heads by what they take from the task beyond what they take from the
-controls. Give --control, once or several times, for controls of your own, of which each counts;
---no-control for none. Choose tasks that differ in what matters: skills that share a form share
-heads, and the result names the controls that lose.
-
-Cost, counted in example-evaluations (one mask on one example, a forward pass): by default 10 for
-each head of the model, 8,000 at least, to find; 1,000 to prove, and up to 1,500 for the default
-controls (100 each; 200 for each --control); with --out a curve of up to 4,100.
-
-Examples:
-  cs-heads find --model demo --task demo/capitals --out found
-  cs-heads find --model gpt2 --task my_task.jsonl --control another.jsonl --store run.sqlite --out found
-  cs-heads find --model FOLDER --task boolq --task-option data_files=boolq/ --method css --n-masks 200
-
-A line of my_task.jsonl: {"prompt": "The cats", "choices": [" sleep", " sleeps"], "answer": 0}
-or {"prompt": "The capital of France is", "target": " Paris"}; lists of token ids may stand for the
-texts, as {"prompt": [3, 4, 11], "target": [7]}, and need no tokenizer.
-With --store an interrupted command goes on where it was.
-"""
+"""``cs-heads find``."""
 
 from __future__ import annotations
 
@@ -81,7 +39,7 @@ MOST, N_RANDOM = 10, 3
 
 def add(commands: Commands) -> None:
     """The sub-command ``find``."""
-    parser = add_command(commands, "find", __doc__, _find)
+    parser = add_command(commands, find)
     add_common(parser)
     add = parser.add_argument
     add("--method", default="annealed", help="name of the method; its options are shown with --method NAME --help")
@@ -102,7 +60,50 @@ def add(commands: Commands) -> None:
     )
 
 
-def _find(options: argparse.Namespace) -> None:
+def find(options: argparse.Namespace) -> None:
+    """Rank heads for a task and prove the best on unseen examples.
+
+    Rank the heads of a model by how much a task rests on them, and prove the first on examples
+    the search has not seen.
+
+    The task's examples are split: --n of them find the heads, others judge. The search zeroes
+    groups of heads and measures the score; the proof zeroes the top --k on up to 100 unseen
+    examples, beside random heads of the same layers. The verdict:
+
+      specific          the heads do more harm than random ones (p < .01), by a tenth of the score or more, and
+                        the controls lose little: on average a third at most of what the task loses, as shares
+                        of the score above chance, and less by .10 for certain
+      shared            as much harm to the task, but the controls lose more than that third
+      localized         as much harm to the task, but the difference is not certain, or no control
+                        that can tell was given
+      not localized     not as much harm: the ranking is no evidence that the task rests on them
+      baseline too low  the intact model does not do the task well enough to tell: already on the examples
+                        that find heads, the search ends with an error that says so
+
+    It is close where the intervals allow another verdict.
+
+    Controls are other tasks, which the heads should not serve. By default they are the everyday
+    skills that come with the library (cs-heads tasks lists them), for the verdict and for the
+    search of the method annealed: those that the model can do count, alike, and specific takes
+    three. The search ranks heads by what they take from the task beyond what they take from the
+    controls. Give --control, once or several times, for controls of your own, of which each counts;
+    --no-control for none. Choose tasks that differ in what matters: skills that share a form share
+    heads, and the result names the controls that lose.
+
+    Cost, counted in example-evaluations (one mask on one example, a forward pass): by default 10 for
+    each head of the model, 8,000 at least, to find; 1,000 to prove, and up to 1,500 for the default
+    controls (100 each; 200 for each --control); with --out a curve of up to 4,100.
+
+    Examples:
+      cs-heads find --model demo --task demo/capitals --out found
+      cs-heads find --model gpt2 --task my_task.jsonl --control another.jsonl --store run.sqlite --out found
+      cs-heads find --model FOLDER --task boolq --task-option data_files=boolq/ --method css --n-masks 200
+
+    A line of my_task.jsonl: {"prompt": "The cats", "choices": [" sleep", " sleeps"], "answer": 0}
+    or {"prompt": "The capital of France is", "target": " Paris"}; lists of token ids may stand for the
+    texts, as {"prompt": [3, 4, 11], "target": [7]}, and need no tokenizer.
+    With --store an interrupted command goes on where it was.
+    """
     import cs_heads as cs
     from cs_heads.cluster import here
     from cs_heads.methods.registry import method_named

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import os
 import sys
@@ -59,19 +60,18 @@ class Help(argparse.RawDescriptionHelpFormatter):
         return f"{action.help} (default: %(default)s)"
 
 
-def add_command(commands: Commands, name: str, text: str, run: Callable[[argparse.Namespace], int | None]) -> Parser:
-    """A command whose help is the docstring of its module.
+def add_command(commands: Commands, run: Callable[[argparse.Namespace], int | None]) -> Parser:
+    """A command that has the name of a function, and its docstring for help.
 
     Args:
         commands: Where it is added.
-        name: Of the command.
-        text: A sentence, then what is done, then examples under a line "Examples:".
-        run: What runs the command; returns the exit status, None for 0.
+        run: What runs the command; returns the exit status, None for 0. Its docstring is a sentence, then what is
+            done, then examples under a line "Examples:".
     """
-    about, examples, epilog = text.partition("\nExamples:")
+    about, examples, epilog = (inspect.getdoc(run) or "").partition("\nExamples:")
     summary, _, description = about.partition("\n\n")
     parser = commands.add_parser(
-        name,
+        run.__name__,
         help=summary[:1].lower() + summary[1:].rstrip("."),
         description=description,
         epilog=examples.lstrip() + epilog,
