@@ -96,16 +96,16 @@ def compressed_sensing(
     plenty = bool(n_masks >= PLENTY * n_heads and np.linalg.matrix_rank(ablated) == n_heads)
     importance, r2 = _regress(ablated, response, alpha, seed)
     differing = int((importance > 0).sum())
-    importance = _least_squares(ablated, lost) if plenty else _raised(importance, ablated, lost)
+    # Least squares: what each head costs, where nothing off costs nothing.
+    importance = np.linalg.lstsq(ablated, lost, rcond=None)[0] if plenty else _raised(importance, ablated, lost)
     times_off = ablated.sum(axis=0)
-    origin = provenance_of(experiment)
     cost = Cost(forwards=before + len(once) * measure.a_mask)
     return HeadRanking(
         method={"stratified": "css", "bernoulli": "csb"}[design],
         importance=importance.reshape(experiment.grid.shape),
         spent=cost.spent,
         provenance={
-            **origin,
+            **provenance_of(experiment),
             "design": {"name": design, "n_masks": n_masks, "density": density, "seed": seed},
             "alpha": alpha,
             "intact": intact,
@@ -202,13 +202,6 @@ def _regress(
     r2 = 1 - float(np.mean((standardised - predicted) ** 2))
     # 0.0 - x and not -x: a head that is not selected has importance 0.0, not -0.0.
     return 0.0 - lasso.fit(ablated, standardised).coef_ * spread, r2
-
-
-def _least_squares(
-    ablated: Float[np.ndarray, "mask flat"], lost: Float[np.ndarray, " mask"]
-) -> Float[np.ndarray, " flat"]:
-    """What each head costs, where nothing off costs nothing."""
-    return np.asarray(np.linalg.lstsq(ablated, lost, rcond=None)[0])
 
 
 def _raised(

@@ -329,11 +329,7 @@ class Contrast:
     unit = "share of the score above chance, less that of the controls"
 
     def __init__(
-        self,
-        experiment: ExperimentLike,
-        controls: Sequence[ExperimentLike],
-        examples: Int[np.ndarray, " n"],
-        seed: int,
+        self, experiment: ExperimentLike, controls: Sequence[ExperimentLike], examples: Int[np.ndarray, " n"], seed: int
     ) -> None:
         intact, _ = intact_scores(experiment)
         chance = chance_of(experiment)

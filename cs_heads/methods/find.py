@@ -118,14 +118,17 @@ def find_heads(
     # A method that leaves a control out says itself which it used.
     provenance = {"controls": used, **ranking.provenance}
     provenance["controls_from"] = AUTO if automatic else "given" if used else None
-    of_defaults = (*left_out, *(_few_default(len(provenance["controls"])) if others else ())) if automatic else ()
+    n = len(provenance["controls"])
+    if automatic and others and n < MIN_DEFAULTS:
+        few = f"the model can do {n} of the default controls, fewer than {MIN_DEFAULTS}: they do not speak for other "
+        left_out = (*left_out, f"{few}tasks; give controls of your own (controls=[...])")
     # One note says why there are none.
     notes = [note for note in ranking.notes if others or not automatic or note != NO_CONTROLS]
     return replace(
         ranking,
         off=tuple(ranking.grid.resolve(head) for head in off),
         provenance={**provenance, "k": k, "seed": seed, "budget": budget},
-        notes=(*fitted, *dense, *notes, *_notes(method, used, [other.name for other in others]), *of_defaults),
+        notes=(*fitted, *dense, *notes, *_notes(method, used, [other.name for other in others]), *left_out),
     )
 
 
@@ -149,15 +152,6 @@ def _densities(method: Method, options: dict[str, Any], n_heads: int) -> tuple[d
         return {}, ()
     note = f"density is {1 / n_heads:.3g}, one of the {n_heads} heads of the grid, and not {default} as by default"
     return {"density": 1 / n_heads}, (note,)
-
-
-def _few_default(n: int) -> tuple[str, ...]:
-    """A note where the model can do too few of the default controls to speak for other tasks."""
-    note = (
-        f"the model can do {n} of the default controls, fewer than {MIN_DEFAULTS}: they do not speak for other tasks; "
-        "give controls of your own (controls=[...])"
-    )
-    return (note,) if n < MIN_DEFAULTS else ()
 
 
 def _notes(name: str, used: Sequence[str], wanted: Sequence[str]) -> Iterator[str]:

@@ -120,9 +120,7 @@ def _in_deviations(each: Float[np.ndarray, "n layer head"]) -> Float[np.ndarray,
 
 
 def attribution_patching(
-    model: Any,
-    pairs: Sequence[PromptPair],
-    **settings: Unpack[SettingsArguments],
+    model: Any, pairs: Sequence[PromptPair], **settings: Unpack[SettingsArguments]
 ) -> Float[np.ndarray, "pair layer head"]:
     """First-order estimate of every head's indirect effect: ``(z_clean - z_corrupted) · d measure / d z_corrupted``.
 

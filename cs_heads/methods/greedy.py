@@ -116,7 +116,6 @@ def greedy(
     for head, level in zip(chosen, levels, strict=False):
         index = grid.index(head)
         importance[index] = level - levels[-1] + TIE * single[index]
-    origin = provenance_of(experiment)
     cost = Cost(forwards=before + n_measured * measure.a_mask)
     interval = measure.interval(alone) if one_shot else None
     wanted = 0 if one_shot else k
@@ -126,7 +125,7 @@ def greedy(
         spent=cost.spent,
         interval=None if interval is None else interval.reshape(*grid.shape, 2),
         provenance={
-            **origin,
+            **provenance_of(experiment),
             "examples_a_mask": n,
             "chosen": [
                 {"head": str(head), **({"contrast": 0.0 - score} if controls else {"score": score})}

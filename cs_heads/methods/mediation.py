@@ -144,7 +144,12 @@ def task_pairs(model: Any, task: Task, n: int, seed: int = 0) -> tuple[PromptPai
     """Up to ``n`` ``counterparts`` of a task as the model is shown it, whose answers begin with different tokens."""
     check_seed(seed)
     drawn = counterparts(as_shown(model, task), len(task), seed)
-    return tuple(pair for pair in drawn if _answers_differ(tokenizer_of(model), pair))[:n]
+    differing = []
+    for pair in drawn:
+        encoded = encode_answers(tokenizer_of(model), pair.corrupted, [pair.target, pair.instead or ""])
+        if len({continuation[0] for continuation in encoded.continuations}) == 2:
+            differing.append(pair)
+    return tuple(differing[:n])
 
 
 def indirect_effects(
@@ -224,12 +229,6 @@ def screen_identity_rules(
     pairs = {stage: identity_rules(words, stage, n, n_shots=n_shots, seed=seed, after=after) for stage in STAGES}
     each = None if budget is None else budget // len(STAGES)
     return {stage: indirect_effects(model, of_stage, budget=each, **settings) for stage, of_stage in pairs.items()}
-
-
-def _answers_differ(tokenizer: Any, pair: PromptPair) -> bool:
-    """Whether the first tokens of the two answers differ after the corrupted prompt."""
-    encoded = encode_answers(tokenizer, pair.corrupted, [pair.target, pair.instead or ""])
-    return len({continuation[0] for continuation in encoded.continuations}) == 2
 
 
 def _mediation(experiment: PatchingExperiment, average_source: bool = False) -> Mediation:

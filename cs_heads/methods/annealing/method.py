@@ -185,8 +185,12 @@ def annealed(
     if examples_per_mask is not None:
         examples_per_mask = check_integer("examples_per_mask", examples_per_mask, 1, why="or None for all")
     per_row = min(examples_per_mask or experiment.n_examples, experiment.n_examples)
-    check_shares(target=target, last_target=last_target, density=density, max_density=max_density)
-    chance = checked_chance("chance", chance, experiment)
+    shares = {"target": target, "last_target": last_target, "density": density, "max_density": max_density}
+    for name, share in shares.items():
+        check_share(name, share)
+    chance = chance_of(experiment) if chance is None else chance
+    if not 0 <= chance < 1:
+        raise ValueError(f"chance must be 0 or more and below 1, got {chance}")
     before = Contrast.cost(experiment, controls)
     least = before + n_batches * _MIN_ROWS * (per_row + _of_controls(len(controls), per_row))
     if budget is None:
@@ -225,19 +229,9 @@ def annealed(
     search.measure_alone()
     effects = effects_of(search)
     settings: dict[str, Any] = {"budget": budget, "k": k, "seed": seed, "response": response}
-    settings |= {"examples_per_mask": examples_per_mask, "n_batches": n_batches, "target": target}
-    settings |= {"last_target": last_target, "density": density, "max_density": max_density}
+    settings |= {"examples_per_mask": examples_per_mask, "n_batches": n_batches, **shares}
     settings |= {"n_finalists": search.n_finalists, "n_decoys": n_decoys, "n_bootstraps": n_bootstraps}
     settings |= {"prior": prior is not None, "chance": chance, "fixed": _FIXED}
-    found = {"n_right": n_right, "n_used": len(sensor.examples), "n_rows": len(search.rows)}
-    held = {
-        "heads_off": search.heads_off,
-        "controls": [] if sensor.controls is None else sensor.controls.names,
-        "control_tasks": [provenance_of(control).get("task") for control in controls],
-        "controls_left_out": {} if known is None else known.left_out,
-        "shared": shared_with(search, effects.alone),
-        "cost": Cost(forwards=purse.spent).to_dict(),
-    }
     fields = ranking_fields(search, effects, k, n_bootstraps)
     few = () if n_right is None else few_correct(n_right, experiment)
     if chosen is not None:
@@ -245,8 +239,20 @@ def annealed(
     return HeadRanking(
         method="annealed",
         spent=purse.spent,
-        notes=(*fitted, *few, *dear_notes(before, budget), *controls_notes(known), *search_notes(search, effects)),
-        provenance={**provenance_of(experiment), "design": settings, **found, **held},
+        notes=(*fitted, *few, *controls_notes(known), *search_notes(search, effects, before)),
+        provenance={
+            **provenance_of(experiment),
+            "design": settings,
+            "n_right": n_right,
+            "n_used": len(sensor.examples),
+            "n_rows": len(search.rows),
+            "heads_off": search.heads_off,
+            "controls": [] if sensor.controls is None else sensor.controls.names,
+            "control_tasks": [provenance_of(control).get("task") for control in controls],
+            "controls_left_out": {} if known is None else known.left_out,
+            "shared": shared_with(search, effects.alone),
+            "cost": Cost(forwards=purse.spent).to_dict(),
+        },
         unit=_UNITS[response],
         chosen=() if chosen is None else tuple(grid.head(int(index)) for index in chosen),
         off=tuple(grid.head(int(index)) for index in search.off),
@@ -305,20 +311,6 @@ def standardised(
         raise ValueError(f"prior must be finite, one number a head [layer, head] = {shape}, got shape {prior.shape}")
     spread = prior.std()
     return np.asarray(PRIOR_WEIGHT * (prior - prior.mean()).ravel() / (spread if spread > 0 else 1.0))
-
-
-def checked_chance(name: str, value: float | None, experiment: ExperimentLike | None) -> float:
-    """The score of guessing, given or that of the experiment's task."""
-    value = chance_of(experiment) if value is None else value
-    if not 0 <= value < 1:
-        raise ValueError(f"{name} must be 0 or more and below 1, got {value}")
-    return value
-
-
-def check_shares(**shares: float) -> None:
-    """Raise ``ValueError`` for a share outside (0, 1)."""
-    for name, value in shares.items():
-        check_share(name, value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -432,18 +424,14 @@ def shared_with(search: Search, alone: dict[int, BothEffects]) -> dict[str, dict
     return told
 
 
-def dear_notes(before: int, budget: int) -> tuple[str, ...]:
-    """A note where what runs before the first mask leaves too little for masks."""
-    note = (
-        f"{before:,} of the budget of {budget:,} went before the first mask, most of it to the intact model: fewer "
-        "examples, or a larger budget, would leave more for masks"
-    )
-    return (note,) if before > _LARGE_SHARE * budget else ()
-
-
-def search_notes(search: Search, known: Effects) -> tuple[str, ...]:
+def search_notes(search: Search, known: Effects, before: int) -> tuple[str, ...]:
     """What weakens what the search found."""
-    sensor, grid, notes = search.sensor, search.sensor.grid, []
+    sensor, grid, notes, budget = search.sensor, search.sensor.grid, [], search.sensor.purse.budget
+    if before > _LARGE_SHARE * budget:
+        notes.append(
+            f"{before:,} of the budget of {budget:,} went before the first mask, most of it to the intact model: fewer "
+            "examples, or a larger budget, would leave more for masks"
+        )
     if sensor.controls is None:
         lost = known.task.estimate / sensor.above_guess
         sure = [str(grid.head(int(h))) for h in np.argsort(-lost) if lost[h] >= _COLLAPSE and known.z[h] > CLEAR]
