@@ -447,6 +447,43 @@ def test_the_task_to_forget_goes_with_contrastive_gates_alone(find, compare, tas
     refused(compare(methods="one-shot", forget=task), "--forget goes with the method contrastive")
 
 
+def test_each_method_has_the_options_that_it_declares(find):
+    given = {"method": "chg", "n_masks": None, "density": None}
+    ranking = json.loads(find("--json", "--n-seeds", "2", "--steps", "20", "--batch-size", "4", **given)[1])
+    assert ranking["spent"] == 65 + 2 * 2 * 3 * 20 * 4
+    assert find("--examples-per-mask", "none", "--json", method="annealed")[0] == 0
+    refused(find("--steps", "ten", **given), "--steps", "'ten'")
+
+
+def test_the_help_of_a_method_has_its_options_and_no_others(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["find", "--method", "chg", "--help"])
+    told = capsys.readouterr().out.split("options of the method chg:")[1]
+    assert "--n-seeds" in told
+    assert "(default: 500)" in told
+    assert "--density" not in told
+
+
+def test_compare_takes_options_of_each_method(compare):
+    chosen = ("--option", "css.n_masks=12", "--option", "css.density=0.17")
+    status, out, _ = compare("--json", *chosen, methods="css,one-shot")
+    assert status == 0
+    assert json.loads(out)["methods"]["css"]["spent"] <= 40 * 13
+    for option, said in (
+        ("css.steps=4", "method 'css' has no option steps; it has n_masks, density, alpha"),
+        ("css.n_masks=x", "--option css.n_masks=x: n_masks must be a number, got 'x'"),
+        ("chg.steps=20", "METHOD must be one of css, one-shot, got 'chg'"),
+        ("n_masks=4", "--option must be METHOD.NAME=VALUE, got 'n_masks=4'"),
+    ):
+        refused(compare("--option", option, methods="css,one-shot"), said)
+
+
+def test_both_commands_take_every_setting(find, compare):
+    settings = ("--batch-tokens", "64", "--no-progress", "--prepend-bos", "--json")
+    assert json.loads(find(*settings)[1])["prepend_bos"] is True
+    assert compare(*settings, "--ablation", "mean", methods="one-shot")[0] == 0
+
+
 def test_any_method_can_be_asked_for(find):
     status, out, err = find("--json", "--method", "one-shot", n_masks=None, density=None)
     assert (status, err) == (0, "")
