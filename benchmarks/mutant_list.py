@@ -523,7 +523,7 @@ _METHODS = [
     ),
     *_bugs(
         "methods",
-        "methods/annealing/regression.py",
+        "methods/annealing/estimate.py",
         "methods/test_annealing_parts.py methods/test_annealed.py",
         (
             "z is in variances, not in standard errors",
@@ -562,7 +562,7 @@ _METHODS = [
     ),
     *_bugs(
         "methods",
-        "methods/annealing/blame.py",
+        "methods/annealing/estimate.py",
         "methods/test_annealing_parts.py methods/test_annealed.py",
         (
             "what heads take from the controls is added to the contrast",
@@ -587,7 +587,7 @@ _METHODS = [
     ),
     *_bugs(
         "methods",
-        "methods/annealing/sets.py",
+        "methods/annealing/search.py",
         "methods/test_annealing_parts.py",
         (
             "sets are held against the task alone",
@@ -597,7 +597,7 @@ _METHODS = [
     ),
     *_bugs(
         "methods",
-        "methods/annealing/sensor.py",
+        "methods/annealing/rows.py",
         "methods/test_annealing_parts.py methods/test_annealed.py",
         (
             "examples of the controls are not paid for",
@@ -622,7 +622,7 @@ _METHODS = [
     ),
     *_bugs(
         "methods",
-        "methods/annealing/inference.py",
+        "methods/annealing/estimate.py",
         "methods/test_annealing_parts.py methods/test_annealed.py",
         (
             "the two-way variance adds what rows and examples share",
@@ -632,7 +632,7 @@ _METHODS = [
     ),
     *_bugs(
         "methods",
-        "methods/annealing/schedule.py",
+        "methods/annealing/search.py",
         "methods/test_annealing_parts.py",
         (
             "decoys may come from the best quarter",
@@ -686,7 +686,7 @@ _METHODS = [
         (
             "gradients of opposite signs cancel before their size is taken",
             "else np.abs(gradient)",
-            "else np.broadcast_to(np.abs(gradient.mean(axis=0)), gradient.shape)",
+            "else np.abs(gradient.mean(axis=0, keepdims=True)).repeat(len(gradient), axis=0)",
         ),
     ),
     *_bugs(
@@ -1188,10 +1188,11 @@ _VIEWS = [
         (
             "heads found by mean ablation are proved by zero ablation",
             """\
-            ablation=options.ablation,
-            store=more["store"],""",
+            seed=options.seed,
+            **settings,""",
             """\
-            store=more["store"],""",
+            seed=options.seed,
+            **(settings | {"ablation": "zero"}),""",
         ),
         (
             "the command line proves heads beside universal ones",

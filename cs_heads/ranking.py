@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FORMAT_VERSION = 3
+
+# Fields that a method may leave out, and fields that list heads.
+_ARRAYS = ("interval", "frequency", "z", "control_importance")
+_HEADS = ("claims", "shared", "chosen", "off")
 
 
 def normal_interval(each: Float[np.ndarray, "sample *heads"]) -> Float[np.ndarray, "*heads 2"]:
@@ -62,36 +66,24 @@ class HeadRanking(Drawable, picture="heads"):
     unit: str = "points of score"
 
     def __post_init__(self) -> None:
-        arrays = ("interval", "frequency", "z", "control_importance")
-        for name in ("importance", *(name for name in arrays if getattr(self, name) is not None)):
-            if not isinstance(getattr(self, name), np.ndarray):
-                raise ValueError(f"{name} must be an array, one number a head, got {in_line(getattr(self, name))}")
-        if self.importance.ndim != 2 or not self.importance.size:
-            raise ValueError(f"importance must be [layer, head], got shape {self.importance.shape}")
-        if not np.isfinite(self.importance).all():
-            raise ValueError("importance must be finite in every head")
-        shape = self.importance.shape
-        if self.interval is not None and self.interval.shape != (*shape, 2):
-            raise ValueError(f"interval must be [layer, head, 2] = {(*shape, 2)}, got {self.interval.shape}")
-        for name, value in (
-            ("frequency", self.frequency),
-            ("z", self.z),
-            ("control_importance", self.control_importance),
-        ):
-            if value is not None and value.shape != shape:
-                raise ValueError(f"{name} must be [layer, head] = {shape}, got {value.shape}")
-        for name, values in (("z", self.z), ("control_importance", self.control_importance)):
-            if values is not None and not np.isfinite(values).all():
+        for name in ("importance", *_ARRAYS):
+            values = getattr(self, name)
+            if values is None and name in _ARRAYS:
+                continue
+            if not isinstance(values, np.ndarray):
+                raise ValueError(f"{name} must be an array, one number a head, got {in_line(values)}")
+            if name == "importance" and (values.ndim != 2 or not values.size):
+                raise ValueError(f"importance must be [layer, head], got shape {values.shape}")
+            axes = "[layer, head, 2]" if name == "interval" else "[layer, head]"
+            wanted = (*self.importance.shape, 2) if name == "interval" else self.importance.shape
+            if values.shape != wanted:
+                raise ValueError(f"{name} must be {axes} = {wanted}, got {values.shape}")
+            if name not in ("interval", "frequency") and not np.isfinite(values).all():
                 raise ValueError(f"{name} must be finite in every head")
-        for name, heads in (
-            ("claims", self.claims),
-            ("shared", self.shared),
-            ("chosen", self.chosen),
-            ("off", self.off),
-        ):
-            outside = [str(head) for head in as_heads(name, heads) if head not in self.grid]
+        for name in _HEADS:
+            outside = [str(head) for head in as_heads(name, getattr(self, name)) if head not in self.grid]
             if outside:
-                raise ValueError(f"{name} must be heads of the grid {shape}, got {', '.join(outside)}")
+                raise ValueError(f"{name} must be heads of the grid {self.importance.shape}, got {', '.join(outside)}")
         check_integer("spent", self.spent, 0)
 
     @property
@@ -163,24 +155,19 @@ class HeadRanking(Drawable, picture="heads"):
     def save(self, path: str | Path) -> None:
         """Write the ranking as JSON, with the version of its format."""
         path = check_path("path", path)
+        arrays = {name: getattr(self, name) for name in ("importance", *_ARRAYS)}
         record = {
             "format": "cs-heads ranking",
             "version": FORMAT_VERSION,
-            "method": self.method,
-            "importance": self.importance.tolist(),
-            "spent": self.spent,
-            "interval": None if self.interval is None else _without_nan(self.interval.tolist()),
-            "frequency": None if self.frequency is None else self.frequency.tolist(),
-            "z": None if self.z is None else self.z.tolist(),
-            "claims": [str(head) for head in self.claims],
-            "shared": [str(head) for head in self.shared],
-            "chosen": [str(head) for head in self.chosen],
-            "off": [str(head) for head in self.off],
-            "control_importance": None if self.control_importance is None else self.control_importance.tolist(),
-            "provenance": self.provenance,
-            "notes": list(self.notes),
-            "unit": self.unit,
+            **{each.name: getattr(self, each.name) for each in fields(self)},
+            **{name: None if values is None else values.tolist() for name, values in arrays.items()},
+            **{name: [str(head) for head in getattr(self, name)] for name in _HEADS},
         }
+        if self.interval is not None:
+            # JSON has no NaN.
+            record["interval"] = [
+                [None if np.isnan(pair).any() else pair for pair in row] for row in record["interval"]
+            ]
         text = json.dumps(record, indent=1, default=lambda number: number.item())  # NumPy numbers in the provenance
         path.write_text(text + "\n", encoding="utf-8")
 
@@ -203,30 +190,21 @@ class HeadRanking(Drawable, picture="heads"):
                 f"up to {FORMAT_VERSION}: update cs-heads"
             )
 
-        def array(name: str) -> np.ndarray | None:
-            return None if record.get(name) is None else np.array(record[name], dtype=float)
-
         if record.get("interval") is not None:
             record["interval"] = [[pair or [np.nan, np.nan] for pair in row] for row in record["interval"]]
-
+        # Format 2 had heads that one control needs as much, checked one by one.
+        record["shared"] = record.get("shared") or record.get("universal")
+        known: dict[str, Any] = {
+            "provenance": record.get("provenance") or {},
+            "notes": tuple(record.get("notes") or ()),
+        }
+        known |= {"unit": record["unit"]} if "unit" in record else {}
         try:
-            return cls(
-                method=record["method"],
-                importance=np.array(record["importance"], dtype=float),
-                spent=int(record["spent"]),
-                interval=array("interval"),
-                frequency=array("frequency"),
-                z=array("z"),
-                claims=tuple(map(Head.parse, record.get("claims") or ())),
-                # Format 2 had heads that one control needs as much, checked one by one.
-                shared=tuple(map(Head.parse, record.get("shared") or record.get("universal") or ())),
-                chosen=tuple(map(Head.parse, record.get("chosen") or ())),
-                off=tuple(map(Head.parse, record.get("off") or ())),
-                control_importance=array("control_importance"),
-                provenance=record.get("provenance") or {},
-                notes=tuple(record.get("notes") or ()),
-                unit=record.get("unit", "points of score"),
-            )
+            for name in ("importance", *_ARRAYS):
+                known[name] = None if record.get(name) is None else np.array(record[name], dtype=float)
+            for name in _HEADS:
+                known[name] = tuple(map(Head.parse, record.get(name) or ()))
+            return cls(method=record["method"], spent=int(record["spent"]), **known)
         except (TypeError, ValueError) as error:
             raise ValueError(f"path {str(path)!r} is a broken ranking: {error}") from error
 
@@ -249,8 +227,3 @@ class HeadRanking(Drawable, picture="heads"):
         said = [f"shared: {', '.join(map(str, self.shared))}"] if self.shared else []
         notes = "".join(f"<li>{escape(note)}</li>" for note in (*said, *self.notes))
         return f"<div><b>{escape(self._title())}</b>{table}{f'<ul>{notes}</ul>' if notes else ''}</div>"
-
-
-def _without_nan(bounds: list[list[list[float]]]) -> list[list[list[float] | None]]:
-    """Heads without an interval as null: JSON has no NaN."""
-    return [[None if np.isnan(pair).any() else pair for pair in row] for row in bounds]

@@ -28,16 +28,16 @@ class SettingsArguments(TypedDict, total=False):
     Attributes:
         ablation: What an ablated head's z becomes: ``"zero"``; ``"mean"``, its mean over all positions of the task's
             examples; ``"resample"``, its z on another example.
-        prepend_bos: Whether a beginning-of-sequence token stands before every prompt; None: as the tokenizer itself
-            does when asked to add special tokens.
+        prepend_bos: Whether a beginning-of-sequence token stands before every prompt (default: as the tokenizer itself
+            does when asked to add special tokens).
         dtype: Of the weights of a model given by name or folder (None: float32).
-        batch_tokens: Tokens of one forward pass at most; found by a probe by default, and halved where memory does not
-            suffice.
-        progress: Whether a bar is shown; None: in notebooks and terminals.
-        workers: Number of Ray workers that the model runs on, for this call: short for a ``Cluster``.
-        address: A Ray cluster for them, as ``Cluster`` takes it.
-        store: A file, or an open ``Store``, that results are written to as they come and read from before anything is
-            run.
+        batch_tokens: Tokens of one forward pass at most; measured by a probe by default, and halved where memory
+            does not suffice.
+        progress: Whether a progress bar is shown (default: in notebooks and terminals).
+        workers: Number of Ray workers, each with its own copy of the model, for this call: short for a ``Cluster``.
+        address: A running Ray cluster for them: auto, host:6379 or ray://host:10001 (default: a local one).
+        store: A file, or an open ``Store``, that every result is written to as it is measured; the same call resumes
+            from there.
     """
 
     ablation: str

@@ -374,7 +374,7 @@ def compare(known_folder, task, capsys):
 
     def run(*more: str, **options: str | Path | bool) -> tuple[int, str, str]:
         more = (*more, *controls_of(more, options))
-        given = {"model": known_folder, "task": task, "k": "2", "most": "4", "n": "40", "device": "cpu"}
+        given = {"model": known_folder, "task": task, "k": "2", "max_heads": "4", "n": "40", "device": "cpu"}
         given |= {"methods": "one-shot,greedy,gradient"}
         arguments = [part for name, value in (given | options).items() for part in (flag(name), str(value))]
         try:
@@ -447,6 +447,43 @@ def test_the_task_to_forget_goes_with_contrastive_gates_alone(find, compare, tas
     refused(compare(methods="one-shot", forget=task), "--forget goes with the method contrastive")
 
 
+def test_each_method_has_the_options_that_it_declares(find):
+    given = {"method": "chg", "n_masks": None, "density": None}
+    ranking = json.loads(find("--json", "--n-seeds", "2", "--steps", "20", "--batch-size", "4", **given)[1])
+    assert ranking["spent"] == 65 + 2 * 2 * 3 * 20 * 4
+    assert find("--examples-per-mask", "none", "--json", method="annealed")[0] == 0
+    refused(find("--steps", "ten", **given), "--steps", "'ten'")
+
+
+def test_the_help_of_a_method_has_its_options_and_no_others(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["find", "--method", "chg", "--help"])
+    told = capsys.readouterr().out.split("options of the method chg:")[1]
+    assert "--n-seeds" in told
+    assert "(default: 500)" in told
+    assert "--density" not in told
+
+
+def test_compare_takes_options_of_each_method(compare):
+    chosen = ("--option", "css.n_masks=12", "--option", "css.density=0.17")
+    status, out, _ = compare("--json", *chosen, methods="css,one-shot")
+    assert status == 0
+    assert json.loads(out)["methods"]["css"]["spent"] <= 40 * 13
+    for option, said in (
+        ("css.steps=4", "method 'css' has no option steps; it has n_masks, density, alpha"),
+        ("css.n_masks=x", "--option css.n_masks=x: n_masks must be a number, got 'x'"),
+        ("chg.steps=20", "METHOD must be one of css, one-shot, got 'chg'"),
+        ("n_masks=4", "--option must be METHOD.NAME=VALUE, got 'n_masks=4'"),
+    ):
+        refused(compare("--option", option, methods="css,one-shot"), said)
+
+
+def test_both_commands_take_every_setting(find, compare):
+    settings = ("--batch-tokens", "64", "--no-progress", "--prepend-bos", "--json")
+    assert json.loads(find(*settings)[1])["prepend_bos"] is True
+    assert compare(*settings, "--ablation", "mean", methods="one-shot")[0] == 0
+
+
 def test_any_method_can_be_asked_for(find):
     status, out, err = find("--json", "--method", "one-shot", n_masks=None, density=None)
     assert (status, err) == (0, "")
@@ -501,7 +538,7 @@ def refused(outcome: tuple[int, str, str], *said: str) -> None:
         ({"dtype": "float7"}, ["dtype must be one of float32, bfloat16, float16, got 'float7'"]),
         ({"backend": "wheel"}, ["backend must be 'auto', 'bridge' or 'hooked', got 'wheel'"]),
         ({"budget": "65"}, ["budget must be 1,625 or more"]),
-        ({"method": "greedy"}, ["method 'greedy' has no option n_masks, density"]),
+        ({"method": "greedy"}, ["method 'greedy' has no option density, n_masks"]),
         ({"n": "130"}, ["n must leave examples on both sides of the split: got n=130 with 130 examples"]),
         ({"seed": "-1"}, ["seed must be an integer of 0 or more, got -1"]),
         ({"sparsity": "0.1"}, ["unrecognized arguments: --sparsity 0.1"]),

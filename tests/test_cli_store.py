@@ -82,7 +82,18 @@ def test_ctrl_c_without_a_store_is_as_before(find, stop_at, capsys):
 
 def test_compare_takes_a_store(find, capsys, stop_at):
     store = find[-2]
-    arguments = ["compare", *find[1:5], "--methods", "one-shot,greedy", "--k", "1", "--most", "2", "--store", store]
+    arguments = [
+        "compare",
+        *find[1:5],
+        "--methods",
+        "one-shot,greedy",
+        "--k",
+        "1",
+        "--max-heads",
+        "2",
+        "--store",
+        store,
+    ]
     arguments += ["--no-control"]
     assert main([*arguments, "--device", "cpu", "--json"]) == 0
     first = json.loads(capsys.readouterr().out)

@@ -161,7 +161,7 @@ def test_controls_read_local_files(reader, capsys, tmp_path, command):
         *("--control-option", f"boolq:data_files={boolq}"),
         *("--control-option", f"blimp_adjunct_island:data_files={pairs}"),
     )
-    methods = ("--methods", "one-shot", "--most", "1") if command == "compare" else ("--method", "one-shot")
+    methods = ("--methods", "one-shot", "--max-heads", "1") if command == "compare" else ("--method", "one-shot")
     assert main([command, *model, *controls, *files, *methods]) == 0
     found = json.loads(capsys.readouterr().out)
     if command == "find":

@@ -11,7 +11,7 @@ from cs_heads.lens import FoldedValueBiasesError, load_model
 from cs_heads.lens.checks import Check, PlainModel, checks_of, faulty, folded, tried
 from cs_heads.lens.model import HALF, backend_of, device_of, dtype_of
 from cs_heads.lens.weights import WeightsError
-from cs_heads.methods.annealed import default_budget
+from cs_heads.methods.annealing import default_budget
 from cs_heads.units import HeadGrid
 
 _DAY = 86_400.0

@@ -1,6 +1,24 @@
-"""The same steps from a shell: ``cs-heads find --model M --task T``.
+"""The command line.
 
-A command is a module of its own with ``add(commands)``, which registers its arguments and what runs it.
+Find the attention heads that a capability of a language model rests on, and prove it.
+
+A capability is a task: examples with a prompt and how the answer is scored. Heads are set
+to zero, some at a time, and the score is measured; a head whose absence costs score is
+important. What is found on some examples is proved on others, against random heads: believe
+the verdict, not the ranking.
+
+the usual way:
+  cs-heads tasks                                                     what there is to measure
+  cs-heads doctor gpt2                                               whether a model can be measured
+  cs-heads find --model demo --task demo/capitals --out found
+                                                                     the heads, the verdict, found/report.html
+  cs-heads compare --model demo --task demo/capitals --out compared  the same by several methods
+  cs-heads report found -o page.html                                 the page once more; nothing is measured
+  cs-heads reproduce --paper cs --model demo --quick --out cs-demo   a paper's tables and figures
+
+A file of your own is a task, too: --task my_task.jsonl. With --store FILE everything
+measured is kept, and the same command goes on where it was cut short. Each command has its
+own --help; cost is said in example-evaluations: one mask, one example.
 """
 
 from __future__ import annotations
@@ -25,12 +43,21 @@ def _interrupted(kept: str = "") -> int:
 
 
 try:
-    from cs_heads.cli import compare, doctor, find, report, reproduce, store, tasks
+    from cs_heads.cli import compare, find, others, reproduce
     from cs_heads.cli.options import Help, Parser
 except KeyboardInterrupt:
     raise SystemExit(_interrupted()) from None
 
-_COMMANDS = (doctor, find, compare, report, reproduce, store, tasks)
+# In the order of the help.
+_COMMANDS = (
+    others.add_doctor,
+    find.add,
+    compare.add,
+    others.add_report,
+    reproduce.add,
+    others.add_store,
+    others.add_tasks,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -39,13 +66,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     It is 2 for bad input, 1 where a check of a model failed, 130 for Ctrl-C, 141 where nobody reads on.
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
-    try:
-        options = _parser().parse_args(given)
-    except KeyboardInterrupt:
-        return _interrupted()
-    options.command = shlex.join(["cs-heads", *given])
+    options = argparse.Namespace()
     with _noticing_ctrl_c() as pressed:
         try:
+            _parser().parse_args(given, options)
+            options.command = shlex.join(["cs-heads", *given])
             with warnings.catch_warnings():
                 warnings.showwarning = _print_warning
                 status: int | None = options.run(options)
@@ -70,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _kept(options: argparse.Namespace) -> str:
     try:
-        return store.saved(options)
+        return others.saved(options)
     except (Exception, KeyboardInterrupt):  # what reads the store may be half imported
         return ""
 
@@ -95,34 +120,14 @@ def _noticing_ctrl_c() -> Iterator[list[int]]:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-_ABOUT = """\
-Find the attention heads that a capability of a language model rests on, and prove it.
-
-A capability is a task: examples with a prompt and how the answer is scored. Heads are set
-to zero, some at a time, and the score is measured; a head whose absence costs score is
-important. What is found on some examples is proved on others, against random heads: believe
-the verdict, not the ranking."""
-
-_EXAMPLES = """\
-the usual way:
-  cs-heads tasks                                                     what there is to measure
-  cs-heads doctor gpt2                                               whether a model can be measured
-  cs-heads find --model demo --task demo/capitals --out found
-                                                                     the heads, the verdict, found/report.html
-  cs-heads compare --model demo --task demo/capitals --out compared  the same by several methods
-  cs-heads report found -o page.html                                 the page once more; nothing is measured
-  cs-heads reproduce --paper cs --model demo --quick --out cs-demo   a paper's tables and figures
-
-A file of your own is a task, too: --task my_task.jsonl. With --store FILE everything
-measured is kept, and the same command goes on where it was cut short. Each command has its
-own --help; cost is said in example-evaluations: one mask, one example."""
-
-
 def _parser() -> Parser:
-    parser = Parser(prog="cs-heads", description=_ABOUT, epilog=_EXAMPLES, formatter_class=Help)
+    # The help is the docstring of the module, as that of each command.
+    about, usual, epilog = __doc__.partition("the usual way:")
+    description = about.partition("\n\n")[2]
+    parser = Parser(prog="cs-heads", description=description, epilog=usual + epilog, formatter_class=Help)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in _COMMANDS:
-        command.add(commands)
+    for add in _COMMANDS:
+        add(commands)
     return parser
 
 

@@ -1,4 +1,4 @@
-"""``cs-heads compare``: several methods side by side."""
+"""``cs-heads compare``."""
 
 from __future__ import annotations
 
@@ -8,45 +8,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cs_heads import plot
-from cs_heads.cli.options import Help, add_common, forgotten, loaded, losses_line, unseen_of
+from cs_heads.cli.options import add_command, add_common, loaded, losses_line, method_options, settings_of, unseen_of
 
 if TYPE_CHECKING:
     from cs_heads.analysis.compare import Comparison
     from cs_heads.cli.options import Commands
 
 
-_ABOUT = """\
-Rank heads by several methods on the same finding examples, and judge all rankings on the
-same unseen ones.
-
-Printed are cost, the drop of the score with the first 1, --k and --max-heads heads of each
-method off, beside random heads, what task and controls lose, and how far the methods agree.
-Without --control the default controls are measured, 50 examples of each for every method. No
-method runs beyond --budget, in example-evaluations (one mask on one example; a backward
-pass counts as another); one that needs more is left out, and says how much it needs."""
-
-_EXAMPLES = """\
-examples:
-  cs-heads compare --model demo --task demo/capitals --control demo/code --out compared
-  cs-heads compare --model gpt2 --task my_task.jsonl --methods annealed,css,one-shot --budget 20000
-  cs-heads compare --model gpt2 --task with_examples.jsonl --methods contrastive,chg --forget with_instruction.jsonl"""
-
-
 def add(commands: Commands) -> None:
     """The sub-command ``compare``."""
-    parser = commands.add_parser(
-        "compare",
-        help="rank heads by several methods, and judge them on unseen examples",
-        description=_ABOUT,
-        epilog=_EXAMPLES,
-        formatter_class=Help,
-    )
+    parser = add_command(commands, compare)
     add_common(parser)
     add = parser.add_argument
     add(
         "--methods",
         default=None,
         help="names, commas between (default: annealed,css,csb,one-shot,greedy,chg,gradient)",
+    )
+    add(
+        "--option",
+        action="append",
+        default=[],
+        metavar="METHOD.NAME=VALUE",
+        help="an option of one method, as css.n_masks=200; may be repeated (cs-heads find --method css --help lists "
+        "those of css)",
     )
     add(
         "--contrast",
@@ -61,21 +46,35 @@ def add(commands: Commands) -> None:
         help="heads to ablate at the end of the drop curve (default: 10, or half of a smaller grid)",
     )
     add("--out", type=Path, default=None, metavar="DIR", help="write report.html, results and pictures there")
-    parser.set_defaults(run=_compare)
 
 
-def _compare(options: argparse.Namespace) -> None:
+def compare(options: argparse.Namespace) -> None:
+    """Rank heads by several methods, and judge them on unseen examples.
+
+    Rank heads by several methods on the same finding examples, and judge all rankings on the
+    same unseen ones.
+
+    Printed are cost, the drop of the score with the first 1, --k and --max-heads heads of each
+    method off, beside random heads, what task and controls lose, and how far the methods agree.
+    Without --control the default controls are measured, 50 examples of each for every method. No
+    method runs beyond --budget, in example-evaluations (one mask on one example; a backward
+    pass counts as another); one that needs more is left out, and says how much it needs.
+
+    Examples:
+      cs-heads compare --model demo --task demo/capitals --control demo/code --out compared
+      cs-heads compare --model gpt2 --task my_task.jsonl --methods annealed,css,one-shot --budget 20000
+      cs-heads compare --model gpt2 --task with_examples.jsonl --methods contrastive,chg --forget with_instruction.jsonl
+    """
     import cs_heads as cs
     from cs_heads.analysis.compare import METHODS
-    from cs_heads.methods.registry import method_named
     from cs_heads.report.findings import RESULT
 
     names = METHODS if options.methods is None else tuple(name.strip() for name in options.methods.split(","))
-    given = {"contrastive": more} if (more := forgotten(options, names)) else {}
-    for name in names:
-        method_named(name).check(name, given.get(name, {}))
+    given, settings = method_options(options, names), settings_of(options)
     with loaded(options) as (model, task, controls):
         unseen = unseen_of(options, model, task, RESULT)
+        if unseen is not None:
+            settings["store"] = unseen.store
         result = cs.compare(
             model,
             task,
@@ -87,7 +86,7 @@ def _compare(options: argparse.Namespace) -> None:
             contrast=options.contrast,
             options=given,
             seed=options.seed,
-            store=options.store if unseen is None else unseen.store,
+            **settings,
         )
     # By default what fits the grid.
     options.k, options.max_heads = result.k, result.random_drops.shape[1]

@@ -1,4 +1,4 @@
-"""``cs-heads find``: a ranking and its proof."""
+"""``cs-heads find``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,16 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from cs_heads import plot
-from cs_heads.cli.options import Help, add_common, forgotten, largest_losses, loaded, losses_line, unseen_of
+from cs_heads.cli.options import (
+    add_command,
+    add_common,
+    largest_losses,
+    loaded,
+    losses_line,
+    method_options,
+    settings_of,
+    unseen_of,
+)
 
 if TYPE_CHECKING:
     from cs_heads.analysis.confirm import Confirmation
@@ -21,49 +30,6 @@ if TYPE_CHECKING:
     from cs_heads.ranking import HeadRanking
     from cs_heads.tasks import Task
     from cs_heads.units import Head
-
-_ABOUT = """\
-Rank the heads of a model by how much a task rests on them, and prove the first on examples
-the search has not seen.
-
-The task's examples are split: --n of them find the heads, others judge. The search zeroes
-groups of heads and measures the score; the proof zeroes the top --k on up to 100 unseen
-examples, beside random heads of the same layers. The verdict:
-
-  specific          the heads do more harm than random ones (p < .01), by a tenth of the score or more, and
-                    the controls lose little: on average a third at most of what the task loses, as shares
-                    of the score above chance, and less by .10 for certain
-  shared            as much harm to the task, but the controls lose more than that third
-  localized         as much harm to the task, but the difference is not certain, or no control
-                    that can tell was given
-  not localized     not as much harm: the ranking is no evidence that the task rests on them
-  baseline too low  the intact model does not do the task well enough to tell: already on the examples
-                    that find heads, the search ends with an error that says so
-
-It is close where the intervals allow another verdict.
-
-Controls are other tasks, which the heads should not serve. By default they are the everyday
-skills that come with the library (cs-heads tasks lists them), for the verdict and for the
-search of the method annealed: those that the model can do count, alike, and specific takes
-three. The search ranks heads by what they take from the task beyond what they take from the
-controls. Give --control, once or several times, for controls of your own, of which each counts;
---no-control for none. Choose tasks that differ in what matters: skills that share a form share
-heads, and the result names the controls that lose.
-
-Cost, counted in example-evaluations (one mask on one example, a forward pass): by default 10 for
-each head of the model, 8,000 at least, to find; 1,000 to prove, and up to 1,500 for the default
-controls (100 each; 200 for each --control); with --out a curve of up to 4,100."""
-
-_EXAMPLES = """\
-examples:
-  cs-heads find --model demo --task demo/capitals --out found
-  cs-heads find --model gpt2 --task my_task.jsonl --control another.jsonl --store run.sqlite --out found
-  cs-heads find --model FOLDER --task boolq --task-option data_files=boolq/ --method css --n-masks 200
-
-A line of my_task.jsonl: {"prompt": "The cats", "choices": [" sleep", " sleeps"], "answer": 0}
-or {"prompt": "The capital of France is", "target": " Paris"}; lists of token ids may stand for the
-texts, as {"prompt": [3, 4, 11], "target": [7]}, and need no tokenizer.
-With --store an interrupted command goes on where it was."""
 
 PROMPTS = 3
 """How many unseen prompts a report shows attention on."""
@@ -74,25 +40,11 @@ MOST, N_RANDOM = 10, 3
 
 def add(commands: Commands) -> None:
     """The sub-command ``find``."""
-    parser = commands.add_parser(
-        "find",
-        help="rank heads for a task and prove the best on unseen examples",
-        description=_ABOUT,
-        epilog=_EXAMPLES,
-        formatter_class=Help,
-    )
+    parser = add_command(commands, find)
     add_common(parser)
     add = parser.add_argument
-    add("--method", default="annealed", help="name of the method; an unknown one lists them all")
-    add("--ablation", default="zero", help="what an ablated head becomes: zero, mean (over the task) or resample")
-    add("--n-masks", type=int, default=None, help="masks to measure, for css and csb (default: 100)")
-    add("--density", type=float, default=None, help="share of heads ablated in a mask, for css and csb (default: 0.05)")
+    add("--method", default="annealed", help="name of the method; its options are shown with --method NAME --help")
     add("--out", type=Path, default=None, metavar="DIR", help="write report.html, results and pictures there")
-    add(
-        "--response",
-        default=None,
-        help="what annealed fits: score, probability (of the right choice, or the answer) or margin (its log-odds)",
-    )
     add(
         "--off",
         nargs="+",
@@ -107,10 +59,52 @@ def add(commands: Commands) -> None:
         help="with --out: leave out the score with 0 to 10 heads off, beside random heads (as with --off) "
         f"({(1 + N_RANDOM) * 10 + 1} example-evaluations an unseen example at most)",
     )
-    parser.set_defaults(run=_find)
 
 
-def _find(options: argparse.Namespace) -> None:
+def find(options: argparse.Namespace) -> None:
+    """Rank heads for a task and prove the best on unseen examples.
+
+    Rank the heads of a model by how much a task rests on them, and prove the first on examples
+    the search has not seen.
+
+    The task's examples are split: --n of them find the heads, others judge. The search zeroes
+    groups of heads and measures the score; the proof zeroes the top --k on up to 100 unseen
+    examples, beside random heads of the same layers. The verdict:
+
+      specific          the heads do more harm than random ones (p < .01), by a tenth of the score or more, and
+                        the controls lose little: on average a third at most of what the task loses, as shares
+                        of the score above chance, and less by .10 for certain
+      shared            as much harm to the task, but the controls lose more than that third
+      localized         as much harm to the task, but the difference is not certain, or no control
+                        that can tell was given
+      not localized     not as much harm: the ranking is no evidence that the task rests on them
+      baseline too low  the intact model does not do the task well enough to tell: already on the examples
+                        that find heads, the search ends with an error that says so
+
+    It is close where the intervals allow another verdict.
+
+    Controls are other tasks, which the heads should not serve. By default they are the everyday
+    skills that come with the library (cs-heads tasks lists them), for the verdict and for the
+    search of the method annealed: those that the model can do count, alike, and specific takes
+    three. The search ranks heads by what they take from the task beyond what they take from the
+    controls. Give --control, once or several times, for controls of your own, of which each counts;
+    --no-control for none. Choose tasks that differ in what matters: skills that share a form share
+    heads, and the result names the controls that lose.
+
+    Cost, counted in example-evaluations (one mask on one example, a forward pass): by default 10 for
+    each head of the model, 8,000 at least, to find; 1,000 to prove, and up to 1,500 for the default
+    controls (100 each; 200 for each --control); with --out a curve of up to 4,100.
+
+    Examples:
+      cs-heads find --model demo --task demo/capitals --out found
+      cs-heads find --model gpt2 --task my_task.jsonl --control another.jsonl --store run.sqlite --out found
+      cs-heads find --model FOLDER --task boolq --task-option data_files=boolq/ --method css --n-masks 200
+
+    A line of my_task.jsonl: {"prompt": "The cats", "choices": [" sleep", " sleeps"], "answer": 0}
+    or {"prompt": "The capital of France is", "target": " Paris"}; lists of token ids may stand for the
+    texts, as {"prompt": [3, 4, 11], "target": [7]}, and need no tokenizer.
+    With --store an interrupted command goes on where it was.
+    """
     import cs_heads as cs
     from cs_heads.cluster import here
     from cs_heads.methods.registry import method_named
@@ -118,20 +112,27 @@ def _find(options: argparse.Namespace) -> None:
     from cs_heads.report.findings import COMPARISON
 
     # What needs no model to be refused is refused before one is loaded.
-    design = {"n_masks": options.n_masks, "density": options.density, "response": options.response}
-    more: dict[str, Any] = {name: value for name, value in design.items() if value is not None}
     method = method_named(options.method)
-    more |= forgotten(options, [options.method])
-    method.check(options.method, more)
-    more |= {"seed": options.seed, "ablation": options.ablation, "store": options.store, "off": options.off}
+    own = method_options(options, [options.method])[options.method]
+    settings = settings_of(options)
     with loaded(options) as (model, task, controls):
         unseen = unseen_of(options, model, task, COMPARISON)
         if unseen is not None:
-            more["store"] = unseen.store
-        # Of a method that takes no controls they judge all the same.
-        more["controls"] = controls if method.takes_controls else None
+            settings["store"] = unseen.store
         start = perf_counter()
-        found = cs.find_heads(model, task, k=options.k, method=options.method, budget=options.budget, **more)
+        found = cs.find_heads(
+            model,
+            task,
+            k=options.k,
+            method=options.method,
+            # Of a method that takes no controls they judge all the same.
+            controls=controls if method.takes_controls else None,
+            budget=options.budget,
+            seed=options.seed,
+            off=options.off,
+            **own,
+            **settings,
+        )
         between = perf_counter()
         options.k = found.provenance["k"]  # by default what fits the grid
         proof = cs.confirm(
@@ -142,8 +143,7 @@ def _find(options: argparse.Namespace) -> None:
             controls=controls,
             off=options.off,
             seed=options.seed,
-            ablation=options.ablation,
-            store=more["store"],
+            **settings,
         )
         seconds = {"find": between - start, "confirm": perf_counter() - between}
         result = _result(options, task, found, proof, seconds)

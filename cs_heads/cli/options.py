@@ -3,30 +3,47 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import os
+import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from types import NoneType
+from typing import TYPE_CHECKING, Any, NoReturn, get_type_hints
 
 if TYPE_CHECKING:
     from cs_heads.analysis.losses import Specificity
     from cs_heads.experiment.experiment import Experiment
+    from cs_heads.methods.registry import Option
     from cs_heads.tasks import Task
 
     Commands = argparse._SubParsersAction["Parser"]
 
 
+# What stands in help for the value of an option of such a type.
+_METAVARS = {"Task": "TASK", "HeadRanking": "FILE", "PathLike": "FILE"}
 # Arguments of `load_task` that have a flag of their own: for the task and its controls, and for the task alone.
 _FLAGS = ("seed", "chat", "too_long", "allow_code", "unsafe_code")
 _TASK_FLAGS = ("n", "length_normalized", *_FLAGS)
 
 
 class Parser(argparse.ArgumentParser):
-    """Refuses in one line."""
+    """Refuses in one line, and may add arguments when it is used: those that take long to import."""
+
+    complete: Callable[[Parser, Sequence[str]], None] | None = None
+    """Adds these arguments, given what is to be parsed."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As in argparse, with the arguments of ``complete``."""
+        if self.complete is not None:
+            complete, self.complete = self.complete, None
+            complete(self, sys.argv[1:] if args is None else args)
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         """One line, exit status 2."""
@@ -43,7 +60,28 @@ class Help(argparse.RawDescriptionHelpFormatter):
         return f"{action.help} (default: %(default)s)"
 
 
-def add_common(parser: argparse.ArgumentParser) -> None:
+def add_command(commands: Commands, run: Callable[[argparse.Namespace], int | None]) -> Parser:
+    """A command that has the name of a function, and its docstring for help.
+
+    Args:
+        commands: Where it is added.
+        run: What runs the command; returns the exit status, None for 0. Its docstring is a sentence, then what is
+            done, then examples under a line "Examples:".
+    """
+    about, examples, epilog = (inspect.getdoc(run) or "").partition("\nExamples:")
+    summary, _, description = about.partition("\n\n")
+    parser = commands.add_parser(
+        run.__name__,
+        help=summary[:1].lower() + summary[1:].rstrip("."),
+        description=description,
+        epilog=examples.lstrip() + epilog,
+        formatter_class=Help,
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+def add_common(parser: Parser) -> None:
     """Arguments of every command that runs a model."""
     add = parser.add_argument
     add(
@@ -70,12 +108,6 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="[TASK:]NAME=VALUE",
         help="an option of the controls that have it, or of one, as boolq:data_files=dev.jsonl; may be repeated",
-    )
-    add(
-        "--forget",
-        default=None,
-        metavar="TASK",
-        help="for the method contrastive: the task to forget, whose examples pair up with those of --task",
     )
     add("--n", type=int, default=None, help="examples to find heads with (default: 100, or half of a small task)")
     add("--length-normalized", action="store_true", help="score the choices of --task per character (acc_norm)")
@@ -119,18 +151,134 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     add("--k", type=int, default=None, help="heads to report and confirm (default: 5, or half of a smaller grid)")
     add("--seed", type=int, default=0, help="seed of the split, the masks and the tests")
     add_loading(parser)
-    add("--workers", type=int, default=None, help="measure on so many Ray workers, each with its own copy of the model")
-    add(
-        "--ray-address", default=None, help="a running Ray cluster: auto, host:6379 or ray://host:10001 (default: here)"
-    )
     add("--json", action="store_true", help="print one JSON object")
-    add(
-        "--store",
-        type=Path,
-        default=None,
-        metavar="FILE",
-        help="keep every result in this file as it is measured; the same command goes on from there",
-    )
+    parser.complete = add_measuring
+
+
+def add_measuring(parser: Parser, arguments: Sequence[str]) -> None:
+    """The settings of every command that runs a model, and the options of methods.
+
+    Args:
+        parser: With a flag for every option of every method where it has ``--method``, else for the required ones.
+        arguments: What is to be parsed: the help shows the options of the method that it names.
+    """
+    from cs_heads.methods.registry import METHODS, Option, described
+    from cs_heads.settings import Settings, SettingsArguments
+
+    texts, types = described(SettingsArguments, "Attributes"), get_type_hints(SettingsArguments)
+    # The dtype stands beside device and backend.
+    settings = [Option(each.name, types[each.name], each.default, texts[each.name]) for each in fields(Settings)]
+    _add_options(parser.add_argument_group("settings"), [each for each in settings if each.name != "dtype"])
+    one = any(action.dest == "method" for action in parser._actions)
+    every = {option.name: option for method in METHODS.values() for option in method.options.values()}
+    if not one:
+        _add_options(parser.add_argument_group("methods"), [option for option in every.values() if option.required])
+        return
+    asked = Parser(prog=parser.prog, add_help=False)
+    asked.add_argument("--method", default=parser.get_default("method"))
+    name = asked.parse_known_args(arguments)[0].method
+    own = METHODS[name].options if name in METHODS else {}
+    _add_options(parser.add_argument_group(f"options of the method {name}"), own.values())
+    _add_options(parser, [option for option in every.values() if option.name not in own], hidden=True)
+
+
+def _add_options(group: argparse._ActionsContainer, options: Iterable[Option], *, hidden: bool = False) -> None:
+    """A flag for each option, with its help; absent ones leave no trace, for None may be a value."""
+    for option in options:
+        told = option.help.rstrip(".").replace("%", "%%")
+        if not option.required and option.default is not None and "default" not in told:
+            told = f"{told} (default: {option.default})"
+        switch: dict[str, Any] = {"action": argparse.BooleanOptionalAction}
+        group.add_argument(
+            _flag(option.name),
+            dest=option.name,
+            default=argparse.SUPPRESS,
+            help=argparse.SUPPRESS if hidden else told[:1].lower() + told[1:],
+            **switch if bool in option.types else {"type": _reader(option), "metavar": _METAVARS.get(_named(option))},
+        )
+
+
+def _flag(name: str) -> str:
+    return "--ray-address" if name == "address" else f"--{name.replace('_', '-')}"
+
+
+def _named(option: Option) -> str:
+    """What kind of thing the text of an option names; nothing where it is the value itself."""
+    return next((name for each in option.types if (name := getattr(each, "__name__", "")) in _METAVARS), "")
+
+
+def _reader(option: Option) -> Callable[[str], Any]:
+    """What reads the text of an option."""
+    kind = next((kind for kind in (int, float) if kind in option.types), str)
+
+    def read(text: str) -> Any:
+        return None if text == "none" and NoneType in option.types else kind(text)
+
+    read.__name__ = kind.__name__
+    return read
+
+
+def settings_of(options: argparse.Namespace) -> dict[str, Any]:
+    """The settings that a command was given; those of the model are left to what loads it."""
+    from cs_heads.settings import Settings
+
+    loading = ("dtype", "workers", "address")
+    return {name: vars(options)[name] for name in Settings.kinds() if name not in loading and name in options}
+
+
+def method_options(options: argparse.Namespace, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The options of each method by its name, from flags and from ``--option METHOD.NAME=VALUE``.
+
+    Args:
+        options: The arguments of a command.
+        names: The methods that it runs.
+
+    Returns:
+        Names and values, read: tasks are loaded and split like ``--task``, rankings are read from files.
+
+    Raises:
+        ValueError: An unknown method, an option that a method does not have, or a required one that is missing.
+    """
+    from cs_heads.methods.registry import METHODS, method_named
+
+    methods = {name: method_named(name) for name in names}
+    given: dict[str, dict[str, Any]] = {name: {} for name in names}
+    for flag in dict.fromkeys(key for method in METHODS.values() for key in method.options if key in options):
+        takers = [name for name in names if "method" in options or flag in methods[name].options]
+        if not takers:
+            having = [name for name, method in METHODS.items() if flag in method.options]
+            raise ValueError(f"{_flag(flag)} goes with the method {', '.join(having)}")
+        for name in takers:
+            given[name][flag] = vars(options)[flag]
+    for text in getattr(options, "option", ()):
+        named, equals, value = text.partition("=")
+        name, _, key = named.partition(".")
+        if not equals or not key:
+            raise ValueError(f"--option must be METHOD.NAME=VALUE, got {text!r}")
+        if name not in methods:
+            raise ValueError(f"--option {text}: METHOD must be one of {', '.join(names)}, got {name!r}")
+        try:
+            given[name][key] = _reader(methods[name].options[key])(value) if key in methods[name].options else value
+        except ValueError:
+            raise ValueError(f"--option {text}: {key} must be a number, got {value!r}") from None
+    for name, method in methods.items():
+        missing = [option for option in method.options.values() if option.required and option.name not in given[name]]
+        if missing:
+            needed = " ".join(f"{_flag(option.name)} {_METAVARS.get(_named(option), 'VALUE')}" for option in missing)
+            raise ValueError(f"method {name!r} needs {needed}: {missing[0].help}")
+        method.check(name, given[name])
+        given[name] = {key: _read(options, method.options[key], value) for key, value in given[name].items()}
+    return given
+
+
+def _read(options: argparse.Namespace, option: Option, value: Any) -> Any:
+    """The value of an option that names a task or a file."""
+    from cs_heads.ranking import HeadRanking
+    from cs_heads.tasks import finding_side
+
+    if _named(option) == "Task":
+        return finding_side(_load(options, value, permissions(value, options)))
+    return HeadRanking.load(value) if _named(option) == "HeadRanking" else value
 
 
 def add_loading(parser: argparse.ArgumentParser) -> None:
@@ -201,8 +349,8 @@ def loaded(options: argparse.Namespace) -> Iterator[tuple[Any, Task, list[Task] 
     sides = [control_side(control, n=100, seed=options.seed) for control in controls]
     check_apart([task, *controls], [confirming_side(task), *sides])
     load = partial(cs.load_model, options.model, device=options.device, dtype=options.dtype, backend=options.backend)
-    many = options.workers is not None or options.ray_address is not None
-    with placed(load if many else load(), options.workers, options.ray_address) as model:
+    workers, address = getattr(options, "workers", None), getattr(options, "address", None)
+    with placed(load() if workers is None and address is None else load, workers, address) as model:
         for side in sides:
             cs.Experiment(model, side)
         yield model, task, None if options.no_control else controls or "auto"
@@ -244,8 +392,7 @@ def unseen_of(options: argparse.Namespace, model: Any, task: Task, beside: str) 
     with warnings.catch_warnings():
         # The same examples are measured later, and what is to be said of them is said then.
         warnings.simplefilter("ignore")
-        ablation = getattr(options, "ablation", "zero")
-        unseen = cs.Experiment(model, confirming_side(task).take(100), ablation=ablation, store=options.store)
+        unseen = cs.Experiment(model, confirming_side(task).take(100), **settings_of(options))
     check_folder(options.out, beside, unseen.provenance())
     return unseen
 
@@ -266,29 +413,6 @@ def largest_losses(found: Specificity, most: int = 3) -> str:
     return f"controls that lose most: {shown}{more}"
 
 
-def forgotten(options: argparse.Namespace, methods: Sequence[str]) -> dict[str, Any]:
-    """The option of contrastive gating that ``--forget`` gives, where one of the methods is contrastive.
-
-    Its examples pair up with those of ``--task``: split alike, the finding side is taken. Contrastive gating without
-    ``--forget``, or ``--forget`` without it, raises ``ValueError``.
-    """
-    import cs_heads as cs
-    from cs_heads.tasks import finding_side
-
-    if ("contrastive" in methods) != (options.forget is not None):
-        raise ValueError(
-            "--forget goes with the method contrastive"
-            if options.forget is not None
-            else "method 'contrastive' needs --forget TASK: the task to forget, whose examples pair up with --task's"
-        )
-    if options.forget is None:
-        return {}
-    put = {"chat": options.chat, "too_long": options.too_long}
-    given = permissions(options.forget, options)
-    task = cs.load_task(options.forget, options.n, options.seed, options.length_normalized, **put, **given)
-    return {"forget": finding_side(task)}
-
-
 def permissions(task: str, options: argparse.Namespace) -> dict[str, Any]:
     """Leave to run what the model writes, for a built-in task that asks for it."""
     from cs_heads.tasks import entry_of
@@ -299,7 +423,6 @@ def permissions(task: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _task(options: argparse.Namespace) -> Task:
-    import cs_heads as cs
     from cs_heads.tasks import entry_of
 
     named = dict(_option("--task-option", text, _TASK_FLAGS) for text in options.task_option)
@@ -311,9 +434,16 @@ def _task(options: argparse.Namespace) -> Task:
         given["generate"] = True
     elif options.stop and options.generate is None:
         raise ValueError("--stop goes with --generate TOKENS")
-    put = {"chat": options.chat, "too_long": options.too_long}
-    task = cs.load_task(options.task, options.n, options.seed, options.length_normalized, **put, **given)
+    task = _load(options, options.task, given)
     return task.generated(options.generate, options.stop) if options.generate else task
+
+
+def _load(options: argparse.Namespace, name: str, given: dict[str, Any]) -> Task:
+    """A task of ``--n`` examples; ``given`` are its options."""
+    import cs_heads as cs
+
+    more = {"chat": options.chat, "too_long": options.too_long, **given}
+    return cs.load_task(name, options.n, options.seed, options.length_normalized, **more)
 
 
 def _option(flag: str, text: str, flags: Sequence[str]) -> tuple[str, Any]:

@@ -1,4 +1,4 @@
-from .annealed import annealed as annealed
+from .annealing import annealed as annealed
 from .compressed_sensing import compressed_sensing as compressed_sensing
 from .compressed_sensing import tune as tune
 from .gating import HeadGates as HeadGates

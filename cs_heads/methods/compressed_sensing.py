@@ -20,8 +20,7 @@ from cs_heads.arguments import check_integer, check_seed
 from cs_heads.experiment.baseline import fitting_k
 from cs_heads.experiment.cost import Cost, check_budget
 from cs_heads.experiment.protocol import ExperimentLike, preparation_of, provenance_of
-from cs_heads.methods.contrast import PLENTY, Contrast, Scores, check_experiments
-from cs_heads.methods.controls import Controls
+from cs_heads.methods.controls import PLENTY, Contrast, Controls, Scores, check_experiments
 from cs_heads.ranking import HeadRanking
 
 _DESIGNS = {"stratified": designs.stratified, "bernoulli": designs.bernoulli}
@@ -43,22 +42,33 @@ def compressed_sensing(
 ) -> HeadRanking:
     """Rank heads by a Lasso of the mean score of each mask on which heads it ablates.
 
-    ``design="stratified"`` is the paper's CSS, ``"bernoulli"`` its CSB. Every mask runs on all examples; the response
-    is standardised, ``alpha`` is scikit-learn's; the coefficients, turned back into points of score, say how heads
-    differ. Importances are points lost against the intact model, which runs too: all coefficients are raised by what a
-    head off costs in the mean beyond them, which leaves their order. Where there are four masks a head or more, least
-    squares against the intact model give importances without shrinking any (``"regression"`` in the provenance says
-    which). The provenance holds the out-of-sample R² of the Lasso (5 folds), and the notes say what makes the ranking
-    weak. Costs ``n_examples`` example-evaluations for each different mask and for the intact model, and what the
-    ablation runs before. ``n_masks`` is 100, or as many as a ``budget`` covers. A wrong argument, or a budget below
-    five masks or the masks asked for, raises ``ValueError`` before anything is measured.
+    Every mask runs on all examples, and the response is standardized. The coefficients, converted back into points of
+    score, say how heads differ. Importances are points lost against the intact model, which runs too: all coefficients
+    are raised by the mean cost of a head beyond them, which keeps their order. With four masks a head or more, least
+    squares against the intact model give importances without shrinkage (``"regression"`` in the provenance says which).
+    The provenance holds the out-of-sample R² of the Lasso (5 folds), and the notes say what weakens the ranking. Costs
+    ``n_examples`` example-evaluations for each different mask and for the intact model, and what the ablation runs
+    before.
 
-    With ``controls``, experiments on other tasks, the response is the contrast, and importances are the share of the
-    score above chance that the task loses less the mean share that its controls lose. Every mask then runs on as
-    many examples of the controls as the task has, the same for all masks, balanced over the controls (fewer where they
-    have fewer). The intact model first runs on all examples of the task and up to 100 of each control, those it answers
-    right being used; a control that it cannot do is left out, and the notes say so. A task it cannot do, or no
-    control that it can, raises ``BaselineTooLowError``. All of this counts in ``spent`` and ``budget``.
+    With ``controls`` the response is the contrast, and importances are the share of the score above chance that the
+    task loses less the mean share that its controls lose. Every mask then runs on as many examples of the controls as
+    the task has, the same for all masks, balanced over the controls (fewer where they have fewer). The intact model
+    first runs on all examples of the task and up to 100 of each control; those it answers right are used. A control
+    that it cannot do is left out, and the notes say so. All of this counts in ``spent`` and ``budget``.
+
+    Args:
+        experiment: The task.
+        n_masks: Masks to measure, 5 or more (by default 100, or as many as a budget covers).
+        density: Share of heads ablated in a mask, in 0..1.
+        design: ``"stratified"`` for the paper's CSS, ``"bernoulli"`` for its CSB.
+        alpha: Penalty of the Lasso, as in scikit-learn.
+        controls: Experiments on other tasks, which the heads should not serve.
+        budget: Example-evaluations in all; None for no limit.
+        seed: Seeds all draws.
+
+    Raises:
+        ValueError: A wrong argument, or a budget below five masks or the masks asked for, before anything is measured.
+        BaselineTooLowError: With controls, a task that the intact model cannot do, or no control that it can.
     """
     check_seed(seed)
     check_experiments(experiment, controls)
@@ -86,16 +96,16 @@ def compressed_sensing(
     plenty = bool(n_masks >= PLENTY * n_heads and np.linalg.matrix_rank(ablated) == n_heads)
     importance, r2 = _regress(ablated, response, alpha, seed)
     differing = int((importance > 0).sum())
-    importance = _least_squares(ablated, lost) if plenty else _raised(importance, ablated, lost)
+    # Least squares: what each head costs, where nothing off costs nothing.
+    importance = np.linalg.lstsq(ablated, lost, rcond=None)[0] if plenty else _raised(importance, ablated, lost)
     times_off = ablated.sum(axis=0)
-    origin = provenance_of(experiment)
     cost = Cost(forwards=before + len(once) * measure.a_mask)
     return HeadRanking(
         method={"stratified": "css", "bernoulli": "csb"}[design],
         importance=importance.reshape(experiment.grid.shape),
         spent=cost.spent,
         provenance={
-            **origin,
+            **provenance_of(experiment),
             "design": {"name": design, "n_masks": n_masks, "density": density, "seed": seed},
             "alpha": alpha,
             "intact": intact,
@@ -121,10 +131,22 @@ def tune(
 ) -> HeadRanking:
     """The ranking of the setting whose top ``k`` heads drop the score most: the paper's search (section 3).
 
-    Every number of masks meets every density; a density that ablates no head of the grid is left out.
-    The drop is measured on the same examples, as in the paper: it chooses a setting and proves nothing. Of equal
-    settings the one that ablates each head most often is kept, as its ranking rests on most. ``spent`` is the cost of
-    the whole search, and ``provenance["tuning"]`` has one record a setting.
+    The drop is measured on the same examples, as in the paper: it selects a setting and proves nothing. Of equal
+    settings the one that ablates each head most often is kept. ``spent`` is the cost of the whole search, and
+    ``provenance["tuning"]`` has one record a setting.
+
+    Args:
+        experiment: The task.
+        k: Heads whose drop is compared (None: 5, or half of a small grid).
+        n_masks: Numbers of masks to try.
+        densities: Densities to try, each with every number of masks; those that ablate no head of the grid are left
+            out.
+        design: ``"stratified"`` or ``"bernoulli"``.
+        alpha: Penalty of the Lasso, as in scikit-learn.
+        seed: Seeds all draws.
+
+    Raises:
+        ValueError: A wrong argument, or densities of which none ablates a head, before anything is measured.
     """
     check_seed(seed)
     size = experiment.grid.size
@@ -180,13 +202,6 @@ def _regress(
     r2 = 1 - float(np.mean((standardised - predicted) ** 2))
     # 0.0 - x and not -x: a head that is not selected has importance 0.0, not -0.0.
     return 0.0 - lasso.fit(ablated, standardised).coef_ * spread, r2
-
-
-def _least_squares(
-    ablated: Float[np.ndarray, "mask flat"], lost: Float[np.ndarray, " mask"]
-) -> Float[np.ndarray, " flat"]:
-    """What each head costs, where nothing off costs nothing."""
-    return np.asarray(np.linalg.lstsq(ablated, lost, rcond=None)[0])
 
 
 def _raised(

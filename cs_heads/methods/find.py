@@ -40,37 +40,42 @@ def find_heads(
 ) -> HeadRanking:
     """Rank the heads of ``model`` by how much ``task`` rests on them.
 
-    Measures on the finding side of a task that is split (``load_task``, ``Task.split``), so that
-    ``confirm`` has unseen examples. ``options`` are settings (``SettingsArguments``), and what the method takes, as in
-    ``find_heads(model, task, method="css", n_masks=200, store="run.sqlite")``. ``k`` is the number of heads to use
-    (None: 5, or half of a grid of fewer than 10 heads); ``budget`` the most example-evaluations to spend, with the
-    intact run, the controls, and what the ablation runs beforehand (None: what the method takes by default).
-    Methods that use the model itself know zero ablation alone.
+    Measures on the finding side of a task that is split (``load_task``, ``Task.split``), so that ``confirm`` has unseen
+    examples. The intact model runs before any mask. With a ``store`` an interrupted call resumes when it is repeated,
+    and ends with the same ranking, ``spent`` included. For methods that use the model itself the store has the intact
+    run and what takes long (gates, gradients, effects), saved every few seconds.
 
-    ``controls`` are other tasks, by which a method tells heads of the task from heads that every task needs: all of
-    them, on the finding side of a task that is split, on one half of a whole one, the other half being left for
-    ``confirm`` with the same ``seed``. ``"auto"`` are everyday skills that come with the library
-    (``tasks.default_controls``; the demo model's own skills on that), for ``annealed`` and ``group-testing``: the other
-    methods stand as in their papers unless controls are given. None is none. Controls of one name, or one that shares a
-    question with the task (the task itself, a copy), raise ``ValueError``; a default one that does, or is the same
-    skill in another form, is left out, and a note says so.
+    Args:
+        model: A TransformerLens model, the name or folder of one, or a ``Cluster``. Methods that use the model itself
+            run here, on a model of this process.
+        task: The task, whole or split.
+        k: Number of heads wanted (None: 5, or half of a grid of fewer than 10 heads).
+        method: One of ``methods.METHODS``.
+        controls: Other tasks, by which a method distinguishes heads of the task from heads that every task needs: all
+            of them, on the finding side of a task that is split, on one half of a whole one, the other half being left
+            for ``confirm`` with the same ``seed``. ``"auto"`` are everyday skills that come with the library
+            (``tasks.default_controls``; on the demo model its own skills), for ``annealed`` and ``group-testing``: the
+            other methods stand as in their papers unless controls are given. None is none. A default control that
+            shares a question with the task, or is the same skill in another form, is left out, and a note says so.
+        budget: Example-evaluations at most, with the intact run, the controls, and what the ablation runs beforehand
+            (None: what the method takes by default).
+        seed: Seeds all draws.
+        off: Heads that are off under every mask: give the heads found, to search again for what carries the task
+            without them (backups). The intact model of the ranking is the model without them; they come last. For
+            methods that ablate by mask.
+        options: Settings (``SettingsArguments``), and the options of the method, as in ``find_heads(model, task,
+            method="css", n_masks=200, store="run.sqlite")``. Methods that use the model itself know zero ablation
+            alone.
 
-    ``off`` are heads that are off under every mask: give the heads found, to sense again what carries the task when
-    they are gone (backups). What the ranking calls intact is the model without them; they come last. For methods that
-    ablate by mask.
+    Returns:
+        The ranking, with its cost, provenance and notes.
 
-    With a ``store`` the same call goes on where it was cut short, and ends with the ranking, ``spent`` included, of one
-    that was not. Of methods that use the model itself it has the intact run, and the gates of ``chg`` and
-    ``contrastive``, which are kept every few seconds; what ``gradient``, ``attribution`` and ``mediation`` run beside
-    it is run anew.
-
-    ``model`` may be a ``Cluster``, and ``workers`` or ``address`` make one for this call (see there). Methods that
-    use the model itself run here, on a model of this process.
-
-    The intact model runs before any mask: where it does not beat chance, or answers fewer than 20 examples
-    right, ``BaselineTooLowError`` is raised and no mask is spent. An unknown method, a
-    wrong option, a budget below the least the method needs, or a ``k`` that leaves no random heads to compare
-    with, raises before the model runs.
+    Raises:
+        ValueError: Before the model runs: an unknown method, a wrong option, a budget below the least the method needs,
+            a ``k`` that leaves no random heads to compare with, controls of one name, or a control that shares a
+            question with the task.
+        BaselineTooLowError: The intact model does not beat chance, or answers fewer than 20 examples right; no mask is
+            spent.
     """
     check_seed(seed)
     given = {name: options.pop(name) for name in Settings.kinds() if name in options}
@@ -113,14 +118,17 @@ def find_heads(
     # A method that leaves a control out says itself which it used.
     provenance = {"controls": used, **ranking.provenance}
     provenance["controls_from"] = AUTO if automatic else "given" if used else None
-    of_defaults = (*left_out, *(_few_default(len(provenance["controls"])) if others else ())) if automatic else ()
+    n = len(provenance["controls"])
+    if automatic and others and n < MIN_DEFAULTS:
+        few = f"the model can do {n} of the default controls, fewer than {MIN_DEFAULTS}: they do not speak for other "
+        left_out = (*left_out, f"{few}tasks; give controls of your own (controls=[...])")
     # One note says why there are none.
     notes = [note for note in ranking.notes if others or not automatic or note != NO_CONTROLS]
     return replace(
         ranking,
         off=tuple(ranking.grid.resolve(head) for head in off),
         provenance={**provenance, "k": k, "seed": seed, "budget": budget},
-        notes=(*fitted, *dense, *notes, *_notes(method, used, [other.name for other in others]), *of_defaults),
+        notes=(*fitted, *dense, *notes, *_notes(method, used, [other.name for other in others]), *left_out),
     )
 
 
@@ -144,15 +152,6 @@ def _densities(method: Method, options: dict[str, Any], n_heads: int) -> tuple[d
         return {}, ()
     note = f"density is {1 / n_heads:.3g}, one of the {n_heads} heads of the grid, and not {default} as by default"
     return {"density": 1 / n_heads}, (note,)
-
-
-def _few_default(n: int) -> tuple[str, ...]:
-    """A note where the model can do too few of the default controls to speak for other tasks."""
-    note = (
-        f"the model can do {n} of the default controls, fewer than {MIN_DEFAULTS}: they do not speak for other tasks; "
-        "give controls of your own (controls=[...])"
-    )
-    return (note,) if n < MIN_DEFAULTS else ()
 
 
 def _notes(name: str, used: Sequence[str], wanted: Sequence[str]) -> Iterator[str]:

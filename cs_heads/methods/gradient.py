@@ -14,8 +14,7 @@ from cs_heads.experiment.baseline import check_baseline
 from cs_heads.experiment.cost import Cost, check_budget
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.patching import PatchingExperiment
-from cs_heads.methods.contrast import check_differentiable, contrasted, left_out_notes
-from cs_heads.methods.controls import Controls
+from cs_heads.methods.controls import Controls, check_differentiable, contrasted, controls_notes
 from cs_heads.ranking import HeadRanking, normal_interval
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks.pairs import PromptPair
@@ -31,23 +30,29 @@ def gradient_importance(
 ) -> HeadRanking:
     """Rank heads by the gradient of the target's loss in their gates, all gates at 1: one backward pass.
 
-    The loss is the mean negative log-probability of the target (nats per token). ``signed=False`` is
-    the mean over examples of ``|d loss / d gate|`` (Michel et al., *Are Sixteen Heads Really Better than
-    One?*, arXiv 1905.10650, section 4.1), which cannot tell help from harm. ``signed=True`` is the mean of
-    ``-d loss / d gate``: the attribution patching of zero ablation, a first-order estimate of the nats
-    lost with the head off. The interval is the 95 % normal one over examples.
+    The loss is the mean negative log-probability of the target (nats per token). The interval is the 95 % normal one
+    over examples. Costs one forward and one backward pass an example, and the intact run. With a store the gradients
+    are saved every few seconds, for both rankings, and the same call resumes.
 
-    Costs one forward and one backward pass an example, and the intact run. A ``budget`` that does not cover all
-    examples takes as many as it does, drawn with ``seed``; one below the intact run and one example raises
-    ``ValueError``, as does a baseline that is too low. A ``store`` keeps the gradients every few seconds, for both
-    rankings, and the same call goes on from there.
+    With ``controls`` the importance is the contrast: the mean of the task's examples less the mean over controls of
+    theirs, each first divided by its own standard deviation over heads, as nats of different tasks are no common unit.
+    The controls give as many examples in all as the task, balanced (fewer where they have fewer), of those that the
+    intact model answers right; it runs on up to 100 of each. One that it cannot do is left out, and the notes say so. A
+    ``budget`` covers that too, and is split evenly.
 
-    With ``controls``, experiments on other tasks, the importance is the contrast: the mean of the task's
-    examples less the mean over controls of theirs, each first divided by its own standard deviation over heads, as nats
-    of different tasks are no common unit. The controls give as many examples in all as the task, balanced (fewer where
-    they have fewer), of those that the intact model answers right; it runs on up to 100 of each. One that it cannot do
-    is left out, and the notes say so; where it can do none, ``BaselineTooLowError`` is raised. A ``budget`` covers
-    that too, and is split evenly; it must be enough for one example of each control and as many of the task.
+    Args:
+        experiment: The task.
+        signed: False for the mean over examples of ``|d loss / d gate|`` (Michel et al., *Are Sixteen Heads Really
+            Better than One?*, arXiv 1905.10650, section 4.1), which does not distinguish help from harm. True for the
+            mean of ``-d loss / d gate``, the attribution patching of zero ablation: a first-order estimate of the nats
+            lost with the head off.
+        controls: Experiments on other tasks, which the heads should not serve.
+        budget: Example-evaluations in all; one that does not cover all examples takes as many as it does.
+        seed: Seeds the draw of these examples.
+
+    Raises:
+        ValueError: A budget below the intact run and one example (with controls one of each and as many of the task).
+        BaselineTooLowError: The intact model cannot do the task, or none of the controls.
     """
     check_seed(seed)
     check_differentiable(experiment, controls)
@@ -67,7 +72,7 @@ def gradient_importance(
     if others:
         # Of their own: what controls draw changes no draw of the task.
         drawn = Controls(others, np.random.default_rng([seed, 1]))
-        notes = (*notes, *left_out_notes(drawn.left_out, drawn.names))
+        notes = (*notes, *controls_notes(drawn, required=True))
         chosen += drawn.examples_of(drawn.sample(n))
         used = {"controls": drawn.names, "control_examples": sum(len(some) for _, some in chosen[1:])}
     sides = [_gradients(side, some, signed) for side, some in chosen]
@@ -115,15 +120,23 @@ def _in_deviations(each: Float[np.ndarray, "n layer head"]) -> Float[np.ndarray,
 
 
 def attribution_patching(
-    model: Any,
-    pairs: Sequence[PromptPair],
-    **settings: Unpack[SettingsArguments],
+    model: Any, pairs: Sequence[PromptPair], **settings: Unpack[SettingsArguments]
 ) -> Float[np.ndarray, "pair layer head"]:
     """First-order estimate of every head's indirect effect: ``(z_clean - z_corrupted) · d measure / d z_corrupted``.
 
-    In the measure of the pair: probability of its target, or nats between target and ``instead``. Two
-    forwards and one backward pass a pair, whatever the number of heads (Nanda, *Attribution Patching*,
-    2023). TransformerLens's ``attribution_patch`` does the same one pair at a time. No pairs, pairs of two kinds,
-    or something else than a TransformerLens model raise ``ValueError``.
+    Two forwards and one backward pass a pair, whatever the number of heads (Nanda, *Attribution Patching*, 2023).
+    TransformerLens's ``attribution_patch`` does the same one pair at a time.
+
+    Args:
+        model: A TransformerLens model.
+        pairs: Clean and corrupted prompts.
+        settings: See ``SettingsArguments``.
+
+    Returns:
+        ``[pair, layer, head]``, in the measure of the pair: probability of its target, or nats between target and
+        ``instead``.
+
+    Raises:
+        ValueError: No pairs, pairs of two kinds, or something else than a TransformerLens model.
     """
     return PatchingExperiment(model, pairs, least=1, **settings).gradients()

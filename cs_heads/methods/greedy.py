@@ -15,7 +15,7 @@ from cs_heads.arguments import check_seed
 from cs_heads.experiment.baseline import fitting_k
 from cs_heads.experiment.cost import Cost, check_budget
 from cs_heads.experiment.protocol import ExperimentLike, preparation_of, provenance_of
-from cs_heads.methods.contrast import Contrast, Scores, check_experiments
+from cs_heads.methods.controls import Contrast, Scores, check_experiments
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Head, HeadGrid
 
@@ -37,27 +37,37 @@ def greedy(
 ) -> HeadRanking:
     """Rank heads by sweeps over all of them; each round adds the head whose ablation lowers the mean score most.
 
-    ``one_shot=True`` is a single round: importance = the drop of each head alone, in points, with a 95 %
-    normal interval over examples (of each head by itself, not corrected for picking the largest).
-    Otherwise up to ``k`` rounds (5 by default, or half of a small grid), each with the heads chosen so far off. The
-    importance of a chosen head is what the search still gained from its round on, so the first chosen has the whole
-    drop; that of any other head is its drop on top of the chosen ones, in the last round.
+    ``one_shot=True`` is a single round: importance is the drop of each head alone, in points, with a 95 % normal
+    interval over examples (of each head by itself, not corrected for selecting the largest). Otherwise up to ``k``
+    rounds, each with the heads chosen so far off. The importance of a chosen head is what the search still gained from
+    its round on, so the first chosen has the whole drop; that of any other head is its drop on top of the chosen ones,
+    in the last round.
 
     *Ties* go to the head that hurts more alone (first round), then to the lower flat index.
     *Stopping*: after ``k`` heads, or before a round's best head would not lower the score; a note says so.
 
     Costs ``n_examples`` example-evaluations a mask: the intact model, and in each round every head not yet chosen; and
     what the ablation runs before. With a ``budget`` that does not cover ``k`` full rounds, every mask runs on the same
-    examples, drawn with ``seed``, as many as it does cover. A ``k`` outside the grid or a budget below one example a
-    mask raises ``ValueError`` before anything is measured.
+    examples, drawn with ``seed``, as many as it does cover.
 
-    With ``controls``, experiments on other tasks, heads are taken and ranked by the contrast: the share of the score
-    above chance that the task loses, less the mean share that its controls lose. Every mask then runs on as many
-    examples of the controls as of the task, the same for all masks, balanced over the controls (fewer where they have
-    fewer); a ``budget`` is split evenly, and must cover one example of each control and as many of the task. The intact
-    model first runs on all examples of the task and up to 100 of each control, those it answers right being used; a
-    control that it cannot do is left out, and the notes say so. A task it cannot do, or no control that it can, raises
-    ``BaselineTooLowError``.
+    With ``controls`` heads are chosen and ranked by the contrast: the share of the score above chance that the task
+    loses, less the mean share that its controls lose. Every mask then runs on as many examples of the controls as of
+    the task, the same for all masks, balanced over the controls (fewer where they have fewer); a ``budget`` is split
+    evenly. The intact model first runs on all examples of the task and up to 100 of each control; those it answers
+    right are used. A control that it cannot do is left out, and the notes say so.
+
+    Args:
+        experiment: The task.
+        k: Rounds at most (None: 5, or half of a small grid).
+        one_shot: Whether there is a single round.
+        controls: Experiments on other tasks, which the heads should not serve.
+        budget: Example-evaluations in all; None for no limit.
+        seed: Seeds all draws.
+
+    Raises:
+        ValueError: A ``k`` outside the grid, or a budget below one example a mask (with controls one of each control
+            and as many of the task), before anything is measured.
+        BaselineTooLowError: With controls, a task that the intact model cannot do, or no control that it can.
     """
     check_seed(seed)
     grid = experiment.grid
@@ -106,7 +116,6 @@ def greedy(
     for head, level in zip(chosen, levels, strict=False):
         index = grid.index(head)
         importance[index] = level - levels[-1] + TIE * single[index]
-    origin = provenance_of(experiment)
     cost = Cost(forwards=before + n_measured * measure.a_mask)
     interval = measure.interval(alone) if one_shot else None
     wanted = 0 if one_shot else k
@@ -116,7 +125,7 @@ def greedy(
         spent=cost.spent,
         interval=None if interval is None else interval.reshape(*grid.shape, 2),
         provenance={
-            **origin,
+            **provenance_of(experiment),
             "examples_a_mask": n,
             "chosen": [
                 {"head": str(head), **({"contrast": 0.0 - score} if controls else {"score": score})}

@@ -27,7 +27,7 @@ from cs_heads.experiment.patching import PatchingExperiment
 from cs_heads.lens import check_ablatable
 from cs_heads.lens.model import tokenizer_of
 from cs_heads.lens.points import encode_answers
-from cs_heads.methods.contrast import check_differentiable
+from cs_heads.methods.controls import check_differentiable
 from cs_heads.ranking import HeadRanking, normal_interval
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task
@@ -107,10 +107,18 @@ def mediation(
     in nats. It finds heads that carry *which* answer, at the last token alone: heads that work at earlier tokens, or
     alike in every example, have no effect here.
 
-    Costs the intact run, and for each pair the clean and the corrupted run and one run a head. With a ``budget``
-    as many pairs as it covers, at least two. A budget or ``n_pairs`` below that raises ``ValueError``, as
-    does a baseline that is too low. A ``store`` keeps the effects every few seconds, and the same call goes on from
-    there: the clean runs alone are run again.
+    Costs the intact run, and for each pair the clean and the corrupted run and one run a head. With a store the effects
+    are saved every few seconds, and the same call resumes: only the clean runs are run again.
+
+    Args:
+        experiment: The task.
+        n_pairs: Pairs of examples, 2 or more.
+        budget: Example-evaluations in all; a smaller one takes as many pairs as it covers, at least two.
+        seed: Seeds the draw of the pairs.
+
+    Raises:
+        ValueError: Fewer than two pairs, or a budget below two pairs.
+        BaselineTooLowError: The intact model cannot do the task.
     """
     check_seed(seed)
     check_integer("n_pairs", n_pairs, 2)
@@ -136,7 +144,12 @@ def task_pairs(model: Any, task: Task, n: int, seed: int = 0) -> tuple[PromptPai
     """Up to ``n`` ``counterparts`` of a task as the model is shown it, whose answers begin with different tokens."""
     check_seed(seed)
     drawn = counterparts(as_shown(model, task), len(task), seed)
-    return tuple(pair for pair in drawn if _answers_differ(tokenizer_of(model), pair))[:n]
+    differing = []
+    for pair in drawn:
+        encoded = encode_answers(tokenizer_of(model), pair.corrupted, [pair.target, pair.instead or ""])
+        if len({continuation[0] for continuation in encoded.continuations}) == 2:
+            differing.append(pair)
+    return tuple(differing[:n])
 
 
 def indirect_effects(
@@ -149,10 +162,19 @@ def indirect_effects(
 ) -> Mediation:
     """The indirect effect of every head on every pair, many (pair, head) runs in one forward.
 
-    ``average_source=False`` carries each pair's own clean z over; ``True`` the mean z of all clean prompts, as
-    the function-vector protocol does with ``shuffled_labels`` pairs. Costs ``n_heads + 2``
-    example-evaluations a pair; a ``budget`` takes the first pairs that it covers. Fewer than two pairs, pairs with and
-    without ``instead`` together, or different numbers of places raise ``ValueError`` before the model runs.
+    Costs ``n_heads + 2`` example-evaluations a pair.
+
+    Args:
+        model: A TransformerLens model.
+        pairs: Clean and corrupted prompts, two or more.
+        average_source: False patches each pair's own clean z; True the mean z of all clean prompts, as the
+            function-vector protocol does with ``shuffled_labels`` pairs.
+        budget: Example-evaluations in all; takes the first pairs that it covers.
+        settings: See ``SettingsArguments``.
+
+    Raises:
+        ValueError: Fewer than two pairs, pairs with and without ``instead`` together, or different numbers of places,
+            before the model runs.
     """
     model = here(model)
     check_ablatable(model)
@@ -167,7 +189,11 @@ def function_vector_effects(
 ) -> Mediation:
     """Indirect effects by the function-vector protocol: the mean z of the clean prompts into shuffled labels.
 
-    ``pairs`` are those of ``shuffled_labels``; the rest is as in ``indirect_effects``.
+    Args:
+        model: A TransformerLens model.
+        pairs: Those of ``shuffled_labels``.
+        budget: Example-evaluations in all; takes the first pairs that it covers.
+        settings: See ``SettingsArguments``.
     """
     return indirect_effects(model, pairs, average_source=True, budget=budget, **settings)
 
@@ -183,21 +209,26 @@ def screen_identity_rules(
     budget: int | None = None,
     **settings: Unpack[SettingsArguments],
 ) -> dict[Stage, Mediation]:
-    """Indirect effects at each of the three stages of identity rules (ABA, ABB), ``n`` pairs a stage.
+    """Indirect effects at each of the three stages of identity rules (ABA, ABB).
 
-    Symbol abstraction, symbolic induction, retrieval: see ``identity_rules``. ``heads()`` of each result
-    are the heads of that stage; each has a third of ``budget``. ``settings`` are the others of ``indirect_effects``.
+    Args:
+        model: A TransformerLens model.
+        words: The words that the prompts are made of.
+        n: Pairs a stage.
+        n_shots: Solved examples in each prompt.
+        seed: Seeds the draw of the words.
+        after: The text after each example.
+        budget: Example-evaluations in all, a third for each stage.
+        settings: See ``SettingsArguments``.
+
+    Returns:
+        By stage (symbol abstraction, symbolic induction, retrieval: see ``identity_rules``) its effects; ``heads()`` of
+        each are the heads of that stage.
     """
     check_seed(seed)
     pairs = {stage: identity_rules(words, stage, n, n_shots=n_shots, seed=seed, after=after) for stage in STAGES}
     each = None if budget is None else budget // len(STAGES)
     return {stage: indirect_effects(model, of_stage, budget=each, **settings) for stage, of_stage in pairs.items()}
-
-
-def _answers_differ(tokenizer: Any, pair: PromptPair) -> bool:
-    """Whether the first tokens of the two answers differ after the corrupted prompt."""
-    encoded = encode_answers(tokenizer, pair.corrupted, [pair.target, pair.instead or ""])
-    return len({continuation[0] for continuation in encoded.continuations}) == 2
 
 
 def _mediation(experiment: PatchingExperiment, average_source: bool = False) -> Mediation:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Literal
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, Literal, get_args, get_type_hints
 
-from cs_heads.methods.annealed import annealed
+from cs_heads.methods.annealing import annealed
 from cs_heads.methods.compressed_sensing import compressed_sensing
 from cs_heads.methods.gating import causal_head_gating, contrastive_gating
 from cs_heads.methods.gradient import gradient_importance
@@ -22,24 +23,70 @@ _GIVEN = ("seed", "budget", "k", "controls")
 
 
 @dataclass(frozen=True)
+class Option:
+    """One keyword of a call: its name, its type, its default value, and a sentence that explains it.
+
+    ``default`` is ``inspect.Parameter.empty`` where a value is required.
+    """
+
+    name: str
+    type: Any
+    default: Any = None
+    help: str = ""
+
+    @property
+    def types(self) -> tuple[Any, ...]:
+        """The types that a value may have: the members of a union, or the type itself."""
+        return get_args(self.type) or (self.type,)
+
+    @property
+    def required(self) -> bool:
+        """Whether there is no default value."""
+        return self.default is inspect.Parameter.empty
+
+
+def described(documented: Any, section: str = "Args") -> dict[str, str]:
+    """The entries of one section of a Google-style docstring.
+
+    Args:
+        documented: A function or a class.
+        section: The title of the section, without its colon.
+
+    Returns:
+        By the name of each entry its text, on one line and without the backticks of literals.
+    """
+    _, _, text = (inspect.getdoc(documented) or "").partition(f"\n{section}:\n")
+    text = re.split(r"\n(?=\S)", text)[0]
+    entries = re.findall(r"^    (\w+): (.*(?:\n     .*|\n$)*)", text, flags=re.MULTILINE)
+    return {name: " ".join(entry.replace("``", "").split()) for name, entry in entries}
+
+
+@dataclass(frozen=True)
 class Method:
     """One way to a ranking.
 
     ``run`` takes an experiment, ``seed=`` and ``budget=``. A method with ``k=`` is told how many heads are wanted, one
-    with ``controls=`` is given experiments on other tasks. Where ``default_controls`` says so it has the default ones
-    unless it is told otherwise; the methods of papers stand as they are there. ``uses`` says what it asks of the
-    experiment: masks, or also the model in this process, for its gradients or for patches. Methods of this kind run
-    the intact model by themselves, and count it; others do where ``measures_intact`` says so.
+    with ``controls=`` is given experiments on other tasks. Its other keyword-only arguments are its options, which the
+    command line and ``compare`` take by name. Where ``default_controls`` says so it has the default controls unless
+    the caller says otherwise; the methods of papers stand as they are there.
+
+    Attributes:
+        run: The function.
+        uses: What it asks of the experiment: masks, or also the model in this process, for its gradients or for
+            patches. Methods of the second kind run the intact model by themselves, and count it.
+        measures_intact: Whether a method that uses masks runs and counts the intact model by itself.
+        default_controls: Whether the default controls serve its search.
     """
 
     run: Callable[..., HeadRanking]
     uses: Literal["masks", "model"] = "masks"
     measures_intact: bool = False
     default_controls: bool = False
-    parameters: dict[str, inspect.Parameter] = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "parameters", dict(inspect.signature(self.run).parameters))
+    @cached_property
+    def parameters(self) -> dict[str, inspect.Parameter]:
+        """The arguments of ``run``."""
+        return dict(inspect.signature(self.run).parameters)
 
     @property
     def takes_k(self) -> bool:
@@ -51,23 +98,32 @@ class Method:
         """Whether other tasks can help the search."""
         return "controls" in self.parameters
 
-    @property
-    def options(self) -> list[str]:
+    @cached_property
+    def options(self) -> dict[str, Option]:
         """What a user may set: keywords of ``run``, but for those its name stands for and those every method has."""
-        fixed = getattr(self.run, "keywords", {})
-        return [
-            name
+        run = getattr(self.run, "func", self.run)
+        fixed, types, texts = getattr(self.run, "keywords", {}), get_type_hints(run), described(run)
+        return {
+            name: Option(name, types.get(name, str), parameter.default, texts.get(name, ""))
             for name, parameter in self.parameters.items()
             if parameter.kind is inspect.Parameter.KEYWORD_ONLY and name not in (*fixed, *_GIVEN)
-        ]
+        }
 
-    def check(self, name: str, options: dict[str, Any]) -> None:
-        """Raise ``ValueError`` for options that the method does not have, or needs and was not given."""
+    def check(self, name: str, options: Collection[str]) -> None:
+        """Raise ``ValueError`` for options that the method does not have, or needs and was not given.
+
+        Args:
+            name: The name of the method, for the message.
+            options: The names of the options given.
+
+        Raises:
+            ValueError: An option that the method does not have, or a required one that is missing.
+        """
         unknown = [option for option in options if option not in self.options]
         if unknown:
-            raise ValueError(f"method {name!r} has no option {', '.join(unknown)}; it has {', '.join(self.options)}")
-        needed = [o for o in self.options if self.parameters[o].default is inspect.Parameter.empty]
-        missing = [option for option in needed if option not in options]
+            has = ", ".join(self.options) or "none"
+            raise ValueError(f"method {name!r} has no option {', '.join(unknown)}; it has {has}")
+        missing = [option.name for option in self.options.values() if option.required and option.name not in options]
         if missing:
             raise ValueError(f"method {name!r} needs the option {', '.join(missing)}")
 

@@ -19,8 +19,7 @@ from cs_heads.experiment.baseline import (
 )
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.without import Without
-from cs_heads.methods.contrast import Contrast
-from cs_heads.methods.controls import Controls
+from cs_heads.methods.controls import Contrast, Controls
 from cs_heads.methods.find import find_heads
 from cs_heads.tasks import Task
 from tests.known_heads import WORKING, own_answers

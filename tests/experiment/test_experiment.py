@@ -13,7 +13,7 @@ from cs_heads import Experiment, Head, Task, confirm, designs
 from cs_heads.experiment.protocol import RESPONSES, ExperimentLike, responding
 from cs_heads.experiment.without import Without
 from cs_heads.lens import encode_example
-from cs_heads.methods.annealed import annealed
+from cs_heads.methods.annealing import annealed
 from cs_heads.tasks.scorer import MAX_MARGIN
 from tests.known_heads import WORKING, own_answers, rows_run
 from tests.plain import plain_score

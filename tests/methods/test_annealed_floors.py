@@ -8,7 +8,7 @@ import pytest
 
 from cs_heads import designs
 from cs_heads.analysis.confirm import prove
-from cs_heads.methods.annealed import annealed
+from cs_heads.methods.annealing import annealed
 from cs_heads.methods.greedy import greedy
 from cs_heads.simulate import planted_world
 from cs_heads.units import HeadGrid

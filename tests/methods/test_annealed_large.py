@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cs_heads.methods.annealed import annealed
+from cs_heads.methods.annealing import annealed
 from cs_heads.simulate import planted_world
 from cs_heads.units import HeadGrid
 

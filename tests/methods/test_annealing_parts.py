@@ -10,15 +10,30 @@ from sklearn.linear_model import LinearRegression
 
 from cs_heads.experiment.cost import Budget
 from cs_heads.methods.annealing import rows as rows_module
-from cs_heads.methods.annealing.blame import Blame, BothEffects, beyond_doubt, blame, standard_error
-from cs_heads.methods.annealing.estimate import Estimates
-from cs_heads.methods.annealing.inference import Taken, selection_frequency, taken_by
-from cs_heads.methods.annealing.regression import Fit, regress
-from cs_heads.methods.annealing.rows import BalancedDraws, Rows, row_means, sparse_rows
-from cs_heads.methods.annealing.schedule import DensityControl, Groups, finalists_and_decoys, pool_size
-from cs_heads.methods.annealing.sensor import Sensor
-from cs_heads.methods.annealing.sets import Known, Sets, posterior
-from cs_heads.methods.controls import Controls
+from cs_heads.methods.annealing.estimate import (
+    Blame,
+    BothEffects,
+    Estimates,
+    Fit,
+    Taken,
+    beyond_doubt,
+    blame,
+    regress,
+    selection_frequency,
+    standard_error,
+    taken_by,
+)
+from cs_heads.methods.annealing.rows import Rows, Sensor, row_means, sparse_rows
+from cs_heads.methods.annealing.search import (
+    DensityControl,
+    Groups,
+    Known,
+    Sets,
+    finalists_and_decoys,
+    pool_size,
+    posterior,
+)
+from cs_heads.methods.controls import BalancedDraws, Controls
 from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted
 
@@ -239,7 +254,7 @@ def test_a_head_is_shared_where_it_surely_takes_from_both_and_from_the_controls_
 ):
     both = BothEffects(*task, *controls)
     assert (both.are_shared, both.are_large) == (shared, large)
-    own, others = both.intervals
+    own, others = (both.to_dict()[f"{side}_interval"] for side in ("task", "controls"))
     assert own == pytest.approx((task[0] - 1.96 * task[1], task[0] + 1.96 * task[1]))
     assert others == pytest.approx((controls[0] - 1.96 * controls[1], controls[0] + 1.96 * controls[1]))
 

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from cs_heads.methods.annealed import annealed
+from cs_heads.methods.annealing import annealed
 from cs_heads.methods.compressed_sensing import compressed_sensing
 from cs_heads.methods.greedy import greedy
 from cs_heads.units import HeadGrid

@@ -6,10 +6,16 @@ import numpy as np
 import pytest
 
 from cs_heads.experiment.baseline import BaselineTooLowError
-from cs_heads.methods.contrast import Contrast, check_tasks, contrasted
-from cs_heads.methods.controls import LEAST_ASKED, MOST_ASKED, N_ASKED, TOGETHER, Controls
+from cs_heads.methods.controls import (
+    LEAST_ASKED,
+    MOST_ASKED,
+    N_ASKED,
+    TOGETHER,
+    Contrast,
+    Controls,
+    contrasted,
+)
 from cs_heads.simulate import PlantedExperiment
-from cs_heads.tasks import Task
 from cs_heads.units import HeadGrid
 
 GRID = HeadGrid(4, 4)
@@ -147,13 +153,3 @@ def test_a_contrast_of_a_task_that_the_model_cannot_do_is_refused() -> None:
     with pytest.raises(BaselineTooLowError, match="answers 5 of 50 examples right, fewer than 20"):
         Contrast(Named("task", 50, right=0.1), [other], np.arange(50), seed=0)
     assert other.spent == 0
-
-
-def test_controls_that_are_no_tasks_to_search_with_are_refused() -> None:
-    task = Task.from_records([{"prompt": f"{i} is", "target": f" {i}"} for i in range(50)], "numbers")
-    with pytest.raises(ValueError, match="controls must be a list of tasks, got Task"):
-        check_tasks(task)
-    with pytest.raises(ValueError, match=r"controls must be tasks \(cs_heads.Task\), got 'numbers'"):
-        check_tasks(["numbers"])
-    with pytest.raises(ValueError, match="controls must not be the confirming side of a split, as 'numbers' is"):
-        check_tasks([task.split(25)[1]])

@@ -9,8 +9,7 @@ import pytest
 import cs_heads as cs
 from cs_heads.experiment.baseline import BaselineTooLowError
 from cs_heads.experiment.without import Without
-from cs_heads.methods.group_testing import group_testing
-from cs_heads.methods.group_testing.search import sets_of
+from cs_heads.methods.group_testing import group_testing, sets_of
 from cs_heads.simulate import SCENARIOS, planted_world
 from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted

@@ -6,7 +6,7 @@ import pytest
 
 from cs_heads.experiment.cost import BudgetTooSmallError
 from cs_heads.experiment.experiment import Experiment
-from cs_heads.methods.annealed import annealed
+from cs_heads.methods.annealing import annealed
 from cs_heads.methods.compressed_sensing import compressed_sensing, tune
 from cs_heads.methods.greedy import greedy
 from cs_heads.tasks import Task

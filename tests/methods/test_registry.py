@@ -34,10 +34,10 @@ def test_a_method_joins_by_one_line(with_lot, load_known):
 
 
 def test_a_method_has_the_options_that_its_keywords_name_and_no_others():
-    assert method_named("css").options == ["n_masks", "density", "alpha"]
-    assert method_named("greedy").options == method_named("one-shot").options == []
-    assert method_named("chg").options == ["n_seeds", "steps", "batch_size", "strength"]
-    assert method_named("contrastive").options[0] == "forget"
+    assert list(method_named("css").options) == ["n_masks", "density", "alpha"]
+    assert method_named("greedy").options == method_named("one-shot").options == {}
+    assert list(method_named("chg").options) == ["n_seeds", "steps", "batch_size", "strength"]
+    assert next(iter(method_named("contrastive").options)) == "forget"
     assert [name for name, method in METHODS.items() if method.takes_k] == ["annealed", "one-shot", "greedy"]
     assert [name for name, method in METHODS.items() if method.default_controls] == ["annealed", "group-testing"]
     assert METHODS["annealed"].takes_controls
@@ -46,3 +46,17 @@ def test_a_method_has_the_options_that_its_keywords_name_and_no_others():
 def test_an_unknown_name_lists_all():
     with pytest.raises(ValueError, match=r"method must be one of annealed, css, csb, one-shot, .*, got 'css2'"):
         method_named("css2")
+
+
+def test_each_option_of_each_method_is_described():
+    for name, method in METHODS.items():
+        for option in method.options.values():
+            assert option.help.endswith("."), (name, option.name)
+            assert "``" not in option.help
+
+
+def test_an_option_is_a_keyword_with_its_type_default_and_help():
+    option = METHODS["css"].options["n_masks"]
+    assert (option.types, option.default, option.required) == ((int, type(None)), None, False)
+    assert option.help == "Masks to measure, 5 or more (by default 100, or as many as a budget covers)."
+    assert METHODS["contrastive"].options["forget"].required

@@ -5,7 +5,7 @@ import pytest
 
 import cs_heads as cs
 from cs_heads.experiment.without import Without
-from cs_heads.methods.annealed import annealed
+from cs_heads.methods.annealing import annealed
 from cs_heads.simulate import planted_world
 from cs_heads.units import HeadGrid
 

@@ -1,1 +1,4 @@
-"""The parts of annealed sensing, each a statistic or a rule of its own."""
+"""Annealed sensing: few examples a mask, and ever fewer heads to choose from."""
+
+from cs_heads.methods.annealing.method import annealed as annealed
+from cs_heads.methods.annealing.method import default_budget as default_budget

@@ -1,4 +1,4 @@
-"""What each head takes from the intact model: one estimate and one error, and z, interval and claims of these."""
+"""What rows say of heads: regressions of the task and its controls, and estimates with errors, intervals and claims."""
 
 from __future__ import annotations
 
@@ -8,18 +8,300 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy import sparse
 from scipy.stats import t
+from sklearn.linear_model import Lasso
 
-from cs_heads.methods.annealing.blame import BothEffects, standard_error
-from cs_heads.methods.annealing.inference import Taken, taken_by
-from cs_heads.methods.annealing.regression import Fit
 from cs_heads.methods.annealing.rows import Rows
-from cs_heads.methods.contrast import PLENTY
+from cs_heads.methods.controls import EXACT, PLENTY, BothEffects
+
+# A penalty of so many standard errors: what noise alone reaches in one head of twenty is left at zero.
+PENALTY = 2.0
+N_ROUNDS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """Points of score that each head takes from the rows it is off in, and the same in standard errors.
+
+    Both are 0 for a head that was never off, or always off.
+    """
+
+    effect: Float[np.ndarray, " flat"]
+    z: Float[np.ndarray, " flat"]
+
+
+def regress(off: sparse.csr_array, response: Float[np.ndarray, " row"], group: Int[np.ndarray, " row"]) -> Fit:
+    """Regress a response on the heads off, with a free intercept for each group of rows.
+
+    The penalty of a head is twice the standard error that its score has when no head matters,
+    estimated three times anew from the residuals (as in the scaled Lasso: Sun and Zhang 2012). The
+    debiasing step adds to each coefficient the regression of the residuals on its own column (Zhang
+    and Zhang 2014, with a diagonal precision: columns of a random design hardly correlate).
+    """
+    ablated = sparse.csc_array(off)
+    _, group = np.unique(group, return_inverse=True)
+    sizes = np.bincount(group)
+    membership = sparse.csr_array((np.ones(len(group)), (group, np.arange(len(group)))))
+    times_off = (membership @ ablated).toarray()
+    spread = times_off * (1 - times_off / sizes[:, None])  # sum of squares within each group
+    total = spread.sum(axis=0)
+    known = np.flatnonzero(total > 1e-9)
+    effect, z = np.zeros(off.shape[1]), np.zeros(off.shape[1])
+    if not len(known):
+        return Fit(effect, z)
+    columns, spread, total = ablated[:, known], spread[:, known], total[known]
+    harm = -(response - _means(response, group)[group])
+    coefficients = np.zeros(len(known))
+    residual = harm
+    for _ in range(N_ROUNDS):
+        noise = np.sqrt(np.maximum(_variances(residual, group) @ spread, 1e-12))
+        coefficients = _lasso(columns, harm, PENALTY * noise)
+        residual = harm - columns @ coefficients
+        # The intercepts again, now that the heads are known better.
+        shift = _means(residual, group)[group]
+        harm, residual = harm - shift, residual - shift
+    noise = np.sqrt(np.maximum(_variances(residual, group) @ spread, 1e-12))
+    effect[known] = coefficients + (columns.T @ residual) / total
+    z[known] = effect[known] * total / noise
+    return Fit(effect, z)
+
+
+def _lasso(
+    columns: sparse.csc_array, harm: Float[np.ndarray, " row"], penalty: Float[np.ndarray, " flat"]
+) -> Float[np.ndarray, " flat"]:
+    """The Lasso with a penalty a column, on half the sum of squares."""
+    data = columns.data / np.repeat(penalty, np.diff(columns.indptr))
+    # scikit-learn's sparse solver takes 32-bit indices alone.
+    indices, starts = columns.indices.astype(np.int32), columns.indptr.astype(np.int32)
+    scaled = sparse.csc_array((data, indices, starts), shape=columns.shape)
+    # scikit-learn divides the squares by the number of rows, so the common penalty is divided too.
+    lasso = Lasso(alpha=1 / len(harm), tol=1e-3, max_iter=10_000).fit(scaled, harm)
+    return np.asarray(lasso.coef_ / penalty)
+
+
+def _means(values: Float[np.ndarray, " row"], group: Int[np.ndarray, " row"]) -> Float[np.ndarray, " group"]:
+    return np.asarray(np.bincount(group, values) / np.bincount(group))
+
+
+def _variances(values: Float[np.ndarray, " row"], group: Int[np.ndarray, " row"]) -> Float[np.ndarray, " group"]:
+    """Within each group; a group of one row or two tells little and takes the variance of all."""
+    sizes = np.bincount(group)
+    squares = np.bincount(group, (values - _means(values, group)[group]) ** 2)
+    overall = squares.sum() / max(len(values) - len(sizes), 1)
+    return np.where(sizes > 2, squares / np.maximum(sizes - 1, 1), overall)
+
+
+# What a head takes from the controls counts where it exceeds so many standard errors, and so much of them.
+DOUBT = 2.0
+
+
+@dataclass(frozen=True, eq=False)
+class Blame:
+    """The effect of each head on the task (points of response) and on its controls (losses), and the contrast of both.
+
+    ``response`` is that of the rows, less the control variate. ``contrast`` is the loss of the task less what is sure
+    of the controls' (without controls the loss of the task), and ``z`` the same in standard errors of the task's
+    effect.
+    """
+
+    task: Fit
+    controls: Fit
+    response: Float[np.ndarray, " row"]
+    above_guess: float
+    contrast: Float[np.ndarray, " flat"]
+    z: Float[np.ndarray, " flat"]
+
+    @classmethod
+    def none(cls, n_heads: int) -> Blame:
+        """Of no rows."""
+        zero = np.zeros(n_heads)
+        return cls(Fit(zero, zero), Fit(zero, zero), np.zeros(0), 1.0, zero, zero)
+
+    @property
+    def error(self) -> Float[np.ndarray, " flat"]:
+        """Standard error of the contrast; 0 for a head that was never off."""
+        return np.hypot(standard_error(self.task) / self.above_guess, standard_error(self.controls))
+
+    def both(self, head: int) -> BothEffects:
+        """What one head takes from both sides."""
+        errors = standard_error(self.task)[head] / self.above_guess, standard_error(self.controls)[head]
+        effects = self.task.effect[head] / self.above_guess, self.controls.effect[head]
+        return BothEffects(float(effects[0]), float(errors[0]), float(effects[1]), float(errors[1]))
+
+
+def blame(rows: Rows, above_guess: float) -> Blame:
+    """Fit both sides of the rows.
+
+    Most heads take nothing from the controls, and noise in what they seem to take must not spread into the order of
+    heads: of the controls' effects the part beyond two standard errors is subtracted. What rows do to the controls
+    beyond the effects of their heads (a group of heads that matter only together) tells of the task's losses too, as
+    far as both have gone together over all rows: that part is subtracted from these (a control variate).
+    """
+    response = rows.response()
+    if not rows.drawn.shape[1]:
+        task = regress(rows.off, response, rows.group)
+        nothing = Fit(np.zeros_like(task.z), np.zeros_like(task.z))
+        return Blame(task, nothing, response, above_guess, task.effect / above_guess, task.z)
+    lost = rows.control_response()
+    controls = regress(rows.off, -lost, rows.group)
+    sure = beyond_doubt(controls)
+    left = _less_mean(lost - rows.off @ sure, rows.group)
+    together = float(np.clip(-(_less_mean(response, rows.group) @ left) / max(left @ left, 1e-12), 0, above_guess))
+    response = response + together * left
+    task = regress(rows.off, response, rows.group)
+    contrast = task.effect / above_guess - sure
+    error = standard_error(task) / above_guess
+    z = np.divide(contrast, error, out=np.zeros_like(contrast), where=error > 0)
+    return Blame(task, controls, response, above_guess, contrast, z)
+
+
+def standard_error(fit: Fit) -> Float[np.ndarray, " flat"]:
+    """Of each effect; 0 for a head that was never off."""
+    return np.abs(np.divide(fit.effect, fit.z, out=np.zeros_like(fit.z), where=fit.z != 0))
+
+
+def beyond_doubt(fit: Fit) -> Float[np.ndarray, " flat"]:
+    """What heads surely take: the part of each effect above two standard errors, 0 for those below."""
+    return np.maximum(fit.effect - DOUBT * standard_error(fit), 0)
+
+
+def _less_mean(values: Float[np.ndarray, " row"], group: Int[np.ndarray, " row"]) -> Float[np.ndarray, " row"]:
+    """Less the mean of the row's group."""
+    _, group = np.unique(group, return_inverse=True)
+    return np.asarray(values - (np.bincount(group, values) / np.bincount(group))[group])
+
+
+# Rows of the last phase for each head in its fit, below which errors come out far too small.
+ROWS_A_HEAD = 2
+# What z must exceed to say anything: rounding is no sign of harm.
+NO_HARM = 1e-6
+# Values that losses take whose answers are right or wrong: of the task, or of controls with chances of their own.
+_FEW_VALUES = 5
+# Heads a bootstrap may select: the best by merit; the others are beyond its reach.
+_CANDIDATES = 256
+
+
+@dataclass(frozen=True, eq=False)
+class Taken:
+    """What heads take from the intact response, by least squares, with standard errors.
+
+    ``covariance`` has the errors of every pair of heads; ``dof`` are the degrees of freedom of all.
+    """
+
+    heads: Int[np.ndarray, " head"]
+    estimate: Float[np.ndarray, " head"]
+    covariance: Float[np.ndarray, "head head"]
+    dof: int
+
+    @property
+    def error(self) -> Float[np.ndarray, " head"]:
+        """Standard error of each estimate."""
+        return np.sqrt(np.diag(self.covariance))
+
+    def mean(self, heads: Int[np.ndarray, " some"]) -> tuple[float, float]:
+        """Of these heads, as far as they were off, and its standard error; none take nothing."""
+        among = np.isin(self.heads, heads)
+        if not among.any():
+            return 0.0, 0.0
+        weights = among / among.sum()
+        return float(weights @ self.estimate), float(np.sqrt(max(weights @ self.covariance @ weights, 0.0)))
+
+
+def taken_by(
+    off: sparse.csr_array,
+    lost: Float[np.ndarray, "row k"],
+    examples: Int[np.ndarray, "row k"],
+    rows_a_head: int = ROWS_A_HEAD,
+) -> Taken | None:
+    """Least squares of what single answers lost against the intact model on the heads off, with no intercept.
+
+    With nothing off nothing is lost: that is the intact run's place in the regression, and it fixes the level of all
+    heads, also where every row has as many off. None with fewer than ``rows_a_head`` rows for each head that was ever
+    off. Standard errors are clustered on rows and on examples (Cameron, Gelbach and Miller 2011): the examples of a row
+    share its mask, and an example that hangs on a head does so in every row. Answers that all go alike are no proof
+    that others would: where they can take few values, errors are at least those of a share of which so many answers
+    show nothing (Agresti and Coull 1998).
+    """
+    n_rows, k = examples.shape
+    heads = np.flatnonzero(np.asarray(off.sum(axis=0)).ravel())
+    if not len(heads) or n_rows < rows_a_head * len(heads) or len(np.unique(examples)) < 2:
+        return None
+    dof = max(1, n_rows - len(heads))
+    row = np.repeat(np.arange(n_rows), k)
+    example = np.unique(examples, return_inverse=True)[1].ravel()
+    X, y = off[:, heads].toarray()[row], lost.ravel()
+    bread = np.linalg.pinv(X.T @ X, hermitian=True)
+    estimate = bread @ (X.T @ y)
+    scores = X * (y - X @ estimate)[:, None]
+    # A fit of many heads on few rows leaves residuals smaller than the noise.
+    by_row, by_example = _meat(scores, row) * (n_rows - 1) / dof, _meat(scores, example)
+    both = bread @ (by_row + by_example - scores.T @ scores) @ bread
+    # The two-way variance may come out below either one-way variance, or below 0.
+    one_way = [bread @ meat @ bread for meat in (by_row, by_example)]
+    widest = np.sqrt(np.maximum.reduce([np.diag(each) for each in (both, *one_way)]))
+    widest = np.maximum(widest, _when_alike(X.sum(axis=0), y))
+    narrow = np.sqrt(np.maximum(np.diag(one_way[0]), 1e-24))
+    correlation = one_way[0] / np.outer(narrow, narrow)
+    np.fill_diagonal(correlation, 1.0)
+    covariance = correlation * np.outer(widest, widest)
+    return Taken(heads, estimate, covariance, min(dof, int(example.max())))
+
+
+def selection_frequency(
+    rows: Rows,
+    known: Blame,
+    prior: Float[np.ndarray, " flat"],
+    merit: Float[np.ndarray, " flat"],
+    lost: Float[np.ndarray, " row"] | None = None,
+    *,
+    k: int,
+    n_bootstraps: int,
+    rng: np.random.Generator,
+) -> Float[np.ndarray, " flat"]:
+    """Share of bootstraps over rows that find a head harmful and among the ``k`` best.
+
+    What the controls take off its z, and the prior adds, stays as it is for all rows. With what rows ``lost`` against
+    the intact model, of which there are enough for least squares, these select.
+    """
+    candidates = np.sort(np.argsort(-merit, kind="stable")[:_CANDIDATES])
+    candidates = candidates[np.isfinite(merit[candidates])]
+    off, response = sparse.csr_array(rows.off[:, candidates]), known.response
+    beside = (prior + known.z - known.task.z)[candidates]
+    error = standard_error(known.task)[candidates]
+    error[error == 0] = np.inf
+    frequency = np.zeros(len(merit))
+    for _ in range(n_bootstraps):
+        drawn = rng.integers(len(rows), size=len(rows))
+        if lost is None:
+            z = regress(off[drawn], response[drawn], rows.group[drawn]).z
+        else:
+            z = np.linalg.lstsq(off[drawn].toarray(), lost[drawn], rcond=None)[0] / error
+        best = np.argsort(-(z + beside), kind="stable")[:k]
+        frequency[candidates[best[z[best] > NO_HARM]]] += 1 / n_bootstraps
+    return np.minimum(frequency, 1.0)
+
+
+def _when_alike(n: Float[np.ndarray, " head"], lost: Float[np.ndarray, " answer"]) -> Float[np.ndarray, " head"]:
+    """Standard error of the share of answers that are lost, where none of ``n`` is; 0 for answers on a fine scale."""
+    values = np.unique(np.abs(lost))
+    share = 2 / (n + 4)
+    largest = (values.max() or 1.0) if len(values) <= _FEW_VALUES else 0.0
+    return np.asarray(largest * np.sqrt(share * (1 - share) / (n + 4)))
+
+
+def _meat(scores: Float[np.ndarray, "pair head"], cluster: Int[np.ndarray, " pair"]) -> Float[np.ndarray, "head head"]:
+    sums = _sums(scores, cluster)
+    return np.asarray(sums.T @ sums * len(sums) / (len(sums) - 1))
+
+
+def _sums(values: Float[np.ndarray, "pair column"], group: Int[np.ndarray, " pair"]) -> Float[np.ndarray, "g column"]:
+    """Sums within groups, which are numbered from 0 without gaps."""
+    membership = sparse.csr_array((np.ones(len(group)), (group, np.arange(len(group)))))
+    return np.asarray(membership @ values)
+
 
 # What a head does among many others that are off may differ from what it does alone by this share of itself (one
 # standard deviation), and among the few of the last phase by this.
 MISFIT, LAST_MISFIT = 0.6, 0.15
-# Standard error of what does not vary at all, which keeps z finite.
-EXACT = 1e-6
 # Halvings of a bracket: beyond what floats tell apart.
 _N_HALVINGS = 60
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy import sparse
+
+from cs_heads.experiment.cost import Budget
+from cs_heads.experiment.protocol import ExperimentLike, responding
+from cs_heads.methods.controls import Controls
+from cs_heads.units import HeadGrid
 
 # Entries of the masks built at once, 64 MiB of bools.
 _MAX_ENTRIES = 2**26
@@ -47,26 +52,12 @@ class Rows:
         return len(self.group)
 
     def __getitem__(self, chosen: np.ndarray) -> Rows:
-        return Rows(
-            self.off[chosen],
-            self.examples[chosen],
-            self.scores[chosen],
-            self.drawn[chosen],
-            self.losses[chosen],
-            self.group[chosen],
-            self.last[chosen],
-        )
+        return Rows(*(getattr(self, each.name)[chosen] for each in fields(self)))
 
     def __add__(self, other: Rows) -> Rows:
-        return Rows(
-            sparse.vstack([self.off, other.off], format="csr"),
-            np.concatenate([self.examples, other.examples]),
-            np.concatenate([self.scores, other.scores]),
-            np.concatenate([self.drawn, other.drawn]),
-            np.concatenate([self.losses, other.losses]),
-            np.concatenate([self.group, other.group]),
-            np.concatenate([self.last, other.last]),
-        )
+        arrays = [each.name for each in fields(self) if each.name != "off"]
+        joined = [np.concatenate([getattr(self, name), getattr(other, name)]) for name in arrays]
+        return Rows(sparse.vstack([self.off, other.off], format="csr"), *joined)
 
     def without(self, heads: Iterable[int]) -> Rows:
         """The rows in which none of these heads (flat indices) is off."""
@@ -115,22 +106,66 @@ def in_chunks(off: sparse.csr_array) -> Iterator[tuple[slice, Bool[np.ndarray, "
         yield rows, off[rows].astype(bool).toarray()
 
 
-class BalancedDraws:
-    """Draws groups of heads from a pool, those drawn least often so far first, ties at random."""
+@dataclass
+class Sensor:
+    """Measures rows: the response of ``per_row`` examples of the task, and the losses of ``of_controls`` others.
 
-    def __init__(self, pool: Int[np.ndarray, " head"], rng: np.random.Generator) -> None:
-        self.pool = pool
-        self._rng = rng
-        self._waiting = np.zeros(0, dtype=int)
+    ``examples`` are those of the task to draw from, ``intact`` the response of each example of the task on the intact
+    model, ``guess`` that of guessing.
+    """
 
-    def draw(self, n: int) -> Int[np.ndarray, " n"]:
-        """``n`` different heads of the pool."""
-        chosen, self._waiting = self._waiting[:n], self._waiting[n:]
-        if len(chosen) < n:
-            # All of the pool have been drawn equally often now: a new order, in which those just chosen wait.
-            order = self._rng.permutation(self.pool)
-            late = np.isin(order, chosen)
-            order = np.concatenate([order[~late], order[late]])
-            more = n - len(chosen)
-            chosen, self._waiting = np.concatenate([chosen, order[:more]]), order[more:]
-        return chosen
+    experiment: ExperimentLike
+    response: str
+    examples: Int[np.ndarray, " used"]
+    intact: Float[np.ndarray, " example"]
+    guess: float
+    controls: Controls | None
+    per_row: int
+    of_controls: int
+    purse: Budget
+    rng: np.random.Generator = field(repr=False)
+
+    @property
+    def grid(self) -> HeadGrid:
+        """Layers × heads."""
+        return self.experiment.grid
+
+    @property
+    def cost(self) -> int:
+        """Example-evaluations of a row."""
+        return self.per_row + self.of_controls
+
+    @property
+    def level(self) -> float:
+        """The mean intact response of the examples to draw from."""
+        return float(self.intact[self.examples].mean())
+
+    @property
+    def above_guess(self) -> float:
+        """The mean intact response above guessing, which is a loss of 1."""
+        return self.level - self.guess
+
+    def __call__(
+        self, off: sparse.csr_array, group: Int[np.ndarray, " row"], *, last: bool, beside: Rows | None = None
+    ) -> Rows:
+        """Rows with these heads off, each on random examples, or on those of as many other rows."""
+        n_rows = off.shape[0]
+        if beside is not None:
+            examples, drawn = beside.examples, beside.drawn
+        else:
+            examples = self.examples[self.rng.random((n_rows, len(self.examples))).argsort(axis=1)[:, : self.per_row]]
+            drawn = np.zeros((n_rows, 0), dtype=int)
+            if self.controls is not None:
+                drawn = self.controls.draw(n_rows, self.of_controls)
+        self.purse.pay(examples.size + drawn.size)
+        answers = responding(self.experiment, self.response)
+        scores: list[Float[np.ndarray, "row k"]] = []
+        losses: list[Float[np.ndarray, "row c"]] = []
+        for rows, flat in in_chunks(off):
+            masks = flat.reshape(-1, *self.grid.shape)
+            scores.append(answers(masks, examples[rows]))
+            if self.controls is None:
+                losses.append(np.zeros((len(masks), 0)))
+            else:
+                losses.append(self.controls(masks, drawn[rows]))
+        return Rows(off, examples, np.concatenate(scores), drawn, np.concatenate(losses), group, np.full(n_rows, last))

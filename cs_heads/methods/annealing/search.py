@@ -3,18 +3,111 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import ceil
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from cs_heads.methods.annealing.blame import CLEAR, Blame, BothEffects, blame
-from cs_heads.methods.annealing.estimate import both_effects
-from cs_heads.methods.annealing.inference import ROWS_A_HEAD, Taken, taken_by
-from cs_heads.methods.annealing.rows import BalancedDraws, Rows, sparse_rows
-from cs_heads.methods.annealing.schedule import LAST, DensityControl, Groups, finalists_and_decoys, pool_size
-from cs_heads.methods.annealing.sensor import Sensor
-from cs_heads.methods.contrast import PLENTY
+from cs_heads.methods.annealing.estimate import ROWS_A_HEAD, Blame, Taken, blame, both_effects, taken_by
+from cs_heads.methods.annealing.rows import Rows, Sensor, sparse_rows
+from cs_heads.methods.controls import CLEAR, PLENTY, BalancedDraws, BothEffects
+
+WHOLE = 0.4
+"""Share of the budget that is spent on all heads."""
+LAST = 0.7
+"""Share of the budget after which the last phase begins."""
+
+_MAX_STEP = 1.7
+_LEVELS = (0.6, 1.0, 1.4)
+
+
+@dataclass
+class DensityControl:
+    """Keeps the mean score of a batch near ``target`` of the intact one by the number of heads off.
+
+    A score that falls by the same factor with each head off gives ``ratio = exp(-a * n_off)``; each
+    batch estimates ``a`` anew. One step changes the number by a factor of 1.7 at most, within 1 and
+    both ``max_density`` of the grid and half of the pool.
+    """
+
+    n_heads: int
+    target: float
+    max_density: float
+    n_off: float
+
+    def observe(self, ratio: float, n_off: float) -> None:
+        """Take in that rows with ``n_off`` heads off on average kept this share of the intact score."""
+        slope = -np.log(np.clip(ratio, 0.02, 0.999)) / n_off
+        wanted = -np.log(self.target) / slope
+        self.n_off *= float(np.clip(wanted / self.n_off, 1 / _MAX_STEP, _MAX_STEP))
+
+    def resize(self, old: int, new: int) -> None:
+        """The pool went from ``old`` heads to ``new``, and those that stay do more harm."""
+        self.n_off *= float(np.sqrt(new / old))
+
+    def begin(self, target: float, taken: float) -> None:
+        """Aim anew, at ``target``, with heads that take this share of the score above guessing each, in the mean."""
+        self.target = target
+        self.n_off = float(-np.log(target) / max(taken, 1e-3))
+
+    def numbers(self, pool: int, levels: bool) -> list[int]:
+        """Heads off in a row, one number or, with ``levels``, three in turn; none beyond the bounds."""
+        most = max(1.0, min(pool / 2, self.max_density * self.n_heads))
+        self.n_off = float(np.clip(self.n_off, 1.0, most))
+        factors = _LEVELS if levels else (1.0,)
+        return [int(np.clip(round(self.n_off * factor), 1, int(most))) for factor in factors]
+
+
+@dataclass
+class Groups:
+    """Numbers the groups of rows that share an intercept, by heads off and size of the pool."""
+
+    max_off: float = 1.15
+    max_pool: float = 1.65
+    _seen: list[tuple[int, int]] = field(default_factory=list)
+
+    def of(self, n_off: int, pool: int) -> int:
+        """The first group that is alike in both, or a new one."""
+        for number, (off, size) in enumerate(self._seen):
+            if _ratio(off, n_off) <= self.max_off and _ratio(size, pool) <= self.max_pool:
+                return number
+        self._seen.append((n_off, pool))
+        return len(self._seen) - 1
+
+
+def pool_size(done: float, n_heads: int, n_finalists: int) -> int:
+    """Heads in the pool when ``done`` of the budget is spent: all at first, then geometrically fewer."""
+    annealed = min(max((done - WHOLE) / (LAST - WHOLE), 0.0), 1.0)
+    return max(n_finalists, round(n_heads * (n_finalists / n_heads) ** annealed))
+
+
+def rows_for_intervals(n_batches: int, n_heads: int) -> int:
+    """Rows of the whole search that leave the last phase two for each of its heads, and some for those left out.
+
+    >>> rows_for_intervals(14, 26)
+    201
+    """
+    last = sum(batch / n_batches >= LAST for batch in range(n_batches))
+    return ceil(1.1 * ROWS_A_HEAD * n_heads * n_batches / last)
+
+
+def finalists_and_decoys(
+    merit: Float[np.ndarray, " head"], n_finalists: int, n_decoys: int, rng: np.random.Generator
+) -> tuple[Int[np.ndarray, " finalist"], Int[np.ndarray, " decoy"]]:
+    """The best heads by merit, and random others to hold them against, none from the best quarter.
+
+    Positions in ``merit``. In a small grid the best quarter may be smaller than the finalists, and there may
+    be fewer decoys than asked for.
+    """
+    order = np.argsort(-merit, kind="stable")
+    rest = order[max(n_finalists, len(order) // 4) :]
+    return order[:n_finalists], rng.permutation(rest)[:n_decoys]
+
+
+def _ratio(a: int, b: int) -> float:
+    return max(a, b) / min(a, b)
+
 
 # Rows of each shared head alone: as many are kept for, and as many are measured of what is left in the end.
 _ROWS_ALONE, _MOST_ALONE = 4, 12
@@ -161,3 +254,120 @@ class Search:
         if len(new):
             ratio = (new.scores.mean() - self.sensor.guess) / self.sensor.above_guess
             self.density.observe(float(ratio), float(new.off.sum() / len(new)))
+
+
+# How much wider than their standard errors the priors may be: what heads do together may differ.
+_WIDER = (1.0, 1.5, 2.0, 3.0, 5.0)
+_NOISE = (0.3, 0.5, 0.7, 0.9)
+# What sets are drawn with before any is measured.
+_FIRST = 2.0
+# A head replaces one of a better rank where it is better by so many standard errors of the difference.
+_CLEARLY = 4.0
+_N_ROUNDS = 6
+# Rounds that are left to hold two sets against each other, and by how many standard errors the challenger must win.
+_DUEL, _WON = 2, 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """Mean and covariance of what each candidate adds to the contrast of a set."""
+
+    mean: Float[np.ndarray, " head"]
+    covariance: Float[np.ndarray, "head head"]
+
+
+class Sets:
+    """Measures sets of ``k`` of the candidates, which come in their order so far, with contrast and standard error."""
+
+    def __init__(self, sensor: Sensor, candidates: Int[np.ndarray, " head"], blame: Blame, k: int) -> None:
+        self.sensor, self.candidates, self.k = sensor, candidates, k
+        self.contrast, self.error = blame.contrast[candidates], blame.error[candidates]
+        self.rows = Rows.none(sensor.grid.size, sensor.per_row, sensor.of_controls)
+        self.known = Known(self.contrast, np.diag((_FIRST * self.error) ** 2))
+
+    def measure(self, n: int, rng: np.random.Generator) -> None:
+        """Measure ``n`` sets, each the best by a draw from what is known."""
+        drawn = rng.multivariate_normal(self.known.mean, self.known.covariance, size=n, method="cholesky")
+        sets = np.argsort(-drawn, axis=1, kind="stable")[:, : self.k]
+        self.rows += self._measured([np.sort(self.candidates[places]) for places in sets])
+        members = self.rows.off[:, self.candidates].toarray()
+        self.known = posterior(members, self._lost(self.rows), self.contrast, self.error)
+
+    def duel(self, n: int) -> Int[np.ndarray, " k"]:
+        """The set of ``best``, or the likeliest one where that proves better, ``n`` rows each of the same examples."""
+        first, challenger = self.best(), self.best(clearly=0.0)
+        if n < 2 or set(first) == set(challenger):
+            return first
+        one = self._measured([np.sort(first)] * n)
+        other = self._measured([np.sort(challenger)] * n, beside=one)
+        gain = self._lost(one + other)
+        gain = gain[n:] - gain[:n]
+        return challenger if gain.mean() > _WON * gain.std(ddof=1) / np.sqrt(n) else first
+
+    def _measured(self, sets: list[Int[np.ndarray, " k"]], beside: Rows | None = None) -> Rows:
+        off = sparse_rows(sets, self.sensor.grid.size)
+        return self.sensor(off, np.zeros(len(sets), dtype=int), last=False, beside=beside)
+
+    def _lost(self, rows: Rows) -> Float[np.ndarray, " row"]:
+        """What rows lose of the task less what they lose of the controls, on the scale of losses."""
+        return -rows.response() / self.sensor.above_guess - rows.control_response()
+
+    def best(self, clearly: float = _CLEARLY) -> Int[np.ndarray, " k"]:
+        """The first ``k``, each exchanged where another is ``clearly`` better in the sets measured; the best first."""
+        places, mean, variance = list(range(len(self.candidates))), self.known.mean, np.diag(self.known.covariance)
+        chosen, others = places[: self.k], places[self.k :]
+        while others:
+            gain = mean[others][:, None] - mean[chosen][None]
+            both = self.known.covariance[np.ix_(others, chosen)]
+            error = np.sqrt(np.maximum(variance[others][:, None] + variance[chosen][None] - 2 * both, 1e-12))
+            better, worse = np.unravel_index(np.argmax(gain / error), gain.shape)
+            if gain[better, worse] <= clearly * error[better, worse]:
+                break
+            chosen[worse], others[better] = others[better], chosen[worse]
+        return self.candidates[np.array(sorted(chosen, key=lambda place: -mean[place]))]
+
+
+def best_set(search: Search, k: int) -> Int[np.ndarray, " k"] | None:
+    """The ``k`` finalists that go together best; spends the purse.
+
+    None where there are no more of them than that, or nothing is left to measure sets with.
+    """
+    sensor = search.sensor
+    order = np.argsort(-search.merit, kind="stable")
+    fit = np.isin(order, search.finalists) & np.isfinite(search.merit[order]) & (search.blame.error[order] > 0)
+    if fit.sum() <= k:
+        return None
+    sets = Sets(sensor, order[fit], search.blame, k)
+    for round_ in range(_N_ROUNDS - _DUEL):
+        n = sensor.purse.left // sensor.cost // (_N_ROUNDS - round_)
+        if n:
+            sets.measure(n, search.rng)
+    return sets.duel((sensor.purse.left - search.kept) // sensor.cost // 2) if len(sets.rows) else None
+
+
+def posterior(
+    members: Float[np.ndarray, "row head"],
+    contrast: Float[np.ndarray, " row"],
+    mean: Float[np.ndarray, " head"],
+    error: Float[np.ndarray, " head"],
+) -> Known:
+    """What sets say of heads that are known by a mean and a standard error each: Bayesian linear regression.
+
+    Noise, and how much wider the priors are than the errors say, are those under which the sets are likeliest
+    (empirical Bayes): sets that go as foreseen leave the priors as they are.
+    """
+    members, contrast = members - members.mean(axis=0), contrast - contrast.mean()
+    surprise = contrast - members @ mean
+    best, wider, noise = -np.inf, 1.0, 1.0
+    for factor in _WIDER:
+        spread = (members * (factor * error) ** 2) @ members.T
+        for share in _NOISE:
+            variance = share * max(float(contrast.var()), 0.01)
+            half = np.linalg.cholesky(spread + variance * np.eye(len(contrast)))
+            white = np.linalg.solve(half, surprise)
+            evidence = -0.5 * white @ white - np.log(np.diag(half)).sum()
+            if evidence > best:
+                best, wider, noise = evidence, factor, variance
+    precision = 1 / (wider * error) ** 2
+    covariance = np.linalg.inv(members.T @ members / noise + np.diag(precision))
+    return Known(covariance @ (members.T @ contrast / noise + precision * mean), covariance)

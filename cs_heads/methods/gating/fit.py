@@ -11,7 +11,7 @@ from cs_heads.arguments import check_seed
 from cs_heads.experiment.baseline import baseline_too_low, check_baseline
 from cs_heads.experiment.cost import Cost
 from cs_heads.experiment.experiment import Experiment
-from cs_heads.methods.contrast import check_differentiable, left_out_notes
+from cs_heads.methods.controls import check_differentiable, left_out_notes
 from cs_heads.methods.gating.descent import FREE_RATES, SIGNED_RATES, Descent, Plan, contrast, start_of, target_loss
 from cs_heads.methods.gating.result import HeadGates, range_over_seeds
 from cs_heads.ranking import HeadRanking
@@ -30,17 +30,28 @@ def fit_gates(
 ) -> HeadGates:
     """Fit a gate to every head by Adam on the logits of the gates, with the paper's schedule.
 
-    From gates uniform in (0, 1), ``steps`` steps on the target's mean negative log-probability (nats per
-    token) alone; from there two fits of ``steps`` steps with the penalty ``- λ · mean over heads of clip(logit
-    gate, ±4)``, λ = ``strength`` (G⁺) and ``-strength`` (G⁻); each phase starts inside ±4. Each step sees
-    ``batch_size`` examples of the task, drawn anew. Seed number i is ``seed + i``, with its own start and its
-    own draws: it fits the same gates by itself, to rounding. All seeds, and both signs, share forward passes
-    of ``batch_tokens`` tokens.
+    From gates uniform in (0, 1), ``steps`` steps on the target's mean negative log-probability (nats per token) alone;
+    from there two fits of ``steps`` steps with the penalty ``- λ · mean over heads of clip(logit gate, ±4)``, λ =
+    ``strength`` (G⁺) and ``-strength`` (G⁻); each phase starts inside ±4. Seed number i is ``seed + i``, with its own
+    start and its own
+    draws: it fits the same gates by itself, to rounding. All seeds, and both signs, share forward passes of
+    ``batch_tokens`` tokens.
 
-    Costs the intact run and ``3 * n_seeds * steps * batch_size`` forward and as many backward passes of one
-    example. A ``budget`` shortens all phases alike, to 20 steps at least. A ``store`` keeps the fit every few seconds,
-    and the same call goes on from there. A wrong number, a budget below that, or a baseline that is too low raises
-    ``ValueError``.
+    Costs the intact run and ``3 * n_seeds * steps * batch_size`` forward and as many backward passes of one example.
+    With a store the fit is saved every few seconds, and the same call resumes it.
+
+    Args:
+        experiment: The task.
+        n_seeds: Fits, each from its own random start; 1 or more.
+        steps: Steps of Adam in each phase, 20 or more.
+        batch_size: Examples of each step, drawn anew.
+        strength: Weight λ of the penalty on the gates, above 0.
+        budget: Example-evaluations in all; a smaller one shortens all phases alike, to 20 steps at least.
+        seed: The first seed.
+
+    Raises:
+        ValueError: A wrong number, or a budget that does not cover 20 steps.
+        BaselineTooLowError: The intact model cannot do the task.
     """
     plan = Plan(n_seeds, steps, batch_size, strength)
     return _fitted_beside(experiment, (), plan, budget=budget, seed=seed)[0]
@@ -79,12 +90,25 @@ def causal_head_gating(
     budget: int | None = None,
     seed: int = 0,
 ) -> HeadRanking:
-    """The ranking of ``fit_gates``, with the arguments of that.
+    """The ranking of ``fit_gates``: facilitation less interference.
 
-    With ``controls``, experiments on other tasks, gates are fitted to each of them as to the task, from
-    the same starts, and the ranking is ``HeadGates.ranking(controls)``. That costs as much for each control as for the
-    task; a ``budget`` covers all of it, with as many steps in every fit. A control that the intact model cannot do is
-    left out, and the notes say so; where it can do none, ``BaselineTooLowError`` is raised before any fit.
+    With ``controls`` gates are fitted to each of them as to the task, from the same starts, and the ranking is
+    ``HeadGates.ranking(controls)``. That costs as much for each control as for the task; a ``budget`` covers all of it,
+    with as many steps in every fit. A control that the intact model cannot do is left out, and the notes say so.
+
+    Args:
+        experiment: The task.
+        n_seeds: Fits, each from its own random start; 1 or more.
+        steps: Steps of Adam in each phase, 20 or more.
+        batch_size: Examples of each step, drawn anew.
+        strength: Weight λ of the penalty on the gates, above 0.
+        controls: Experiments on other tasks, which the heads should not serve.
+        budget: Example-evaluations in all; a smaller one shortens all phases alike, to 20 steps at least.
+        seed: The first seed.
+
+    Raises:
+        ValueError: A wrong number, or a budget that does not cover 20 steps.
+        BaselineTooLowError: The intact model cannot do the task, or none of the controls.
     """
     plan = Plan(n_seeds, steps, batch_size, strength)
     gates, rest = _fitted_beside(experiment, controls, plan, budget=budget, seed=seed)
@@ -126,15 +150,28 @@ def contrastive_gating(
     budget: int | None = None,
     seed: int = 0,
 ) -> HeadRanking:
-    """Rank heads that ``task`` needs and ``forget`` does not: gates that retain one variant and forget the other.
+    """Rank heads that the task needs and ``forget`` does not: gates that retain one variant and forget the other.
 
-    Minimises the mean over pairs of ``max(log P(forget) - log P(task), -5)``, less λ times the *sum* over
-    heads of ``clip(logit gate, ±4)`` with λ = ``-strength``, after as many steps without that penalty;
-    log-probabilities are means over the target's tokens. Example i of ``forget`` is the pair of example i
-    of ``task``, by its place: both have as many, split alike; the confirming side of a split is refused.
-    Importance is the mean gate over the seeds: what is left open is what the retained variant rests on.
-    Otherwise as ``fit_gates``; costs the intact run and
-    ``4 * n_seeds * steps * batch_size`` forward and as many backward passes.
+    Minimizes the mean over pairs of ``max(log P(forget) - log P(task), -5)``, less λ times the *sum* over heads of
+    ``clip(logit gate, ±4)`` with λ = ``-strength``, after as many steps without that penalty; log-probabilities are
+    means over the target's tokens. Importance is the mean gate over the seeds: heads whose gates stay open are those
+    that the retained variant needs. Otherwise as ``fit_gates``; costs the intact run and ``4 * n_seeds * steps *
+    batch_size`` forward and as many backward passes.
+
+    Args:
+        experiment: The task to retain.
+        forget: The task to forget: example i is the pair of example i of the task, so both have as many, split alike.
+        n_seeds: Fits, each from its own random start; 1 or more.
+        steps: Steps of Adam in each phase, 20 or more.
+        batch_size: Examples of each step, drawn anew.
+        strength: Weight λ of the penalty on the gates, above 0.
+        budget: Example-evaluations in all; a smaller one shortens both phases alike, to 20 steps at least.
+        seed: The first seed.
+
+    Raises:
+        ValueError: A wrong number, tasks of different sizes, the confirming side of a split as ``forget``, or a budget
+            that does not cover 20 steps.
+        BaselineTooLowError: The intact model cannot do the task.
     """
     check_seed(seed)
     plan = Plan(n_seeds, steps, batch_size, strength)

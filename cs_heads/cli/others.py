@@ -1,0 +1,188 @@
+"""The commands that search for no heads: doctor, report, store and tasks."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from itertools import groupby
+from pathlib import Path
+from textwrap import fill
+from typing import TYPE_CHECKING
+
+from cs_heads.cli.options import add_command, add_loading
+
+if TYPE_CHECKING:
+    from cs_heads.cli.options import Commands
+    from cs_heads.store.store import Contents
+
+WIDTH = 120
+
+
+def add_doctor(commands: Commands) -> None:
+    """The sub-command ``doctor``."""
+    parser = add_command(commands, doctor)
+    parser.add_argument("model", metavar="MODEL", help="Hugging Face name or local folder, or demo")
+    add_loading(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def doctor(options: argparse.Namespace) -> int:
+    """Check that a model loads as it is and can be measured.
+
+    Load a model and check everything that a wrong number could come from, one line each: ok,
+    warn or fail, with what to do about it.
+
+      weights          complete, none left over, no NaN
+      hook_z           in every layer, before W_O: a head's gate is its o_proj slice zeroed in
+                       plain Hugging Face
+      logits           those of plain Hugging Face in float32
+      BOS              texts in the tokens that the tokenizer itself makes
+      padding, batch   a text scores the same beside longer ones, and among others
+      dtype, folded biases, fused attention, heads, context length
+      speed            tokens a second, and what a default search takes at that
+
+    Exit status 1 where a check failed, else 0; 2 for a model that is not there.
+
+    Examples:
+      cs-heads doctor gpt2
+      cs-heads doctor FOLDER --dtype bfloat16 --json
+    """
+    import cs_heads as cs
+
+    checks = cs.check_model(options.model, device=options.device, dtype=options.dtype, backend=options.backend)
+    count = Counter(check.status for check in checks)
+    if options.json:
+        lines = [check.to_dict() for check in checks]
+        print(json.dumps({"model": options.model, "ok": not count["fail"], "checks": lines}))
+    else:
+        for check in checks:
+            print(check)
+        print(f"\nmodel {options.model}: {count['ok']} ok, {count['warn']} warn, {count['fail']} fail")
+    return int(count["fail"] > 0)
+
+
+def add_report(commands: Commands) -> None:
+    """The sub-command ``report``."""
+    parser = add_command(commands, report)
+    parser.add_argument("study", type=Path, metavar="STUDY", help="folder that find --out or compare --out wrote")
+    parser.add_argument(
+        "-o", "--out", type=Path, default=None, metavar="FILE", help="where to write it (default: STUDY/report.html)"
+    )
+
+
+def report(options: argparse.Namespace) -> None:
+    """Write the HTML report of a study.
+
+    Write one HTML file that opens without a network: the heads and the verdict, what broke, maps,
+    curves, attention patterns, cost, provenance. Nothing is measured and no model is loaded.
+
+    Examples:
+      cs-heads find --model demo --task demo/capitals --out capitals
+      cs-heads report capitals -o capitals.html
+    """
+    from cs_heads.report import write_report
+
+    print(f"written: {write_report(options.study, options.out or options.study / 'report.html')}")
+
+
+def add_store(commands: Commands) -> None:
+    """The sub-command ``store``."""
+    parser = add_command(commands, store)
+    parser.add_argument("file", type=Path, metavar="FILE", help="a file made with --store")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--parquet", type=Path, default=None, metavar="FILE", help="write every result there (needs pyarrow)"
+    )
+
+
+def saved(options: argparse.Namespace) -> str:
+    """What to say of the store of a command that was interrupted; nothing where it has none yet."""
+    from cs_heads.store.store import Store, StoreError
+
+    path: Path | None = getattr(options, "store", None)
+    try:
+        results = 0 if path is None else Store.open(path).contents().results
+    except (ValueError, StoreError):
+        return ""
+    if not results:
+        return ""
+    return f"; {results:,} results are kept in {path}, and the same command goes on: {options.command}"
+
+
+def store(options: argparse.Namespace) -> None:
+    """Say what is in a file made with --store, or export it.
+
+    Say what a file made with --store holds: the model, the tasks and how many results of each.
+    Nothing is measured. The command that wrote it goes on from there when it is given once more.
+    """
+    from cs_heads.store.store import Store
+
+    store = Store.open(options.file)
+    contents = store.contents()
+    if options.parquet is not None:
+        store.to_parquet(options.parquet)
+    if options.json:
+        print(json.dumps(contents.to_dict()))
+    else:
+        _print_contents(contents)
+
+
+def _print_contents(contents: Contents) -> None:
+    study = contents.study
+    layers, heads = study["grid"]
+    print(f"store {contents.path}, format {contents.format}")
+    print(f"model {study['model']}, {study['class']}, {study['dtype']}, {layers} × {heads} heads")
+    print(f"weights {study['weights']}, revision {study['revision']}, ablation {study['ablation']}\n")
+    print(f"{'task':<40}{'results':>12}")
+    for task, results in contents.tasks.items():
+        print(f"{task:<40}{results:>12,}")
+    print(f"{'all':<40}{contents.results:>12,}")
+    if contents.kept:
+        print(f"\nkept to go on from: {', '.join(f'{n:,} of {kind}' for kind, n in contents.kept.items())}")
+    print(f"\n{contents.masks:,} different masks, {contents.bytes:,} bytes, last written {contents.written or 'never'}")
+
+
+def add_tasks(commands: Commands) -> None:
+    """The sub-command ``tasks``."""
+    parser = add_command(commands, tasks)
+    parser.add_argument("--json", action="store_true", help="print one JSON object, with each task's options")
+
+
+def tasks(options: argparse.Namespace) -> None:
+    """List the built-in tasks, what each is and what it needs.
+
+    List the tasks that --task and --control know by name, what each is and what it needs: an extra
+    to install, or files (--task-option data_files=PATH). A .jsonl or .csv file of your own needs
+    no name.
+    """
+    from cs_heads.tasks import builtin_tasks
+
+    listed = builtin_tasks()
+    if options.json:
+        print(
+            json.dumps(
+                {
+                    name: {
+                        "about": entry.about,
+                        "needs": entry.needs,
+                        "leaves_out": entry.leaves_out,
+                        "options": entry.options,
+                    }
+                    for name, entry in listed.items()
+                }
+            )
+        )
+        return
+    width = max(map(len, listed))
+    margin = " " * (width + 2)
+    for number, (_, names) in enumerate(groupby(listed, key=lambda name: name.partition("/")[0])):
+        if number:
+            print()
+        for name in names:
+            entry = listed[name]
+            print(f"{name:<{width}}  {entry.about}")
+            if entry.needs:
+                print(f"{'':<{width}}  needs {entry.needs}")
+            if entry.leaves_out:
+                print(fill(f"leaves out {entry.leaves_out}", WIDTH, initial_indent=margin, subsequent_indent=margin))

@@ -1,0 +1,463 @@
+"""Annealed sensing: few examples a mask, and ever fewer heads to choose from.
+
+Rows of one mask and a few examples tell more for their cost than a mask on all examples does; and once most
+heads are unlikely, the budget is better spent on the others. The random masks and the sparse regression are
+those of compressed sensing (Bair et al., arXiv 2603.03335).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from cs_heads.arguments import check_integer, check_seed, check_share
+from cs_heads.experiment.baseline import BaselineTooLowError, few_correct, fitting_k, is_continuous
+from cs_heads.experiment.cost import Budget, Cost, check_budget
+from cs_heads.experiment.protocol import ExperimentLike, chance_of, provenance_of, responding
+from cs_heads.methods.annealing.estimate import (
+    DOUBT,
+    N_ROUNDS,
+    NO_HARM,
+    PENALTY,
+    ROWS_A_HEAD,
+    Estimates,
+    anchored,
+    blame,
+    both_effects,
+    selection_frequency,
+    taken_by,
+)
+from cs_heads.methods.annealing.rows import Sensor
+from cs_heads.methods.annealing.search import LAST, WHOLE, DensityControl, Search, best_set, rows_for_intervals
+from cs_heads.methods.controls import (
+    CLEAR,
+    LARGE,
+    PLENTY,
+    SHARED,
+    BothEffects,
+    Contrast,
+    Controls,
+    check_experiments,
+    controls_notes,
+    guess_of,
+    intact_scores,
+    too_near,
+)
+from cs_heads.ranking import HeadRanking
+
+# Control examples of a row: so many for each control, and no more than of the task.
+_OF_EACH_CONTROL = 2
+# Where guessing is right so often (two choices), heads that merely shuffle answers mend about as many as they
+# break, and would look harmful on those alone that the intact model gets right.
+_EVEN = 0.4
+# Example-evaluations for masks by default, however small the grid.
+_LEAST = 8000
+_UNITS = {
+    "score": "points of score",
+    "probability": "points of probability",
+    "margin": "nats",
+}
+# Rows of a batch below which no regression after it means anything.
+_MIN_ROWS = 4
+# Batches below which there is none after the last phase begins.
+_MIN_BATCHES = 4
+# A head that takes this share of the score above chance by itself may be universal, where no control can tell.
+_COLLAPSE = 0.5
+# Points of score, of all examples, that a claimed head takes beyond the decoys.
+BEYOND = 0.02
+# Heads of a grid that a reader expects to be measured one and all.
+_SMALL = 144
+# Share of a budget that the runs before the first mask may take without a word.
+_LARGE_SHARE = 0.25
+# What a standardised prior counts beside z.
+PRIOR_WEIGHT = 0.5
+# Not arguments: the README gives its figures for these values alone.
+_FIXED = {
+    "penalty": PENALTY,
+    "penalty_rounds": N_ROUNDS,
+    "doubt": DOUBT,
+    "shared": [CLEAR, SHARED, LARGE],
+    "phases": [WHOLE, LAST],
+    "examples_of_each_control": _OF_EACH_CONTROL,
+    "claims_beyond": BEYOND,
+    "prior_weight": PRIOR_WEIGHT,
+    "all_examples_from_chance": _EVEN,
+}
+
+
+def annealed(
+    experiment: ExperimentLike,
+    controls: Sequence[ExperimentLike] = (),
+    budget: int | None = None,
+    k: int | None = None,
+    seed: int = 0,
+    *,
+    response: str = "score",
+    examples_per_mask: int | None = 8,
+    n_batches: int = 14,
+    target: float = 0.65,
+    last_target: float = 0.8,
+    density: float = 0.03,
+    max_density: float = 0.12,
+    n_finalists: int | None = None,
+    n_decoys: int = 6,
+    n_bootstraps: int = 40,
+    prior: HeadRanking | Float[np.ndarray, "layer head"] | None = None,
+    chance: float | None = None,
+) -> HeadRanking:
+    """Rank heads by what they take from a task beyond its controls, within a budget of example-evaluations.
+
+    *Search.* The intact model runs on all examples. Those it answers right (a score above .5; of continuous scores
+    those above 0) are used, or all of them from a ``chance`` of .4 on, where a head may mend as many answers as it
+    breaks. Each of ``n_batches`` then measures rows of one mask and ``examples_per_mask`` random examples, and a Lasso
+    with example effects on all rows so far gives each head an effect and a z. The number of heads off begins at
+    ``density`` of the grid and is adjusted so that the score above chance stays near ``target`` of the intact one, up
+    to ``max_density``. Masks draw on all heads for 40 % of the rows, then on the best by z, ever fewer. In the last 30
+    %, the last phase, they draw on ``n_finalists`` heads and ``n_decoys`` random others, nearer to the intact score
+    (``last_target``), so that what a head does there is near what it does alone.
+
+    *Controls.* The intact model is asked 30 to 100 examples of each control. Controls that it can do are measured under
+    the same masks: a row has two examples for each control, no more than of the task, four of one control at a time,
+    the controls in turn. Their losses are fitted like those of the task, both as shares of the score above chance, and
+    z is that of the difference, the *contrast*. So heads that every task needs, alone or as a group, are not ranked. A
+    head with a clear and large effect on both sides is set aside with its rows. About the last fifth of the budget
+    measures sets of ``k`` finalists (Thompson sampling), and the set that proves best on the task less its controls is
+    ``chosen``: its heads come first. ``shared`` are heads with a clear effect on both sides, the controls' more than
+    half of the task's; ``control_importance`` is what each head takes from the controls. Without controls, heads of the
+    task cannot be distinguished from heads of every task, no set is chosen, and the notes say so.
+
+    *Result.* Importances are points of score lost against the intact model, one estimate a head from all rows in which
+    it was off. Effects among many other heads that are off count as uncertain by more than half of themselves, those of
+    the last phase by a seventh; the earlier rows of the finalists also by the selection of these. **z** is by how many
+    standard errors the estimate exceeds what the controls surely lose, and the ranking is by z. Finalists have 95 %
+    intervals (other heads have NaN, and all have where the last phase has fewer than two rows for each of its heads).
+    ``claims`` are finalists that take more than 2 points beyond the mean decoy (Holm, one-sided 5 %), and of which the
+    controls lose at most half as much. Shared heads go off alone, a few rows each, at the end: their importance and
+    interval are of these rows. ``frequency`` is the share of ``n_bootstraps`` resamples of the rows that rank a head
+    among the ``k`` best. On a large grid, with fewer than four rows a head, the regression only says how heads that are
+    no finalists differ; their level is that of the mean head. All figures are of the answers that are used: each right
+    answer can be lost, none won.
+
+    Args:
+        experiment: The task.
+        controls: Experiments on other tasks, which the heads should not serve.
+        budget: Example-evaluations in all: masks, controls, intact runs and what the ablation runs before; never
+            exceeded. By default 10 × heads, 8,000 at least, for masks (or as many as intervals need), and what runs
+            before the first mask on top.
+        k: Heads wanted (None: 5, or half of a small grid).
+        seed: Seeds all draws.
+        response: What is fitted: score, probability (of the right answer) or margin (its log-odds, in nats). Which
+            answers are right always depends on the score.
+        examples_per_mask: Random examples of the task under each mask; none for all of them, where masks are what
+            costs.
+        n_batches: Batches of masks, each followed by a regression; 4 or more.
+        target: Share of the score above chance that masks leave, in 0..1.
+        last_target: The same in the last phase, of the best heads alone.
+        density: Share of heads off in the first masks, in 0..1.
+        max_density: Share of heads off in a mask at most, in 0..1.
+        n_finalists: Heads of the last phase (by default 20, or k where that is more).
+        n_decoys: Random heads of the last phase, which the finalists are compared with.
+        n_bootstraps: Resamples of the rows that give each head's frequency; 0 for none.
+        prior: Another ranking, or one number a head [layer, head]; standardized, half of it is added to z.
+        chance: Score of guessing, 0 or more and below 1 (by default that of the task, 0 where it has none).
+
+    Returns:
+        The ranking by z, chosen heads first; its notes say what weakens it.
+
+    Raises:
+        ValueError: A wrong argument, before anything is measured.
+        BaselineTooLowError: The intact model has fewer than 20 right answers, or is no better than chance.
+    """
+    check_seed(seed)
+    grid, size = experiment.grid, experiment.grid.size
+    k, fitted = fitting_k(k, size)
+    check_experiments(experiment, controls)
+    for each in (experiment, *controls):
+        responding(each, response)
+    n_finalists = max(20, k) if n_finalists is None else check_integer("n_finalists", n_finalists, k, why="which is k")
+    n_batches = check_integer("n_batches", n_batches, _MIN_BATCHES)
+    n_decoys, n_bootstraps = check_integer("n_decoys", n_decoys, 0), check_integer("n_bootstraps", n_bootstraps, 0)
+    if examples_per_mask is not None:
+        examples_per_mask = check_integer("examples_per_mask", examples_per_mask, 1, why="or None for all")
+    per_row = min(examples_per_mask or experiment.n_examples, experiment.n_examples)
+    shares = {"target": target, "last_target": last_target, "density": density, "max_density": max_density}
+    for name, share in shares.items():
+        check_share(name, share)
+    chance = chance_of(experiment) if chance is None else chance
+    if not 0 <= chance < 1:
+        raise ValueError(f"chance must be 0 or more and below 1, got {chance}")
+    before = Contrast.cost(experiment, controls)
+    least = before + n_batches * _MIN_ROWS * (per_row + _of_controls(len(controls), per_row))
+    if budget is None:
+        rows = max(n_batches * _MIN_ROWS, rows_for_intervals(n_batches, n_finalists + n_decoys))
+        budget = max(least, before + max(default_budget(size), rows * per_row))
+    check_budget(budget, least, f"{n_batches} batches of {_MIN_ROWS} rows, after the intact run")
+    budget = int(budget)
+    added = standardised(prior, grid.shape)
+    rng, purse = np.random.default_rng(seed), Budget(budget)
+    purse.pay(before)
+    sensor, n_right = _sensor(experiment, response, chance, per_row=per_row, purse=purse, rng=rng)
+    known = None
+    if controls:
+        # Draws of its own: what the controls draw changes no other draw.
+        known = Controls(controls, np.random.default_rng([seed, 1]), response)
+        if known.tasks:
+            of_controls = min(_of_controls(len(known.tasks), sensor.per_row), known.n_examples)
+            sensor = replace(sensor, controls=known, of_controls=of_controls)
+    search = Search(
+        sensor=sensor,
+        density=DensityControl(size, target, max_density, density * size),
+        prior=added,
+        n_batches=n_batches,
+        last_target=last_target,
+        # A small grid keeps half of its heads to hold the finalists against.
+        n_finalists=min(n_finalists, max(k, size // 2)),
+        n_decoys=n_decoys,
+        rng=rng,
+    )
+    # The first batch of the last phase, then sets or, without controls, its other batches.
+    first = math.ceil(LAST * n_batches) + 1
+    search.run(range(first))
+    chosen = None if sensor.controls is None else best_set(search, k)
+    if chosen is None:
+        search.run(range(first, n_batches), keep=search.kept)
+    search.measure_alone()
+    effects = effects_of(search)
+    settings: dict[str, Any] = {"budget": budget, "k": k, "seed": seed, "response": response}
+    settings |= {"examples_per_mask": examples_per_mask, "n_batches": n_batches, **shares}
+    settings |= {"n_finalists": search.n_finalists, "n_decoys": n_decoys, "n_bootstraps": n_bootstraps}
+    settings |= {"prior": prior is not None, "chance": chance, "fixed": _FIXED}
+    fields = ranking_fields(search, effects, k, n_bootstraps)
+    few = () if n_right is None else few_correct(n_right, experiment)
+    if chosen is not None:
+        chosen = chosen[np.argsort(-fields["z"].ravel()[chosen], kind="stable")]
+    return HeadRanking(
+        method="annealed",
+        spent=purse.spent,
+        notes=(*fitted, *few, *controls_notes(known), *search_notes(search, effects, before)),
+        provenance={
+            **provenance_of(experiment),
+            "design": settings,
+            "n_right": n_right,
+            "n_used": len(sensor.examples),
+            "n_rows": len(search.rows),
+            "heads_off": search.heads_off,
+            "controls": [] if sensor.controls is None else sensor.controls.names,
+            "control_tasks": [provenance_of(control).get("task") for control in controls],
+            "controls_left_out": {} if known is None else known.left_out,
+            "shared": shared_with(search, effects.alone),
+            "cost": Cost(forwards=purse.spent).to_dict(),
+        },
+        unit=_UNITS[response],
+        chosen=() if chosen is None else tuple(grid.head(int(index)) for index in chosen),
+        off=tuple(grid.head(int(index)) for index in search.off),
+        **fields,
+    )
+
+
+def default_budget(size: int) -> int:
+    """Example-evaluations for masks by default on a grid of so many heads, unless tasks ask for more."""
+    return max(10 * size, _LEAST)
+
+
+def _of_controls(n: int, per_row: int) -> int:
+    """Control examples of a row, of so many controls."""
+    return min(_OF_EACH_CONTROL * n, per_row)
+
+
+def _sensor(
+    experiment: ExperimentLike, response: str, chance: float, *, per_row: int, purse: Budget, rng: np.random.Generator
+) -> tuple[Sensor, int | None]:
+    """What measures rows of the task alone, after the intact run, which is paid for; and how many it has right.
+
+    None where scores are on a scale of their own, and are no right answers.
+    """
+    nothing_off = np.zeros((1, *experiment.grid.shape), dtype=bool)
+    intact, right = intact_scores(experiment, chance)
+    used = np.arange(len(intact)) if chance >= _EVEN else np.flatnonzero(right)
+    answers = intact if response == "score" else responding(experiment, response)(nothing_off, None)[0]
+    guess = guess_of(chance, response)
+    reason = too_near(float(answers[used].mean()) - guess, response)
+    if reason:
+        raise BaselineTooLowError(f"the intact model: {reason}")
+    sensor = Sensor(
+        experiment=experiment,
+        response=response,
+        examples=used,
+        intact=answers,
+        guess=guess,
+        controls=None,
+        per_row=min(per_row, len(used)),
+        of_controls=0,
+        purse=purse,
+        rng=rng,
+    )
+    return sensor, None if is_continuous(intact, experiment) else int(right.sum())
+
+
+def standardised(
+    prior: HeadRanking | Float[np.ndarray, "..."] | None, shape: tuple[int, int]
+) -> Float[np.ndarray, " flat"]:
+    """What a prior adds to z; nothing where there is none, or where it says the same of all heads."""
+    if prior is None:
+        return np.zeros(shape[0] * shape[1])
+    prior = np.asarray(prior.importance if isinstance(prior, HeadRanking) else prior, dtype=float)
+    if prior.shape != shape or not np.isfinite(prior).all():
+        raise ValueError(f"prior must be finite, one number a head [layer, head] = {shape}, got shape {prior.shape}")
+    spread = prior.std()
+    return np.asarray(PRIOR_WEIGHT * (prior - prior.mean()).ravel() / (spread if spread > 0 else 1.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Effects:
+    """What each head takes from the task (response) and from the controls (losses), from all that was measured.
+
+    ``z`` is the contrast in standard errors of the task's part, and the prior; ``lost`` what rows lose against the
+    intact model, where there are enough for least squares; ``alone`` what shared heads take alone, where that was
+    measured.
+    """
+
+    task: Estimates
+    controls: Float[np.ndarray, " flat"]
+    z: Float[np.ndarray, " flat"]
+    lost: Float[np.ndarray, " row"] | None
+    level_is_told: bool
+    alone: dict[int, BothEffects]
+
+
+def effects_of(search: Search) -> Effects:
+    """One estimate a head, of the points it takes from the intact model."""
+    sensor, rows = search.sensor, search.rows
+    above = sensor.above_guess
+    last = taken_by(*search.lost(rows[np.flatnonzero(rows.last)])) if rows.last.any() else None
+    first = rows if last is None else rows[np.flatnonzero(~rows.last)]
+    known = search.blame if last is None or not len(first) else blame(first, above)
+    effect, error, told = anchored(first, known.task, sensor.level - known.response, search.lost(first))
+    task = Estimates(effect, error, 0.0 if last is None else search.passed, last)
+    controls, controls_error = np.zeros(sensor.grid.size), np.full(sensor.grid.size, np.inf)
+    if sensor.controls is not None and len(rows):
+        of_controls = rows.off, rows.losses, rows.drawn
+        controls, controls_error, _ = anchored(rows, search.blame.controls, rows.control_response(), of_controls)
+    sure = np.maximum(controls - DOUBT * controls_error, 0)
+    plenty = len(rows) and taken_by(*search.lost(rows), rows_a_head=PLENTY) is not None
+    z = task.sure_of_more_than(sure * above) + search.prior
+    alone = both_effects(*search.sides(search.alone), above) or {}
+    return Effects(task, controls, z, sensor.level - search.blame.response if plenty else None, told, alone)
+
+
+def ranking_fields(search: Search, known: Effects, k: int, n_bootstraps: int) -> dict[str, Any]:
+    """What the search found, in points of score on all examples, as the fields of a ranking."""
+    sensor, grid = search.sensor, search.sensor.grid
+    share = len(sensor.examples) / sensor.experiment.n_examples
+    effect, z, taken = known.task.estimate, known.z.copy(), known.controls.copy()
+    interval = np.full((grid.size, 2), np.nan)
+    interval[search.finalists] = known.task.interval[search.finalists]
+    for head, both in (search.shared | known.alone).items():
+        effect[head], taken[head] = both.task * sensor.above_guess, both.controls
+        z[head] = both.z
+        alone = np.array(both.to_dict()["task_interval"]) * sensor.above_guess
+        interval[head] = alone if head in known.alone else np.nan
+    effect[search.off], z[search.off] = 0.0, 0.0
+    if sensor.response != "margin":
+        # No more can be lost than there is.
+        effect, interval = np.minimum(effect, sensor.level), np.minimum(interval, sensor.level)
+    claims: list[int] = []
+    if known.task.last is not None:
+        finalists, decoys = (
+            np.array([head for head in heads if head not in search.shared and head in known.task.last.heads], dtype=int)
+            for heads in (search.finalists, search.decoys)
+        )
+        # Nats have no points: two hundredths of what the intact model has above guessing.
+        beyond = BEYOND * sensor.above_guess if sensor.response == "margin" else BEYOND / share
+        claims = [int(head) for head in finalists[known.task.claims(finalists, decoys, beyond)]]
+        # What the controls lose half as much is claimed for no task of them.
+        claims = [head for head in claims if taken[head] <= SHARED * effect[head] / sensor.above_guess]
+    frequency = None
+    if n_bootstraps and len(search.rows):
+        drawn = selection_frequency(
+            search.rows,
+            search.blame,
+            search.prior,
+            search.merit,
+            known.lost,
+            k=k,
+            n_bootstraps=n_bootstraps,
+            rng=search.rng,
+        )
+        frequency = drawn.reshape(grid.shape)
+    with_controls = sensor.controls is not None
+    return {
+        "importance": (share * effect).reshape(grid.shape),
+        "interval": (share * interval).reshape(*grid.shape, 2),
+        "frequency": frequency,
+        "z": z.reshape(grid.shape),
+        "claims": tuple(grid.head(index) for index in claims),
+        "shared": tuple(grid.head(index) for index in sorted(search.shared)),
+        "control_importance": taken.reshape(grid.shape) if with_controls else None,
+    }
+
+
+def shared_with(search: Search, alone: dict[int, BothEffects]) -> dict[str, dict[str, Any]]:
+    """Of each shared head what it takes from both sides among other heads, and alone, and which control loses most."""
+    grid, controls = search.sensor.grid, search.sensor.controls
+    if controls is None:
+        return {}
+    told: dict[str, dict[str, Any]] = {}
+    every = search.every_row
+    for head, both in search.shared.items():
+        rows = every[np.flatnonzero(every.off[:, [head]].toarray()[:, 0])]
+        of = controls.of(rows.drawn)
+        # By place: experiments of one's own may have the same name.
+        lost = [rows.losses[of == place] for place in range(len(controls.tasks))]
+        means = [float(losses.mean()) if losses.size else -np.inf for losses in lost]
+        told[str(grid.head(head))] = {
+            "among_others": {"task": both.task, "controls": both.controls},
+            "most": controls.names[int(np.argmax(means))],
+        }
+        if head in alone:
+            told[str(grid.head(head))] |= alone[head].to_dict()
+    return told
+
+
+def search_notes(search: Search, known: Effects, before: int) -> tuple[str, ...]:
+    """What weakens what the search found."""
+    sensor, grid, notes, budget = search.sensor, search.sensor.grid, [], search.sensor.purse.budget
+    if before > _LARGE_SHARE * budget:
+        notes.append(
+            f"{before:,} of the budget of {budget:,} went before the first mask, most of it to the intact model: fewer "
+            "examples, or a larger budget, would leave more for masks"
+        )
+    if sensor.controls is None:
+        lost = known.task.estimate / sensor.above_guess
+        sure = [str(grid.head(int(h))) for h in np.argsort(-lost) if lost[h] >= _COLLAPSE and known.z[h] > CLEAR]
+        if sure:
+            notes.append(f"heads that take half of the score by themselves may be task-general: {', '.join(sure)}")
+    if grid.size <= _SMALL and not known.level_is_told:
+        notes.append(
+            f"rows are too few for {grid.size} heads: what those without an interval take is told against the mean of "
+            "all, and a small importance may have the wrong sign (a larger budget)"
+        )
+    unmeasured = [str(grid.head(head)) for head in sorted(search.shared) if head not in known.alone]
+    if unmeasured:
+        notes.append(
+            f"what shared heads take was measured among other heads alone, by themselves they may take more or less: "
+            f"{', '.join(unmeasured)} (a larger budget)"
+        )
+    if search.prior.any():
+        notes.append("z, and with it the order of heads that were not chosen, holds half of the standardised prior")
+    if not len(search.rows):
+        notes.append("every row had a shared head off: nothing can be ranked")
+    elif not np.abs(known.task.sure_of_more_than(0.0)).max() > NO_HARM:
+        notes.append(f"every row scored the same ({search.rows.scores.mean():.3f}): nothing can be ranked")
+    last = search.rows[np.flatnonzero(search.rows.last)]
+    n_rows, needed = len(last), ROWS_A_HEAD * int((last.off.sum(axis=0) > 0).sum())
+    if n_rows < needed:
+        notes.append(
+            f"no intervals and no claims: the last phase has {n_rows} rows, {needed} would do (a larger budget)"
+        )
+    return tuple(notes)

@@ -1,0 +1,477 @@
+"""Adaptive group testing: heads and pairs of heads that carry a task together, though none does alone.
+
+A regression on random masks sees what each head does by itself. Of two heads that are fully redundant (backups),
+neither does anything until both are off, as they are in few masks. But a mask that has both off shows it at once: it
+breaks the task and leaves the controls whole. So random masks are *screened* on a few examples each (a sequential
+probability ratio test, Wald 1945), and the few that break the task are *bisected*: parts of them are measured until one
+head or one pair is left that explains all answers (noisy adaptive group testing, after Dorfman 1943).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import combinations
+from typing import Any, TypeAlias
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.stats import norm
+
+from cs_heads.arguments import check_seed, check_share
+from cs_heads.experiment.baseline import BaselineTooLowError, few_correct, is_continuous
+from cs_heads.experiment.cost import Budget, Cost, check_budget
+from cs_heads.experiment.protocol import ExperimentLike, chance_of, check_is_experiment, name_of, provenance_of
+from cs_heads.methods.controls import (
+    BothEffects,
+    Contrast,
+    Controls,
+    TaskLoss,
+    check_experiments,
+    controls_notes,
+    intact_scores,
+    too_near,
+)
+from cs_heads.ranking import HeadRanking
+from cs_heads.units import HeadGrid
+
+Losses: TypeAlias = Float[np.ndarray, "row k"]
+
+# A group is shared where its controls lose half as much as the task and more than this.
+_SHARED = 0.25
+# Nothing is lost or kept for sure.
+LEAST = 0.02
+
+
+@dataclass
+class Side:
+    """A task, or its controls: how much of it masks keep, and how much masks of ``n`` heads keep as a rule.
+
+    What is kept is the response above guessing as a share of the intact one, clipped to 0..1; ``floor`` is what an
+    answer that is guessed keeps on average after the clip. Masks of ``n`` heads keep ``exp(-n / scale)``.
+    """
+
+    losses: TaskLoss | Controls
+    n_examples: int
+    floor: float
+    scale: float
+    purse: Budget
+    rng: np.random.Generator = field(repr=False)
+    seen: list[tuple[int, float, int]] = field(default_factory=list, repr=False)
+
+    def losses_of(self, grid: HeadGrid, off: Sequence[np.ndarray], n: int, *, same: bool = False) -> Losses:
+        """What each of ``n`` random examples loses with each row's heads off, the ``same`` in all rows or others."""
+        n = min(n, self.n_examples)
+        self.purse.pay(n * len(off))
+        masks = np.zeros((len(off), grid.size), dtype=bool)
+        for mask, heads in zip(masks, off, strict=True):
+            mask[heads] = True
+        places = self.rng.random((1 if same else len(off), self.n_examples)).argsort(axis=1)[:, :n]
+        return self.losses(masks.reshape(-1, *grid.shape), np.broadcast_to(places, (len(off), n)).copy())
+
+    def keep(self, grid: HeadGrid, off: Sequence[np.ndarray], n: int) -> Float[np.ndarray, "row k"]:
+        """What each of ``n`` random examples keeps with each row's heads off, within 0..1."""
+        return np.clip(1 - self.losses_of(grid, off, n), 0, 1)
+
+    def error_of(self, losses: Float[np.ndarray, " k"]) -> float:
+        """The standard error of a mean loss; as if half an example more had gone the other way.
+
+        None lost of a few is no proof that none is.
+        """
+        one = 1 / (1 - self.floor)
+        return float(np.sqrt((losses.var() * len(losses) + one**2 / 2) / len(losses) / (len(losses) + 1)))
+
+    def rule(self, n: Any, effect: Any = 0.0) -> Any:
+        """What an example keeps on average with ``n`` random heads off, and heads that take ``effect``."""
+        kept = self.floor + (1 - self.floor) * np.exp(-np.asarray(n) / self.scale) * (1 - effect)
+        return np.clip(kept, LEAST, 1 - LEAST)
+
+    def learn(self, n: int, kept: Float[np.ndarray, "row k"]) -> None:
+        """Learn from random masks of ``n`` heads what such masks keep; the last few waves count."""
+        self.seen = [*self.seen[-7:], (n, float(kept.mean()), kept.size)]
+        sizes, means, times = np.array(self.seen).T
+        above = (np.average(means, weights=times) - self.floor) / (1 - self.floor)
+        self.scale = float(np.average(sizes, weights=times) / -np.log(np.clip(above, 0.1, 0.97)))
+
+    def evidence(self, n: int, kept: Float[np.ndarray, "*row k"]) -> Float[np.ndarray, "*row"]:
+        """Log likelihood ratio of answers: that half of what masks of ``n`` heads keep is gone, against the rule."""
+        clean, broken = self.rule(n), self.rule(n, 0.5)
+        return np.asarray((kept * np.log(broken / clean) + (1 - kept) * np.log((1 - broken) / (1 - clean))).sum(-1))
+
+
+@dataclass(frozen=True)
+class Group(BothEffects):
+    """One head, or a pair, and what the task and its controls lose with it off."""
+
+    heads: tuple[int, ...] = ()
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the controls lose it as well."""
+        return self.controls > max(_SHARED, self.task / 2)
+
+
+# Masks screened at a time, of which some show what a mask does to the controls.
+WAVE, ON_CONTROLS = 48, 4
+# Examples a mask in turn while it is suspect, and the log likelihood ratios that end it.
+STEPS, _DROP, _SUSPECT = (3, 3, 4, 6, 8), -0.7, 2.5
+# Heads of a mask at most: its pairs are all held at once.
+_MOST_OFF = 128
+# What heads may take of a task, from the least worth finding to all.
+_EFFECTS = np.array([0.3, 0.5, 0.75, 1.0])
+# How far masks of one size differ: a part of a mask breaks more or less of the task than others of its size.
+_SPREAD = np.array([0.75, 1.0, 1.1])
+# Parts of a mask measured at a time, on so many examples each, and the most that one bisection may spend.
+_PARTS, _PER_PART, BISECTION = 4, 4, 420
+_SURE, _LIKELY = 0.93, 0.6
+# Heads of a grid that are too few for masks.
+_FEW = 3
+# Examples of the task, and of its controls, on which a culprit is tried; and in the end, if it is one.
+_TRIED, _PROVED = 24, 48
+# What is tried is kept for the end where the task loses more than its controls by so many standard errors.
+_KEPT = 1.0
+
+
+@dataclass
+class Search:
+    """Screens wave after wave of masks, and bisects those that break something."""
+
+    grid: HeadGrid
+    allowed: Int[np.ndarray, " flat"]
+    sides: list[Side]
+    purse: Budget
+    target: float
+    rng: np.random.Generator = field(repr=False)
+    groups: list[Group] = field(default_factory=list)
+    shared: list[Group] = field(default_factory=list)
+    alone: dict[tuple[int, ...], list[float]] = field(default_factory=dict)
+    lost: list[tuple[Int[np.ndarray, " n"], float]] = field(default_factory=list, repr=False)
+    n_bisected: int = 0
+    n_tried: int = 0
+
+    def __post_init__(self) -> None:
+        self.pool = self.allowed
+
+    @property
+    def reserve(self) -> int:
+        """What it takes to seek and try one group more, and to prove all of them in the end."""
+        a_trial = (3 + 1 + len(self.sides)) * _TRIED
+        return BISECTION + a_trial + (len(self.groups) + 1) * _PROVED * (2 + len(self.sides))
+
+    def run(self) -> None:
+        """Spend the purse, and measure what was found once more."""
+        if len(self.pool) <= _FEW:
+            # Any mask is a large part of so few: each head is tried, then each pair of those that are left.
+            for heads in [set_ for n in (1, 2) for set_ in combinations(self.allowed.tolist(), n)]:
+                known = {head for group in (*self.groups, *self.shared) for head in group.heads}
+                if not known & {*heads} and self.purse.left > self.reserve - BISECTION:
+                    self._try(self.sides[0], heads)
+        while self.purse.left > self.reserve + WAVE * sum(STEPS[:2]) and len(self.pool) > _FEW:
+            self._wave()
+        singles = {group.heads[0] for group in self.groups if len(group.heads) == 1}
+        kept = [group for group in self.groups if len(group.heads) == 1 or not singles & {*group.heads}]
+        proved = {group.heads: group for group in (self._proved(group.heads) for group in kept)}
+        clear = norm.isf(0.05 / max(self.n_tried, 1))
+        self.groups = sorted((g for g in proved.values() if g.z > clear and not g.is_shared), key=lambda g: -g.z)
+
+    def _wave(self) -> None:
+        task = self.sides[0]
+        n = max(2, min(int(-np.log(self.target) * task.scale), _MOST_OFF, len(self.pool) // 2))
+        masks = [self._draw(n) for _ in range(WAVE)]
+        for side in self.sides[1:]:
+            side.learn(n, side.keep(self.grid, masks[:ON_CONTROLS], ON_CONTROLS))
+        suspects, evidence = np.arange(WAVE), np.zeros(WAVE)
+        for step, per_mask in enumerate(STEPS):
+            if self.purse.left < self.reserve + per_mask * len(suspects):
+                return
+            kept = task.keep(self.grid, [masks[place] for place in suspects], per_mask)
+            if not step:
+                task.learn(n, kept)
+                lost = task.rule(n) - kept.mean(axis=1)
+                self.lost += zip(masks, (lost / (1 - task.floor)).tolist(), strict=True)
+            evidence[suspects] += task.evidence(n, kept)
+            suspects = suspects[evidence[suspects] > _DROP]
+            if not len(suspects):
+                return
+        for place in suspects[evidence[suspects] > _SUSPECT]:
+            if self.purse.left > self.reserve and not self._is_known(masks[place]):
+                self._find(masks[place])
+
+    def _draw(self, n: int) -> Int[np.ndarray, " n"]:
+        """Random heads, of a pair that is known no more than one."""
+        heads = self.rng.choice(self.pool, n, replace=False)
+        for group in (*self.groups, *self.shared):
+            if np.isin(group.heads, heads).all():
+                heads = heads[heads != self.rng.choice(group.heads)]
+        return heads
+
+    def _is_known(self, heads: Int[np.ndarray, " n"]) -> bool:
+        return any(np.isin(group.heads, heads).all() for group in (*self.groups, *self.shared))
+
+    def _find(self, heads: Int[np.ndarray, " n"]) -> None:
+        """Seek what breaks a mask, and try it."""
+        broken = self.sides[0]
+        for side in self.sides[1:]:
+            if side.evidence(len(heads), side.keep(self.grid, [heads], _TRIED)[0]) > 1:
+                broken = side
+        self.n_bisected += 1
+        found = self._bisect(broken, heads)
+        if found is not None:
+            self._try(broken, found)
+
+    def _try(self, broken: Side, found: tuple[int, ...]) -> None:
+        """Try a head, or a pair or the one of it that is needed, and keep it or set it aside."""
+        if len(found) == 2:
+            found = self._needed(broken, found)
+        self.n_tried += 1
+        group = self._group(found, [], _TRIED)
+        if group.is_shared:
+            self.shared.append(group)
+        elif group.z > _KEPT:
+            self.groups.append(group)
+        elif len(found) == 2:
+            return
+        if len(found) == 1:
+            self.pool = np.setdiff1d(self.pool, found)
+
+    def _needed(self, broken: Side, pair: tuple[int, ...]) -> tuple[int, ...]:
+        """The pair, or the one head of it that does it alone."""
+        *alone, both = broken.losses_of(self.grid, _parts_of(pair), _TRIED, same=True).mean(axis=1)
+        return (pair[int(np.argmax(alone))],) if max(alone) > 0.8 * both else pair
+
+    def _proved(self, heads: tuple[int, ...]) -> Group:
+        """A group on more examples; of a pair the one head that does it alone, unless both together clearly do more."""
+        if len(heads) == 1:
+            return self._group(heads, [], _PROVED)
+        task = self.sides[0]
+        *each, both = task.losses_of(self.grid, _parts_of(heads), _PROVED, same=True)
+        alone = [float(losses.mean()) for losses in each]
+        larger = int(np.argmax(alone))
+        if both.mean() - alone[larger] < 2 * task.error_of(both - each[larger]):
+            return self._group(heads[larger : larger + 1], [each[larger]], _PROVED)
+        self.alone[heads] = alone
+        return self._group(heads, [both], _PROVED)
+
+    def _bisect(self, side: Side, heads: Int[np.ndarray, " n"]) -> tuple[int, ...] | None:
+        """The head or the pair of a mask that explains what is lost, or None.
+
+        Parts of the mask are measured, chosen so that they hold what is sought with an even chance; the posterior is
+        over all heads, all pairs, what they take, and nothing of the kind.
+        """
+        n = len(heads)
+        sets = sets_of(n)
+        size = sets.sum(axis=1)
+        prior = np.where(size == 1, 0.5 / n, 0.5 / max(len(size) - n, 1)) / len(_EFFECTS)
+        posterior, nothing = np.log(np.repeat(prior[:, None], len(_EFFECTS), axis=1)), 0.0
+        until = self.purse.left - BISECTION
+        while True:
+            total = np.logaddexp(np.logaddexp.reduce(posterior, axis=None), nothing)
+            shares, none = np.exp(posterior - total).sum(axis=1), float(np.exp(nothing - total))
+            best = int(shares.argmax())
+            if none > 0.9 or shares[best] > _SURE or self.purse.left - _PARTS * _PER_PART < until:
+                return tuple(sorted(heads[sets[best]].tolist())) if shares[best] > _LIKELY else None
+            parts = [self._part(sets, size, shares / max(1 - none, 1e-9)) for _ in range(_PARTS)]
+            kept = side.keep(self.grid, [heads[part] for part in parts], _PER_PART)
+            for part, of_part in zip(parts, kept, strict=True):
+                held = (sets.astype(np.int32) @ part) == size
+                clean = side.rule(part.sum()) * _SPREAD
+                broken = side.floor + np.maximum(clean - side.floor, 0)[:, None] * (1 - _EFFECTS)
+                nothing_here = _likelihood(of_part, clean)
+                posterior[held] += _likelihood(of_part, broken)
+                posterior[~held] += nothing_here
+                nothing += float(nothing_here)
+
+    def _part(
+        self, sets: Bool[np.ndarray, "set head"], size: Int[np.ndarray, " set"], shares: Float[np.ndarray, " set"]
+    ) -> Bool[np.ndarray, " head"]:
+        """Of some random parts, the one that holds what is sought with the most even chance."""
+        densities = self.rng.choice([0.4, 0.6, 0.75], 24)
+        parts = self.rng.random((24, sets.shape[1])) < densities[:, None]
+        held = (parts.astype(np.float32) @ sets.T.astype(np.float32)) == size
+        return np.asarray(parts[np.abs(held @ shares - 0.5).argmin()])
+
+    def of_masks(self) -> Float[np.ndarray, " flat"]:
+        """What masks with a head lost beyond the rule, on average: too little to tell how much a head takes."""
+        times, total = np.zeros(self.grid.size), np.zeros(self.grid.size)
+        for heads, lost in self.lost:
+            times[heads] += 1
+            total[heads] += lost
+        return np.where(times > 0, total / np.maximum(times, 1), 0)
+
+    def _group(self, heads: tuple[int, ...], measured: list[Float[np.ndarray, " k"]], n: int) -> Group:
+        """A group, of which the first sides are measured already."""
+        off = [np.array(heads)]
+        losses = [*measured, *(side.losses_of(self.grid, off, n)[0] for side in self.sides[len(measured) :])]
+        figures: dict[str, float] = {}
+        for name, side, each in zip(("task", "controls"), self.sides, losses, strict=False):
+            figures |= {name: float(each.mean()), f"{name}_error": side.error_of(each)}
+        return Group(heads=heads, **figures)
+
+
+def _parts_of(pair: tuple[int, ...]) -> list[Int[np.ndarray, " n"]]:
+    """Each head of a pair alone, then both."""
+    return [*(np.array([head]) for head in pair), np.array(pair)]
+
+
+@cache
+def sets_of(n: int) -> Bool[np.ndarray, "set head"]:
+    """Every head of ``n``, then every pair."""
+    pairs = np.array(list(combinations(range(n), 2)), dtype=int).reshape(-1, 2)
+    sets = np.zeros((n + len(pairs), n), dtype=bool)
+    sets[np.arange(n), np.arange(n)] = True
+    sets[n + np.arange(len(pairs))[:, None], pairs] = True
+    return sets
+
+
+def _likelihood(kept: Float[np.ndarray, " k"], levels: Float[np.ndarray, "*effect spread"]) -> Any:
+    """Log likelihood of answers that keep so much on average, over how far masks of one size differ."""
+    level = np.clip(levels, LEAST, 1 - LEAST)
+    return np.logaddexp.reduce(kept.sum() * np.log(level) + (1 - kept).sum() * np.log(1 - level), axis=0)
+
+
+# Example-evaluations for masks by default: about what it takes to have a given pair off some six times, and on a small
+# grid no more than so many for each of its pairs.
+_MASKS, _A_PAIR = 32_000, 12
+# Points that order heads of which nothing was found, and pass no measured difference.
+_TIE = 1e-6
+
+
+def group_testing(
+    experiment: ExperimentLike,
+    controls: Sequence[ExperimentLike] = (),
+    budget: int | None = None,
+    seed: int = 0,
+    *,
+    target: float = 0.5,
+) -> HeadRanking:
+    """Find heads, and pairs of heads that are redundant, by what breaks a task and not its controls.
+
+    Random masks, so dense that the task keeps about ``target`` of its score above chance, run on three examples of
+    those that the intact model gets right, and on more while they seem to break the task. Of those that do, one head or
+    pair is sought that explains it, on the task, or on the controls where these break too. What is found is tried alone
+    on the task and the controls, and at the end once more on up to 48 examples of each, whose figures are reported.
+    Use it to sense again (``off=`` the heads found), or in place of ``annealed`` where backups are suspected: it finds
+    what no single head shows, at several times the cost, and misses small effects (less than about .3 of the score).
+
+    Groups that take clearly more from the task than from its controls (one-sided 5 %, Bonferroni over all groups tried)
+    are ``chosen`` and ``claims``, the clearest first; a pair stands together. The importance of their heads is what the
+    task loses with the *group* off, in points of score; ``provenance["groups"]`` has the groups with their losses, the
+    controls' and what each head of a pair takes alone. ``shared`` are heads, alone or in a pair, that the controls lose
+    as well. Of all other heads nothing is known: their importance is 0, but for millionths that order them by what
+    masks with them lost.
+
+    Args:
+        experiment: The task.
+        controls: Experiments on other tasks. Without any, heads of every task are found as well.
+        budget: Example-evaluations in all; by default 32,000, or 12 for each pair of a small grid, and what runs before
+            the first mask. A pair is off in one of some 300 masks (density .06), so fewer find fewer.
+        seed: Of all draws.
+        target: Share of the score above chance that random masks leave, in 0..1.
+
+    Raises:
+        ValueError: A wrong argument, before anything is measured.
+        BaselineTooLowError: The intact model has fewer than 20 right answers, or is no better than chance.
+    """
+    check_seed(seed)
+    check_is_experiment("experiment", experiment)
+    grid = experiment.grid
+    check_experiments(experiment, controls)
+    check_share("target", target)
+    before = Contrast.cost(experiment, controls)
+    least = before + 2 * (WAVE * (STEPS[0] + ON_CONTROLS) + BISECTION)
+    pairs = grid.size * (grid.size - 1) // 2
+    budget = max(least, before + min(_MASKS, _A_PAIR * pairs)) if budget is None else budget
+    check_budget(budget, least, "two waves of masks and two bisections, after the intact run")
+    purse = Budget(int(budget))
+    purse.pay(before)
+    rng = np.random.default_rng(seed)
+    intact, right = intact_scores(experiment)
+    used, chance = np.flatnonzero(right), chance_of(experiment)
+    task = TaskLoss(name_of(experiment), experiment, used, intact[used], chance)
+    reason = too_near(task.above_guess, "score")
+    if reason:
+        raise BaselineTooLowError(f"the intact model: {reason}")
+    known = Controls(controls, np.random.default_rng([seed, 1])) if controls else None
+    sides = [Side(task, len(used), chance, grid.size / 8, purse, rng)]
+    if known is not None and known.tasks:
+        # A guessed answer keeps all or nothing after the clip, whatever else it would have lost.
+        floor = float(np.mean([control.guess for control in known.tasks]))
+        sides.append(Side(known, known.n_examples, floor, grid.size / 8, purse, rng))
+    allowed = np.flatnonzero(~np.ravel(getattr(experiment, "off", np.zeros(grid.size, dtype=bool))))
+    search = Search(grid, allowed, sides, purse, target, rng)
+    search.run()
+    design = {"budget": int(budget), "seed": seed, "target": target}
+    n_right = None if is_continuous(intact, experiment) else int(right.sum())
+    return _ranking(search, experiment, known, design, n_right)
+
+
+def _ranking(
+    search: Search, experiment: ExperimentLike, known: Controls | None, design: dict[str, Any], n_right: int | None
+) -> HeadRanking:
+    grid, level = search.grid, search.sides[0].losses
+    assert isinstance(level, TaskLoss)
+    importance, of_controls = _TIE * search.of_masks(), np.zeros(grid.size)
+    pairs = [group for group in search.shared if len(group.heads) == 2]
+    for group in [*(group for group in search.shared if group not in pairs), *reversed(search.groups)]:
+        importance[list(group.heads)] = group.task * level.above_guess
+        of_controls[list(group.heads)] = group.controls
+    chosen = list(dict.fromkeys(head for group in search.groups for head in group.heads))
+    shared = sorted({head for group in search.shared for head in group.heads} - {*chosen})
+    notes = [
+        *(() if n_right is None else few_correct(n_right, experiment)),
+        *controls_notes(known),
+    ]
+    notes.append(
+        f"group testing found {len(search.groups)} groups of heads, {len(chosen)} heads in all; "
+        "it says nothing of the others (importance 0, but for what orders them)"
+    )
+    notes += [
+        f"{_named(search, group)} are redundant: together they take {group.task:.2f} of the task, alone "
+        f"{' and '.join(f'{alone:.2f}' for alone in search.alone[group.heads])}"
+        for group in search.groups
+        if len(group.heads) == 2
+    ]
+    notes += [
+        f"{_named(search, group)} are shared: together they take {group.task:.2f} of the task and "
+        f"{group.controls:.2f} of its controls"
+        for group in pairs
+    ]
+    return HeadRanking(
+        method="group-testing",
+        importance=importance.reshape(grid.shape),
+        spent=search.purse.spent,
+        claims=tuple(grid.head(head) for head in chosen),
+        shared=tuple(grid.head(head) for head in shared),
+        chosen=tuple(grid.head(head) for head in chosen),
+        control_importance=of_controls.reshape(grid.shape) if len(search.sides) > 1 else None,
+        off=tuple(grid.head(int(head)) for head in np.setdiff1d(np.arange(grid.size), search.allowed)),
+        provenance={
+            **provenance_of(experiment),
+            "design": design,
+            "controls": [] if known is None else known.names,
+            "controls_left_out": {} if known is None else known.left_out,
+            "groups": [_told(search, group) for group in search.groups],
+            "shared": {_named(search, group): group.to_dict() for group in search.shared if group not in pairs},
+            "shared_pairs": [_told(search, group) for group in pairs],
+            "n_right": n_right,
+            "n_masks": len(search.lost),
+            "n_bisected": search.n_bisected,
+            "n_tried": search.n_tried,
+            "cost": Cost(forwards=search.purse.spent).to_dict(),
+        },
+        notes=tuple(notes),
+    )
+
+
+def _named(search: Search, group: Group) -> str:
+    return " and ".join(str(search.grid.head(head)) for head in group.heads)
+
+
+def _told(search: Search, group: Group) -> dict[str, Any]:
+    """A group, JSON-ready."""
+    figures = {"task": group.task, "task_error": group.task_error}
+    if len(search.sides) > 1:
+        figures |= {"controls": group.controls, "controls_error": group.controls_error}
+    alone = {"alone": search.alone[group.heads]} if group.heads in search.alone else {}
+    return {"heads": [str(search.grid.head(head)) for head in group.heads], **figures, "z": group.z, **alone}
