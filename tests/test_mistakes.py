@@ -168,7 +168,7 @@ HUGE = str(10**20)
             f"off must be a list of heads: layer must be an integer in 0..1000000, got {10**19}",
         ),
         ("find", ("--off", f"L{'1' * 4000}H0"), "is no head; heads are written like 'L16H21'"),
-        ("compare", ("--most", HUGE), f"most must be an integer in 1..1000000, got {HUGE}"),
+        ("compare", ("--max-heads", HUGE), f"max_heads must be an integer in 1..1000000, got {HUGE}"),
         ("reproduce", ("--k", HUGE), f"k must be an integer in 1..1000000, got {HUGE}"),
         ("reproduce", ("--n-unseen", HUGE), f"n_unseen must be an integer in 1..100000, got {HUGE}"),
         ("reproduce", ("--seed", HUGE), f"seed must be an integer in 0..2147483647, got {HUGE}"),
