@@ -27,12 +27,15 @@ def main() -> None:
     parser.add_argument("--batch-tokens", type=int, default=None)
     options = parser.parse_args()
     model, task = cs.load_model(options.model), cs.load_task(options.task)
-    settings = {"batch_size": options.batch_size, "batch_tokens": options.batch_tokens, "progress": False}
-    cs.methods.fit_gates(model, task, steps=20, **settings | {"batch_size": 8})
+
+    def experiment() -> cs.Experiment:
+        return cs.Experiment(model, task, batch_tokens=options.batch_tokens, progress=False)
+
+    cs.methods.fit_gates(experiment(), steps=20, batch_size=8)
 
     def timed(**more: int) -> tuple[cs.methods.HeadGates, float]:
         start = perf_counter()
-        gates = cs.methods.fit_gates(model, task, steps=options.steps, **settings, **more)
+        gates = cs.methods.fit_gates(experiment(), steps=options.steps, batch_size=options.batch_size, **more)
         return gates, perf_counter() - start
 
     together, seconds_together = timed(n_seeds=options.n_seeds)
