@@ -5,6 +5,7 @@ import shlex
 import sys
 from dataclasses import replace
 from html import escape
+from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -155,7 +156,7 @@ def test_a_model_that_does_not_show_attention_is_reported_without(find, tmp_path
     def blind(*_):
         raise ValueError("model does not run hook_pattern")
 
-    monkeypatch.setattr("cs_heads.lens.attention.attention_patterns", blind)
+    monkeypatch.setattr(import_module("cs_heads.analysis.attention"), "attention_patterns", blind)
     status, _, err = find(out=tmp_path)
     assert status == 0
     assert "note: no attention patterns: model does not run hook_pattern" in err

@@ -230,9 +230,9 @@ MISTAKES = {
     "cs.confirm(None, task, (2, 5))": "heads must be a list of heads: a head must be Head(2, 5), 'L2H5' or (2, 5)",
     "cs.confirm(None, task, ['L0H1'], exclude=5)": "exclude must be a list of heads, as ranking.top(5) gives, got 5",
     "cs.confirm(None, task, ['L0H1'], off=5)": "off must be a list of heads, as ranking.top(5) gives, got 5",
-    "analysis.prove(None, ['L0H1'])": "experiment must be an Experiment, or be asked like one, got None",
-    "analysis.prove(world.task, None)": "heads must be a ranking or a list of heads, got NoneType",
-    "analysis.prove(world.task, ['L0H1'], controls=[world.task])": "controls must be a list of pairs, a name and ",
+    "cs.analysis.prove(None, ['L0H1'])": "experiment must be an Experiment, or be asked like one, got None",
+    "cs.analysis.prove(world.task, None)": "heads must be a ranking or a list of heads, got NoneType",
+    "cs.analysis.prove(world.task, ['L0H1'], controls=[world.task])": "controls must be a list of pairs, a name and ",
     "cs.specificity(None, None, ['L0H1'])": "task must be a cs_heads.Task",
     "cs.specificity(None, task, ['L0H1'], controls=5)": "controls must be a list of tasks, got 5",
     "cs.specificity(None, task, ['L0H1'], suites=[task])": "suites must be a mapping, a list of tasks by the name of",
@@ -281,7 +281,7 @@ MISTAKES = {
 def test_a_wrong_argument_raises_a_value_error_that_names_it():
     """In a process where no types are checked at run time, as those of users are."""
     code = (
-        "import cs_heads as cs, pandas as pd, json\nfrom cs_heads.analysis import confirm as analysis\n"
+        "import cs_heads as cs, pandas as pd, json\nfrom cs_heads.report import Findings\n"
         "task = cs.load_task('demo/capitals', n=40)\ngrid = cs.HeadGrid(3, 4)\n"
         "world, model = cs.simulate.planted_world(grid=cs.HeadGrid(8, 8)), cs.load_model('demo', device='cpu')\n"
         "twice = pd.DataFrame([['a', 'b', 'c']], columns=['prompt', 'target', 'target'])\n"

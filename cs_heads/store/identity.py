@@ -32,6 +32,7 @@ def _designed(*names: str) -> dict[str, Kind]:
 
 FIELDS: dict[str, dict[str, Kind]] = {
     "Experiment": {**_CALL, "task": "identity"},
+    "Settings": Settings.kinds(),
     "find_heads": {
         **_CALL,
         "task": "identity",

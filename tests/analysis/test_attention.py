@@ -1,3 +1,5 @@
+from importlib import import_module
+
 import numpy as np
 import pytest
 import torch
@@ -122,7 +124,7 @@ def test_a_head_that_looks_back_one_token_is_seen_as_that(model, monkeypatch):
         pattern[0, 0] = 1
         return np.stack([pattern] * len(heads))
 
-    monkeypatch.setattr("cs_heads.analysis.attention.attention_patterns", looks_back)
+    monkeypatch.setattr(import_module("cs_heads.analysis.attention"), "attention_patterns", looks_back)
     frame = habits(model, [Head(0, 0)], n=2, length=5)
     assert frame["previous token"].tolist() == [1.0]
     assert frame["induction"].tolist() == [0.0]

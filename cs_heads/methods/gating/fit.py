@@ -53,6 +53,7 @@ def fit_gates(
         ValueError: A wrong number, or a budget that does not cover 20 steps.
         BaselineTooLowError: The intact model cannot do the task.
     """
+    check_seed(seed)
     plan = Plan(n_seeds, steps, batch_size, strength)
     return _fitted_beside(experiment, (), plan, budget=budget, seed=seed)[0]
 
@@ -110,6 +111,7 @@ def causal_head_gating(
         ValueError: A wrong number, or a budget that does not cover 20 steps.
         BaselineTooLowError: The intact model cannot do the task, or none of the controls.
     """
+    check_seed(seed)
     plan = Plan(n_seeds, steps, batch_size, strength)
     gates, rest = _fitted_beside(experiment, controls, plan, budget=budget, seed=seed)
     return gates.ranking(rest)
@@ -119,7 +121,6 @@ def _fitted_beside(
     experiment: Experiment, controls: Sequence[Experiment], plan: Plan, *, budget: int | None, seed: int
 ) -> tuple[HeadGates, list[HeadGates]]:
     """The gates of a task, with the notes and the cost of all, and those of each control that the model can do."""
-    check_seed(seed)
     check_differentiable(experiment, controls)
     cut, notes = plan.within(budget, experiment.n_examples, 3, 1, [other.n_examples for other in controls])
     notes = (*check_baseline(experiment), *notes)
