@@ -33,7 +33,7 @@ def shows(notebook):
     cells = code_cells(notebook)
     assert all(cell.execution_count for cell in cells)
     assert not [output for cell in cells for output in cell.outputs if output.output_type == "error"]
-    drawing = [cell for cell in cells if re.search(r"plot_\w+\(.*;$", cell.source)]
+    drawing = [cell for cell in cells if re.search(r"\bplot(\.\w+)?\(.*;$", cell.source)]
     assert drawing
     for cell in drawing:
         assert "image/png" in kinds(cell), cell.source
