@@ -155,7 +155,7 @@ def drop_matrix(drops: TaskDrops, ax: Axes | None = None, value: str = "relative
     """Draw what each set of heads takes from each task: sets down, tasks across, the own task of a set framed.
 
     Args:
-        drops: as ``cross_drops`` gives it.
+        drops: as ``cs.specificity`` of several tasks gives it.
         ax: axes to draw on; None: those of a new figure.
         value: a property of ``TaskDrop``; where it is negative, squares are white.
 
