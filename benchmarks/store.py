@@ -109,16 +109,16 @@ def million(model, folder: Path) -> bool:
     experiment = cs.Experiment(model, task, store=path, progress=False)
     rng = np.random.default_rng(0)
     masks = rng.random((MILLION // len(task), *grid.shape)) < 0.05
-    shelf = experiment._scores.shelf
+    stored = experiment._scores.stored
     examples = list(range(len(task)))
     start = perf_counter()
     for first in range(0, len(masks), 100):
         batch = [np.packbits(mask).tobytes() for mask in masks[first : first + 100]]
-        shelf.write([(mask, example, (1.0, *rng.random(2).tolist())) for mask in batch for example in examples])
+        stored.write([(mask, example, (1.0, *rng.random(2).tolist())) for mask in batch for example in examples])
     # A call that was begun and never ended, as a killed run leaves it.
-    shelf.begin([np.packbits(~masks[0]).tobytes()] * len(task), np.array(examples), np.ones(len(task), dtype=bool))
+    stored.begin([np.packbits(~masks[0]).tobytes()] * len(task), np.array(examples), np.ones(len(task), dtype=bool))
     print(f"\n{MILLION:,} results of {len(masks):,} masks written in {perf_counter() - start:.1f} s")
-    del experiment, shelf
+    del experiment, stored
     print(f"  bytes                                    {path.stat().st_size:,}")
     fast = True
     for what, opens, step in (

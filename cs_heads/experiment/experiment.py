@@ -91,9 +91,9 @@ class Experiment:
         self._engine: EngineLike = start(encode_task(self.model, task, prepend_bos), batch_tokens, replacement)
         self._keys = [] if self.store is None else keys_of(task, self.encoded)
         self._results = Results(self.grid, self.n_examples)
-        self._scores = Measurement(self._results, SCORE, self._shelf("score"))
+        self._scores = Measurement(self._results, SCORE, self._stored("score"))
         # Text and log-probability of a generation task are runs of their own.
-        self._logprobs = Measurement(self._results, LOGPROB, self._shelf("logprob")) if self._writes else self._scores
+        self._logprobs = Measurement(self._results, LOGPROB, self._stored("logprob")) if self._writes else self._scores
         self._texts: dict[tuple[int, tuple[str, ...]], Texts] = {}
         self._passes, self._passes_run = Cost(0), 0
         if task.max_new_tokens is not None:
@@ -345,8 +345,8 @@ class Experiment:
         key = (max_new_tokens, stop)
         if key not in self._texts:
             prompts = encode_prompts(self.model, self.task, self.settings.prepend_bos, max_new_tokens)
-            shelf = self._shelf("text", max_new_tokens=max_new_tokens, stop=list(stop))
-            put: dict[str, Any] = {"progress": self.settings.progress, "shelf": shelf}
+            stored = self._stored("text", max_new_tokens=max_new_tokens, stop=list(stop))
+            put: dict[str, Any] = {"progress": self.settings.progress, "stored": stored}
             self._texts[key] = Texts(self._engine, self.grid, prompts, max_new_tokens, stop, **put)
         return self._texts[key]
 
@@ -359,7 +359,7 @@ class Experiment:
         """Whether the model writes what is scored."""
         return self.task.kind == "generation"
 
-    def _shelf(self, what: str, **settings: Any) -> TaskResults | None:
+    def _stored(self, what: str, **settings: Any) -> TaskResults | None:
         if self.store is None:
             return None
         template = template_identity(tokenizer_of(self.model), self.task)

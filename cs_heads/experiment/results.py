@@ -56,14 +56,14 @@ class Results:
 
 
 class Measurement:
-    """What one run gives of ``results``, told by a column that it fills: taken from a shelf of the store, or else run.
+    """What one run gives of ``results``, told by a column that it fills: taken from the store, or else run.
 
     ``taken`` counts the different pairs asked for so far, ``ran`` those that were run here: a pair twice where the
     store had it without the column asked for.
     """
 
-    def __init__(self, results: Results, column: int, shelf: TaskResults | None) -> None:
-        self.results, self.column, self.shelf = results, column, shelf
+    def __init__(self, results: Results, column: int, stored: TaskResults | None) -> None:
+        self.results, self.column, self.stored = results, column, stored
         self.taken = self.ran = 0
 
     def __call__(
@@ -80,8 +80,8 @@ class Measurement:
         wanted = self.column if wanted is None else wanted
         keys = [packed(mask) for mask in masks]
         entries = [self.results.at(mask) for mask in keys]
-        if self.shelf is not None:
-            self.shelf.save()
+        if self.stored is not None:
+            self.stored.save()
         pairs = _different(keys, examples, self.results.n_examples)
         missing = _missing(entries, pairs, wanted)
         if missing.any():
@@ -93,15 +93,15 @@ class Measurement:
 
     def _read(self, keys: list[bytes], entries: list[Measured], pairs: Int[np.ndarray, "pair 2"]) -> None:
         """Fill in what the store has of these pairs."""
-        if self.shelf is None:
+        if self.stored is None:
             return
         pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
         rows, begins = np.unique(pairs[:, 0], return_index=True)
         for row, asked in zip(rows, np.split(pairs[:, 1], begins[1:]), strict=False):
-            stored = self.shelf.read(keys[row])
-            if stored:
-                places = np.array([place for place, _ in stored])
-                values = np.array([values for _, values in stored], dtype=float)
+            found = self.stored.read(keys[row])
+            if found:
+                places = np.array([place for place, _ in found])
+                values = np.array([values for _, values in found], dtype=float)
                 chosen = np.isin(places, asked)
                 self._keep(entries[row], places[chosen], values[chosen])
 
@@ -115,21 +115,21 @@ class Measurement:
         *,
         missing: Bool[np.ndarray, " pair"],
     ) -> None:
-        if self.shelf is None:
+        if self.stored is None:
             call, chosen, known = None, pairs[missing], np.zeros(int(missing.sum()), dtype=bool)
         else:
-            call = self.shelf.begin([keys[row] for row in pairs[:, 0]], pairs[:, 1], missing)
+            call = self.stored.begin([keys[row] for row in pairs[:, 0]], pairs[:, 1], missing)
             chosen, known = pairs[call.pairs], call.known
         for batch in run(masks[chosen[:, 0]], chosen[:, 1], known):
             for pair, values in batch:
                 row, example = chosen[pair]
                 self._keep(entries[row], np.array([example]), values[None])
             self.ran += len(batch)
-            if self.shelf is not None:
+            if self.stored is not None:
                 places = [(*chosen[pair], values) for pair, values in batch]
-                self.shelf.write([(keys[row], int(e), tuple(values.tolist())) for row, e, values in places], call)
-        if self.shelf is not None and call is not None:
-            self.shelf.end(call)
+                self.stored.write([(keys[row], int(e), tuple(values.tolist())) for row, e, values in places], call)
+        if self.stored is not None and call is not None:
+            self.stored.end(call)
 
     def _keep(self, entry: Measured, examples: Int[np.ndarray, " n"], values: Float[np.ndarray, "n 3"]) -> None:
         """Take in results of different examples; what is known stays."""

@@ -23,7 +23,7 @@ class Texts:
     """Texts generated after the prompts of some examples with one set of stop strings; what is known is kept.
 
     ``used`` are the masks and examples whose text was asked for, ``generated`` the number that the model wrote
-    here, drafts among them, and not taken from ``shelf``.
+    here, drafts among them, and not taken from ``stored``.
     """
 
     def __init__(
@@ -35,12 +35,12 @@ class Texts:
         stop: Sequence[str],
         *,
         progress: bool | None,
-        shelf: TaskResults | None = None,
+        stored: TaskResults | None = None,
     ) -> None:
         self.engine, self.grid, self.prompts, self.progress = engine, grid, prompts, progress
         self._nothing_off = np.zeros(grid.shape, dtype=bool)
         self.ends = StoppingCriteria(max_new_tokens, tuple(stop), end_tokens(engine.model))
-        self.shelf = shelf
+        self.stored = stored
         self.generated = 0
         self.used: set[Key] = set()
         self._known: dict[Key, Text] = {}
@@ -100,23 +100,23 @@ class Texts:
 
     def _read(self, keys: list[Key]) -> None:
         """Take what the store has of texts that are not known."""
-        if self.shelf is None:
+        if self.stored is None:
             return
-        self.shelf.save()
+        self.stored.save()
         wanted: dict[bytes, set[int]] = {}
         for mask, example in keys:
             if (mask, example) not in self._known:
                 wanted.setdefault(mask, set()).add(example)
         for mask, chosen in wanted.items():
-            for example, (tokens, _) in self.shelf.read(mask):
+            for example, (tokens, _) in self.stored.read(mask):
                 if example in chosen:
                     self._known[mask, example] = tuple(np.frombuffer(tokens, dtype="<i4").tolist())
 
     def _write(self, keys: list[Key], call: Call | None) -> None:
-        if self.shelf is not None:
+        if self.stored is not None:
             texts = [self._known[key] for key in keys]
             values = [(np.array(text, dtype="<i4").tobytes(), self._decoded(text)) for text in texts]
-            self.shelf.write([(m, e, value) for (m, e), value in zip(keys, values, strict=True)], call)
+            self.stored.write([(m, e, value) for (m, e), value in zip(keys, values, strict=True)], call)
 
     def _missing(self, keys: list[Key], *, drafting: bool) -> Iterator[list[Key]]:
         """Generate those of some texts that are not known, the intact model's first where ``drafting`` is worth it.
@@ -127,8 +127,8 @@ class Texts:
         if not missing.any():
             return
         call = None
-        if self.shelf is not None:
-            call = self.shelf.begin([mask for mask, _ in keys], np.array([e for _, e in keys]), missing)
+        if self.stored is not None:
+            call = self.stored.begin([mask for mask, _ in keys], np.array([e for _, e in keys]), missing)
         planned = [keys[i] for i in (np.flatnonzero(missing) if call is None else call.pairs)]
         intact = [(packed(self._nothing_off), example) for example in sorted({example for _, example in planned})]
         self._read(intact)
@@ -138,8 +138,8 @@ class Texts:
         begun = set(planned)
         drafts = {key[1]: self._known[key] for key in intact if key in self._known and key not in begun}
         yield from self._generate(planned, drafts, call)
-        if self.shelf is not None and call is not None:
-            self.shelf.end(call)
+        if self.stored is not None and call is not None:
+            self.stored.end(call)
 
     def _generate(self, keys: list[Key], drafts: dict[int, Text], call: Call | None) -> Iterator[list[Key]]:
         if not keys:

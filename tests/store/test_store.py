@@ -614,11 +614,11 @@ def shelf_of_old(store):
 def make_old(path):
     """How the file kept of each format was made (the first without margins)."""
     store = Store.for_study(path, STUDY)
-    shelf = shelf_of_old(store)
+    stored = shelf_of_old(store)
     missing = np.ones(3, dtype=bool)
-    call = shelf.begin([MASKS[0]] * 3, np.arange(3), missing)
-    shelf.write([(MASKS[0], 0, (1.0, -0.25, 1.25)), (MASKS[0], 2, (0.0, -1.5, -1.25))], call)
-    shelf.write([(MASKS[1], 1, (0.5, None, None))])
+    call = stored.begin([MASKS[0]] * 3, np.arange(3), missing)
+    stored.write([(MASKS[0], 0, (1.0, -0.25, 1.25)), (MASKS[0], 2, (0.0, -1.5, -1.25))], call)
+    stored.write([(MASKS[1], 1, (0.5, None, None))])
     texts = TaskResults(store, {"what": "text", "max_new_tokens": 2}, "sums", ["a"], ["1 + 1 ="], columns=TEXTS)
     texts.write([(MASKS[1], 0, (np.array([7, 8], dtype="<i4").tobytes(), " 2"))])
     store.close()
@@ -646,14 +646,14 @@ def test_a_store_of_the_first_format_is_read(old):
 
 def test_a_store_of_the_first_format_goes_on(old):
     """Its results answer, and its open call is taken up with what it had measured."""
-    shelf = shelf_of_old(Store.for_study(old, STUDY))
-    assert sorted(shelf.read(MASKS[0])) == [(0, (1.0, -0.25, None)), (2, (0.0, -1.5, None))]
-    call = shelf.begin([MASKS[0]] * 3, np.arange(3), np.array([False, True, False]))
+    stored = shelf_of_old(Store.for_study(old, STUDY))
+    assert sorted(stored.read(MASKS[0])) == [(0, (1.0, -0.25, None)), (2, (0.0, -1.5, None))]
+    call = stored.begin([MASKS[0]] * 3, np.arange(3), np.array([False, True, False]))
     assert call.pairs.tolist() == [0, 1, 2]
     assert call.known.tolist() == [True, False, True]
-    shelf.write([(MASKS[0], 1, (1.0, -0.5, 0.5))], call)
-    shelf.end(call)
-    assert sorted(place for place, _ in shelf.read(MASKS[0])) == [0, 1, 2]
+    stored.write([(MASKS[0], 1, (1.0, -0.5, 0.5))], call)
+    stored.end(call)
+    assert sorted(place for place, _ in stored.read(MASKS[0])) == [0, 1, 2]
 
 
 def test_an_older_format_is_left_alone_by_reading_and_brought_up_to_date_by_writing(old):
@@ -742,11 +742,11 @@ def test_a_call_for_margins_that_the_first_format_lacks_goes_on_bit_for_bit(load
 
 
 def test_a_margin_fills_what_is_missing_and_changes_nothing_else(path):
-    shelf = shelf_of_old(Store.for_study(path, STUDY))
-    shelf.write([(MASKS[0], 0, (1.0, -0.25, None)), (MASKS[0], 1, (0.0, -1.0, -0.5))])
-    shelf.write([(MASKS[0], 0, (0.0, -0.75, 1.5)), (MASKS[0], 1, (1.0, -2.0, 0.5))])
-    shelf.write([(MASKS[0], 0, (0.0, -0.75, None))])
-    assert sorted(shelf.read(MASKS[0])) == [(0, (1.0, -0.25, 1.5)), (1, (0.0, -1.0, -0.5))]
+    stored = shelf_of_old(Store.for_study(path, STUDY))
+    stored.write([(MASKS[0], 0, (1.0, -0.25, None)), (MASKS[0], 1, (0.0, -1.0, -0.5))])
+    stored.write([(MASKS[0], 0, (0.0, -0.75, 1.5)), (MASKS[0], 1, (1.0, -2.0, 0.5))])
+    stored.write([(MASKS[0], 0, (0.0, -0.75, None))])
+    assert sorted(stored.read(MASKS[0])) == [(0, (1.0, -0.25, 1.5)), (1, (0.0, -1.0, -0.5))]
 
 
 def test_a_newer_format_is_refused(old):
@@ -769,12 +769,12 @@ from cs_heads.store.store import Store
 
 path, mine = sys.argv[1], int(sys.argv[2])
 store = Store.for_study(path, {"grid": [4, 4]})
-shelf = TaskResults(store, {"what": "score"}, "task", [str(i) for i in range(20)], [""] * 20)
+stored = TaskResults(store, {"what": "score"}, "task", [str(i) for i in range(20)], [""] * 20)
 for number in range(60):
     mask = np.packbits([int(bit) for bit in f"{number:016b}"]).tobytes()
-    call = shelf.begin([mask] * 20, np.arange(20), np.ones(20, dtype=bool))
-    shelf.write([(mask, i, (number / 60, float(mine), 0.0)) for i in range(20)], call)
-    shelf.end(call)
+    call = stored.begin([mask] * 20, np.arange(20), np.ones(20, dtype=bool))
+    stored.write([(mask, i, (number / 60, float(mine), 0.0)) for i in range(20)], call)
+    stored.end(call)
 """
 
 
@@ -784,8 +784,8 @@ def test_what_another_process_wrote_first_stands(path):
         TaskResults(Store.for_study(path, {"grid": [4, 4]}), {"what": "score"}, "task", ["a"], [""]) for _ in range(2)
     ]
     mask = np.packbits(np.zeros(16, dtype=bool)).tobytes()
-    for number, shelf in enumerate(shelves):
-        shelf.write([(mask, 0, (1.0, -0.5 - number, 0.5))])
+    for number, stored in enumerate(shelves):
+        stored.write([(mask, 0, (1.0, -0.5 - number, 0.5))])
     assert Store.open(path).to_frame().logprob.tolist() == [-0.5]
 
 
