@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cs_heads.arguments import check_path
+from cs_heads.designs import described
 from cs_heads.units import HeadGrid
 
 if TYPE_CHECKING:
@@ -241,20 +242,15 @@ class Store:
         of_task, scoring, example, mask, score, logprob, margin, text = zip(*rows, strict=True) if rows else ((),) * 8
         scorings = dict(self.query("SELECT id, identity FROM scorings"))
         examples = {number: more for number, *more in self.query("SELECT id, identity, prompt FROM examples")}
-        names = [str(head) for head in self.grid]
-        off = {
-            number: np.flatnonzero(np.unpackbits(np.frombuffer(packed, dtype=np.uint8), count=len(names)))
-            for number, packed in self.query("SELECT id, bits FROM masks")
-        }
+        grid = self.grid
+        off = {number: described(grid, key) for number, key in self.query("SELECT id, bits FROM masks")}
         columns = {
             "task": _category(of_task, dict(enumerate(tasks))),
             "scoring": _category(scoring, scorings),
             "example": _category(example, {number: identity for number, (identity, _) in examples.items()}),
             "prompt": _category(example, {number: prompt for number, (_, prompt) in examples.items()}),
-            "ablated": _category(
-                mask, {number: " ".join(names[head] for head in heads) for number, heads in off.items()}
-            ),
-            "n_ablated": np.array([len(off[number]) for number in mask], dtype=int),
+            "ablated": _category(mask, {number: heads for number, (heads, _) in off.items()}),
+            "n_ablated": np.array([off[number][1] for number in mask], dtype=int),
             "score": np.array(score, dtype=float),
             "logprob": np.array(logprob, dtype=float),
             "margin": np.array(margin, dtype=float),
