@@ -223,7 +223,7 @@ def compare(
     mask that several methods ask for is measured once where there is a ``store``, and counted for each.
 
     Args:
-        model: A model, the name of one, or a ``Cluster``; methods that start from the model itself run here all the
+        model: A model, the name of one, or a ``Cluster``; methods that use the model itself run here all the
             same.
         task: The task, which holds out examples.
         k: Heads of each method that controls and agreement are measured of (None: 5, or what fits ``max_heads`` and a

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -253,10 +254,10 @@ def specificity(
         check_is_task(tasks)
         own, found = {tasks.name: tasks}, heads if isinstance(heads, Mapping) else {tasks.name: heads}
         belongs = dict.fromkeys(found, tasks.name)
-    columns = unseen_columns(model, own, others, n=n, seed=seed, settings=settings)
-    grid = columns[0].parts[0].grid
-    k, _ = fitting_k(k, grid.size)
-    return measure_drops(columns, {name: heads_of(grid, each, k) for name, each in found.items()}, belongs, seed)
+    with unseen_columns(model, own, others, n=n, seed=seed, settings=settings) as columns:
+        grid = columns[0].parts[0].grid
+        k, _ = fitting_k(k, grid.size)
+        return measure_drops(columns, {name: heads_of(grid, each, k) for name, each in found.items()}, belongs, seed)
 
 
 def _of_each(tasks: Sequence[Task], heads: Found | Mapping[str, Found]) -> tuple[dict[str, Task], Mapping[str, Found]]:
@@ -275,10 +276,11 @@ def _of_each(tasks: Sequence[Task], heads: Found | Mapping[str, Found]) -> tuple
     return own, found
 
 
+@contextmanager
 def unseen_columns(
     model: Any, own: Mapping[str, Task], others: Others, *, n: int, seed: int, settings: SettingsArguments
-) -> list[Column]:
-    """Experiments on the unseen examples of all tasks, checked before the model runs.
+) -> Iterator[list[Column]]:
+    """Experiments on the unseen examples of all tasks, checked before the model runs; workers end with the block.
 
     Args:
         model: A model, the name of one, or a ``Cluster``.
@@ -300,9 +302,9 @@ def unseen_columns(
     for side in judged:
         check_size(side)
     check_apart(given, judged)
-    first = Experiment(model, judged[0], **settings)
-    made = iter([first, *map(first.on, judged[1:])])
-    return [Column(name, role, tuple(next(made) for _ in each)) for name, role, each in sides]
+    with Experiment(model, judged[0], **settings) as first:
+        made = iter([first, *map(first.on, judged[1:])])
+        yield [Column(name, role, tuple(next(made) for _ in each)) for name, role, each in sides]
 
 
 def other_tasks(

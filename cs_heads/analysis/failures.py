@@ -145,33 +145,34 @@ def failures(
     of_choices = task.kind == "choice" and not texts
     if of_choices and not (max_new_tokens is None and stop is None):
         raise ValueError(f"max_new_tokens and stop are for texts, and {task.name!r} is a choice task: give texts=True")
-    experiment = Experiment(model, unseen_side(task, (100 if of_choices else 50) if n is None else n), **settings)
-    found = heads if isinstance(heads, Mapping) else {task.name: heads}
-    if INTACT in found:
-        raise ValueError(f"heads must not be named {INTACT!r}: that is the model with no head off")
-    named = {name: heads_of(experiment.grid, each, k) for name, each in found.items()}
-    masks = explicit(experiment.grid, [[], *named.values()])
-    sets, provenance = (INTACT, *named), experiment.provenance()
-    written: dict[str, tuple[str, ...]] = {}
-    if of_choices:
-        asked = _each_choice(experiment)
-        judged = _judge_choices(experiment.task, asked, masks)
-        provenance["choices"] = asked.n_examples
-    else:
-        asked = experiment
-        rows = experiment.generate(masks, max_new_tokens=max_new_tokens, stop=stop)
-        written = {name: tuple(map(str, row)) for name, row in zip(sets, rows, strict=True)}
-        judged = [_judge_texts(row, written[INTACT]) for row in written.values()]
-        provenance |= {"max_new_tokens": max_new_tokens, "stop": None if stop is None else list(stop)}
-    shares = [{mode: Share(n, experiment.n_examples) for mode, n in counts.items()} for counts, _ in judged]
-    return FailureModes(
-        heads=named,
-        modes=dict(zip(sets, shares, strict=True)),
-        measures={name: measures for name, (_, measures) in zip(sets, judged, strict=True)},
-        spent=len(masks) * asked.n_examples + asked.preparation,
-        texts=written,
-        provenance=provenance,
-    )
+    side = unseen_side(task, (100 if of_choices else 50) if n is None else n)
+    with Experiment(model, side, **settings) as experiment:
+        found = heads if isinstance(heads, Mapping) else {task.name: heads}
+        if INTACT in found:
+            raise ValueError(f"heads must not be named {INTACT!r}: that is the model with no head off")
+        named = {name: heads_of(experiment.grid, each, k) for name, each in found.items()}
+        masks = explicit(experiment.grid, [[], *named.values()])
+        sets, provenance = (INTACT, *named), experiment.provenance()
+        written: dict[str, tuple[str, ...]] = {}
+        if of_choices:
+            asked = _each_choice(experiment)
+            judged = _judge_choices(experiment.task, asked, masks)
+            provenance["choices"] = asked.n_examples
+        else:
+            asked = experiment
+            rows = experiment.generate(masks, max_new_tokens=max_new_tokens, stop=stop)
+            written = {name: tuple(map(str, row)) for name, row in zip(sets, rows, strict=True)}
+            judged = [_judge_texts(row, written[INTACT]) for row in written.values()]
+            provenance |= {"max_new_tokens": max_new_tokens, "stop": None if stop is None else list(stop)}
+        shares = [{mode: Share(n, experiment.n_examples) for mode, n in counts.items()} for counts, _ in judged]
+        return FailureModes(
+            heads=named,
+            modes=dict(zip(sets, shares, strict=True)),
+            measures={name: measures for name, (_, measures) in zip(sets, judged, strict=True)},
+            spent=len(masks) * asked.n_examples + asked.preparation,
+            texts=written,
+            provenance=provenance,
+        )
 
 
 Judged: TypeAlias = tuple[dict[str, int], dict[str, float]]

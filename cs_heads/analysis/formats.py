@@ -168,15 +168,15 @@ def format_heads(
     forms: list[tuple[Role, Sequence[Task]]] = [("letters", letters), ("full", full), ("control", controls)]
     sides: Others = [(task.name, form, [task]) for form, tasks in forms for task in tasks]
     _check_forms([form for _, form, _ in sides])
-    columns = unseen_columns(model, {}, sides, n=n, seed=seed, settings=settings)
-    grid = columns[0].parts[0].grid
-    by_name = (
-        candidates if isinstance(candidates, Mapping) else {str(grid.resolve(head)): [head] for head in candidates}
-    )
-    heads = {name: heads_of(grid, each, k, "candidates") for name, each in by_name.items()}
-    if not heads:
-        raise ValueError("candidates must name one head or more")
-    return measure_formats(columns, heads, seed)
+    with unseen_columns(model, {}, sides, n=n, seed=seed, settings=settings) as columns:
+        grid = columns[0].parts[0].grid
+        by_name = (
+            candidates if isinstance(candidates, Mapping) else {str(grid.resolve(head)): [head] for head in candidates}
+        )
+        heads = {name: heads_of(grid, each, k, "candidates") for name, each in by_name.items()}
+        if not heads:
+            raise ValueError("candidates must name one head or more")
+        return measure_formats(columns, heads, seed)
 
 
 def _check_forms(forms: Sequence[Role]) -> None:

@@ -453,40 +453,40 @@ def held_out_contrasts(
         raise ValueError(f"held_out must be tasks among {', '.join(names)}, got {got}")
     scores, gates, spent = [], {}, 0
     first, second = formats
-    begun = Experiment(here(model), confirming_side(formats[first][left_out[0]]).take(n), **settings)
-    for name in left_out:
-        unseen = {kind: begun.on(confirming_side(formats[kind][name]).take(n)) for kind in formats}
-        for retained, forgotten in ((first, second), (second, first)):
-            ranking = contrastive_gating(
-                begun.on(_joined(formats[retained], name, retained)),
-                forget=_joined(formats[forgotten], name, forgotten),
-                steps=steps,
-                batch_size=batch_size,
-                seed=seed,
-            )
-            fitted = gates[name, retained] = ranking.importance  # one seed: the mean gate is the gate
-            spent += ranking.spent
-            for measured, experiment in unseen.items():
-                gated = experiment(fitted[None])
-                scores.append(
-                    HeldOutScore(
-                        held_out=name,
-                        retained=retained,
-                        measured=measured,
-                        baseline=float(experiment.baseline().mean()),
-                        score=float(gated.mean()),
-                        n_examples=experiment.n_examples,
-                        interval=mean_interval(gated[0]),
-                    )
+    with Experiment(here(model), confirming_side(formats[first][left_out[0]]).take(n), **settings) as begun:
+        for name in left_out:
+            unseen = {kind: begun.on(confirming_side(formats[kind][name]).take(n)) for kind in formats}
+            for retained, forgotten in ((first, second), (second, first)):
+                ranking = contrastive_gating(
+                    begun.on(_joined(formats[retained], name, retained)),
+                    forget=_joined(formats[forgotten], name, forgotten),
+                    steps=steps,
+                    batch_size=batch_size,
+                    seed=seed,
                 )
-                spent += experiment.n_examples
-        spent += sum(experiment.n_examples for experiment in unseen.values())
-    return HeldOutContrasts(
-        scores=tuple(scores),
-        gates=gates,
-        spent=spent,
-        provenance={**unseen[first].provenance(), "formats": list(formats), "steps": steps, "seed": seed},
-    )
+                fitted = gates[name, retained] = ranking.importance  # one seed: the mean gate is the gate
+                spent += ranking.spent
+                for measured, experiment in unseen.items():
+                    gated = experiment(fitted[None])
+                    scores.append(
+                        HeldOutScore(
+                            held_out=name,
+                            retained=retained,
+                            measured=measured,
+                            baseline=float(experiment.baseline().mean()),
+                            score=float(gated.mean()),
+                            n_examples=experiment.n_examples,
+                            interval=mean_interval(gated[0]),
+                        )
+                    )
+                    spent += experiment.n_examples
+            spent += sum(experiment.n_examples for experiment in unseen.values())
+        return HeldOutContrasts(
+            scores=tuple(scores),
+            gates=gates,
+            spent=spent,
+            provenance={**unseen[first].provenance(), "formats": list(formats), "steps": steps, "seed": seed},
+        )
 
 
 def _check_formats(formats: Mapping[str, Mapping[str, Task]]) -> list[str]:

@@ -164,9 +164,9 @@ def sparsity_curve(
     check_is_task(task)
     check_integer("n_random", n_random, 0)
     others = other_tasks(siblings, controls, suites)
-    columns = unseen_columns(model, {task.name: task}, others, n=n, seed=seed, settings=settings)
-    grid = columns[0].parts[0].grid
-    max_heads, notes = fitting_k(max_heads, grid.size, 10, "max_heads")
     exclude = heads.shared if isinstance(heads, HeadRanking) else ()
-    curve = measure_sparsity(columns, heads_of(grid, heads, max_heads)[:max_heads], seed, n_random, exclude)
+    with unseen_columns(model, {task.name: task}, others, n=n, seed=seed, settings=settings) as columns:
+        grid = columns[0].parts[0].grid
+        max_heads, notes = fitting_k(max_heads, grid.size, 10, "max_heads")
+        curve = measure_sparsity(columns, heads_of(grid, heads, max_heads)[:max_heads], seed, n_random, exclude)
     return replace(curve, notes=(*notes, *curve.notes))

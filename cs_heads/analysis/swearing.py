@@ -85,7 +85,8 @@ def swearing_prompts(model: Any, task: Task, **settings: Unpack[SettingsArgument
         ValueError: A task that is not scored by profanities, or of which no prompt is left on a side.
     """
     _profanity(task)
-    return _swearing(Experiment(model, task, **settings))
+    with Experiment(model, task, **settings) as experiment:
+        return _swearing(experiment)
 
 
 def _swearing(experiment: Experiment) -> Task:

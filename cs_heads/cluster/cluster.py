@@ -101,7 +101,7 @@ class Cluster:
 
     @property
     def model(self) -> Any:
-        """The model in this process, for methods that start from a model; loaded here when first asked for."""
+        """The model in this process, for methods that use the model itself; loaded here when first asked for."""
         if isinstance(self.here, ModelInfo):
             if not hasattr(self, "_loaded"):
                 self._loaded = load_model(self._given() if callable(self._given) else self._given)

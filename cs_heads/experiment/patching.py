@@ -36,7 +36,7 @@ class PatchingExperiment:
             process is run.
         pairs: Clean and corrupted prompts.
         least: Pairs that there must be.
-        settings: Those of ``Experiment``; ablation has none but zero here.
+        settings: Those of ``Experiment``; ablation is zero here, and there are no workers.
 
     Raises:
         ValueError: Fewer pairs, or pairs of two kinds.
@@ -45,7 +45,7 @@ class PatchingExperiment:
     def __init__(
         self, model: Any, pairs: Sequence[PromptPair], *, least: int = 2, **settings: Unpack[SettingsArguments]
     ) -> None:
-        self.settings = Settings.of(settings, ablation="zero")
+        self.settings = Settings.of(settings, ablation="zero", workers=None, address=None)
         self.model: Any = here(source_of(model, self.settings))
         self.clean, self.corrupted = points_of(self.model, pairs, self.settings.prepend_bos, least)
         self.grid = HeadGrid.from_model(self.model)

@@ -17,6 +17,7 @@ from cs_heads.methods.greedy import greedy
 from cs_heads.methods.group_testing import group_testing
 from cs_heads.methods.mediation import mediation
 from cs_heads.ranking import HeadRanking
+from cs_heads.settings import Settings
 
 # What the caller gives every method, and no user sets as an option.
 _GIVEN = ("seed", "budget", "k", "controls")
@@ -122,7 +123,10 @@ class Method:
         unknown = [option for option in options if option not in self.options]
         if unknown:
             has = ", ".join(self.options) or "none"
-            raise ValueError(f"method {name!r} has no option {', '.join(unknown)}; it has {has}")
+            settings = ", ".join(Settings.kinds())
+            raise ValueError(
+                f"method {name!r} has no option {', '.join(unknown)}; it has {has}; settings of every call: {settings}"
+            )
         missing = [option.name for option in self.options.values() if option.required and option.name not in options]
         if missing:
             raise ValueError(f"method {name!r} needs the option {', '.join(missing)}")

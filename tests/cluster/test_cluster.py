@@ -10,6 +10,7 @@ import sys
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -172,6 +173,21 @@ def test_the_short_form_ends_its_workers_with_the_experiment(ray, folders, load)
     wait_until(lambda: not any(map(psutil.pid_exists, pids)), "the end of an experiment's own workers")
 
 
+def test_an_analysis_ends_the_workers_it_started_also_where_it_is_refused(
+    ray, known_folder, load_known, task, monkeypatch
+):
+    ended, close = [], Cluster.close
+    monkeypatch.setattr(Cluster, "close", lambda cluster: (ended.append(workers_of(cluster)), close(cluster)))
+    alone = cs.specificity(load_known(), task, ["L0H1"], n=20)
+    assert cs.specificity(known_folder, task, ["L0H1"], n=20, workers=1).drops == alone.drops
+    with pytest.raises(ValueError, match="L9H9"):
+        cs.specificity(known_folder, task, ["L9H9"], n=20, workers=1)
+    assert [len(pids) for pids in ended] == [1, 1]
+    wait_until(
+        lambda: not any(map(psutil.pid_exists, chain.from_iterable(ended))), "the end of an analysis's own workers"
+    )
+
+
 @pytest.mark.slow
 def test_find_confirm_and_compare_give_the_answers_of_one_model(ray, known_folder, load_known, task):
     alone = find_heads(load_known(), task, method="one-shot", k=2)
@@ -181,11 +197,11 @@ def test_find_confirm_and_compare_give_the_answers_of_one_model(ray, known_folde
         np.testing.assert_array_equal(found.importance, alone.importance)
         assert found.spent == alone.spent
         assert cs.confirm(cluster, task, found.top(2), controls=None).to_dict() == proof.to_dict()
-        # A method that starts from the model runs here.
+        # A method that uses the model itself runs here.
         compared = cs.compare(cluster, task, methods=["one-shot", "gradient"], k=2, max_heads=2, controls=None)
         assert set(compared.methods) == {"one-shot", "gradient"}
     assert find_heads(known_folder, task, method="one-shot", k=2, workers=2).top(2) == alone.top(2)
-    with pytest.warns(UserWarning, match="'gradient' starts from the model itself: it runs here, not on workers"):
+    with pytest.warns(UserWarning, match="'gradient' uses the model itself: it runs here, not on workers"):
         find_heads(known_folder, task, method="gradient", k=2, workers=2)
 
 

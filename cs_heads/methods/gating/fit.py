@@ -33,9 +33,8 @@ def fit_gates(
     From gates uniform in (0, 1), ``steps`` steps on the target's mean negative log-probability (nats per token) alone;
     from there two fits of ``steps`` steps with the penalty ``- λ · mean over heads of clip(logit gate, ±4)``, λ =
     ``strength`` (G⁺) and ``-strength`` (G⁻); each phase starts inside ±4. Seed number i is ``seed + i``, with its own
-    start and its own
-    draws: it fits the same gates by itself, to rounding. All seeds, and both signs, share forward passes of
-    ``batch_tokens`` tokens.
+    start and its own draws: it fits the same gates by itself, to rounding. All seeds, and both signs, share forward
+    passes of ``batch_tokens`` tokens.
 
     Costs the intact run and ``3 * n_seeds * steps * batch_size`` forward and as many backward passes of one example.
     With a store the fit is saved every few seconds, and the same call resumes it.
