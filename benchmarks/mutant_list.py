@@ -415,7 +415,7 @@ _STORE = [
     ),
     *_bugs(
         "store",
-        "store/task_results.py",
+        "store/stored_results.py",
         "store/test_store.py",
         (
             "texts are kept without the tokens that end them",

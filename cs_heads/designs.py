@@ -140,18 +140,18 @@ def with_off(
     return masks | off if masks.dtype == np.bool_ else np.where(off, np.float32(0), masks)
 
 
-def packed(row: Shaped[np.ndarray, "layer head"]) -> bytes:
+def mask_key(row: Shaped[np.ndarray, "layer head"]) -> bytes:
     """The key of a mask, eight heads a byte, or of gates, four bytes a head; equal ablations have equal keys."""
     if row.dtype != np.bool_ and not ((row == 0) | (row == 1)).all():
         return row.astype("<f4").tobytes()
     return np.packbits(row if row.dtype == np.bool_ else row == 0).tobytes()
 
 
-def unpacked(grid: HeadGrid, keys: Sequence[bytes]) -> Shaped[np.ndarray, "row layer head"]:
-    """The masks that ``packed`` gave these keys; gates, where one of them is of gates.
+def masks_of_keys(grid: HeadGrid, keys: Sequence[bytes]) -> Shaped[np.ndarray, "row layer head"]:
+    """The masks that ``mask_key`` gave these keys; gates, where one of them is of gates.
 
     >>> grid = HeadGrid(1, 2)
-    >>> unpacked(grid, [packed(grid.mask(["L0H1"]))])
+    >>> masks_of_keys(grid, [mask_key(grid.mask(["L0H1"]))])
     array([[[False,  True]]])
     """
     rows: list[np.ndarray] = []
@@ -165,14 +165,14 @@ def unpacked(grid: HeadGrid, keys: Sequence[bytes]) -> Shaped[np.ndarray, "row l
     return np.stack([as_gates(row).astype(np.float32) for row in rows] if gated else rows)
 
 
-def described(grid: HeadGrid, key: bytes) -> tuple[str, int]:
+def key_in_words(grid: HeadGrid, key: bytes) -> tuple[str, int]:
     """The heads off under a key in words, those gated with their gate, and the number of those off.
 
     >>> grid = HeadGrid(1, 2)
-    >>> described(grid, packed(np.array([[0.0, 0.5]])))
+    >>> key_in_words(grid, mask_key(np.array([[0.0, 0.5]])))
     ('L0H0 L0H1×0.5', 1)
     """
-    gates = as_gates(unpacked(grid, [key])[0]).ravel()
+    gates = as_gates(masks_of_keys(grid, [key])[0]).ravel()
     touched = [(grid.head(int(index)), gates[index]) for index in np.flatnonzero(gates != 1)]
     return " ".join(f"{head}×{gate:.3g}" if gate else str(head) for head, gate in touched), int((gates == 0).sum())
 

@@ -64,6 +64,7 @@ class HeadRanking(Drawable, picture="heads"):
     provenance: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     unit: str = "points of score"
+    grid: HeadGrid = None  # type: ignore[assignment]  # by default that of the importance
 
     def __post_init__(self) -> None:
         for name in ("importance", *_ARRAYS):
@@ -80,16 +81,15 @@ class HeadRanking(Drawable, picture="heads"):
                 raise ValueError(f"{name} must be {axes} = {wanted}, got {values.shape}")
             if name not in ("interval", "frequency") and not np.isfinite(values).all():
                 raise ValueError(f"{name} must be finite in every head")
+        if self.grid is None:
+            object.__setattr__(self, "grid", HeadGrid(*self.importance.shape))
+        if self.importance.shape != self.grid.shape:
+            raise ValueError(f"importance must be of the grid {self.grid.shape}, got shape {self.importance.shape}")
         for name in _HEADS:
             outside = [str(head) for head in as_heads(name, getattr(self, name)) if head not in self.grid]
             if outside:
                 raise ValueError(f"{name} must be heads of the grid {self.importance.shape}, got {', '.join(outside)}")
         check_integer("spent", self.spent, 0)
-
-    @property
-    def grid(self) -> HeadGrid:
-        """The grid of the model that was measured."""
-        return HeadGrid(*self.importance.shape)
 
     @property
     def order(self) -> list[Head]:
@@ -162,6 +162,7 @@ class HeadRanking(Drawable, picture="heads"):
             **{each.name: getattr(self, each.name) for each in fields(self)},
             **{name: None if values is None else values.tolist() for name, values in arrays.items()},
             **{name: [str(head) for head in getattr(self, name)] for name in _HEADS},
+            "grid": self.grid.to_dict(),
         }
         if self.interval is not None:
             # JSON has no NaN.
@@ -199,6 +200,7 @@ class HeadRanking(Drawable, picture="heads"):
             "notes": tuple(record.get("notes") or ()),
         }
         known |= {"unit": record["unit"]} if "unit" in record else {}
+        known |= {"grid": HeadGrid.from_dict(record["grid"])} if "grid" in record else {}
         try:
             for name in ("importance", *_ARRAYS):
                 known[name] = None if record.get(name) is None else np.array(record[name], dtype=float)

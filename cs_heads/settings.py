@@ -6,7 +6,7 @@ first ``Experiment``; further ones are made by ``Experiment.on``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from os import PathLike
 from typing import Any, Literal, TypedDict
@@ -16,7 +16,7 @@ from tqdm.auto import tqdm
 from cs_heads.arguments import check_integer, check_path, check_switch
 
 Kind = Literal["identity", "design", "runtime"]
-"""What an argument does to one number: see ``store.identity.FIELDS``."""
+"""What an argument does to the number of one mask on one example: change it, choose masks and examples, or nothing."""
 
 ABLATIONS = ("zero", "mean", "resample")
 """What an ablated head's z becomes."""
@@ -89,12 +89,13 @@ class Settings:
             check_path("store", self.store)
 
     @classmethod
-    def of(cls, arguments: Mapping[str, Any], **fixed: Any) -> Settings:
+    def of(cls, arguments: Mapping[str, Any], only: Collection[str] | None = None) -> Settings:
         """The settings of a call's ``**settings``.
 
         Args:
             arguments: What the call was given.
-            fixed: Settings that the call allows one value of; another one raises ``ValueError``.
+            only: Settings that the call can do something with; another value than the default of the others raises
+                ``ValueError`` (None: all can be set).
 
         Raises:
             TypeError: An argument that is no setting.
@@ -104,9 +105,9 @@ class Settings:
         if unknown:
             raise TypeError(f"unexpected argument {unknown[0]!r}; the settings of a call are {', '.join(cls.kinds())}")
         settings = cls(**arguments)
-        for name, value in fixed.items():
-            if getattr(settings, name) != value:
-                raise ValueError(f"{name} must be {value!r} here, got {getattr(settings, name)!r}")
+        for each in fields(cls):
+            if only is not None and each.name not in only and getattr(settings, each.name) != each.default:
+                raise ValueError(f"{each.name} must be {each.default!r} here, got {getattr(settings, each.name)!r}")
         return settings
 
     @staticmethod

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -142,6 +142,19 @@ class HeadGrid:
                 f"head {head} is not in the grid: layers 0..{self.n_layers - 1}, heads 0..{self.n_heads - 1}"
             )
         return head
+
+    def heads(self, mask: Bool[np.ndarray, "layer head"]) -> list[Head]:
+        """The heads that a mask ablates, by index."""
+        return [self.head(int(index)) for index in np.flatnonzero(mask)]
+
+    def to_dict(self) -> dict[str, int]:
+        """JSON-ready; ``HeadGrid.from_dict`` reads it."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, int]) -> HeadGrid:
+        """The grid that ``to_dict`` wrote."""
+        return cls(**record)
 
     def mask(self, heads: Iterable[HeadLike]) -> Bool[np.ndarray, "layer head"]:
         """A mask that ablates just these heads."""

@@ -152,7 +152,7 @@ def failures(
             raise ValueError(f"heads must not be named {INTACT!r}: that is the model with no head off")
         named = {name: heads_of(experiment.grid, each, k) for name, each in found.items()}
         masks = explicit(experiment.grid, [[], *named.values()])
-        sets, provenance = (INTACT, *named), experiment.provenance()
+        sets, provenance = (INTACT, *named), dict(experiment.provenance())
         written: dict[str, tuple[str, ...]] = {}
         if of_choices:
             asked = _each_choice(experiment)

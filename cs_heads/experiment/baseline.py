@@ -13,7 +13,6 @@ from scipy.stats import t as student
 from cs_heads.arguments import check_integer
 from cs_heads.experiment.protocol import chance_of, name_of
 from cs_heads.tasks import Task
-from cs_heads.units import Head
 
 if TYPE_CHECKING:
     from cs_heads.experiment.experiment import Experiment
@@ -184,10 +183,9 @@ def shuffled_means(experiment: object, n_shuffles: int = N_SHUFFLES) -> Float[np
     return None if np.abs(exchanged - own).max() < 1e-9 else exchanged.mean(axis=1)
 
 
-def _off(experiment: object) -> list[str]:
+def _off(experiment: Any) -> list[str]:
     """The heads that an experiment is without under every mask."""
-    off = getattr(experiment, "off", None)
-    return [] if off is None else [str(Head(*map(int, at))) for at in np.argwhere(off)]
+    return list(map(str, experiment.grid.heads(experiment.off))) if hasattr(experiment, "off") else []
 
 
 def _task_of(experiment: object) -> object:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
@@ -16,32 +16,53 @@ from cs_heads.cluster import Cluster, here, source_of
 from cs_heads.designs import check_masks
 from cs_heads.engine import Engine
 from cs_heads.engine.ablation import Ablation
+from cs_heads.engine.plan import token_budget
 from cs_heads.engine.protocol import EngineLike
-from cs_heads.experiment.answers import Answers
 from cs_heads.experiment.cost import Cost
-from cs_heads.experiment.inputs import check_writing, encode_prompts, encode_task, text_length
+from cs_heads.experiment.inputs import Answers, check_writing, encode_prompts, encode_task, text_length
 from cs_heads.experiment.patching import PatchingExperiment
 from cs_heads.experiment.protocol import check_examples, responding
-from cs_heads.experiment.results import LOGPROB, MARGIN, SCORE, Measurement, Results, Run
+from cs_heads.experiment.results import LOGPROB, MARGIN, SCORE, CachedResults, Request, ResultTable
 from cs_heads.experiment.texts import Texts
-from cs_heads.experiment.token_budget import kept_budget
 from cs_heads.lens import EncodedExample, describe, prepended
 from cs_heads.lens.batches import TokenBudget, room_for
 from cs_heads.lens.differentiate import GRADIENT_TOKENS, gate_gradients
-from cs_heads.lens.model import tokenizer_of
+from cs_heads.lens.fused import why_not_fused
+from cs_heads.lens.model import ModelDescription, device_of, tokenizer_of
 from cs_heads.settings import Settings, SettingsArguments, progress_bar
-from cs_heads.store.identity import keys_of, refuse_hooks, study_of
+from cs_heads.store.identity import example_identities, refuse_hooks, study_of
 from cs_heads.store.progress import Progress, filled
 from cs_heads.store.store import Store
-from cs_heads.store.task_results import TaskResults
+from cs_heads.store.stored_results import StoredResults
 from cs_heads.tasks import Task, confirming_side
 from cs_heads.tasks.chat import template_identity
 from cs_heads.tasks.pairs import PromptPair
 from cs_heads.tasks.sides import check_is_task
+from cs_heads.tasks.task import Scoring
 from cs_heads.units import HeadGrid
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+class TaskDescription(Scoring):
+    """The task's part of the provenance of a result."""
+
+    name: str
+    role: str
+    n_examples: int
+    identity: str
+    chat_template: str | None
+
+
+class Provenance(TypedDict):
+    """Where a number comes from: model, task and settings that may change it; JSON-ready."""
+
+    model: ModelDescription
+    task: TaskDescription
+    ablation: str
+    prepend_bos: bool | list[str]
+    cs_heads: str
 
 
 class Experiment:
@@ -86,18 +107,18 @@ class Experiment:
         batch_tokens, prepend_bos = self.settings.batch_tokens, self.settings.prepend_bos
         if self.settings.store is not None:
             self.store = Store.of(self.settings.store, study_of(self.model, self.settings.ablation, prepend_bos))
-            batch_tokens = kept_budget(self.store, self.source) if batch_tokens is None else batch_tokens
+            batch_tokens = self._first_batch_tokens(self.store) if batch_tokens is None else batch_tokens
         start = self.source.engine if isinstance(self.source, Cluster) else partial(Engine, self.model)
         self._engine: EngineLike = start(encode_task(self.model, task, prepend_bos), batch_tokens, replacement)
-        self._keys = [] if self.store is None else keys_of(task, self.encoded)
-        self._results = Results(self.grid, self.n_examples)
-        self._scores = Measurement(self._results, SCORE, self._stored("score"))
+        self._identities = [] if self.store is None else example_identities(task, self.encoded)
+        self._table = ResultTable(self.grid, self.n_examples)
+        self._scores = CachedResults(self._table, SCORE, self._stored("score"))
         # Text and log-probability of a generation task are runs of their own.
-        self._logprobs = Measurement(self._results, LOGPROB, self._stored("logprob")) if self._writes else self._scores
+        self._logprobs = CachedResults(self._table, LOGPROB, self._stored("logprob")) if self._writes else self._scores
         self._texts: dict[tuple[int, tuple[str, ...]], Texts] = {}
         self._passes, self._passes_run = Cost(0), 0
-        if task.max_new_tokens is not None:
-            self._texts_of(task.max_new_tokens, task.stop)
+        if self._writes:
+            _ = self._own_texts
 
     def on(self, task: Task) -> Experiment:
         """An experiment on another task: the same model or workers, the same settings, the same store."""
@@ -182,8 +203,7 @@ class Experiment:
                 f"scorer of task {self.task.name!r} must be what it was when the experiment was made, "
                 f"{self._scoring['scorer']!r}, got {self.task.scoring['scorer']!r}: make the experiment again"
             )
-        run = self._by_texts if self._writes else self._by_logprobs
-        return self._measure(self._scores, run, masks, examples)[..., SCORE]
+        return self._measure(self._scores, masks, examples, SCORE)[..., SCORE]
 
     def respond(
         self,
@@ -203,7 +223,7 @@ class Experiment:
         responding(self, response)
         if response == "score":
             return self(masks, examples)
-        margins = self._measure(self._scores, self._by_logprobs, masks, examples, MARGIN)[..., MARGIN]
+        margins = self._measure(self._scores, masks, examples, MARGIN)[..., MARGIN]
         return margins if response == "margin" else expit(margins)
 
     def logprob(
@@ -216,7 +236,7 @@ class Experiment:
         """
         for example in self.task.examples if self._writes else ():
             _ = example.target
-        return self._measure(self._logprobs, self._by_logprobs, masks, examples)[..., LOGPROB]
+        return self._measure(self._logprobs, masks, examples, LOGPROB)[..., LOGPROB]
 
     def generate(
         self,
@@ -322,9 +342,9 @@ class Experiment:
 
     def to_frame(self) -> pd.DataFrame:
         """Everything measured: one row a (mask, example) with the heads ablated, score, logprob and margin."""
-        return self._results.to_frame()
+        return self._table.to_frame()
 
-    def provenance(self) -> dict[str, Any]:
+    def provenance(self) -> Provenance:
         """What a result of this experiment must say of its origin; JSON-ready."""
         return {
             "model": describe(self.model),
@@ -341,6 +361,12 @@ class Experiment:
             "cs_heads": version("cs-heads"),
         }
 
+    @property
+    def _own_texts(self) -> Texts:
+        """The texts that a generation task is scored by."""
+        assert self.task.max_new_tokens is not None
+        return self._texts_of(self.task.max_new_tokens, self.task.stop)
+
     def _texts_of(self, max_new_tokens: int, stop: tuple[str, ...]) -> Texts:
         key = (max_new_tokens, stop)
         if key not in self._texts:
@@ -349,6 +375,17 @@ class Experiment:
             put: dict[str, Any] = {"progress": self.settings.progress, "stored": stored}
             self._texts[key] = Texts(self._engine, self.grid, prompts, max_new_tokens, stop, **put)
         return self._texts[key]
+
+    def _first_batch_tokens(self, store: Store) -> int:
+        """The tokens that the store's first experiment on such a device ran at once.
+
+        A probe looks at free memory, which is another every day, and other batches round otherwise.
+        """
+        source = self.source
+        if isinstance(source, Cluster):
+            return int(store.first(f"batch_tokens/{source.info.device}", lambda: str(source.batch_tokens)))
+        probe = partial(token_budget, source, why_not_fused(source) is None)
+        return int(store.first(f"batch_tokens/{device_of(source).type}", lambda: str(probe())))
 
     @property
     def _nothing_off(self) -> Bool[np.ndarray, "1 layer head"]:
@@ -359,54 +396,48 @@ class Experiment:
         """Whether the model writes what is scored."""
         return self.task.kind == "generation"
 
-    def _stored(self, what: str, **settings: Any) -> TaskResults | None:
+    def _stored(self, what: str, **settings: Any) -> StoredResults | None:
         if self.store is None:
             return None
         template = template_identity(tokenizer_of(self.model), self.task)
         put = {} if template is None else {"chat_template": template}
-        return TaskResults.of_task(self.store, self.model, self.task, self._keys, what, **settings, **put)
+        return StoredResults.of_task(self.store, self.model, self.task, self._identities, what, **settings, **put)
 
     def _measure(
         self,
-        measurement: Measurement,
-        run: Run,
+        cached: CachedResults,
         masks: Shaped[np.ndarray, "..."],
         examples: Int[np.ndarray, "row k"] | None,
-        wanted: int | None = None,
+        column: int,
     ) -> Float[np.ndarray, "row k 3"]:
         masks = check_masks(self.grid, masks)
         examples = check_examples(self.n_examples, len(masks), examples)
         refuse_hooks(self.model, self.store)
-        measured = measurement(masks, examples, run, wanted)
-        if measurement is not self._logprobs and self.task.max_new_tokens is not None:
+        writes = self._writes and cached is self._scores
+        request = cached.request(masks, examples, column)
+        if len(request.examples):
+            for batch in self._score_texts(request) if writes else self._score_logprobs(request):
+                cached.keep(request, batch)
+            cached.end(request)
+        if writes:
             # Scores that the store had stand for texts.
-            texts = self._texts_of(self.task.max_new_tokens, self.task.stop)
+            texts = self._own_texts
             texts.use(masks, examples)
             if self.task.relative:
                 texts.use(self._nothing_off, np.unique(examples)[None])
-        return measured
+        return np.stack([entry[chosen] for entry, chosen in zip(request.entries, examples, strict=True)])
 
-    def _by_logprobs(
-        self,
-        masks: Shaped[np.ndarray, "pair layer head"],
-        examples: Int[np.ndarray, " pair"],
-        known: Bool[np.ndarray, " pair"],
-    ) -> Iterator[list[tuple[int, Float[np.ndarray, " 3"]]]]:
-        for batch in self._engine.run(masks, examples, self.settings.progress, known):
-            yield [(pair, self._result(int(examples[pair]), logprobs, hits)) for pair, logprobs, hits in batch]
+    def _score_logprobs(self, request: Request) -> Iterator[list[tuple[int, Float[np.ndarray, " 3"]]]]:
+        """Run the pairs of a request: what the model says of each continuation, and the score of it."""
+        for batch in self._engine.run(request.masks, request.examples, self.settings.progress, request.known):
+            yield [(pair, self._scored(int(request.examples[pair]), logprobs, hits)) for pair, logprobs, hits in batch]
 
-    def _by_texts(
-        self,
-        masks: Shaped[np.ndarray, "pair layer head"],
-        examples: Int[np.ndarray, " pair"],
-        known: Bool[np.ndarray, " pair"],
-    ) -> Iterator[list[tuple[int, Float[np.ndarray, " 3"]]]]:
-        assert self.task.max_new_tokens is not None
-        texts = self._texts_of(self.task.max_new_tokens, self.task.stop)
-        for batch in texts.judged(self.task, masks, examples, known):
+    def _score_texts(self, request: Request) -> Iterator[list[tuple[int, Float[np.ndarray, " 3"]]]]:
+        """Run the pairs of a request: what the model writes, and the score of it."""
+        for batch in self._own_texts.judged(self.task, request.masks, request.examples, request.known):
             yield [(pair, np.array([score, np.nan, np.nan])) for pair, score in batch]
 
-    def _result(
+    def _scored(
         self, example: int, logprobs: Float[np.ndarray, " continuation"], hits: Float[np.ndarray, " continuation"]
     ) -> Float[np.ndarray, " 3"]:
         answer = self.task.examples[example].answer

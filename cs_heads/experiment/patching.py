@@ -24,6 +24,8 @@ from cs_heads.store.store import Store
 from cs_heads.tasks.pairs import PromptPair
 from cs_heads.units import HeadGrid
 
+_SETTINGS = ("prepend_bos", "dtype", "batch_tokens", "progress", "store")
+
 
 class PatchingExperiment:
     """Measures pairs of prompts with a head's z carried from the clean prompt into the corrupted one.
@@ -45,7 +47,7 @@ class PatchingExperiment:
     def __init__(
         self, model: Any, pairs: Sequence[PromptPair], *, least: int = 2, **settings: Unpack[SettingsArguments]
     ) -> None:
-        self.settings = Settings.of(settings, ablation="zero", workers=None, address=None)
+        self.settings = Settings.of(settings, _SETTINGS)
         self.model: Any = here(source_of(model, self.settings))
         self.clean, self.corrupted = points_of(self.model, pairs, self.settings.prepend_bos, least)
         self.grid = HeadGrid.from_model(self.model)

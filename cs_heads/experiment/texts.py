@@ -8,10 +8,10 @@ from itertools import chain
 import numpy as np
 from jaxtyping import Bool, Int, Shaped
 
-from cs_heads.designs import packed, unpacked
+from cs_heads.designs import mask_key, masks_of_keys
 from cs_heads.engine.protocol import EngineLike, StoppingCriteria, Text, TextRequest
 from cs_heads.lens.model import end_tokens
-from cs_heads.store.task_results import Call, TaskResults
+from cs_heads.store.stored_results import PlannedCall, StoredResults
 from cs_heads.tasks import Task
 from cs_heads.units import HeadGrid
 
@@ -35,7 +35,7 @@ class Texts:
         stop: Sequence[str],
         *,
         progress: bool | None,
-        stored: TaskResults | None = None,
+        stored: StoredResults | None = None,
     ) -> None:
         self.engine, self.grid, self.prompts, self.progress = engine, grid, prompts, progress
         self._nothing_off = np.zeros(grid.shape, dtype=bool)
@@ -47,24 +47,24 @@ class Texts:
 
     def __call__(self, masks: Shaped[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"]) -> np.ndarray:
         """Texts ``[row, k]``, up to the first stop string."""
-        pairs = {(packed(m), int(e)): (m, int(e)) for m, row in zip(masks, examples, strict=True) for e in row}
+        pairs = {(mask_key(m), int(e)): (m, int(e)) for m, row in zip(masks, examples, strict=True) for e in row}
         chosen = list(pairs.values())
         said = {}
         if chosen:
             for batch in self.run(np.stack([m for m, _ in chosen]), np.array([e for _, e in chosen])):
-                said.update({(packed(chosen[pair][0]), chosen[pair][1]): text for pair, text in batch})
-        texts = [said[packed(m), int(e)] for m, row in zip(masks, examples, strict=True) for e in row]
+                said.update({(mask_key(chosen[pair][0]), chosen[pair][1]): text for pair, text in batch})
+        texts = [said[mask_key(m), int(e)] for m, row in zip(masks, examples, strict=True) for e in row]
         return np.array(texts, dtype=object).reshape(examples.shape)
 
     def use(self, masks: Shaped[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"]) -> None:
         """Count these texts as asked for: their scores were."""
-        self.used |= {(packed(mask), int(e)) for mask, row in zip(masks, examples, strict=True) for e in row}
+        self.used |= {(mask_key(mask), int(e)) for mask, row in zip(masks, examples, strict=True) for e in row}
 
     def run(
         self, masks: Shaped[np.ndarray, "pair layer head"], examples: Int[np.ndarray, " pair"]
     ) -> Iterator[list[tuple[int, str]]]:
         """Yield (pair, text) as texts are finished, each up to the first stop string; each pair stands once."""
-        keys = [(packed(mask), int(example)) for mask, example in zip(masks, examples, strict=True)]
+        keys = [(mask_key(mask), int(example)) for mask, example in zip(masks, examples, strict=True)]
         pairs = {key: pair for pair, key in enumerate(keys)}
         self._read(keys)
         known = [key for key in keys if key in self._known]
@@ -112,7 +112,7 @@ class Texts:
                 if example in chosen:
                     self._known[mask, example] = tuple(np.frombuffer(tokens, dtype="<i4").tolist())
 
-    def _write(self, keys: list[Key], call: Call | None) -> None:
+    def _write(self, keys: list[Key], call: PlannedCall | None) -> None:
         if self.stored is not None:
             texts = [self._known[key] for key in keys]
             values = [(np.array(text, dtype="<i4").tobytes(), self._decoded(text)) for text in texts]
@@ -130,7 +130,7 @@ class Texts:
         if self.stored is not None:
             call = self.stored.begin([mask for mask, _ in keys], np.array([e for _, e in keys]), missing)
         planned = [keys[i] for i in (np.flatnonzero(missing) if call is None else call.pairs)]
-        intact = [(packed(self._nothing_off), example) for example in sorted({example for _, example in planned})]
+        intact = [(mask_key(self._nothing_off), example) for example in sorted({example for _, example in planned})]
         self._read(intact)
         if drafting and self.engine.worth_drafting(len(planned)):
             yield from self._missing(intact, drafting=False)
@@ -141,10 +141,10 @@ class Texts:
         if self.stored is not None and call is not None:
             self.stored.end(call)
 
-    def _generate(self, keys: list[Key], drafts: dict[int, Text], call: Call | None) -> Iterator[list[Key]]:
+    def _generate(self, keys: list[Key], drafts: dict[int, Text], call: PlannedCall | None) -> Iterator[list[Key]]:
         if not keys:
             return
-        masks = unpacked(self.grid, [mask for mask, _ in keys])
+        masks = masks_of_keys(self.grid, [mask for mask, _ in keys])
         numbers, known = np.array([e for _, e in keys]), np.array([key in self._known for key in keys])
         request = TextRequest(self.prompts, self.ends, drafts)
         for batch in self.engine.generate(request, masks, numbers, self.progress, known):

@@ -8,7 +8,7 @@ import re
 import sqlite3
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cs_heads.arguments import check_path
-from cs_heads.designs import described
+from cs_heads.designs import key_in_words
 from cs_heads.units import HeadGrid
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ class Store:
         scorings = dict(self.query("SELECT id, identity FROM scorings"))
         examples = {number: more for number, *more in self.query("SELECT id, identity, prompt FROM examples")}
         grid = self.grid
-        off = {number: described(grid, key) for number, key in self.query("SELECT id, bits FROM masks")}
+        off = {number: key_in_words(grid, key) for number, key in self.query("SELECT id, bits FROM masks")}
         columns = {
             "task": _category(of_task, dict(enumerate(tasks))),
             "scoring": _category(scoring, scorings),
@@ -290,6 +290,16 @@ class Store:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
+
+    def first(self, key: str, value: Callable[[], str]) -> str:
+        """The value under a key; the first to ask for it makes it."""
+        asked = "SELECT state FROM progress WHERE identity = ?", (key,)
+        if not self.query(*asked):
+            made = value().encode()
+            with self.transaction() as connection:
+                # Another process may have been first.
+                connection.execute("INSERT OR IGNORE INTO progress VALUES (?, ?)", (key, made))
+        return str(self.query(*asked)[0][0].decode())
 
     @staticmethod
     def stamp(connection: sqlite3.Connection) -> None:

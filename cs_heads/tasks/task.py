@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import numpy as np
 from jaxtyping import Float
@@ -45,6 +45,19 @@ _CONTINUATIONS: dict[str, tuple[Callable[[int], bool], str]] = {
     "completion": (lambda n: n == 1, "one continuation"),
     "generation": (lambda n: n < 2, "one continuation or none"),
 }
+
+
+class Scoring(TypedDict, total=False):
+    """What scores a task's examples: the fields of ``Task`` that do, JSON-ready."""
+
+    kind: Kind
+    length_normalised: bool
+    scorer: str | None
+    accuracy: str
+    max_new_tokens: int | None
+    stop: list[str]
+    chat: str
+    too_long: str
 
 
 @dataclass(frozen=True)
@@ -194,15 +207,16 @@ class Task:
         return hash_of([self.scoring, *(example.identity for example in self.examples)])
 
     @property
-    def scoring(self) -> dict[str, Any]:
+    def scoring(self) -> Scoring:
         """Everything that can change a score but the example itself; JSON-ready."""
+        # Left out where it is the usual one, so that results stored before it was there are found.
+        accuracy: Scoring = {} if self.accuracy == "sequence" else {"accuracy": self.accuracy}
         return {
             "kind": self.kind,
             # The key of stored results, which keeps its spelling.
             "length_normalised": self.length_normalized,
             "scorer": None if self.scorer is None else self.scorer.identity,
-            # Left out where it is the usual one, so that results stored before it was there are found.
-            **({} if self.accuracy == "sequence" else {"accuracy": self.accuracy}),
+            **accuracy,
             "max_new_tokens": self.max_new_tokens,
             "stop": list(self.stop),
             "chat": self.chat,

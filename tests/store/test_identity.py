@@ -17,12 +17,13 @@ from cs_heads.experiment.inputs import encode_task
 from cs_heads.lens import settings_of
 from cs_heads.settings import Settings
 from cs_heads.store import progress
-from cs_heads.store.identity import FIELDS, keys_of
+from cs_heads.store.identity import example_identities
 from cs_heads.store.progress import Progress
 from cs_heads.tasks.pairs import PromptPair
 from tests.conftest import BACKENDS
 from tests.known_heads import own_answers
 from tests.on_model import on_model
+from tests.store.fields import FIELDS
 from tests.tiny import N_HEADS, N_LAYERS, choice_records, completion_records, save_model, skip_unless_loaded
 
 MASKS = np.random.default_rng(0).random((3, N_LAYERS, N_HEADS)) < 0.3
@@ -332,8 +333,8 @@ def test_the_same_texts_in_other_tokens_are_other_examples(load):
     task = Task.from_records(choice_records(np.random.default_rng(0), 4))
     with_bos, without = (encode_task(load("llama"), task, prepend) for prepend in (True, False))
     assert [e.prompt[1:] for e in with_bos] == [e.prompt for e in without]
-    assert keys_of(task, with_bos) == keys_of(task, encode_task(load("llama"), task, None))
-    assert not {*keys_of(task, with_bos)} & {*keys_of(task, without)}
+    assert example_identities(task, with_bos) == example_identities(task, encode_task(load("llama"), task, None))
+    assert not {*example_identities(task, with_bos)} & {*example_identities(task, without)}
 
 
 def test_every_mask_has_its_own_entry(load, path):

@@ -22,10 +22,10 @@ from cs_heads import Experiment, Store, StoreError, Task, designs, find_heads, l
 from cs_heads.engine import Engine
 from cs_heads.engine import forwards as forwards_module
 from cs_heads.engine import generation as generation_module
-from cs_heads.experiment import token_budget as budget_module
+from cs_heads.experiment import experiment as budget_module
 from cs_heads.lens import decode as decode_module
 from cs_heads.store import store as store_module
-from cs_heads.store.task_results import TEXTS, TaskResults
+from cs_heads.store.stored_results import TEXTS, StoredResults
 from tests.known_heads import rows_run
 from tests.tiny import N_HEADS, N_LAYERS, choice_records, completion_records
 from tests.waiting import HANG, ended, wait_until
@@ -583,7 +583,7 @@ def test_a_call_that_ended_before_it_could_say_so_is_never_taken_up(load, path, 
     """Killed between the last batch and the end: all is measured, and others go on beside it."""
     off = some_masks(3)
     with monkeypatch.context() as patch:
-        patch.setattr(TaskResults, "end", lambda self, call: None)
+        patch.setattr(StoredResults, "end", lambda self, call: None)
         whole = Experiment(load("llama"), completion_task(), store=path)
         expected = whole(off)
     ended = whole.store.query("SELECT id FROM calls")
@@ -606,7 +606,7 @@ MASKS = [np.packbits(np.array(mask, dtype=bool)).tobytes() for mask in ([0, 0, 0
 
 
 def shelf_of_old(store):
-    return TaskResults(
+    return StoredResults(
         store, {"what": "score", "kind": "completion"}, "sums", ["a", "b", "c"], ["1 + 1 =", "2 + 2 =", "3 + 3 ="]
     )
 
@@ -619,7 +619,7 @@ def make_old(path):
     call = stored.begin([MASKS[0]] * 3, np.arange(3), missing)
     stored.write([(MASKS[0], 0, (1.0, -0.25, 1.25)), (MASKS[0], 2, (0.0, -1.5, -1.25))], call)
     stored.write([(MASKS[1], 1, (0.5, None, None))])
-    texts = TaskResults(store, {"what": "text", "max_new_tokens": 2}, "sums", ["a"], ["1 + 1 ="], columns=TEXTS)
+    texts = StoredResults(store, {"what": "text", "max_new_tokens": 2}, "sums", ["a"], ["1 + 1 ="], columns=TEXTS)
     texts.write([(MASKS[1], 0, (np.array([7, 8], dtype="<i4").tobytes(), " 2"))])
     store.close()
     # One file, without the log beside it.
@@ -764,12 +764,12 @@ def test_a_newer_format_is_refused(old):
 WRITER = """
 import sys
 import numpy as np
-from cs_heads.store.task_results import TaskResults
+from cs_heads.store.stored_results import StoredResults
 from cs_heads.store.store import Store
 
 path, mine = sys.argv[1], int(sys.argv[2])
 store = Store.for_study(path, {"grid": [4, 4]})
-stored = TaskResults(store, {"what": "score"}, "task", [str(i) for i in range(20)], [""] * 20)
+stored = StoredResults(store, {"what": "score"}, "task", [str(i) for i in range(20)], [""] * 20)
 for number in range(60):
     mask = np.packbits([int(bit) for bit in f"{number:016b}"]).tobytes()
     call = stored.begin([mask] * 20, np.arange(20), np.ones(20, dtype=bool))
@@ -781,7 +781,7 @@ for number in range(60):
 def test_what_another_process_wrote_first_stands(path):
     """Two that measure the same pair at once may differ in the last bit; what one was given stays what it was."""
     shelves = [
-        TaskResults(Store.for_study(path, {"grid": [4, 4]}), {"what": "score"}, "task", ["a"], [""]) for _ in range(2)
+        StoredResults(Store.for_study(path, {"grid": [4, 4]}), {"what": "score"}, "task", ["a"], [""]) for _ in range(2)
     ]
     mask = np.packbits(np.zeros(16, dtype=bool)).tobytes()
     for number, stored in enumerate(shelves):

@@ -43,7 +43,7 @@ TEXTS = Columns("tokens, text")
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class PlannedCall:
     """What one call of the engine measures: pairs in the order of the request, those ``known`` already among them.
 
     A call that was cut short is planned as it was, its finished pairs known, so that what is left runs in the
@@ -55,7 +55,7 @@ class Call:
     known: Bool[np.ndarray, " pair"]
 
 
-class TaskResults:
+class StoredResults:
     """Results of some examples under one way of scoring them; every ``write`` is a transaction.
 
     A result is found again under the same scoring, the same example and the same mask alone.
@@ -64,7 +64,7 @@ class TaskResults:
         store: The file.
         scoring: What can change a number, but for the model, the mask and the example (``identity.scoring_of``).
         task: The name of the task.
-        examples: The key of each example (``identity.keys_of``).
+        examples: The key of each example (``identity.example_identities``).
         prompts: The prompt of each example, as text.
         columns: What is written of a result.
     """
@@ -102,15 +102,30 @@ class TaskResults:
 
     @classmethod
     def of_task(
-        cls, store: Store, model: HookedModel | ModelInfo, task: Task, keys: Sequence[str], what: str, **settings: Any
-    ) -> TaskResults:
-        """That of a task's ``"score"``, ``"logprob"`` or ``"text"``; ``keys`` are ``keys_of`` its examples."""
+        cls,
+        store: Store,
+        model: HookedModel | ModelInfo,
+        task: Task,
+        examples: Sequence[str],
+        what: str,
+        **settings: Any,
+    ) -> StoredResults:
+        """Those of a task's ``"score"``, ``"logprob"`` or ``"text"``.
+
+        Args:
+            store: The file.
+            model: What the study is of.
+            task: The task.
+            examples: The key of each example (``identity.example_identities``).
+            what: Which results.
+            settings: What they depend on besides, JSON-ready.
+        """
         # A text ends where the model's generation settings say; its score goes with it.
         written = what == "text" or (what == "score" and task.kind == "generation")
         ends = {"end_tokens": sorted(end_tokens(model))} if written else {}
-        scoring = scoring_of(task, what, store.study["ablation"], keys) | settings | ends
+        scoring = scoring_of(task, what, store.study["ablation"], examples) | settings | ends
         prompts = [shown(example.prompt) for example in task.examples]
-        return cls(store, scoring, task.name, keys, prompts, columns=TEXTS if what == "text" else SCORES)
+        return cls(store, scoring, task.name, examples, prompts, columns=TEXTS if what == "text" else SCORES)
 
     def read(self, mask: bytes) -> list[tuple[int, Values]]:
         """What is stored of a mask (packed bits): places of examples, each with the values of its columns."""
@@ -125,7 +140,7 @@ class TaskResults:
 
     def begin(
         self, masks: Sequence[bytes], examples: Int[np.ndarray, " pair"], missing: Bool[np.ndarray, " pair"]
-    ) -> Call:
+    ) -> PlannedCall:
         """A call for the missing ones of these different pairs: a new one, or one that was cut short."""
         self._add(masks)
         keys = np.array([self._masks[mask] for mask in masks], dtype=np.int64), self._examples[examples]
@@ -139,16 +154,16 @@ class TaskResults:
             # What was missing when it began is missing, or was measured by it or by a call begun since.
             planned = missing | (measured_by >= number)
             if _plan(pairs[planned]) == plan:
-                return Call(number, np.flatnonzero(planned), ~missing[planned])
+                return PlannedCall(number, np.flatnonzero(planned), ~missing[planned])
         with self.store.transaction() as connection:
             number = connection.execute(
                 "INSERT INTO calls (scoring, size, plan) VALUES (?, ?, ?)",
                 (self._scoring, int(missing.sum()), _plan(pairs[missing])),
             ).lastrowid
         chosen = np.flatnonzero(missing)
-        return Call(int(number or 0), chosen, np.zeros(len(chosen), dtype=bool))
+        return PlannedCall(int(number or 0), chosen, np.zeros(len(chosen), dtype=bool))
 
-    def write(self, batch: Sequence[tuple[bytes, int, Values]], call: Call | None = None) -> None:
+    def write(self, batch: Sequence[tuple[bytes, int, Values]], call: PlannedCall | None = None) -> None:
         """Commit results: mask, place of the example, values. What another process wrote first is kept.
 
         What cannot be written now, the disk being full, is written with the next batch that can.
@@ -156,7 +171,7 @@ class TaskResults:
         self._waiting += [(mask, place, values, 0 if call is None else call.number) for mask, place, values in batch]
         self.save()
 
-    def end(self, call: Call) -> None:
+    def end(self, call: PlannedCall) -> None:
         """All of a call is measured. It keeps the file tidy: a call of which nothing is missing is not resumed."""
         with self.store.transaction() as connection:
             connection.execute("DELETE FROM calls WHERE id = ?", (call.number,))
