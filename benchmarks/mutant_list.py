@@ -408,9 +408,9 @@ _STORE = [
             "results under hooks of others go into the store",
             """\
         refuse_hooks(self.model, self.store)
-        measured = measurement(""",
+        writes =""",
             """\
-        measured = measurement(""",
+        writes =""",
         ),
     ),
     *_bugs(
