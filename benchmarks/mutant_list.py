@@ -556,8 +556,8 @@ _METHODS = [
         ),
         (
             "the share of the intact score that is left forgets chance",
-            "ratio = (new.scores.mean() - self.sensor.guess) / self.sensor.above_guess",
-            "ratio = new.scores.mean() / self.sensor.level",
+            "ratio = (new.scores.mean() - self.sensor.task.guess) / self.sensor.task.above_guess",
+            "ratio = new.scores.mean() / self.sensor.task.level",
         ),
     ),
     *_bugs(
@@ -591,8 +591,8 @@ _METHODS = [
         "methods/test_annealing_parts.py",
         (
             "sets are held against the task alone",
-            "return -rows.response() / self.sensor.above_guess - rows.control_response()",
-            "return -rows.response() / self.sensor.above_guess",
+            "return -rows.response() / self.sensor.task.above_guess - rows.control_response()",
+            "return -rows.response() / self.sensor.task.above_guess",
         ),
     ),
     *_bugs(

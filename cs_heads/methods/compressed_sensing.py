@@ -20,7 +20,7 @@ from cs_heads.arguments import check_integer, check_seed
 from cs_heads.experiment.baseline import fitting_k
 from cs_heads.experiment.cost import Cost, check_budget
 from cs_heads.experiment.protocol import ExperimentLike, preparation_of, provenance_of
-from cs_heads.methods.controls import PLENTY, Contrast, Controls, Scores, check_experiments
+from cs_heads.methods.controls import PLENTY, Contrast, Controls, check_experiments
 from cs_heads.ranking import HeadRanking
 
 _DESIGNS = {"stratified": designs.stratified, "bernoulli": designs.bernoulli}
@@ -75,14 +75,11 @@ def compressed_sensing(
     _check(5 if n_masks is None else n_masks, design, alpha)
     # Cheap to draw, and it names what is wrong with a density.
     _DESIGNS[design](experiment.grid, 1, density, seed)
-    most = experiment.n_examples
-    before, on = preparation_of(experiment) + most, f"{most} examples, after the intact run"
-    if controls:
-        before, n_others = Contrast.cost(experiment, controls), Controls.most(controls, most)
-        most, on = most + n_others, f"{most} examples and {n_others} of controls, after intact runs of {before:,}"
-    check_budget(budget, before + (n_masks or 5) * most, f"{n_masks or 5} masks on {on}")
-    all_of_them = np.arange(experiment.n_examples)
-    measure = Contrast(experiment, controls, all_of_them, seed) if controls else Scores(experiment)
+    n, n_others = experiment.n_examples, Controls.most(controls, experiment.n_examples)
+    before = Contrast.cost(experiment, controls)
+    on = f"{n} examples{f' and {n_others} of controls' if controls else ''}, after intact runs of {before:,}"
+    check_budget(budget, before + (n_masks or 5) * (n + n_others), f"{n_masks or 5} masks on {on}")
+    measure = Contrast(experiment, controls, np.arange(n), seed)
     if n_masks is None:
         n_masks = 100 if budget is None else (budget - before) // measure.a_mask
     off = _DESIGNS[design](experiment.grid, n_masks, density, seed)

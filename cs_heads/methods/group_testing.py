@@ -20,9 +20,8 @@ from jaxtyping import Bool, Float, Int
 from scipy.stats import norm
 
 from cs_heads.arguments import check_seed, check_share
-from cs_heads.experiment.baseline import BaselineTooLowError, few_correct, is_continuous
 from cs_heads.experiment.cost import Budget, Cost, check_budget
-from cs_heads.experiment.protocol import ExperimentLike, chance_of, check_is_experiment, name_of, provenance_of
+from cs_heads.experiment.protocol import ExperimentLike, check_is_experiment, provenance_of
 from cs_heads.methods.controls import (
     BothEffects,
     Contrast,
@@ -30,8 +29,7 @@ from cs_heads.methods.controls import (
     TaskLoss,
     check_experiments,
     controls_notes,
-    intact_scores,
-    too_near,
+    seeded_controls,
 )
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import HeadGrid
@@ -53,21 +51,24 @@ class Side:
     """
 
     losses: TaskLoss | Controls
-    n_examples: int
-    floor: float
     scale: float
     purse: Budget
     rng: np.random.Generator = field(repr=False)
     seen: list[tuple[int, float, int]] = field(default_factory=list, repr=False)
 
+    @property
+    def floor(self) -> float:
+        """What a guessed answer keeps: all or nothing after the clip, whatever else it would have lost."""
+        return self.losses.guess
+
     def losses_of(self, grid: HeadGrid, off: Sequence[np.ndarray], n: int, *, same: bool = False) -> Losses:
         """What each of ``n`` random examples loses with each row's heads off, the ``same`` in all rows or others."""
-        n = min(n, self.n_examples)
+        n = min(n, self.losses.n_examples)
         self.purse.pay(n * len(off))
         masks = np.zeros((len(off), grid.size), dtype=bool)
         for mask, heads in zip(masks, off, strict=True):
             mask[heads] = True
-        places = self.rng.random((1 if same else len(off), self.n_examples)).argsort(axis=1)[:, :n]
+        places = self.rng.random((1 if same else len(off), self.losses.n_examples)).argsort(axis=1)[:, :n]
         return self.losses(masks.reshape(-1, *grid.shape), np.broadcast_to(places, (len(off), n)).copy())
 
     def keep(self, grid: HeadGrid, off: Sequence[np.ndarray], n: int) -> Float[np.ndarray, "row k"]:
@@ -386,46 +387,28 @@ def group_testing(
     purse = Budget(int(budget))
     purse.pay(before)
     rng = np.random.default_rng(seed)
-    intact, right = intact_scores(experiment)
-    used, chance = np.flatnonzero(right), chance_of(experiment)
-    task = TaskLoss(name_of(experiment), experiment, used, intact[used], chance)
-    reason = too_near(task.above_guess, "score")
-    if reason:
-        raise BaselineTooLowError(f"the intact model: {reason}")
-    known = Controls(controls, np.random.default_rng([seed, 1])) if controls else None
-    sides = [Side(task, len(used), chance, grid.size / 8, purse, rng)]
-    if known is not None and known.tasks:
-        # A guessed answer keeps all or nothing after the clip, whatever else it would have lost.
-        floor = float(np.mean([control.guess for control in known.tasks]))
-        sides.append(Side(known, known.n_examples, floor, grid.size / 8, purse, rng))
+    task = TaskLoss.of(experiment)
+    known = seeded_controls(controls, seed) if controls else None
+    sides = [Side(each, grid.size / 8, purse, rng) for each in (task, known) if each is not None and each.n_examples]
     allowed = np.flatnonzero(~np.ravel(getattr(experiment, "off", np.zeros(grid.size, dtype=bool))))
     search = Search(grid, allowed, sides, purse, target, rng)
     search.run()
     design = {"budget": int(budget), "seed": seed, "target": target}
-    n_right = None if is_continuous(intact, experiment) else int(right.sum())
-    return _ranking(search, experiment, known, design, n_right)
+    return _ranking(search, task, known, design)
 
 
-def _ranking(
-    search: Search, experiment: ExperimentLike, known: Controls | None, design: dict[str, Any], n_right: int | None
-) -> HeadRanking:
-    grid, level = search.grid, search.sides[0].losses
-    assert isinstance(level, TaskLoss)
+def _ranking(search: Search, task: TaskLoss, known: Controls | None, design: dict[str, Any]) -> HeadRanking:
+    grid = search.grid
     importance, of_controls = _TIE * search.of_masks(), np.zeros(grid.size)
     pairs = [group for group in search.shared if len(group.heads) == 2]
     for group in [*(group for group in search.shared if group not in pairs), *reversed(search.groups)]:
-        importance[list(group.heads)] = group.task * level.above_guess
+        importance[list(group.heads)] = group.task * task.above_guess
         of_controls[list(group.heads)] = group.controls
     chosen = list(dict.fromkeys(head for group in search.groups for head in group.heads))
     shared = sorted({head for group in search.shared for head in group.heads} - {*chosen})
-    notes = [
-        *(() if n_right is None else few_correct(n_right, experiment)),
-        *controls_notes(known),
-    ]
-    notes.append(
-        f"group testing found {len(search.groups)} groups of heads, {len(chosen)} heads in all; "
-        "it says nothing of the others (importance 0, but for what orders them)"
-    )
+    found = f"group testing found {len(search.groups)} groups of heads, {len(chosen)} heads in all"
+    notes = [*task.notes, *controls_notes(known)]
+    notes.append(f"{found}; it says nothing of the others (importance 0, but for what orders them)")
     notes += [
         f"{_named(search, group)} are redundant: together they take {group.task:.2f} of the task, alone "
         f"{' and '.join(f'{alone:.2f}' for alone in search.alone[group.heads])}"
@@ -447,14 +430,14 @@ def _ranking(
         control_importance=of_controls.reshape(grid.shape) if len(search.sides) > 1 else None,
         off=tuple(grid.head(int(head)) for head in np.setdiff1d(np.arange(grid.size), search.allowed)),
         provenance={
-            **provenance_of(experiment),
+            **provenance_of(task.experiment),
             "design": design,
             "controls": [] if known is None else known.names,
             "controls_left_out": {} if known is None else known.left_out,
             "groups": [_told(search, group) for group in search.groups],
             "shared": {_named(search, group): group.to_dict() for group in search.shared if group not in pairs},
             "shared_pairs": [_told(search, group) for group in pairs],
-            "n_right": n_right,
+            "n_right": task.n_right,
             "n_masks": len(search.lost),
             "n_bisected": search.n_bisected,
             "n_tried": search.n_tried,

@@ -33,7 +33,7 @@ from cs_heads.methods.annealing.search import (
     pool_size,
     posterior,
 )
-from cs_heads.methods.controls import BalancedDraws, Controls
+from cs_heads.methods.controls import BalancedDraws, Controls, TaskLoss
 from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted
 
@@ -266,11 +266,7 @@ def sensor_on(task, controls, *, per_row=4, of_controls=6, budget=10_000):
     """A sensor that measures this task, and these controls where there are any."""
     right = np.flatnonzero(task(np.zeros((1, *task.grid.shape), dtype=bool), None)[0] > 0.5)
     return Sensor(
-        experiment=task,
-        response="score",
-        examples=right,
-        intact=np.ones(task.n_examples),
-        guess=0.0,
+        task=TaskLoss(task, right, np.ones(len(right)), guess=0.0),
         controls=Controls(controls, np.random.default_rng(1)) if controls else None,
         per_row=per_row,
         of_controls=of_controls if controls else 0,

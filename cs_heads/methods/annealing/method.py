@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from cs_heads.arguments import check_integer, check_seed, check_share
-from cs_heads.experiment.baseline import BaselineTooLowError, few_correct, fitting_k, is_continuous
+from cs_heads.experiment.baseline import fitting_k
 from cs_heads.experiment.cost import Budget, Cost, check_budget
 from cs_heads.experiment.protocol import ExperimentLike, chance_of, provenance_of, responding
 from cs_heads.methods.annealing.estimate import (
@@ -41,12 +41,10 @@ from cs_heads.methods.controls import (
     SHARED,
     BothEffects,
     Contrast,
-    Controls,
+    TaskLoss,
     check_experiments,
     controls_notes,
-    guess_of,
-    intact_scores,
-    too_near,
+    seeded_controls,
 )
 from cs_heads.ranking import HeadRanking
 
@@ -201,14 +199,12 @@ def annealed(
     added = standardised(prior, grid.shape)
     rng, purse = np.random.default_rng(seed), Budget(budget)
     purse.pay(before)
-    sensor, n_right = _sensor(experiment, response, chance, per_row=per_row, purse=purse, rng=rng)
-    known = None
-    if controls:
-        # Draws of its own: what the controls draw changes no other draw.
-        known = Controls(controls, np.random.default_rng([seed, 1]), response)
-        if known.tasks:
-            of_controls = min(_of_controls(len(known.tasks), sensor.per_row), known.n_examples)
-            sensor = replace(sensor, controls=known, of_controls=of_controls)
+    task = TaskLoss.of(experiment, response, chance=chance, every=chance >= _EVEN)
+    sensor = Sensor(task, None, min(per_row, task.n_examples), 0, purse, rng)
+    known = seeded_controls(controls, seed, response) if controls else None
+    if known is not None and known.tasks:
+        of_controls = min(_of_controls(len(known.tasks), sensor.per_row), known.n_examples)
+        sensor = replace(sensor, controls=known, of_controls=of_controls)
     search = Search(
         sensor=sensor,
         density=DensityControl(size, target, max_density, density * size),
@@ -233,18 +229,17 @@ def annealed(
     settings |= {"n_finalists": search.n_finalists, "n_decoys": n_decoys, "n_bootstraps": n_bootstraps}
     settings |= {"prior": prior is not None, "chance": chance, "fixed": _FIXED}
     fields = ranking_fields(search, effects, k, n_bootstraps)
-    few = () if n_right is None else few_correct(n_right, experiment)
     if chosen is not None:
         chosen = chosen[np.argsort(-fields["z"].ravel()[chosen], kind="stable")]
     return HeadRanking(
         method="annealed",
         spent=purse.spent,
-        notes=(*fitted, *few, *controls_notes(known), *search_notes(search, effects, before)),
+        notes=(*fitted, *task.notes, *controls_notes(known), *search_notes(search, effects, before)),
         provenance={
             **provenance_of(experiment),
             "design": settings,
-            "n_right": n_right,
-            "n_used": len(sensor.examples),
+            "n_right": task.n_right,
+            "n_used": task.n_examples,
             "n_rows": len(search.rows),
             "heads_off": search.heads_off,
             "controls": [] if sensor.controls is None else sensor.controls.names,
@@ -268,36 +263,6 @@ def default_budget(size: int) -> int:
 def _of_controls(n: int, per_row: int) -> int:
     """Control examples of a row, of so many controls."""
     return min(_OF_EACH_CONTROL * n, per_row)
-
-
-def _sensor(
-    experiment: ExperimentLike, response: str, chance: float, *, per_row: int, purse: Budget, rng: np.random.Generator
-) -> tuple[Sensor, int | None]:
-    """What measures rows of the task alone, after the intact run, which is paid for; and how many it has right.
-
-    None where scores are on a scale of their own, and are no right answers.
-    """
-    nothing_off = np.zeros((1, *experiment.grid.shape), dtype=bool)
-    intact, right = intact_scores(experiment, chance)
-    used = np.arange(len(intact)) if chance >= _EVEN else np.flatnonzero(right)
-    answers = intact if response == "score" else responding(experiment, response)(nothing_off, None)[0]
-    guess = guess_of(chance, response)
-    reason = too_near(float(answers[used].mean()) - guess, response)
-    if reason:
-        raise BaselineTooLowError(f"the intact model: {reason}")
-    sensor = Sensor(
-        experiment=experiment,
-        response=response,
-        examples=used,
-        intact=answers,
-        guess=guess,
-        controls=None,
-        per_row=min(per_row, len(used)),
-        of_controls=0,
-        purse=purse,
-        rng=rng,
-    )
-    return sensor, None if is_continuous(intact, experiment) else int(right.sum())
 
 
 def standardised(
@@ -333,11 +298,11 @@ class Effects:
 def effects_of(search: Search) -> Effects:
     """One estimate a head, of the points it takes from the intact model."""
     sensor, rows = search.sensor, search.rows
-    above = sensor.above_guess
+    above = sensor.task.above_guess
     last = taken_by(*search.lost(rows[np.flatnonzero(rows.last)])) if rows.last.any() else None
     first = rows if last is None else rows[np.flatnonzero(~rows.last)]
     known = search.blame if last is None or not len(first) else blame(first, above)
-    effect, error, told = anchored(first, known.task, sensor.level - known.response, search.lost(first))
+    effect, error, told = anchored(first, known.task, sensor.task.level - known.response, search.lost(first))
     task = Estimates(effect, error, 0.0 if last is None else search.passed, last)
     controls, controls_error = np.zeros(sensor.grid.size), np.full(sensor.grid.size, np.inf)
     if sensor.controls is not None and len(rows):
@@ -347,25 +312,25 @@ def effects_of(search: Search) -> Effects:
     plenty = len(rows) and taken_by(*search.lost(rows), rows_a_head=PLENTY) is not None
     z = task.sure_of_more_than(sure * above) + search.prior
     alone = both_effects(*search.sides(search.alone), above) or {}
-    return Effects(task, controls, z, sensor.level - search.blame.response if plenty else None, told, alone)
+    return Effects(task, controls, z, sensor.task.level - search.blame.response if plenty else None, told, alone)
 
 
 def ranking_fields(search: Search, known: Effects, k: int, n_bootstraps: int) -> dict[str, Any]:
     """What the search found, in points of score on all examples, as the fields of a ranking."""
     sensor, grid = search.sensor, search.sensor.grid
-    share = len(sensor.examples) / sensor.experiment.n_examples
+    share = sensor.task.n_examples / sensor.task.experiment.n_examples
     effect, z, taken = known.task.estimate, known.z.copy(), known.controls.copy()
     interval = np.full((grid.size, 2), np.nan)
     interval[search.finalists] = known.task.interval[search.finalists]
     for head, both in (search.shared | known.alone).items():
-        effect[head], taken[head] = both.task * sensor.above_guess, both.controls
+        effect[head], taken[head] = both.task * sensor.task.above_guess, both.controls
         z[head] = both.z
-        alone = np.array(both.to_dict()["task_interval"]) * sensor.above_guess
+        alone = np.array(both.to_dict()["task_interval"]) * sensor.task.above_guess
         interval[head] = alone if head in known.alone else np.nan
     effect[search.off], z[search.off] = 0.0, 0.0
-    if sensor.response != "margin":
+    if sensor.task.response != "margin":
         # No more can be lost than there is.
-        effect, interval = np.minimum(effect, sensor.level), np.minimum(interval, sensor.level)
+        effect, interval = np.minimum(effect, sensor.task.level), np.minimum(interval, sensor.task.level)
     claims: list[int] = []
     if known.task.last is not None:
         finalists, decoys = (
@@ -373,10 +338,10 @@ def ranking_fields(search: Search, known: Effects, k: int, n_bootstraps: int) ->
             for heads in (search.finalists, search.decoys)
         )
         # Nats have no points: two hundredths of what the intact model has above guessing.
-        beyond = BEYOND * sensor.above_guess if sensor.response == "margin" else BEYOND / share
+        beyond = BEYOND * sensor.task.above_guess if sensor.task.response == "margin" else BEYOND / share
         claims = [int(head) for head in finalists[known.task.claims(finalists, decoys, beyond)]]
         # What the controls lose half as much is claimed for no task of them.
-        claims = [head for head in claims if taken[head] <= SHARED * effect[head] / sensor.above_guess]
+        claims = [head for head in claims if taken[head] <= SHARED * effect[head] / sensor.task.above_guess]
     frequency = None
     if n_bootstraps and len(search.rows):
         drawn = selection_frequency(
@@ -433,7 +398,7 @@ def search_notes(search: Search, known: Effects, before: int) -> tuple[str, ...]
             "examples, or a larger budget, would leave more for masks"
         )
     if sensor.controls is None:
-        lost = known.task.estimate / sensor.above_guess
+        lost = known.task.estimate / sensor.task.above_guess
         sure = [str(grid.head(int(h))) for h in np.argsort(-lost) if lost[h] >= _COLLAPSE and known.z[h] > CLEAR]
         if sure:
             notes.append(f"heads that take half of the score by themselves may be task-general: {', '.join(sure)}")

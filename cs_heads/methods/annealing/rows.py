@@ -10,8 +10,8 @@ from jaxtyping import Bool, Float, Int
 from scipy import sparse
 
 from cs_heads.experiment.cost import Budget
-from cs_heads.experiment.protocol import ExperimentLike, responding
-from cs_heads.methods.controls import Controls
+from cs_heads.experiment.protocol import responding
+from cs_heads.methods.controls import Controls, TaskLoss
 from cs_heads.units import HeadGrid
 
 # Entries of the masks built at once, 64 MiB of bools.
@@ -110,15 +110,10 @@ def in_chunks(off: sparse.csr_array) -> Iterator[tuple[slice, Bool[np.ndarray, "
 class Sensor:
     """Measures rows: the response of ``per_row`` examples of the task, and the losses of ``of_controls`` others.
 
-    ``examples`` are those of the task to draw from, ``intact`` the response of each example of the task on the intact
-    model, ``guess`` that of guessing.
+    ``task`` has the examples to draw from.
     """
 
-    experiment: ExperimentLike
-    response: str
-    examples: Int[np.ndarray, " used"]
-    intact: Float[np.ndarray, " example"]
-    guess: float
+    task: TaskLoss
     controls: Controls | None
     per_row: int
     of_controls: int
@@ -128,22 +123,16 @@ class Sensor:
     @property
     def grid(self) -> HeadGrid:
         """Layers × heads."""
-        return self.experiment.grid
+        return self.task.experiment.grid
 
     @property
     def cost(self) -> int:
         """Example-evaluations of a row."""
         return self.per_row + self.of_controls
 
-    @property
-    def level(self) -> float:
-        """The mean intact response of the examples to draw from."""
-        return float(self.intact[self.examples].mean())
-
-    @property
-    def above_guess(self) -> float:
-        """The mean intact response above guessing, which is a loss of 1."""
-        return self.level - self.guess
+    def lost(self, rows: Rows) -> Float[np.ndarray, "row k"]:
+        """What each answer of rows lost of the response against the intact model."""
+        return self.task.intact[np.searchsorted(self.task.examples, rows.examples)] - rows.scores
 
     def __call__(
         self, off: sparse.csr_array, group: Int[np.ndarray, " row"], *, last: bool, beside: Rows | None = None
@@ -153,12 +142,13 @@ class Sensor:
         if beside is not None:
             examples, drawn = beside.examples, beside.drawn
         else:
-            examples = self.examples[self.rng.random((n_rows, len(self.examples))).argsort(axis=1)[:, : self.per_row]]
+            places = self.rng.random((n_rows, self.task.n_examples)).argsort(axis=1)[:, : self.per_row]
+            examples = self.task.examples[places]
             drawn = np.zeros((n_rows, 0), dtype=int)
             if self.controls is not None:
                 drawn = self.controls.draw(n_rows, self.of_controls)
         self.purse.pay(examples.size + drawn.size)
-        answers = responding(self.experiment, self.response)
+        answers = responding(self.task.experiment, self.task.response)
         scores: list[Float[np.ndarray, "row k"]] = []
         losses: list[Float[np.ndarray, "row c"]] = []
         for rows, flat in in_chunks(off):

@@ -139,7 +139,7 @@ class Search:
         size = self.sensor.grid.size
         self.blame = Blame.none(size)
         self.every_row = self.rows = Rows.none(size, self.sensor.per_row, self.sensor.of_controls)
-        self.off = np.flatnonzero(getattr(self.sensor.experiment, "off", np.zeros(0)))
+        self.off = np.flatnonzero(getattr(self.sensor.task.experiment, "off", np.zeros(0)))
         self.passed, self.alone = 0.0, Rows.none(size, self.sensor.per_row, self.sensor.of_controls)
         self._groups = Groups()
         self._draws = BalancedDraws(np.arange(size), self.rng)
@@ -159,7 +159,7 @@ class Search:
 
     def lost(self, rows: Rows) -> tuple[sparse.csr_array, np.ndarray, np.ndarray]:
         """The heads off in rows, what each answer lost against the intact model, and whose answer it is."""
-        return rows.off, self.sensor.intact[rows.examples] - rows.scores, rows.examples
+        return rows.off, self.sensor.lost(rows), rows.examples
 
     def run(self, batches: range, keep: int = 0) -> None:
         """Measure these of the batches, while a head is left; the last spends the rest, but for what is to be kept."""
@@ -194,13 +194,13 @@ class Search:
     def _refit(self) -> None:
         self.rows = self.every_row.without(head for head, both in self.shared.items() if both.are_large)
         if len(self.rows):
-            self.blame = blame(self.rows, self.sensor.above_guess)
+            self.blame = blame(self.rows, self.sensor.task.above_guess)
 
     def _set_aside(self) -> bool:
         """Set aside heads that are found shared now; whether there were any."""
         if self.sensor.controls is None or not len(self.rows):
             return False
-        against_intact = both_effects(*self.sides(self.rows, PLENTY), self.sensor.above_guess)
+        against_intact = both_effects(*self.sides(self.rows, PLENTY), self.sensor.task.above_guess)
         if against_intact is None:
             taking = np.flatnonzero(self.blame.controls.z > CLEAR)
             found = {int(head): self.blame.both(int(head)) for head in taking}
@@ -238,7 +238,7 @@ class Search:
         self.passed = max([0.0, *self.blame.z[candidates[~np.isin(candidates, self.finalists)]]])
         pool = np.concatenate([self.finalists, self.decoys])
         self._draws = BalancedDraws(pool, self.rng)
-        taken = np.maximum(self.blame.task.effect[pool], 0).mean() / self.sensor.above_guess
+        taken = np.maximum(self.blame.task.effect[pool], 0).mean() / self.sensor.task.above_guess
         self.density.begin(self.last_target, float(taken))
 
     def _measure(self, n_rows: int) -> Rows:
@@ -252,7 +252,7 @@ class Search:
 
     def _observe(self, new: Rows) -> None:
         if len(new):
-            ratio = (new.scores.mean() - self.sensor.guess) / self.sensor.above_guess
+            ratio = (new.scores.mean() - self.sensor.task.guess) / self.sensor.task.above_guess
             self.density.observe(float(ratio), float(new.off.sum() / len(new)))
 
 
@@ -310,7 +310,7 @@ class Sets:
 
     def _lost(self, rows: Rows) -> Float[np.ndarray, " row"]:
         """What rows lose of the task less what they lose of the controls, on the scale of losses."""
-        return -rows.response() / self.sensor.above_guess - rows.control_response()
+        return -rows.response() / self.sensor.task.above_guess - rows.control_response()
 
     def best(self, clearly: float = _CLEARLY) -> Int[np.ndarray, " k"]:
         """The first ``k``, each exchanged where another is ``clearly`` better in the sets measured; the best first."""
