@@ -13,6 +13,7 @@ from jaxtyping import Bool
 from scipy.stats import false_discovery_control, hypergeom, spearmanr
 
 from cs_heads.analysis.drops import Found, heads_of
+from cs_heads.analysis.random_heads import Mask
 from cs_heads.analysis.result import Record, Result
 from cs_heads.arguments import check_integer, check_mapping, check_seed
 from cs_heads.drawable import Drawable
@@ -167,12 +168,12 @@ def _group_size(grid: HeadGrid, n_key_value_heads: int | None) -> int:
     return grid.n_heads // n_key_value_heads
 
 
-def _rows(mask: Bool[np.ndarray, "layer head"], null: Null) -> Bool[np.ndarray, "stratum place"]:
+def _rows(mask: Mask, null: Null) -> Bool[np.ndarray, "stratum place"]:
     """The parts of the grid inside which the null distribution moves heads."""
     return mask if null == "layers" else mask.reshape(1, -1)
 
 
-def _chances(one: Bool[np.ndarray, "layer head"], other: Bool[np.ndarray, "layer head"], null: Null) -> np.ndarray:
+def _chances(one: Mask, other: Mask, null: Null) -> np.ndarray:
     """Probability of 0, 1, ... heads in common where the second set lies at random: sums of hypergeometric draws."""
     shares = np.ones(1)
     for a, b in zip(_rows(one, null), _rows(other, null), strict=True):
@@ -181,9 +182,7 @@ def _chances(one: Bool[np.ndarray, "layer head"], other: Bool[np.ndarray, "layer
     return shares
 
 
-def _drawn(
-    mask: Bool[np.ndarray, "layer head"], null: Null, n: int, rng: np.random.Generator
-) -> Bool[np.ndarray, "draw layer head"]:
+def _drawn(mask: Mask, null: Null, n: int, rng: np.random.Generator) -> Bool[np.ndarray, "draw layer head"]:
     """The set ``n`` times, its heads drawn at random."""
     return rng.permuted(np.repeat(_rows(mask, null)[None], n, axis=0), axis=2).reshape(n, *mask.shape)
 
@@ -195,11 +194,7 @@ def _groups(masks: Bool[np.ndarray, "draw layer head"], size: int) -> Bool[np.nd
 
 
 def _with_groups(
-    pair: PairOverlap,
-    one: Bool[np.ndarray, "layer head"],
-    other: Bool[np.ndarray, "layer head"],
-    drawn: Sequence[Bool[np.ndarray, "draw layer head"]],
-    size: int,
+    pair: PairOverlap, one: Mask, other: Mask, drawn: Sequence[Bool[np.ndarray, "draw layer head"]], size: int
 ) -> PairOverlap:
     """The pair with its groups; the sets as they are count as one of the draws.
 

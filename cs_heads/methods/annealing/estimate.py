@@ -10,7 +10,7 @@ from scipy import sparse
 from scipy.stats import t
 from sklearn.linear_model import Lasso
 
-from cs_heads.methods.annealing.rows import Rows
+from cs_heads.methods.annealing.rows import Flat, PerRow, Rows
 from cs_heads.methods.controls import EXACT, PLENTY, BothEffects
 
 # A penalty of so many standard errors: what noise alone reaches in one head of twenty is left at zero.
@@ -25,11 +25,11 @@ class Fit:
     Both are 0 for a head that was never off, or always off.
     """
 
-    effect: Float[np.ndarray, " flat"]
-    z: Float[np.ndarray, " flat"]
+    effect: Flat
+    z: Flat
 
 
-def regress(off: sparse.csr_array, response: Float[np.ndarray, " row"], group: Int[np.ndarray, " row"]) -> Fit:
+def regress(off: sparse.csr_array, response: PerRow, group: Int[np.ndarray, " row"]) -> Fit:
     """Regress a response on the heads off, with a free intercept for each group of rows.
 
     The penalty of a head is twice the standard error that its score has when no head matters,
@@ -65,9 +65,7 @@ def regress(off: sparse.csr_array, response: Float[np.ndarray, " row"], group: I
     return Fit(effect, z)
 
 
-def _lasso(
-    columns: sparse.csc_array, harm: Float[np.ndarray, " row"], penalty: Float[np.ndarray, " flat"]
-) -> Float[np.ndarray, " flat"]:
+def _lasso(columns: sparse.csc_array, harm: PerRow, penalty: Flat) -> Flat:
     """The Lasso with a penalty a column, on half the sum of squares."""
     data = columns.data / np.repeat(penalty, np.diff(columns.indptr))
     # scikit-learn's sparse solver takes 32-bit indices alone.
@@ -78,11 +76,11 @@ def _lasso(
     return np.asarray(lasso.coef_ / penalty)
 
 
-def _means(values: Float[np.ndarray, " row"], group: Int[np.ndarray, " row"]) -> Float[np.ndarray, " group"]:
+def _means(values: PerRow, group: Int[np.ndarray, " row"]) -> Float[np.ndarray, " group"]:
     return np.asarray(np.bincount(group, values) / np.bincount(group))
 
 
-def _variances(values: Float[np.ndarray, " row"], group: Int[np.ndarray, " row"]) -> Float[np.ndarray, " group"]:
+def _variances(values: PerRow, group: Int[np.ndarray, " row"]) -> Float[np.ndarray, " group"]:
     """Within each group; a group of one row or two tells little and takes the variance of all."""
     sizes = np.bincount(group)
     squares = np.bincount(group, (values - _means(values, group)[group]) ** 2)
@@ -105,10 +103,10 @@ class Blame:
 
     task: Fit
     controls: Fit
-    response: Float[np.ndarray, " row"]
+    response: PerRow
     above_guess: float
-    contrast: Float[np.ndarray, " flat"]
-    z: Float[np.ndarray, " flat"]
+    contrast: Flat
+    z: Flat
 
     @classmethod
     def none(cls, n_heads: int) -> Blame:
@@ -117,7 +115,7 @@ class Blame:
         return cls(Fit(zero, zero), Fit(zero, zero), np.zeros(0), 1.0, zero, zero)
 
     @property
-    def error(self) -> Float[np.ndarray, " flat"]:
+    def error(self) -> Flat:
         """Standard error of the contrast; 0 for a head that was never off."""
         return np.hypot(standard_error(self.task) / self.above_guess, standard_error(self.controls))
 
@@ -154,17 +152,17 @@ def blame(rows: Rows, above_guess: float) -> Blame:
     return Blame(task, controls, response, above_guess, contrast, z)
 
 
-def standard_error(fit: Fit) -> Float[np.ndarray, " flat"]:
+def standard_error(fit: Fit) -> Flat:
     """Of each effect; 0 for a head that was never off."""
     return np.abs(np.divide(fit.effect, fit.z, out=np.zeros_like(fit.z), where=fit.z != 0))
 
 
-def beyond_doubt(fit: Fit) -> Float[np.ndarray, " flat"]:
+def beyond_doubt(fit: Fit) -> Flat:
     """What heads surely take: the part of each effect above two standard errors, 0 for those below."""
     return np.maximum(fit.effect - DOUBT * standard_error(fit), 0)
 
 
-def _less_mean(values: Float[np.ndarray, " row"], group: Int[np.ndarray, " row"]) -> Float[np.ndarray, " row"]:
+def _less_mean(values: PerRow, group: Int[np.ndarray, " row"]) -> PerRow:
     """Less the mean of the row's group."""
     _, group = np.unique(group, return_inverse=True)
     return np.asarray(values - (np.bincount(group, values) / np.bincount(group))[group])
@@ -249,14 +247,14 @@ def taken_by(
 def selection_frequency(
     rows: Rows,
     known: Blame,
-    prior: Float[np.ndarray, " flat"],
-    merit: Float[np.ndarray, " flat"],
-    lost: Float[np.ndarray, " row"] | None = None,
+    prior: Flat,
+    merit: Flat,
+    lost: PerRow | None = None,
     *,
     k: int,
     n_bootstraps: int,
     rng: np.random.Generator,
-) -> Float[np.ndarray, " flat"]:
+) -> Flat:
     """Share of bootstraps over rows that find a head harmful and among the ``k`` best.
 
     What the controls take off its z, and the prior adds, stays as it is for all rows. With what rows ``lost`` against
@@ -317,14 +315,12 @@ class Estimates:
     measured after the choice, has one of ``LAST_MISFIT`` v.
     """
 
-    effect: Float[np.ndarray, " flat"]
-    error: Float[np.ndarray, " flat"]
+    effect: Flat
+    error: Flat
     passed: float
     last: Taken | None
 
-    def sure_of_more_than(
-        self, value: Float[np.ndarray, " flat"] | float, error: float = 0.0
-    ) -> Float[np.ndarray, " flat"]:
+    def sure_of_more_than(self, value: Flat | float, error: float = 0.0) -> Flat:
         """By how many standard errors each effect exceeds a value, which has an error of its own; 0 if never off."""
         before, now, late = self._precisions(np.broadcast_to(value, self.effect.shape), error)
         sum_ = before * (self.effect - value) + now * (late - value)
@@ -332,7 +328,7 @@ class Estimates:
         return np.divide(sum_, np.sqrt(precision), out=np.zeros_like(sum_), where=precision > 0)
 
     @property
-    def estimate(self) -> Float[np.ndarray, " flat"]:
+    def estimate(self) -> Flat:
         """The value that exceeds and falls short of what was measured as much."""
         late = self._precisions(self.effect)[2]
         return self._where(0.0, np.minimum(self.effect, late), np.maximum(self.effect, late))
@@ -380,9 +376,7 @@ class Estimates:
         claimed[order[: int(np.argmin(passed)) if not passed.all() else len(p)]] = True
         return claimed
 
-    def _precisions(
-        self, value: Float[np.ndarray, " flat"], error: float = 0.0
-    ) -> tuple[Float[np.ndarray, " flat"], Float[np.ndarray, " flat"], Float[np.ndarray, " flat"]]:
+    def _precisions(self, value: Flat, error: float = 0.0) -> tuple[Flat, Flat, Flat]:
         """Of the earlier rows and of the last phase, were this the effect; and the effect in the last phase."""
         before = 1 / (self.error**2 * (1 + self.passed**2) + (MISFIT * value) ** 2 + error**2)
         now, late = np.zeros_like(before), self.effect.copy()
@@ -394,9 +388,7 @@ class Estimates:
             )
         return before, now, late
 
-    def _where(
-        self, exceeded: float, low: Float[np.ndarray, " flat"], high: Float[np.ndarray, " flat"]
-    ) -> Float[np.ndarray, " flat"]:
+    def _where(self, exceeded: float, low: Flat, high: Flat) -> Flat:
         """The values between two bounds that the effects exceed by so many standard errors, by bisection."""
         for _ in range(_N_HALVINGS):
             middle = (low + high) / 2
@@ -419,11 +411,8 @@ def both_effects(task: Taken | None, controls: Taken | None, above_guess: float)
 
 
 def anchored(
-    rows: Rows,
-    fit: Fit,
-    lost: Float[np.ndarray, " row"],
-    singles: tuple[sparse.csr_array, np.ndarray, np.ndarray],
-) -> tuple[Float[np.ndarray, " flat"], Float[np.ndarray, " flat"], bool]:
+    rows: Rows, fit: Fit, lost: PerRow, singles: tuple[sparse.csr_array, np.ndarray, np.ndarray]
+) -> tuple[Flat, Flat, bool]:
     """Effects against the intact model, and their errors; 0 and infinite for heads that were never off.
 
     A fit with free intercepts says how heads differ. Where there are rows enough, least squares of the ``singles``

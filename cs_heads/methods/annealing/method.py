@@ -32,7 +32,7 @@ from cs_heads.methods.annealing.estimate import (
     selection_frequency,
     taken_by,
 )
-from cs_heads.methods.annealing.rows import Sensor
+from cs_heads.methods.annealing.rows import Flat, PerRow, Sensor
 from cs_heads.methods.annealing.search import LAST, WHOLE, DensityControl, Search, best_set, rows_for_intervals
 from cs_heads.methods.controls import (
     CLEAR,
@@ -265,9 +265,7 @@ def _of_controls(n: int, per_row: int) -> int:
     return min(_OF_EACH_CONTROL * n, per_row)
 
 
-def standardised(
-    prior: HeadRanking | Float[np.ndarray, "..."] | None, shape: tuple[int, int]
-) -> Float[np.ndarray, " flat"]:
+def standardised(prior: HeadRanking | Float[np.ndarray, "..."] | None, shape: tuple[int, int]) -> Flat:
     """What a prior adds to z; nothing where there is none, or where it says the same of all heads."""
     if prior is None:
         return np.zeros(shape[0] * shape[1])
@@ -288,9 +286,9 @@ class Effects:
     """
 
     task: Estimates
-    controls: Float[np.ndarray, " flat"]
-    z: Float[np.ndarray, " flat"]
-    lost: Float[np.ndarray, " row"] | None
+    controls: Flat
+    z: Flat
+    lost: PerRow | None
     level_is_told: bool
     alone: dict[int, BothEffects]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
+from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -16,6 +17,11 @@ from cs_heads.units import HeadGrid
 
 # Entries of the masks built at once, 64 MiB of bools.
 _MAX_ENTRIES = 2**26
+
+Flat: TypeAlias = Float[np.ndarray, " flat"]
+"""A number for each head, by its flat index."""
+PerRow: TypeAlias = Float[np.ndarray, " row"]
+"""A number for each row."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,18 +70,16 @@ class Rows:
         columns = list(heads)
         return self[np.flatnonzero(self.off[:, columns].sum(axis=1) == 0)] if columns else self
 
-    def response(self) -> Float[np.ndarray, " row"]:
+    def response(self) -> PerRow:
         """Mean score of each row's examples, hard examples not held against it."""
         return row_means(self.scores, self.examples)
 
-    def control_response(self) -> Float[np.ndarray, " row"]:
+    def control_response(self) -> PerRow:
         """Mean loss of each row's control examples, hard examples not held against it."""
         return row_means(self.losses, self.drawn)
 
 
-def row_means(
-    values: Float[np.ndarray, "row k"], examples: Int[np.ndarray, "row k"], n_passes: int = 5
-) -> Float[np.ndarray, " row"]:
+def row_means(values: Float[np.ndarray, "row k"], examples: Int[np.ndarray, "row k"], n_passes: int = 5) -> PerRow:
     """Mean over a row's examples of value less example effect, which alternating passes estimate.
 
     An example's effect is its mean distance from the rows it stands in, so a row is not called

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from cs_heads.methods.annealing.estimate import ROWS_A_HEAD, Blame, Taken, blame, both_effects, taken_by
-from cs_heads.methods.annealing.rows import Rows, Sensor, sparse_rows
+from cs_heads.methods.annealing.rows import Flat, PerRow, Rows, Sensor, sparse_rows
 from cs_heads.methods.controls import CLEAR, PLENTY, BalancedDraws, BothEffects
 
 WHOLE = 0.4
@@ -124,7 +124,7 @@ class Search:
 
     sensor: Sensor
     density: DensityControl
-    prior: Float[np.ndarray, " flat"]
+    prior: Flat
     n_batches: int
     last_target: float
     n_finalists: int
@@ -145,7 +145,7 @@ class Search:
         self._draws = BalancedDraws(np.arange(size), self.rng)
 
     @property
-    def merit(self) -> Float[np.ndarray, " flat"]:
+    def merit(self) -> Flat:
         """What heads are ranked by: z and the prior; -inf for heads set aside, or off throughout."""
         merit = self.blame.z + self.prior
         merit[list(self.shared)] = -np.inf
@@ -308,7 +308,7 @@ class Sets:
         off = sparse_rows(sets, self.sensor.grid.size)
         return self.sensor(off, np.zeros(len(sets), dtype=int), last=False, beside=beside)
 
-    def _lost(self, rows: Rows) -> Float[np.ndarray, " row"]:
+    def _lost(self, rows: Rows) -> PerRow:
         """What rows lose of the task less what they lose of the controls, on the scale of losses."""
         return -rows.response() / self.sensor.task.above_guess - rows.control_response()
 
@@ -347,7 +347,7 @@ def best_set(search: Search, k: int) -> Int[np.ndarray, " k"] | None:
 
 def posterior(
     members: Float[np.ndarray, "row head"],
-    contrast: Float[np.ndarray, " row"],
+    contrast: PerRow,
     mean: Float[np.ndarray, " head"],
     error: Float[np.ndarray, " head"],
 ) -> Known:
