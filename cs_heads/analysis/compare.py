@@ -18,9 +18,9 @@ from cs_heads.analysis.losses import Specificity, TaskDrop
 from cs_heads.analysis.overlap import rank_biased_overlap, spearman, top_overlap
 from cs_heads.analysis.random_heads import random_orders
 from cs_heads.analysis.result import Result, json_ready
+from cs_heads.analysis.sparsity import measure_sparsity, random_drops
 from cs_heads.analysis.verdict import default_note
 from cs_heads.arguments import check_integer, check_list, check_mapping, check_seed
-from cs_heads.designs import explicit
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import BaselineTooLowError, baseline_too_low, check_size, fitting_k
 from cs_heads.experiment.controls import control_experiments, defaults_of, judged_sides, left_out_note
@@ -299,15 +299,13 @@ def compare(
         own, beside = ([Column(each.task.name, "control", (each,)) for each in group] for group in ([judged], others))
         compared = {}
         for name, (ranking, seconds) in rankings.items():
-            nested = {str(i): ranking.top(max_heads)[:i] for i in range(1, max_heads + 1)}
-            curve = measure_drops(own, nested, {}, seed).drops.values()
+            curve = measure_sparsity(own, ranking.top(max_heads), seed).drops[judged.task.name][1:]
             taken = measure_drops(beside, {name: ranking.top(k)}, {}, seed).drops[name] if beside else {}
-            compared[name] = Compared(ranking, seconds, tuple(row[judged.task.name] for row in curve), taken)
-        growing = [explicit(grid, [heads[:i] for i in range(1, max_heads + 1)]) for heads in random]
+            compared[name] = Compared(ranking, seconds, curve, taken)
         said = (*default_note(names, counted), *left_out_note(judged, task, seed)) if automatic else ()
         return Comparison(
             methods=compared,
-            random_drops=np.stack([baseline - judged(masks).mean(axis=1) for masks in growing]),
+            random_drops=random_drops(own[0], random)[0][:, 1:],
             k=k,
             baseline=baseline,
             spent=judged.spent + sum(other.spent for other in others),

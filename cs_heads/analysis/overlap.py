@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, Literal
 
@@ -133,20 +133,21 @@ def head_overlap(
         n_key_value_heads = next((n for n in known if n is not None), None)
     size = _group_size(grid, n_key_value_heads)
     rng = np.random.default_rng(seed)
-    pairs = []
+    pairs: list[dict[str, Any]] = []
     for (first, a), (second, b) in combinations(heads.items(), 2):
         one, other = grid.mask(a), grid.mask(b)
-        chances = _chances(one, other, null)
-        shared = int((one & other).sum())
+        chances, shared = _chances(one, other, null), int((one & other).sum())
         expected, p = float(chances @ np.arange(len(chances))), min(1.0, float(chances[shared:].sum()))
-        pair = PairOverlap(first, second, shared, expected, p)
+        pair = {"first": first, "second": second, "heads": shared, "expected_heads": expected, "p_heads": p}
         if size > 1:
-            drawn = [_drawn(side, null, n_permutations, rng) for side in (one, other)]
-            pair = _with_groups(pair, one, other, drawn, size)
+            pair |= _shared_groups(one, other, [_drawn(side, null, n_permutations, rng) for side in (one, other)], size)
         pairs.append(pair)
+    for kind in ("heads", "groups") if size > 1 else ("heads",):
+        for pair, q in zip(pairs, false_discovery_control([pair[f"p_{kind}"] for pair in pairs]), strict=True):
+            pair[f"q_{kind}"] = float(q)
     return Overlap(
         heads=heads,
-        pairs=_adjusted(pairs),
+        pairs=tuple(PairOverlap(**pair) for pair in pairs),
         null=null,
         n_groups=grid.size // size if size > 1 else None,
         provenance={
@@ -193,27 +194,17 @@ def _groups(masks: Bool[np.ndarray, "draw layer head"], size: int) -> Bool[np.nd
     return held
 
 
-def _with_groups(
-    pair: PairOverlap, one: Mask, other: Mask, drawn: Sequence[Bool[np.ndarray, "draw layer head"]], size: int
-) -> PairOverlap:
-    """The pair with its groups; the sets as they are count as one of the draws.
+def _shared_groups(
+    one: Mask, other: Mask, drawn: Sequence[Bool[np.ndarray, "draw layer head"]], size: int
+) -> dict[str, Any]:
+    """The groups that a pair of sets shares; the sets as they are count as one of the draws.
 
     Both are drawn: how many groups a set holds depends on where its heads lie, and neither comes first.
     """
     shared = int((_groups(one[None], size) & _groups(other[None], size)).sum())
     random = (_groups(drawn[0], size) & _groups(drawn[1], size)).sum(axis=(1, 2))
     p = (1 + int((random >= shared).sum())) / (1 + len(random))
-    return replace(pair, groups=shared, expected_groups=float(random.mean()), p_groups=p)
-
-
-def _adjusted(pairs: Sequence[PairOverlap]) -> tuple[PairOverlap, ...]:
-    """The pairs with their false discovery rates."""
-    for q_of, p_of in (("q_heads", "p_heads"), ("q_groups", "p_groups")):
-        known = [getattr(pair, p_of) for pair in pairs]
-        if None not in known:
-            changes: list[dict[str, Any]] = [{q_of: float(q)} for q in false_discovery_control(known)]
-            pairs = [replace(pair, **change) for pair, change in zip(pairs, changes, strict=True)]
-    return tuple(pairs)
+    return {"groups": shared, "expected_groups": float(random.mean()), "p_groups": p}
 
 
 def top_overlap(first: HeadRanking, second: HeadRanking, k: int) -> float:

@@ -186,12 +186,12 @@ class Controls:
     """Other tasks, measured under a task's masks: examples in turn from all, and their losses.
 
     Making one runs the intact model on some examples of each (``cost`` says how many in all). Those it answers right
-    are used; a control it cannot do is ``left_out``, with the reason.
+    are used; a control it cannot do is ``left_out``, with the reason. There may be none.
     """
 
-    def __init__(
-        self, experiments: Sequence[ExperimentLike], rng: np.random.Generator, response: str = "score"
-    ) -> None:
+    def __init__(self, experiments: Sequence[ExperimentLike], seed: int, response: str = "score") -> None:
+        # Draws of their own: what controls draw changes no draw of the task.
+        rng = np.random.default_rng([seed, 1])
         self.tasks: list[TaskLoss] = []
         self.left_out: dict[str, str] = {}
         for experiment, n in zip(experiments, _asked(experiments), strict=True):
@@ -231,13 +231,16 @@ class Controls:
     def draw(self, n_rows: int, per_row: int) -> Int[np.ndarray, "row k"]:
         """Different examples for each row, four of one control, of the controls in turn, those drawn least first."""
         drawn = np.zeros((n_rows, per_row), dtype=int)
-        for row in drawn:
+        for row in drawn if self.tasks else ():
             turns = self._taking_turns(-(-per_row // TOGETHER))
             times = np.bincount(np.repeat(turns, TOGETHER)[:per_row], minlength=len(self.tasks))
-            row[:] = np.concatenate(
-                [self._starts[task] + self._draws[task].draw(n) for task, n in enumerate(times.tolist()) if n]
-            )
+            row[:] = self._drawn(times.tolist())
         return drawn
+
+    def _drawn(self, times: Sequence[int]) -> Int[np.ndarray, " k"]:
+        """So many examples of each control."""
+        each = [start + draws.draw(n) for start, draws, n in zip(self._starts, self._draws, times, strict=False) if n]
+        return np.concatenate([np.zeros(0, dtype=int), *each])
 
     def _taking_turns(self, n: int) -> Int[np.ndarray, " n"]:
         """Controls in turn, none twice before all have had one."""
@@ -251,7 +254,7 @@ class Controls:
         for _ in range(min(max(n, len(sizes)), self.n_examples)):
             open_tasks = [task for task, size in enumerate(sizes) if times[task] < size]
             times[min(open_tasks, key=lambda task: times[task])] += 1
-        return np.concatenate([self._starts[task] + self._draws[task].draw(n) for task, n in enumerate(times)])
+        return self._drawn(times)
 
     def examples_of(self, drawn: Int[np.ndarray, " k"]) -> list[tuple[Any, Int[np.ndarray, " n"]]]:
         """The experiment of every control, with those of these examples that are its own, as it numbers them."""
@@ -274,45 +277,27 @@ class Controls:
         for place, task in enumerate(self.tasks):
             mine = of == place
             times = mine.sum(axis=1)
+            # Rows in which it has as many examples are measured together.
             for n in np.unique(times[times > 0]).tolist():
-                rows = np.flatnonzero(times == n)
-                chosen = mine[rows]
-                examples = drawn[rows][chosen].reshape(len(rows), n) - self._starts[place]
-                some = np.full(chosen.shape, np.nan)
-                some[chosen] = task(masks[rows], examples).ravel()
-                losses[rows] = np.where(chosen, some, losses[rows])
+                row, column = np.nonzero(mine & (times == n)[:, None])
+                examples = drawn[row, column].reshape(-1, n) - self._starts[place]
+                losses[row, column] = task(masks[row[::n]], examples).ravel()
         return losses
 
 
-def seeded_controls(controls: Sequence[ExperimentLike], seed: int, response: str = "score") -> Controls:
-    """The controls of a search, with draws of their own: what controls draw changes no draw of the task."""
-    return Controls(controls, np.random.default_rng([seed, 1]), response)
-
-
-def controls_notes(known: Controls | None, *, required: bool = False) -> tuple[str, ...]:
+def controls_notes(left_out: Mapping[str, str], used: Sequence[str], *, required: bool = False) -> tuple[str, ...]:
     """A note on controls: that there are none, or that the intact model cannot do some.
 
     Args:
-        known: The controls of a search; None for a search without any.
+        left_out: Those that it cannot do, and why.
+        used: The other ones.
         required: Whether the search means nothing without a control that the model can do.
 
     Raises:
-        BaselineTooLowError: It can do none, and one is ``required``.
+        BaselineTooLowError: The model can do none, and one is ``required``.
     """
-    return (NO_CONTROLS,) if known is None else left_out_notes(known.left_out, known.names, required=required)
-
-
-def left_out_notes(left_out: Mapping[str, str], used: Sequence[str], *, required: bool = True) -> tuple[str, ...]:
-    """A note on the controls that the intact model cannot do.
-
-    Args:
-        left_out: These controls, and why.
-        used: The other ones.
-        required: Whether a search without any control means nothing.
-
-    Raises:
-        BaselineTooLowError: None is used, and one is ``required``.
-    """
+    if not left_out and not used:
+        return (NO_CONTROLS,)
     reasons = "; ".join(f"{name!r}: {reason}" for name, reason in left_out.items())
     if required and not used:
         raise BaselineTooLowError(f"controls: the model can do none of them ({reasons}); use others, or none")
@@ -341,16 +326,15 @@ class Contrast:
     def __init__(
         self, experiment: ExperimentLike, controls: Sequence[ExperimentLike], examples: Int[np.ndarray, " n"], seed: int
     ) -> None:
-        self.experiment, self.examples, self.a_mask = experiment, examples, len(examples)
-        self.controls, self.unit = None, "points of score"
-        self.notes, self.provenance = tuple[str, ...](), dict[str, Any]()
+        self.experiment, self.examples = experiment, examples
+        self.task = TaskLoss.of(experiment, every=True) if controls else None
+        self.controls = Controls(controls, seed)
+        self.drawn = self.controls.sample(len(examples))
+        self.a_mask = len(examples) + len(self.drawn)
+        self.unit, self.notes, self.provenance = "points of score", tuple[str, ...](), dict[str, Any]()
         if controls:
-            self.task = TaskLoss.of(experiment, every=True)
-            self.controls = seeded_controls(controls, seed)
             self.unit = "share of the score above chance, less that of the controls"
-            self.notes = controls_notes(self.controls, required=True)
-            self.drawn = self.controls.sample(len(examples))
-            self.a_mask += len(self.drawn)
+            self.notes = controls_notes(self.controls.left_out, self.controls.names, required=True)
             self.provenance = {"controls": self.controls.names, "control_examples_a_mask": len(self.drawn)}
 
     @staticmethod
@@ -361,14 +345,14 @@ class Contrast:
     def __call__(self, masks: Bool[np.ndarray, "row layer head"]) -> Float[np.ndarray, "row example"]:
         """What is left of every example with a row's heads off: those of the task, then those of the controls."""
         own = np.tile(self.examples, (len(masks), 1))
-        if self.controls is None:
+        if self.task is None:
             return measured(self.experiment, masks, own)
         others = self.controls(masks, np.tile(self.drawn, (len(masks), 1)))
         return 0.0 - np.concatenate([self.task(masks, own), others], axis=1)
 
     def intact(self) -> Float[np.ndarray, " example"]:
         """What is left on the intact model, which runs for it only without controls: with them nothing is lost."""
-        if self.controls is None:
+        if self.task is None:
             return self(np.zeros((1, *self.experiment.grid.shape), dtype=bool))[0]
         return np.zeros(self.a_mask)
 
@@ -378,7 +362,7 @@ class Contrast:
         With controls rounded so that what ties or cancels does so exactly, in whatever order it is summed.
         """
         mean = self._contrasted(scores)[0]
-        return mean if self.controls is None else np.round(mean, 12) + 0.0
+        return mean if self.task is None else np.round(mean, 12) + 0.0
 
     def interval(self, scores: Float[np.ndarray, "row example"]) -> Float[np.ndarray, "row 2"] | None:
         """Its 95 % normal interval; none where there is a single example of the task or of a control."""
@@ -388,8 +372,6 @@ class Contrast:
         self, scores: Float[np.ndarray, "row example"]
     ) -> tuple[Float[np.ndarray, " row"], Float[np.ndarray, "row 2"] | None]:
         own, others = scores[:, : len(self.examples)].T, scores[:, len(self.examples) :]
-        if self.controls is None:
-            return contrasted(own, [])
         of = self.controls.of(self.drawn)
         return contrasted(own, [others[:, of == task].T for task in range(len(self.controls.tasks))])
 

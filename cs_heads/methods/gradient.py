@@ -14,7 +14,7 @@ from cs_heads.experiment.baseline import check_baseline
 from cs_heads.experiment.cost import Cost, check_budget
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.patching import PatchingExperiment
-from cs_heads.methods.controls import Controls, check_differentiable, contrasted, controls_notes, seeded_controls
+from cs_heads.methods.controls import Controls, check_differentiable, contrasted, controls_notes
 from cs_heads.ranking import HeadRanking
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks.pairs import PromptPair
@@ -70,8 +70,8 @@ def gradient_importance(
     chosen = [(experiment, examples)]
     used: dict[str, Any] = {}
     if others:
-        drawn = seeded_controls(others, seed)
-        notes = (*notes, *controls_notes(drawn, required=True))
+        drawn = Controls(others, seed)
+        notes = (*notes, *controls_notes(drawn.left_out, drawn.names, required=True))
         chosen += drawn.examples_of(drawn.sample(n))
         used = {"controls": drawn.names, "control_examples": sum(len(some) for _, some in chosen[1:])}
     sides = [_gradients(side, some, signed) for side, some in chosen]

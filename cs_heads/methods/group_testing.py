@@ -29,7 +29,6 @@ from cs_heads.methods.controls import (
     TaskLoss,
     check_experiments,
     controls_notes,
-    seeded_controls,
 )
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import HeadGrid
@@ -388,8 +387,8 @@ def group_testing(
     purse.pay(before)
     rng = np.random.default_rng(seed)
     task = TaskLoss.of(experiment)
-    known = seeded_controls(controls, seed) if controls else None
-    sides = [Side(each, grid.size / 8, purse, rng) for each in (task, known) if each is not None and each.n_examples]
+    known = Controls(controls, seed)
+    sides = [Side(each, grid.size / 8, purse, rng) for each in (task, known) if each.n_examples]
     allowed = np.flatnonzero(~np.ravel(getattr(experiment, "off", np.zeros(grid.size, dtype=bool))))
     search = Search(grid, allowed, sides, purse, target, rng)
     search.run()
@@ -397,7 +396,7 @@ def group_testing(
     return _ranking(search, task, known, design)
 
 
-def _ranking(search: Search, task: TaskLoss, known: Controls | None, design: dict[str, Any]) -> HeadRanking:
+def _ranking(search: Search, task: TaskLoss, known: Controls, design: dict[str, Any]) -> HeadRanking:
     grid = search.grid
     importance, of_controls = _TIE * search.of_masks(), np.zeros(grid.size)
     pairs = [group for group in search.shared if len(group.heads) == 2]
@@ -407,7 +406,7 @@ def _ranking(search: Search, task: TaskLoss, known: Controls | None, design: dic
     chosen = list(dict.fromkeys(head for group in search.groups for head in group.heads))
     shared = sorted({head for group in search.shared for head in group.heads} - {*chosen})
     found = f"group testing found {len(search.groups)} groups of heads, {len(chosen)} heads in all"
-    notes = [*task.notes, *controls_notes(known)]
+    notes = [*task.notes, *controls_notes(known.left_out, known.names)]
     notes.append(f"{found}; it says nothing of the others (importance 0, but for what orders them)")
     notes += [
         f"{_named(search, group)} are redundant: together they take {group.task:.2f} of the task, alone "
@@ -432,8 +431,8 @@ def _ranking(search: Search, task: TaskLoss, known: Controls | None, design: dic
         provenance={
             **provenance_of(task.experiment),
             "design": design,
-            "controls": [] if known is None else known.names,
-            "controls_left_out": {} if known is None else known.left_out,
+            "controls": known.names,
+            "controls_left_out": known.left_out,
             "groups": [_told(search, group) for group in search.groups],
             "shared": {_named(search, group): group.to_dict() for group in search.shared if group not in pairs},
             "shared_pairs": [_told(search, group) for group in pairs],

@@ -9,7 +9,7 @@ Models*, arXiv 2502.20332).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -131,13 +131,9 @@ def mediation(
     notes = check_baseline(experiment)
     found = _mediation(patching)
     baseline = float(experiment.baseline().mean())
-    return Mediation(
-        found.effects,
-        found.corrupted,
-        found.cost + Cost(forwards=intact),
-        found.unit,
-        {**experiment.provenance(), "baseline": baseline, "pairs": len(found.effects), "seed": seed},
-    ).ranking((*notes, *_few(found)))
+    provenance = {**experiment.provenance(), "baseline": baseline, "pairs": len(found.effects), "seed": seed}
+    cost = found.cost + Cost(forwards=intact)
+    return replace(found, cost=cost, provenance=provenance).ranking((*notes, *_few(found)))
 
 
 def task_pairs(model: Any, task: Task, n: int, seed: int = 0) -> tuple[PromptPair, ...]:

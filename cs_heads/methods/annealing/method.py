@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -41,10 +41,10 @@ from cs_heads.methods.controls import (
     SHARED,
     BothEffects,
     Contrast,
+    Controls,
     TaskLoss,
     check_experiments,
     controls_notes,
-    seeded_controls,
 )
 from cs_heads.ranking import HeadRanking
 
@@ -200,11 +200,9 @@ def annealed(
     rng, purse = np.random.default_rng(seed), Budget(budget)
     purse.pay(before)
     task = TaskLoss.of(experiment, response, chance=chance, every=chance >= _EVEN)
-    sensor = Sensor(task, None, min(per_row, task.n_examples), 0, purse, rng)
-    known = seeded_controls(controls, seed, response) if controls else None
-    if known is not None and known.tasks:
-        of_controls = min(_of_controls(len(known.tasks), sensor.per_row), known.n_examples)
-        sensor = replace(sensor, controls=known, of_controls=of_controls)
+    known, per_row = Controls(controls, seed, response), min(per_row, task.n_examples)
+    of_controls = min(_of_controls(len(known.tasks), per_row), known.n_examples)
+    sensor = Sensor(task, known, per_row, of_controls, purse, rng)
     search = Search(
         sensor=sensor,
         density=DensityControl(size, target, max_density, density * size),
@@ -219,7 +217,7 @@ def annealed(
     # The first batch of the last phase, then sets or, without controls, its other batches.
     first = math.ceil(LAST * n_batches) + 1
     search.run(range(first))
-    chosen = None if sensor.controls is None else best_set(search, k)
+    chosen = best_set(search, k) if known.tasks else None
     if chosen is None:
         search.run(range(first, n_batches), keep=search.kept)
     search.measure_alone()
@@ -228,13 +226,14 @@ def annealed(
     settings |= {"examples_per_mask": examples_per_mask, "n_batches": n_batches, **shares}
     settings |= {"n_finalists": search.n_finalists, "n_decoys": n_decoys, "n_bootstraps": n_bootstraps}
     settings |= {"prior": prior is not None, "chance": chance, "fixed": _FIXED}
+    without = controls_notes(known.left_out, known.names)
     fields = ranking_fields(search, effects, k, n_bootstraps)
     if chosen is not None:
         chosen = chosen[np.argsort(-fields["z"].ravel()[chosen], kind="stable")]
     return HeadRanking(
         method="annealed",
         spent=purse.spent,
-        notes=(*fitted, *task.notes, *controls_notes(known), *search_notes(search, effects, before)),
+        notes=(*fitted, *task.notes, *without, *search_notes(search, effects, before)),
         provenance={
             **provenance_of(experiment),
             "design": settings,
@@ -242,9 +241,9 @@ def annealed(
             "n_used": task.n_examples,
             "n_rows": len(search.rows),
             "heads_off": search.heads_off,
-            "controls": [] if sensor.controls is None else sensor.controls.names,
+            "controls": known.names,
             "control_tasks": [provenance_of(control).get("task") for control in controls],
-            "controls_left_out": {} if known is None else known.left_out,
+            "controls_left_out": known.left_out,
             "shared": shared_with(search, effects.alone),
             "cost": Cost(forwards=purse.spent).to_dict(),
         },
@@ -303,7 +302,7 @@ def effects_of(search: Search) -> Effects:
     effect, error, told = anchored(first, known.task, sensor.task.level - known.response, search.lost(first))
     task = Estimates(effect, error, 0.0 if last is None else search.passed, last)
     controls, controls_error = np.zeros(sensor.grid.size), np.full(sensor.grid.size, np.inf)
-    if sensor.controls is not None and len(rows):
+    if sensor.controls.tasks and len(rows):
         of_controls = rows.off, rows.losses, rows.drawn
         controls, controls_error, _ = anchored(rows, search.blame.controls, rows.control_response(), of_controls)
     sure = np.maximum(controls - DOUBT * controls_error, 0)
@@ -353,7 +352,6 @@ def ranking_fields(search: Search, known: Effects, k: int, n_bootstraps: int) ->
             rng=search.rng,
         )
         frequency = drawn.reshape(grid.shape)
-    with_controls = sensor.controls is not None
     return {
         "importance": (share * effect).reshape(grid.shape),
         "interval": (share * interval).reshape(*grid.shape, 2),
@@ -361,15 +359,13 @@ def ranking_fields(search: Search, known: Effects, k: int, n_bootstraps: int) ->
         "z": z.reshape(grid.shape),
         "claims": tuple(grid.head(index) for index in claims),
         "shared": tuple(grid.head(index) for index in sorted(search.shared)),
-        "control_importance": taken.reshape(grid.shape) if with_controls else None,
+        "control_importance": taken.reshape(grid.shape) if sensor.controls.tasks else None,
     }
 
 
 def shared_with(search: Search, alone: dict[int, BothEffects]) -> dict[str, dict[str, Any]]:
     """Of each shared head what it takes from both sides among other heads, and alone, and which control loses most."""
     grid, controls = search.sensor.grid, search.sensor.controls
-    if controls is None:
-        return {}
     told: dict[str, dict[str, Any]] = {}
     every = search.every_row
     for head, both in search.shared.items():
@@ -395,7 +391,7 @@ def search_notes(search: Search, known: Effects, before: int) -> tuple[str, ...]
             f"{before:,} of the budget of {budget:,} went before the first mask, most of it to the intact model: fewer "
             "examples, or a larger budget, would leave more for masks"
         )
-    if sensor.controls is None:
+    if not sensor.controls.tasks:
         lost = known.task.estimate / sensor.task.above_guess
         sure = [str(grid.head(int(h))) for h in np.argsort(-lost) if lost[h] >= _COLLAPSE and known.z[h] > CLEAR]
         if sure:

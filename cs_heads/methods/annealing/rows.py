@@ -118,7 +118,7 @@ class Sensor:
     """
 
     task: TaskLoss
-    controls: Controls | None
+    controls: Controls
     per_row: int
     of_controls: int
     purse: Budget
@@ -134,10 +134,6 @@ class Sensor:
         """Example-evaluations of a row."""
         return self.per_row + self.of_controls
 
-    def lost(self, rows: Rows) -> Float[np.ndarray, "row k"]:
-        """What each answer of rows lost of the response against the intact model."""
-        return self.task.intact[np.searchsorted(self.task.examples, rows.examples)] - rows.scores
-
     def __call__(
         self, off: sparse.csr_array, group: Int[np.ndarray, " row"], *, last: bool, beside: Rows | None = None
     ) -> Rows:
@@ -148,9 +144,7 @@ class Sensor:
         else:
             places = self.rng.random((n_rows, self.task.n_examples)).argsort(axis=1)[:, : self.per_row]
             examples = self.task.examples[places]
-            drawn = np.zeros((n_rows, 0), dtype=int)
-            if self.controls is not None:
-                drawn = self.controls.draw(n_rows, self.of_controls)
+            drawn = self.controls.draw(n_rows, self.of_controls)
         self.purse.pay(examples.size + drawn.size)
         answers = responding(self.task.experiment, self.task.response)
         scores: list[Float[np.ndarray, "row k"]] = []
@@ -158,8 +152,5 @@ class Sensor:
         for rows, flat in in_chunks(off):
             masks = flat.reshape(-1, *self.grid.shape)
             scores.append(answers(masks, examples[rows]))
-            if self.controls is None:
-                losses.append(np.zeros((len(masks), 0)))
-            else:
-                losses.append(self.controls(masks, drawn[rows]))
+            losses.append(self.controls(masks, drawn[rows]))
         return Rows(off, examples, np.concatenate(scores), drawn, np.concatenate(losses), group, np.full(n_rows, last))

@@ -159,7 +159,9 @@ class Search:
 
     def lost(self, rows: Rows) -> tuple[sparse.csr_array, np.ndarray, np.ndarray]:
         """The heads off in rows, what each answer lost against the intact model, and whose answer it is."""
-        return rows.off, self.sensor.lost(rows), rows.examples
+        task = self.sensor.task
+        intact = task.intact[np.searchsorted(task.examples, rows.examples)]
+        return rows.off, intact - rows.scores, rows.examples
 
     def run(self, batches: range, keep: int = 0) -> None:
         """Measure these of the batches, while a head is left; the last spends the rest, but for what is to be kept."""
@@ -168,7 +170,7 @@ class Search:
                 return
             n_rows = (self.sensor.purse.left - keep) // (self.sensor.cost * (self.n_batches - batch))
             self._set_pool(batch / self.n_batches)
-            if len(self.finalists) and self.sensor.controls is not None:
+            if len(self.finalists) and self.sensor.controls.tasks:
                 # Sets may follow instead of more such rows: intervals need some.
                 needed = ROWS_A_HEAD * len(self._draws.pool) - int(self.rows.last.sum())
                 n_rows = max(n_rows, min(needed, self.sensor.purse.left // (2 * self.sensor.cost)))
@@ -198,7 +200,7 @@ class Search:
 
     def _set_aside(self) -> bool:
         """Set aside heads that are found shared now; whether there were any."""
-        if self.sensor.controls is None or not len(self.rows):
+        if not self.sensor.controls.tasks or not len(self.rows):
             return False
         against_intact = both_effects(*self.sides(self.rows, PLENTY), self.sensor.task.above_guess)
         if against_intact is None:
