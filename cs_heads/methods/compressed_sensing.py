@@ -93,8 +93,13 @@ def compressed_sensing(
     plenty = bool(n_masks >= PLENTY * n_heads and np.linalg.matrix_rank(ablated) == n_heads)
     importance, r2 = _regress(ablated, response, alpha, seed)
     differing = int((importance > 0).sum())
-    # Least squares: what each head costs, where nothing off costs nothing.
-    importance = np.linalg.lstsq(ablated, lost, rcond=None)[0] if plenty else _raised(importance, ablated, lost)
+    if plenty:
+        # Least squares: what each head costs, where nothing off costs nothing.
+        importance = np.linalg.lstsq(ablated, lost, rcond=None)[0]
+    else:
+        # All by as much, so that nothing off costs nothing: masks of one size tell how heads differ, and no level.
+        n_off = ablated.sum(axis=1)
+        importance = importance + n_off @ (lost - ablated @ importance) / max(n_off @ n_off, 1.0)
     times_off = ablated.sum(axis=0)
     cost = Cost(forwards=before + len(once) * measure.a_mask)
     return HeadRanking(
@@ -199,14 +204,6 @@ def _regress(
     r2 = 1 - float(np.mean((standardised - predicted) ** 2))
     # 0.0 - x and not -x: a head that is not selected has importance 0.0, not -0.0.
     return 0.0 - lasso.fit(ablated, standardised).coef_ * spread, r2
-
-
-def _raised(
-    importance: Float[np.ndarray, " flat"], ablated: Float[np.ndarray, "mask flat"], lost: Float[np.ndarray, " mask"]
-) -> Float[np.ndarray, " flat"]:
-    """All by as much, so that nothing off costs nothing: masks of one size tell how heads differ, and no level."""
-    n_off = ablated.sum(axis=1)
-    return importance + n_off @ (lost - ablated @ importance) / max(n_off @ n_off, 1.0)
 
 
 def _notes(

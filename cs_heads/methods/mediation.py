@@ -132,8 +132,9 @@ def mediation(
     found = _mediation(patching)
     baseline = float(experiment.baseline().mean())
     provenance = {**experiment.provenance(), "baseline": baseline, "pairs": len(found.effects), "seed": seed}
-    cost = found.cost + Cost(forwards=intact)
-    return replace(found, cost=cost, provenance=provenance).ranking((*notes, *_few(found)))
+    cost, n_heads = found.cost + Cost(forwards=intact), int(found.significant().sum())
+    few = () if n_heads >= 5 else (f"only {n_heads} heads have an effect above zero at a false discovery rate of .05",)
+    return replace(found, cost=cost, provenance=provenance).ranking((*notes, *few))
 
 
 def task_pairs(model: Any, task: Task, n: int, seed: int = 0) -> tuple[PromptPair, ...]:
@@ -236,8 +237,3 @@ def _mediation(experiment: PatchingExperiment, average_source: bool = False) -> 
         unit=experiment.unit,
         provenance={**experiment.provenance(), "average_source": average_source},
     )
-
-
-def _few(found: Mediation) -> tuple[str, ...]:
-    heads = int(found.significant().sum())
-    return () if heads >= 5 else (f"only {heads} heads have an effect above zero at a false discovery rate of .05",)

@@ -40,8 +40,7 @@ def regress(off: sparse.csr_array, response: PerRow, group: Int[np.ndarray, " ro
     ablated = sparse.csc_array(off)
     _, group = np.unique(group, return_inverse=True)
     sizes = np.bincount(group)
-    membership = sparse.csr_array((np.ones(len(group)), (group, np.arange(len(group)))))
-    times_off = (membership @ ablated).toarray()
+    times_off = (_membership(group) @ ablated).toarray()
     spread = times_off * (1 - times_off / sizes[:, None])  # sum of squares within each group
     total = spread.sum(axis=0)
     known = np.flatnonzero(total > 1e-9)
@@ -49,7 +48,7 @@ def regress(off: sparse.csr_array, response: PerRow, group: Int[np.ndarray, " ro
     if not len(known):
         return Fit(effect, z)
     columns, spread, total = ablated[:, known], spread[:, known], total[known]
-    harm = -(response - _means(response, group)[group])
+    harm = -(response - _group_means(response, group))
     coefficients = np.zeros(len(known))
     residual = harm
     for _ in range(N_ROUNDS):
@@ -57,7 +56,7 @@ def regress(off: sparse.csr_array, response: PerRow, group: Int[np.ndarray, " ro
         coefficients = _lasso(columns, harm, PENALTY * noise)
         residual = harm - columns @ coefficients
         # The intercepts again, now that the heads are known better.
-        shift = _means(residual, group)[group]
+        shift = _group_means(residual, group)
         harm, residual = harm - shift, residual - shift
     noise = np.sqrt(np.maximum(_variances(residual, group) @ spread, 1e-12))
     effect[known] = coefficients + (columns.T @ residual) / total
@@ -76,14 +75,20 @@ def _lasso(columns: sparse.csc_array, harm: PerRow, penalty: Flat) -> Flat:
     return np.asarray(lasso.coef_ / penalty)
 
 
-def _means(values: PerRow, group: Int[np.ndarray, " row"]) -> Float[np.ndarray, " group"]:
-    return np.asarray(np.bincount(group, values) / np.bincount(group))
+def _group_means(values: PerRow, group: Int[np.ndarray, " row"]) -> PerRow:
+    """The mean of each row's group; groups are numbered from 0 without gaps."""
+    return np.asarray((np.bincount(group, values) / np.bincount(group))[group])
+
+
+def _membership(group: Int[np.ndarray, " row"]) -> sparse.csr_array:
+    """By which sums within groups are taken, which are numbered from 0 without gaps."""
+    return sparse.csr_array((np.ones(len(group)), (group, np.arange(len(group)))))
 
 
 def _variances(values: PerRow, group: Int[np.ndarray, " row"]) -> Float[np.ndarray, " group"]:
     """Within each group; a group of one row or two tells little and takes the variance of all."""
     sizes = np.bincount(group)
-    squares = np.bincount(group, (values - _means(values, group)[group]) ** 2)
+    squares = np.bincount(group, (values - _group_means(values, group)) ** 2)
     overall = squares.sum() / max(len(values) - len(sizes), 1)
     return np.where(sizes > 2, squares / np.maximum(sizes - 1, 1), overall)
 
@@ -142,8 +147,9 @@ def blame(rows: Rows, above_guess: float) -> Blame:
     lost = rows.control_response()
     controls = regress(rows.off, -lost, rows.group)
     sure = beyond_doubt(controls)
-    left = _less_mean(lost - rows.off @ sure, rows.group)
-    together = float(np.clip(-(_less_mean(response, rows.group) @ left) / max(left @ left, 1e-12), 0, above_guess))
+    _, group = np.unique(rows.group, return_inverse=True)
+    left, kept = (each - _group_means(each, group) for each in (lost - rows.off @ sure, response))
+    together = float(np.clip(-(kept @ left) / max(left @ left, 1e-12), 0, above_guess))
     response = response + together * left
     task = regress(rows.off, response, rows.group)
     contrast = task.effect / above_guess - sure
@@ -160,12 +166,6 @@ def standard_error(fit: Fit) -> Flat:
 def beyond_doubt(fit: Fit) -> Flat:
     """What heads surely take: the part of each effect above two standard errors, 0 for those below."""
     return np.maximum(fit.effect - DOUBT * standard_error(fit), 0)
-
-
-def _less_mean(values: PerRow, group: Int[np.ndarray, " row"]) -> PerRow:
-    """Less the mean of the row's group."""
-    _, group = np.unique(group, return_inverse=True)
-    return np.asarray(values - (np.bincount(group, values) / np.bincount(group))[group])
 
 
 # Rows of the last phase for each head in its fit, below which errors come out far too small.
@@ -287,14 +287,8 @@ def _when_alike(n: Float[np.ndarray, " head"], lost: Float[np.ndarray, " answer"
 
 
 def _meat(scores: Float[np.ndarray, "pair head"], cluster: Int[np.ndarray, " pair"]) -> Float[np.ndarray, "head head"]:
-    sums = _sums(scores, cluster)
+    sums = _membership(cluster) @ scores
     return np.asarray(sums.T @ sums * len(sums) / (len(sums) - 1))
-
-
-def _sums(values: Float[np.ndarray, "pair column"], group: Int[np.ndarray, " pair"]) -> Float[np.ndarray, "g column"]:
-    """Sums within groups, which are numbered from 0 without gaps."""
-    membership = sparse.csr_array((np.ones(len(group)), (group, np.arange(len(group)))))
-    return np.asarray(membership @ values)
 
 
 # What a head does among many others that are off may differ from what it does alone by this share of itself (one

@@ -43,16 +43,9 @@ class Rows:
     @classmethod
     def none(cls, n_heads: int, per_row: int, of_controls: int = 0) -> Rows:
         """No rows yet."""
-        empty = np.zeros(0, dtype=int)
-        return cls(
-            sparse_rows([], n_heads),
-            np.zeros((0, per_row), int),
-            np.zeros((0, per_row)),
-            np.zeros((0, of_controls), int),
-            np.zeros((0, of_controls)),
-            empty,
-            empty.astype(bool),
-        )
+        examples, drawn, group = (np.zeros(shape, dtype=int) for shape in ((0, per_row), (0, of_controls), 0))
+        scores, losses, last = examples.astype(float), drawn.astype(float), group.astype(bool)
+        return cls(sparse_rows([], n_heads), examples, scores, drawn, losses, group, last)
 
     def __len__(self) -> int:
         return len(self.group)

@@ -202,12 +202,9 @@ class Search:
         """Set aside heads that are found shared now; whether there were any."""
         if not self.sensor.controls.tasks or not len(self.rows):
             return False
-        against_intact = both_effects(*self.sides(self.rows, PLENTY), self.sensor.task.above_guess)
-        if against_intact is None:
-            taking = np.flatnonzero(self.blame.controls.z > CLEAR)
-            found = {int(head): self.blame.both(int(head)) for head in taking}
-        else:
-            found = against_intact
+        found = both_effects(*self.sides(self.rows, PLENTY), self.sensor.task.above_guess)
+        if found is None:
+            found = {int(head): self.blame.both(int(head)) for head in np.flatnonzero(self.blame.controls.z > CLEAR)}
         found = {head: both for head, both in found.items() if both.are_shared and head not in self.shared}
         self.shared |= found
         return bool(found)
