@@ -507,13 +507,13 @@ _METHODS = [
         "methods/test_compressed_sensing.py",
         (
             "the Lasso has the wrong sign",
-            "return 0.0 - lasso.fit(ablated, standardised).coef_ * spread, r2",
-            "return lasso.fit(ablated, standardised).coef_ * spread, r2",
+            "return 0.0 - lasso.fit(ablated, standardized).coef_ * spread, r2",
+            "return lasso.fit(ablated, standardized).coef_ * spread, r2",
         ),
         (
-            "importances stay in units of the standardised response",
-            "lasso.fit(ablated, standardised).coef_ * spread, r2",
-            "lasso.fit(ablated, standardised).coef_, r2",
+            "importances stay in units of the standardized response",
+            "lasso.fit(ablated, standardized).coef_ * spread, r2",
+            "lasso.fit(ablated, standardized).coef_, r2",
         ),
         (
             "a mask costs one evaluation, not one for each example",
@@ -601,8 +601,8 @@ _METHODS = [
         "methods/test_annealing_parts.py methods/test_annealed.py",
         (
             "examples of the controls are not paid for",
-            "self.purse.pay(examples.size + drawn.size)",
-            "self.purse.pay(examples.size)",
+            "self.budget.pay(examples.size + drawn.size)",
+            "self.budget.pay(examples.size)",
         ),
     ),
     *_bugs(

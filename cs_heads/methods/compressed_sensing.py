@@ -197,13 +197,13 @@ def _regress(
     spread = response.std()
     if spread < 1e-12:
         return np.zeros(ablated.shape[1]), None
-    standardised = (response - response.mean()) / spread
+    standardized = (response - response.mean()) / spread
     lasso = Lasso(alpha=alpha, max_iter=50_000)
     folds = KFold(n_splits=5, shuffle=True, random_state=seed)
-    predicted = cross_val_predict(lasso, ablated, standardised, cv=folds)
-    r2 = 1 - float(np.mean((standardised - predicted) ** 2))
+    predicted = cross_val_predict(lasso, ablated, standardized, cv=folds)
+    r2 = 1 - float(np.mean((standardized - predicted) ** 2))
     # 0.0 - x and not -x: a head that is not selected has importance 0.0, not -0.0.
-    return 0.0 - lasso.fit(ablated, standardised).coef_ * spread, r2
+    return 0.0 - lasso.fit(ablated, standardized).coef_ * spread, r2
 
 
 def _notes(

@@ -51,7 +51,7 @@ class Side:
 
     losses: TaskLoss | Controls
     scale: float
-    purse: Budget
+    budget: Budget
     rng: np.random.Generator = field(repr=False)
     seen: list[tuple[int, float, int]] = field(default_factory=list, repr=False)
 
@@ -63,7 +63,7 @@ class Side:
     def losses_of(self, grid: HeadGrid, off: Sequence[np.ndarray], n: int, *, same: bool = False) -> Losses:
         """What each of ``n`` random examples loses with each row's heads off, the ``same`` in all rows or others."""
         n = min(n, self.losses.n_examples)
-        self.purse.pay(n * len(off))
+        self.budget.pay(n * len(off))
         masks = np.zeros((len(off), grid.size), dtype=bool)
         for mask, heads in zip(masks, off, strict=True):
             mask[heads] = True
@@ -140,7 +140,7 @@ class Search:
     grid: HeadGrid
     allowed: Int[np.ndarray, " flat"]
     sides: list[Side]
-    purse: Budget
+    budget: Budget
     target: float
     rng: np.random.Generator = field(repr=False)
     groups: list[Group] = field(default_factory=list)
@@ -160,14 +160,14 @@ class Search:
         return BISECTION + a_trial + (len(self.groups) + 1) * _PROVED * (2 + len(self.sides))
 
     def run(self) -> None:
-        """Spend the purse, and measure what was found once more."""
+        """Spend the budget, and measure what was found once more."""
         if len(self.pool) <= _FEW:
             # Any mask is a large part of so few: each head is tried, then each pair of those that are left.
             for heads in [set_ for n in (1, 2) for set_ in combinations(self.allowed.tolist(), n)]:
                 known = {head for group in (*self.groups, *self.shared) for head in group.heads}
-                if not known & {*heads} and self.purse.left > self.reserve - BISECTION:
+                if not known & {*heads} and self.budget.left > self.reserve - BISECTION:
                     self._try(self.sides[0], heads)
-        while self.purse.left > self.reserve + WAVE * sum(STEPS[:2]) and len(self.pool) > _FEW:
+        while self.budget.left > self.reserve + WAVE * sum(STEPS[:2]) and len(self.pool) > _FEW:
             self._wave()
         singles = {group.heads[0] for group in self.groups if len(group.heads) == 1}
         kept = [group for group in self.groups if len(group.heads) == 1 or not singles & {*group.heads}]
@@ -183,7 +183,7 @@ class Search:
             side.learn(n, side.keep(self.grid, masks[:ON_CONTROLS], ON_CONTROLS))
         suspects, evidence = np.arange(WAVE), np.zeros(WAVE)
         for step, per_mask in enumerate(STEPS):
-            if self.purse.left < self.reserve + per_mask * len(suspects):
+            if self.budget.left < self.reserve + per_mask * len(suspects):
                 return
             kept = task.keep(self.grid, [masks[place] for place in suspects], per_mask)
             if not step:
@@ -195,7 +195,7 @@ class Search:
             if not len(suspects):
                 return
         for place in suspects[evidence[suspects] > _SUSPECT]:
-            if self.purse.left > self.reserve and not self._is_known(masks[place]):
+            if self.budget.left > self.reserve and not self._is_known(masks[place]):
                 self._find(masks[place])
 
     def _draw(self, n: int) -> Int[np.ndarray, " n"]:
@@ -264,12 +264,12 @@ class Search:
         size = sets.sum(axis=1)
         prior = np.where(size == 1, 0.5 / n, 0.5 / max(len(size) - n, 1)) / len(_EFFECTS)
         posterior, nothing = np.log(np.repeat(prior[:, None], len(_EFFECTS), axis=1)), 0.0
-        until = self.purse.left - BISECTION
+        until = self.budget.left - BISECTION
         while True:
             total = np.logaddexp(np.logaddexp.reduce(posterior, axis=None), nothing)
             shares, none = np.exp(posterior - total).sum(axis=1), float(np.exp(nothing - total))
             best = int(shares.argmax())
-            if none > 0.9 or shares[best] > _SURE or self.purse.left - _PARTS * _PER_PART < until:
+            if none > 0.9 or shares[best] > _SURE or self.budget.left - _PARTS * _PER_PART < until:
                 return tuple(sorted(heads[sets[best]].tolist())) if shares[best] > _LIKELY else None
             parts = [self._part(sets, size, shares / max(1 - none, 1e-9)) for _ in range(_PARTS)]
             kept = side.keep(self.grid, [heads[part] for part in parts], _PER_PART)
@@ -383,14 +383,14 @@ def group_testing(
     pairs = grid.size * (grid.size - 1) // 2
     budget = max(least, before + min(_MASKS, _A_PAIR * pairs)) if budget is None else budget
     check_budget(budget, least, "two waves of masks and two bisections, after the intact run")
-    purse = Budget(int(budget))
-    purse.pay(before)
+    spending = Budget(int(budget))
+    spending.pay(before)
     rng = np.random.default_rng(seed)
     task = TaskLoss.of(experiment)
     known = Controls(controls, seed)
-    sides = [Side(each, grid.size / 8, purse, rng) for each in (task, known) if each.n_examples]
+    sides = [Side(each, grid.size / 8, spending, rng) for each in (task, known) if each.n_examples]
     allowed = np.flatnonzero(~np.ravel(getattr(experiment, "off", np.zeros(grid.size, dtype=bool))))
-    search = Search(grid, allowed, sides, purse, target, rng)
+    search = Search(grid, allowed, sides, spending, target, rng)
     search.run()
     design = {"budget": int(budget), "seed": seed, "target": target}
     return _ranking(search, task, known, design)
@@ -422,7 +422,7 @@ def _ranking(search: Search, task: TaskLoss, known: Controls, design: dict[str, 
     return HeadRanking(
         method="group-testing",
         importance=importance.reshape(grid.shape),
-        spent=search.purse.spent,
+        spent=search.budget.spent,
         claims=tuple(grid.head(head) for head in chosen),
         shared=tuple(grid.head(head) for head in shared),
         chosen=tuple(grid.head(head) for head in chosen),
@@ -440,7 +440,7 @@ def _ranking(search: Search, task: TaskLoss, known: Controls, design: dict[str, 
             "n_masks": len(search.lost),
             "n_bisected": search.n_bisected,
             "n_tried": search.n_tried,
-            "cost": Cost(forwards=search.purse.spent).to_dict(),
+            "cost": Cost(forwards=search.budget.spent).to_dict(),
         },
         notes=tuple(notes),
     )

@@ -72,7 +72,7 @@ BEYOND = 0.02
 _SMALL = 144
 # Share of a budget that the runs before the first mask may take without a word.
 _LARGE_SHARE = 0.25
-# What a standardised prior counts beside z.
+# What a standardized prior counts beside z.
 PRIOR_WEIGHT = 0.5
 # Not arguments: the README gives its figures for these values alone.
 _FIXED = {
@@ -196,13 +196,13 @@ def annealed(
         budget = max(least, before + max(default_budget(size), rows * per_row))
     check_budget(budget, least, f"{n_batches} batches of {_MIN_ROWS} rows, after the intact run")
     budget = int(budget)
-    added = standardised(prior, grid.shape)
-    rng, purse = np.random.default_rng(seed), Budget(budget)
-    purse.pay(before)
+    added = standardized(prior, grid.shape)
+    rng, spending = np.random.default_rng(seed), Budget(budget)
+    spending.pay(before)
     task = TaskLoss.of(experiment, response, chance=chance, every=chance >= _EVEN)
     known, per_row = Controls(controls, seed, response), min(per_row, task.n_examples)
     of_controls = min(_of_controls(len(known.tasks), per_row), known.n_examples)
-    sensor = Sensor(task, known, per_row, of_controls, purse, rng)
+    sensor = Sensor(task, known, per_row, of_controls, spending, rng)
     search = Search(
         sensor=sensor,
         density=DensityControl(size, target, max_density, density * size),
@@ -232,7 +232,7 @@ def annealed(
         chosen = chosen[np.argsort(-fields["z"].ravel()[chosen], kind="stable")]
     return HeadRanking(
         method="annealed",
-        spent=purse.spent,
+        spent=spending.spent,
         notes=(*fitted, *task.notes, *without, *search_notes(search, effects, before)),
         provenance={
             **provenance_of(experiment),
@@ -245,7 +245,7 @@ def annealed(
             "control_tasks": [provenance_of(control).get("task") for control in controls],
             "controls_left_out": known.left_out,
             "shared": shared_with(search, effects.alone),
-            "cost": Cost(forwards=purse.spent).to_dict(),
+            "cost": Cost(forwards=spending.spent).to_dict(),
         },
         unit=_UNITS[response],
         chosen=() if chosen is None else tuple(grid.head(int(index)) for index in chosen),
@@ -264,7 +264,7 @@ def _of_controls(n: int, per_row: int) -> int:
     return min(_OF_EACH_CONTROL * n, per_row)
 
 
-def standardised(prior: HeadRanking | Float[np.ndarray, "..."] | None, shape: tuple[int, int]) -> Flat:
+def standardized(prior: HeadRanking | Float[np.ndarray, "..."] | None, shape: tuple[int, int]) -> Flat:
     """What a prior adds to z; nothing where there is none, or where it says the same of all heads."""
     if prior is None:
         return np.zeros(shape[0] * shape[1])
@@ -385,7 +385,7 @@ def shared_with(search: Search, alone: dict[int, BothEffects]) -> dict[str, dict
 
 def search_notes(search: Search, known: Effects, before: int) -> tuple[str, ...]:
     """What weakens what the search found."""
-    sensor, grid, notes, budget = search.sensor, search.sensor.grid, [], search.sensor.purse.budget
+    sensor, grid, notes, budget = search.sensor, search.sensor.grid, [], search.sensor.budget.budget
     if before > _LARGE_SHARE * budget:
         notes.append(
             f"{before:,} of the budget of {budget:,} went before the first mask, most of it to the intact model: fewer "
@@ -408,7 +408,7 @@ def search_notes(search: Search, known: Effects, before: int) -> tuple[str, ...]
             f"{', '.join(unmeasured)} (a larger budget)"
         )
     if search.prior.any():
-        notes.append("z, and with it the order of heads that were not chosen, holds half of the standardised prior")
+        notes.append("z, and with it the order of heads that were not chosen, holds half of the standardized prior")
     if not len(search.rows):
         notes.append("every row had a shared head off: nothing can be ranked")
     elif not np.abs(known.task.sure_of_more_than(0.0)).max() > NO_HARM:

@@ -114,7 +114,7 @@ class Sensor:
     controls: Controls
     per_row: int
     of_controls: int
-    purse: Budget
+    budget: Budget
     rng: np.random.Generator = field(repr=False)
 
     @property
@@ -138,7 +138,7 @@ class Sensor:
             places = self.rng.random((n_rows, self.task.n_examples)).argsort(axis=1)[:, : self.per_row]
             examples = self.task.examples[places]
             drawn = self.controls.draw(n_rows, self.of_controls)
-        self.purse.pay(examples.size + drawn.size)
+        self.budget.pay(examples.size + drawn.size)
         answers = responding(self.task.experiment, self.task.response)
         scores: list[Float[np.ndarray, "row k"]] = []
         losses: list[Float[np.ndarray, "row c"]] = []

@@ -155,7 +155,7 @@ class Search:
     @property
     def kept(self) -> int:
         """Example-evaluations kept for rows of shared heads alone."""
-        return min(_ROWS_ALONE * len(self.shared) * self.sensor.cost, self.sensor.purse.left // 4)
+        return min(_ROWS_ALONE * len(self.shared) * self.sensor.cost, self.sensor.budget.left // 4)
 
     def lost(self, rows: Rows) -> tuple[sparse.csr_array, np.ndarray, np.ndarray]:
         """The heads off in rows, what each answer lost against the intact model, and whose answer it is."""
@@ -168,19 +168,19 @@ class Search:
         for batch in batches:
             if not np.isfinite(self.merit).any():
                 return
-            n_rows = (self.sensor.purse.left - keep) // (self.sensor.cost * (self.n_batches - batch))
+            n_rows = (self.sensor.budget.left - keep) // (self.sensor.cost * (self.n_batches - batch))
             self._set_pool(batch / self.n_batches)
             if len(self.finalists) and self.sensor.controls.tasks:
                 # Sets may follow instead of more such rows: intervals need some.
                 needed = ROWS_A_HEAD * len(self._draws.pool) - int(self.rows.last.sum())
-                n_rows = max(n_rows, min(needed, self.sensor.purse.left // (2 * self.sensor.cost)))
+                n_rows = max(n_rows, min(needed, self.sensor.budget.left // (2 * self.sensor.cost)))
             if n_rows > 0:
                 self._add(n_rows)
 
     def measure_alone(self) -> None:
-        """Measure rows with each shared head off alone, a few each, as far as the purse reaches."""
+        """Measure rows with each shared head off alone, a few each, as far as the budget allows."""
         heads = sorted(self.shared)
-        n = min(_MOST_ALONE, self.sensor.purse.left // (self.sensor.cost * max(1, len(heads))))
+        n = min(_MOST_ALONE, self.sensor.budget.left // (self.sensor.cost * max(1, len(heads))))
         if heads and n >= ROWS_A_HEAD:
             off = sparse_rows([np.array([head]) for head in heads] * n, self.sensor.grid.size)
             self.alone = self.sensor(off, np.zeros(off.shape[0], dtype=int), last=False)
@@ -327,7 +327,7 @@ class Sets:
 
 
 def best_set(search: Search, k: int) -> Int[np.ndarray, " k"] | None:
-    """The ``k`` finalists that go together best; spends the purse.
+    """The ``k`` finalists that go together best; spends the budget.
 
     None where there are no more of them than that, or nothing is left to measure sets with.
     """
@@ -338,10 +338,10 @@ def best_set(search: Search, k: int) -> Int[np.ndarray, " k"] | None:
         return None
     sets = Sets(sensor, order[fit], search.blame, k)
     for round_ in range(_N_ROUNDS - _DUEL):
-        n = sensor.purse.left // sensor.cost // (_N_ROUNDS - round_)
+        n = sensor.budget.left // sensor.cost // (_N_ROUNDS - round_)
         if n:
             sets.measure(n, search.rng)
-    return sets.duel((sensor.purse.left - search.kept) // sensor.cost // 2) if len(sets.rows) else None
+    return sets.duel((sensor.budget.left - search.kept) // sensor.cost // 2) if len(sets.rows) else None
 
 
 def posterior(
