@@ -611,8 +611,8 @@ _METHODS = [
         "methods/test_annealing_parts.py methods/test_annealed.py",
         (
             "claims are not corrected for the number of finalists",
-            "passed = p[order] <= level / np.arange(len(p), 0, -1)",
-            "passed = p[order] <= level",
+            "passed = p[order] <= _LEVEL / np.arange(len(p), 0, -1)",
+            "passed = p[order] <= _LEVEL",
         ),
         (
             "chance is not counted in what chose the finalists",

@@ -43,7 +43,7 @@ LEAST = 0.02
 
 @dataclass
 class Side:
-    """A task, or its controls: how much of it masks keep, and how much masks of ``n`` heads keep as a rule.
+    """A task, or its controls: the score that masks keep, and the score expected under masks of ``n`` heads.
 
     What is kept is the response above guessing as a share of the intact one, clipped to 0..1; ``floor`` is what an
     answer that is guessed keeps on average after the clip. Masks of ``n`` heads keep ``exp(-n / scale)``.
@@ -61,7 +61,7 @@ class Side:
         return self.losses.guess
 
     def losses_of(self, grid: HeadGrid, off: Sequence[np.ndarray], n: int, *, same: bool = False) -> Losses:
-        """What each of ``n`` random examples loses with each row's heads off, the ``same`` in all rows or others."""
+        """The loss of ``n`` random examples with each row's heads off; ``same`` takes the same examples in all rows."""
         n = min(n, self.losses.n_examples)
         self.budget.pay(n * len(off))
         masks = np.zeros((len(off), grid.size), dtype=bool)
@@ -75,7 +75,7 @@ class Side:
         return np.clip(1 - self.losses_of(grid, off, n), 0, 1)
 
     def error_of(self, losses: Float[np.ndarray, " k"]) -> float:
-        """The standard error of a mean loss; as if half an example more had gone the other way.
+        """The standard error of a mean loss, with half an example added that went the other way.
 
         None lost of a few is no proof that none is.
         """
@@ -83,19 +83,19 @@ class Side:
         return float(np.sqrt((losses.var() * len(losses) + one**2 / 2) / len(losses) / (len(losses) + 1)))
 
     def rule(self, n: Any, effect: Any = 0.0) -> Any:
-        """What an example keeps on average with ``n`` random heads off, and heads that take ``effect``."""
+        """The share kept on average with ``n`` random heads off, and further heads with this ``effect``."""
         kept = self.floor + (1 - self.floor) * np.exp(-np.asarray(n) / self.scale) * (1 - effect)
         return np.clip(kept, LEAST, 1 - LEAST)
 
     def learn(self, n: int, kept: Float[np.ndarray, "row k"]) -> None:
-        """Learn from random masks of ``n`` heads what such masks keep; the last few waves count."""
+        """Update the expected score from random masks of ``n`` heads; only the last eight waves count."""
         self.seen = [*self.seen[-7:], (n, float(kept.mean()), kept.size)]
         sizes, means, times = np.array(self.seen).T
         above = (np.average(means, weights=times) - self.floor) / (1 - self.floor)
         self.scale = float(np.average(sizes, weights=times) / -np.log(np.clip(above, 0.1, 0.97)))
 
     def evidence(self, n: int, kept: Float[np.ndarray, "*row k"]) -> Float[np.ndarray, "*row"]:
-        """Log likelihood ratio of answers: that half of what masks of ``n`` heads keep is gone, against the rule."""
+        """Log likelihood ratio of the answers: half of what masks of ``n`` heads keep is lost, against nothing lost."""
         clean, broken = self.rule(n), self.rule(n, 0.5)
         return np.asarray((kept * np.log(broken / clean) + (1 - kept) * np.log((1 - broken) / (1 - clean))).sum(-1))
 
@@ -155,12 +155,12 @@ class Search:
 
     @property
     def reserve(self) -> int:
-        """What it takes to seek and try one group more, and to prove all of them in the end."""
+        """The cost of one more bisection and test, and of the final measurement of all groups."""
         a_trial = (3 + 1 + len(self.sides)) * _TRIED
         return BISECTION + a_trial + (len(self.groups) + 1) * _PROVED * (2 + len(self.sides))
 
     def run(self) -> None:
-        """Spend the budget, and measure what was found once more."""
+        """Spend the budget, then measure the groups found once more."""
         if len(self.pool) <= _FEW:
             # Any mask is a large part of so few: each head is tried, then each pair of those that are left.
             for heads in [set_ for n in (1, 2) for set_ in combinations(self.allowed.tolist(), n)]:
@@ -199,7 +199,7 @@ class Search:
                 self._find(masks[place])
 
     def _draw(self, n: int) -> Int[np.ndarray, " n"]:
-        """Random heads, of a pair that is known no more than one."""
+        """Random heads, with at most one head of each known pair."""
         heads = self.rng.choice(self.pool, n, replace=False)
         for group in (*self.groups, *self.shared):
             if np.isin(group.heads, heads).all():
@@ -210,7 +210,7 @@ class Search:
         return any(np.isin(group.heads, heads).all() for group in (*self.groups, *self.shared))
 
     def _find(self, heads: Int[np.ndarray, " n"]) -> None:
-        """Seek what breaks a mask, and try it."""
+        """Find what breaks a mask, and test it."""
         broken = self.sides[0]
         for side in self.sides[1:]:
             if side.evidence(len(heads), side.keep(self.grid, [heads], _TRIED)[0]) > 1:
@@ -221,7 +221,7 @@ class Search:
             self._try(broken, found)
 
     def _try(self, broken: Side, found: tuple[int, ...]) -> None:
-        """Try a head, or a pair or the one of it that is needed, and keep it or set it aside."""
+        """Test a head or a pair (or the one head of it that suffices), and keep it or set it aside."""
         if len(found) == 2:
             found = self._needed(broken, found)
         self.n_tried += 1
@@ -236,12 +236,12 @@ class Search:
             self.pool = np.setdiff1d(self.pool, found)
 
     def _needed(self, broken: Side, pair: tuple[int, ...]) -> tuple[int, ...]:
-        """The pair, or the one head of it that does it alone."""
+        """The pair, or the one head of it that has the same effect alone."""
         *alone, both = broken.losses_of(self.grid, _parts_of(pair), _TRIED, same=True).mean(axis=1)
         return (pair[int(np.argmax(alone))],) if max(alone) > 0.8 * both else pair
 
     def _proved(self, heads: tuple[int, ...]) -> Group:
-        """A group on more examples; of a pair the one head that does it alone, unless both together clearly do more."""
+        """A group on more examples; of a pair only the stronger head, unless both together clearly take more."""
         if len(heads) == 1:
             return self._group(heads, [], _PROVED)
         task = self.sides[0]
@@ -285,14 +285,14 @@ class Search:
     def _part(
         self, sets: Bool[np.ndarray, "set head"], size: Int[np.ndarray, " set"], shares: Float[np.ndarray, " set"]
     ) -> Bool[np.ndarray, " head"]:
-        """Of some random parts, the one that holds what is sought with the most even chance."""
+        """Of several random parts, the one whose probability of holding the culprit is nearest to one half."""
         densities = self.rng.choice([0.4, 0.6, 0.75], 24)
         parts = self.rng.random((24, sets.shape[1])) < densities[:, None]
         held = (parts.astype(np.float32) @ sets.T.astype(np.float32)) == size
         return np.asarray(parts[np.abs(held @ shares - 0.5).argmin()])
 
     def of_masks(self) -> Float[np.ndarray, " flat"]:
-        """What masks with a head lost beyond the rule, on average: too little to tell how much a head takes."""
+        """The mean excess loss of masks with each head off: too imprecise for an importance, but it orders heads."""
         times, total = np.zeros(self.grid.size), np.zeros(self.grid.size)
         for heads, lost in self.lost:
             times[heads] += 1
@@ -300,7 +300,7 @@ class Search:
         return np.where(times > 0, total / np.maximum(times, 1), 0)
 
     def _group(self, heads: tuple[int, ...], measured: list[Float[np.ndarray, " k"]], n: int) -> Group:
-        """A group, of which the first sides are measured already."""
+        """Measure a group on the sides that are not measured yet."""
         off = [np.array(heads)]
         losses = [*measured, *(side.losses_of(self.grid, off, n)[0] for side in self.sides[len(measured) :])]
         figures: dict[str, float] = {}

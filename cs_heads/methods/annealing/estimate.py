@@ -1,4 +1,4 @@
-"""What rows say of heads: regressions of the task and its controls, and estimates with errors, intervals and claims."""
+"""Estimates from rows: regressions of the task and its controls, standard errors, intervals and claims."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def regress(off: sparse.csr_array, response: PerRow, group: Int[np.ndarray, " ro
 
 
 def _lasso(columns: sparse.csc_array, harm: PerRow, penalty: Flat) -> Flat:
-    """The Lasso with a penalty a column, on half the sum of squares."""
+    """The Lasso with a penalty for each column, on half the sum of squares."""
     data = columns.data / np.repeat(penalty, np.diff(columns.indptr))
     # scikit-learn's sparse solver takes 32-bit indices alone.
     indices, starts = columns.indices.astype(np.int32), columns.indptr.astype(np.int32)
@@ -81,12 +81,12 @@ def _group_means(values: PerRow, group: Int[np.ndarray, " row"]) -> PerRow:
 
 
 def _membership(group: Int[np.ndarray, " row"]) -> sparse.csr_array:
-    """By which sums within groups are taken, which are numbered from 0 without gaps."""
+    """The matrix that sums rows within groups, which are numbered from 0 without gaps."""
     return sparse.csr_array((np.ones(len(group)), (group, np.arange(len(group)))))
 
 
 def _variances(values: PerRow, group: Int[np.ndarray, " row"]) -> Float[np.ndarray, " group"]:
-    """Within each group; a group of one row or two tells little and takes the variance of all."""
+    """The variance within each group; a group of one or two rows is given that of all rows."""
     sizes = np.bincount(group)
     squares = np.bincount(group, (values - _group_means(values, group)) ** 2)
     overall = squares.sum() / max(len(values) - len(sizes), 1)
@@ -115,7 +115,7 @@ class Blame:
 
     @classmethod
     def none(cls, n_heads: int) -> Blame:
-        """Of no rows."""
+        """The result of no rows."""
         zero = np.zeros(n_heads)
         return cls(Fit(zero, zero), Fit(zero, zero), np.zeros(0), 1.0, zero, zero)
 
@@ -125,7 +125,7 @@ class Blame:
         return np.hypot(standard_error(self.task) / self.above_guess, standard_error(self.controls))
 
     def both(self, head: int) -> BothEffects:
-        """What one head takes from both sides."""
+        """The effects of one head on the task and on its controls."""
         errors = standard_error(self.task)[head] / self.above_guess, standard_error(self.controls)[head]
         effects = self.task.effect[head] / self.above_guess, self.controls.effect[head]
         return BothEffects(float(effects[0]), float(errors[0]), float(effects[1]), float(errors[1]))
@@ -159,12 +159,12 @@ def blame(rows: Rows, above_guess: float) -> Blame:
 
 
 def standard_error(fit: Fit) -> Flat:
-    """Of each effect; 0 for a head that was never off."""
+    """The standard error of each effect; 0 for a head that was never off."""
     return np.abs(np.divide(fit.effect, fit.z, out=np.zeros_like(fit.z), where=fit.z != 0))
 
 
 def beyond_doubt(fit: Fit) -> Flat:
-    """What heads surely take: the part of each effect above two standard errors, 0 for those below."""
+    """The part of each effect above two standard errors; 0 for effects below."""
     return np.maximum(fit.effect - DOUBT * standard_error(fit), 0)
 
 
@@ -196,7 +196,7 @@ class Taken:
         return np.sqrt(np.diag(self.covariance))
 
     def mean(self, heads: Int[np.ndarray, " some"]) -> tuple[float, float]:
-        """Of these heads, as far as they were off, and its standard error; none take nothing."""
+        """The mean estimate of these heads, of those that were off, and its standard error; 0 where none was."""
         among = np.isin(self.heads, heads)
         if not among.any():
             return 0.0, 0.0
@@ -296,6 +296,8 @@ def _meat(scores: Float[np.ndarray, "pair head"], cluster: Int[np.ndarray, " pai
 MISFIT, LAST_MISFIT = 0.6, 0.15
 # Halvings of a bracket: beyond what floats tell apart.
 _N_HALVINGS = 60
+# The family-wise error rate of claims.
+_LEVEL = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -323,13 +325,13 @@ class Estimates:
 
     @property
     def estimate(self) -> Flat:
-        """The value that exceeds and falls short of what was measured as much."""
+        """The value that is exceeded by 0 standard errors."""
         late = self._precisions(self.effect)[2]
         return self._where(0.0, np.minimum(self.effect, late), np.maximum(self.effect, late))
 
     @property
     def interval(self) -> Float[np.ndarray, "flat bound"]:
-        """95 %: the values that an effect does not surely exceed or fall short of; NaN without a last phase."""
+        """The 95 % interval of each effect, by inverting the test; NaN without a last phase."""
         bounds = np.full((len(self.effect), 2), np.nan)
         if self.last is None:
             return bounds
@@ -350,28 +352,24 @@ class Estimates:
         return bounds
 
     def claims(
-        self,
-        finalists: Int[np.ndarray, " finalist"],
-        decoys: Int[np.ndarray, " decoy"],
-        beyond: float = 0.02,
-        level: float = 0.05,
+        self, finalists: Int[np.ndarray, " finalist"], decoys: Int[np.ndarray, " decoy"], beyond: float = 0.02
     ) -> Bool[np.ndarray, " finalist"]:
         """Finalists that take more than ``beyond`` more than the mean decoy; without decoys, more than ``beyond``.
 
-        Any claim is wrong with probability ``level`` (Holm 1979).
+        Any claim is wrong with a probability of 5 % (Holm 1979).
         """
         assert self.last is not None
         harmless, error = self.last.mean(decoys)
         exceeds = self.sure_of_more_than(max(harmless, 0.0) + beyond, error)[finalists]
         p = t.sf(exceeds, self.last.dof)
         order = np.argsort(p, kind="stable")
-        passed = p[order] <= level / np.arange(len(p), 0, -1)
+        passed = p[order] <= _LEVEL / np.arange(len(p), 0, -1)
         claimed = np.zeros(len(p), dtype=bool)
         claimed[order[: int(np.argmin(passed)) if not passed.all() else len(p)]] = True
         return claimed
 
     def _precisions(self, value: Flat, error: float = 0.0) -> tuple[Flat, Flat, Flat]:
-        """Of the earlier rows and of the last phase, were this the effect; and the effect in the last phase."""
+        """The precision of the earlier rows and of the last phase at this effect, and the effect in the last phase."""
         before = 1 / (self.error**2 * (1 + self.passed**2) + (MISFIT * value) ** 2 + error**2)
         now, late = np.zeros_like(before), self.effect.copy()
         if self.last is not None:
@@ -383,7 +381,7 @@ class Estimates:
         return before, now, late
 
     def _where(self, exceeded: float, low: Flat, high: Flat) -> Flat:
-        """The values between two bounds that the effects exceed by so many standard errors, by bisection."""
+        """The values between two bounds that the effects exceed by this many standard errors, by bisection."""
         for _ in range(_N_HALVINGS):
             middle = (low + high) / 2
             more = self.sure_of_more_than(middle) > exceeded
@@ -392,7 +390,7 @@ class Estimates:
 
 
 def both_effects(task: Taken | None, controls: Taken | None, above_guess: float) -> dict[int, BothEffects] | None:
-    """What heads take from the task (points) and from the controls (losses), as losses; None where either is."""
+    """Effects on the task (points) and on the controls (losses), both as losses; None where either is None."""
     if task is None or controls is None:
         return None
     reach = float(t.ppf(0.975, min(task.dof, controls.dof)))

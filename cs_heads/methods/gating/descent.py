@@ -26,18 +26,18 @@ CLIP = 4.0
 FREE_RATES, SIGNED_RATES = (0.1, 0.01), (0.5, 0.1)
 """Learning rates at the first and the last step, linear between: without and with a penalty."""
 MAX_GAIN = 5.0
-"""Nats beyond which contrastive gating wins nothing more on a pair of examples."""
+"""Nats at which the contrastive objective of a pair of examples is clipped."""
 MIN_STEPS = 20
 _POINTS = 50
 
 Gates = Float[Tensor, "fit layer head"]
 Objective = Callable[[Gates, Int[np.ndarray, "fit row"]], tuple[Float[Tensor, " fit"], Gates]]
-"""Gates and the examples of each fit → its loss, and the gradient of that in its gates."""
+"""From gates and the examples of each fit to its loss, and the gradient of the loss in its gates."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How much fitting is asked for."""
+    """The size of a fit: seeds, steps, batch size and penalty."""
 
     n_seeds: int
     steps: int
@@ -91,7 +91,7 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Path:
-    """Where a descent ended and how it went, by fit."""
+    """The result of one phase, by fit: logits, losses and trajectory."""
 
     logits: Gates
     losses: Float[np.ndarray, "fit step"]
@@ -103,15 +103,11 @@ class Path:
         """The last gates."""
         return self.trajectory[:, -1]
 
-    def part(self, fits: slice) -> Path:
-        """Some of the fits."""
-        return Path(self.logits[fits], self.losses[fits], self.trajectory[fits], self.at)
-
 
 class Descent:
     """Fits gates phase after phase; every seed draws its examples from its own generator.
 
-    With ``progress`` each phase goes on from where it was kept, bit for bit as if it had not been cut short.
+    With ``progress`` each phase is resumed from its saved state, bit for bit as if it had not been interrupted.
     """
 
     def __init__(
@@ -179,7 +175,7 @@ class Descent:
     def _state(
         self, step: int, logits: Gates, adam: torch.optim.Adam, losses: np.ndarray, trajectory: list[np.ndarray]
     ) -> State:
-        """Everything that the steps after ``step`` depend on."""
+        """The state after ``step``, which is all that later steps depend on."""
         moments = adam.state[logits]
         return {
             "step": np.array(step),
@@ -192,7 +188,7 @@ class Descent:
         }
 
     def _restore(self, kept: State, logits: Gates, adam: torch.optim.Adam, losses: np.ndarray) -> int:
-        """Put back what was kept; returns the steps it had taken."""
+        """Restore a saved state; returns the number of its steps."""
         step = int(kept["step"])
         with torch.no_grad():
             logits.copy_(torch.from_numpy(kept["logits"]))

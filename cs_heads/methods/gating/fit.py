@@ -64,13 +64,18 @@ def _fitted(experiment: Experiment, plan: Plan, seed: int) -> HeadGates:
     with descend.bar:
         free = descend(descend.start(), FREE_RATES, [0.0])
         signed = descend(free.logits.repeat(2, 1, 1), SIGNED_RATES, [plan.strength, -plan.strength])
-    plus, minus = signed.part(slice(None, plan.n_seeds)), signed.part(slice(plan.n_seeds, None))
+    losses, trajectory = (
+        np.concatenate(both).reshape(3, plan.n_seeds, *both[0].shape[1:])
+        for both in ((free.losses, signed.losses), (free.trajectory, signed.trajectory))
+    )
+    # The last gates of each phase.
+    first, plus, minus = trajectory[:, :, -1]
     return HeadGates(
-        free=free.gates,
-        plus=plus.gates,
-        minus=minus.gates,
-        losses=np.stack([free.losses, plus.losses, minus.losses]),
-        trajectory=np.stack([free.trajectory, plus.trajectory, minus.trajectory]),
+        free=first,
+        plus=plus,
+        minus=minus,
+        losses=losses,
+        trajectory=trajectory,
         at=free.at,
         cost=plan.cost(experiment.n_examples, phases=3, sides=1),
         provenance=plan.provenance(experiment, seed),
