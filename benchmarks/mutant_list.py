@@ -507,13 +507,13 @@ _METHODS = [
         "methods/test_compressed_sensing.py",
         (
             "the Lasso has the wrong sign",
-            "return 0.0 - lasso.fit(ablated, standardised).coef_ * spread, r2",
-            "return lasso.fit(ablated, standardised).coef_ * spread, r2",
+            "return 0.0 - lasso.fit(ablated, standardized).coef_ * spread, r2",
+            "return lasso.fit(ablated, standardized).coef_ * spread, r2",
         ),
         (
-            "importances stay in units of the standardised response",
-            "lasso.fit(ablated, standardised).coef_ * spread, r2",
-            "lasso.fit(ablated, standardised).coef_, r2",
+            "importances stay in units of the standardized response",
+            "lasso.fit(ablated, standardized).coef_ * spread, r2",
+            "lasso.fit(ablated, standardized).coef_, r2",
         ),
         (
             "a mask costs one evaluation, not one for each example",
@@ -556,8 +556,8 @@ _METHODS = [
         ),
         (
             "the share of the intact score that is left forgets chance",
-            "ratio = (new.scores.mean() - self.sensor.guess) / self.sensor.above_guess",
-            "ratio = new.scores.mean() / self.sensor.level",
+            "ratio = (new.scores.mean() - self.sensor.task.guess) / self.sensor.task.above_guess",
+            "ratio = new.scores.mean() / self.sensor.task.level",
         ),
     ),
     *_bugs(
@@ -591,8 +591,8 @@ _METHODS = [
         "methods/test_annealing_parts.py",
         (
             "sets are held against the task alone",
-            "return -rows.response() / self.sensor.above_guess - rows.control_response()",
-            "return -rows.response() / self.sensor.above_guess",
+            "return -rows.response() / self.sensor.task.above_guess - rows.control_response()",
+            "return -rows.response() / self.sensor.task.above_guess",
         ),
     ),
     *_bugs(
@@ -601,8 +601,8 @@ _METHODS = [
         "methods/test_annealing_parts.py methods/test_annealed.py",
         (
             "examples of the controls are not paid for",
-            "self.purse.pay(examples.size + drawn.size)",
-            "self.purse.pay(examples.size)",
+            "self.budget.pay(examples.size + drawn.size)",
+            "self.budget.pay(examples.size)",
         ),
     ),
     *_bugs(
@@ -611,8 +611,8 @@ _METHODS = [
         "methods/test_annealing_parts.py methods/test_annealed.py",
         (
             "claims are not corrected for the number of finalists",
-            "passed = p[order] <= level / np.arange(len(p), 0, -1)",
-            "passed = p[order] <= level",
+            "passed = p[order] <= _LEVEL / np.arange(len(p), 0, -1)",
+            "passed = p[order] <= _LEVEL",
         ),
         (
             "chance is not counted in what chose the finalists",

@@ -123,8 +123,7 @@ class HeadAttention(Result, Drawable, picture="last_token"):
         """Write as JSON; attention is kept to four decimals."""
         path = check_path("path", path)
         prompts = tuple(one._changed(lambda patterns: np.round(patterns.astype(float), 4)) for one in self.prompts)
-        rounded = replace(self, prompts=prompts)
-        record = {"format": FORMAT, "version": 1, **rounded.to_dict()}
+        record = {"format": FORMAT, "version": 1, **replace(self, prompts=prompts).to_dict()}
         path.write_text(json.dumps(record) + "\n", encoding="utf-8")
 
     @classmethod

@@ -18,9 +18,9 @@ from cs_heads.analysis.losses import Specificity, TaskDrop
 from cs_heads.analysis.overlap import rank_biased_overlap, spearman, top_overlap
 from cs_heads.analysis.random_heads import random_orders
 from cs_heads.analysis.result import Result, json_ready
+from cs_heads.analysis.sparsity import measure_sparsity, random_drops
 from cs_heads.analysis.verdict import default_note
 from cs_heads.arguments import check_integer, check_list, check_mapping, check_seed
-from cs_heads.designs import explicit
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import BaselineTooLowError, baseline_too_low, check_size, fitting_k
 from cs_heads.experiment.controls import control_experiments, defaults_of, judged_sides, left_out_note
@@ -121,7 +121,6 @@ class Comparison(Result, Drawable, picture="comparison"):
         Where there are controls, ``loss`` is the share of the score above chance that the task loses with the top heads
         off, ``control loss`` the mean of theirs; the drop of each control given has a column of its own.
         """
-        losses = {name: self._losses(name) for name in self.methods}
         most = self.random_drops.shape[1]
         at = sorted({1, min(self.k, most), most})
         return pd.DataFrame(
@@ -132,18 +131,12 @@ class Comparison(Result, Drawable, picture="comparison"):
                 **{f"drop@{k}": one.drops[k - 1] for k in at},
                 "low": one.curve[self.k - 1].interval[0],
                 "high": one.curve[self.k - 1].interval[1],
-                **losses[name],
+                **({"loss": np.nan, "control loss": np.nan} if one.control_drops else {}),
+                **({"loss": loss.own.loss, "control loss": loss.mean.loss} if (loss := self.specificity(name)) else {}),
                 **({} if self.default_controls else {f"control {task}": drop for task, drop in one.controls.items()}),
             }
             for name, one in self.methods.items()
         )
-
-    def _losses(self, method: str) -> dict[str, float]:
-        if not self.methods[method].control_drops:
-            return {}
-        found = self.specificity(method)
-        own, mean = (np.nan, np.nan) if found is None else (found.own.loss, found.mean.loss)
-        return {"loss": own, "control loss": mean}
 
     def curves(self) -> pd.DataFrame:
         """One row per (method, k): the drop with its interval, and the mean, least and largest drop of random heads.
@@ -299,15 +292,13 @@ def compare(
         own, beside = ([Column(each.task.name, "control", (each,)) for each in group] for group in ([judged], others))
         compared = {}
         for name, (ranking, seconds) in rankings.items():
-            nested = {str(i): ranking.top(max_heads)[:i] for i in range(1, max_heads + 1)}
-            curve = measure_drops(own, nested, {}, seed).drops.values()
+            curve = measure_sparsity(own, ranking.top(max_heads), seed).drops[judged.task.name][1:]
             taken = measure_drops(beside, {name: ranking.top(k)}, {}, seed).drops[name] if beside else {}
-            compared[name] = Compared(ranking, seconds, tuple(row[judged.task.name] for row in curve), taken)
-        growing = [explicit(grid, [heads[:i] for i in range(1, max_heads + 1)]) for heads in random]
+            compared[name] = Compared(ranking, seconds, curve, taken)
         said = (*default_note(names, counted), *left_out_note(judged, task, seed)) if automatic else ()
         return Comparison(
             methods=compared,
-            random_drops=np.stack([baseline - judged(masks).mean(axis=1) for masks in growing]),
+            random_drops=random_drops(own[0], random)[0][:, 1:],
             k=k,
             baseline=baseline,
             spent=judged.spent + sum(other.spent for other in others),

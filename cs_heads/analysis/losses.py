@@ -429,6 +429,5 @@ def _by_bootstrap(
             high = value + min(reach, off) / scale  # no more than all can be lost
         return low, high
 
-    if intact <= chance:
-        return bounds(0, 1.0), bounds(1, intact) if intact else UNKNOWN, UNKNOWN
-    return bounds(0, 1.0), bounds(1, intact), bounds(2, intact - chance)
+    share = bounds(2, intact - chance) if intact > chance else UNKNOWN
+    return bounds(0, 1.0), bounds(1, intact) if intact else UNKNOWN, share

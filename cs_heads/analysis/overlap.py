@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from jaxtyping import Bool
 from scipy.stats import false_discovery_control, hypergeom, spearmanr
 
 from cs_heads.analysis.drops import Found, heads_of
+from cs_heads.analysis.random_heads import Mask
 from cs_heads.analysis.result import Record, Result
 from cs_heads.arguments import check_integer, check_mapping, check_seed
 from cs_heads.drawable import Drawable
@@ -132,20 +133,21 @@ def head_overlap(
         n_key_value_heads = next((n for n in known if n is not None), None)
     size = _group_size(grid, n_key_value_heads)
     rng = np.random.default_rng(seed)
-    pairs = []
+    pairs: list[dict[str, Any]] = []
     for (first, a), (second, b) in combinations(heads.items(), 2):
         one, other = grid.mask(a), grid.mask(b)
-        chances = _chances(one, other, null)
-        shared = int((one & other).sum())
+        chances, shared = _chances(one, other, null), int((one & other).sum())
         expected, p = float(chances @ np.arange(len(chances))), min(1.0, float(chances[shared:].sum()))
-        pair = PairOverlap(first, second, shared, expected, p)
+        pair = {"first": first, "second": second, "heads": shared, "expected_heads": expected, "p_heads": p}
         if size > 1:
-            drawn = [_drawn(side, null, n_permutations, rng) for side in (one, other)]
-            pair = _with_groups(pair, one, other, drawn, size)
+            pair |= _shared_groups(one, other, [_drawn(side, null, n_permutations, rng) for side in (one, other)], size)
         pairs.append(pair)
+    for kind in ("heads", "groups") if size > 1 else ("heads",):
+        for pair, q in zip(pairs, false_discovery_control([pair[f"p_{kind}"] for pair in pairs]), strict=True):
+            pair[f"q_{kind}"] = float(q)
     return Overlap(
         heads=heads,
-        pairs=_adjusted(pairs),
+        pairs=tuple(PairOverlap(**pair) for pair in pairs),
         null=null,
         n_groups=grid.size // size if size > 1 else None,
         provenance={
@@ -167,12 +169,12 @@ def _group_size(grid: HeadGrid, n_key_value_heads: int | None) -> int:
     return grid.n_heads // n_key_value_heads
 
 
-def _rows(mask: Bool[np.ndarray, "layer head"], null: Null) -> Bool[np.ndarray, "stratum place"]:
+def _rows(mask: Mask, null: Null) -> Bool[np.ndarray, "stratum place"]:
     """The parts of the grid inside which the null distribution moves heads."""
     return mask if null == "layers" else mask.reshape(1, -1)
 
 
-def _chances(one: Bool[np.ndarray, "layer head"], other: Bool[np.ndarray, "layer head"], null: Null) -> np.ndarray:
+def _chances(one: Mask, other: Mask, null: Null) -> np.ndarray:
     """Probability of 0, 1, ... heads in common where the second set lies at random: sums of hypergeometric draws."""
     shares = np.ones(1)
     for a, b in zip(_rows(one, null), _rows(other, null), strict=True):
@@ -181,9 +183,7 @@ def _chances(one: Bool[np.ndarray, "layer head"], other: Bool[np.ndarray, "layer
     return shares
 
 
-def _drawn(
-    mask: Bool[np.ndarray, "layer head"], null: Null, n: int, rng: np.random.Generator
-) -> Bool[np.ndarray, "draw layer head"]:
+def _drawn(mask: Mask, null: Null, n: int, rng: np.random.Generator) -> Bool[np.ndarray, "draw layer head"]:
     """The set ``n`` times, its heads drawn at random."""
     return rng.permuted(np.repeat(_rows(mask, null)[None], n, axis=0), axis=2).reshape(n, *mask.shape)
 
@@ -194,31 +194,17 @@ def _groups(masks: Bool[np.ndarray, "draw layer head"], size: int) -> Bool[np.nd
     return held
 
 
-def _with_groups(
-    pair: PairOverlap,
-    one: Bool[np.ndarray, "layer head"],
-    other: Bool[np.ndarray, "layer head"],
-    drawn: Sequence[Bool[np.ndarray, "draw layer head"]],
-    size: int,
-) -> PairOverlap:
-    """The pair with its groups; the sets as they are count as one of the draws.
+def _shared_groups(
+    one: Mask, other: Mask, drawn: Sequence[Bool[np.ndarray, "draw layer head"]], size: int
+) -> dict[str, Any]:
+    """The groups that a pair of sets shares; the sets as they are count as one of the draws.
 
     Both are drawn: how many groups a set holds depends on where its heads lie, and neither comes first.
     """
     shared = int((_groups(one[None], size) & _groups(other[None], size)).sum())
     random = (_groups(drawn[0], size) & _groups(drawn[1], size)).sum(axis=(1, 2))
     p = (1 + int((random >= shared).sum())) / (1 + len(random))
-    return replace(pair, groups=shared, expected_groups=float(random.mean()), p_groups=p)
-
-
-def _adjusted(pairs: Sequence[PairOverlap]) -> tuple[PairOverlap, ...]:
-    """The pairs with their false discovery rates."""
-    for q_of, p_of in (("q_heads", "p_heads"), ("q_groups", "p_groups")):
-        known = [getattr(pair, p_of) for pair in pairs]
-        if None not in known:
-            changes: list[dict[str, Any]] = [{q_of: float(q)} for q in false_discovery_control(known)]
-            pairs = [replace(pair, **change) for pair, change in zip(pairs, changes, strict=True)]
-    return tuple(pairs)
+    return {"groups": shared, "expected_groups": float(random.mean()), "p_groups": p}
 
 
 def top_overlap(first: HeadRanking, second: HeadRanking, k: int) -> float:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Int
 
 from cs_heads.units import Head, HeadGrid, HeadLike
 
+Mask: TypeAlias = Bool[np.ndarray, "layer head"]
+"""True where a head is in a set."""
 
-def random_sets(
-    grid: HeadGrid,
-    found: Bool[np.ndarray, "layer head"],
-    exclude: Bool[np.ndarray, "layer head"],
-    n_sets: int,
-    rng: np.random.Generator,
-) -> list[Bool[np.ndarray, "layer head"]]:
+
+def random_sets(grid: HeadGrid, found: Mask, exclude: Mask, n_sets: int, rng: np.random.Generator) -> list[Mask]:
     """Sets of random heads like ``found``, without ``exclude``, different while the grid has others to offer.
 
     They have as many heads in each layer as ``found``, none of them found, but none in a layer that they would use up
@@ -31,7 +29,7 @@ def random_sets(
         rng: Draws them.
     """
     layers = used_up(found, exclude)
-    sets: list[Bool[np.ndarray, "layer head"]] = []
+    sets: list[Mask] = []
     for _ in range(n_sets):
         for _ in range(20):
             mask = _alike(grid, found, exclude, layers, rng)
@@ -41,22 +39,18 @@ def random_sets(
     return sets
 
 
-def used_up(found: Bool[np.ndarray, "layer head"], exclude: Bool[np.ndarray, "layer head"]) -> list[int]:
+def used_up(found: Mask, exclude: Mask) -> list[int]:
     """Layers of ``found`` with no more other heads to draw than it has: these would all be in every random set."""
     chosen, free = found.sum(axis=1), (~(found | exclude)).sum(axis=1)
     return np.flatnonzero((chosen > 0) & (chosen >= free)).tolist()
 
 
-def like_note(found: Bool[np.ndarray, "layer head"], sets: Sequence[Bool[np.ndarray, "layer head"]]) -> str:
+def like_note(found: Mask, sets: Sequence[Mask]) -> str:
     """What a sentence on random sets may say: " of the same layers" where all ``sets`` are, else nothing."""
     return " of the same layers" if all((mask.sum(axis=1) == found.sum(axis=1)).all() for mask in sets) else ""
 
 
-def drawn_notes(
-    found: Bool[np.ndarray, "layer head"],
-    exclude: Bool[np.ndarray, "layer head"],
-    sets: Sequence[Bool[np.ndarray, "layer head"]],
-) -> tuple[str, ...]:
+def drawn_notes(found: Mask, exclude: Mask, sets: Sequence[Mask]) -> tuple[str, ...]:
     """What random sets had to take where the grid has too few other heads, and how many differ.
 
     Args:
@@ -91,17 +85,11 @@ def _layers(layers: Int[np.ndarray, " n"]) -> str:
     return f"layer{'s' if len(layers) > 1 else ''} {', '.join(map(str, layers))}"
 
 
-def _named(grid: HeadGrid, mask: Bool[np.ndarray, "layer head"]) -> str:
+def _named(grid: HeadGrid, mask: Mask) -> str:
     return ", ".join(str(grid.head(int(index))) for index in np.flatnonzero(mask))
 
 
-def _alike(
-    grid: HeadGrid,
-    found: Bool[np.ndarray, "layer head"],
-    exclude: Bool[np.ndarray, "layer head"],
-    used: Sequence[int],
-    rng: np.random.Generator,
-) -> Bool[np.ndarray, "layer head"]:
+def _alike(grid: HeadGrid, found: Mask, exclude: Mask, used: Sequence[int], rng: np.random.Generator) -> Mask:
     """As many random heads in each layer as ``found`` has, in place of layers that are used up of others."""
     mask = np.zeros(grid.shape, dtype=bool)
     for layer, row in enumerate(found):

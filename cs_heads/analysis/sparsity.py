@@ -100,7 +100,7 @@ def measure_sparsity(
     nested = {str(k): named[:k] for k in range(len(named) + 1)}
     measured = measure_drops(columns, nested, dict.fromkeys(nested, columns[0].name), seed)
     orders, notes = random_orders(grid, named, exclude, n_random, np.random.default_rng(seed))
-    random, spent = _random(columns[0], orders) if orders else (None, 0)
+    random, spent = random_drops(columns[0], orders) if orders else (None, 0)
     return SparsityCurve(
         heads=named,
         drops={c.name: tuple(measured.drops[k][c.name] for k in nested) for c in columns},
@@ -112,7 +112,7 @@ def measure_sparsity(
     )
 
 
-def _random(column: Column, orders: Sequence[Sequence[Head]]) -> tuple[Float[np.ndarray, "set k"], int]:
+def random_drops(column: Column, orders: Sequence[Sequence[Head]]) -> tuple[Float[np.ndarray, "set k"], int]:
     """Drops of random heads in these orders, one more with each k, and the example-evaluations they take."""
     nested = [order[:k] for order in orders for k in range(len(order) + 1)]
     once, place = different(explicit(column.parts[0].grid, nested))

@@ -66,7 +66,7 @@ def swearing_under(experiment: Experiment, masks: Bool[np.ndarray, "..."]) -> Sw
         ValueError: A task that is not scored by profanities, or a model that does not swear intact.
     """
     before = experiment.spent
-    intact, _ = _profanities(experiment, _nothing_off(experiment))
+    intact, _ = _profanities(experiment, experiment.grid.mask([])[None])
     if not intact.any():
         raise ValueError(f"the intact model does not swear at any of the {intact.size} prompts: nothing can be lost")
     counts, severities = _profanities(experiment, check_masks(experiment.grid, masks))
@@ -90,7 +90,7 @@ def swearing_prompts(model: Any, task: Task, **settings: Unpack[SettingsArgument
 
 
 def _swearing(experiment: Experiment) -> Task:
-    task, (intact, _) = experiment.task, _profanities(experiment, _nothing_off(experiment))
+    task, (intact, _) = experiment.task, _profanities(experiment, experiment.grid.mask([])[None])
     kept = tuple(example for example, count in zip(task.examples, intact[0], strict=True) if count)
     if not kept:
         raise ValueError(
@@ -105,10 +105,6 @@ def _profanity(task: Task) -> Profanity:
     if not isinstance(task.scorer, SwearingScorer):
         raise ValueError(f"task must be scored by its profanities, as load_task('swearing') is; got {task.name!r}")
     return task.scorer.profanity
-
-
-def _nothing_off(experiment: Experiment) -> Bool[np.ndarray, "1 layer head"]:
-    return np.zeros((1, *experiment.grid.shape), dtype=bool)
 
 
 def _profanities(

@@ -20,7 +20,7 @@ from cs_heads.arguments import check_integer, check_seed
 from cs_heads.experiment.baseline import fitting_k
 from cs_heads.experiment.cost import Cost, check_budget
 from cs_heads.experiment.protocol import ExperimentLike, preparation_of, provenance_of
-from cs_heads.methods.controls import PLENTY, Contrast, Controls, Scores, check_experiments
+from cs_heads.methods.controls import PLENTY, Contrast, Controls, check_experiments
 from cs_heads.ranking import HeadRanking
 
 _DESIGNS = {"stratified": designs.stratified, "bernoulli": designs.bernoulli}
@@ -75,14 +75,11 @@ def compressed_sensing(
     _check(5 if n_masks is None else n_masks, design, alpha)
     # Cheap to draw, and it names what is wrong with a density.
     _DESIGNS[design](experiment.grid, 1, density, seed)
-    most = experiment.n_examples
-    before, on = preparation_of(experiment) + most, f"{most} examples, after the intact run"
-    if controls:
-        before, n_others = Contrast.cost(experiment, controls), Controls.most(controls, most)
-        most, on = most + n_others, f"{most} examples and {n_others} of controls, after intact runs of {before:,}"
-    check_budget(budget, before + (n_masks or 5) * most, f"{n_masks or 5} masks on {on}")
-    all_of_them = np.arange(experiment.n_examples)
-    measure = Contrast(experiment, controls, all_of_them, seed) if controls else Scores(experiment)
+    n, n_others = experiment.n_examples, Controls.most(controls, experiment.n_examples)
+    before = Contrast.cost(experiment, controls)
+    on = f"{n} examples{f' and {n_others} of controls' if controls else ''}, after intact runs of {before:,}"
+    check_budget(budget, before + (n_masks or 5) * (n + n_others), f"{n_masks or 5} masks on {on}")
+    measure = Contrast(experiment, controls, np.arange(n), seed)
     if n_masks is None:
         n_masks = 100 if budget is None else (budget - before) // measure.a_mask
     off = _DESIGNS[design](experiment.grid, n_masks, density, seed)
@@ -96,8 +93,13 @@ def compressed_sensing(
     plenty = bool(n_masks >= PLENTY * n_heads and np.linalg.matrix_rank(ablated) == n_heads)
     importance, r2 = _regress(ablated, response, alpha, seed)
     differing = int((importance > 0).sum())
-    # Least squares: what each head costs, where nothing off costs nothing.
-    importance = np.linalg.lstsq(ablated, lost, rcond=None)[0] if plenty else _raised(importance, ablated, lost)
+    if plenty:
+        # Least squares: what each head costs, where nothing off costs nothing.
+        importance = np.linalg.lstsq(ablated, lost, rcond=None)[0]
+    else:
+        # All by as much, so that nothing off costs nothing: masks of one size tell how heads differ, and no level.
+        n_off = ablated.sum(axis=1)
+        importance = importance + n_off @ (lost - ablated @ importance) / max(n_off @ n_off, 1.0)
     times_off = ablated.sum(axis=0)
     cost = Cost(forwards=before + len(once) * measure.a_mask)
     return HeadRanking(
@@ -195,21 +197,13 @@ def _regress(
     spread = response.std()
     if spread < 1e-12:
         return np.zeros(ablated.shape[1]), None
-    standardised = (response - response.mean()) / spread
+    standardized = (response - response.mean()) / spread
     lasso = Lasso(alpha=alpha, max_iter=50_000)
     folds = KFold(n_splits=5, shuffle=True, random_state=seed)
-    predicted = cross_val_predict(lasso, ablated, standardised, cv=folds)
-    r2 = 1 - float(np.mean((standardised - predicted) ** 2))
+    predicted = cross_val_predict(lasso, ablated, standardized, cv=folds)
+    r2 = 1 - float(np.mean((standardized - predicted) ** 2))
     # 0.0 - x and not -x: a head that is not selected has importance 0.0, not -0.0.
-    return 0.0 - lasso.fit(ablated, standardised).coef_ * spread, r2
-
-
-def _raised(
-    importance: Float[np.ndarray, " flat"], ablated: Float[np.ndarray, "mask flat"], lost: Float[np.ndarray, " mask"]
-) -> Float[np.ndarray, " flat"]:
-    """All by as much, so that nothing off costs nothing: masks of one size tell how heads differ, and no level."""
-    n_off = ablated.sum(axis=1)
-    return importance + n_off @ (lost - ablated @ importance) / max(n_off @ n_off, 1.0)
+    return 0.0 - lasso.fit(ablated, standardized).coef_ * spread, r2
 
 
 def _notes(

@@ -16,7 +16,14 @@ from jaxtyping import Bool, Float, Int
 from scipy.special import logit
 
 from cs_heads.arguments import in_line
-from cs_heads.experiment.baseline import BaselineTooLowError, as_answers, baseline_too_low
+from cs_heads.experiment.baseline import (
+    MIN_CORRECT,
+    BaselineTooLowError,
+    as_answers,
+    baseline_too_low,
+    few_correct,
+    is_continuous,
+)
 from cs_heads.experiment.protocol import ExperimentLike, chance_of, measured, name_of, preparation_of, responding
 from cs_heads.ranking import normal_interval
 
@@ -43,21 +50,80 @@ TOGETHER = 4
 class TaskLoss:
     """The losses of one task, on some of its examples.
 
-    ``examples`` are these (of a control, some that the intact model answers right), ``intact`` their response on the
-    intact model, ``guess`` is that of guessing. The response is the score, or a continuous one (``responding``).
+    ``examples`` are these, in order, ``intact`` their response on the intact model, ``guess`` is that of guessing. The
+    response is the score, or a continuous one (``responding``). ``n_right`` is the number of right answers among all
+    examples asked, None where scores are on a scale of their own.
     """
 
-    name: str
     experiment: ExperimentLike
     examples: Int[np.ndarray, " example"]
     intact: Float[np.ndarray, " example"]
     guess: float
     response: str = "score"
+    n_right: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        experiment: ExperimentLike,
+        response: str = "score",
+        *,
+        asked: Int[np.ndarray, " example"] | None = None,
+        chance: float | None = None,
+        least: int = MIN_CORRECT,
+        every: bool = False,
+    ) -> TaskLoss:
+        """The losses of the examples that the intact model answers right; it runs on those asked.
+
+        Args:
+            experiment: The task.
+            response: What is lost.
+            asked: The examples on which the model runs, in order (None: all).
+            chance: The score of guessing (None: that of the experiment).
+            least: Right answers at least.
+            every: Whether all examples asked are used, and not the right answers alone.
+
+        Raises:
+            BaselineTooLowError: The model answers too few of them right, or its response is too near to guessing.
+        """
+        chance = chance_of(experiment) if chance is None else chance
+        nothing_off, rows = np.zeros((1, *experiment.grid.shape), dtype=bool), None if asked is None else asked[None]
+        scores = measured(experiment, nothing_off, rows)[0]
+        right = as_answers(scores, experiment)
+        reason = baseline_too_low(experiment, right, chance, least)
+        if reason:
+            raise BaselineTooLowError(reason)
+        # Continuous responses come from the run that the scores came from.
+        intact = scores if response == "score" else responding(experiment, response)(nothing_off, rows)[0]
+        # Of continuous scores an example that has none has nothing to lose.
+        used = np.arange(len(scores)) if every else np.flatnonzero(right > 0)
+        examples = used if asked is None else asked[used]
+        n_right = None if is_continuous(scores, experiment) else int(right.sum())
+        task = cls(experiment, examples, intact[used], guess_of(chance, response), response, n_right)
+        if task.above_guess <= (0.1 if response == "margin" else 0.01):
+            mean = f"the intact model's mean {response} is {task.above_guess:+.3f} above guessing"
+            raise BaselineTooLowError(f"{mean}: use another response")
+        return task
+
+    @property
+    def n_examples(self) -> int:
+        """How many examples there are."""
+        return len(self.examples)
+
+    @property
+    def level(self) -> float:
+        """The mean intact response."""
+        return float(self.intact.mean())
 
     @property
     def above_guess(self) -> float:
         """The mean intact response above guessing, which is a loss of 1."""
-        return float(self.intact.mean()) - self.guess
+        return self.level - self.guess
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A note where few examples are answered right."""
+        return () if self.n_right is None else few_correct(self.n_right, self.experiment)
 
     def __call__(
         self, masks: Bool[np.ndarray, "row layer head"], places: Int[np.ndarray, "row k"]
@@ -116,60 +182,24 @@ def guess_of(chance: float, response: str) -> float:
     return float(logit(chance or 1 / 50_000)) if response == "margin" else chance
 
 
-def too_near(above_guess: float, response: str) -> str | None:
-    """Why a response of the intact model is too near to guessing for a share of it to be lost, or None."""
-    if above_guess > (0.1 if response == "margin" else 0.01):
-        return None
-    return f"its mean {response} is {above_guess:+.3f} above guessing: use another response"
-
-
-def intact_scores(
-    experiment: ExperimentLike, chance: float | None = None
-) -> tuple[Float[np.ndarray, " example"], Float[np.ndarray, " example"]]:
-    """Scores of the intact model, which runs, and how far each is right; raises ``BaselineTooLowError`` if too few are.
-
-    ``chance`` is by default that of the experiment.
-    """
-    scores = measured(experiment, np.zeros((1, *experiment.grid.shape), dtype=bool), None)[0]
-    right = as_answers(scores, experiment)
-    reason = baseline_too_low(experiment, right, chance)
-    if reason:
-        raise BaselineTooLowError(reason)
-    return scores, right
-
-
 class Controls:
     """Other tasks, measured under a task's masks: examples in turn from all, and their losses.
 
     Making one runs the intact model on some examples of each (``cost`` says how many in all). Those it answers right
-    are used; a control it cannot do is ``left_out``, with the reason.
+    are used; a control it cannot do is ``left_out``, with the reason. There may be none.
     """
 
-    def __init__(
-        self, experiments: Sequence[ExperimentLike], rng: np.random.Generator, response: str = "score"
-    ) -> None:
+    def __init__(self, experiments: Sequence[ExperimentLike], seed: int, response: str = "score") -> None:
+        # Draws of their own: what controls draw changes no draw of the task.
+        rng = np.random.default_rng([seed, 1])
         self.tasks: list[TaskLoss] = []
         self.left_out: dict[str, str] = {}
         for experiment, n in zip(experiments, _asked(experiments), strict=True):
             asked = np.sort(rng.permutation(experiment.n_examples)[:n])
-            nothing_off = np.zeros((1, *experiment.grid.shape), dtype=bool)
-            scores = measured(experiment, nothing_off, asked[None])[0]
-            correct = as_answers(scores, experiment)
-            name, chance = name_of(experiment), chance_of(experiment)
-            reason = baseline_too_low(experiment, correct, least=LEAST_RIGHT)
-            if not reason:
-                # Continuous responses come from the run that the scores came from.
-                answers = (
-                    scores if response == "score" else responding(experiment, response)(nothing_off, asked[None])[0]
-                )
-                # Of continuous scores an example that has none has nothing to lose.
-                used = correct > 0
-                task = TaskLoss(name, experiment, asked[used], answers[used], guess_of(chance, response), response)
-                reason = too_near(task.above_guess, response)
-            if reason:
-                self.left_out[name] = reason
-            else:
-                self.tasks.append(task)
+            try:
+                self.tasks.append(TaskLoss.of(experiment, response, asked=asked, least=LEAST_RIGHT))
+            except BaselineTooLowError as error:
+                self.left_out[name_of(experiment)] = str(error)
         self._starts = np.cumsum([0, *(len(task.examples) for task in self.tasks)])
         self._turns = BalancedDraws(np.arange(len(self.tasks)), rng)
         self._draws = [BalancedDraws(np.arange(len(task.examples)), rng) for task in self.tasks]
@@ -182,12 +212,17 @@ class Controls:
     @property
     def names(self) -> list[str]:
         """The controls that are used."""
-        return [task.name for task in self.tasks]
+        return [name_of(task.experiment) for task in self.tasks]
 
     @property
     def n_examples(self) -> int:
         """Examples of all controls, which are numbered through."""
         return int(self._starts[-1])
+
+    @property
+    def guess(self) -> float:
+        """The score of guessing, on average over the controls."""
+        return float(np.mean([task.guess for task in self.tasks]))
 
     def of(self, drawn: Int[np.ndarray, "..."]) -> Int[np.ndarray, "..."]:
         """Which control each of these examples belongs to, by its place in ``tasks``."""
@@ -196,13 +231,16 @@ class Controls:
     def draw(self, n_rows: int, per_row: int) -> Int[np.ndarray, "row k"]:
         """Different examples for each row, four of one control, of the controls in turn, those drawn least first."""
         drawn = np.zeros((n_rows, per_row), dtype=int)
-        for row in drawn:
+        for row in drawn if self.tasks else ():
             turns = self._taking_turns(-(-per_row // TOGETHER))
             times = np.bincount(np.repeat(turns, TOGETHER)[:per_row], minlength=len(self.tasks))
-            row[:] = np.concatenate(
-                [self._starts[task] + self._draws[task].draw(n) for task, n in enumerate(times.tolist()) if n]
-            )
+            row[:] = self._drawn(times.tolist())
         return drawn
+
+    def _drawn(self, times: Sequence[int]) -> Int[np.ndarray, " k"]:
+        """So many examples of each control."""
+        each = [start + draws.draw(n) for start, draws, n in zip(self._starts, self._draws, times, strict=False) if n]
+        return np.concatenate([np.zeros(0, dtype=int), *each])
 
     def _taking_turns(self, n: int) -> Int[np.ndarray, " n"]:
         """Controls in turn, none twice before all have had one."""
@@ -216,7 +254,7 @@ class Controls:
         for _ in range(min(max(n, len(sizes)), self.n_examples)):
             open_tasks = [task for task, size in enumerate(sizes) if times[task] < size]
             times[min(open_tasks, key=lambda task: times[task])] += 1
-        return np.concatenate([self._starts[task] + self._draws[task].draw(n) for task, n in enumerate(times)])
+        return self._drawn(times)
 
     def examples_of(self, drawn: Int[np.ndarray, " k"]) -> list[tuple[Any, Int[np.ndarray, " n"]]]:
         """The experiment of every control, with those of these examples that are its own, as it numbers them."""
@@ -239,40 +277,27 @@ class Controls:
         for place, task in enumerate(self.tasks):
             mine = of == place
             times = mine.sum(axis=1)
+            # Rows in which it has as many examples are measured together.
             for n in np.unique(times[times > 0]).tolist():
-                rows = np.flatnonzero(times == n)
-                chosen = mine[rows]
-                examples = drawn[rows][chosen].reshape(len(rows), n) - self._starts[place]
-                some = np.full(chosen.shape, np.nan)
-                some[chosen] = task(masks[rows], examples).ravel()
-                losses[rows] = np.where(chosen, some, losses[rows])
+                row, column = np.nonzero(mine & (times == n)[:, None])
+                examples = drawn[row, column].reshape(-1, n) - self._starts[place]
+                losses[row, column] = task(masks[row[::n]], examples).ravel()
         return losses
 
 
-def controls_notes(known: Controls | None, *, required: bool = False) -> tuple[str, ...]:
+def controls_notes(left_out: Mapping[str, str], used: Sequence[str], *, required: bool = False) -> tuple[str, ...]:
     """A note on controls: that there are none, or that the intact model cannot do some.
 
     Args:
-        known: The controls of a search; None for a search without any.
+        left_out: Those that it cannot do, and why.
+        used: The other ones.
         required: Whether the search means nothing without a control that the model can do.
 
     Raises:
-        BaselineTooLowError: It can do none, and one is ``required``.
+        BaselineTooLowError: The model can do none, and one is ``required``.
     """
-    return (NO_CONTROLS,) if known is None else left_out_notes(known.left_out, known.names, required=required)
-
-
-def left_out_notes(left_out: Mapping[str, str], used: Sequence[str], *, required: bool = True) -> tuple[str, ...]:
-    """A note on the controls that the intact model cannot do.
-
-    Args:
-        left_out: These controls, and why.
-        used: The other ones.
-        required: Whether a search without any control means nothing.
-
-    Raises:
-        BaselineTooLowError: None is used, and one is ``required``.
-    """
+    if not left_out and not used:
+        return (NO_CONTROLS,)
     reasons = "; ".join(f"{name!r}: {reason}" for name, reason in left_out.items())
     if required and not used:
         raise BaselineTooLowError(f"controls: the model can do none of them ({reasons}); use others, or none")
@@ -286,61 +311,31 @@ def _asked(experiments: Sequence[ExperimentLike]) -> list[int]:
     return [min(each, experiment.n_examples) for experiment in experiments]
 
 
-class Scores:
-    """The scores of a task, on the same examples under every mask (None: all of them)."""
-
-    unit = "points of score"
-    notes: tuple[str, ...] = ()
-
-    def __init__(self, experiment: ExperimentLike, examples: Int[np.ndarray, " n"] | None = None) -> None:
-        self.experiment, self.examples = experiment, examples
-        self.a_mask = experiment.n_examples if examples is None else len(examples)
-        self.provenance: dict[str, Any] = {}
-
-    def __call__(self, masks: Bool[np.ndarray, "row layer head"]) -> Float[np.ndarray, "row example"]:
-        """The score of every example with a row's heads off."""
-        examples = None if self.examples is None else np.tile(self.examples, (len(masks), 1))
-        return measured(self.experiment, masks, examples)
-
-    def intact(self) -> Float[np.ndarray, " example"]:
-        """The scores of the intact model, which runs for them as under any mask."""
-        return self(np.zeros((1, *self.experiment.grid.shape), dtype=bool))[0]
-
-    def mean(self, scores: Float[np.ndarray, "row example"]) -> Float[np.ndarray, " row"]:
-        """The mean over examples of scores, or of what was lost of them."""
-        return np.asarray(scores.mean(axis=1))
-
-    def interval(self, scores: Float[np.ndarray, "row example"]) -> Float[np.ndarray, "row 2"] | None:
-        """Its 95 % normal interval; none for a single example."""
-        return normal_interval(scores.T) if self.a_mask > 1 else None
-
-
 class Contrast:
-    """What masks leave of a task less what they leave of its controls, on the same examples under every mask.
+    """What masks leave of a task, on the same examples under every mask; with controls, less what they leave of these.
 
-    As ``Scores``, but a score is minus the loss, 0 on the intact model, and the mean is that of the task less the mean
-    over the controls of theirs.
+    Without controls it is the scores of the task. With them a score is minus the loss, 0 on the intact model, and the
+    mean is that of the task less the mean over the controls of theirs. Making one then runs the intact model on all
+    examples of the task, whose mean score is a loss of 1, and on some of each control (``cost`` says how many in all);
+    the controls give as many examples in all as there are ``examples`` of the task.
 
-    Making one runs the intact model on all examples of the task, whose mean score is a loss of 1, and on some of each
-    control (``cost`` says how many in all). A task that it cannot do, or controls of which it can do none, raise
-    ``BaselineTooLowError``. ``examples`` are those of the task under every mask; the controls give as many in all.
+    Raises:
+        BaselineTooLowError: The intact model cannot do the task, or none of the controls.
     """
-
-    unit = "share of the score above chance, less that of the controls"
 
     def __init__(
         self, experiment: ExperimentLike, controls: Sequence[ExperimentLike], examples: Int[np.ndarray, " n"], seed: int
     ) -> None:
-        intact, _ = intact_scores(experiment)
-        chance = chance_of(experiment)
-        self.task = TaskLoss(name_of(experiment), experiment, np.arange(experiment.n_examples), intact, chance)
-        # Of their own: what controls draw changes no draw of the method.
-        self.controls = Controls(controls, np.random.default_rng([seed, 1]))
-        self.notes = controls_notes(self.controls, required=True)
-        self.examples, self.drawn = examples, self.controls.sample(len(examples))
-        self._of = self.controls.of(self.drawn)
-        self.a_mask = len(self.examples) + len(self.drawn)
-        self.provenance = {"controls": self.controls.names, "control_examples_a_mask": len(self.drawn)}
+        self.experiment, self.examples = experiment, examples
+        self.task = TaskLoss.of(experiment, every=True) if controls else None
+        self.controls = Controls(controls, seed)
+        self.drawn = self.controls.sample(len(examples))
+        self.a_mask = len(examples) + len(self.drawn)
+        self.unit, self.notes, self.provenance = "points of score", tuple[str, ...](), dict[str, Any]()
+        if controls:
+            self.unit = "share of the score above chance, less that of the controls"
+            self.notes = controls_notes(self.controls.left_out, self.controls.names, required=True)
+            self.provenance = {"controls": self.controls.names, "control_examples_a_mask": len(self.drawn)}
 
     @staticmethod
     def cost(experiment: ExperimentLike, controls: Sequence[ExperimentLike]) -> int:
@@ -348,39 +343,48 @@ class Contrast:
         return preparation_of(experiment, *controls) + experiment.n_examples + Controls.cost(controls)
 
     def __call__(self, masks: Bool[np.ndarray, "row layer head"]) -> Float[np.ndarray, "row example"]:
-        """Minus the loss of every example with a row's heads off: those of the task, then those of the controls."""
-        own, others = (np.tile(examples, (len(masks), 1)) for examples in (self.examples, self.drawn))
-        return 0.0 - np.concatenate([self.task(masks, own), self.controls(masks, others)], axis=1)
+        """What is left of every example with a row's heads off: those of the task, then those of the controls."""
+        own = np.tile(self.examples, (len(masks), 1))
+        if self.task is None:
+            return measured(self.experiment, masks, own)
+        others = self.controls(masks, np.tile(self.drawn, (len(masks), 1)))
+        return 0.0 - np.concatenate([self.task(masks, own), others], axis=1)
 
     def intact(self) -> Float[np.ndarray, " example"]:
-        """Nothing is lost on the intact model, which has run."""
+        """What is left on the intact model, which runs for it only without controls: with them nothing is lost."""
+        if self.task is None:
+            return self(np.zeros((1, *self.experiment.grid.shape), dtype=bool))[0]
         return np.zeros(self.a_mask)
 
     def mean(self, scores: Float[np.ndarray, "row example"]) -> Float[np.ndarray, " row"]:
         """The mean over the task's examples less the mean over controls of theirs, of scores or what was lost of them.
 
-        Rounded so that what ties or cancels does so exactly, in whatever order it is summed.
+        With controls rounded so that what ties or cancels does so exactly, in whatever order it is summed.
         """
-        return np.round(contrasted(*self._sides(scores))[0], 12) + 0.0
+        mean = self._contrasted(scores)[0]
+        return mean if self.task is None else np.round(mean, 12) + 0.0
 
     def interval(self, scores: Float[np.ndarray, "row example"]) -> Float[np.ndarray, "row 2"] | None:
         """Its 95 % normal interval; none where there is a single example of the task or of a control."""
-        return contrasted(*self._sides(scores))[1]
+        return self._contrasted(scores)[1]
 
-    def _sides(
+    def _contrasted(
         self, scores: Float[np.ndarray, "row example"]
-    ) -> tuple[Float[np.ndarray, "n row"], list[Float[np.ndarray, "_ row"]]]:
-        own, others = scores[:, : len(self.examples)], scores[:, len(self.examples) :]
-        return own.T, [others[:, self._of == task].T for task in range(len(self.controls.tasks))]
+    ) -> tuple[Float[np.ndarray, " row"], Float[np.ndarray, "row 2"] | None]:
+        own, others = scores[:, : len(self.examples)].T, scores[:, len(self.examples) :]
+        of = self.controls.of(self.drawn)
+        return contrasted(own, [others[:, of == task].T for task in range(len(self.controls.tasks))])
 
 
 def contrasted(
     task: Float[np.ndarray, "_ *heads"], controls: Sequence[Float[np.ndarray, "_ *heads"]]
 ) -> tuple[Float[np.ndarray, "*heads"], Float[np.ndarray, "*heads 2"] | None]:
-    """The mean over a task's examples, less the mean over controls of theirs.
+    """The mean over a task's examples, less the mean over controls, if there are any, of theirs.
 
     With the 95 % normal interval over examples; none where there is a single one of the task or of a control.
     """
+    if not controls:
+        return task.mean(axis=0), normal_interval(task) if len(task) > 1 else None
     sides = [(1.0, task), *((-1 / len(controls), each) for each in controls)]
     mean = np.sum([weight * each.mean(axis=0) for weight, each in sides], axis=0)
     if min(len(each) for _, each in sides) < 2:

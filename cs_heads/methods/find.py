@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from cs_heads.experiment.cost import BudgetTooSmallError, Cost, check_budget
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.without import Without
 from cs_heads.methods.controls import NO_CONTROLS
-from cs_heads.methods.registry import METHODS, Method, method_named
+from cs_heads.methods.registry import Method, method_named
 from cs_heads.ranking import HeadRanking
 from cs_heads.settings import Settings
 from cs_heads.tasks import Task, check_controls, finding_side, search_control
@@ -124,11 +124,19 @@ def find_heads(
         left_out = (*left_out, f"{few}tasks; give controls of your own (controls=[...])")
     # One note says why there are none.
     notes = [note for note in ranking.notes if others or not automatic or note != NO_CONTROLS]
+    # Methods with default controls say of themselves where they had none.
+    if not used and not chosen.default_controls:
+        notes.append(
+            f"method {method!r} had no controls: heads of this task cannot be told from heads that every task needs"
+        )
+    unread = [other.name for other in others if other.name not in used]
+    if unread:
+        notes.append(f"default controls that the model cannot read: {', '.join(unread)}")
     return replace(
         ranking,
         off=tuple(ranking.grid.resolve(head) for head in off),
         provenance={**provenance, "k": k, "seed": seed, "budget": budget},
-        notes=(*fitted, *dense, *notes, *_notes(method, used, [other.name for other in others]), *left_out),
+        notes=(*fitted, *dense, *notes, *left_out),
     )
 
 
@@ -152,16 +160,6 @@ def _densities(method: Method, options: dict[str, Any], n_heads: int) -> tuple[d
         return {}, ()
     note = f"density is {1 / n_heads:.3g}, one of the {n_heads} heads of the grid, and not {default} as by default"
     return {"density": 1 / n_heads}, (note,)
-
-
-def _notes(name: str, used: Sequence[str], wanted: Sequence[str]) -> Iterator[str]:
-    """What weakens a ranking for the controls that its method had not."""
-    # Annealed sensing says of itself where it had none.
-    if not used and not METHODS[name].default_controls:
-        yield f"method {name!r} had no controls: heads of this task cannot be told from heads that every task needs"
-    unread = [other for other in wanted if other not in used]
-    if unread:
-        yield f"default controls that the model cannot read: {', '.join(unread)}"
 
 
 def _from_experiment(

@@ -15,7 +15,7 @@ from cs_heads.experiment.cost import Cost, check_budget
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.patching import PatchingExperiment
 from cs_heads.methods.controls import Controls, check_differentiable, contrasted, controls_notes
-from cs_heads.ranking import HeadRanking, normal_interval
+from cs_heads.ranking import HeadRanking
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks.pairs import PromptPair
 
@@ -70,18 +70,13 @@ def gradient_importance(
     chosen = [(experiment, examples)]
     used: dict[str, Any] = {}
     if others:
-        # Of their own: what controls draw changes no draw of the task.
-        drawn = Controls(others, np.random.default_rng([seed, 1]))
-        notes = (*notes, *controls_notes(drawn, required=True))
+        drawn = Controls(others, seed)
+        notes = (*notes, *controls_notes(drawn.left_out, drawn.names, required=True))
         chosen += drawn.examples_of(drawn.sample(n))
         used = {"controls": drawn.names, "control_examples": sum(len(some) for _, some in chosen[1:])}
     sides = [_gradients(side, some, signed) for side, some in chosen]
-    if others:
-        own, *rest = map(_in_deviations, sides)
-        importance, interval = contrasted(own, rest)
-    else:
-        importance = sides[0].mean(axis=0)
-        interval = normal_interval(sides[0]) if n > 1 else None
+    own, *rest = map(_in_deviations, sides) if others else sides
+    importance, interval = contrasted(own, rest)
     run = sum(len(side) for side in sides)
     cost = Cost(forwards=intact + run, backwards=run)
     unit = "nats" if signed else "nats, absolute"

@@ -15,7 +15,7 @@ from cs_heads.arguments import check_seed
 from cs_heads.experiment.baseline import fitting_k
 from cs_heads.experiment.cost import Cost, check_budget
 from cs_heads.experiment.protocol import ExperimentLike, preparation_of, provenance_of
-from cs_heads.methods.controls import Contrast, Scores, check_experiments
+from cs_heads.methods.controls import Contrast, check_experiments
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Head, HeadGrid
 
@@ -85,7 +85,7 @@ def greedy(
     if budget is not None:
         n = min(n, (budget - before) // n_masks // (2 if controls else 1))
     examples = np.sort(np.random.default_rng(seed).permutation(experiment.n_examples)[:n])
-    measure = Contrast(experiment, controls, examples, seed) if controls else Scores(experiment, examples)
+    measure = Contrast(experiment, controls, examples, seed)
 
     # Drops are means of paired differences, exact for scores of 0 and 1: what ties, ties exactly.
     current = measure.intact()
@@ -140,7 +140,7 @@ def greedy(
     )
 
 
-def _sweep(measure: Scores | Contrast, grid: HeadGrid, groups: list[list[Head]]) -> Float[np.ndarray, "group example"]:
+def _sweep(measure: Contrast, grid: HeadGrid, groups: list[list[Head]]) -> Float[np.ndarray, "group example"]:
     """Scores of every group of heads; the masks of a big grid do not fit into memory all at once."""
     step = max(1, _MAX_ENTRIES // grid.size)
     starts = range(0, len(groups), step)

@@ -20,9 +20,8 @@ from jaxtyping import Bool, Float, Int
 from scipy.stats import norm
 
 from cs_heads.arguments import check_seed, check_share
-from cs_heads.experiment.baseline import BaselineTooLowError, few_correct, is_continuous
 from cs_heads.experiment.cost import Budget, Cost, check_budget
-from cs_heads.experiment.protocol import ExperimentLike, chance_of, check_is_experiment, name_of, provenance_of
+from cs_heads.experiment.protocol import ExperimentLike, check_is_experiment, provenance_of
 from cs_heads.methods.controls import (
     BothEffects,
     Contrast,
@@ -30,8 +29,6 @@ from cs_heads.methods.controls import (
     TaskLoss,
     check_experiments,
     controls_notes,
-    intact_scores,
-    too_near,
 )
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import HeadGrid
@@ -46,28 +43,31 @@ LEAST = 0.02
 
 @dataclass
 class Side:
-    """A task, or its controls: how much of it masks keep, and how much masks of ``n`` heads keep as a rule.
+    """A task, or its controls: the score that masks keep, and the score expected under masks of ``n`` heads.
 
     What is kept is the response above guessing as a share of the intact one, clipped to 0..1; ``floor`` is what an
     answer that is guessed keeps on average after the clip. Masks of ``n`` heads keep ``exp(-n / scale)``.
     """
 
     losses: TaskLoss | Controls
-    n_examples: int
-    floor: float
     scale: float
-    purse: Budget
+    budget: Budget
     rng: np.random.Generator = field(repr=False)
     seen: list[tuple[int, float, int]] = field(default_factory=list, repr=False)
 
+    @property
+    def floor(self) -> float:
+        """What a guessed answer keeps: all or nothing after the clip, whatever else it would have lost."""
+        return self.losses.guess
+
     def losses_of(self, grid: HeadGrid, off: Sequence[np.ndarray], n: int, *, same: bool = False) -> Losses:
-        """What each of ``n`` random examples loses with each row's heads off, the ``same`` in all rows or others."""
-        n = min(n, self.n_examples)
-        self.purse.pay(n * len(off))
+        """The loss of ``n`` random examples with each row's heads off; ``same`` takes the same examples in all rows."""
+        n = min(n, self.losses.n_examples)
+        self.budget.pay(n * len(off))
         masks = np.zeros((len(off), grid.size), dtype=bool)
         for mask, heads in zip(masks, off, strict=True):
             mask[heads] = True
-        places = self.rng.random((1 if same else len(off), self.n_examples)).argsort(axis=1)[:, :n]
+        places = self.rng.random((1 if same else len(off), self.losses.n_examples)).argsort(axis=1)[:, :n]
         return self.losses(masks.reshape(-1, *grid.shape), np.broadcast_to(places, (len(off), n)).copy())
 
     def keep(self, grid: HeadGrid, off: Sequence[np.ndarray], n: int) -> Float[np.ndarray, "row k"]:
@@ -75,7 +75,7 @@ class Side:
         return np.clip(1 - self.losses_of(grid, off, n), 0, 1)
 
     def error_of(self, losses: Float[np.ndarray, " k"]) -> float:
-        """The standard error of a mean loss; as if half an example more had gone the other way.
+        """The standard error of a mean loss, with half an example added that went the other way.
 
         None lost of a few is no proof that none is.
         """
@@ -83,19 +83,19 @@ class Side:
         return float(np.sqrt((losses.var() * len(losses) + one**2 / 2) / len(losses) / (len(losses) + 1)))
 
     def rule(self, n: Any, effect: Any = 0.0) -> Any:
-        """What an example keeps on average with ``n`` random heads off, and heads that take ``effect``."""
+        """The share kept on average with ``n`` random heads off, and further heads with this ``effect``."""
         kept = self.floor + (1 - self.floor) * np.exp(-np.asarray(n) / self.scale) * (1 - effect)
         return np.clip(kept, LEAST, 1 - LEAST)
 
     def learn(self, n: int, kept: Float[np.ndarray, "row k"]) -> None:
-        """Learn from random masks of ``n`` heads what such masks keep; the last few waves count."""
+        """Update the expected score from random masks of ``n`` heads; only the last eight waves count."""
         self.seen = [*self.seen[-7:], (n, float(kept.mean()), kept.size)]
         sizes, means, times = np.array(self.seen).T
         above = (np.average(means, weights=times) - self.floor) / (1 - self.floor)
         self.scale = float(np.average(sizes, weights=times) / -np.log(np.clip(above, 0.1, 0.97)))
 
     def evidence(self, n: int, kept: Float[np.ndarray, "*row k"]) -> Float[np.ndarray, "*row"]:
-        """Log likelihood ratio of answers: that half of what masks of ``n`` heads keep is gone, against the rule."""
+        """Log likelihood ratio of the answers: half of what masks of ``n`` heads keep is lost, against nothing lost."""
         clean, broken = self.rule(n), self.rule(n, 0.5)
         return np.asarray((kept * np.log(broken / clean) + (1 - kept) * np.log((1 - broken) / (1 - clean))).sum(-1))
 
@@ -140,7 +140,7 @@ class Search:
     grid: HeadGrid
     allowed: Int[np.ndarray, " flat"]
     sides: list[Side]
-    purse: Budget
+    budget: Budget
     target: float
     rng: np.random.Generator = field(repr=False)
     groups: list[Group] = field(default_factory=list)
@@ -155,19 +155,19 @@ class Search:
 
     @property
     def reserve(self) -> int:
-        """What it takes to seek and try one group more, and to prove all of them in the end."""
+        """The cost of one more bisection and test, and of the final measurement of all groups."""
         a_trial = (3 + 1 + len(self.sides)) * _TRIED
         return BISECTION + a_trial + (len(self.groups) + 1) * _PROVED * (2 + len(self.sides))
 
     def run(self) -> None:
-        """Spend the purse, and measure what was found once more."""
+        """Spend the budget, then measure the groups found once more."""
         if len(self.pool) <= _FEW:
             # Any mask is a large part of so few: each head is tried, then each pair of those that are left.
             for heads in [set_ for n in (1, 2) for set_ in combinations(self.allowed.tolist(), n)]:
                 known = {head for group in (*self.groups, *self.shared) for head in group.heads}
-                if not known & {*heads} and self.purse.left > self.reserve - BISECTION:
+                if not known & {*heads} and self.budget.left > self.reserve - BISECTION:
                     self._try(self.sides[0], heads)
-        while self.purse.left > self.reserve + WAVE * sum(STEPS[:2]) and len(self.pool) > _FEW:
+        while self.budget.left > self.reserve + WAVE * sum(STEPS[:2]) and len(self.pool) > _FEW:
             self._wave()
         singles = {group.heads[0] for group in self.groups if len(group.heads) == 1}
         kept = [group for group in self.groups if len(group.heads) == 1 or not singles & {*group.heads}]
@@ -183,7 +183,7 @@ class Search:
             side.learn(n, side.keep(self.grid, masks[:ON_CONTROLS], ON_CONTROLS))
         suspects, evidence = np.arange(WAVE), np.zeros(WAVE)
         for step, per_mask in enumerate(STEPS):
-            if self.purse.left < self.reserve + per_mask * len(suspects):
+            if self.budget.left < self.reserve + per_mask * len(suspects):
                 return
             kept = task.keep(self.grid, [masks[place] for place in suspects], per_mask)
             if not step:
@@ -195,11 +195,11 @@ class Search:
             if not len(suspects):
                 return
         for place in suspects[evidence[suspects] > _SUSPECT]:
-            if self.purse.left > self.reserve and not self._is_known(masks[place]):
+            if self.budget.left > self.reserve and not self._is_known(masks[place]):
                 self._find(masks[place])
 
     def _draw(self, n: int) -> Int[np.ndarray, " n"]:
-        """Random heads, of a pair that is known no more than one."""
+        """Random heads, with at most one head of each known pair."""
         heads = self.rng.choice(self.pool, n, replace=False)
         for group in (*self.groups, *self.shared):
             if np.isin(group.heads, heads).all():
@@ -210,7 +210,7 @@ class Search:
         return any(np.isin(group.heads, heads).all() for group in (*self.groups, *self.shared))
 
     def _find(self, heads: Int[np.ndarray, " n"]) -> None:
-        """Seek what breaks a mask, and try it."""
+        """Find what breaks a mask, and test it."""
         broken = self.sides[0]
         for side in self.sides[1:]:
             if side.evidence(len(heads), side.keep(self.grid, [heads], _TRIED)[0]) > 1:
@@ -221,7 +221,7 @@ class Search:
             self._try(broken, found)
 
     def _try(self, broken: Side, found: tuple[int, ...]) -> None:
-        """Try a head, or a pair or the one of it that is needed, and keep it or set it aside."""
+        """Test a head or a pair (or the one head of it that suffices), and keep it or set it aside."""
         if len(found) == 2:
             found = self._needed(broken, found)
         self.n_tried += 1
@@ -236,12 +236,12 @@ class Search:
             self.pool = np.setdiff1d(self.pool, found)
 
     def _needed(self, broken: Side, pair: tuple[int, ...]) -> tuple[int, ...]:
-        """The pair, or the one head of it that does it alone."""
+        """The pair, or the one head of it that has the same effect alone."""
         *alone, both = broken.losses_of(self.grid, _parts_of(pair), _TRIED, same=True).mean(axis=1)
         return (pair[int(np.argmax(alone))],) if max(alone) > 0.8 * both else pair
 
     def _proved(self, heads: tuple[int, ...]) -> Group:
-        """A group on more examples; of a pair the one head that does it alone, unless both together clearly do more."""
+        """A group on more examples; of a pair only the stronger head, unless both together clearly take more."""
         if len(heads) == 1:
             return self._group(heads, [], _PROVED)
         task = self.sides[0]
@@ -264,12 +264,12 @@ class Search:
         size = sets.sum(axis=1)
         prior = np.where(size == 1, 0.5 / n, 0.5 / max(len(size) - n, 1)) / len(_EFFECTS)
         posterior, nothing = np.log(np.repeat(prior[:, None], len(_EFFECTS), axis=1)), 0.0
-        until = self.purse.left - BISECTION
+        until = self.budget.left - BISECTION
         while True:
             total = np.logaddexp(np.logaddexp.reduce(posterior, axis=None), nothing)
             shares, none = np.exp(posterior - total).sum(axis=1), float(np.exp(nothing - total))
             best = int(shares.argmax())
-            if none > 0.9 or shares[best] > _SURE or self.purse.left - _PARTS * _PER_PART < until:
+            if none > 0.9 or shares[best] > _SURE or self.budget.left - _PARTS * _PER_PART < until:
                 return tuple(sorted(heads[sets[best]].tolist())) if shares[best] > _LIKELY else None
             parts = [self._part(sets, size, shares / max(1 - none, 1e-9)) for _ in range(_PARTS)]
             kept = side.keep(self.grid, [heads[part] for part in parts], _PER_PART)
@@ -285,14 +285,14 @@ class Search:
     def _part(
         self, sets: Bool[np.ndarray, "set head"], size: Int[np.ndarray, " set"], shares: Float[np.ndarray, " set"]
     ) -> Bool[np.ndarray, " head"]:
-        """Of some random parts, the one that holds what is sought with the most even chance."""
+        """Of several random parts, the one whose probability of holding the culprit is nearest to one half."""
         densities = self.rng.choice([0.4, 0.6, 0.75], 24)
         parts = self.rng.random((24, sets.shape[1])) < densities[:, None]
         held = (parts.astype(np.float32) @ sets.T.astype(np.float32)) == size
         return np.asarray(parts[np.abs(held @ shares - 0.5).argmin()])
 
     def of_masks(self) -> Float[np.ndarray, " flat"]:
-        """What masks with a head lost beyond the rule, on average: too little to tell how much a head takes."""
+        """The mean excess loss of masks with each head off: too imprecise for an importance, but it orders heads."""
         times, total = np.zeros(self.grid.size), np.zeros(self.grid.size)
         for heads, lost in self.lost:
             times[heads] += 1
@@ -300,7 +300,7 @@ class Search:
         return np.where(times > 0, total / np.maximum(times, 1), 0)
 
     def _group(self, heads: tuple[int, ...], measured: list[Float[np.ndarray, " k"]], n: int) -> Group:
-        """A group, of which the first sides are measured already."""
+        """Measure a group on the sides that are not measured yet."""
         off = [np.array(heads)]
         losses = [*measured, *(side.losses_of(self.grid, off, n)[0] for side in self.sides[len(measured) :])]
         figures: dict[str, float] = {}
@@ -383,49 +383,31 @@ def group_testing(
     pairs = grid.size * (grid.size - 1) // 2
     budget = max(least, before + min(_MASKS, _A_PAIR * pairs)) if budget is None else budget
     check_budget(budget, least, "two waves of masks and two bisections, after the intact run")
-    purse = Budget(int(budget))
-    purse.pay(before)
+    spending = Budget(int(budget))
+    spending.pay(before)
     rng = np.random.default_rng(seed)
-    intact, right = intact_scores(experiment)
-    used, chance = np.flatnonzero(right), chance_of(experiment)
-    task = TaskLoss(name_of(experiment), experiment, used, intact[used], chance)
-    reason = too_near(task.above_guess, "score")
-    if reason:
-        raise BaselineTooLowError(f"the intact model: {reason}")
-    known = Controls(controls, np.random.default_rng([seed, 1])) if controls else None
-    sides = [Side(task, len(used), chance, grid.size / 8, purse, rng)]
-    if known is not None and known.tasks:
-        # A guessed answer keeps all or nothing after the clip, whatever else it would have lost.
-        floor = float(np.mean([control.guess for control in known.tasks]))
-        sides.append(Side(known, known.n_examples, floor, grid.size / 8, purse, rng))
+    task = TaskLoss.of(experiment)
+    known = Controls(controls, seed)
+    sides = [Side(each, grid.size / 8, spending, rng) for each in (task, known) if each.n_examples]
     allowed = np.flatnonzero(~np.ravel(getattr(experiment, "off", np.zeros(grid.size, dtype=bool))))
-    search = Search(grid, allowed, sides, purse, target, rng)
+    search = Search(grid, allowed, sides, spending, target, rng)
     search.run()
     design = {"budget": int(budget), "seed": seed, "target": target}
-    n_right = None if is_continuous(intact, experiment) else int(right.sum())
-    return _ranking(search, experiment, known, design, n_right)
+    return _ranking(search, task, known, design)
 
 
-def _ranking(
-    search: Search, experiment: ExperimentLike, known: Controls | None, design: dict[str, Any], n_right: int | None
-) -> HeadRanking:
-    grid, level = search.grid, search.sides[0].losses
-    assert isinstance(level, TaskLoss)
+def _ranking(search: Search, task: TaskLoss, known: Controls, design: dict[str, Any]) -> HeadRanking:
+    grid = search.grid
     importance, of_controls = _TIE * search.of_masks(), np.zeros(grid.size)
     pairs = [group for group in search.shared if len(group.heads) == 2]
     for group in [*(group for group in search.shared if group not in pairs), *reversed(search.groups)]:
-        importance[list(group.heads)] = group.task * level.above_guess
+        importance[list(group.heads)] = group.task * task.above_guess
         of_controls[list(group.heads)] = group.controls
     chosen = list(dict.fromkeys(head for group in search.groups for head in group.heads))
     shared = sorted({head for group in search.shared for head in group.heads} - {*chosen})
-    notes = [
-        *(() if n_right is None else few_correct(n_right, experiment)),
-        *controls_notes(known),
-    ]
-    notes.append(
-        f"group testing found {len(search.groups)} groups of heads, {len(chosen)} heads in all; "
-        "it says nothing of the others (importance 0, but for what orders them)"
-    )
+    found = f"group testing found {len(search.groups)} groups of heads, {len(chosen)} heads in all"
+    notes = [*task.notes, *controls_notes(known.left_out, known.names)]
+    notes.append(f"{found}; it says nothing of the others (importance 0, but for what orders them)")
     notes += [
         f"{_named(search, group)} are redundant: together they take {group.task:.2f} of the task, alone "
         f"{' and '.join(f'{alone:.2f}' for alone in search.alone[group.heads])}"
@@ -440,25 +422,25 @@ def _ranking(
     return HeadRanking(
         method="group-testing",
         importance=importance.reshape(grid.shape),
-        spent=search.purse.spent,
+        spent=search.budget.spent,
         claims=tuple(grid.head(head) for head in chosen),
         shared=tuple(grid.head(head) for head in shared),
         chosen=tuple(grid.head(head) for head in chosen),
         control_importance=of_controls.reshape(grid.shape) if len(search.sides) > 1 else None,
         off=tuple(grid.head(int(head)) for head in np.setdiff1d(np.arange(grid.size), search.allowed)),
         provenance={
-            **provenance_of(experiment),
+            **provenance_of(task.experiment),
             "design": design,
-            "controls": [] if known is None else known.names,
-            "controls_left_out": {} if known is None else known.left_out,
+            "controls": known.names,
+            "controls_left_out": known.left_out,
             "groups": [_told(search, group) for group in search.groups],
             "shared": {_named(search, group): group.to_dict() for group in search.shared if group not in pairs},
             "shared_pairs": [_told(search, group) for group in pairs],
-            "n_right": n_right,
+            "n_right": task.n_right,
             "n_masks": len(search.lost),
             "n_bisected": search.n_bisected,
             "n_tried": search.n_tried,
-            "cost": Cost(forwards=search.purse.spent).to_dict(),
+            "cost": Cost(forwards=search.budget.spent).to_dict(),
         },
         notes=tuple(notes),
     )

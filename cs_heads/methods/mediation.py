@@ -9,7 +9,7 @@ Models*, arXiv 2502.20332).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -131,13 +131,10 @@ def mediation(
     notes = check_baseline(experiment)
     found = _mediation(patching)
     baseline = float(experiment.baseline().mean())
-    return Mediation(
-        found.effects,
-        found.corrupted,
-        found.cost + Cost(forwards=intact),
-        found.unit,
-        {**experiment.provenance(), "baseline": baseline, "pairs": len(found.effects), "seed": seed},
-    ).ranking((*notes, *_few(found)))
+    provenance = {**experiment.provenance(), "baseline": baseline, "pairs": len(found.effects), "seed": seed}
+    cost, n_heads = found.cost + Cost(forwards=intact), int(found.significant().sum())
+    few = () if n_heads >= 5 else (f"only {n_heads} heads have an effect above zero at a false discovery rate of .05",)
+    return replace(found, cost=cost, provenance=provenance).ranking((*notes, *few))
 
 
 def task_pairs(model: Any, task: Task, n: int, seed: int = 0) -> tuple[PromptPair, ...]:
@@ -240,8 +237,3 @@ def _mediation(experiment: PatchingExperiment, average_source: bool = False) -> 
         unit=experiment.unit,
         provenance={**experiment.provenance(), "average_source": average_source},
     )
-
-
-def _few(found: Mediation) -> tuple[str, ...]:
-    heads = int(found.significant().sum())
-    return () if heads >= 5 else (f"only {heads} heads have an effect above zero at a false discovery rate of .05",)

@@ -337,7 +337,7 @@ def test_a_prior_breaks_what_is_open_and_rules_nothing_out():
     assert set(told.top(2)) == set(plain.top(2)) == {Head(1, 1), Head(2, 2)}
     assert told.order.index(Head(9, 9)) == 2
     assert told.provenance["design"]["prior"] is True
-    said = "z, and with it the order of heads that were not chosen, holds half of the standardised prior"
+    said = "z, and with it the order of heads that were not chosen, holds half of the standardized prior"
     assert said in told.notes
     assert said not in plain.notes
     ranked = annealed(task, budget=3000, prior=HeadRanking("gradient", prior, spent=0))

@@ -33,7 +33,7 @@ from cs_heads.methods.annealing.search import (
     pool_size,
     posterior,
 )
-from cs_heads.methods.controls import BalancedDraws, Controls
+from cs_heads.methods.controls import BalancedDraws, Controls, TaskLoss
 from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted
 
@@ -266,15 +266,11 @@ def sensor_on(task, controls, *, per_row=4, of_controls=6, budget=10_000):
     """A sensor that measures this task, and these controls where there are any."""
     right = np.flatnonzero(task(np.zeros((1, *task.grid.shape), dtype=bool), None)[0] > 0.5)
     return Sensor(
-        experiment=task,
-        response="score",
-        examples=right,
-        intact=np.ones(task.n_examples),
-        guess=0.0,
-        controls=Controls(controls, np.random.default_rng(1)) if controls else None,
+        task=TaskLoss(task, right, np.ones(len(right)), guess=0.0),
+        controls=Controls(controls, seed=3),
         per_row=per_row,
         of_controls=of_controls if controls else 0,
-        purse=Budget(budget),
+        budget=Budget(budget),
         rng=np.random.default_rng(0),
     )
 
@@ -287,7 +283,7 @@ def test_rows_carry_what_the_controls_lose_and_are_paid_for_on_both_sides():
     off = sparse_rows([np.array([grid.index(head)])] * 60, grid.size)
     rows = sensor(off, np.zeros(60, dtype=int), last=False)
     assert (rows.scores.shape, rows.losses.shape) == ((60, 4), (60, 6))
-    assert sensor.purse.spent == 60 * sensor.cost == 600
+    assert sensor.budget.spent == 60 * sensor.cost == 600
     of = sensor.controls.of(rows.drawn)
     assert rows.losses[of == 0].mean() == pytest.approx(0.5, abs=0.03)
     assert not rows.losses[of == 1].any()
@@ -342,7 +338,7 @@ def test_sets_that_go_as_foreseen_leave_what_is_known_as_it_is():
 
 
 def sets_of(task, controls, mean, error, k):
-    """Sets of all heads of a grid, of which so much is known, and a purse of 4,000."""
+    """Sets of all heads of a grid, of which so much is known, and a budget of 4,000."""
     size = task.grid.size
     nothing = Fit(np.zeros(size), np.zeros(size))
     known = Blame(Fit(mean, mean / error), nothing, np.zeros(0), 1.0, mean, mean / error)
@@ -394,7 +390,7 @@ def test_sets_leave_out_heads_that_every_task_needs_together_and_take_those_that
     rng = np.random.default_rng(0)
     for _ in range(6):
         sets.measure(40, rng)
-    assert sets.sensor.purse.spent == 6 * 40 * 16
+    assert sets.sensor.budget.spent == 6 * 40 * 16
     best = set(sets.best().tolist())
     assert best > {8, 9}
     assert len(best & {0, 1, 2}) <= 1

@@ -1,4 +1,4 @@
-"""What rows say of heads: regressions of the task and its controls, and estimates with errors, intervals and claims."""
+"""Estimates from rows: regressions of the task and its controls, standard errors, intervals and claims."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scipy import sparse
 from scipy.stats import t
 from sklearn.linear_model import Lasso
 
-from cs_heads.methods.annealing.rows import Rows
+from cs_heads.methods.annealing.rows import Flat, PerRow, Rows
 from cs_heads.methods.controls import EXACT, PLENTY, BothEffects
 
 # A penalty of so many standard errors: what noise alone reaches in one head of twenty is left at zero.
@@ -25,11 +25,11 @@ class Fit:
     Both are 0 for a head that was never off, or always off.
     """
 
-    effect: Float[np.ndarray, " flat"]
-    z: Float[np.ndarray, " flat"]
+    effect: Flat
+    z: Flat
 
 
-def regress(off: sparse.csr_array, response: Float[np.ndarray, " row"], group: Int[np.ndarray, " row"]) -> Fit:
+def regress(off: sparse.csr_array, response: PerRow, group: Int[np.ndarray, " row"]) -> Fit:
     """Regress a response on the heads off, with a free intercept for each group of rows.
 
     The penalty of a head is twice the standard error that its score has when no head matters,
@@ -40,8 +40,7 @@ def regress(off: sparse.csr_array, response: Float[np.ndarray, " row"], group: I
     ablated = sparse.csc_array(off)
     _, group = np.unique(group, return_inverse=True)
     sizes = np.bincount(group)
-    membership = sparse.csr_array((np.ones(len(group)), (group, np.arange(len(group)))))
-    times_off = (membership @ ablated).toarray()
+    times_off = (_membership(group) @ ablated).toarray()
     spread = times_off * (1 - times_off / sizes[:, None])  # sum of squares within each group
     total = spread.sum(axis=0)
     known = np.flatnonzero(total > 1e-9)
@@ -49,7 +48,7 @@ def regress(off: sparse.csr_array, response: Float[np.ndarray, " row"], group: I
     if not len(known):
         return Fit(effect, z)
     columns, spread, total = ablated[:, known], spread[:, known], total[known]
-    harm = -(response - _means(response, group)[group])
+    harm = -(response - _group_means(response, group))
     coefficients = np.zeros(len(known))
     residual = harm
     for _ in range(N_ROUNDS):
@@ -57,7 +56,7 @@ def regress(off: sparse.csr_array, response: Float[np.ndarray, " row"], group: I
         coefficients = _lasso(columns, harm, PENALTY * noise)
         residual = harm - columns @ coefficients
         # The intercepts again, now that the heads are known better.
-        shift = _means(residual, group)[group]
+        shift = _group_means(residual, group)
         harm, residual = harm - shift, residual - shift
     noise = np.sqrt(np.maximum(_variances(residual, group) @ spread, 1e-12))
     effect[known] = coefficients + (columns.T @ residual) / total
@@ -65,10 +64,8 @@ def regress(off: sparse.csr_array, response: Float[np.ndarray, " row"], group: I
     return Fit(effect, z)
 
 
-def _lasso(
-    columns: sparse.csc_array, harm: Float[np.ndarray, " row"], penalty: Float[np.ndarray, " flat"]
-) -> Float[np.ndarray, " flat"]:
-    """The Lasso with a penalty a column, on half the sum of squares."""
+def _lasso(columns: sparse.csc_array, harm: PerRow, penalty: Flat) -> Flat:
+    """The Lasso with a penalty for each column, on half the sum of squares."""
     data = columns.data / np.repeat(penalty, np.diff(columns.indptr))
     # scikit-learn's sparse solver takes 32-bit indices alone.
     indices, starts = columns.indices.astype(np.int32), columns.indptr.astype(np.int32)
@@ -78,14 +75,20 @@ def _lasso(
     return np.asarray(lasso.coef_ / penalty)
 
 
-def _means(values: Float[np.ndarray, " row"], group: Int[np.ndarray, " row"]) -> Float[np.ndarray, " group"]:
-    return np.asarray(np.bincount(group, values) / np.bincount(group))
+def _group_means(values: PerRow, group: Int[np.ndarray, " row"]) -> PerRow:
+    """The mean of each row's group; groups are numbered from 0 without gaps."""
+    return np.asarray((np.bincount(group, values) / np.bincount(group))[group])
 
 
-def _variances(values: Float[np.ndarray, " row"], group: Int[np.ndarray, " row"]) -> Float[np.ndarray, " group"]:
-    """Within each group; a group of one row or two tells little and takes the variance of all."""
+def _membership(group: Int[np.ndarray, " row"]) -> sparse.csr_array:
+    """The matrix that sums rows within groups, which are numbered from 0 without gaps."""
+    return sparse.csr_array((np.ones(len(group)), (group, np.arange(len(group)))))
+
+
+def _variances(values: PerRow, group: Int[np.ndarray, " row"]) -> Float[np.ndarray, " group"]:
+    """The variance within each group; a group of one or two rows is given that of all rows."""
     sizes = np.bincount(group)
-    squares = np.bincount(group, (values - _means(values, group)[group]) ** 2)
+    squares = np.bincount(group, (values - _group_means(values, group)) ** 2)
     overall = squares.sum() / max(len(values) - len(sizes), 1)
     return np.where(sizes > 2, squares / np.maximum(sizes - 1, 1), overall)
 
@@ -105,24 +108,24 @@ class Blame:
 
     task: Fit
     controls: Fit
-    response: Float[np.ndarray, " row"]
+    response: PerRow
     above_guess: float
-    contrast: Float[np.ndarray, " flat"]
-    z: Float[np.ndarray, " flat"]
+    contrast: Flat
+    z: Flat
 
     @classmethod
     def none(cls, n_heads: int) -> Blame:
-        """Of no rows."""
+        """The result of no rows."""
         zero = np.zeros(n_heads)
         return cls(Fit(zero, zero), Fit(zero, zero), np.zeros(0), 1.0, zero, zero)
 
     @property
-    def error(self) -> Float[np.ndarray, " flat"]:
+    def error(self) -> Flat:
         """Standard error of the contrast; 0 for a head that was never off."""
         return np.hypot(standard_error(self.task) / self.above_guess, standard_error(self.controls))
 
     def both(self, head: int) -> BothEffects:
-        """What one head takes from both sides."""
+        """The effects of one head on the task and on its controls."""
         errors = standard_error(self.task)[head] / self.above_guess, standard_error(self.controls)[head]
         effects = self.task.effect[head] / self.above_guess, self.controls.effect[head]
         return BothEffects(float(effects[0]), float(errors[0]), float(effects[1]), float(errors[1]))
@@ -144,8 +147,9 @@ def blame(rows: Rows, above_guess: float) -> Blame:
     lost = rows.control_response()
     controls = regress(rows.off, -lost, rows.group)
     sure = beyond_doubt(controls)
-    left = _less_mean(lost - rows.off @ sure, rows.group)
-    together = float(np.clip(-(_less_mean(response, rows.group) @ left) / max(left @ left, 1e-12), 0, above_guess))
+    _, group = np.unique(rows.group, return_inverse=True)
+    left, kept = (each - _group_means(each, group) for each in (lost - rows.off @ sure, response))
+    together = float(np.clip(-(kept @ left) / max(left @ left, 1e-12), 0, above_guess))
     response = response + together * left
     task = regress(rows.off, response, rows.group)
     contrast = task.effect / above_guess - sure
@@ -154,20 +158,14 @@ def blame(rows: Rows, above_guess: float) -> Blame:
     return Blame(task, controls, response, above_guess, contrast, z)
 
 
-def standard_error(fit: Fit) -> Float[np.ndarray, " flat"]:
-    """Of each effect; 0 for a head that was never off."""
+def standard_error(fit: Fit) -> Flat:
+    """The standard error of each effect; 0 for a head that was never off."""
     return np.abs(np.divide(fit.effect, fit.z, out=np.zeros_like(fit.z), where=fit.z != 0))
 
 
-def beyond_doubt(fit: Fit) -> Float[np.ndarray, " flat"]:
-    """What heads surely take: the part of each effect above two standard errors, 0 for those below."""
+def beyond_doubt(fit: Fit) -> Flat:
+    """The part of each effect above two standard errors; 0 for effects below."""
     return np.maximum(fit.effect - DOUBT * standard_error(fit), 0)
-
-
-def _less_mean(values: Float[np.ndarray, " row"], group: Int[np.ndarray, " row"]) -> Float[np.ndarray, " row"]:
-    """Less the mean of the row's group."""
-    _, group = np.unique(group, return_inverse=True)
-    return np.asarray(values - (np.bincount(group, values) / np.bincount(group))[group])
 
 
 # Rows of the last phase for each head in its fit, below which errors come out far too small.
@@ -198,7 +196,7 @@ class Taken:
         return np.sqrt(np.diag(self.covariance))
 
     def mean(self, heads: Int[np.ndarray, " some"]) -> tuple[float, float]:
-        """Of these heads, as far as they were off, and its standard error; none take nothing."""
+        """The mean estimate of these heads, of those that were off, and its standard error; 0 where none was."""
         among = np.isin(self.heads, heads)
         if not among.any():
             return 0.0, 0.0
@@ -249,14 +247,14 @@ def taken_by(
 def selection_frequency(
     rows: Rows,
     known: Blame,
-    prior: Float[np.ndarray, " flat"],
-    merit: Float[np.ndarray, " flat"],
-    lost: Float[np.ndarray, " row"] | None = None,
+    prior: Flat,
+    merit: Flat,
+    lost: PerRow | None = None,
     *,
     k: int,
     n_bootstraps: int,
     rng: np.random.Generator,
-) -> Float[np.ndarray, " flat"]:
+) -> Flat:
     """Share of bootstraps over rows that find a head harmful and among the ``k`` best.
 
     What the controls take off its z, and the prior adds, stays as it is for all rows. With what rows ``lost`` against
@@ -289,14 +287,8 @@ def _when_alike(n: Float[np.ndarray, " head"], lost: Float[np.ndarray, " answer"
 
 
 def _meat(scores: Float[np.ndarray, "pair head"], cluster: Int[np.ndarray, " pair"]) -> Float[np.ndarray, "head head"]:
-    sums = _sums(scores, cluster)
+    sums = _membership(cluster) @ scores
     return np.asarray(sums.T @ sums * len(sums) / (len(sums) - 1))
-
-
-def _sums(values: Float[np.ndarray, "pair column"], group: Int[np.ndarray, " pair"]) -> Float[np.ndarray, "g column"]:
-    """Sums within groups, which are numbered from 0 without gaps."""
-    membership = sparse.csr_array((np.ones(len(group)), (group, np.arange(len(group)))))
-    return np.asarray(membership @ values)
 
 
 # What a head does among many others that are off may differ from what it does alone by this share of itself (one
@@ -304,6 +296,8 @@ def _sums(values: Float[np.ndarray, "pair column"], group: Int[np.ndarray, " pai
 MISFIT, LAST_MISFIT = 0.6, 0.15
 # Halvings of a bracket: beyond what floats tell apart.
 _N_HALVINGS = 60
+# The family-wise error rate of claims.
+_LEVEL = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -317,14 +311,12 @@ class Estimates:
     measured after the choice, has one of ``LAST_MISFIT`` v.
     """
 
-    effect: Float[np.ndarray, " flat"]
-    error: Float[np.ndarray, " flat"]
+    effect: Flat
+    error: Flat
     passed: float
     last: Taken | None
 
-    def sure_of_more_than(
-        self, value: Float[np.ndarray, " flat"] | float, error: float = 0.0
-    ) -> Float[np.ndarray, " flat"]:
+    def sure_of_more_than(self, value: Flat | float, error: float = 0.0) -> Flat:
         """By how many standard errors each effect exceeds a value, which has an error of its own; 0 if never off."""
         before, now, late = self._precisions(np.broadcast_to(value, self.effect.shape), error)
         sum_ = before * (self.effect - value) + now * (late - value)
@@ -332,14 +324,14 @@ class Estimates:
         return np.divide(sum_, np.sqrt(precision), out=np.zeros_like(sum_), where=precision > 0)
 
     @property
-    def estimate(self) -> Float[np.ndarray, " flat"]:
-        """The value that exceeds and falls short of what was measured as much."""
+    def estimate(self) -> Flat:
+        """The value that is exceeded by 0 standard errors."""
         late = self._precisions(self.effect)[2]
         return self._where(0.0, np.minimum(self.effect, late), np.maximum(self.effect, late))
 
     @property
     def interval(self) -> Float[np.ndarray, "flat bound"]:
-        """95 %: the values that an effect does not surely exceed or fall short of; NaN without a last phase."""
+        """The 95 % interval of each effect, by inverting the test; NaN without a last phase."""
         bounds = np.full((len(self.effect), 2), np.nan)
         if self.last is None:
             return bounds
@@ -360,30 +352,24 @@ class Estimates:
         return bounds
 
     def claims(
-        self,
-        finalists: Int[np.ndarray, " finalist"],
-        decoys: Int[np.ndarray, " decoy"],
-        beyond: float = 0.02,
-        level: float = 0.05,
+        self, finalists: Int[np.ndarray, " finalist"], decoys: Int[np.ndarray, " decoy"], beyond: float = 0.02
     ) -> Bool[np.ndarray, " finalist"]:
         """Finalists that take more than ``beyond`` more than the mean decoy; without decoys, more than ``beyond``.
 
-        Any claim is wrong with probability ``level`` (Holm 1979).
+        Any claim is wrong with a probability of 5 % (Holm 1979).
         """
         assert self.last is not None
         harmless, error = self.last.mean(decoys)
         exceeds = self.sure_of_more_than(max(harmless, 0.0) + beyond, error)[finalists]
         p = t.sf(exceeds, self.last.dof)
         order = np.argsort(p, kind="stable")
-        passed = p[order] <= level / np.arange(len(p), 0, -1)
+        passed = p[order] <= _LEVEL / np.arange(len(p), 0, -1)
         claimed = np.zeros(len(p), dtype=bool)
         claimed[order[: int(np.argmin(passed)) if not passed.all() else len(p)]] = True
         return claimed
 
-    def _precisions(
-        self, value: Float[np.ndarray, " flat"], error: float = 0.0
-    ) -> tuple[Float[np.ndarray, " flat"], Float[np.ndarray, " flat"], Float[np.ndarray, " flat"]]:
-        """Of the earlier rows and of the last phase, were this the effect; and the effect in the last phase."""
+    def _precisions(self, value: Flat, error: float = 0.0) -> tuple[Flat, Flat, Flat]:
+        """The precision of the earlier rows and of the last phase at this effect, and the effect in the last phase."""
         before = 1 / (self.error**2 * (1 + self.passed**2) + (MISFIT * value) ** 2 + error**2)
         now, late = np.zeros_like(before), self.effect.copy()
         if self.last is not None:
@@ -394,10 +380,8 @@ class Estimates:
             )
         return before, now, late
 
-    def _where(
-        self, exceeded: float, low: Float[np.ndarray, " flat"], high: Float[np.ndarray, " flat"]
-    ) -> Float[np.ndarray, " flat"]:
-        """The values between two bounds that the effects exceed by so many standard errors, by bisection."""
+    def _where(self, exceeded: float, low: Flat, high: Flat) -> Flat:
+        """The values between two bounds that the effects exceed by this many standard errors, by bisection."""
         for _ in range(_N_HALVINGS):
             middle = (low + high) / 2
             more = self.sure_of_more_than(middle) > exceeded
@@ -406,7 +390,7 @@ class Estimates:
 
 
 def both_effects(task: Taken | None, controls: Taken | None, above_guess: float) -> dict[int, BothEffects] | None:
-    """What heads take from the task (points) and from the controls (losses), as losses; None where either is."""
+    """Effects on the task (points) and on the controls (losses), both as losses; None where either is None."""
     if task is None or controls is None:
         return None
     reach = float(t.ppf(0.975, min(task.dof, controls.dof)))
@@ -419,11 +403,8 @@ def both_effects(task: Taken | None, controls: Taken | None, above_guess: float)
 
 
 def anchored(
-    rows: Rows,
-    fit: Fit,
-    lost: Float[np.ndarray, " row"],
-    singles: tuple[sparse.csr_array, np.ndarray, np.ndarray],
-) -> tuple[Float[np.ndarray, " flat"], Float[np.ndarray, " flat"], bool]:
+    rows: Rows, fit: Fit, lost: PerRow, singles: tuple[sparse.csr_array, np.ndarray, np.ndarray]
+) -> tuple[Flat, Flat, bool]:
     """Effects against the intact model, and their errors; 0 and infinite for heads that were never off.
 
     A fit with free intercepts says how heads differ. Where there are rows enough, least squares of the ``singles``

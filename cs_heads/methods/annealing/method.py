@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from cs_heads.arguments import check_integer, check_seed, check_share
-from cs_heads.experiment.baseline import BaselineTooLowError, few_correct, fitting_k, is_continuous
+from cs_heads.experiment.baseline import fitting_k
 from cs_heads.experiment.cost import Budget, Cost, check_budget
 from cs_heads.experiment.protocol import ExperimentLike, chance_of, provenance_of, responding
 from cs_heads.methods.annealing.estimate import (
@@ -32,7 +32,7 @@ from cs_heads.methods.annealing.estimate import (
     selection_frequency,
     taken_by,
 )
-from cs_heads.methods.annealing.rows import Sensor
+from cs_heads.methods.annealing.rows import Flat, PerRow, Sensor
 from cs_heads.methods.annealing.search import LAST, WHOLE, DensityControl, Search, best_set, rows_for_intervals
 from cs_heads.methods.controls import (
     CLEAR,
@@ -42,11 +42,9 @@ from cs_heads.methods.controls import (
     BothEffects,
     Contrast,
     Controls,
+    TaskLoss,
     check_experiments,
     controls_notes,
-    guess_of,
-    intact_scores,
-    too_near,
 )
 from cs_heads.ranking import HeadRanking
 
@@ -74,7 +72,7 @@ BEYOND = 0.02
 _SMALL = 144
 # Share of a budget that the runs before the first mask may take without a word.
 _LARGE_SHARE = 0.25
-# What a standardised prior counts beside z.
+# What a standardized prior counts beside z.
 PRIOR_WEIGHT = 0.5
 # Not arguments: the README gives its figures for these values alone.
 _FIXED = {
@@ -198,17 +196,13 @@ def annealed(
         budget = max(least, before + max(default_budget(size), rows * per_row))
     check_budget(budget, least, f"{n_batches} batches of {_MIN_ROWS} rows, after the intact run")
     budget = int(budget)
-    added = standardised(prior, grid.shape)
-    rng, purse = np.random.default_rng(seed), Budget(budget)
-    purse.pay(before)
-    sensor, n_right = _sensor(experiment, response, chance, per_row=per_row, purse=purse, rng=rng)
-    known = None
-    if controls:
-        # Draws of its own: what the controls draw changes no other draw.
-        known = Controls(controls, np.random.default_rng([seed, 1]), response)
-        if known.tasks:
-            of_controls = min(_of_controls(len(known.tasks), sensor.per_row), known.n_examples)
-            sensor = replace(sensor, controls=known, of_controls=of_controls)
+    added = standardized(prior, grid.shape)
+    rng, spending = np.random.default_rng(seed), Budget(budget)
+    spending.pay(before)
+    task = TaskLoss.of(experiment, response, chance=chance, every=chance >= _EVEN)
+    known, per_row = Controls(controls, seed, response), min(per_row, task.n_examples)
+    of_controls = min(_of_controls(len(known.tasks), per_row), known.n_examples)
+    sensor = Sensor(task, known, per_row, of_controls, spending, rng)
     search = Search(
         sensor=sensor,
         density=DensityControl(size, target, max_density, density * size),
@@ -223,7 +217,7 @@ def annealed(
     # The first batch of the last phase, then sets or, without controls, its other batches.
     first = math.ceil(LAST * n_batches) + 1
     search.run(range(first))
-    chosen = None if sensor.controls is None else best_set(search, k)
+    chosen = best_set(search, k) if known.tasks else None
     if chosen is None:
         search.run(range(first, n_batches), keep=search.kept)
     search.measure_alone()
@@ -232,26 +226,26 @@ def annealed(
     settings |= {"examples_per_mask": examples_per_mask, "n_batches": n_batches, **shares}
     settings |= {"n_finalists": search.n_finalists, "n_decoys": n_decoys, "n_bootstraps": n_bootstraps}
     settings |= {"prior": prior is not None, "chance": chance, "fixed": _FIXED}
+    without = controls_notes(known.left_out, known.names)
     fields = ranking_fields(search, effects, k, n_bootstraps)
-    few = () if n_right is None else few_correct(n_right, experiment)
     if chosen is not None:
         chosen = chosen[np.argsort(-fields["z"].ravel()[chosen], kind="stable")]
     return HeadRanking(
         method="annealed",
-        spent=purse.spent,
-        notes=(*fitted, *few, *controls_notes(known), *search_notes(search, effects, before)),
+        spent=spending.spent,
+        notes=(*fitted, *task.notes, *without, *search_notes(search, effects, before)),
         provenance={
             **provenance_of(experiment),
             "design": settings,
-            "n_right": n_right,
-            "n_used": len(sensor.examples),
+            "n_right": task.n_right,
+            "n_used": task.n_examples,
             "n_rows": len(search.rows),
             "heads_off": search.heads_off,
-            "controls": [] if sensor.controls is None else sensor.controls.names,
+            "controls": known.names,
             "control_tasks": [provenance_of(control).get("task") for control in controls],
-            "controls_left_out": {} if known is None else known.left_out,
+            "controls_left_out": known.left_out,
             "shared": shared_with(search, effects.alone),
-            "cost": Cost(forwards=purse.spent).to_dict(),
+            "cost": Cost(forwards=spending.spent).to_dict(),
         },
         unit=_UNITS[response],
         chosen=() if chosen is None else tuple(grid.head(int(index)) for index in chosen),
@@ -270,39 +264,7 @@ def _of_controls(n: int, per_row: int) -> int:
     return min(_OF_EACH_CONTROL * n, per_row)
 
 
-def _sensor(
-    experiment: ExperimentLike, response: str, chance: float, *, per_row: int, purse: Budget, rng: np.random.Generator
-) -> tuple[Sensor, int | None]:
-    """What measures rows of the task alone, after the intact run, which is paid for; and how many it has right.
-
-    None where scores are on a scale of their own, and are no right answers.
-    """
-    nothing_off = np.zeros((1, *experiment.grid.shape), dtype=bool)
-    intact, right = intact_scores(experiment, chance)
-    used = np.arange(len(intact)) if chance >= _EVEN else np.flatnonzero(right)
-    answers = intact if response == "score" else responding(experiment, response)(nothing_off, None)[0]
-    guess = guess_of(chance, response)
-    reason = too_near(float(answers[used].mean()) - guess, response)
-    if reason:
-        raise BaselineTooLowError(f"the intact model: {reason}")
-    sensor = Sensor(
-        experiment=experiment,
-        response=response,
-        examples=used,
-        intact=answers,
-        guess=guess,
-        controls=None,
-        per_row=min(per_row, len(used)),
-        of_controls=0,
-        purse=purse,
-        rng=rng,
-    )
-    return sensor, None if is_continuous(intact, experiment) else int(right.sum())
-
-
-def standardised(
-    prior: HeadRanking | Float[np.ndarray, "..."] | None, shape: tuple[int, int]
-) -> Float[np.ndarray, " flat"]:
+def standardized(prior: HeadRanking | Float[np.ndarray, "..."] | None, shape: tuple[int, int]) -> Flat:
     """What a prior adds to z; nothing where there is none, or where it says the same of all heads."""
     if prior is None:
         return np.zeros(shape[0] * shape[1])
@@ -323,9 +285,9 @@ class Effects:
     """
 
     task: Estimates
-    controls: Float[np.ndarray, " flat"]
-    z: Float[np.ndarray, " flat"]
-    lost: Float[np.ndarray, " row"] | None
+    controls: Flat
+    z: Flat
+    lost: PerRow | None
     level_is_told: bool
     alone: dict[int, BothEffects]
 
@@ -333,39 +295,39 @@ class Effects:
 def effects_of(search: Search) -> Effects:
     """One estimate a head, of the points it takes from the intact model."""
     sensor, rows = search.sensor, search.rows
-    above = sensor.above_guess
+    above = sensor.task.above_guess
     last = taken_by(*search.lost(rows[np.flatnonzero(rows.last)])) if rows.last.any() else None
     first = rows if last is None else rows[np.flatnonzero(~rows.last)]
     known = search.blame if last is None or not len(first) else blame(first, above)
-    effect, error, told = anchored(first, known.task, sensor.level - known.response, search.lost(first))
+    effect, error, told = anchored(first, known.task, sensor.task.level - known.response, search.lost(first))
     task = Estimates(effect, error, 0.0 if last is None else search.passed, last)
     controls, controls_error = np.zeros(sensor.grid.size), np.full(sensor.grid.size, np.inf)
-    if sensor.controls is not None and len(rows):
+    if sensor.controls.tasks and len(rows):
         of_controls = rows.off, rows.losses, rows.drawn
         controls, controls_error, _ = anchored(rows, search.blame.controls, rows.control_response(), of_controls)
     sure = np.maximum(controls - DOUBT * controls_error, 0)
     plenty = len(rows) and taken_by(*search.lost(rows), rows_a_head=PLENTY) is not None
     z = task.sure_of_more_than(sure * above) + search.prior
     alone = both_effects(*search.sides(search.alone), above) or {}
-    return Effects(task, controls, z, sensor.level - search.blame.response if plenty else None, told, alone)
+    return Effects(task, controls, z, sensor.task.level - search.blame.response if plenty else None, told, alone)
 
 
 def ranking_fields(search: Search, known: Effects, k: int, n_bootstraps: int) -> dict[str, Any]:
     """What the search found, in points of score on all examples, as the fields of a ranking."""
     sensor, grid = search.sensor, search.sensor.grid
-    share = len(sensor.examples) / sensor.experiment.n_examples
+    share = sensor.task.n_examples / sensor.task.experiment.n_examples
     effect, z, taken = known.task.estimate, known.z.copy(), known.controls.copy()
     interval = np.full((grid.size, 2), np.nan)
     interval[search.finalists] = known.task.interval[search.finalists]
     for head, both in (search.shared | known.alone).items():
-        effect[head], taken[head] = both.task * sensor.above_guess, both.controls
+        effect[head], taken[head] = both.task * sensor.task.above_guess, both.controls
         z[head] = both.z
-        alone = np.array(both.to_dict()["task_interval"]) * sensor.above_guess
+        alone = np.array(both.to_dict()["task_interval"]) * sensor.task.above_guess
         interval[head] = alone if head in known.alone else np.nan
     effect[search.off], z[search.off] = 0.0, 0.0
-    if sensor.response != "margin":
+    if sensor.task.response != "margin":
         # No more can be lost than there is.
-        effect, interval = np.minimum(effect, sensor.level), np.minimum(interval, sensor.level)
+        effect, interval = np.minimum(effect, sensor.task.level), np.minimum(interval, sensor.task.level)
     claims: list[int] = []
     if known.task.last is not None:
         finalists, decoys = (
@@ -373,10 +335,10 @@ def ranking_fields(search: Search, known: Effects, k: int, n_bootstraps: int) ->
             for heads in (search.finalists, search.decoys)
         )
         # Nats have no points: two hundredths of what the intact model has above guessing.
-        beyond = BEYOND * sensor.above_guess if sensor.response == "margin" else BEYOND / share
+        beyond = BEYOND * sensor.task.above_guess if sensor.task.response == "margin" else BEYOND / share
         claims = [int(head) for head in finalists[known.task.claims(finalists, decoys, beyond)]]
         # What the controls lose half as much is claimed for no task of them.
-        claims = [head for head in claims if taken[head] <= SHARED * effect[head] / sensor.above_guess]
+        claims = [head for head in claims if taken[head] <= SHARED * effect[head] / sensor.task.above_guess]
     frequency = None
     if n_bootstraps and len(search.rows):
         drawn = selection_frequency(
@@ -390,7 +352,6 @@ def ranking_fields(search: Search, known: Effects, k: int, n_bootstraps: int) ->
             rng=search.rng,
         )
         frequency = drawn.reshape(grid.shape)
-    with_controls = sensor.controls is not None
     return {
         "importance": (share * effect).reshape(grid.shape),
         "interval": (share * interval).reshape(*grid.shape, 2),
@@ -398,15 +359,13 @@ def ranking_fields(search: Search, known: Effects, k: int, n_bootstraps: int) ->
         "z": z.reshape(grid.shape),
         "claims": tuple(grid.head(index) for index in claims),
         "shared": tuple(grid.head(index) for index in sorted(search.shared)),
-        "control_importance": taken.reshape(grid.shape) if with_controls else None,
+        "control_importance": taken.reshape(grid.shape) if sensor.controls.tasks else None,
     }
 
 
 def shared_with(search: Search, alone: dict[int, BothEffects]) -> dict[str, dict[str, Any]]:
     """Of each shared head what it takes from both sides among other heads, and alone, and which control loses most."""
     grid, controls = search.sensor.grid, search.sensor.controls
-    if controls is None:
-        return {}
     told: dict[str, dict[str, Any]] = {}
     every = search.every_row
     for head, both in search.shared.items():
@@ -426,14 +385,14 @@ def shared_with(search: Search, alone: dict[int, BothEffects]) -> dict[str, dict
 
 def search_notes(search: Search, known: Effects, before: int) -> tuple[str, ...]:
     """What weakens what the search found."""
-    sensor, grid, notes, budget = search.sensor, search.sensor.grid, [], search.sensor.purse.budget
+    sensor, grid, notes, budget = search.sensor, search.sensor.grid, [], search.sensor.budget.budget
     if before > _LARGE_SHARE * budget:
         notes.append(
             f"{before:,} of the budget of {budget:,} went before the first mask, most of it to the intact model: fewer "
             "examples, or a larger budget, would leave more for masks"
         )
-    if sensor.controls is None:
-        lost = known.task.estimate / sensor.above_guess
+    if not sensor.controls.tasks:
+        lost = known.task.estimate / sensor.task.above_guess
         sure = [str(grid.head(int(h))) for h in np.argsort(-lost) if lost[h] >= _COLLAPSE and known.z[h] > CLEAR]
         if sure:
             notes.append(f"heads that take half of the score by themselves may be task-general: {', '.join(sure)}")
@@ -449,7 +408,7 @@ def search_notes(search: Search, known: Effects, before: int) -> tuple[str, ...]
             f"{', '.join(unmeasured)} (a larger budget)"
         )
     if search.prior.any():
-        notes.append("z, and with it the order of heads that were not chosen, holds half of the standardised prior")
+        notes.append("z, and with it the order of heads that were not chosen, holds half of the standardized prior")
     if not len(search.rows):
         notes.append("every row had a shared head off: nothing can be ranked")
     elif not np.abs(known.task.sure_of_more_than(0.0)).max() > NO_HARM:

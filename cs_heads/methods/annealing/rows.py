@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
+from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy import sparse
 
 from cs_heads.experiment.cost import Budget
-from cs_heads.experiment.protocol import ExperimentLike, responding
-from cs_heads.methods.controls import Controls
+from cs_heads.experiment.protocol import responding
+from cs_heads.methods.controls import Controls, TaskLoss
 from cs_heads.units import HeadGrid
 
 # Entries of the masks built at once, 64 MiB of bools.
 _MAX_ENTRIES = 2**26
+
+Flat: TypeAlias = Float[np.ndarray, " flat"]
+"""A number for each head, by its flat index."""
+PerRow: TypeAlias = Float[np.ndarray, " row"]
+"""A number for each row."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,16 +43,9 @@ class Rows:
     @classmethod
     def none(cls, n_heads: int, per_row: int, of_controls: int = 0) -> Rows:
         """No rows yet."""
-        empty = np.zeros(0, dtype=int)
-        return cls(
-            sparse_rows([], n_heads),
-            np.zeros((0, per_row), int),
-            np.zeros((0, per_row)),
-            np.zeros((0, of_controls), int),
-            np.zeros((0, of_controls)),
-            empty,
-            empty.astype(bool),
-        )
+        examples, drawn, group = (np.zeros(shape, dtype=int) for shape in ((0, per_row), (0, of_controls), 0))
+        scores, losses, last = examples.astype(float), drawn.astype(float), group.astype(bool)
+        return cls(sparse_rows([], n_heads), examples, scores, drawn, losses, group, last)
 
     def __len__(self) -> int:
         return len(self.group)
@@ -64,18 +63,16 @@ class Rows:
         columns = list(heads)
         return self[np.flatnonzero(self.off[:, columns].sum(axis=1) == 0)] if columns else self
 
-    def response(self) -> Float[np.ndarray, " row"]:
+    def response(self) -> PerRow:
         """Mean score of each row's examples, hard examples not held against it."""
         return row_means(self.scores, self.examples)
 
-    def control_response(self) -> Float[np.ndarray, " row"]:
+    def control_response(self) -> PerRow:
         """Mean loss of each row's control examples, hard examples not held against it."""
         return row_means(self.losses, self.drawn)
 
 
-def row_means(
-    values: Float[np.ndarray, "row k"], examples: Int[np.ndarray, "row k"], n_passes: int = 5
-) -> Float[np.ndarray, " row"]:
+def row_means(values: Float[np.ndarray, "row k"], examples: Int[np.ndarray, "row k"], n_passes: int = 5) -> PerRow:
     """Mean over a row's examples of value less example effect, which alternating passes estimate.
 
     An example's effect is its mean distance from the rows it stands in, so a row is not called
@@ -110,40 +107,25 @@ def in_chunks(off: sparse.csr_array) -> Iterator[tuple[slice, Bool[np.ndarray, "
 class Sensor:
     """Measures rows: the response of ``per_row`` examples of the task, and the losses of ``of_controls`` others.
 
-    ``examples`` are those of the task to draw from, ``intact`` the response of each example of the task on the intact
-    model, ``guess`` that of guessing.
+    ``task`` has the examples to draw from.
     """
 
-    experiment: ExperimentLike
-    response: str
-    examples: Int[np.ndarray, " used"]
-    intact: Float[np.ndarray, " example"]
-    guess: float
-    controls: Controls | None
+    task: TaskLoss
+    controls: Controls
     per_row: int
     of_controls: int
-    purse: Budget
+    budget: Budget
     rng: np.random.Generator = field(repr=False)
 
     @property
     def grid(self) -> HeadGrid:
         """Layers × heads."""
-        return self.experiment.grid
+        return self.task.experiment.grid
 
     @property
     def cost(self) -> int:
         """Example-evaluations of a row."""
         return self.per_row + self.of_controls
-
-    @property
-    def level(self) -> float:
-        """The mean intact response of the examples to draw from."""
-        return float(self.intact[self.examples].mean())
-
-    @property
-    def above_guess(self) -> float:
-        """The mean intact response above guessing, which is a loss of 1."""
-        return self.level - self.guess
 
     def __call__(
         self, off: sparse.csr_array, group: Int[np.ndarray, " row"], *, last: bool, beside: Rows | None = None
@@ -153,19 +135,15 @@ class Sensor:
         if beside is not None:
             examples, drawn = beside.examples, beside.drawn
         else:
-            examples = self.examples[self.rng.random((n_rows, len(self.examples))).argsort(axis=1)[:, : self.per_row]]
-            drawn = np.zeros((n_rows, 0), dtype=int)
-            if self.controls is not None:
-                drawn = self.controls.draw(n_rows, self.of_controls)
-        self.purse.pay(examples.size + drawn.size)
-        answers = responding(self.experiment, self.response)
+            places = self.rng.random((n_rows, self.task.n_examples)).argsort(axis=1)[:, : self.per_row]
+            examples = self.task.examples[places]
+            drawn = self.controls.draw(n_rows, self.of_controls)
+        self.budget.pay(examples.size + drawn.size)
+        answers = responding(self.task.experiment, self.task.response)
         scores: list[Float[np.ndarray, "row k"]] = []
         losses: list[Float[np.ndarray, "row c"]] = []
         for rows, flat in in_chunks(off):
             masks = flat.reshape(-1, *self.grid.shape)
             scores.append(answers(masks, examples[rows]))
-            if self.controls is None:
-                losses.append(np.zeros((len(masks), 0)))
-            else:
-                losses.append(self.controls(masks, drawn[rows]))
+            losses.append(self.controls(masks, drawn[rows]))
         return Rows(off, examples, np.concatenate(scores), drawn, np.concatenate(losses), group, np.full(n_rows, last))

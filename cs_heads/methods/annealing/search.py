@@ -1,4 +1,4 @@
-"""The search itself: batches of rows, a fit after each, heads that the controls need as much set aside on the way."""
+"""The adaptive search: batches of rows with a fit after each; heads that the controls need as well are set aside."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from cs_heads.methods.annealing.estimate import ROWS_A_HEAD, Blame, Taken, blame, both_effects, taken_by
-from cs_heads.methods.annealing.rows import Rows, Sensor, sparse_rows
+from cs_heads.methods.annealing.rows import Flat, PerRow, Rows, Sensor, sparse_rows
 from cs_heads.methods.controls import CLEAR, PLENTY, BalancedDraws, BothEffects
 
 WHOLE = 0.4
@@ -24,7 +24,7 @@ _LEVELS = (0.6, 1.0, 1.4)
 
 @dataclass
 class DensityControl:
-    """Keeps the mean score of a batch near ``target`` of the intact one by the number of heads off.
+    """Adjusts the number of heads off so that the mean score of a batch stays near ``target`` of the intact one.
 
     A score that falls by the same factor with each head off gives ``ratio = exp(-a * n_off)``; each
     batch estimates ``a`` anew. One step changes the number by a factor of 1.7 at most, within 1 and
@@ -37,22 +37,22 @@ class DensityControl:
     n_off: float
 
     def observe(self, ratio: float, n_off: float) -> None:
-        """Take in that rows with ``n_off`` heads off on average kept this share of the intact score."""
+        """Update after rows that kept this share of the intact score, with ``n_off`` heads off on average."""
         slope = -np.log(np.clip(ratio, 0.02, 0.999)) / n_off
         wanted = -np.log(self.target) / slope
         self.n_off *= float(np.clip(wanted / self.n_off, 1 / _MAX_STEP, _MAX_STEP))
 
     def resize(self, old: int, new: int) -> None:
-        """The pool went from ``old`` heads to ``new``, and those that stay do more harm."""
+        """Adjust to a pool that shrinks from ``old`` heads to ``new``: those that remain do more harm."""
         self.n_off *= float(np.sqrt(new / old))
 
     def begin(self, target: float, taken: float) -> None:
-        """Aim anew, at ``target``, with heads that take this share of the score above guessing each, in the mean."""
+        """Set a new ``target``, for heads each of which takes this share of the score above guessing on average."""
         self.target = target
         self.n_off = float(-np.log(target) / max(taken, 1e-3))
 
     def numbers(self, pool: int, levels: bool) -> list[int]:
-        """Heads off in a row, one number or, with ``levels``, three in turn; none beyond the bounds."""
+        """The numbers of heads off in a row: one, or with ``levels`` three in turn, all within the bounds."""
         most = max(1.0, min(pool / 2, self.max_density * self.n_heads))
         self.n_off = float(np.clip(self.n_off, 1.0, most))
         factors = _LEVELS if levels else (1.0,)
@@ -68,7 +68,7 @@ class Groups:
     _seen: list[tuple[int, int]] = field(default_factory=list)
 
     def of(self, n_off: int, pool: int) -> int:
-        """The first group that is alike in both, or a new one."""
+        """The first group that is similar in both, or a new one."""
         for number, (off, size) in enumerate(self._seen):
             if _ratio(off, n_off) <= self.max_off and _ratio(size, pool) <= self.max_pool:
                 return number
@@ -95,7 +95,7 @@ def rows_for_intervals(n_batches: int, n_heads: int) -> int:
 def finalists_and_decoys(
     merit: Float[np.ndarray, " head"], n_finalists: int, n_decoys: int, rng: np.random.Generator
 ) -> tuple[Int[np.ndarray, " finalist"], Int[np.ndarray, " decoy"]]:
-    """The best heads by merit, and random others to hold them against, none from the best quarter.
+    """The best heads by merit, and random others to compare them with, none from the best quarter.
 
     Positions in ``merit``. In a small grid the best quarter may be smaller than the finalists, and there may
     be fewer decoys than asked for.
@@ -115,7 +115,7 @@ _ROWS_ALONE, _MOST_ALONE = 4, 12
 
 @dataclass
 class Search:
-    """Measures batch after batch and keeps what is known so far.
+    """Measures batch after batch and holds the current estimates.
 
     ``shared`` are heads that surely take as much from the controls, with what was known of both their effects: they go
     off no more, and where they take much, the rows in which they did are left out, for they tell of no other head. In
@@ -124,7 +124,7 @@ class Search:
 
     sensor: Sensor
     density: DensityControl
-    prior: Float[np.ndarray, " flat"]
+    prior: Flat
     n_batches: int
     last_target: float
     n_finalists: int
@@ -139,13 +139,13 @@ class Search:
         size = self.sensor.grid.size
         self.blame = Blame.none(size)
         self.every_row = self.rows = Rows.none(size, self.sensor.per_row, self.sensor.of_controls)
-        self.off = np.flatnonzero(getattr(self.sensor.experiment, "off", np.zeros(0)))
+        self.off = np.flatnonzero(getattr(self.sensor.task.experiment, "off", np.zeros(0)))
         self.passed, self.alone = 0.0, Rows.none(size, self.sensor.per_row, self.sensor.of_controls)
         self._groups = Groups()
         self._draws = BalancedDraws(np.arange(size), self.rng)
 
     @property
-    def merit(self) -> Float[np.ndarray, " flat"]:
+    def merit(self) -> Flat:
         """What heads are ranked by: z and the prior; -inf for heads set aside, or off throughout."""
         merit = self.blame.z + self.prior
         merit[list(self.shared)] = -np.inf
@@ -154,31 +154,33 @@ class Search:
 
     @property
     def kept(self) -> int:
-        """Example-evaluations kept for rows of shared heads alone."""
-        return min(_ROWS_ALONE * len(self.shared) * self.sensor.cost, self.sensor.purse.left // 4)
+        """Example-evaluations reserved for rows that ablate a shared head alone."""
+        return min(_ROWS_ALONE * len(self.shared) * self.sensor.cost, self.sensor.budget.left // 4)
 
     def lost(self, rows: Rows) -> tuple[sparse.csr_array, np.ndarray, np.ndarray]:
-        """The heads off in rows, what each answer lost against the intact model, and whose answer it is."""
-        return rows.off, self.sensor.intact[rows.examples] - rows.scores, rows.examples
+        """The heads off in each row, what each answer lost against the intact model, and the example of each answer."""
+        task = self.sensor.task
+        intact = task.intact[np.searchsorted(task.examples, rows.examples)]
+        return rows.off, intact - rows.scores, rows.examples
 
     def run(self, batches: range, keep: int = 0) -> None:
-        """Measure these of the batches, while a head is left; the last spends the rest, but for what is to be kept."""
+        """Measure these batches while any head is left; the last one spends the rest of the budget but for ``keep``."""
         for batch in batches:
             if not np.isfinite(self.merit).any():
                 return
-            n_rows = (self.sensor.purse.left - keep) // (self.sensor.cost * (self.n_batches - batch))
+            n_rows = (self.sensor.budget.left - keep) // (self.sensor.cost * (self.n_batches - batch))
             self._set_pool(batch / self.n_batches)
-            if len(self.finalists) and self.sensor.controls is not None:
+            if len(self.finalists) and self.sensor.controls.tasks:
                 # Sets may follow instead of more such rows: intervals need some.
                 needed = ROWS_A_HEAD * len(self._draws.pool) - int(self.rows.last.sum())
-                n_rows = max(n_rows, min(needed, self.sensor.purse.left // (2 * self.sensor.cost)))
+                n_rows = max(n_rows, min(needed, self.sensor.budget.left // (2 * self.sensor.cost)))
             if n_rows > 0:
                 self._add(n_rows)
 
     def measure_alone(self) -> None:
-        """Measure rows with each shared head off alone, a few each, as far as the purse reaches."""
+        """Measure rows with each shared head off alone, a few each, as far as the budget allows."""
         heads = sorted(self.shared)
-        n = min(_MOST_ALONE, self.sensor.purse.left // (self.sensor.cost * max(1, len(heads))))
+        n = min(_MOST_ALONE, self.sensor.budget.left // (self.sensor.cost * max(1, len(heads))))
         if heads and n >= ROWS_A_HEAD:
             off = sparse_rows([np.array([head]) for head in heads] * n, self.sensor.grid.size)
             self.alone = self.sensor(off, np.zeros(off.shape[0], dtype=int), last=False)
@@ -194,24 +196,21 @@ class Search:
     def _refit(self) -> None:
         self.rows = self.every_row.without(head for head, both in self.shared.items() if both.are_large)
         if len(self.rows):
-            self.blame = blame(self.rows, self.sensor.above_guess)
+            self.blame = blame(self.rows, self.sensor.task.above_guess)
 
     def _set_aside(self) -> bool:
-        """Set aside heads that are found shared now; whether there were any."""
-        if self.sensor.controls is None or not len(self.rows):
+        """Set aside heads that are now found to be shared; returns whether there were any."""
+        if not self.sensor.controls.tasks or not len(self.rows):
             return False
-        against_intact = both_effects(*self.sides(self.rows, PLENTY), self.sensor.above_guess)
-        if against_intact is None:
-            taking = np.flatnonzero(self.blame.controls.z > CLEAR)
-            found = {int(head): self.blame.both(int(head)) for head in taking}
-        else:
-            found = against_intact
+        found = both_effects(*self.sides(self.rows, PLENTY), self.sensor.task.above_guess)
+        if found is None:
+            found = {int(head): self.blame.both(int(head)) for head in np.flatnonzero(self.blame.controls.z > CLEAR)}
         found = {head: both for head, both in found.items() if both.are_shared and head not in self.shared}
         self.shared |= found
         return bool(found)
 
     def sides(self, rows: Rows, rows_a_head: int = ROWS_A_HEAD) -> tuple[Taken | None, Taken | None]:
-        """What heads take from the task and from the controls, against the intact model, where rows are enough."""
+        """What heads take from the task and its controls, against the intact model; None where rows are too few."""
         losses = rows.off, rows.losses, rows.drawn
         return taken_by(*self.lost(rows), rows_a_head=rows_a_head), taken_by(*losses, rows_a_head=rows_a_head)
 
@@ -231,14 +230,14 @@ class Search:
             self.density.resize(len(old), len(pool))
 
     def _begin_last(self) -> None:
-        """Choose finalists and decoys; as many of them are to go off as their effects so far allow."""
+        """Choose finalists and decoys, and the number of heads off by their estimated effects."""
         candidates = np.flatnonzero(np.isfinite(self.merit))
         best, others = finalists_and_decoys(self.merit[candidates], self.n_finalists, self.n_decoys, self.rng)
         self.finalists, self.decoys = candidates[best], candidates[others]
         self.passed = max([0.0, *self.blame.z[candidates[~np.isin(candidates, self.finalists)]]])
         pool = np.concatenate([self.finalists, self.decoys])
         self._draws = BalancedDraws(pool, self.rng)
-        taken = np.maximum(self.blame.task.effect[pool], 0).mean() / self.sensor.above_guess
+        taken = np.maximum(self.blame.task.effect[pool], 0).mean() / self.sensor.task.above_guess
         self.density.begin(self.last_target, float(taken))
 
     def _measure(self, n_rows: int) -> Rows:
@@ -252,7 +251,7 @@ class Search:
 
     def _observe(self, new: Rows) -> None:
         if len(new):
-            ratio = (new.scores.mean() - self.sensor.guess) / self.sensor.above_guess
+            ratio = (new.scores.mean() - self.sensor.task.guess) / self.sensor.task.above_guess
             self.density.observe(float(ratio), float(new.off.sum() / len(new)))
 
 
@@ -277,7 +276,7 @@ class Known:
 
 
 class Sets:
-    """Measures sets of ``k`` of the candidates, which come in their order so far, with contrast and standard error."""
+    """Measures sets of ``k`` candidates, which are given in their current order, and estimates the contrast of each."""
 
     def __init__(self, sensor: Sensor, candidates: Int[np.ndarray, " head"], blame: Blame, k: int) -> None:
         self.sensor, self.candidates, self.k = sensor, candidates, k
@@ -286,7 +285,7 @@ class Sets:
         self.known = Known(self.contrast, np.diag((_FIRST * self.error) ** 2))
 
     def measure(self, n: int, rng: np.random.Generator) -> None:
-        """Measure ``n`` sets, each the best by a draw from what is known."""
+        """Measure ``n`` sets, each the best under a draw from the posterior (Thompson sampling)."""
         drawn = rng.multivariate_normal(self.known.mean, self.known.covariance, size=n, method="cholesky")
         sets = np.argsort(-drawn, axis=1, kind="stable")[:, : self.k]
         self.rows += self._measured([np.sort(self.candidates[places]) for places in sets])
@@ -294,7 +293,7 @@ class Sets:
         self.known = posterior(members, self._lost(self.rows), self.contrast, self.error)
 
     def duel(self, n: int) -> Int[np.ndarray, " k"]:
-        """The set of ``best``, or the likeliest one where that proves better, ``n`` rows each of the same examples."""
+        """The set of ``best``, or the likeliest one where that proves better on ``n`` rows of the same examples."""
         first, challenger = self.best(), self.best(clearly=0.0)
         if n < 2 or set(first) == set(challenger):
             return first
@@ -308,12 +307,12 @@ class Sets:
         off = sparse_rows(sets, self.sensor.grid.size)
         return self.sensor(off, np.zeros(len(sets), dtype=int), last=False, beside=beside)
 
-    def _lost(self, rows: Rows) -> Float[np.ndarray, " row"]:
-        """What rows lose of the task less what they lose of the controls, on the scale of losses."""
-        return -rows.response() / self.sensor.above_guess - rows.control_response()
+    def _lost(self, rows: Rows) -> PerRow:
+        """The loss of the task minus the loss of the controls, for each row."""
+        return -rows.response() / self.sensor.task.above_guess - rows.control_response()
 
     def best(self, clearly: float = _CLEARLY) -> Int[np.ndarray, " k"]:
-        """The first ``k``, each exchanged where another is ``clearly`` better in the sets measured; the best first."""
+        """The first ``k`` candidates, each replaced where another is ``clearly`` better in the sets; the best first."""
         places, mean, variance = list(range(len(self.candidates))), self.known.mean, np.diag(self.known.covariance)
         chosen, others = places[: self.k], places[self.k :]
         while others:
@@ -328,7 +327,7 @@ class Sets:
 
 
 def best_set(search: Search, k: int) -> Int[np.ndarray, " k"] | None:
-    """The ``k`` finalists that go together best; spends the purse.
+    """The set of ``k`` finalists with the largest contrast; spends the budget.
 
     None where there are no more of them than that, or nothing is left to measure sets with.
     """
@@ -339,19 +338,19 @@ def best_set(search: Search, k: int) -> Int[np.ndarray, " k"] | None:
         return None
     sets = Sets(sensor, order[fit], search.blame, k)
     for round_ in range(_N_ROUNDS - _DUEL):
-        n = sensor.purse.left // sensor.cost // (_N_ROUNDS - round_)
+        n = sensor.budget.left // sensor.cost // (_N_ROUNDS - round_)
         if n:
             sets.measure(n, search.rng)
-    return sets.duel((sensor.purse.left - search.kept) // sensor.cost // 2) if len(sets.rows) else None
+    return sets.duel((sensor.budget.left - search.kept) // sensor.cost // 2) if len(sets.rows) else None
 
 
 def posterior(
     members: Float[np.ndarray, "row head"],
-    contrast: Float[np.ndarray, " row"],
+    contrast: PerRow,
     mean: Float[np.ndarray, " head"],
     error: Float[np.ndarray, " head"],
 ) -> Known:
-    """What sets say of heads that are known by a mean and a standard error each: Bayesian linear regression.
+    """The posterior of heads with a prior mean and standard error each, given sets: Bayesian linear regression.
 
     Noise, and how much wider the priors are than the errors say, are those under which the sets are likeliest
     (empirical Bayes): sets that go as foreseen leave the priors as they are.

@@ -26,18 +26,18 @@ CLIP = 4.0
 FREE_RATES, SIGNED_RATES = (0.1, 0.01), (0.5, 0.1)
 """Learning rates at the first and the last step, linear between: without and with a penalty."""
 MAX_GAIN = 5.0
-"""Nats beyond which contrastive gating wins nothing more on a pair of examples."""
+"""Nats at which the contrastive objective of a pair of examples is clipped."""
 MIN_STEPS = 20
 _POINTS = 50
 
 Gates = Float[Tensor, "fit layer head"]
 Objective = Callable[[Gates, Int[np.ndarray, "fit row"]], tuple[Float[Tensor, " fit"], Gates]]
-"""Gates and the examples of each fit → its loss, and the gradient of that in its gates."""
+"""From gates and the examples of each fit to its loss, and the gradient of the loss in its gates."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How much fitting is asked for."""
+    """The size of a fit: seeds, steps, batch size and penalty."""
 
     n_seeds: int
     steps: int
@@ -83,10 +83,6 @@ class Plan:
         rows = phases * sides * self.n_seeds * self.steps * self.batch_size
         return Cost(forwards=n_examples + rows, backwards=rows)
 
-    def bar(self, experiment: Experiment, phases: int) -> Any:
-        """A progress bar over the steps of all phases; signs that run together are phases of their own."""
-        return progress_bar(phases * self.steps, "step", experiment.settings.progress)
-
     def provenance(self, experiment: Experiment, seed: int) -> dict[str, Any]:
         """The experiment's, with this plan."""
         baseline = float(experiment.baseline().mean())
@@ -95,7 +91,7 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Path:
-    """Where a descent ended and how it went, by fit."""
+    """The result of one phase, by fit: logits, losses and trajectory."""
 
     logits: Gates
     losses: Float[np.ndarray, "fit step"]
@@ -107,30 +103,37 @@ class Path:
         """The last gates."""
         return self.trajectory[:, -1]
 
-    def part(self, fits: slice) -> Path:
-        """Some of the fits."""
-        return Path(self.logits[fits], self.losses[fits], self.trajectory[fits], self.at)
-
 
 class Descent:
     """Fits gates phase after phase; every seed draws its examples from its own generator.
 
-    With ``progress`` each phase goes on from where it was kept, bit for bit as if it had not been cut short.
+    With ``progress`` each phase is resumed from its saved state, bit for bit as if it had not been interrupted.
     """
 
     def __init__(
         self,
+        experiment: Experiment,
         objective: Objective,
-        seeds: Sequence[np.random.Generator],
-        n_examples: int,
         plan: Plan,
-        bar: Any,
+        seed: int,
         *,
-        progress: Progress | None = None,
+        phases: int,
+        progress: Progress | None,
     ) -> None:
-        self.objective, self.seeds, self.n_examples, self.plan, self.bar = objective, seeds, n_examples, plan, bar
+        self.experiment, self.objective, self.plan = experiment, objective, plan
+        # Over the steps of all phases; signs that run together are phases of their own.
+        self.bar = progress_bar(phases * plan.steps, "step", experiment.settings.progress)
+        self.seeds = [np.random.default_rng(seed + number) for number in range(plan.n_seeds)]
         self.at = np.unique(np.linspace(0, plan.steps, _POINTS + 1).round().astype(int))
         self.progress, self._phase = progress, 0
+
+    def start(self) -> Gates:
+        """The logits of gates uniform in (0, 1), one set a seed; float32, or float64 where the weights are."""
+        shape = self.experiment.grid.shape
+        gates = np.stack([rng.uniform(1e-6, 1 - 1e-6, size=shape) for rng in self.seeds])
+        model = here(self.experiment.source)
+        dtype = torch.promote_types(dtype_of(model), torch.float32)
+        return torch.from_numpy(np.log(gates / (1 - gates))).to(device_of(model), dtype)
 
     @torch.enable_grad()  # The caller may have gradients off.
     def __call__(self, logits: Gates, rates: tuple[float, float], penalties: Sequence[float]) -> Path:
@@ -152,7 +155,8 @@ class Descent:
             begun, trajectory = self._restore(kept, logits, adam, losses), list(kept["trajectory"])
             self.bar.update(blocks * begun)
         for step, rate in list(enumerate(np.linspace(*rates, steps)))[begun:]:
-            drawn = np.stack([rng.permutation(self.n_examples)[: self.plan.batch_size] for rng in self.seeds])
+            orders = [rng.permutation(self.experiment.n_examples) for rng in self.seeds]
+            drawn = np.stack(orders)[:, : self.plan.batch_size]
             gates = logits.sigmoid()
             loss, gradient = self.objective(gates.detach(), np.tile(drawn, (blocks, 1)))
             pull = (penalty * logits.clamp(-CLIP, CLIP).mean(dim=(1, 2))).sum()
@@ -171,7 +175,7 @@ class Descent:
     def _state(
         self, step: int, logits: Gates, adam: torch.optim.Adam, losses: np.ndarray, trajectory: list[np.ndarray]
     ) -> State:
-        """Everything that the steps after ``step`` depend on."""
+        """The state after ``step``, which is all that later steps depend on."""
         moments = adam.state[logits]
         return {
             "step": np.array(step),
@@ -184,7 +188,7 @@ class Descent:
         }
 
     def _restore(self, kept: State, logits: Gates, adam: torch.optim.Adam, losses: np.ndarray) -> int:
-        """Put back what was kept; returns the steps it had taken."""
+        """Restore a saved state; returns the number of its steps."""
         step = int(kept["step"])
         with torch.no_grad():
             logits.copy_(torch.from_numpy(kept["logits"]))
@@ -197,14 +201,6 @@ class Descent:
         for seed, state in zip(self.seeds, kept["seeds"], strict=True):
             seed.bit_generator.state = json.loads(str(state))
         return step
-
-
-def start_of(experiment: Experiment, seeds: Sequence[np.random.Generator]) -> Gates:
-    """The logits of gates uniform in (0, 1), one set a seed; float32, or float64 where the weights are."""
-    gates = np.stack([rng.uniform(1e-6, 1 - 1e-6, size=experiment.grid.shape) for rng in seeds])
-    model = here(experiment.source)
-    dtype = torch.promote_types(dtype_of(model), torch.float32)
-    return torch.from_numpy(np.log(gates / (1 - gates))).to(device_of(model), dtype)
 
 
 def target_loss(experiment: Experiment) -> Objective:

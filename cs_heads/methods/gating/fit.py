@@ -11,8 +11,8 @@ from cs_heads.arguments import check_seed
 from cs_heads.experiment.baseline import baseline_too_low, check_baseline
 from cs_heads.experiment.cost import Cost
 from cs_heads.experiment.experiment import Experiment
-from cs_heads.methods.controls import check_differentiable, left_out_notes
-from cs_heads.methods.gating.descent import FREE_RATES, SIGNED_RATES, Descent, Plan, contrast, start_of, target_loss
+from cs_heads.methods.controls import check_differentiable, controls_notes
+from cs_heads.methods.gating.descent import FREE_RATES, SIGNED_RATES, Descent, Plan, contrast, target_loss
 from cs_heads.methods.gating.result import HeadGates, range_over_seeds
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task
@@ -59,20 +59,23 @@ def fit_gates(
 
 def _fitted(experiment: Experiment, plan: Plan, seed: int) -> HeadGates:
     """The gates of one task, whose intact run is done."""
-    objective = target_loss(experiment)
-    seeds = [np.random.default_rng(seed + i) for i in range(plan.n_seeds)]
     kept = experiment.progress("chg", {"plan": asdict(plan), "seed": seed})
-    with plan.bar(experiment, phases=3) as bar:
-        descend = Descent(objective, seeds, experiment.n_examples, plan, bar, progress=kept)
-        free = descend(start_of(experiment, seeds), FREE_RATES, [0.0])
+    descend = Descent(experiment, target_loss(experiment), plan, seed, phases=3, progress=kept)
+    with descend.bar:
+        free = descend(descend.start(), FREE_RATES, [0.0])
         signed = descend(free.logits.repeat(2, 1, 1), SIGNED_RATES, [plan.strength, -plan.strength])
-    plus, minus = signed.part(slice(None, plan.n_seeds)), signed.part(slice(plan.n_seeds, None))
+    losses, trajectory = (
+        np.concatenate(both).reshape(3, plan.n_seeds, *both[0].shape[1:])
+        for both in ((free.losses, signed.losses), (free.trajectory, signed.trajectory))
+    )
+    # The last gates of each phase.
+    first, plus, minus = trajectory[:, :, -1]
     return HeadGates(
-        free=free.gates,
-        plus=plus.gates,
-        minus=minus.gates,
-        losses=np.stack([free.losses, plus.losses, minus.losses]),
-        trajectory=np.stack([free.trajectory, plus.trajectory, minus.trajectory]),
+        free=first,
+        plus=plus,
+        minus=minus,
+        losses=losses,
+        trajectory=trajectory,
         at=free.at,
         cost=plan.cost(experiment.n_examples, phases=3, sides=1),
         provenance=plan.provenance(experiment, seed),
@@ -132,7 +135,7 @@ def _fitted_beside(
         else:
             used.append(other)
     if controls:
-        notes = (*notes, *left_out_notes(left_out, [other.task.name for other in used]))
+        notes = (*notes, *controls_notes(left_out, [other.task.name for other in used], required=True))
     gates, *rest = (
         _fitted(side, replace(plan, steps=cut.steps).on(side.n_examples), seed) for side in (experiment, *used)
     )
@@ -186,12 +189,10 @@ def contrastive_gating(
     check_differentiable(experiment, [other])
     plan, notes = plan.within(budget, experiment.n_examples, phases=2, sides=2)
     notes = (*check_baseline(experiment), *notes)
-    objective = contrast(experiment, other)
-    seeds = [np.random.default_rng(seed + i) for i in range(n_seeds)]
     kept = experiment.progress("contrastive", {"plan": asdict(plan), "seed": seed}, other)
-    with plan.bar(experiment, phases=2) as bar:
-        descend = Descent(objective, seeds, experiment.n_examples, plan, bar, progress=kept)
-        free = descend(start_of(experiment, seeds), FREE_RATES, [0.0])
+    descend = Descent(experiment, contrast(experiment, other), plan, seed, phases=2, progress=kept)
+    with descend.bar:
+        free = descend(descend.start(), FREE_RATES, [0.0])
         shut = descend(free.logits, SIGNED_RATES, [-strength * experiment.grid.size])
     cost = plan.cost(experiment.n_examples, phases=2, sides=2)
     return HeadRanking(

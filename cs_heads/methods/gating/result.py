@@ -1,4 +1,4 @@
-"""Fitted gates, and what they say of each head."""
+"""Fitted gates, and the scores of each head."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ PHASES = ("free", "plus", "minus")
 
 
 def range_over_seeds(each: Float[np.ndarray, "seed layer head"]) -> Float[np.ndarray, "layer head bound"] | None:
-    """The least and the largest value of each head; of one seed there is no range."""
+    """The minimum and maximum of each head over seeds; None for one seed."""
     return np.stack([each.min(axis=0), each.max(axis=0)], axis=-1) if len(each) > 1 else None
 
 
 @dataclass(frozen=True, eq=False)
 class HeadGates(Drawable, picture="roles"):
-    """Fitted gates of every seed, and how they came about.
+    """Fitted gates of every seed, with losses and trajectories.
 
     ``free`` are the gates fitted to the loss alone, ``plus`` (G⁺) those pushed open and ``minus`` (G⁻) those
     pushed shut from there. ``losses`` is the mean negative log-probability of the target (nats per
@@ -57,11 +57,11 @@ class HeadGates(Drawable, picture="roles"):
         return scores[name]
 
     def always(self, name: str) -> Float[np.ndarray, "layer head"]:
-        """A score's least value over the seeds: what a head does in every solution found."""
+        """A score's minimum over the seeds: its value in every solution found."""
         return self.score(name).min(axis=0)
 
     def any(self, name: str) -> Float[np.ndarray, "layer head"]:
-        """A score's largest value over the seeds: what a head does in some solution found."""
+        """A score's maximum over the seeds: its value in some solution found."""
         return self.score(name).max(axis=0)
 
     @property
