@@ -12,8 +12,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from cs_heads.lens import EncodedExample
+from cs_heads.lens.forward import pad
 from cs_heads.lens.gates import gated
-from cs_heads.lens.score import pad
 
 Row = tuple[tuple[int, ...], tuple[int, ...]]
 

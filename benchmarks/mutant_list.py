@@ -43,11 +43,11 @@ _LENS = [
     *_bugs(
         "lens",
         "lens/gates.py",
-        "lens/test_gates.py lens/test_score.py",
+        "lens/test_gates.py lens/test_logprobs.py",
         (
             "gates are applied one layer late",
-            "_gate_hook(gates[:, layer], None",
-            "_gate_hook(gates[:, layer - 1], None",
+            "_mix, gates[:, layer], None",
+            "_mix, gates[:, layer - 1], None",
         ),
         (
             "hooks stay on the model after an exception",
@@ -82,8 +82,8 @@ _LENS = [
     ),
     *_bugs(
         "lens",
-        "lens/score.py",
-        "lens/test_score.py",
+        "lens/logprobs.py",
+        "lens/test_logprobs.py",
         (
             "targets are scored by the mean log-probability of their tokens",
             "summed = np.bincount(reads.row, weights=each.logprob, minlength=len(targets))",
@@ -251,7 +251,7 @@ _ENGINE = [
     ),
     *_bugs(
         "engine",
-        "engine/scoring.py",
+        "engine/logprobs.py",
         "engine/test_engine.py experiment/test_experiment.py",
         (
             "choices are scored by the mean log-probability of their tokens",
@@ -339,10 +339,10 @@ _ENGINE = [
             "a chunk that is known in part is not run",
             """\
         chunks = [chunk for chunk in chunks if not known[chunk].all()]
-        calls = [Call("score",""",
+        calls = [WorkerCall("logprobs",""",
             """\
         chunks = [chunk for chunk in chunks if not known[chunk].any()]
-        calls = [Call("score",""",
+        calls = [WorkerCall("logprobs",""",
         ),
     ),
     *_bugs(

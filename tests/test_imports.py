@@ -35,7 +35,7 @@ BROKEN = {
     "Drawing": ("cli", "from matplotlib.figure import Figure"),
     "CircuitsVis": ("plot.attention_patterns", "import circuitsvis as cv"),
     "Templates": ("analysis.failures", "from jinja2 import Template"),
-    "Statistics": ("lens.score", "from scipy import stats"),
+    "Statistics": ("lens.logprobs", "from scipy import stats"),
     "Torch": ("methods.find", "def f():\n    from torch import Tensor"),
 }
 

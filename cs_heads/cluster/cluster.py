@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,13 @@ import numpy as np
 
 from cs_heads.arguments import check_integer
 from cs_heads.cluster.engine import ClusterEngine
-from cs_heads.cluster.pool import Pool
+from cs_heads.cluster.pool import WorkerPool
 from cs_heads.cluster.session import Session, join, leave, ray_module, workers_for
 from cs_heads.cluster.worker import Report, Source, WorkerConfig, versions
 from cs_heads.engine.ablation import Ablation
 from cs_heads.lens import EncodedExample, check_ablatable, fingerprint, load_model
 from cs_heads.lens.model import ModelInfo, backend_of
-from cs_heads.lens.ship import packed, sample_logits
+from cs_heads.lens.ship import packed_model, sample_logits
 from cs_heads.settings import Settings
 
 # Copies of a model may differ by so much, as a share of the largest logit: other machines, other kernels.
@@ -83,7 +83,7 @@ class Cluster:
             together = int(1 / share) if 0 < share < 1 else 1 if share else -(-n // len(ray.nodes()))
             config = WorkerConfig("cuda" if share else "cpu", threads, together)
             # On this machine alone no cores need be reserved.
-            self._pool = Pool(source, n, config, num_cpus=0.0 if session.local else 1.0, num_gpus=share)
+            self._pool = WorkerPool(source, n, config, num_cpus=0.0 if session.local else 1.0, num_gpus=share)
         except BaseException:
             leave(session)
             raise
@@ -99,13 +99,11 @@ class Cluster:
             self.close()
             raise
 
-    @property
+    @cached_property
     def model(self) -> Any:
         """The model in this process, for methods that use the model itself; loaded here when first asked for."""
         if isinstance(self.here, ModelInfo):
-            if not hasattr(self, "_loaded"):
-                self._loaded = load_model(self._given() if callable(self._given) else self._given)
-            return self._loaded
+            return load_model(self._given() if callable(self._given) else self._given)
         return self.here
 
     def engine(
@@ -174,15 +172,12 @@ def placed(model: Any, workers: int | None = None, address: str | None = None) -
 
     A ``Cluster`` is used as it is; ``workers`` or ``address`` beside it raise ``ValueError``.
     """
-    if isinstance(model, Cluster):
-        if workers is not None or address is not None:
-            raise ValueError("workers and address must be left out where the model is a Cluster: it has its own")
-        yield model
-    elif workers is None and address is None:
-        yield load_model(model)
-    else:
-        with Cluster(model, workers, address=address) as cluster:
-            yield cluster
+    source = source_of(model, Settings(workers=workers, address=address))
+    try:
+        yield source
+    finally:
+        if isinstance(source, Cluster) and source is not model:
+            source.close()
 
 
 def here(model: Any) -> Any:
@@ -204,9 +199,9 @@ def _source(model: Any, gpus_per_worker: float | None) -> Source:
             f"gpus_per_worker must be 1 or less for a model that is no function, as it is put on one GPU; got "
             f"{gpus_per_worker!r}: give a function that loads it split"
         )
-    return model if isinstance(model, str | Path) else packed(model)
+    return model if isinstance(model, str | Path) else packed_model(model)
 
 
-def _end(pool: Pool, session: Session) -> None:
+def _end(pool: WorkerPool, session: Session) -> None:
     pool.close()
     leave(session)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int
 
-from cs_heads.cluster.pool import Call, Pool
+from cs_heads.cluster.pool import WorkerCall, WorkerPool
 from cs_heads.cluster.worker import Job
 from cs_heads.designs import as_gates, first_layer, rows_by_mask
 from cs_heads.engine.ablation import Ablation, shares_examples
@@ -49,7 +49,7 @@ class ClusterEngine:
 
     def __init__(
         self,
-        pool: Pool,
+        pool: WorkerPool,
         model: HookedModel | ModelInfo,
         device: str,
         examples: Sequence[EncodedExample],
@@ -80,7 +80,7 @@ class ClusterEngine:
         least, most = (share * self.batch_tokens for share in _SCORING)
         chunks = cut(masks, examples, tokens, prompts, least=least, most=most)
         chunks = [chunk for chunk in chunks if not known[chunk].all()]
-        calls = [Call("score", (job, masks[chunk], examples[chunk], known[chunk]), (job,)) for chunk in chunks]
+        calls = [WorkerCall("logprobs", (job, masks[chunk], examples[chunk], known[chunk]), (job,)) for chunk in chunks]
         yield from self._run(calls, chunks, known, progress_bar(len(examples), "eval", progress, int(known.sum())))
 
     def generate(
@@ -92,7 +92,7 @@ class ClusterEngine:
         least, most = (share * rows_together(self._device) for share in _WRITING)
         chunks = cut(masks, examples, len, request.prompts, least=least, most=most)
         chunks = [chunk for chunk in chunks if not known[chunk].all()]
-        calls = [Call("generate", (job, masks[chunk], examples[chunk], asked), (job, asked)) for chunk in chunks]
+        calls = [WorkerCall("generate", (job, masks[chunk], examples[chunk], asked), (job, asked)) for chunk in chunks]
         try:
             yield from self._run(calls, chunks, known, progress_bar(len(examples), "text", progress, int(known.sum())))
         finally:
@@ -100,7 +100,7 @@ class ClusterEngine:
 
     def _run(
         self,
-        calls: list[Call],
+        calls: list[WorkerCall],
         chunks: list[Int[np.ndarray, " chunk"]],
         known: Bool[np.ndarray, " pair"],
         progress: Any,
@@ -118,7 +118,7 @@ class ClusterEngine:
         if self._job is None:
             if self.ablation is not None:
                 first = self._open(Job(self.examples, self.batch_tokens, self.ablation))
-                [(_, self.ablation)] = self._pool.run([Call("prepare", (first,), (first,))])
+                [(_, self.ablation)] = self._pool.run([WorkerCall("prepare", (first,), (first,))])
                 self._pool.forget(first)
             self._job = self._open(Job(self.examples, self.batch_tokens, self.ablation))
         return self._job

@@ -36,7 +36,7 @@ class WorkersLostError(ConnectionError):
 
 
 @dataclass(frozen=True)
-class Call:
+class WorkerCall:
     """A method of ``Worker``, what it is given, and the keys of what must be open for it."""
 
     method: str
@@ -76,7 +76,7 @@ class _Run:
     """What is left to do of some calls, and how long those took that are done (seconds)."""
 
     number: int
-    calls: Sequence[Call]
+    calls: Sequence[WorkerCall]
     todo: deque[int] = field(init=False)
     answered: set[int] = field(default_factory=set)
     losses: Counter[int] = field(default_factory=Counter)
@@ -97,7 +97,7 @@ class _Run:
             self.todo.appendleft(index)
 
 
-class Pool:
+class WorkerPool:
     """Workers with one model each; calls are run by idle workers, and their results yielded as they come."""
 
     def __init__(self, source: Source, n: int, config: WorkerConfig, num_cpus: float, num_gpus: float) -> None:
@@ -169,7 +169,7 @@ class Pool:
         """Let the workers drop what was opened, at the next opportunity; may be called while garbage is collected."""
         self._forgotten.add(key)
 
-    def run(self, calls: Sequence[Call]) -> Iterator[tuple[int, Any]]:
+    def run(self, calls: Sequence[WorkerCall]) -> Iterator[tuple[int, Any]]:
         """Yield (number of the call, its result) as results come; the first of two answers to a call counts.
 
         What a worker raises is raised here. A call whose worker is lost is done again by another, and the worker

@@ -20,7 +20,7 @@ from cs_heads.engine.protocol import Known, PairExamples, PairMasks, PairResult,
 from cs_heads.lens import EncodedExample, load_model
 from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.model import HookedModel, ModelInfo
-from cs_heads.lens.ship import model_info, sample_logits, unpacked, use_threads
+from cs_heads.lens.ship import model_info, sample_logits, unpacked_model, use_threads
 
 Source = str | Path | bytes | Callable[[], Any]
 """A name or folder for ``load_model``, a model packed by ``lens.ship``, or a function that returns a model."""
@@ -90,7 +90,7 @@ class Worker:
         share_memory(config.sharers)
         self._engines.clear()
         if isinstance(source, bytes):
-            self.model = unpacked(source, config.device)
+            self.model = unpacked_model(source, config.device)
         elif isinstance(source, str | Path):
             self.model = load_model(source, device=config.device)
         else:
@@ -116,7 +116,7 @@ class Worker:
         assert ablation is not None
         return ablation.on_cpu()
 
-    def score(self, job: str, masks: PairMasks, examples: PairExamples, known: Known = None) -> list[PairResult]:
+    def logprobs(self, job: str, masks: PairMasks, examples: PairExamples, known: Known = None) -> list[PairResult]:
         """The results of a chunk."""
         return [result for batch in self._engine(job).run(masks, examples, False, known) for result in batch]
 

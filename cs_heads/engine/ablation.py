@@ -13,9 +13,10 @@ from torch import Tensor
 from cs_heads.engine.layout import Place
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.batches import TokenBudget, run_in_batches
+from cs_heads.lens.forward import pad
 from cs_heads.lens.gates import reading
+from cs_heads.lens.logprobs import ANY_READ, token_logprobs
 from cs_heads.lens.model import HookedModel
-from cs_heads.lens.score import ANY_READ, pad, read_tokens
 
 KINDS = ("zero", "mean", "resample")
 
@@ -108,7 +109,7 @@ class Ablation:
                 self._z[layer][ids] = tokens_of_z.cpu()
 
         with reading(model, keep):
-            read_tokens(model, tokens, attention_mask, ANY_READ, fused=fused)
+            token_logprobs(model, tokens, attention_mask, ANY_READ, fused=fused)
 
 
 def shares_examples(ablation: Ablation | None) -> bool:

@@ -23,10 +23,10 @@ from cs_heads.lens import EncodedExample
 from cs_heads.lens.abilities import Abilities, abilities
 from cs_heads.lens.batches import TokenBudget, in_batches
 from cs_heads.lens.cache import Extension, KeyValues
-from cs_heads.lens.forward import Resumed, recorded
+from cs_heads.lens.forward import Resumed, pad, recorded
 from cs_heads.lens.fused import why_not_fused
+from cs_heads.lens.logprobs import ANY_READ, Reads, TokenLogprobs, token_logprobs
 from cs_heads.lens.model import HookedModel, context_length, device_of, dtype_of
-from cs_heads.lens.score import ANY_READ, Reads, TokenScores, pad, read_tokens
 
 # Logits of one forward at most (float32: 256 MiB), so that the vocabulary bounds a batch too.
 MAX_LOGITS = 2**26
@@ -74,16 +74,16 @@ class Done:
     """A forward that has run: its rows, what was read in them one after another, and what it stored, if anything."""
 
     rows: list[Row]
-    scores: TokenScores
+    logprobs: TokenLogprobs
     stored: KeyValues | None
 
-    def by_row(self) -> Iterator[tuple[Row, TokenScores]]:
+    def by_row(self) -> Iterator[tuple[Row, TokenLogprobs]]:
         """Each row with what was read in it."""
         ends = np.cumsum([len(row.piece.slots) for row in self.rows])
         for row, end in zip(self.rows, ends, strict=True):
             part = slice(end - len(row.piece.slots), end)
-            scores = self.scores
-            yield row, TokenScores(scores.logprob[part], scores.greedy[part], scores.best[part])
+            logprobs = self.logprobs
+            yield row, TokenLogprobs(logprobs.logprob[part], logprobs.greedy[part], logprobs.best[part])
 
 
 class Residuals:
@@ -184,6 +184,7 @@ class Forwards:
         layer: int | None = 0,
         keep_all: bool = False,
         needed: Needed = None,
+        stored: KeyValues | None = None,
     ) -> Iterator[Done]:
         """Run rows and all pieces that follow them, forward by forward.
 
@@ -194,25 +195,13 @@ class Forwards:
             keep_all: Store the keys and values of every piece, not only of those that others follow.
             needed: Forwards without a row that is needed, for itself or for what follows it, are planned and left
                 out, so that the others are what they would be with them (None: all run).
+            stored: Keys and values of the rows' parents; None where masks begin.
 
         Raises:
             DoesNotFitError: A row does not fit into memory by itself; a batch that does not fit is halved.
         """
-        self._fused = self.fused()
-        yield from self._descend(rows, None, residuals, layer, keep_all=keep_all, needed=needed)
-
-    def _descend(
-        self,
-        rows: list[Row],
-        stored: KeyValues | None,
-        residuals: Residuals | None,
-        layer: int | None,
-        *,
-        keep_all: bool,
-        needed: Needed,
-    ) -> Iterator[Done]:
-        """Run rows after what is ``stored``, then the pieces that follow them."""
-        options: dict[str, Any] = {"keep_all": keep_all, "needed": needed}
+        if stored is None:
+            self._fused = self.fused()
 
         def forward(batch: Sequence[Row], inner: bool) -> Iterator[Done]:
             if needed is None or any(map(needed, batch)):
@@ -224,7 +213,7 @@ class Forwards:
                         for i, row in enumerate(batch)
                         for child in row.children
                     ]
-                    yield from self._descend(further, done.stored, residuals, layer, **options)
+                    yield from self.run(further, residuals, layer, keep_all, needed, done.stored)
 
         for inner in (False, True):
             chosen = [row for row in rows if bool(row.piece.children) == inner]
@@ -251,7 +240,7 @@ class Forwards:
         if layer is None:
             assert residuals is not None
             with residuals.recording(self.model, places):
-                scores = read_tokens(self.model, tokens, attention_mask, ANY_READ, **options)
+                logprobs = token_logprobs(self.model, tokens, attention_mask, ANY_READ, **options)
         else:
             gates = np.stack([row.gates for row in batch])
             if layer and residuals is not None:
@@ -264,14 +253,14 @@ class Forwards:
                 np.concatenate([row.piece.offsets for row in batch]),
                 np.concatenate([row.piece.wanted for row in batch]),
             )
-            scores = read_tokens(
+            logprobs = token_logprobs(
                 self.model, tokens, attention_mask, reads, gates=torch.from_numpy(gates).float(), **options
             )
         left = None
         if extension is not None and keep:
             left = extension.finish()
             left.compact()
-        return Done(batch, scores, left)
+        return Done(batch, logprobs, left)
 
     def _batch_size(self, rows: Sequence[Row], keep: bool) -> int:
         """How many of the next rows go into one forward: within the budgets, but one at least."""

@@ -60,7 +60,7 @@ class _Pair:
 
 
 @dataclass
-class _Pool:
+class _TextPool:
     """Texts begun, with their stored keys and values, until there are enough to be continued together."""
 
     pairs: list[_Pair] = field(default_factory=list)
@@ -77,9 +77,9 @@ class _Pool:
         most = min(_STORED.get(device.type, _STORED["cpu"]), _SHARE * free_memory(device))
         return len(self.pairs) >= rows_together(device.type) or held >= most
 
-    def part(self, begin: int, end: int) -> _Pool:
+    def part(self, begin: int, end: int) -> _TextPool:
         """The texts ``begin..end``, copied: they grow without those here."""
-        part = _Pool(self.pairs[begin:end], [list(text) for text in self.texts[begin:end]])
+        part = _TextPool(self.pairs[begin:end], [list(text) for text in self.texts[begin:end]])
         first = 0
         for stored in self.stored:
             number = first + torch.arange(len(stored.valid), device=stored.valid.device)
@@ -136,19 +136,19 @@ class Generation:
                 bar.update(len(texts))
 
     def _run(self, rows: list[Row], needed: Needed) -> Iterator[list[PairText]]:
-        free = _Pool()
+        free = _TextPool()
         self._begun = set()
         for done in self.forwards.run(rows, keep_all=self.forwards.able.extend, needed=needed):
-            drafted = _Pool()
+            drafted = _TextPool()
             yield self._begin(done, drafted, free)
             yield self._fitting(partial(self._verify, free=free), drafted)
             # Known texts are in no pool: those that were decoded together became known together.
             if free.full(self._device):
                 yield self._fitting(self._decode, free)
-                free = _Pool()
+                free = _TextPool()
         yield self._fitting(self._decode, free)
 
-    def _fitting(self, step: Callable[[_Pool], list[PairText]], pool: _Pool) -> list[PairText]:
+    def _fitting(self, step: Callable[[_TextPool], list[PairText]], pool: _TextPool) -> list[PairText]:
         """A step on a pool; where memory does not suffice, on parts of it, each from the beginning."""
         # A row is one token of a step.
         together = TokenBudget(len(pool.pairs))
@@ -179,11 +179,11 @@ class Generation:
             rows += roots(pairs, gates, layout)
         return rows
 
-    def _begin(self, done: Done, drafted: _Pool, free: _Pool) -> list[PairText]:
+    def _begin(self, done: Done, drafted: _TextPool, free: _TextPool) -> list[PairText]:
         """Take the first token of each text; rows go to the pool of those that agree with a draft, or to the other."""
         pairs, texts, places = [], [], []
-        for i, (row, scores) in enumerate(done.by_row()):
-            for slot, offset, best in zip(row.piece.slots, row.piece.offsets, scores.best, strict=True):
+        for i, (row, logprobs) in enumerate(done.by_row()):
+            for slot, offset, best in zip(row.piece.slots, row.piece.offsets, logprobs.best, strict=True):
                 pair = row.owner[int(row.layout.local[slot])]
                 # A prompt may be run again, after a batch that did not fit.
                 if pair.number in self._begun:
@@ -210,11 +210,11 @@ class Generation:
         """Whether a text is what its draft begins with; without stored keys and values drafts are of no use."""
         return self.forwards.able.extend and tuple(text) == pair.draft[: len(text)]
 
-    def _verify(self, pool: _Pool, free: _Pool) -> list[PairText]:
+    def _verify(self, pool: _TextPool, free: _TextPool) -> list[PairText]:
         """Follow the drafts in growing windows; rows that leave theirs go to ``free``."""
         if all(pair.known for pair in pool.pairs):
             return []
-        decoding, ended, left = self._decoding(pool), list[int](), _Pool()
+        decoding, ended, left = self._decoding(pool), list[int](), _TextPool()
         window = _WINDOW
         while decoding.rows:
             window = max(0, min(window, self._most(decoding)))
@@ -240,7 +240,7 @@ class Generation:
         context = context_length(model)
         return most if context is None else min(most, context - n_columns - 1)
 
-    def _decode(self, pool: _Pool) -> list[PairText]:
+    def _decode(self, pool: _TextPool) -> list[PairText]:
         """Token by token until every text is finished."""
         if pool.pairs and self.forwards.able.extend:
             decoding = self._decoding(pool)
@@ -258,7 +258,7 @@ class Generation:
             self._decode_whole(pool)
         return [(pair.number, tuple(text)) for pair, text in zip(pool.pairs, pool.texts, strict=True)]
 
-    def _decoding(self, pool: _Pool) -> Decoding:
+    def _decoding(self, pool: _TextPool) -> Decoding:
         gates = torch.from_numpy(np.stack([pair.gates for pair in pool.pairs])).float()
         ablation = self.forwards.ablation
 
@@ -272,7 +272,7 @@ class Generation:
         stored = KeyValues.joined(pool.stored)
         return Decoding(self.forwards.model, stored, pool.texts, gates, become, self.forwards.fused())
 
-    def _decode_whole(self, pool: _Pool) -> None:
+    def _decode_whole(self, pool: _TextPool) -> None:
         """Without stored keys and values every token runs its text from the beginning."""
         while unfinished := [i for i, text in enumerate(pool.texts) if not self.finished(text)]:
             rows = []
@@ -281,8 +281,8 @@ class Generation:
                 so_far = EncodedExample((*self.prompts[pair.example], *pool.texts[i]), _ANY, False)
                 rows += roots(i, pair.gates, lay_out({pair.example: so_far}, [pair.example], share=False))
             for done in self.forwards.run(rows):
-                for row, scores in done.by_row():
-                    pool.texts[row.owner].append(int(scores.best[0]))
+                for row, logprobs in done.by_row():
+                    pool.texts[row.owner].append(int(logprobs.best[0]))
 
 
 def _asked_for(row: Row) -> bool:

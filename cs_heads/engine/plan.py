@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from cs_heads.lens.logprobs import Reads, token_logprobs, with_targets
 from cs_heads.lens.model import HookedModel, context_length, device_of, devices_of
-from cs_heads.lens.score import Reads, read_tokens, with_targets
 
 BATCH_TOKENS = {"cpu": 4096, "cuda": 131_072}
 """Tokens of one forward at most, by device: beyond these, forwards get no faster (``benchmarks/engine.py``)."""
@@ -50,7 +50,7 @@ def token_budget(model: HookedModel, fused: bool) -> int:
     device = device_of(model)
     rows = _rows(model, _PROBE_ROWS)
     with _LiveBytes() as live:
-        read_tokens(model, *rows, fused=fused)
+        token_logprobs(model, *rows, fused=fused)
     per_token = max(1, live.peak) / rows[0].numel()
     # A model that is split over devices needs memory on each.
     fits = int(_SHARE * min(map(free_memory, devices_of(model))) / per_token)
@@ -77,7 +77,7 @@ def tokens_per_second(model: HookedModel, fused: bool) -> float:
     # The first warms up.
     for _ in range(1 + _TIMED_FORWARDS):
         start = perf_counter()
-        read_tokens(model, *rows, fused=fused)
+        token_logprobs(model, *rows, fused=fused)
         seconds.append(perf_counter() - start)
     return rows[0].numel() / min(seconds[1:])
 

@@ -15,8 +15,7 @@ from cs_heads.cluster import here, source_of
 from cs_heads.lens import describe
 from cs_heads.lens.batches import room_for
 from cs_heads.lens.model import tokenizer_of
-from cs_heads.lens.patch import PATCH_TOKENS, patch_gradients, patched_effects, record_z
-from cs_heads.lens.points import PatchPoint, encode_point
+from cs_heads.lens.patch import PATCH_TOKENS, PatchPoint, encode_point, patch_gradients, patched_effects, record_z
 from cs_heads.settings import Settings, SettingsArguments, progress_bar
 from cs_heads.store.identity import study_of
 from cs_heads.store.progress import Progress, filled

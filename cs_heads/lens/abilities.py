@@ -12,10 +12,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from cs_heads.lens.cache import Extension
-from cs_heads.lens.forward import Resumed, logits_at, recorded
+from cs_heads.lens.forward import Resumed, logits_at, pad, recorded
 from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.model import HookedModel, context_length, device_of, dtype_of, evaluating
-from cs_heads.lens.score import pad
 from cs_heads.units import HeadGrid
 
 _log = logging.getLogger(__name__)

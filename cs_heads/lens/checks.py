@@ -18,7 +18,7 @@ from torch import Tensor
 
 from cs_heads.lens.abilities import Abilities, abilities, tolerance
 from cs_heads.lens.bos import prepended
-from cs_heads.lens.forward import logits_at
+from cs_heads.lens.forward import last_logits, logits_at
 from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.gates import gated, reading
 from cs_heads.lens.gguf import gguf_in
@@ -35,7 +35,6 @@ from cs_heads.lens.model import (
     hook_names,
     in_float32,
 )
-from cs_heads.lens.score import pad
 from cs_heads.lens.tokens import encode_prompt
 from cs_heads.lens.weights import WeightsError, check_finite, quietly
 from cs_heads.text import first_line
@@ -139,35 +138,31 @@ class PlainModel:
         """The configuration of the part that reads text."""
         return self.model.config.get_text_config()
 
-    def logits(self, tokens: Int[Tensor, "row pos"]) -> Float[Tensor, "row pos vocab"]:
-        """Logits after every token; rows of one length."""
+    def logprobs(self, tokens: Int[Tensor, "row pos"]) -> Float[Tensor, "row pos vocab"]:
+        """Log-probabilities after every token; rows of one length."""
         with torch.no_grad():
-            return self.model(tokens, use_cache=False).logits.float()
+            return self.model(tokens, use_cache=False).logits.float().log_softmax(dim=-1)
 
-    def logits_without(
+    def logprobs_without(
         self, tokens: Int[Tensor, "row pos"], heads: Sequence[Head], n_heads: int
     ) -> Float[Tensor, "row pos vocab"]:
-        """Logits with one head off in each row: its slice of what the output projection takes is zeroed.
+        """Log-probabilities with one head off in each row: its slice of what the output projection takes is zeroed.
 
         A model whose output projections are not found raises ``ValueError``.
         """
-        projections = self._output_projections()
 
-        def hook_of(layer: int) -> Any:
-            def zero(module: Any, arguments: Any) -> Any:
-                z = arguments[0].clone()
-                d_head = z.shape[-1] // n_heads
-                for row, head in enumerate(heads):
-                    if head.layer == layer:
-                        z[row, :, head.head * d_head : (head.head + 1) * d_head] = 0
-                return (z, *arguments[1:])
-
-            return zero
+        def zero(layer: int, module: Any, arguments: Any) -> Any:
+            z = arguments[0].clone()
+            d_head = z.shape[-1] // n_heads
+            for row, head in enumerate(heads):
+                if head.layer == layer:
+                    z[row, :, head.head * d_head : (head.head + 1) * d_head] = 0
+            return (z, *arguments[1:])
 
         with ExitStack() as stack:
-            for layer, module in enumerate(projections):
-                stack.callback(module.register_forward_pre_hook(hook_of(layer)).remove)
-            return self.logits(tokens)
+            for layer, module in enumerate(self._output_projections()):
+                stack.callback(module.register_forward_pre_hook(partial(zero, layer)).remove)
+            return self.logprobs(tokens)
 
     def _output_projections(self) -> list[Any]:
         """By layer."""
@@ -351,8 +346,8 @@ def _hook_z_in_float32(model: HookedModel, plain: PlainModel | None) -> Check:
         against = "its z times W_O taken from what attention adds"
     else:
         ours = _logprobs(model, rows, gates)[:, -1] - intact[:, -1]
-        own = _logprobs_of(plain.logits(tokens[:1]))[:, -1]
-        theirs = _logprobs_of(plain.logits_without(rows, heads, grid.n_heads))[:, -1] - own
+        own = plain.logprobs(tokens[:1])[:, -1]
+        theirs = plain.logprobs_without(rows, heads, grid.n_heads)[:, -1] - own
         noise = 4 * _rms(intact[:, -1] - own)
         wrong = torch.clamp(_rms(ours - theirs) - noise, min=0) / _rms(theirs)
         untold = [str(head) for head, share in zip(heads, (noise / _rms(theirs)).tolist(), strict=True) if share > 0.5]
@@ -374,7 +369,7 @@ def _logits(model: HookedModel, plain: PlainModel | None) -> Check:
     tokens = _tokens(model, 4)
     with _both_in_float32(model, plain):
         exact = dtype_of(model) not in HALF
-        ours, theirs = _logprobs(model, tokens), _logprobs_of(plain.logits(tokens))
+        ours, theirs = _logprobs(model, tokens), plain.logprobs(tokens)
     if ours.shape != theirs.shape:
         found = f"of {ours.shape[-1]} tokens, in plain Hugging Face of {theirs.shape[-1]}"
         return Check("logits", "fail", found, "load the model with cs_heads.load_model")
@@ -385,7 +380,7 @@ def _logits(model: HookedModel, plain: PlainModel | None) -> Check:
         return Check("logits", "ok", found) if same else Check("logits", "fail", found, _WRONGLY)
     name = str(dtype_of(model)).removeprefix("torch.")
     rounding = _rms((_logprobs(model, tokens) - ours).flatten())
-    usual = _rms((_logprobs_of(plain.logits(tokens)) - theirs).flatten())
+    usual = _rms((plain.logprobs(tokens) - theirs).flatten())
     found += f"; {name} moves them by {rounding:.2g} (root mean square), plain Hugging Face by {usual:.2g}"
     # A model that cannot be run in float32 is rounded here, too.
     near = same or _rms((ours - theirs).flatten()) <= (1 if exact else _OF_ROUNDING) * usual
@@ -447,16 +442,13 @@ def _away_from_own_projection(
     z: dict[int, Tensor] = {}
     added: list[dict[int, Tensor]] = [{}, {}]
 
-    def hook_of(layer: int, kept: dict[int, Tensor]) -> Any:
-        def keep(module: Any, arguments: Any, output: Any) -> None:
-            kept[layer] = (output[0] if isinstance(output, tuple) else output).float()
-
-        return keep
+    def keep(layer: int, kept: dict[int, Tensor], module: Any, arguments: Any, output: Any) -> None:
+        kept[layer] = (output[0] if isinstance(output, tuple) else output).float()
 
     for kept, gate in zip(added, (None, gates), strict=True):
         with ExitStack() as stack:
             for layer, block in enumerate(model.blocks):
-                stack.callback(block.attn.register_forward_hook(hook_of(layer, kept)).remove)
+                stack.callback(block.attn.register_forward_hook(partial(keep, layer, kept)).remove)
             if gate is None:
                 stack.enter_context(reading(model, lambda layer, value: z.update({layer: value.float()})))
             stack.enter_context(gated(model, gate))
@@ -481,19 +473,12 @@ def _logprobs(
     mask = torch.ones_like(tokens)
     row, position = mask.nonzero(as_tuple=True)
     flat = logits_at(model, tokens, mask, row=row, position=position, gates=gates)
-    return _logprobs_of(flat.float()).reshape(*tokens.shape, -1)
+    return flat.float().log_softmax(dim=-1).reshape(*tokens.shape, -1)
 
 
 def _last(model: HookedModel, rows: Sequence[list[int]]) -> Float[Tensor, "row vocab"]:
     """Log-probabilities after each row's last token."""
-    tokens, mask = pad(rows)
-    position = torch.tensor([len(row) - 1 for row in rows])
-    flat = logits_at(model, tokens, mask, row=torch.arange(len(rows)), position=position)
-    return _logprobs_of(flat.float())
-
-
-def _logprobs_of(values: Float[Tensor, "... vocab"]) -> Float[Tensor, "... vocab"]:
-    return values.log_softmax(dim=-1)
+    return last_logits(model, rows).float().log_softmax(dim=-1)
 
 
 def _difference(ours: Tensor, theirs: Tensor) -> float:

@@ -10,9 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from cs_heads.lens.cache import Extension, KeyValues
-from cs_heads.lens.forward import logits_at
+from cs_heads.lens.forward import logits_at, pad
 from cs_heads.lens.model import HookedModel, device_of, evaluating
-from cs_heads.lens.score import pad
 from cs_heads.lens.tokens import common_prefix
 
 Finished = Callable[[Sequence[int]], bool]

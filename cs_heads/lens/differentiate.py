@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,17 +14,17 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from cs_heads.lens.batches import TokenBudget, room_for, run_in_batches
-from cs_heads.lens.forward import logits_at
+from cs_heads.lens.forward import Tokens, logits_at
 from cs_heads.lens.gates import hooked
-from cs_heads.lens.model import device_of, evaluating, hook_names
-from cs_heads.lens.score import Tokens, with_targets
+from cs_heads.lens.logprobs import with_targets
+from cs_heads.lens.model import HookedModel, device_of, evaluating, hook_names
 
 GRADIENT_TOKENS = {"cpu": 1024, "mps": 4096, "cuda": 32_768}
 """Padded tokens of one forward and backward pass to begin with, by device."""
 
 
 @contextmanager
-def differentiable(model: Any) -> Iterator[None]:
+def differentiable(model: HookedModel) -> Iterator[None]:
     """Run the model without dropout, its weights frozen and gradients on; all is as before at the end."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     for parameter in trained:
@@ -37,7 +38,7 @@ def differentiable(model: Any) -> Iterator[None]:
 
 
 def gate_gradients(
-    model: Any,
+    model: HookedModel,
     prompts: Sequence[Tokens],
     targets: Sequence[Tokens],
     gates: Float[Tensor | np.ndarray, "batch layer head"],
@@ -53,8 +54,8 @@ def gate_gradients(
     backward pass gives every row its own gradient. Both results lie where ``gates`` lie. Calls that share a
     ``TokenBudget`` find out once what fits into memory. ``progress`` is told of the rows done. Gradients that an
     earlier call left in ``measured``, NaN where it did not get to, are filled in place: a batch of which every row is
-    known is not run, and its loss is NaN. ``positions`` are those of ``score_tokens``. An empty prompt or target raises
-    ``ValueError``.
+    known is not run, and its loss is NaN. ``positions`` are those of ``target_logprobs``. An empty prompt or target
+    raises ``ValueError``.
     """
     for name, rows in (("prompts", prompts), ("targets", targets)):
         if len(rows) != len(gates) or not all(map(len, rows)):
@@ -86,34 +87,25 @@ def gate_gradients(
     return nll, gradient
 
 
-def gate_hooks(model: Any, gates: Float[Tensor, "batch layer head"]) -> dict[str, Callable[..., Tensor]]:
+def gate_hooks(model: HookedModel, gates: Float[Tensor, "batch layer head"]) -> dict[str, Callable[..., Tensor]]:
     """Hooks on the ``hook_z`` of every layer, also where all gates are 1: such a gate has a gradient too."""
 
-    def hook_of(layer: int) -> Callable[..., Tensor]:
-        def gate(z: Float[Tensor, "batch pos head d_head"], hook: Any) -> Float[Tensor, "batch pos head d_head"]:
-            # Half-precision z and float32 gates multiply in float32; a layer may lie on another device.
-            return (z * rearrange(gates[:, layer].to(z.device), "batch head -> batch 1 head 1")).to(z.dtype)
+    def gate(
+        layer: int, z: Float[Tensor, "batch pos head d_head"], hook: Any
+    ) -> Float[Tensor, "batch pos head d_head"]:
+        # Half-precision z and float32 gates multiply in float32; a layer may lie on another device.
+        return (z * rearrange(gates[:, layer].to(z.device), "batch head -> batch 1 head 1")).to(z.dtype)
 
-        return gate
-
-    return {name: hook_of(layer) for layer, name in enumerate(hook_names(model))}
+    return {name: partial(gate, layer) for layer, name in enumerate(hook_names(model))}
 
 
 def target_nll(
-    model: Any, prompts: Sequence[Tokens], targets: Sequence[Tokens], positions: Sequence[Tokens] | None = None
+    model: HookedModel, prompts: Sequence[Tokens], targets: Sequence[Tokens], positions: Sequence[Tokens] | None = None
 ) -> Float[Tensor, " batch"]:
     """Mean negative log-probability of each row's target (nats per token), in float32, one forward."""
-    device = device_of(model)
     tokens, attention_mask, reads = with_targets(prompts, targets, positions)
-    row = torch.from_numpy(reads.row).to(device)
-    logits = logits_at(
-        model,
-        tokens.to(device),
-        attention_mask.to(device),
-        row=row,
-        position=torch.from_numpy(reads.position).to(device),
-        gates=None,
-    )
+    row = torch.from_numpy(reads.row)
+    logits = logits_at(model, tokens, attention_mask, row=row, position=torch.from_numpy(reads.position))
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     wanted = torch.from_numpy(reads.token).to(logits.device)
     nll = logits.logsumexp(dim=1) - logits.gather(1, wanted[:, None])[:, 0]

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -15,6 +18,8 @@ from cs_heads.lens.cache import Extension, HookedCache, bridge_cache
 from cs_heads.lens.fused import fused_attention
 from cs_heads.lens.gates import gated
 from cs_heads.lens.model import HookedModel, backend_of, device_of, replaced_forwards
+
+Tokens = Sequence[int] | Int[np.ndarray, "_"]
 
 # Blocks of some architectures return a tensor (0 here), those of others so long a tuple; seen when recording.
 _TUPLE_LENGTH: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
@@ -93,6 +98,27 @@ def logits_at(
     return logits[0]
 
 
+def last_logits(model: HookedModel, rows: Sequence[Tokens]) -> Float[Tensor, "batch vocab"]:
+    """Logits after each row's last token."""
+    tokens, attention_mask = pad(rows)
+    position = torch.tensor([len(row) - 1 for row in rows])
+    return logits_at(model, tokens, attention_mask, row=torch.arange(len(rows)), position=position)
+
+
+def pad(rows: Sequence[Tokens]) -> tuple[Int[Tensor, "batch pos"], Int[Tensor, "batch pos"]]:
+    """Token ids padded at the right to one length, and their attention mask.
+
+    Padding is token 0, which no attention mask lets through: the tokenizer needs no padding token.
+    """
+    width = max(len(row) for row in rows)
+    tokens = np.zeros((len(rows), width), dtype=np.int64)
+    attention_mask = np.zeros_like(tokens)
+    for i, row in enumerate(rows):
+        tokens[i, : len(row)] = row
+        attention_mask[i, : len(row)] = 1
+    return torch.from_numpy(tokens), torch.from_numpy(attention_mask)
+
+
 @contextmanager
 def resumed(model: HookedModel, start: Resumed | None) -> Iterator[None]:
     """Skip the blocks before ``start.layer`` and let its residual in there, inside the ``with`` block."""
@@ -121,15 +147,14 @@ def recorded(model: HookedModel, layers: Sequence[int], record: Callable[[int, T
     def see_form(block: Any, arguments: Any, output: Any) -> None:
         _TUPLE_LENGTH[model] = len(output) if isinstance(output, tuple) else 0
 
-    def hook_of(layer: int) -> Callable[..., None]:
-        def hand_over(block: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-            record(layer, _residual(arguments, keywords))
-
-        return hand_over
+    def hand_over(layer: int, block: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        record(layer, _residual(arguments, keywords))
 
     with ExitStack() as stack:
         for layer in layers:
-            stack.callback(model.blocks[layer].register_forward_pre_hook(hook_of(layer), with_kwargs=True).remove)
+            stack.callback(
+                model.blocks[layer].register_forward_pre_hook(partial(hand_over, layer), with_kwargs=True).remove
+            )
         stack.callback(model.blocks[0].register_forward_hook(see_form).remove)
         with _skipping(model, range(max(layers), model.cfg.n_layers)):
             yield
@@ -139,17 +164,14 @@ def recorded(model: HookedModel, layers: Sequence[int], record: Callable[[int, T
 def _skipping(model: HookedModel, layers: Sequence[int]) -> Iterator[None]:
     """Make the blocks ``layers`` hand on what they are given; put back at the end, also after an exception."""
 
-    def hand_on_of(block: Any) -> Callable[..., Any]:
-        def hand_on(*arguments: Any, **keywords: Any) -> Any:
-            # As the block would, also where it lies on another device than the one before.
-            residual = _residual(arguments, keywords).to(device_of(block))
-            length = _TUPLE_LENGTH.get(model, 0)
-            return (residual, *[None] * (length - 1)) if length else residual
-
-        return hand_on
+    def hand_on(block: Any, *arguments: Any, **keywords: Any) -> Any:
+        # As the block would, also where it lies on another device than the one before.
+        residual = _residual(arguments, keywords).to(device_of(block))
+        length = _TUPLE_LENGTH.get(model, 0)
+        return (residual, *[None] * (length - 1)) if length else residual
 
     blocks = [model.blocks[layer] for layer in layers]
-    with replaced_forwards((block, hand_on_of(block)) for block in blocks):
+    with replaced_forwards((block, partial(hand_on, block)) for block in blocks):
         yield
 
 

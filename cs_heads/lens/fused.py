@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import MethodType
 from typing import Any
 
@@ -22,26 +22,18 @@ def fused_attention(model: HookedModel) -> Iterator[None]:
     from transformer_lens.model_bridge.generalized_components.attention import AttentionBridge
 
     attentions = [block.attn for block in model.blocks]
-    configs = _configs(model)
-    kinds = [config._attn_implementation for config in configs]
-    projections = [_output_projection(attention) for attention in attentions]
-    inner = [
-        attention.original_component._modules[name] for attention, name in zip(attentions, projections, strict=True)
-    ]
     # TransformerLens's own forward of an attention layer that Hugging Face computes.
     forwards = [(attention, MethodType(AttentionBridge.forward, attention)) for attention in attentions]
-    try:
-        for config in configs:
+    with ExitStack() as stack:
+        for config in _configs(model):
+            stack.callback(setattr, config, "_attn_implementation", config._attn_implementation)
             config._attn_implementation = "sdpa"
-        for attention, name in zip(attentions, projections, strict=True):
-            attention.original_component._modules[name] = attention.o
-        with replaced_forwards(forwards):
-            yield
-    finally:
-        for attention, name, module in zip(attentions, projections, inner, strict=True):
-            attention.original_component._modules[name] = module
-        for config, kind in zip(configs, kinds, strict=True):
-            config._attn_implementation = kind
+        for attention in attentions:
+            name, modules = _output_projection(attention), attention.original_component._modules
+            stack.callback(modules.__setitem__, name, modules[name])
+            modules[name] = attention.o
+        stack.enter_context(replaced_forwards(forwards))
+        yield
 
 
 def why_not_fused(model: HookedModel) -> str | None:

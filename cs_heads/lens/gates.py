@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from einops import rearrange
@@ -41,13 +42,13 @@ def gated(
         # The layer is bound here: on the bridge, `hook.name` inside a hook is another name than hook_z.
         for layer, name in enumerate(hook_names(model)):
             if (gates[:, layer] != 1).any():
-                hooks[name] = _gate_hook(gates[:, layer], None if replacement is None else replacement[layer])
+                hooks[name] = partial(_mix, gates[:, layer], None if replacement is None else replacement[layer])
     with hooked(model, hooks):
         yield
 
 
 @contextmanager
-def hooked(model: HookedModel, hooks: dict[str, Callable[..., Tensor]]) -> Iterator[None]:
+def hooked(model: HookedModel, hooks: Mapping[str, Callable[..., Tensor]]) -> Iterator[None]:
     """Add forward hooks by name and remove exactly these at the end; an unknown name raises ``ValueError``.
 
     TransformerLens's own ``model.hooks`` ignores an unknown name on some versions, and
@@ -81,24 +82,23 @@ def reading(
         names: Other hook points than ``hook_z``, by layer.
     """
 
-    def hook_of(layer: int) -> Callable[..., Tensor]:
-        def hand_over(value: Tensor, hook: Any) -> Tensor:
-            read(layer, value)
-            return value
-
-        return hand_over
+    def hand_over(layer: int, value: Tensor, hook: Any) -> Tensor:
+        read(layer, value)
+        return value
 
     named = dict(enumerate(hook_names(model))) if names is None else names
-    with hooked(model, {name: hook_of(layer) for layer, name in named.items()}):
+    with hooked(model, {name: partial(hand_over, layer) for layer, name in named.items()}):
         yield
 
 
-def _gate_hook(gates: Float[Tensor, "batch head"], replacement: Tensor | None) -> Callable[..., Tensor]:
-    def mix(z: Float[Tensor, "batch pos head d_head"], hook: Any) -> Float[Tensor, "batch pos head d_head"]:
-        if z.shape[0] != gates.shape[0]:
-            raise ValueError(f"gates have {gates.shape[0]} rows, the batch has {z.shape[0]}")
-        # A new tensor: the bridge hands hooks a view, whose gradient would be lost.
-        gate = rearrange(gates.to(z), "batch head -> batch 1 head 1")
-        return z * gate if replacement is None else z * gate + replacement.to(z) * (1 - gate)
-
-    return mix
+def _mix(
+    gates: Float[Tensor, "row head"],
+    replacement: Tensor | None,
+    z: Float[Tensor, "batch pos head d_head"],
+    hook: Any,
+) -> Float[Tensor, "batch pos head d_head"]:
+    if z.shape[0] != gates.shape[0]:
+        raise ValueError(f"gates have {gates.shape[0]} rows, the batch has {z.shape[0]}")
+    # A new tensor: the bridge hands hooks a view, whose gradient would be lost.
+    gate = rearrange(gates.to(z), "batch head -> batch 1 head 1")
+    return z * gate if replacement is None else z * gate + replacement.to(z) * (1 - gate)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import product
@@ -282,37 +282,31 @@ def in_float32(model: Any) -> Iterator[None]:
     weights = list(model.parameters())
     whole = all(weight.is_floating_point() and weight.device.type != "meta" for weight in weights)
     values = [*weights, *model.buffers()] if whole else []
-    kept = [(value, value.data) for value in values if value.dtype in HALF]
+    rounded = [value for value in values if value.dtype in HALF]
     # HookedTransformer casts to what its configuration says, whatever its weights are.
-    said = getattr(model.cfg, "dtype", None) if kept and hasattr(model, "cfg") else None
-    try:
-        for value, half in kept:
-            value.data = half.float()
+    said = getattr(model.cfg, "dtype", None) if rounded and hasattr(model, "cfg") else None
+    with ExitStack() as stack:
+        for value in rounded:
+            stack.callback(setattr, value, "data", value.data)
+            value.data = value.data.float()
         if said in HALF:
+            stack.callback(setattr, model.cfg, "dtype", said)
             model.cfg.dtype = torch.float32
         yield
-    finally:
-        for value, half in kept:
-            value.data = half
-        if said in HALF:
-            model.cfg.dtype = said
 
 
 @contextmanager
 def replaced_forwards(pairs: Iterable[tuple[Any, Callable[..., Any]]]) -> Iterator[None]:
     """Give modules other forwards inside the ``with`` block; those that accelerate put there come back at the end."""
-    before = []
-    try:
+    with ExitStack() as stack:
         for module, forward in pairs:
-            before.append((module, module.__dict__.get("forward")))
-            module.__dict__["forward"] = forward
-        yield
-    finally:
-        for module, forward in reversed(before):
-            if forward is None:
-                module.__dict__.pop("forward", None)
+            attributes = module.__dict__
+            if "forward" in attributes:
+                stack.callback(attributes.__setitem__, "forward", attributes["forward"])
             else:
-                module.__dict__["forward"] = forward
+                stack.callback(attributes.pop, "forward", None)
+            attributes["forward"] = forward
+        yield
 
 
 def _reads_left_to_right(model: HookedModel) -> bool:

@@ -1,9 +1,11 @@
-"""Recording z at chosen positions of one prompt, and mixing it into another prompt's run."""
+"""Recording z at chosen positions of one prompt, and mixing it into another prompt's run; which token then answers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,20 +15,65 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from cs_heads.lens.batches import TokenBudget, room_for, run_in_batches
+from cs_heads.lens.bos import leading_tokens
 from cs_heads.lens.differentiate import differentiable
-from cs_heads.lens.forward import logits_at
+from cs_heads.lens.forward import last_logits
 from cs_heads.lens.gates import hooked, reading
-from cs_heads.lens.model import device_of, evaluating, hook_names
-from cs_heads.lens.points import PatchPoint
-from cs_heads.lens.score import Tokens, pad
+from cs_heads.lens.model import HookedModel, device_of, evaluating, hook_names
+from cs_heads.lens.tokens import EncodedExample, encode_example
+from cs_heads.text import Text
 from cs_heads.units import HeadGrid
 
 PATCH_TOKENS = {"cpu": 4096, "mps": 16_384, "cuda": 65_536}
 """Padded tokens of one forward pass to begin with, by device."""
 
 
+@dataclass(frozen=True)
+class PatchPoint:
+    """A prompt, the positions in it where z is recorded or replaced, and the tokens that may answer it.
+
+    One answer: the effect is measured on its probability. Two: on the log-probability of the first
+    minus that of the second (nats), which is the difference of their logits.
+    """
+
+    prompt: tuple[int, ...]
+    positions: tuple[int, ...]
+    answers: tuple[int, ...]
+
+
+def encode_point(
+    tokenizer: Any, prompt: Text, answers: Sequence[Text], ends: Sequence[int] = (), prepend_bos: bool | None = None
+) -> PatchPoint:
+    """Tokenise a prompt and the first token of each answer; ``ends`` are places as numbers of characters, or token ids.
+
+    A place is the last token of the text up to there; without any it is the last token of the prompt.
+    Raises ``ValueError`` where answers begin with the same token, or where a place lies inside a token.
+    """
+    encoded = encode_answers(tokenizer, prompt, answers, prepend_bos)
+    first = tuple(continuation[0] for continuation in encoded.continuations)
+    if len(set(first)) < len(first):
+        raise ValueError(f"answers {', '.join(map(repr, answers))} begin with the same token")
+    if not ends:
+        return PatchPoint(encoded.prompt, (len(encoded.prompt) - 1,), first)
+    return PatchPoint(encoded.prompt, tuple(_place(tokenizer, prompt, end, encoded.prompt) for end in ends), first)
+
+
+def encode_answers(
+    tokenizer: Any, prompt: Text, answers: Sequence[Text], prepend_bos: bool | None = None
+) -> EncodedExample:
+    """``encode_example``, but white space at the end of the prompt that all answers share as a token stays with it."""
+    encoded = encode_example(tokenizer, prompt, answers, prepend_bos)
+    while len({tokens[0] for tokens in encoded.continuations}) == 1 and min(map(len, encoded.continuations)) > 1:
+        shared = encoded.continuations[0][0]
+        if not isinstance(prompt, str) or tokenizer.decode([shared]).strip():
+            break
+        rest = tuple(tokens[1:] for tokens in encoded.continuations)
+        encoded = replace(encoded, prompt=(*encoded.prompt, shared), continuations=rest)
+    return encoded
+
+
 def record_z(
-    model: Any, points: Sequence[PatchPoint], batch_tokens: int | TokenBudget | None = None
+    model: HookedModel, points: Sequence[PatchPoint], batch_tokens: int | TokenBudget | None = None
 ) -> Float[Tensor, "pair point layer head d_head"]:
     """Each head's z at the positions of each prompt. One forward a prompt."""
     found: list[Tensor | None] = [None] * len(points)
@@ -41,7 +88,7 @@ def record_z(
         rows = torch.arange(len(batch), device=device_of(model))
         places = torch.tensor([points[i].positions for i in batch], device=rows.device)
         with reading(model, keep):
-            _last_logits(model, [points[i].prompt for i in batch])
+            last_logits(model, [points[i].prompt for i in batch])
         for place, z in zip(batch, torch.stack(kept, dim=2), strict=True):
             found[place] = z
 
@@ -51,7 +98,7 @@ def record_z(
 
 
 def patched_effects(
-    model: Any,
+    model: HookedModel,
     points: Sequence[PatchPoint],
     source: Float[Tensor, "pair point layer head d_head"],
     pair: Int[np.ndarray, " row"],
@@ -87,7 +134,7 @@ def patched_effects(
 
 
 def patch_gradients(
-    model: Any,
+    model: HookedModel,
     points: Sequence[PatchPoint],
     source: Float[Tensor, "pair point layer head d_head"],
     batch_tokens: int | None = None,
@@ -113,7 +160,7 @@ def patch_gradients(
 
 @contextmanager
 def patched(
-    model: Any,
+    model: HookedModel,
     points: Sequence[PatchPoint],
     source: Float[Tensor, "batch point layer head d_head"],
     strength: Float[Tensor, "batch layer head"],
@@ -123,36 +170,31 @@ def patched(
     places = torch.tensor([point.positions for point in points], device=rows.device)
     wanted = strength.requires_grad | (strength != 0).any(dim=2).any(dim=0).cpu()
 
-    def hook_of(layer: int) -> Callable[..., Tensor]:
-        def mix(z: Float[Tensor, "batch pos head d_head"], hook: Any) -> Float[Tensor, "batch pos head d_head"]:
-            at = rows[:, None].to(z.device), places.to(z.device)
-            here = z[at]
-            share = rearrange(strength[:, layer].to(z.device), "batch head -> batch 1 head 1")
-            moved = here + share * (source[:, :, layer].to(here) - here)
-            return z.index_put(at, moved.to(z.dtype))
+    def mix(layer: int, z: Float[Tensor, "batch pos head d_head"], hook: Any) -> Float[Tensor, "batch pos head d_head"]:
+        at = rows[:, None].to(z.device), places.to(z.device)
+        here = z[at]
+        share = rearrange(strength[:, layer].to(z.device), "batch head -> batch 1 head 1")
+        moved = here + share * (source[:, :, layer].to(here) - here)
+        return z.index_put(at, moved.to(z.dtype))
 
-        return mix
-
-    with hooked(model, {name: hook_of(layer) for layer, name in enumerate(hook_names(model)) if wanted[layer]}):
+    with hooked(model, {name: partial(mix, layer) for layer, name in enumerate(hook_names(model)) if wanted[layer]}):
         yield
 
 
-def _measure(model: Any, points: Sequence[PatchPoint]) -> Float[Tensor, " batch"]:
-    logits = _last_logits(model, [point.prompt for point in points])
+def _measure(model: HookedModel, points: Sequence[PatchPoint]) -> Float[Tensor, " batch"]:
+    logits = last_logits(model, [point.prompt for point in points])
     logprob = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=1)
     answers = torch.tensor([point.answers for point in points], device=logits.device)
     of_answers = logprob.gather(1, answers)
     return of_answers[:, 0].exp() if answers.shape[1] == 1 else of_answers[:, 0] - of_answers[:, 1]
 
 
-def _last_logits(model: Any, prompts: Sequence[Tokens]) -> Float[Tensor, "batch vocab"]:
-    tokens, attention_mask = pad(prompts)
-    device = device_of(model)
-    return logits_at(
-        model,
-        tokens.to(device),
-        attention_mask.to(device),
-        row=torch.arange(len(prompts), device=device),
-        position=torch.tensor([len(prompt) - 1 for prompt in prompts], device=device),
-        gates=None,
-    )
+def _place(tokenizer: Any, prompt: Text, end: int, tokens: tuple[int, ...]) -> int:
+    if not isinstance(prompt, str):
+        return end - 1
+    until = list(tokenizer(prompt[:end], add_special_tokens=False)["input_ids"])
+    # The prompt may have a beginning-of-sequence token, or what else the tokenizer prepends, before its text.
+    for before in (0, 1, len(leading_tokens(tokenizer))):
+        if until and list(tokens[before : before + len(until)]) == until:
+            return before + len(until) - 1
+    raise ValueError(f"place {end} of prompt {prompt[:60]!r} lies inside a token ({prompt[max(0, end - 10) : end]!r})")

@@ -17,7 +17,7 @@ from jaxtyping import Float
 
 from cs_heads.lens.bos import leading_tokens
 from cs_heads.lens.fingerprint import fingerprint, settings_of
-from cs_heads.lens.forward import logits_at
+from cs_heads.lens.forward import last_logits
 from cs_heads.lens.model import (
     HookedModel,
     InfoConfig,
@@ -51,7 +51,7 @@ def model_info(model: HookedModel) -> ModelInfo:
     )
 
 
-def packed(model: HookedModel) -> bytes:
+def packed_model(model: HookedModel) -> bytes:
     """A TransformerLens model as bytes, with its tokenizer and the hooks that stand on it.
 
     A model that cannot be written so, for one because a hook on it holds an open file, raises ``ValueError``, and so
@@ -82,9 +82,9 @@ def packed(model: HookedModel) -> bytes:
     return buffer.getvalue()
 
 
-def unpacked(data: bytes, device: str) -> Any:
-    """The model of ``packed``, on ``device``."""
-    model = torch.load(io.BytesIO(data), map_location=device, weights_only=False)
+def unpacked_model(data: bytes, device: str) -> HookedModel:
+    """The model of ``packed_model``, on ``device``."""
+    model: HookedModel = torch.load(io.BytesIO(data), map_location=device, weights_only=False)
     if hasattr(model.cfg, "device"):
         model.cfg.device = device
     return model
@@ -99,11 +99,8 @@ def sample_logits(model: HookedModel) -> Float[np.ndarray, "n vocab"]:
     """Logits after a few fixed tokens, in float32: copies of a model are compared by these."""
     n = min(8, context_length(model) or 8)
     tokens = (torch.arange(3 * n).reshape(3, n) * 7919) % model.cfg.d_vocab
-    row, position = torch.ones_like(tokens).nonzero(as_tuple=True)
-    last = slice(n - 1, None, n)
     with evaluating(model):
-        logits = logits_at(model, tokens, torch.ones_like(tokens), row=row[last], position=position[last])
-    return logits.float().cpu().numpy()
+        return last_logits(model, tokens.tolist()).float().cpu().numpy()
 
 
 @cache

@@ -26,7 +26,7 @@ from cs_heads.experiment.inputs import as_shown
 from cs_heads.experiment.patching import PatchingExperiment
 from cs_heads.lens import check_ablatable
 from cs_heads.lens.model import tokenizer_of
-from cs_heads.lens.points import encode_answers
+from cs_heads.lens.patch import encode_answers
 from cs_heads.methods.controls import check_differentiable
 from cs_heads.ranking import HeadRanking, normal_interval
 from cs_heads.settings import SettingsArguments

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from cs_heads.cluster import pool
-from cs_heads.cluster.pool import Call, Pool, WorkersLostError
+from cs_heads.cluster.pool import WorkerCall, WorkerPool, WorkersLostError
 from cs_heads.cluster.worker import Report, WorkerConfig
 
 
@@ -109,13 +109,13 @@ def pool_of(monkeypatch):
         fake = Fake(seconds, full or {})
         monkeypatch.setattr(pool, "ray_module", lambda: fake)
         monkeypatch.setattr(pool, "time", SimpleNamespace(monotonic=lambda: fake.now))
-        return Pool("a model", n, WorkerConfig("cpu", 1, n), 1.0, 0.5), fake
+        return WorkerPool("a model", n, WorkerConfig("cpu", 1, n), 1.0, 0.5), fake
 
     return make
 
 
 def doubling(n):
-    return [Call("double", (what,)) for what in range(n)]
+    return [WorkerCall("double", (what,)) for what in range(n)]
 
 
 def test_work_goes_to_whoever_is_idle(pool_of):
@@ -141,7 +141,7 @@ def test_what_the_slow_worker_answers_in_the_end_is_not_taken_for_another_runs_a
     workers, fake = pool_of(2, lambda worker, what: 30.0 if (worker, what) == (1, 1) else 1.0)
     assert len(list(workers.run(doubling(4)))) == 4
     assert fake.now < 30.0
-    later = [Call("double", (what,)) for what in range(100, 160)]
+    later = [WorkerCall("double", (what,)) for what in range(100, 160)]
     assert dict(workers.run(later)) == {index: 2 * (100 + index) for index in range(60)}
     # It came back to work once it was done.
     assert any(worker == 1 for worker, what in fake.done if what >= 100)
@@ -153,7 +153,7 @@ def test_a_late_answer_to_a_call_of_the_same_number_is_not_taken_for_it(pool_of)
     assert len(list(workers.run(doubling(60)))) == 60
     assert (1, 59) in fake.done
     assert fake.now < 60.0
-    later = [Call("double", (what,)) for what in range(100, 220)]
+    later = [WorkerCall("double", (what,)) for what in range(100, 220)]
     assert dict(workers.run(later)) == {index: 2 * (100 + index) for index in range(120)}
 
 

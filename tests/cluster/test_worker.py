@@ -10,16 +10,16 @@ import torch
 from cs_heads import Cluster, Experiment, Task
 from cs_heads.cluster import cluster, session
 from cs_heads.cluster.engine import ClusterEngine
-from cs_heads.cluster.pool import Pool
+from cs_heads.cluster.pool import WorkerPool
 from cs_heads.cluster.session import workers_for
 from cs_heads.cluster.worker import Job, Worker, WorkerConfig
 from cs_heads.engine import Engine, plan
 from cs_heads.engine.ablation import Ablation
 from cs_heads.engine.protocol import StoppingCriteria, TextRequest
 from cs_heads.experiment.inputs import encode_prompts, encode_task
-from cs_heads.lens import load_model, score_tokens
+from cs_heads.lens import load_model, target_logprobs
 from cs_heads.lens.model import ModelInfo, describe
-from cs_heads.lens.ship import model_info, packed, unpacked
+from cs_heads.lens.ship import model_info, packed_model, unpacked_model
 from tests.fake_devices import FakeDevices, split
 from tests.tiny import ARCHITECTURES, N_HEADS, N_LAYERS, choice_records, skip_unless_loaded
 
@@ -37,7 +37,7 @@ def pairs(n_masks=4, n_examples=6):
 
 
 def logprob(model):
-    return score_tokens(model, [[3, 4, 5]], [[6, 7]], GATES).logprob[0]
+    return target_logprobs(model, [[3, 4, 5]], [[6, 7]], GATES).logprob[0]
 
 
 @pytest.fixture
@@ -52,11 +52,11 @@ def test_a_model_arrives_as_it_was_sent_though_it_ran_before(folders, load, back
     skip_unless_loaded(architecture, backend)
     model = load(architecture, backend)
     before = logprob(model)
-    copy = unpacked(packed(model), "cpu")
+    copy = unpacked_model(packed_model(model), "cpu")
     assert type(copy) is type(model)
     assert logprob(copy) == pytest.approx(before, abs=1e-5)
     # And a copy that ran can be sent on.
-    assert logprob(unpacked(packed(copy), "cpu")) == logprob(copy)
+    assert logprob(unpacked_model(packed_model(copy), "cpu")) == logprob(copy)
     assert copy.tokenizer("the cat")["input_ids"] == model.tokenizer("the cat")["input_ids"]
 
 
@@ -65,7 +65,7 @@ def test_hooks_that_stand_on_a_model_go_with_it(load):
     before = logprob(model)
     model.hook_dict["blocks.1.hook_out"].add_hook(lambda residual, hook: residual * 2)
     try:
-        hooked, copy = logprob(model), unpacked(packed(model), "cpu")
+        hooked, copy = logprob(model), unpacked_model(packed_model(model), "cpu")
     finally:
         model.reset_hooks()
     assert abs(hooked - before) > 1e-2
@@ -78,7 +78,7 @@ def test_a_model_that_cannot_be_sent_is_refused(load, tmp_path):
         model.hook_dict["blocks.1.hook_out"].add_hook(lambda residual, hook: print(hook, file=log))
         try:
             with pytest.raises(ValueError, match=r"cannot be sent to workers .*: give its name or folder"):
-                packed(model)
+                packed_model(model)
         finally:
             model.reset_hooks()
 
@@ -116,10 +116,10 @@ def test_a_worker_gives_the_numbers_of_the_engine(folders, load, home, kind):
         for pair, logprobs, greedy in batch
     }
     for one in (worker, other):
-        assert {pair: (a.tolist(), b.tolist()) for pair, a, b in one.score("job", masks, numbers)} == expected
+        assert {pair: (a.tolist(), b.tolist()) for pair, a, b in one.logprobs("job", masks, numbers)} == expected
 
 
-class Here(Pool):
+class Here(WorkerPool):
     """A pool of one worker, of this process."""
 
     def __init__(self, worker):

@@ -104,7 +104,7 @@ def test_texts_that_do_not_fit_are_halved_and_each_comes_once(load, monkeypatch,
         return [p for batch in generation.run(masks[pairs[:, 0]], pairs[:, 1], drafts, False) for p in batch]
 
     expected = dict(texts())
-    module, name = (forwards, "read_tokens") if where == "prompts" else (decode, "logits_at")
+    module, name = (forwards, "token_logprobs") if where == "prompts" else (decode, "logits_at")
     then = getattr(module, name)
 
     def short(model, tokens, *arguments, **options):

@@ -24,14 +24,14 @@ RECORDS = [
 @pytest.fixture
 def forwarded(monkeypatch):
     """Tokens of every row that is run, forward by forward."""
-    seen, read = [], forwards.read_tokens
+    seen, read = [], forwards.token_logprobs
 
     def spy(model, tokens, attention_mask, *arguments, **options):
         rows = zip(tokens, attention_mask, strict=True)
         seen.append([tuple(row[mask.bool()].tolist()) for row, mask in rows])
         return read(model, tokens, attention_mask, *arguments, **options)
 
-    monkeypatch.setattr(forwards, "read_tokens", spy)
+    monkeypatch.setattr(forwards, "token_logprobs", spy)
     return seen
 
 

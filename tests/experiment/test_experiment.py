@@ -365,7 +365,7 @@ OUT_OF_MEMORY = torch.OutOfMemoryError("CUDA out of memory.")
 
 
 class OutOfMemoryOver:
-    """Stands before ``read_tokens`` and has memory for so many padded tokens only."""
+    """Stands before ``token_logprobs`` and has memory for so many padded tokens only."""
 
     def __init__(self, n_tokens, then, error=OUT_OF_MEMORY):
         self.n_tokens, self.then, self.error, self.sizes, self.rows = n_tokens, then, error, [], []
@@ -387,8 +387,8 @@ def test_a_batch_that_does_not_fit_is_halved(load, monkeypatch, error):
 
     off, task = some_masks(6), completion_task()
     expected = Experiment(load("llama"), task).logprob(off)
-    short = OutOfMemoryOver(60, forwards.read_tokens, error)
-    monkeypatch.setattr(forwards, "read_tokens", short)
+    short = OutOfMemoryOver(60, forwards.token_logprobs, error)
+    monkeypatch.setattr(forwards, "token_logprobs", short)
     experiment = Experiment(load("llama"), task)
     np.testing.assert_allclose(experiment.logprob(off), expected, atol=1e-5)
     assert experiment.spent == 6 * 9
@@ -403,7 +403,7 @@ def test_an_example_too_large_for_memory_is_named_and_nothing_measured_is_lost(l
     experiment = Experiment(load("llama"), task)
     off = some_masks(2)
     experiment(off[:1])
-    monkeypatch.setattr(forwards, "read_tokens", OutOfMemoryOver(0, forwards.read_tokens))
+    monkeypatch.setattr(forwards, "token_logprobs", OutOfMemoryOver(0, forwards.token_logprobs))
     with pytest.raises(MemoryError, match=r"example \d+ \(\d+ tokens\) does not fit into memory by itself"):
         experiment(off)
     monkeypatch.undo()
@@ -421,10 +421,10 @@ def test_an_exception_loses_the_batch_in_flight_alone(load, monkeypatch):
         calls.append(1)
         if len(calls) == 6:
             raise KeyboardInterrupt
-        return read_tokens(*arguments, **keywords)
+        return token_logprobs(*arguments, **keywords)
 
-    read_tokens = forwards.read_tokens
-    monkeypatch.setattr(forwards, "read_tokens", dies_on_the_sixth)
+    token_logprobs = forwards.token_logprobs
+    monkeypatch.setattr(forwards, "token_logprobs", dies_on_the_sixth)
     experiment = Experiment(load("llama"), completion_task(), batch_tokens=30)
     with pytest.raises(KeyboardInterrupt):
         experiment(some_masks(4))
@@ -438,7 +438,7 @@ def test_an_exception_loses_the_batch_in_flight_alone(load, monkeypatch):
 def test_errors_that_are_not_about_memory_pass_through(load, monkeypatch):
     from cs_heads.engine import forwards
 
-    monkeypatch.setattr(forwards, "read_tokens", OutOfMemoryOver(0, None, RuntimeError("shape mismatch")))
+    monkeypatch.setattr(forwards, "token_logprobs", OutOfMemoryOver(0, None, RuntimeError("shape mismatch")))
     with pytest.raises(RuntimeError, match="shape mismatch"):
         Experiment(load("llama"), completion_task())(some_masks(1))
 
@@ -449,8 +449,8 @@ def test_the_vocabulary_bounds_a_batch(load, monkeypatch):
 
     vocabulary = load("llama").cfg.d_vocab
     monkeypatch.setattr(forwards, "MAX_LOGITS", 8 * vocabulary)
-    spy = OutOfMemoryOver(10_000, forwards.read_tokens)
-    monkeypatch.setattr(forwards, "read_tokens", spy)
+    spy = OutOfMemoryOver(10_000, forwards.token_logprobs)
+    monkeypatch.setattr(forwards, "token_logprobs", spy)
     Experiment(load("llama"), choice_task(), batch_tokens=10**6)(some_masks(3))
     assert max(spy.rows) <= 8
 

@@ -11,8 +11,7 @@ from cs_heads.experiment.inputs import encode_task
 from cs_heads.lens import load_model
 from cs_heads.lens.differentiate import gate_gradients
 from cs_heads.lens.model import devices_of
-from cs_heads.lens.patch import patched_effects, record_z
-from cs_heads.lens.points import PatchPoint
+from cs_heads.lens.patch import PatchPoint, patched_effects, record_z
 from tests.fake_devices import FIRST, SECOND, FakeDevices, split
 from tests.tiny import N_HEADS, N_LAYERS, choice_records
 

@@ -5,9 +5,9 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from cs_heads import HeadGrid
-from cs_heads.lens import FoldedValueBiasesError, HookedModel, check_ablatable, describe, load_model, score_tokens
+from cs_heads.lens import FoldedValueBiasesError, HookedModel, check_ablatable, describe, load_model, target_logprobs
 from cs_heads.lens.model import backend_of, context_length, dtype_of, hook_names
-from cs_heads.lens.ship import packed, unpacked
+from cs_heads.lens.ship import packed_model, unpacked_model
 from tests.plain import plain_score
 from tests.tiny import N_HEADS, N_LAYERS, make_hf_model, make_tokenizer
 
@@ -75,7 +75,7 @@ def test_zero_value_biases_of_a_folder_are_not_taken_for_folded_ones(zero_folder
     plain = AutoModelForCausalLM.from_pretrained(zero_folder).eval()
     gates = torch.ones(1, N_LAYERS, N_HEADS)
     gates[0, 1, 2] = 0
-    ours = score_tokens(model, [[1, 4, 5]], [[6, 7]], gates).logprob
+    ours = target_logprobs(model, [[1, 4, 5]], [[6, 7]], gates).logprob
     assert ours == pytest.approx(plain_score(plain, (1, 4, 5), (6, 7), gates[0].numpy() == 0)[0], abs=1e-4)
 
 
@@ -133,7 +133,7 @@ def test_a_context_is_no_longer_than_that_of_the_folder(folders, tmp_path, backe
 
 
 def test_a_model_sent_to_another_process_keeps_its_zero_value_biases(zero_folder, backend):
-    check_ablatable(unpacked(packed(load_model(zero_folder, device="cpu", backend=backend)), "cpu"))
+    check_ablatable(unpacked_model(packed_model(load_model(zero_folder, device="cpu", backend=backend)), "cpu"))
 
 
 @pytest.mark.parametrize("architecture", ["gpt2", "qwen2"])
@@ -146,8 +146,8 @@ def test_a_processed_model_with_value_biases_left_alone_is_right(folders, load, 
     check_ablatable(model)
     gates = torch.ones(1, N_LAYERS, N_HEADS)
     gates[0, 0] = 0
-    mine = score_tokens(model, [[1, 4, 5]], [[6, 7]], gates).logprob
-    raw = score_tokens(load(architecture, backend), [[1, 4, 5]], [[6, 7]], gates).logprob
+    mine = target_logprobs(model, [[1, 4, 5]], [[6, 7]], gates).logprob
+    raw = target_logprobs(load(architecture, backend), [[1, 4, 5]], [[6, 7]], gates).logprob
     assert mine == pytest.approx(raw, abs=1e-4)
 
 
@@ -195,9 +195,9 @@ def test_a_missing_hook_point_is_named(load, monkeypatch):
 
 def test_train_mode_is_put_back_and_dropout_stays_off(folders, backend):
     model = load_model(folders("gpt2"), device="cpu", backend=backend)
-    in_eval = score_tokens(model, [[1, 4, 5]], [[6]]).logprob
+    in_eval = target_logprobs(model, [[1, 4, 5]], [[6]]).logprob
     model.train()
-    in_train = [score_tokens(model, [[1, 4, 5]], [[6]]).logprob for _ in range(3)]
+    in_train = [target_logprobs(model, [[1, 4, 5]], [[6]]).logprob for _ in range(3)]
     assert all((scores == in_eval).all() for scores in in_train)
     assert model.training
     assert all(module.training for module in model.modules())

@@ -3,8 +3,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from cs_heads.lens.patch import patch_gradients, patched_effects, record_z
-from cs_heads.lens.points import PatchPoint, encode_point
+from cs_heads.lens.patch import PatchPoint, encode_point, patch_gradients, patched_effects, record_z
 from tests.plain_gates import last_logprobs, z_changed
 from tests.tiny import ARCHITECTURES
 

@@ -81,7 +81,7 @@ def forwards_of(monkeypatch):
         return runs
 
     with monkeypatch.context() as patch:
-        for module, name in ((forwards_module, "read_tokens"), (decode_module, "logits_at")):
+        for module, name in ((forwards_module, "token_logprobs"), (decode_module, "logits_at")):
             patch.setattr(module, name, logged(getattr(module, name)))
         yield ran
 

@@ -11,18 +11,16 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from cs_heads.lens.forward import logits_at
+from cs_heads.lens.forward import Tokens, logits_at, pad
 from cs_heads.lens.model import HookedModel, evaluating
 from cs_heads.lens.tokens import EncodedExample
-
-Tokens = Sequence[int] | Int[np.ndarray, "_"]
 
 # Float32 copies of the logits are made this many numbers at a time (64 MiB).
 _CHUNK = 2**24
 
 
 @dataclass(frozen=True)
-class TokenScores:
+class TokenLogprobs:
     """Of each token read: log-probability (nats), whether it is the argmax, and the argmax itself."""
 
     logprob: Float[np.ndarray, " n"]
@@ -31,7 +29,7 @@ class TokenScores:
 
 
 @dataclass(frozen=True)
-class TargetScores:
+class TargetLogprobs:
     """Per row: the summed log-probability of the target (nats), and the share of target tokens that are the argmax."""
 
     logprob: Float[np.ndarray, " batch"]
@@ -56,13 +54,13 @@ ANY_READ = Reads(*np.zeros((3, 1), dtype=np.int64))
 """What is read in a forward that is run for its inside alone: it must make some logits."""
 
 
-def score_tokens(
+def target_logprobs(
     model: HookedModel,
     prompts: Sequence[Tokens],
     targets: Sequence[Tokens],
     gates: Float[Tensor, "batch layer head"] | None = None,
     positions: Sequence[Tokens] | None = None,
-) -> TargetScores:
+) -> TargetLogprobs:
     """Score each row's target tokens after its prompt tokens, with the row's own heads gated.
 
     One forward of ``[batch, longest row - 1]`` tokens. Logits exist for the positions that predict target tokens alone;
@@ -85,16 +83,16 @@ def score_tokens(
     if not len(prompts) == len(targets) > 0:
         raise ValueError(f"prompts and targets must pair up, got {len(prompts)} and {len(targets)} rows")
     tokens, attention_mask, reads = with_targets(prompts, targets, positions)
-    each = read_tokens(model, tokens, attention_mask, reads, gates=gates)
+    each = token_logprobs(model, tokens, attention_mask, reads, gates=gates)
     summed = np.bincount(reads.row, weights=each.logprob, minlength=len(targets))
     hits = np.bincount(reads.row, weights=each.greedy, minlength=len(targets))
-    return TargetScores(summed, hits / np.array([len(target) for target in targets]))
+    return TargetLogprobs(summed, hits / np.array([len(target) for target in targets]))
 
 
 def with_targets(
     prompts: Sequence[Tokens], targets: Sequence[Tokens], positions: Sequence[Tokens] | None = None
 ) -> tuple[Int[Tensor, "batch pos"], Int[Tensor, "batch pos"], Reads]:
-    """Lay out rows for ``read_tokens``: each prompt followed by its target but for the last token.
+    """Lay out rows for ``token_logprobs``: each prompt followed by its target but for the last token.
 
     Args:
         prompts: The prompt of each row.
@@ -118,13 +116,15 @@ def _plain(tokens: Tokens) -> tuple[int, ...]:
     return tuple(int(token) for token in tokens)
 
 
-def read_tokens(
+def token_logprobs(
     model: HookedModel,
     tokens: Int[Tensor, "batch pos"],
     attention_mask: Int[Tensor, "batch pos"],
     reads: Reads,
+    *,
+    gates: Float[Tensor, "batch layer head"] | None = None,
     **options: Any,
-) -> TokenScores:
+) -> TokenLogprobs:
     """Score single tokens after one forward; logits are computed once for each position.
 
     Args:
@@ -132,7 +132,8 @@ def read_tokens(
         tokens: Token ids, padded at the right.
         attention_mask: 1 for tokens, 0 for padding.
         reads: Which tokens are scored, and where.
-        options: Other arguments of ``logits_at``.
+        gates: What each row's heads are multiplied by: 0 = ablated; None leaves them as they are.
+        options: ``replacement``, ``extension``, ``start`` and ``fused`` of ``logits_at``.
     """
     place, which = np.unique(reads.row * tokens.shape[1] + reads.position, return_inverse=True)
     with evaluating(model):
@@ -142,6 +143,7 @@ def read_tokens(
             attention_mask,
             row=torch.from_numpy(place // tokens.shape[1]),
             position=torch.from_numpy(place % tokens.shape[1]),
+            gates=gates,
             **options,
         )
         at, wanted = torch.from_numpy(which).to(logits.device), torch.from_numpy(reads.token).to(logits.device)
@@ -152,18 +154,4 @@ def read_tokens(
             argmax.append(scores.argmax(dim=1))
         logprob = logits[at, wanted].float() - torch.cat(normalizer)[at]
         best = torch.cat(argmax)[at].cpu().numpy()
-    return TokenScores(logprob.double().cpu().numpy(), best == reads.token, best)
-
-
-def pad(rows: Sequence[Tokens]) -> tuple[Int[Tensor, "batch pos"], Int[Tensor, "batch pos"]]:
-    """Token ids padded at the right to one length, and their attention mask.
-
-    Padding is token 0, which no attention mask lets through: the tokenizer needs no padding token.
-    """
-    width = max(len(row) for row in rows)
-    tokens = np.zeros((len(rows), width), dtype=np.int64)
-    attention_mask = np.zeros_like(tokens)
-    for i, row in enumerate(rows):
-        tokens[i, : len(row)] = row
-        attention_mask[i, : len(row)] = 1
-    return torch.from_numpy(tokens), torch.from_numpy(attention_mask)
+    return TokenLogprobs(logprob.double().cpu().numpy(), best == reads.token, best)

@@ -17,8 +17,8 @@ from cs_heads.engine.layout import Layout, Piece, lay_out
 from cs_heads.engine.protocol import Known, PairExamples, PairMasks, PairResult, PairText, TextRequest
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.abilities import Abilities
+from cs_heads.lens.logprobs import TokenLogprobs
 from cs_heads.lens.model import HookedModel, device_of
-from cs_heads.lens.score import TokenScores
 from cs_heads.settings import progress_bar
 
 
@@ -40,12 +40,12 @@ class _Work:
         self.greedy, self.seen = np.zeros((2, len(self.layout.local)), dtype=bool)
         self.missing = np.bincount(self.layout.local, minlength=len(self.pairs))
 
-    def read(self, piece: Piece, scores: TokenScores) -> list[PairResult]:
+    def read(self, piece: Piece, logprobs: TokenLogprobs) -> list[PairResult]:
         """Take in what was read at a piece; the results of the pairs that this completes."""
         # A piece may be read again, after a batch that did not fit.
         new = piece.slots[~self.seen[piece.slots]]
         self.seen[piece.slots] = True
-        self.logprob[piece.slots], self.greedy[piece.slots] = scores.logprob, scores.greedy
+        self.logprob[piece.slots], self.greedy[piece.slots] = logprobs.logprob, logprobs.greedy
         np.subtract.at(self.missing, self.layout.local[new], 1)
         completed = [int(i) for i in np.unique(self.layout.local[new]) if not self.missing[i]]
         return [self._result(i) for i in completed if not self.known[i]]
@@ -104,7 +104,7 @@ class Engine:
             for residuals, layer, group in self._groups(works):
                 rows = [row for work in group for row in roots(work, work.gates, work.layout)]
                 for done in self.forwards.run(rows, residuals, layer, needed=needed):
-                    results = [pair for row, scores in done.by_row() for pair in row.owner.read(row.piece, scores)]
+                    results = [pair for row, logprobs in done.by_row() for pair in row.owner.read(row.piece, logprobs)]
                     yield results
                     bar.update(len(results))
 

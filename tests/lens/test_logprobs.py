@@ -7,9 +7,8 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from cs_heads.lens import load_model, score_tokens
-from cs_heads.lens.forward import logits_at
-from cs_heads.lens.score import pad
+from cs_heads.lens import load_model, target_logprobs
+from cs_heads.lens.forward import logits_at, pad
 from tests.plain import plain_score
 from tests.tiny import ARCHITECTURES, N_HEADS, N_LAYERS, WORDS, make_hf_model, make_tokenizer
 
@@ -31,7 +30,7 @@ def gates_of(masks):
 @pytest.mark.parametrize("architecture", [*ARCHITECTURES, "neo"])
 def test_scores_of_a_mixed_batch_equal_plain_hugging_face(load, backend, architecture):
     prompts, targets, masks = random_rows(np.random.default_rng(0), 12)
-    scores = score_tokens(load(architecture, backend), prompts, targets, gates_of(masks))
+    scores = target_logprobs(load(architecture, backend), prompts, targets, gates_of(masks))
     hf = make_hf_model(architecture)
     plain = [plain_score(hf, *row) for row in zip(prompts, targets, masks, strict=True)]
     np.testing.assert_allclose(scores.logprob, [logprob for logprob, _ in plain], atol=1e-4)
@@ -41,7 +40,7 @@ def test_scores_of_a_mixed_batch_equal_plain_hugging_face(load, backend, archite
 def test_soft_caps_and_sliding_windows_are_those_of_plain_hugging_face(load):
     """Gemma 2 caps attention and final logits and slides its window on every other layer."""
     prompts, targets, masks = random_rows(np.random.default_rng(3), 8)
-    scores = score_tokens(load("gemma2"), prompts, targets, gates_of(masks))
+    scores = target_logprobs(load("gemma2"), prompts, targets, gates_of(masks))
     hf = make_hf_model("gemma2")
     plain = [plain_score(hf, *row)[0] for row in zip(prompts, targets, masks, strict=True)]
     np.testing.assert_allclose(scores.logprob, plain, atol=1e-4)
@@ -57,13 +56,13 @@ def test_native_bridges_score_a_batch_as_row_by_row():
         device="cpu",
     )
     prompts, targets, masks = random_rows(np.random.default_rng(4), 6)
-    together = score_tokens(model, prompts, targets, gates_of(masks)).logprob
+    together = target_logprobs(model, prompts, targets, gates_of(masks)).logprob
     alone = [
-        score_tokens(model, [prompt], [target], gates_of(mask[None])).logprob[0]
+        target_logprobs(model, [prompt], [target], gates_of(mask[None])).logprob[0]
         for prompt, target, mask in zip(prompts, targets, masks, strict=True)
     ]
     np.testing.assert_allclose(together, alone, atol=1e-4)
-    intact = score_tokens(model, prompts, targets).logprob
+    intact = target_logprobs(model, prompts, targets).logprob
     assert (np.abs(together - intact) > 1e-4).all()
 
 
@@ -73,7 +72,9 @@ def test_intact_rows_equal_the_model_without_gates(load, backend, architecture):
     model = load(architecture, backend)
     ones = torch.ones(6, *SHAPE)
     np.testing.assert_allclose(
-        score_tokens(model, prompts, targets, ones).logprob, score_tokens(model, prompts, targets).logprob, atol=1e-6
+        target_logprobs(model, prompts, targets, ones).logprob,
+        target_logprobs(model, prompts, targets).logprob,
+        atol=1e-6,
     )
 
 
@@ -83,8 +84,8 @@ def test_every_row_has_its_own_mask(load, backend):
     n = N_LAYERS * N_HEADS
     masks = np.eye(n, dtype=bool).reshape(n, *SHAPE)
     prompt, target = [1, 4, 5, 6], [7]
-    together = score_tokens(model, [prompt] * n, [target] * n, gates_of(masks)).logprob
-    alone = [score_tokens(model, [prompt], [target], gates_of(mask[None])).logprob[0] for mask in masks]
+    together = target_logprobs(model, [prompt] * n, [target] * n, gates_of(masks)).logprob
+    alone = [target_logprobs(model, [prompt], [target], gates_of(mask[None])).logprob[0] for mask in masks]
     np.testing.assert_allclose(together, alone, atol=1e-5)
     assert len(np.unique(together.round(4))) == n
 
@@ -130,7 +131,7 @@ def test_ablated_output_equals_the_one_worked_out_by_hand(hand_worked, backend):
     """After tokens 0, 1 the residual is (1, -1, 1, -1) + (2, 0 | 2, 0), the left part from head 1."""
     model = load_model(hand_worked, device="cpu", backend=backend)
     gates = torch.tensor([[[1.0, 1.0]], [[0.0, 1.0]], [[1.0, 0.0]], [[0.0, 0.0]], [[0.5, 1.0]]])
-    scores = score_tokens(model, [[0, 1]] * 5, [[0]] * 5, gates)
+    scores = target_logprobs(model, [[0, 1]] * 5, [[0]] * 5, gates)
 
     def logprob_of_token_0(x0, x2):
         rms = math.sqrt((x0**2 + 1 + x2**2 + 1) / 4)
@@ -143,7 +144,7 @@ def test_ablated_output_equals_the_one_worked_out_by_hand(hand_worked, backend):
 def test_heads_are_cut_before_w_o(hand_worked, backend):
     """Cutting head 0 out of the attention output, after W_O, would raise token 1 and not token 0."""
     model = load_model(hand_worked, device="cpu", backend=backend)
-    cut = score_tokens(model, [[0, 1]], [[0]], torch.tensor([[[0.0, 1.0]]])).logprob[0]
+    cut = target_logprobs(model, [[0, 1]], [[0]], torch.tensor([[[0.0, 1.0]]])).logprob[0]
     after_w_o = -math.log(1 + math.exp((3 - 1) / math.sqrt(3)))
     assert cut == pytest.approx(-math.log(1 + math.exp((1 - 3) / math.sqrt(3))), abs=1e-5)
     assert abs(cut - after_w_o) > 1
@@ -170,7 +171,7 @@ def test_log_softmax_is_float32_for_half_precision_weights(folders, backend):
     """Log-probabilities of a bfloat16 model over the whole vocabulary sum to one far closer than bfloat16 could."""
     model = load_model(folders("llama"), device="cpu", dtype="bfloat16", backend=backend)
     vocabulary = range(len(make_tokenizer()))
-    scores = score_tokens(model, [[1, 4, 5]] * len(vocabulary), [[token] for token in vocabulary])
+    scores = target_logprobs(model, [[1, 4, 5]] * len(vocabulary), [[token] for token in vocabulary])
     assert np.exp(scores.logprob).sum() == pytest.approx(1, abs=1e-5)
     reference = plain_score(make_hf_model("llama"), [1, 4, 5], [7], np.zeros(SHAPE, bool))[0]
     assert scores.logprob[7] == pytest.approx(reference, abs=0.15)
@@ -178,8 +179,8 @@ def test_log_softmax_is_float32_for_half_precision_weights(folders, backend):
 
 def test_rows_without_tokens_are_refused(load):
     with pytest.raises(ValueError, match="prompts must hold at least one token a row; row 1 is empty"):
-        score_tokens(load("llama"), [[1], []], [[2], [3]])
+        target_logprobs(load("llama"), [[1], []], [[2], [3]])
     with pytest.raises(ValueError, match="targets must hold at least one token a row; row 0 is empty"):
-        score_tokens(load("llama"), [[1]], [[]])
+        target_logprobs(load("llama"), [[1]], [[]])
     with pytest.raises(ValueError, match="must pair up, got 2 and 1 rows"):
-        score_tokens(load("llama"), [[1], [2]], [[3]])
+        target_logprobs(load("llama"), [[1], [2]], [[3]])
