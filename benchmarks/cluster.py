@@ -73,7 +73,7 @@ def main() -> None:
     folder = folder_of(options.model)
     with Cluster(folder, 1) as one, Cluster(folder, options.workers) as many:
         clusters = {1: one, options.workers: many}
-        examples, masks, numbers = work = workload(HeadGrid.from_model(one.here), options.masks)
+        examples, masks, numbers = work = workload(HeadGrid.from_model(one.model_or_info), options.masks)
         seconds: dict[int, list[tuple[float, float]]] = {n: [] for n in clusters}
         logprobs: dict[int, np.ndarray] = {}
         for cluster in clusters.values():

@@ -17,7 +17,7 @@ from cs_heads.analysis.result import Record, Result
 from cs_heads.arguments import check_integer, check_list, check_path, check_seed, check_switch
 from cs_heads.drawable import Drawable
 from cs_heads.lens.attention import attention_patterns, token_texts
-from cs_heads.lens.model import check_ablatable, context_length, describe, tokenizer_of, vocabularies
+from cs_heads.lens.model import HookedModel, check_ablatable, context_length, describe, tokenizer_of, vocabularies
 from cs_heads.lens.tokens import encode_prompt
 from cs_heads.ranking import HeadRanking
 from cs_heads.text import Text, is_token_ids, shown
@@ -140,7 +140,7 @@ class HeadAttention(Result, Drawable, picture="last_token"):
 
 
 def attention(
-    model: Any,
+    model: HookedModel,
     prompts: Sequence[Text],
     heads: HeadRanking | Iterable[HeadLike],
     *,
@@ -222,7 +222,7 @@ def habit_scores(
 
 
 def habits(
-    model: Any, heads: Iterable[HeadLike] | None = None, *, n: int = 8, length: int | None = None, seed: int = 0
+    model: HookedModel, heads: Iterable[HeadLike] | None = None, *, n: int = 8, length: int | None = None, seed: int = 0
 ) -> pd.DataFrame:
     """The four habits of each head on random tokens that come twice: one row per head.
 

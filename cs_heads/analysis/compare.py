@@ -21,6 +21,7 @@ from cs_heads.analysis.result import Result, json_ready
 from cs_heads.analysis.sparsity import measure_sparsity, random_drops
 from cs_heads.analysis.verdict import default_note
 from cs_heads.arguments import check_integer, check_list, check_mapping, check_seed
+from cs_heads.cluster import ModelLike
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import BaselineTooLowError, baseline_too_low, check_size, fitting_k
 from cs_heads.experiment.controls import control_experiments, defaults_of, judged_sides, left_out_note
@@ -190,7 +191,7 @@ class Comparison(Result, Drawable, picture="comparison"):
 
 
 def compare(
-    model: Any,
+    model: ModelLike,
     task: Task,
     *,
     k: int | None = None,

@@ -19,6 +19,7 @@ from cs_heads.analysis.random_heads import drawn_notes, like_note, random_sets
 from cs_heads.analysis.result import Result
 from cs_heads.analysis.verdict import Verdict, is_localized, judge
 from cs_heads.arguments import check_integer, check_list, check_seed
+from cs_heads.cluster import ModelLike
 from cs_heads.designs import different
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import MIN_CORRECT, baseline_too_low, check_k
@@ -122,7 +123,7 @@ class Confirmation(Result, Drawable, picture="confirmation"):
 
 
 def confirm(
-    model: Any,
+    model: ModelLike,
     task: Task,
     heads: Found,
     *,
@@ -299,7 +300,7 @@ def prove(
         },
         specificity=said.specificity,
         close_because=said.close,
-        notes=(*said.notes, *drawn_notes(found, without, drawn)),
+        notes=(*said.notes, *drawn_notes(experiment.grid, found, without, drawn)),
     )
 
 

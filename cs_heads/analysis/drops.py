@@ -14,6 +14,7 @@ from typing_extensions import Unpack
 from cs_heads.analysis.losses import TaskDrop, task_drop
 from cs_heads.analysis.result import Result
 from cs_heads.arguments import check_integer, check_mapping, check_seed
+from cs_heads.cluster import ModelLike
 from cs_heads.designs import different, explicit
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import MIN_CORRECT, baseline_too_low, check_size, fitting_k
@@ -208,7 +209,7 @@ def measure_drops(
 
 
 def specificity(
-    model: Any,
+    model: ModelLike,
     tasks: Task | Sequence[Task],
     heads: Found | Mapping[str, Found],
     *,
@@ -278,7 +279,7 @@ def _of_each(tasks: Sequence[Task], heads: Found | Mapping[str, Found]) -> tuple
 
 @contextmanager
 def unseen_columns(
-    model: Any, own: Mapping[str, Task], others: Others, *, n: int, seed: int, settings: SettingsArguments
+    model: ModelLike, own: Mapping[str, Task], others: Others, *, n: int, seed: int, settings: SettingsArguments
 ) -> Iterator[list[Column]]:
     """Experiments on the unseen examples of all tasks, checked before the model runs; workers end with the block.
 

@@ -17,6 +17,7 @@ from typing_extensions import Unpack
 from cs_heads.analysis.drops import Found, heads_of
 from cs_heads.analysis.losses import wilson_interval
 from cs_heads.analysis.result import Record, Result
+from cs_heads.cluster import ModelLike
 from cs_heads.designs import explicit
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.controls import unseen_side
@@ -100,7 +101,7 @@ class FailureModes(Result, Drawable, picture="failures"):
 
 
 def failures(
-    model: Any,
+    model: ModelLike,
     task: Task,
     heads: Found | Mapping[str, Found],
     *,

@@ -14,6 +14,7 @@ from cs_heads.analysis.drops import Column, Found, Others, Role, TaskDrops, head
 from cs_heads.analysis.losses import TaskDrop
 from cs_heads.analysis.result import Result
 from cs_heads.arguments import check_seed
+from cs_heads.cluster import ModelLike
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import is_universal
 from cs_heads.settings import SettingsArguments
@@ -127,7 +128,7 @@ def measure_formats(columns: Sequence[Column], heads: Mapping[str, Sequence[Head
 
 
 def format_heads(
-    model: Any,
+    model: ModelLike,
     letters: Sequence[Task],
     full: Sequence[Task],
     candidates: Sequence[HeadLike] | Mapping[str, Found],

@@ -21,7 +21,7 @@ from typing_extensions import Unpack
 from cs_heads.analysis.losses import Interval, mean_interval
 from cs_heads.analysis.result import Record, Result
 from cs_heads.arguments import check_integer, check_list, check_mapping, check_seed
-from cs_heads.cluster import here
+from cs_heads.cluster import ModelLike, local_model
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import check_k, check_size
 from cs_heads.experiment.experiment import Experiment
@@ -189,7 +189,7 @@ def score_of_heads(
     if not 2 <= inside.sum() <= grid.size - 2:
         raise ValueError(f"heads must be 2..{grid.size - 2} of the {grid.size} of the grid, got {inside.sum()}")
     score = gates.any(by) if over == "any" else gates.score(by).mean(axis=0)
-    chosen = tuple(grid.head(int(index)) for index in np.flatnonzero(inside))
+    chosen = tuple(grid.heads(inside))
     test = ttest_ind(score[inside], score[~inside], equal_var=False, alternative="greater")
     return GroupTest(
         by=by,
@@ -413,7 +413,7 @@ class HeldOutContrasts(Result, Drawable, picture="contrasts"):
 
 
 def held_out_contrasts(
-    model: Any,
+    model: ModelLike,
     formats: Mapping[str, Mapping[str, Task]],
     *,
     seed: int = 0,
@@ -453,7 +453,7 @@ def held_out_contrasts(
         raise ValueError(f"held_out must be tasks among {', '.join(names)}, got {got}")
     scores, gates, spent = [], {}, 0
     first, second = formats
-    with Experiment(here(model), confirming_side(formats[first][left_out[0]]).take(n), **settings) as begun:
+    with Experiment(local_model(model), confirming_side(formats[first][left_out[0]]).take(n), **settings) as begun:
         for name in left_out:
             unseen = {kind: begun.on(confirming_side(formats[kind][name]).take(n)) for kind in formats}
             for retained, forgotten in ((first, second), (second, first)):

@@ -50,15 +50,16 @@ def like_note(found: Mask, sets: Sequence[Mask]) -> str:
     return " of the same layers" if all((mask.sum(axis=1) == found.sum(axis=1)).all() for mask in sets) else ""
 
 
-def drawn_notes(found: Mask, exclude: Mask, sets: Sequence[Mask]) -> tuple[str, ...]:
+def drawn_notes(grid: HeadGrid, found: Mask, exclude: Mask, sets: Sequence[Mask]) -> tuple[str, ...]:
     """What random sets had to take where the grid has too few other heads, and how many differ.
 
     Args:
+        grid: The grid.
         found: The heads that the sets are like.
         exclude: Heads that they should not have.
         sets: The random sets.
     """
-    grid, drawn = HeadGrid(*found.shape), np.stack(sets)
+    drawn = np.stack(sets)
     in_layer, free = drawn.sum(axis=2), ~(found | exclude)
     replaced = np.flatnonzero((in_layer < found.sum(axis=1)).any(axis=0))
     # Of these layers all that is left stands in each set.
@@ -86,7 +87,7 @@ def _layers(layers: Int[np.ndarray, " n"]) -> str:
 
 
 def _named(grid: HeadGrid, mask: Mask) -> str:
-    return ", ".join(str(grid.head(int(index))) for index in np.flatnonzero(mask))
+    return ", ".join(map(str, grid.heads(mask)))
 
 
 def _alike(grid: HeadGrid, found: Mask, exclude: Mask, used: Sequence[int], rng: np.random.Generator) -> Mask:
@@ -115,8 +116,8 @@ def random_orders(
     """
     found, without = grid.mask(heads), grid.mask(exclude)
     sets = random_sets(grid, found, without, n_sets, rng)
-    orders = [_like(heads, [grid.head(int(i)) for i in np.flatnonzero(mask)], rng) for mask in sets]
-    return orders, drawn_notes(found, without, sets) if sets else ()
+    orders = [_like(heads, grid.heads(mask), rng) for mask in sets]
+    return orders, drawn_notes(grid, found, without, sets) if sets else ()
 
 
 def _like(heads: Sequence[Head], random: Sequence[Head], rng: np.random.Generator) -> list[Head]:

@@ -16,6 +16,7 @@ from cs_heads.analysis.losses import TaskDrop
 from cs_heads.analysis.random_heads import random_orders
 from cs_heads.analysis.result import Result
 from cs_heads.arguments import check_integer, check_seed
+from cs_heads.cluster import ModelLike
 from cs_heads.designs import different, explicit
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import fitting_k
@@ -123,7 +124,7 @@ def random_drops(column: Column, orders: Sequence[Sequence[Head]]) -> tuple[Floa
 
 
 def sparsity_curve(
-    model: Any,
+    model: ModelLike,
     task: Task,
     heads: Found,
     *,

@@ -7,7 +7,6 @@ model's.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from typing_extensions import Unpack
 
 from cs_heads.analysis.result import Result
+from cs_heads.cluster import ModelLike
 from cs_heads.designs import check_masks
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.settings import SettingsArguments
@@ -73,7 +73,7 @@ def swearing_under(experiment: Experiment, masks: Bool[np.ndarray, "..."]) -> Sw
     return SwearingUnderMasks(counts, severities, intact[0], experiment.spent - before)
 
 
-def swearing_prompts(model: Any, task: Task, **settings: Unpack[SettingsArguments]) -> Task:
+def swearing_prompts(model: ModelLike, task: Task, **settings: Unpack[SettingsArguments]) -> Task:
     """The task with those prompts alone at which the intact model swears, on both sides: there it scores 1.
 
     Args:

@@ -106,7 +106,7 @@ def find(options: argparse.Namespace) -> None:
     With --store an interrupted command goes on where it was.
     """
     import cs_heads as cs
-    from cs_heads.cluster import here
+    from cs_heads.cluster import local_model
     from cs_heads.methods.registry import method_named
     from cs_heads.report import write_report
     from cs_heads.report.findings import COMPARISON
@@ -156,7 +156,7 @@ def find(options: argparse.Namespace) -> None:
             _print_result(options, result, found, proof)
         if options.curve and not options.off and not proof.result.too_low:
             written += _measure_curve(options.out, unseen, found, result, options.seed)
-        written += _attend(options.out, here(model), task, found.top(options.k))
+        written += _attend(options.out, local_model(model), task, found.top(options.k))
         written.append(write_report(options.out, options.out / "report.html"))
     if options.json:
         _print_result(options, result, found, proof)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -18,13 +18,20 @@ from cs_heads.cluster.session import Session, join, leave, ray_module, workers_f
 from cs_heads.cluster.worker import Report, Source, WorkerConfig, versions
 from cs_heads.engine.ablation import Ablation
 from cs_heads.lens import EncodedExample, check_ablatable, fingerprint, load_model
-from cs_heads.lens.model import ModelInfo, backend_of
+from cs_heads.lens.model import HookedModel, ModelInfo, backend_of
 from cs_heads.lens.ship import packed_model, sample_logits
 from cs_heads.settings import Settings
 
 # Copies of a model may differ by so much, as a share of the largest logit: other machines, other kernels.
 _TOLERANCE = {"float64": 1e-5, "float32": 1e-4}
 _HALF_TOLERANCE = 3e-2
+
+# What is none of these is refused by our own message, and not by a check of types at run time.
+if TYPE_CHECKING:
+    ModelLike: TypeAlias = "HookedModel | Cluster | str | Path | Callable[[], HookedModel]"
+else:
+    ModelLike = Any
+"""A model as a user may give it: their own, the name or folder of one, a ``Cluster``; for workers a function, too."""
 
 
 class Cluster:
@@ -61,7 +68,7 @@ class Cluster:
 
     def __init__(
         self,
-        model: Any,
+        model: ModelLike,
         workers: int | None = None,
         *,
         address: str | None = None,
@@ -88,13 +95,13 @@ class Cluster:
             leave(session)
             raise
         self._end = weakref.finalize(self, _end, self._pool, session)
-        self._given = model
+        self._given: Any = model
         self.workers = n
         self.info = self._pool.reports[0].info
-        self.here: Any = self.info if isinstance(source, str | Path) or callable(source) else model
+        self.model_or_info: Any = self.info if isinstance(source, str | Path) or callable(source) else model
         self.batch_tokens = min(report.batch_tokens for report in self._pool.reports)
         try:
-            self._check(None if self.here is self.info else model)
+            self._check(None if self.model_or_info is self.info else model)
         except ValueError:
             self.close()
             raise
@@ -102,9 +109,9 @@ class Cluster:
     @cached_property
     def model(self) -> Any:
         """The model in this process, for methods that use the model itself; loaded here when first asked for."""
-        if isinstance(self.here, ModelInfo):
+        if isinstance(self.model_or_info, ModelInfo):
             return load_model(self._given() if callable(self._given) else self._given)
-        return self.here
+        return self.model_or_info
 
     def engine(
         self, examples: Sequence[EncodedExample], batch_tokens: int | None = None, ablation: Ablation | None = None
@@ -113,7 +120,9 @@ class Cluster:
         if not self._end.alive:
             raise ValueError("the cluster is closed: its workers are gone")
         tokens = batch_tokens or self.batch_tokens
-        return ClusterEngine(self._pool, self.here, self.info.device, examples, batch_tokens=tokens, ablation=ablation)
+        return ClusterEngine(
+            self._pool, self.model_or_info, self.info.device, examples, batch_tokens=tokens, ablation=ablation
+        )
 
     def close(self) -> None:
         """Stop the workers, and Ray where it was started for them; done by itself when the cluster is garbage."""
@@ -151,7 +160,7 @@ class Cluster:
         self._pool.check = check
 
 
-def source_of(model: Any, settings: Settings) -> Any:
+def source_of(model: ModelLike, settings: Settings) -> Any:
     """What the experiments of a call run on: a model loaded once, or a cluster, the one given or one of its own."""
     many = settings.workers is not None or settings.address is not None
     if isinstance(model, Cluster):
@@ -167,7 +176,7 @@ def source_of(model: Any, settings: Settings) -> Any:
 
 
 @contextmanager
-def placed(model: Any, workers: int | None = None, address: str | None = None) -> Iterator[Any]:
+def placed(model: ModelLike, workers: int | None = None, address: str | None = None) -> Iterator[Any]:
     """What the experiments of one call are given: a model loaded once, or a cluster that ends with the block.
 
     A ``Cluster`` is used as it is; ``workers`` or ``address`` beside it raise ``ValueError``.
@@ -180,7 +189,7 @@ def placed(model: Any, workers: int | None = None, address: str | None = None) -
             source.close()
 
 
-def here(model: Any) -> Any:
+def local_model(model: ModelLike) -> Any:
     """The model in this process: a cluster's own, or what was given."""
     return model.model if isinstance(model, Cluster) else model
 

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from scipy.special import expit
 from typing_extensions import Unpack
 
-from cs_heads.cluster import Cluster, here, source_of
+from cs_heads.cluster import Cluster, ModelLike, local_model, source_of
 from cs_heads.designs import check_masks
 from cs_heads.engine import Engine
 from cs_heads.engine.ablation import Ablation
@@ -94,13 +94,13 @@ class Experiment:
             scores = experiment(cs.designs.single(experiment.grid))
     """
 
-    def __init__(self, model: Any, task: Task, **settings: Unpack[SettingsArguments]) -> None:
+    def __init__(self, model: ModelLike, task: Task, **settings: Unpack[SettingsArguments]) -> None:
         self.settings = Settings.of(settings)
         check_is_task(task)
         replacement = Ablation.of(self.settings.ablation, [example.answer for example in task.examples])
         self.source: Any = source_of(model, self.settings)
         self._own = None if self.source is model or not isinstance(self.source, Cluster) else self.source
-        self.model: Any = self.source.here if isinstance(self.source, Cluster) else self.source
+        self.model: Any = self.source.model_or_info if isinstance(self.source, Cluster) else self.source
         self.task = task
         self._scoring = task.scoring
         self.store = None
@@ -298,7 +298,7 @@ class Experiment:
         with progress_bar(len(examples), "example", progress) as bar, filled(kept, 0, found, bar) as done:
             run = (answers.prompts, answers.targets, gates, self._gradient_tokens)
             loss, _ = gate_gradients(
-                here(self.source), *run, progress=done, measured=found, positions=answers.positions
+                local_model(self.source), *run, progress=done, measured=found, positions=answers.positions
             )
         nll = loss.numpy()
         self._passes += Cost(forwards=len(gates), backwards=len(gates))
@@ -317,7 +317,7 @@ class Experiment:
     @cached_property
     def _gradient_tokens(self) -> TokenBudget:
         # Of all calls: what does not fit into memory is found out once.
-        return room_for(here(self.source), self.settings.batch_tokens, GRADIENT_TOKENS)
+        return room_for(local_model(self.source), self.settings.batch_tokens, GRADIENT_TOKENS)
 
     def progress(self, kind: str, work: Mapping[str, Any], *others: Experiment) -> Progress | None:
         """Where work on the right answers of this experiment, and of others, is kept; None without a store.

@@ -14,7 +14,7 @@ from jaxtyping import Int
 from cs_heads.arguments import check_integer, check_list
 from cs_heads.lens import EncodedExample, encode_example
 from cs_heads.lens.bos import leading_tokens
-from cs_heads.lens.model import context_length, tokenizer_of, vocabularies
+from cs_heads.lens.model import HookedModel, ModelInfo, context_length, tokenizer_of, vocabularies
 from cs_heads.lens.tokens import NO_TOKENIZER, encode_prompt, unread_words
 from cs_heads.tasks import Example, Task
 from cs_heads.tasks.chat import in_template, template_identity
@@ -29,7 +29,7 @@ _TOLD = 3
 _HINT = '; load_task(..., too_long="truncate") cuts long prompts at the left'
 
 
-def as_shown(model: Any, task: Task) -> Task:
+def as_shown(model: HookedModel | ModelInfo, task: Task) -> Task:
     """The task with its prompts in the model's chat template, where the task asks for that (``Task.chat``)."""
     tokenizer = tokenizer_of(model)
     if template_identity(tokenizer, task) is not None:
@@ -38,7 +38,7 @@ def as_shown(model: Any, task: Task) -> Task:
     return in_template(tokenizer, task)
 
 
-def encode_task(model: Any, task: Task, prepend_bos: bool | None) -> list[EncodedExample]:
+def encode_task(model: HookedModel | ModelInfo, task: Task, prepend_bos: bool | None) -> list[EncodedExample]:
     """The examples of a task as tokens; one that does not fit into the model's context raises ``ValueError``.
 
     So do a text for a model without a tokenizer, and tokens that the model does not read, or cannot answer with. With
@@ -139,7 +139,7 @@ def _encode(tokenizer: Any, example: Example, prepend_bos: bool | None) -> Encod
 _TEXT = 64
 
 
-def text_length(model: Any, task: Task, prepend_bos: bool | None) -> int:
+def text_length(model: HookedModel | ModelInfo, task: Task, prepend_bos: bool | None) -> int:
     """Tokens to write where a task says nothing: 64, or as many as the context leaves after the longest prompt."""
     limit = context_length(model)
     if limit is None or task.too_long == "truncate":
@@ -148,7 +148,9 @@ def text_length(model: Any, task: Task, prepend_bos: bool | None) -> int:
     return max(1, min(_TEXT, limit - longest))
 
 
-def encode_prompts(model: Any, task: Task, prepend_bos: bool | None, max_new_tokens: int) -> list[tuple[int, ...]]:
+def encode_prompts(
+    model: HookedModel | ModelInfo, task: Task, prepend_bos: bool | None, max_new_tokens: int
+) -> list[tuple[int, ...]]:
     """The prompts of a task, to generate after; without room for ``max_new_tokens`` more, ``ValueError`` is raised."""
     prompts = _prompts(model, task, prepend_bos)
     limit, longest = context_length(model), max(map(len, prompts))
@@ -162,7 +164,7 @@ def encode_prompts(model: Any, task: Task, prepend_bos: bool | None, max_new_tok
     return prompts
 
 
-def _prompts(model: Any, task: Task, prepend_bos: bool | None) -> list[tuple[int, ...]]:
+def _prompts(model: HookedModel | ModelInfo, task: Task, prepend_bos: bool | None) -> list[tuple[int, ...]]:
     tokenizer = tokenizer_of(model)
     if tokenizer is None:
         raise ValueError(f"task {task.name!r} can be scored but not written out: {NO_TOKENIZER}")

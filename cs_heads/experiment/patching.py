@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from typing_extensions import Unpack
 
-from cs_heads.cluster import here, source_of
+from cs_heads.cluster import ModelLike, local_model, source_of
 from cs_heads.lens import describe
 from cs_heads.lens.batches import room_for
 from cs_heads.lens.model import tokenizer_of
@@ -44,10 +44,10 @@ class PatchingExperiment:
     """
 
     def __init__(
-        self, model: Any, pairs: Sequence[PromptPair], *, least: int = 2, **settings: Unpack[SettingsArguments]
+        self, model: ModelLike, pairs: Sequence[PromptPair], *, least: int = 2, **settings: Unpack[SettingsArguments]
     ) -> None:
         self.settings = Settings.of(settings, _SETTINGS)
-        self.model: Any = here(source_of(model, self.settings))
+        self.model: Any = local_model(source_of(model, self.settings))
         self.clean, self.corrupted = points_of(self.model, pairs, self.settings.prepend_bos, least)
         self.grid = HeadGrid.from_model(self.model)
         self.store = None
@@ -119,7 +119,7 @@ class PatchingExperiment:
 
 
 def points_of(
-    model: Any, pairs: Sequence[PromptPair], prepend_bos: bool | None, least: int = 2
+    model: ModelLike, pairs: Sequence[PromptPair], prepend_bos: bool | None, least: int = 2
 ) -> tuple[list[PatchPoint], list[PatchPoint]]:
     """Clean and corrupted prompts as tokens; fewer than ``least``, or pairs of two kinds, raise ``ValueError``."""
     if len(pairs) < least:

@@ -105,6 +105,7 @@ def compressed_sensing(
     return HeadRanking(
         method={"stratified": "css", "bernoulli": "csb"}[design],
         importance=importance.reshape(experiment.grid.shape),
+        grid=experiment.grid,
         spent=cost.spent,
         provenance={
             **provenance_of(experiment),

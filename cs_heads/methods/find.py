@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from cs_heads.arguments import check_seed
-from cs_heads.cluster import here
+from cs_heads.cluster import ModelLike, local_model
 from cs_heads.experiment.baseline import check_baseline, check_size, fitting_k
 from cs_heads.experiment.controls import defaults_of, experiments_on, left_out_note
 from cs_heads.experiment.cost import BudgetTooSmallError, Cost, check_budget
@@ -27,7 +27,7 @@ from cs_heads.units import HeadLike, as_heads
 
 
 def find_heads(
-    model: Any,
+    model: ModelLike,
     task: Task,
     *,
     k: int | None = None,
@@ -91,7 +91,7 @@ def find_heads(
     if chosen.uses == "model":
         if settings.workers is not None or settings.address is not None:
             warnings.warn(f"method {method!r} uses the model itself: it runs here, not on workers", stacklevel=2)
-        model, given = here(model), {**given, "workers": None, "address": None}
+        model, given = local_model(model), {**given, "workers": None, "address": None}
     side = finding_side(task)
     check_size(side)
     with Experiment(model, side, **given) as experiment:

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from typing_extensions import Unpack
 
 from cs_heads.arguments import check_seed
+from cs_heads.cluster import ModelLike
 from cs_heads.experiment.baseline import check_baseline
 from cs_heads.experiment.cost import Cost, check_budget
 from cs_heads.experiment.experiment import Experiment
@@ -83,6 +84,7 @@ def gradient_importance(
     return HeadRanking(
         method="attribution" if signed else "gradient",
         importance=importance,
+        grid=experiment.grid,
         spent=cost.spent,
         interval=interval,
         provenance={
@@ -115,7 +117,7 @@ def _in_deviations(each: Float[np.ndarray, "n layer head"]) -> Float[np.ndarray,
 
 
 def attribution_patching(
-    model: Any, pairs: Sequence[PromptPair], **settings: Unpack[SettingsArguments]
+    model: ModelLike, pairs: Sequence[PromptPair], **settings: Unpack[SettingsArguments]
 ) -> Float[np.ndarray, "pair layer head"]:
     """First-order estimate of every head's indirect effect: ``(z_clean - z_corrupted) · d measure / d z_corrupted``.
 

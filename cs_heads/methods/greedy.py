@@ -122,6 +122,7 @@ def greedy(
     return HeadRanking(
         method="one-shot" if one_shot else "greedy",
         importance=importance.reshape(grid.shape),
+        grid=grid,
         spent=cost.spent,
         interval=None if interval is None else interval.reshape(*grid.shape, 2),
         provenance={

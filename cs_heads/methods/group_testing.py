@@ -422,6 +422,7 @@ def _ranking(search: Search, task: TaskLoss, known: Controls, design: dict[str, 
     return HeadRanking(
         method="group-testing",
         importance=importance.reshape(grid.shape),
+        grid=grid,
         spent=search.budget.spent,
         claims=tuple(grid.head(head) for head in chosen),
         shared=tuple(grid.head(head) for head in shared),

@@ -18,14 +18,14 @@ from scipy.stats import false_discovery_control, ttest_1samp
 from typing_extensions import Unpack
 
 from cs_heads.arguments import check_integer, check_seed
-from cs_heads.cluster import here
+from cs_heads.cluster import ModelLike, local_model
 from cs_heads.experiment.baseline import check_baseline
 from cs_heads.experiment.cost import Cost, check_budget
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.inputs import as_shown
 from cs_heads.experiment.patching import PatchingExperiment
 from cs_heads.lens import check_ablatable
-from cs_heads.lens.model import tokenizer_of
+from cs_heads.lens.model import HookedModel, tokenizer_of
 from cs_heads.lens.patch import encode_answers
 from cs_heads.methods.controls import check_differentiable
 from cs_heads.ranking import HeadRanking, normal_interval
@@ -127,7 +127,7 @@ def mediation(
     check_budget(budget, intact + 2 * each, f"the intact model: {intact}; two pairs: {2 * each:,}")
     if budget is not None:
         n_pairs = min(n_pairs, (budget - intact) // each)
-    patching = experiment.patching(task_pairs(here(experiment.source), experiment.task, n_pairs, seed))
+    patching = experiment.patching(task_pairs(local_model(experiment.source), experiment.task, n_pairs, seed))
     notes = check_baseline(experiment)
     found = _mediation(patching)
     baseline = float(experiment.baseline().mean())
@@ -137,7 +137,7 @@ def mediation(
     return replace(found, cost=cost, provenance=provenance).ranking((*notes, *few))
 
 
-def task_pairs(model: Any, task: Task, n: int, seed: int = 0) -> tuple[PromptPair, ...]:
+def task_pairs(model: HookedModel, task: Task, n: int, seed: int = 0) -> tuple[PromptPair, ...]:
     """Up to ``n`` ``counterparts`` of a task as the model is shown it, whose answers begin with different tokens."""
     check_seed(seed)
     drawn = counterparts(as_shown(model, task), len(task), seed)
@@ -150,7 +150,7 @@ def task_pairs(model: Any, task: Task, n: int, seed: int = 0) -> tuple[PromptPai
 
 
 def indirect_effects(
-    model: Any,
+    model: ModelLike,
     pairs: Sequence[PromptPair],
     *,
     average_source: bool = False,
@@ -173,7 +173,7 @@ def indirect_effects(
         ValueError: Fewer than two pairs, pairs with and without ``instead`` together, or different numbers of places,
             before the model runs.
     """
-    model = here(model)
+    model = local_model(model)
     check_ablatable(model)
     each = HeadGrid.from_model(model).size + 2
     check_budget(budget, 2 * each, f"two pairs of {each:,} runs")
@@ -182,7 +182,7 @@ def indirect_effects(
 
 
 def function_vector_effects(
-    model: Any, pairs: Sequence[PromptPair], *, budget: int | None = None, **settings: Unpack[SettingsArguments]
+    model: ModelLike, pairs: Sequence[PromptPair], *, budget: int | None = None, **settings: Unpack[SettingsArguments]
 ) -> Mediation:
     """Indirect effects by the function-vector protocol: the mean z of the clean prompts into shuffled labels.
 
@@ -196,7 +196,7 @@ def function_vector_effects(
 
 
 def screen_identity_rules(
-    model: Any,
+    model: ModelLike,
     words: Sequence[str],
     *,
     n: int = 40,

@@ -232,6 +232,7 @@ def annealed(
         chosen = chosen[np.argsort(-fields["z"].ravel()[chosen], kind="stable")]
     return HeadRanking(
         method="annealed",
+        grid=grid,
         spent=spending.spent,
         notes=(*fitted, *task.notes, *without, *search_notes(search, effects, before)),
         provenance={

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from cs_heads.arguments import check_integer
-from cs_heads.cluster import here
+from cs_heads.cluster import local_model
 from cs_heads.experiment.cost import Cost, check_budget
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.lens.model import device_of, dtype_of
@@ -131,7 +131,7 @@ class Descent:
         """The logits of gates uniform in (0, 1), one set a seed; float32, or float64 where the weights are."""
         shape = self.experiment.grid.shape
         gates = np.stack([rng.uniform(1e-6, 1 - 1e-6, size=shape) for rng in self.seeds])
-        model = here(self.experiment.source)
+        model = local_model(self.experiment.source)
         dtype = torch.promote_types(dtype_of(model), torch.float32)
         return torch.from_numpy(np.log(gates / (1 - gates))).to(device_of(model), dtype)
 

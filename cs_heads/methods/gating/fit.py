@@ -198,6 +198,7 @@ def contrastive_gating(
     return HeadRanking(
         method="contrastive",
         importance=shut.gates.mean(axis=0),
+        grid=experiment.grid,
         spent=cost.spent,
         interval=range_over_seeds(shut.gates),
         frequency=(shut.gates > 0.5).mean(axis=0),
