@@ -15,12 +15,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from cs_heads.lens.batches import TokenBudget, room_for, run_in_batches
-from cs_heads.lens.bos import leading_tokens
 from cs_heads.lens.differentiate import differentiable
 from cs_heads.lens.forward import last_logits
 from cs_heads.lens.gates import hooked, reading
 from cs_heads.lens.model import HookedModel, device_of, evaluating, hook_names
-from cs_heads.lens.tokens import EncodedExample, encode_example
+from cs_heads.lens.tokens import EncodedExample, encode_example, leading_tokens
 from cs_heads.text import Text
 from cs_heads.units import HeadGrid
 

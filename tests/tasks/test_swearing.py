@@ -6,8 +6,7 @@ import pytest
 
 from cs_heads import load_task
 from cs_heads.tasks import profanity
-from cs_heads.tasks.profanity import Profanity, Swearing
-from cs_heads.tasks.swearing import LISTS, PAPER_FINDING, PAPER_UNSEEN, SwearingScorer
+from cs_heads.tasks.swearing import LISTS, PAPER_FINDING, PAPER_UNSEEN, Profanity, Swearing, SwearingScorer
 
 MILD, SEVERE = 1.0, 2.8
 LIST = Profanity(
