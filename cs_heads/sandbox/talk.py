@@ -38,7 +38,7 @@ class Started:
 class Conversation:
     """Sends ``first``, then ``second`` when the code has loaded; keeps the verdict and the first bytes of output.
 
-    ``process`` reads from its standard input and reports on the other end of ``report``; its output
+    The process of ``started`` reads from its standard input and reports on the other end of its ``report``; its output
     comes on its standard output. That the code has loaded or passed is believed with the ``word`` alone.
     """
 
