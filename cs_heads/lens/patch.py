@@ -43,7 +43,7 @@ class PatchPoint:
 def encode_point(
     tokenizer: Any, prompt: Text, answers: Sequence[Text], ends: Sequence[int] = (), prepend_bos: bool | None = None
 ) -> PatchPoint:
-    """Tokenise a prompt and the first token of each answer; ``ends`` are places as numbers of characters, or token ids.
+    """Tokenize a prompt and the first token of each answer; ``ends`` are places as numbers of characters, or token ids.
 
     A place is the last token of the text up to there; without any it is the last token of the prompt.
     Raises ``ValueError`` where answers begin with the same token, or where a place lies inside a token.
