@@ -1048,7 +1048,7 @@ _TASKS = [
     ),
     *_bugs(
         "tasks",
-        "tasks/rhymes.py",
+        "tasks/rhyming.py",
         "tasks/test_rhyming.py",
         (
             "a word counts as its own rhyme",

@@ -295,7 +295,7 @@ def test_an_extra_that_is_missing_is_named_in_one_line(capsys, monkeypatch, task
     from cs_heads.sandbox import bubblewrap, run
 
     found = util.find_spec
-    for module in ("cs_heads.tasks.profanity", "cs_heads.tasks.rhymes"):
+    for module in ("cs_heads.tasks.swearing", "cs_heads.tasks.rhyming"):
         monkeypatch.setattr(f"{module}.find_spec", lambda name: None if name == missing else found(name))
     monkeypatch.setitem(sys.modules, missing, None)
     # bubblewrap, which lacks the extra, is as good as there.

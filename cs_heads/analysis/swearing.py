@@ -18,9 +18,8 @@ from cs_heads.cluster import ModelLike
 from cs_heads.designs import check_masks
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.settings import SettingsArguments
-from cs_heads.tasks.profanity import Profanity
 from cs_heads.tasks.sides import check_is_task
-from cs_heads.tasks.swearing import SwearingScorer
+from cs_heads.tasks.swearing import Profanity, SwearingScorer
 from cs_heads.tasks.task import Task
 
 

@@ -330,7 +330,7 @@ def loaded(options: argparse.Namespace) -> Iterator[tuple[Any, Task, list[Task] 
     import cs_heads as cs
     from cs_heads.cluster import placed
     from cs_heads.experiment.controls import check_apart
-    from cs_heads.tasks import check_controls, confirming_side, control_side, entry_of, whole_task
+    from cs_heads.tasks import check_controls, confirming_side, control_side, entry_of, read_task_file
 
     check_numbers(options)
     if options.out is not None:
@@ -338,7 +338,7 @@ def loaded(options: argparse.Namespace) -> Iterator[tuple[Any, Task, list[Task] 
     task = _task(options)
     given = control_options(options)
     controls = [
-        cs.load_task(name, seed=options.seed, **given[name]) if entry_of(name) else whole_task(name)
+        cs.load_task(name, seed=options.seed, **given[name]) if entry_of(name) else read_task_file(name)
         for name in options.control
     ]
     if options.chat is not None:

@@ -22,8 +22,8 @@ from cs_heads.lens import EncodedExample
 from cs_heads.lens.model import HookedModel, ModelInfo
 from cs_heads.settings import progress_bar
 
-# A chunk to score, in token budgets of one forward; one to write, in rows decoded together: at least, at most.
-_SCORING = 1 / 8, 2.0
+# A chunk to read, in token budgets of one forward; one to write, in rows decoded together: at least, at most.
+_READING = 1 / 8, 2.0
 _WRITING = 1 / 8, 1.0
 
 # Chunks to aim at, where they are neither too small nor too large: enough for many workers to end together.
@@ -77,7 +77,7 @@ class ClusterEngine:
             return float(lay_out(self.examples, chosen, share=True, across_examples=across).n_tokens)
 
         prompts = [example.prompt for example in self.examples]
-        least, most = (share * self.batch_tokens for share in _SCORING)
+        least, most = (share * self.batch_tokens for share in _READING)
         chunks = cut(masks, examples, tokens, prompts, least=least, most=most)
         chunks = [chunk for chunk in chunks if not known[chunk].all()]
         calls = [WorkerCall("logprobs", (job, masks[chunk], examples[chunk], known[chunk]), (job,)) for chunk in chunks]

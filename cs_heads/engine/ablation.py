@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from cs_heads.arguments import check_one_of
 from cs_heads.engine.layout import Place
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.batches import TokenBudget, run_in_batches
@@ -17,8 +18,7 @@ from cs_heads.lens.forward import pad
 from cs_heads.lens.gates import reading
 from cs_heads.lens.logprobs import ANY_READ, token_logprobs
 from cs_heads.lens.model import HookedModel
-
-KINDS = ("zero", "mean", "resample")
+from cs_heads.settings import ABLATIONS
 
 
 class Ablation:
@@ -42,8 +42,7 @@ class Ablation:
     @classmethod
     def of(cls, kind: str, answers: Sequence[int]) -> Ablation | None:
         """The ablation of this name; None for zero, which needs no preparation. Another name raises ``ValueError``."""
-        if kind not in KINDS:
-            raise ValueError(f"ablation must be one of {', '.join(KINDS)}, got {kind!r}")
+        check_one_of("ablation", kind, ABLATIONS)
         return None if kind == "zero" else cls(kind, answers)
 
     def on_cpu(self) -> Ablation:

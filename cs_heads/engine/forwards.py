@@ -182,6 +182,7 @@ class Forwards:
         rows: list[Row],
         residuals: Residuals | None = None,
         layer: int | None = 0,
+        *,
         keep_all: bool = False,
         needed: Needed = None,
         stored: KeyValues | None = None,
@@ -213,7 +214,7 @@ class Forwards:
                         for i, row in enumerate(batch)
                         for child in row.children
                     ]
-                    yield from self.run(further, residuals, layer, keep_all, needed, done.stored)
+                    yield from self.run(further, residuals, layer, keep_all=keep_all, needed=needed, stored=done.stored)
 
         for inner in (False, True):
             chosen = [row for row in rows if bool(row.piece.children) == inner]

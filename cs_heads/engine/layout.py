@@ -11,8 +11,7 @@ from jaxtyping import Bool, Int
 
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.tokens import common_prefix
-
-Tokens = tuple[int, ...]
+from cs_heads.text import TokenIds
 
 Source = tuple[int, int]
 """A token sequence: its example, and its continuation."""
@@ -50,7 +49,7 @@ class PrefixTree:
     ([(0, 20, None), (20, 21, 0), (20, 21, 0)], [1, 2, 2])
     """
 
-    def __init__(self, sequences: Sequence[Tokens], groups: Iterable[Sequence[int]] | None = None) -> None:
+    def __init__(self, sequences: Sequence[TokenIds], groups: Iterable[Sequence[int]] | None = None) -> None:
         self.sequences = sequences
         self.segments: list[Segment] = []
         # By sequence, the segment that holds its last token.

@@ -13,9 +13,8 @@ from jaxtyping import Int
 
 from cs_heads.arguments import check_integer, check_list
 from cs_heads.lens import EncodedExample, encode_example
-from cs_heads.lens.bos import leading_tokens
 from cs_heads.lens.model import HookedModel, ModelInfo, context_length, tokenizer_of, vocabularies
-from cs_heads.lens.tokens import NO_TOKENIZER, encode_prompt, unread_words
+from cs_heads.lens.tokens import NO_TOKENIZER, encode_prompt, leading_tokens, unread_words
 from cs_heads.tasks import Example, Task
 from cs_heads.tasks.chat import in_template, template_identity
 from cs_heads.text import shown

@@ -11,7 +11,6 @@ weighs a head instead of removing it. All hooks are gone after each call, and ho
 value biases are folded into the output bias is refused: zeroing a head there leaves a part of it standing.
 """
 
-from cs_heads.lens.bos import prepended as prepended
 from cs_heads.lens.fingerprint import fingerprint as fingerprint
 from cs_heads.lens.fingerprint import settings_of as settings_of
 from cs_heads.lens.gates import gated as gated
@@ -25,3 +24,4 @@ from cs_heads.lens.model import check_ablatable as check_ablatable
 from cs_heads.lens.model import describe as describe
 from cs_heads.lens.tokens import EncodedExample as EncodedExample
 from cs_heads.lens.tokens import encode_example as encode_example
+from cs_heads.lens.tokens import prepended as prepended

@@ -17,7 +17,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from cs_heads.lens.abilities import Abilities, abilities, tolerance
-from cs_heads.lens.bos import prepended
 from cs_heads.lens.forward import last_logits, logits_at
 from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.gates import gated, reading
@@ -35,7 +34,7 @@ from cs_heads.lens.model import (
     hook_names,
     in_float32,
 )
-from cs_heads.lens.tokens import encode_prompt
+from cs_heads.lens.tokens import encode_prompt, prepended
 from cs_heads.lens.weights import WeightsError, check_finite, quietly
 from cs_heads.text import first_line
 from cs_heads.units import Head, HeadGrid

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -27,14 +27,11 @@ GRADIENT_TOKENS = {"cpu": 1024, "mps": 4096, "cuda": 32_768}
 def differentiable(model: HookedModel) -> Iterator[None]:
     """Run the model without dropout, its weights frozen and gradients on; all is as before at the end."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    for parameter in trained:
-        parameter.requires_grad_(False)
-    try:
-        with evaluating(model), torch.enable_grad():
-            yield
-    finally:
+    with ExitStack() as stack, evaluating(model), torch.enable_grad():
         for parameter in trained:
-            parameter.requires_grad_(True)
+            stack.callback(parameter.requires_grad_, True)
+            parameter.requires_grad_(False)
+        yield
 
 
 def gate_gradients(

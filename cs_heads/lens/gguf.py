@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -45,14 +45,11 @@ def _bar_as_of_transformers() -> Iterator[None]:
     from transformers.utils import logging as bars
 
     shown = getattr(module, "tqdm", None)
-    if shown is None or bars.is_progress_bar_enabled():
+    with ExitStack() as stack:
+        if shown is not None and not bars.is_progress_bar_enabled():
+            stack.callback(setattr, module, "tqdm", shown)
+            module.tqdm = partial(shown, disable=True)
         yield
-        return
-    module.tqdm = partial(shown, disable=True)
-    try:
-        yield
-    finally:
-        module.tqdm = shown
 
 
 class GgufFile:

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from cs_heads.lens.bos import keep_leading_tokens
 from cs_heads.lens.gguf import GgufFile, gguf_in
 from cs_heads.lens.model import ModelInfo, check_ablatable
+from cs_heads.lens.tokens import keep_leading_tokens
 from cs_heads.lens.weights import Reader, check_finite, quietly, read_model
 from cs_heads.text import first_line
 

@@ -15,12 +15,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from cs_heads.lens.batches import TokenBudget, room_for, run_in_batches
-from cs_heads.lens.bos import leading_tokens
 from cs_heads.lens.differentiate import differentiable
 from cs_heads.lens.forward import last_logits
 from cs_heads.lens.gates import hooked, reading
 from cs_heads.lens.model import HookedModel, device_of, evaluating, hook_names
-from cs_heads.lens.tokens import EncodedExample, encode_example
+from cs_heads.lens.tokens import EncodedExample, encode_example, leading_tokens
 from cs_heads.text import Text
 from cs_heads.units import HeadGrid
 
@@ -44,7 +43,7 @@ class PatchPoint:
 def encode_point(
     tokenizer: Any, prompt: Text, answers: Sequence[Text], ends: Sequence[int] = (), prepend_bos: bool | None = None
 ) -> PatchPoint:
-    """Tokenise a prompt and the first token of each answer; ``ends`` are places as numbers of characters, or token ids.
+    """Tokenize a prompt and the first token of each answer; ``ends`` are places as numbers of characters, or token ids.
 
     A place is the last token of the text up to there; without any it is the last token of the prompt.
     Raises ``ValueError`` where answers begin with the same token, or where a place lies inside a token.

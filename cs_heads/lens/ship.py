@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from cs_heads.lens.bos import leading_tokens
 from cs_heads.lens.fingerprint import fingerprint, settings_of
 from cs_heads.lens.forward import last_logits
 from cs_heads.lens.model import (
@@ -30,6 +29,7 @@ from cs_heads.lens.model import (
     evaluating,
     vocabularies,
 )
+from cs_heads.lens.tokens import leading_tokens
 
 # Whose context variables may hang on a model; searching all modules would wake the sleeping ones.
 _SEARCHED = ("transformers", "transformer_lens")

@@ -6,7 +6,7 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -106,16 +106,11 @@ def quietly(*more: str) -> Iterator[None]:
     """
     from transformers.utils import logging as bars
 
-    loggers = [logging.getLogger(name) for name in ("huggingface_hub", _REPORT, *more)]
-    levels, hide = [logger.level for logger in loggers], bars.is_progress_bar_enabled() and not sys.stderr.isatty()
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    if hide:
-        bars.disable_progress_bar()
-    try:
+    with ExitStack() as stack:
+        for logger in map(logging.getLogger, ("huggingface_hub", _REPORT, *more)):
+            stack.callback(logger.setLevel, logger.level)
+            logger.setLevel(logging.ERROR)
+        if bars.is_progress_bar_enabled() and not sys.stderr.isatty():
+            stack.callback(bars.enable_progress_bar)
+            bars.disable_progress_bar()
         yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-        if hide:
-            bars.enable_progress_bar()

@@ -151,7 +151,8 @@ def laid_out(sandbox: Sandbox) -> Iterator[Bait]:
             "packages": sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}),
             "interpreter": interpreter(),
             "mark": mark,
-            "secret": secret(),
+            # Something in this process's environment that code should not see.
+            "secret": os.environ.get("PATH", sys.prefix),
             "victim": victim.pid,
             "port": servers[0].getsockname()[1],
             "datagrams": datagrams.getsockname()[1],
@@ -160,12 +161,6 @@ def laid_out(sandbox: Sandbox) -> Iterator[Bait]:
             "limits": sandbox.limits,
         }
         yield Bait(told, victim, [*servers, datagrams])
-
-
-@cache
-def secret() -> str:
-    """Something in this process's environment that code should not see."""
-    return next((value for name, value in os.environ.items() if name == "PATH"), sys.prefix)
 
 
 def _names_of_processes() -> set[str]:

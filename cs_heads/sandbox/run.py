@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, fields
@@ -22,7 +22,7 @@ from typing import Any
 from cs_heads.arguments import check_type
 from cs_heads.sandbox import bubblewrap
 from cs_heads.sandbox.bubblewrap import INTERPRETER_OPTIONS, interpreter, missing, program, spare_user
-from cs_heads.sandbox.talk import Conversation, NotStartedError
+from cs_heads.sandbox.talk import Conversation, NotStartedError, Started
 
 VERSION = 2
 """Part of every scorer's identity: another number where the same code may come to another verdict."""
@@ -135,14 +135,12 @@ class Sandbox:
             processes = self.processes + (started.uid is None) if safe else 0
             limits = {**self.limits, "processes": processes}
             talk = Conversation(
-                process=started.process,
-                report=started.report,
+                started=started,
                 first=_framed({"code": code, "word": word, "uid": started.uid, "limits": limits}),
                 second=_framed({"tests": tests}),
                 word=word,
                 wall_seconds=self.wall_seconds,
                 output_bytes=self.output_bytes,
-                kill=started.kill,
             )
             try:
                 talk.hold()
@@ -201,16 +199,6 @@ class First:
                 return True
             time.sleep(0.001)
         return False
-
-
-@dataclass(frozen=True)
-class Started:
-    """A program that runs: its reports, how to end it with all it started (and whether it did), the user it becomes."""
-
-    process: subprocess.Popen[bytes]
-    report: int
-    kill: Callable[[], bool]
-    uid: int | None = None
 
 
 @contextmanager

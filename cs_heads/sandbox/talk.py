@@ -24,22 +24,30 @@ class NotStartedError(RuntimeError):
     """The program never said that it had started; the message is what it wrote instead."""
 
 
+@dataclass(frozen=True)
+class Started:
+    """A program that runs: its reports, how to end it with all it started (and whether it did), the user it becomes."""
+
+    process: subprocess.Popen[bytes]
+    report: int
+    kill: Callable[[], bool]
+    uid: int | None = None
+
+
 @dataclass
 class Conversation:
     """Sends ``first``, then ``second`` when the code has loaded; keeps the verdict and the first bytes of output.
 
-    ``process`` reads from its standard input and reports on the other end of ``report``; its output
+    The process of ``started`` reads from its standard input and reports on the other end of its ``report``; its output
     comes on its standard output. That the code has loaded or passed is believed with the ``word`` alone.
     """
 
-    process: subprocess.Popen[bytes]
-    report: int
+    started: Started
     first: bytes
     second: bytes
     word: str
     wall_seconds: int
     output_bytes: int
-    kill: Callable[[], bool]
     output: bytearray = field(default_factory=bytearray)
     verdict: Mapping[str, Any] | None = None
     stopped: str = ""
@@ -55,17 +63,17 @@ class Conversation:
 
         All is killed at the end in any case; ``alone`` then says whether nothing of it is left.
         """
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        control, output = self.process.stdin.fileno(), self.process.stdout.fileno()
+        assert self.started.process.stdin is not None
+        assert self.started.process.stdout is not None
+        control, output = self.started.process.stdin.fileno(), self.started.process.stdout.fileno()
         self._unsent += self.first
         self._deadline = time.monotonic() + START_SECONDS
-        for descriptor in (control, output, self.report):
+        for descriptor in (control, output, self.started.report):
             os.set_blocking(descriptor, False)
         with selectors.DefaultSelector() as waiting:
             waiting.register(output, selectors.EVENT_READ)
-            waiting.register(self.report, selectors.EVENT_READ)
-            while self.report in waiting.get_map() and not self.verdict and not self.stopped:
+            waiting.register(self.started.report, selectors.EVENT_READ)
+            while self.started.report in waiting.get_map() and not self.verdict and not self.stopped:
                 if self._unsent and control not in waiting.get_map():
                     waiting.register(control, selectors.EVENT_WRITE)
                 ready = waiting.select(max(0.0, self._deadline - time.monotonic()))
@@ -77,11 +85,11 @@ class Conversation:
         if not self.verdict and not self.stopped:
             # It has let go of its report: it is about to end, and how it ends is worth a moment's wait.
             try:
-                self.process.wait(LAST_SECONDS)
+                self.started.process.wait(LAST_SECONDS)
             except subprocess.TimeoutExpired:
                 self.stopped = "it closed its report before its tests had ended"
-        killed = self.kill()
-        self.process.wait()
+        killed = self.started.kill()
+        self.started.process.wait()
         self.alone = self._last_words(output) and killed
         if not self._started:
             raise NotStartedError(self.output.decode(errors="replace").strip() or self._ending())
@@ -143,7 +151,7 @@ class Conversation:
         return False
 
     def _ending(self) -> str:
-        status = self.process.returncode
+        status = self.started.process.returncode
         number = -status if status < 0 else status - 128
         if number == signal.SIGXCPU:
             return "it used up its seconds of processor time"

@@ -29,7 +29,7 @@ from cs_heads.tasks.forms import letter_form as letter_form
 from cs_heads.tasks.load import builtin_tasks as builtin_tasks
 from cs_heads.tasks.load import entry_of as entry_of
 from cs_heads.tasks.load import load_task as load_task
-from cs_heads.tasks.load import whole_task as whole_task
+from cs_heads.tasks.load import read_task_file as read_task_file
 from cs_heads.tasks.scorer import ExactMatch as ExactMatch
 from cs_heads.tasks.scorer import LogprobScorer as LogprobScorer
 from cs_heads.tasks.scorer import Scorer as Scorer

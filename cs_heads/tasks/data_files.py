@@ -14,7 +14,7 @@ import logging
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -297,20 +297,15 @@ def quietly(*more: str) -> Iterator[None]:
     """Run ``datasets`` and the hub's client, and ``more`` loggers, without their log and their bars."""
     import datasets
 
-    # The hub's client tells of each of its tries to reach it, for half a minute.
-    loggers = [logging.getLogger(name) for name in ("datasets", "huggingface_hub", *more)]
-    levels = [logger.level for logger in loggers]
-    bars = datasets.is_progress_bar_enabled()
-    try:
-        for logger in loggers:
+    with ExitStack() as stack:
+        # The hub's client tells of each of its tries to reach it, for half a minute.
+        for logger in map(logging.getLogger, ("datasets", "huggingface_hub", *more)):
+            stack.callback(logger.setLevel, logger.level)
             logger.setLevel(logging.CRITICAL)
-        datasets.disable_progress_bars()
+        if datasets.is_progress_bar_enabled():
+            stack.callback(datasets.enable_progress_bars)
+            datasets.disable_progress_bars()
         yield
-    finally:
-        if bars:
-            datasets.enable_progress_bars()
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
 
 
 def hub_rows(dataset: str, part: str | None, splits: Iterable[str], most: int | None = None) -> list[Row]:

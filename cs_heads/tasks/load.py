@@ -47,13 +47,13 @@ def builtin_tasks() -> dict[str, Entry]:
     return {
         "/".join(filter(None, (family, name))): entry
         for family, module in FAMILIES.items()
-        for name, entry in _catalogue(module).items()
+        for name, entry in import_module(module).catalogue().items()
     }
 
 
 def names_of(family: str) -> list[str]:
     """The names of a family's tasks, ``family/name``; no other family is read."""
-    return [f"{family}/{name}" for name in _catalogue(FAMILIES[family])]
+    return [f"{family}/{name}" for name in import_module(FAMILIES[family]).catalogue()]
 
 
 def entry_of(name: str) -> Entry | None:
@@ -67,11 +67,6 @@ def entry_of(name: str) -> Entry | None:
         return None
     module = import_module(FAMILIES[family])
     found: Entry | None = module.entry(rest) if hasattr(module, "entry") else module.catalogue().get(rest)
-    return found
-
-
-def _catalogue(module: str) -> dict[str, Entry]:
-    found: dict[str, Entry] = import_module(module).catalogue()
     return found
 
 
@@ -115,24 +110,21 @@ def load_task(
         raise ValueError(f"name_or_path must be a name or a path, got {name_or_path!r:.80}")
     entry = entry_of(str(name_or_path))
     if entry is None:
-        task = whole_task(name_or_path, length_normalized, **options).split(n, seed)[0]
-        return _put(task, chat, too_long)
-    task = entry.load(n=n, seed=seed, **entry.checked(str(name_or_path), options))
-    if length_normalized and task.scorer is not None:
-        raise ValueError(f"length_normalized does not apply to task {task.name!r}: its scorer has a rule of its own")
-    if length_normalized and task.held_out is not None:
-        unseen = replace(task.held_out, length_normalized=True)
-        task = replace(task, length_normalized=True, held_out=unseen)
-    return _put(task, chat, too_long)
-
-
-def _put(task: Task, chat: str | None, too_long: str | None) -> Task:
-    """The task as it is put to a model; None: as it says."""
+        task = read_task_file(name_or_path, length_normalized, **options).split(n, seed)[0]
+    else:
+        task = entry.load(n=n, seed=seed, **entry.checked(str(name_or_path), options))
+        if length_normalized and task.scorer is not None:
+            raise ValueError(
+                f"length_normalized does not apply to task {task.name!r}: its scorer has a rule of its own"
+            )
+        if length_normalized and task.held_out is not None:
+            unseen = replace(task.held_out, length_normalized=True)
+            task = replace(task, length_normalized=True, held_out=unseen)
     task = task if chat is None else task.with_chat_template(chat)
     return task if too_long is None else task.with_truncation(too_long)
 
 
-def whole_task(path: str | Path, length_normalized: bool = False, **options: Any) -> Task:
+def read_task_file(path: str | Path, length_normalized: bool = False, **options: Any) -> Task:
     """Every example of a JSONL/CSV file, unsplit; options and errors are those of ``load_task``."""
     name, path = str(path), Path(path)
     if path.suffix.lower() not in FORMATS and not path.exists():
@@ -151,8 +143,8 @@ def whole_task(path: str | Path, length_normalized: bool = False, **options: Any
         raise ValueError(f"a task file has no option {', '.join(unknown)}; it has {', '.join(_SCORING)}")
     check_options(Task.from_records, options)
     place, text = f"task {path.stem!r}", read_text(path, "task file")
-    records = json_lines(text, place) if path.suffix.lower() == ".jsonl" else _csv_records(text, place)
-    return Task.from_numbered(records, path.stem, length_normalized, **options)
+    placed = dict(json_lines(text, place) if path.suffix.lower() == ".jsonl" else _csv_records(text, place))
+    return Task.from_records(iter(placed.values()), path.stem, length_normalized, places=list(placed), **options)
 
 
 def _csv_records(text: str, place: str) -> Iterator[tuple[str, dict[str, Any]]]:

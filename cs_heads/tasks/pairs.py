@@ -163,16 +163,14 @@ def identity_rules(
         twos = [(drawn[2 * i], drawn[2 * i + 1]) for i in range(n_shots + 1)]
         swapped = [(b, a) for a, b in twos]
         clean_is_aba = number % 2 == 0
+        clean = rule_prompt(twos, clean_is_aba, after)
+        # What the rule of the clean prompt says of its last two words, and the other of them.
+        target, instead = (twos if clean_is_aba else swapped)[-1]
         if stage == "retrieval":
-            clean = rule_prompt(twos, clean_is_aba, after)
             corrupted = rule_prompt([*twos[:-1], swapped[-1]], clean_is_aba, after)
-            first = 0 if clean_is_aba else 1
-            target, instead = twos[-1][first], swapped[-1][first]
         else:
-            clean = rule_prompt(twos, clean_is_aba, after)
             corrupted = rule_prompt(swapped, not clean_is_aba, after)
-            instead = twos[-1][0 if clean_is_aba else 1]
-            target = twos[-1][1 if clean_is_aba else 0]
+            target, instead = instead, target
         at_thirds = stage == "abstraction"
         pairs.append(
             PromptPair(

@@ -9,7 +9,7 @@ MBPP: Austin et al., *Program Synthesis with Large Language Models* (arXiv 2108.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -151,44 +151,12 @@ class PassesTests:
 def catalogue() -> dict[str, Entry]:
     """The sets by name."""
     needs = "bubblewrap, --allow-code, extra code; data_files=, or the hub (extra datasets)"
-    return {
-        name: Entry(form.about, partial(load_mbpp if name == "mbpp" else load_humaneval, name), needs)
-        for name, form in FORMS.items()
-    }
+    loaders = {name: partial(load, name) if name == "mbpp" else partial(load, name, few_shot=0) for name in FORMS}
+    return {name: Entry(form.about, loaders[name], needs) for name, form in FORMS.items()}
 
 
-def load_humaneval(
+def load(
     form: str,
-    n: int | None = None,
-    seed: int = 0,
-    *,
-    data_files: DataFiles | None = None,
-    allow_code: bool | None = None,
-    unsafe_code: bool = False,
-    sandbox: Sandbox | None = None,
-) -> Task:
-    """``n`` finding examples of HumanEval, the others held out.
-
-    Args:
-        form: ``"humaneval"`` or ``"humaneval_instruct"``.
-        n: Finding examples; by default 82, half of them.
-        seed: Chooses them.
-        data_files: Its JSONL file, or a folder that holds it; None: the hub's.
-        allow_code: Generated programs may run.
-        unsafe_code: They may run also where there is no sandbox.
-        sandbox: A sandbox with other limits.
-
-    Raises:
-        ValueError: A file is missing or malformed, or programs may not run: then none is read or fetched.
-        SandboxError: There is no sandbox.
-    """
-    check_seed(seed)
-    scorer = _scorer(form, allow_code, unsafe_code, sandbox)
-    return _task(form, _records(form, data_files, None), scorer).split(n, seed)[0]
-
-
-def load_mbpp(
-    form: str = "mbpp",
     n: int | None = None,
     seed: int = 0,
     *,
@@ -198,38 +166,51 @@ def load_mbpp(
     sandbox: Sandbox | None = None,
     few_shot: int = 3,
 ) -> Task:
-    """``n`` finding examples of MBPP's test split, the others held out.
+    """``n`` finding examples of HumanEval, or of MBPP's test split, the others held out.
 
-    A record's ``test_setup_code`` and ``test_imports`` stand before its tests, which lm-eval leaves out: of the test
+    A record's ``test_setup_code`` and ``test_imports`` stand before its tests, which lm-eval leaves out: of MBPP's test
     split that is task 367 alone in the JSONL file, whose tests nothing passes without it.
 
     Args:
-        form: ``"mbpp"``.
-        n: Finding examples, 100 by default.
+        form: A name of ``FORMS``.
+        n: Finding examples; by default 82 of HumanEval, half of them, and 100 of MBPP.
         seed: Chooses them.
-        data_files: Its JSONL or sanitized JSON file, of which tasks 11 to 510 are asked; None: the hub's.
-        allow_code: As for ``load_humaneval``, whose errors are the same.
-        unsafe_code: As there.
-        sandbox: As there.
-        few_shot: How many of tasks 2, 3 and 4 stand before each prompt.
+        data_files: Its JSONL file (of MBPP the sanitized JSON file, too), or a folder that holds it; None: the hub's.
+            Of MBPP tasks 11 to 510 are asked.
+        allow_code: Generated programs may run.
+        unsafe_code: They may run also where there is no sandbox.
+        sandbox: A sandbox with other limits.
+        few_shot: How many of tasks 2, 3 and 4 of MBPP stand before each prompt; HumanEval has none.
+
+    Raises:
+        ValueError: A file is missing or malformed, or programs may not run: then none is read or fetched.
+        SandboxError: There is no sandbox.
     """
     check_seed(seed)
     check_integer("few_shot", few_shot, 0, len(MBPP_SHOTS))
     scorer = _scorer(form, allow_code, unsafe_code, sandbox)
-    records = {record["task_id"]: record for record in _records(form, data_files, "prompt" if few_shot else None)}
-    lacking = [number for number in MBPP_SHOTS[:few_shot] if number not in records]
-    if lacking:
-        raise ValueError(f"data_files of {form} hold no task {lacking[0]}, which stands before each prompt; few_shot=0")
-    whole = FORMS[form]
-    shots = "".join(
-        f"{whole.prompt(records[number])}{whole.target(records[number])}\n\n" for number in MBPP_SHOTS[:few_shot]
+    made, records = FORMS[form], list(_records(form, data_files, "prompt" if few_shot else None))
+    shots = ""
+    if form == "mbpp":
+        known = {record["task_id"]: record for record in records}
+        lacking = [number for number in MBPP_SHOTS[:few_shot] if number not in known]
+        if lacking:
+            raise ValueError(
+                f"data_files of {form} hold no task {lacking[0]}, which stands before each prompt; few_shot=0"
+            )
+        worked = [known[number] for number in MBPP_SHOTS[:few_shot]]
+        shots = "".join(f"{made.prompt(record)}{made.target(record)}\n\n" for record in worked)
+        records = [record for number, record in known.items() if number in MBPP_TEST]
+        if not records:
+            raise ValueError(
+                f"data_files of {form} hold none of the tasks {MBPP_TEST[0]} to {MBPP_TEST[-1]} of its test split"
+            )
+    examples = tuple(
+        Example(shots + made.prompt(record), (made.target(record),), reference=json.dumps(record, sort_keys=True))
+        for record in records
     )
-    tested = [record for number, record in records.items() if number in MBPP_TEST]
-    if not tested:
-        raise ValueError(
-            f"data_files of {form} hold none of the tasks {MBPP_TEST[0]} to {MBPP_TEST[-1]} of its test split"
-        )
-    return _task(form, tested, scorer, shots).split(n, seed)[0]
+    length, stop = made.max_new_tokens, made.stop
+    return Task(form, "generation", examples, scorer=scorer, max_new_tokens=length, stop=stop).split(n, seed)[0]
 
 
 def _scorer(form: str, allow_code: bool | None, unsafe_code: bool, sandbox: Sandbox | None) -> PassesTests:
@@ -242,16 +223,6 @@ def _scorer(form: str, allow_code: bool | None, unsafe_code: bool, sandbox: Sand
     sandbox = Sandbox() if sandbox is None else sandbox
     # To run code unprotected is to run it.
     return PassesTests(form, bool(allow_code) or unsafe_code, replace(sandbox, unsafe=sandbox.unsafe or unsafe_code))
-
-
-def _task(form: str, records: Iterable[Record], scorer: PassesTests, shots: str = "") -> Task:
-    """The whole task; ``shots`` stand before each prompt."""
-    made, examples = FORMS[form], []
-    for record in records:
-        reference = json.dumps(record, sort_keys=True)
-        examples.append(Example(shots + made.prompt(record), (made.target(record),), reference=reference))
-    length, stop = made.max_new_tokens, made.stop
-    return Task(form, "generation", tuple(examples), scorer=scorer, max_new_tokens=length, stop=stop)
 
 
 def _records(form: str, data_files: DataFiles | None, shown: str | None) -> Iterator[Record]:

@@ -106,6 +106,7 @@ class Task:
         accuracy: str = "sequence",
         max_new_tokens: int | None = None,
         stop: Sequence[str] = (),
+        places: Sequence[str] | None = None,
     ) -> Task:
         """A task from records of one form.
 
@@ -125,6 +126,7 @@ class Task:
                 share of them (``"token"``).
             max_new_tokens: The model writes up to so many tokens.
             stop: Texts that end what the model writes.
+            places: What errors call each record ("line 3"); by default its number.
 
         Raises:
             ValueError: A record is malformed, there is none, or they are of several forms; the record is named.
@@ -133,23 +135,8 @@ class Task:
         >>> task.kind, len(task)
         ('completion', 1)
         """
-        scoring: dict[str, Any] = {"scorer": scorer, "accuracy": accuracy, "max_new_tokens": max_new_tokens}
-        return cls.from_numbered(numbered(records), name, length_normalized, **scoring, stop=stop)
-
-    @classmethod
-    def from_numbered(
-        cls,
-        records: Iterable[tuple[str, Mapping[str, Any]]],
-        name: str,
-        length_normalized: bool = False,
-        *,
-        scorer: AnyScorer | Callable[[Example, str], float] | None = None,
-        accuracy: str = "sequence",
-        max_new_tokens: int | None = None,
-        stop: Sequence[str] = (),
-    ) -> Task:
-        """``from_records`` where each record comes with its place in a file, which errors name."""
-        kind, examples = read_records(records, name, max_new_tokens is not None)
+        placed = numbered(records) if places is None else zip(places, records, strict=True)
+        kind, examples = read_records(placed, name, max_new_tokens is not None)
         if scorer is None and kind == "generation":
             scorer = ExactMatch()
             without = [index for index, example in enumerate(examples) if not example.reference]

@@ -5,8 +5,7 @@ import pytest
 
 from cs_heads import Experiment, Task, designs, load_task
 from cs_heads.analysis.swearing import swearing_prompts, swearing_under
-from cs_heads.tasks.profanity import Profanity
-from cs_heads.tasks.swearing import SwearingScorer
+from cs_heads.tasks.swearing import Profanity, SwearingScorer
 from tests.tiny import WORDS as VOCABULARY
 
 WORDS = [word for word in VOCABULARY if word.isalpha()]

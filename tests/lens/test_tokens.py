@@ -9,8 +9,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from cs_heads import Experiment, Task, check_model
 from cs_heads.lens import encode_example, load_model
-from cs_heads.lens.bos import prepended
-from cs_heads.lens.tokens import encode_prompt, unread_words
+from cs_heads.lens.tokens import encode_prompt, prepended, unread_words
 from cs_heads.tasks.chat import ChatTemplate, chat_prompt
 from tests.tiny import make_hf_model, make_tokenizer
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cs_heads.tasks import Entry, Task, builtin_tasks, load_task, whole_task
+from cs_heads.tasks import Entry, Task, builtin_tasks, load_task, read_task_file
 from cs_heads.tasks.load import FAMILIES
 from tests.tasks.test_records import GOOD, MALFORMED
 
@@ -41,13 +41,13 @@ def write_csv(path: Path, records: list[dict], encoding: str = "utf-8") -> Path:
 
 @FORMS
 def test_a_jsonl_file_is_its_records_and_named_by_its_stem(tmp_path, records):
-    task = whole_task(write_jsonl(tmp_path / "mine.jsonl", records))
+    task = read_task_file(write_jsonl(tmp_path / "mine.jsonl", records))
     assert task == Task.from_records(records, "mine")
 
 
 @FORMS
 def test_a_csv_file_is_its_records(tmp_path, records):
-    assert whole_task(write_csv(tmp_path / "mine.csv", records)) == Task.from_records(records, "mine")
+    assert read_task_file(write_csv(tmp_path / "mine.csv", records)) == Task.from_records(records, "mine")
 
 
 @FORMS
@@ -90,23 +90,23 @@ def test_blank_lines_and_a_byte_order_mark_are_no_records(tmp_path):
     path = tmp_path / "mine.jsonl"
     lines = [json.dumps(record) for record in COMPLETIONS]
     path.write_text("\n\n".join(lines) + "\n \n", encoding="utf-8-sig")
-    assert whole_task(path).examples == Task.from_records(COMPLETIONS).examples
+    assert read_task_file(path).examples == Task.from_records(COMPLETIONS).examples
 
 
 def test_a_csv_file_may_begin_with_a_byte_order_mark(tmp_path):
     path = write_csv(tmp_path / "mine.csv", CHOICES, encoding="utf-8-sig")
-    assert whole_task(path).examples == Task.from_records(CHOICES).examples
+    assert read_task_file(path).examples == Task.from_records(CHOICES).examples
 
 
 def test_the_ending_of_a_file_may_be_in_capitals(tmp_path):
-    assert len(whole_task(write_jsonl(tmp_path / "MINE.JSONL", CHOICES))) == len(CHOICES)
+    assert len(read_task_file(write_jsonl(tmp_path / "MINE.JSONL", CHOICES))) == len(CHOICES)
 
 
 def test_a_file_in_another_encoding_is_refused(tmp_path):
     path = tmp_path / "latin.jsonl"
     path.write_bytes('{"prompt": "ü", "target": " b"}\n'.encode("latin-1"))
     with pytest.raises(ValueError, match=r"latin\.jsonl' is not UTF-8 text"):
-        whole_task(path)
+        read_task_file(path)
 
 
 # load_task splits
@@ -120,7 +120,7 @@ def test_loading_gives_the_finding_side_with_the_others_held_out(tmp_path):
 
 def test_loading_finds_with_half_of_a_small_file(tmp_path):
     path = write_jsonl(tmp_path / "mine.jsonl", COMPLETIONS)
-    assert load_task(str(path)) == whole_task(path).split()[0]
+    assert load_task(str(path)) == read_task_file(path).split()[0]
 
 
 # What a newcomer gets wrong

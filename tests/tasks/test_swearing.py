@@ -5,9 +5,8 @@ import pickle
 import pytest
 
 from cs_heads import load_task
-from cs_heads.tasks import profanity
-from cs_heads.tasks.profanity import Profanity, Swearing
-from cs_heads.tasks.swearing import LISTS, PAPER_FINDING, PAPER_UNSEEN, SwearingScorer
+from cs_heads.tasks import swearing
+from cs_heads.tasks.swearing import LISTS, PAPER_FINDING, PAPER_UNSEEN, Profanity, Swearing, SwearingScorer
 
 MILD, SEVERE = 1.0, 2.8
 LIST = Profanity(
@@ -137,7 +136,7 @@ def test_a_severity_is_a_number_of_its_own():
 
 
 def test_without_any_list_the_task_says_what_to_do(monkeypatch):
-    monkeypatch.setattr(profanity, "find_spec", lambda name: None)
+    monkeypatch.setattr(swearing, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"a file by data_files=\.\.\., or the package better-profanity \(pip install"):
         load_task("swearing")
 

@@ -14,8 +14,8 @@ from cs_heads.tasks.chat import lm_eval_template
 from cs_heads.tasks.data_files import DataFiles
 from cs_heads.tasks.example import hash_of
 from cs_heads.tasks.family import Entry
-from cs_heads.tasks.lm_eval import harness, rules
-from cs_heads.tasks.lm_eval.requests import FEW_SHOT_SEED, Options, Read, read
+from cs_heads.tasks.lm_eval import harness
+from cs_heads.tasks.lm_eval.requests import FEW_SHOT_SEED, Options, Read, check, kind_of, read
 from cs_heads.tasks.lm_eval.scoring import HarnessLogprobScorer, HarnessScorer
 from cs_heads.tasks.splits import NoFileError
 from cs_heads.tasks.task import Task
@@ -102,8 +102,8 @@ def _parts(name: str, options: Options) -> list[Read]:
     """The tasks of a group, or the one task; of a folder of files those that it has files for."""
     members = harness.members(name)
     for member in members:
-        rules.check(member)
-        _check_same(name, "kind", *((each.name, rules.kind_of(each)) for each in (members[0], member)))
+        check(member)
+        _check_same(name, "kind", *((each.name, kind_of(each)) for each in (members[0], member)))
     parts: list[Read] = []
     lacking: list[NoFileError] = []
     known: dict[str, str] = {}

@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -110,7 +110,7 @@ def build(name: str, overrides: Config, rows: Mapping[str, list[Row]] | None) ->
     """
     manager = index_for(name)
     if rows is not None:
-        overrides = {**overrides, "custom_dataset": _Rows(rows)}
+        overrides = {**overrides, "custom_dataset": partial(_dataset, rows)}
     try:
         with quietly(), _seeded():
             # Through a group: the only public way to load a task of the index with overrides.
@@ -151,19 +151,14 @@ def _check_named_columns(task: Any, rows: Mapping[str, list[Row]]) -> None:
             raise ValueError(why_not_read(task.task_name, rows, KeyError(named)))
 
 
-class _Rows:
-    """What lm-eval calls for the data of a task.
+def _dataset(rows: Mapping[str, list[Row]], **_: Any) -> Any:
+    """The data of a task, for which lm-eval calls.
 
     Columns that hold a null, which would be the text "None", are left out: a task that reads one of them says so.
     """
+    from datasets import Dataset, DatasetDict
 
-    def __init__(self, rows: Mapping[str, list[Row]]) -> None:
-        self.rows = rows
-
-    def __call__(self, **_: Any) -> Any:
-        from datasets import Dataset, DatasetDict
-
-        return DatasetDict({split: Dataset.from_list(_without_nulls(rows)) for split, rows in self.rows.items()})
+    return DatasetDict({split: Dataset.from_list(_without_nulls(found)) for split, found in rows.items()})
 
 
 def _without_nulls(rows: list[Row]) -> list[Row]:

@@ -72,10 +72,7 @@ class HarnessLogprobScorer:
     rules: tuple[Rule, ...]
     harness: str
 
-    @property
-    def identity(self) -> str:
-        """lm-eval's version, and of each task its name, version, metric and filter."""
-        return HarnessScorer(self.rules, self.harness).identity
+    identity = HarnessScorer.identity
 
     def score_logprobs(
         self, example: Example, logprobs: Float[np.ndarray, " continuation"], greedy: Sequence[bool]
