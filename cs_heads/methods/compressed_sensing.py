@@ -70,7 +70,7 @@ def compressed_sensing(
         ValueError: A wrong argument, or a budget below five masks or the masks asked for, before anything is measured.
         BaselineTooLowError: With controls, a task that the intact model cannot do, or no control that it can.
     """
-    check_seed(seed)
+    seed = check_seed(seed)
     check_experiments(experiment, controls)
     _check(5 if n_masks is None else n_masks, design, alpha)
     # Cheap to draw, and it names what is wrong with a density.
@@ -151,7 +151,7 @@ def tune(
     Raises:
         ValueError: A wrong argument, or densities of which none ablates a head, before anything is measured.
     """
-    check_seed(seed)
+    seed = check_seed(seed)
     size = experiment.grid.size
     for name, value in (("n_masks", n_masks), ("densities", densities)):
         if not isinstance(value, Sequence | np.ndarray):

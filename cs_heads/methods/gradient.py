@@ -55,7 +55,7 @@ def gradient_importance(
         ValueError: A budget below the intact run and one example (with controls one of each and as many of the task).
         BaselineTooLowError: The intact model cannot do the task, or none of the controls.
     """
-    check_seed(seed)
+    seed = check_seed(seed)
     check_differentiable(experiment, controls)
     others = list(controls)
     intact = experiment.n_examples + Controls.cost(others)

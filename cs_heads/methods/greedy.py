@@ -69,7 +69,7 @@ def greedy(
             and as many of the task), before anything is measured.
         BaselineTooLowError: With controls, a task that the intact model cannot do, or no control that it can.
     """
-    check_seed(seed)
+    seed = check_seed(seed)
     grid = experiment.grid
     k, fitted = fitting_k(k, grid.size, beside=False)
     check_experiments(experiment, controls)

@@ -195,7 +195,8 @@ class Search:
             if not len(suspects):
                 return
         for place in suspects[evidence[suspects] > _SUSPECT]:
-            if self.budget.left > self.reserve and not self._is_known(masks[place]):
+            known = any(np.isin(group.heads, masks[place]).all() for group in (*self.groups, *self.shared))
+            if self.budget.left > self.reserve and not known:
                 self._find(masks[place])
 
     def _draw(self, n: int) -> Int[np.ndarray, " n"]:
@@ -205,9 +206,6 @@ class Search:
             if np.isin(group.heads, heads).all():
                 heads = heads[heads != self.rng.choice(group.heads)]
         return heads
-
-    def _is_known(self, heads: Int[np.ndarray, " n"]) -> bool:
-        return any(np.isin(group.heads, heads).all() for group in (*self.groups, *self.shared))
 
     def _find(self, heads: Int[np.ndarray, " n"]) -> None:
         """Find what breaks a mask, and test it."""
@@ -373,7 +371,7 @@ def group_testing(
         ValueError: A wrong argument, before anything is measured.
         BaselineTooLowError: The intact model has fewer than 20 right answers, or is no better than chance.
     """
-    check_seed(seed)
+    seed = check_seed(seed)
     check_is_experiment("experiment", experiment)
     grid = experiment.grid
     check_experiments(experiment, controls)

@@ -171,7 +171,7 @@ def annealed(
         ValueError: A wrong argument, before anything is measured.
         BaselineTooLowError: The intact model has fewer than 20 right answers, or is no better than chance.
     """
-    check_seed(seed)
+    seed = check_seed(seed)
     grid, size = experiment.grid, experiment.grid.size
     k, fitted = fitting_k(k, size)
     check_experiments(experiment, controls)
