@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cs_heads import plot
-from cs_heads.cli.options import add_command, add_common, loaded, losses_line, method_options, settings_of, unseen_of
+from cs_heads.cli.options import (
+    REPEATED,
+    add_command,
+    add_common,
+    loaded,
+    losses_line,
+    method_options,
+    settings_of,
+    unseen_of,
+)
 
 if TYPE_CHECKING:
     from cs_heads.analysis.compare import Comparison
@@ -20,32 +29,21 @@ def add(commands: Commands) -> None:
     parser = add_command(commands, compare)
     add_common(parser)
     add = parser.add_argument
-    add(
-        "--methods",
-        default=None,
-        help="names, commas between (default: annealed,css,csb,one-shot,greedy,chg,gradient)",
+    names = "annealed,css,csb,one-shot,greedy,chg,gradient"
+    add("--methods", help=f"names, commas between (default: {names})")
+    text = (
+        "an option of one method, as css.n_masks=200; may be repeated (cs-heads find --method css --help lists those "
+        "of css)"
     )
-    add(
-        "--option",
-        action="append",
-        default=[],
-        metavar="METHOD.NAME=VALUE",
-        help="an option of one method, as css.n_masks=200; may be repeated (cs-heads find --method css --help lists "
-        "those of css)",
+    add("--option", **REPEATED, metavar="METHOD.NAME=VALUE", help=text)
+    text = (
+        "controls serve the search of every method that takes them (else of annealed and group-testing: the others "
+        "stand as in their papers)"
     )
-    add(
-        "--contrast",
-        action="store_true",
-        help="controls serve the search of every method that takes them (else of annealed and group-testing: the "
-        "others stand as in their papers)",
-    )
-    add(
-        "--max-heads",
-        type=int,
-        default=None,
-        help="heads to ablate at the end of the drop curve (default: 10, or half of a smaller grid)",
-    )
-    add("--out", type=Path, default=None, metavar="DIR", help="write report.html, results and pictures there")
+    add("--contrast", action="store_true", help=text)
+    text = "heads to ablate at the end of the drop curve (default: 10, or half of a smaller grid)"
+    add("--max-heads", type=int, help=text)
+    add("--out", type=Path, metavar="DIR", help="write report.html, results and pictures there")
 
 
 def compare(options: argparse.Namespace) -> None:
@@ -72,9 +70,7 @@ def compare(options: argparse.Namespace) -> None:
     names = METHODS if options.methods is None else tuple(name.strip() for name in options.methods.split(","))
     given, settings = method_options(options, names), settings_of(options)
     with loaded(options) as (model, task, controls):
-        unseen = unseen_of(options, model, task, RESULT)
-        if unseen is not None:
-            settings["store"] = unseen.store
+        unseen_of(options, model, task, RESULT, settings)
         result = cs.compare(
             model,
             task,

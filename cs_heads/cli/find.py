@@ -44,21 +44,14 @@ def add(commands: Commands) -> None:
     add_common(parser)
     add = parser.add_argument
     add("--method", default="annealed", help="name of the method; its options are shown with --method NAME --help")
-    add("--out", type=Path, default=None, metavar="DIR", help="write report.html, results and pictures there")
-    add(
-        "--off",
-        nargs="+",
-        default=[],
-        metavar="HEAD",
-        help="heads that are off throughout, as L1H3 L1H4: what carries the task without them",
+    add("--out", type=Path, metavar="DIR", help="write report.html, results and pictures there")
+    text = "heads that are off throughout, as L1H3 L1H4: what carries the task without them"
+    add("--off", nargs="+", default=[], metavar="HEAD", help=text)
+    text = (
+        "with --out: leave out the score with 0 to 10 heads off, beside random heads (as with --off) "
+        f"({(1 + N_RANDOM) * 10 + 1} example-evaluations an unseen example at most)"
     )
-    add(
-        "--no-curve",
-        dest="curve",
-        action="store_false",
-        help="with --out: leave out the score with 0 to 10 heads off, beside random heads (as with --off) "
-        f"({(1 + N_RANDOM) * 10 + 1} example-evaluations an unseen example at most)",
-    )
+    add("--no-curve", dest="curve", action="store_false", help=text)
 
 
 def find(options: argparse.Namespace) -> None:
@@ -116,9 +109,7 @@ def find(options: argparse.Namespace) -> None:
     own = method_options(options, [options.method])[options.method]
     settings = settings_of(options)
     with loaded(options) as (model, task, controls):
-        unseen = unseen_of(options, model, task, COMPARISON)
-        if unseen is not None:
-            settings["store"] = unseen.store
+        unseen = unseen_of(options, model, task, COMPARISON, settings)
         start = perf_counter()
         found = cs.find_heads(
             model,
