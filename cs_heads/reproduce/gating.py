@@ -21,12 +21,17 @@ from cs_heads.analysis.gating import (
 from cs_heads.methods.gating.result import PHASES, SCORES, HeadGates
 from cs_heads.methods.mediation import Mediation, function_vector_effects, indirect_effects, task_pairs
 from cs_heads.reproduce import published
-from cs_heads.reproduce.reproduction import Output, Reproduction, Step
+from cs_heads.reproduce.reproduction import Output, Reproduction, Step, step
 from cs_heads.tasks import Example, Task, finding_side, function_vectors
 from cs_heads.text import shown as as_text
 from cs_heads.units import Head
 
 _WORDS = "function_vectors/"
+
+STEPS: list[Step] = []
+"""The protocol, in order. Gradients, gates between 0 and 1 and patches are no masks, so costs are upper bounds."""
+
+_step = partial(step, STEPS, uses=("gates",))
 
 
 def _capabilities(repro: Reproduction) -> dict[str, HeadGates]:
@@ -42,7 +47,13 @@ def _output(
     return Output(f"{number}-{name.replace(' ', '-')}", f"{title}: {about}", frame, plot, shown, title)
 
 
+def _free(_: Reproduction) -> dict[str, int]:
+    return {}
+
+
+@_step(cost=_free)
 def _kinds(repro: Reproduction) -> list[Output]:
+    """Gates of every head: facilitating, irrelevant or interfering."""
     outputs = []
     for name, gates in _capabilities(repro).items():
         frame, heads = gates.to_frame(), _first_heads(gates)
@@ -77,7 +88,9 @@ def _paths(gates: HeadGates, heads: dict[str, Head]) -> pd.DataFrame:
     )
 
 
+@_step(cost=_free)
 def _shares(repro: Reproduction) -> list[Output]:
+    """How many heads are of each kind."""
     found = taxonomy(_capabilities(repro))
     frame = found.to_frame()
     for column, model in enumerate(published.GATED_MODELS):
@@ -87,7 +100,15 @@ def _shares(repro: Reproduction) -> list[Output]:
     return [Output("table-2", about, frame, plot.taxonomy, found)]
 
 
+def _toggle_cost(repro: Reproduction) -> dict[str, int]:
+    points = len(np.unique(np.linspace(1, repro.grid.size // 2, 12).round()))
+    masks = 3 * 2 * points * repro.settings.n_seeds
+    return {name: masks * len(repro.unseen(name)) for name in repro.finding.values()}
+
+
+@_step(cost=_toggle_cost)
 def _toggles(repro: Reproduction) -> list[Output]:
+    """Heads turned off and on in the order of each score."""
     about = "log-probability with the first heads off minus that with them on, all others at G+"
     outputs = []
     for name, gates in _capabilities(repro).items():
@@ -97,7 +118,9 @@ def _toggles(repro: Reproduction) -> list[Output]:
     return outputs
 
 
+@_step(cost=_free)
 def _distribution(repro: Reproduction) -> list[Output]:
+    """Distribution of the scores."""
     about = "cumulative share of heads by score"
     frames = {name: score_distribution(gates, cumulative=True) for name, gates in _capabilities(repro).items()}
     return [
@@ -106,12 +129,20 @@ def _distribution(repro: Reproduction) -> list[Output]:
     ]
 
 
-def _agreement(repro: Reproduction) -> list[Output]:
+@_step(cost=_free, needs=("two seeds or more", lambda r: r.settings.n_seeds > 1))
+def _seeds(repro: Reproduction) -> list[Output]:
+    """Agreement between seeds."""
     frames = [seed_agreement(gates).assign(task=name) for name, gates in _capabilities(repro).items()]
     return [Output("seeds", "agreement between two seeds (section 4.2)", pd.concat(frames, ignore_index=True))]
 
 
+def _mediating_cost(repro: Reproduction) -> dict[str, int]:
+    return dict.fromkeys(repro.controls, repro.settings.n_pairs * (repro.grid.size + 2))
+
+
+@_step(cost=_mediating_cost, needs=("a word-to-word task", lambda r: r.controls))
 def _mediating(repro: Reproduction) -> list[Output]:
+    """Heads that mediate, and their facilitation."""
     about = "facilitation of heads that mediate against that of all others (largest over seeds; Welch, one-sided)"
     outputs, rows = [], []
     for name in repro.controls:
@@ -145,7 +176,18 @@ def _mediation(repro: Reproduction, name: str) -> Mediation:
     return indirect_effects(repro.model, task_pairs(repro.model, task, n, repro.seed), progress=repro.progress)
 
 
+def _contrasts_cost(repro: Reproduction) -> dict[str, int]:
+    each = 2 * 8 * repro.settings.steps * repro.settings.batch_size
+    return {name: each + 8 * len(repro.unseen(name)) for name in _word_tasks(repro)}
+
+
+@_step(
+    cost=_contrasts_cost,
+    uses=(),
+    needs=("two word-to-word tasks by worked examples", lambda r: len(_word_tasks(r)) > 1),
+)
 def _contrasts(repro: Reproduction) -> list[Output]:
+    """One format kept, the other forgotten."""
     settings, names = repro.settings, _word_tasks(repro)
     shots = {name.removeprefix(_WORDS): repro.tasks[name] for name in names}
     found = held_out_contrasts(
@@ -188,57 +230,3 @@ def instructed(task: Task, name: str) -> Task:
 
     held_out = None if task.held_out is None else instructed(task.held_out, name)
     return replace(task, examples=tuple(map(changed, task.examples)), held_out=held_out)
-
-
-# Gradients, gates between 0 and 1 and patched activations are no masks, so these costs are upper bounds.
-
-
-def _free(_: Reproduction) -> dict[str, int]:
-    return {}
-
-
-def _toggle_cost(repro: Reproduction) -> dict[str, int]:
-    points = len(np.unique(np.linspace(1, repro.grid.size // 2, 12).round()))
-    masks = 3 * 2 * points * repro.settings.n_seeds
-    return {name: masks * len(repro.unseen(name)) for name in repro.finding.values()}
-
-
-def _mediating_cost(repro: Reproduction) -> dict[str, int]:
-    return dict.fromkeys(repro.controls, repro.settings.n_pairs * (repro.grid.size + 2))
-
-
-def _contrasts_cost(repro: Reproduction) -> dict[str, int]:
-    each = 2 * 8 * repro.settings.steps * repro.settings.batch_size
-    return {name: each + 8 * len(repro.unseen(name)) for name in _word_tasks(repro)}
-
-
-_step = partial(Step, uses=("gates",))
-
-STEPS: tuple[Step, ...] = (
-    _step("kinds", "gates of every head: facilitating, irrelevant or interfering", _kinds, _free),
-    _step("shares", "how many heads are of each kind", _shares, _free),
-    _step("toggles", "heads turned off and on in the order of each score", _toggles, _toggle_cost),
-    _step("distribution", "distribution of the scores", _distribution, _free),
-    _step(
-        "seeds",
-        "agreement between seeds",
-        _agreement,
-        _free,
-        needs=("two seeds or more", lambda repro: repro.settings.n_seeds > 1),
-    ),
-    _step(
-        "mediating",
-        "heads that mediate, and their facilitation",
-        _mediating,
-        _mediating_cost,
-        needs=("a word-to-word task", lambda repro: repro.controls),
-    ),
-    Step(
-        "contrasts",
-        "one format kept, the other forgotten",
-        _contrasts,
-        _contrasts_cost,
-        needs=("two word-to-word tasks by worked examples", lambda repro: len(_word_tasks(repro)) > 1),
-    ),
-)
-"""The protocol, in order."""

@@ -19,7 +19,7 @@ from cs_heads.lens import load_model
 from cs_heads.methods.compressed_sensing import tune
 from cs_heads.methods.gating.fit import fit_gates
 from cs_heads.methods.gating.result import HeadGates
-from cs_heads.plot.style import drawing
+from cs_heads.plot.style import drawing, figure_of
 from cs_heads.ranking import HeadRanking
 from cs_heads.reproduce.papers import Paper, PaperSettings
 from cs_heads.tasks import Task, confirming_side, finding_side
@@ -62,9 +62,11 @@ def _titled(plot: Callable[[Any], Any], shown: Any, title: str | None) -> Any:
     """Draw, with the title over the whole figure."""
     drawn = plot(shown)
     if title is not None:
-        axes = drawn if hasattr(drawn, "get_figure") else next(iter(drawn))
-        axes.get_figure(root=True).suptitle(title, fontsize="medium")
+        figure_of(drawn).suptitle(title, fontsize="medium")
     return drawn
+
+
+Run = Callable[["Reproduction"], list[Output]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +80,7 @@ class Step:
 
     name: str
     about: str
-    run: Callable[[Reproduction], list[Output]]
+    run: Run
     cost: Callable[[Reproduction], dict[str, int]] | None = None
     needs: tuple[str, Callable[[Reproduction], Any]] = ("", lambda _: True)
     uses: tuple[Part, ...] = ()
@@ -88,6 +90,22 @@ class Step:
         """What a reproduction lacks for the step, in words; None where it lacks nothing."""
         words, met = self.needs
         return None if met(repro) else words
+
+
+def step(steps: list[Step], **options: Any) -> Callable[[Run], Run]:
+    """Add a function to a protocol as its next step: it has the name of the function, and its docstring says what for.
+
+    Args:
+        steps: the protocol.
+        options: fields of ``Step``.
+    """
+
+    def add(run: Run) -> Run:
+        about = (run.__doc__ or "").partition("\n")[0].rstrip(".")
+        steps.append(Step(run.__name__.strip("_"), about[:1].lower() + about[1:], run, **options))
+        return run
+
+    return add
 
 
 @dataclass(eq=False)
