@@ -121,17 +121,16 @@ def _print_comparison(options: argparse.Namespace, result: Comparison) -> None:
 
 
 def _write_comparison(folder: Path, result: Comparison, command: str, *, quiet: bool) -> None:
-    from cs_heads.plot.style import drawing
+    from cs_heads.plot.style import draw_to
     from cs_heads.report import write_report
+    from cs_heads.report.findings import COMPARISON, write_record
 
-    written = [folder / "comparison.json"]
-    record = {**result.to_dict(), "command": command}
-    written[0].write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    written = [write_record(folder / COMPARISON, {**result.to_dict(), "command": command})]
     for name, one in result.methods.items():
         written.append(folder / f"ranking-{name}.json")
         one.ranking.save(written[-1])
     for name, draw in (("drops.png", plot.drops), ("agreement.png", plot.agreement)):
-        written += drawing(draw, result)(folder / name)
+        written += draw_to(folder / name, draw, result)
     written.append(write_report(folder, folder / "report.html"))
     if not quiet:
         print(f"written: {', '.join(map(str, written))}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,7 @@ from cs_heads.analysis.overlap import head_overlap
 from cs_heads.analysis.scale import scale_study
 from cs_heads.analysis.sparsity import measure_sparsity
 from cs_heads.analysis.universal import UniversalHeads
-from cs_heads.report.findings import CURVE, RESULT
+from cs_heads.report.findings import CURVE, RESULT, write_record
 from cs_heads.reproduce import published
 from cs_heads.reproduce.reproduction import Output, Reproduction, Step, step
 from cs_heads.tasks import confirming_side
@@ -165,8 +164,8 @@ def _prove(repro: Reproduction, heads: str) -> Confirmation:
     result = {"task": name, "confirm": proof.to_dict(), "half": curve.heads_for(0.5)}
     folder.mkdir(parents=True, exist_ok=True)
     ranking.save(folder / "ranking.json")
-    for file, record in ((RESULT, result), (CURVE, curve.to_dict())):
-        (folder / file).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    write_record(folder / RESULT, result)
+    write_record(folder / CURVE, curve.to_dict())
     return proof
 
 

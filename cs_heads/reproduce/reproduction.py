@@ -19,7 +19,7 @@ from cs_heads.lens import load_model
 from cs_heads.methods.compressed_sensing import tune
 from cs_heads.methods.gating.fit import fit_gates
 from cs_heads.methods.gating.result import HeadGates
-from cs_heads.plot.style import drawing, figure_of
+from cs_heads.plot.style import draw_to, figure_of
 from cs_heads.ranking import HeadRanking
 from cs_heads.reproduce.papers import Paper, PaperSettings
 from cs_heads.tasks import Task, confirming_side, finding_side
@@ -54,7 +54,7 @@ class Output:
         (folder / files[1]).write_text(f"{self.about}\n\n{table}\n", encoding="utf-8")
         if self.plot is None:
             return files[:2]
-        drawing(_titled, self.plot, self.shown, self.title)(folder / self.name)
+        draw_to(folder / self.name, _titled, self.plot, self.shown, self.title)
         return files
 
 
