@@ -260,9 +260,10 @@ def _measure_curve(
     heads = found.top(min(MOST, found.grid.size // 2))
     spent = unseen.spent
     curve = measure_sparsity([Column(unseen.task.name, "own", (unseen,))], heads, seed, N_RANDOM, found.shared)
+    written = [write_record(folder / CURVE, curve.to_dict())]
     result |= {"half": curve.heads_for(0.5), "curve_spent": unseen.spent - spent}
     write_record(folder / RESULT, result)
-    return [write_record(folder / CURVE, curve.to_dict())]
+    return written
 
 
 def _attend(folder: Path, model: Any, task: Task, heads: Sequence[Head]) -> list[Path]:

@@ -93,20 +93,6 @@ def add_store(commands: Commands) -> None:
     parser.add_argument("--parquet", type=Path, metavar="FILE", help="write every result there (needs pyarrow)")
 
 
-def saved(options: argparse.Namespace) -> str:
-    """What to say of the store of a command that was interrupted; nothing where it has none yet."""
-    from cs_heads.store.store import Store, StoreError
-
-    path: Path | None = getattr(options, "store", None)
-    try:
-        results = 0 if path is None else Store.open(path).contents().results
-    except (ValueError, StoreError):
-        return ""
-    if not results:
-        return ""
-    return f"; {results:,} results are kept in {path}, and the same command goes on: {options.command}"
-
-
 def store(options: argparse.Namespace) -> None:
     """Say what is in a file made with --store, or export it.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,27 +25,21 @@ class Gated:
     def __init__(self, model: LlamaForCausalLM) -> None:
         self.model = model
         self._gates: Tensor | None = None
-        self._handles: list[torch.utils.hooks.RemovableHandle] = []
 
     def __enter__(self) -> Gated:
-        for number, layer in enumerate(self.model.model.layers):
-            self._handles.append(layer.self_attn.o_proj.register_forward_pre_hook(self._hook(number)))
+        outputs = [layer.self_attn.o_proj for layer in self.model.model.layers]
+        self._handles = [each.register_forward_pre_hook(partial(self._gate, i)) for i, each in enumerate(outputs)]
         return self
 
     def __exit__(self, *error: object) -> None:
         for handle in self._handles:
             handle.remove()
-        self._handles.clear()
 
-    def _hook(self, layer: int) -> Callable[[torch.nn.Module, tuple[Tensor, ...]], tuple[Tensor]]:
-        def gate(_: torch.nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor]:
-            (z,) = args
-            if self._gates is None:
-                return (z,)
-            gates = self._gates[:, layer]
-            return ((z.unflatten(-1, (gates.shape[1], -1)) * gates[:, None, :, None]).flatten(-2),)
-
-        return gate
+    def _gate(self, layer: int, _: torch.nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        if self._gates is None:
+            return args
+        gates = self._gates[:, layer]
+        return ((args[0].unflatten(-1, (gates.shape[1], -1)) * gates[:, None, :, None]).flatten(-2),)
 
     def __call__(
         self,
@@ -164,11 +159,8 @@ def encode(
         tokenizer: of the model.
         prompts: one per row.
     """
-    rows = tokenizer(prompts)["input_ids"]
-    ids = torch.full((len(rows), max(map(len, rows))), tokenizer.pad_token_id)
-    for number, row in enumerate(rows):
-        ids[number, : len(row)] = torch.tensor(row)
-    return ids, torch.tensor([len(row) - 1 for row in rows])
+    rows = tokenizer(prompts, padding=True, padding_side="right", return_tensors="pt")
+    return rows["input_ids"], rows["attention_mask"].sum(1) - 1
 
 
 def _token(tokenizer: PreTrainedTokenizerFast, text: str) -> int:

@@ -31,7 +31,7 @@ _WORDS = "function_vectors/"
 STEPS: list[Step] = []
 """The protocol, in order. Gradients, gates between 0 and 1 and patches are no masks, so costs are upper bounds."""
 
-_step = partial(step, STEPS, uses=("gates",))
+_step = partial(step, STEPS, cost=lambda _: {}, uses=("gates",))
 
 
 def _capabilities(repro: Reproduction) -> dict[str, HeadGates]:
@@ -40,31 +40,26 @@ def _capabilities(repro: Reproduction) -> dict[str, HeadGates]:
 
 
 def _output(
-    repro: Reproduction, name: str, number: str, about: str, frame: pd.DataFrame, *, plot: Any = None, shown: Any = None
+    repro: Reproduction, name: str, number: str, about: str, frame: pd.DataFrame, *, draw: Any = None
 ) -> Output:
     """A table or figure of one task, named by the heads and the task they were found on."""
     title = f"{name}: {repro.label(repro.finding[name])}"
-    return Output(f"{number}-{name.replace(' ', '-')}", f"{title}: {about}", frame, plot, shown, title)
+    return Output(f"{number}-{name.replace(' ', '-')}", f"{title}: {about}", frame, draw, title)
 
 
-def _free(_: Reproduction) -> dict[str, int]:
-    return {}
-
-
-@_step(cost=_free)
+@_step()
 def _kinds(repro: Reproduction) -> list[Output]:
     """Gates of every head: facilitating, irrelevant or interfering."""
     outputs = []
     for name, gates in _capabilities(repro).items():
         frame, heads = gates.to_frame(), _first_heads(gates)
         about = "facilitation, irrelevance and interference of every head"
-        paths, draw = _paths(gates, heads), partial(plot.trajectories, heads=list(heads.values()))
+        paths = partial(plot.trajectories, gates, heads=list(heads.values()))
+        by_score = "gate paths of the first head by each score"
         outputs += [
             _output(repro, name, "table-1", about, frame),
-            _output(repro, name, "figure-3b", "the same as a map", frame, plot=plot.roles, shown=gates),
-            _output(
-                repro, name, "figure-1b", "gate paths of the first head by each score", paths, plot=draw, shown=gates
-            ),
+            _output(repro, name, "figure-3b", "the same as a map", frame, draw=gates.plot),
+            _output(repro, name, "figure-1b", by_score, _paths(gates, heads), draw=paths),
         ]
     return outputs
 
@@ -88,7 +83,7 @@ def _paths(gates: HeadGates, heads: dict[str, Head]) -> pd.DataFrame:
     )
 
 
-@_step(cost=_free)
+@_step()
 def _shares(repro: Reproduction) -> list[Output]:
     """How many heads are of each kind."""
     found = taxonomy(_capabilities(repro))
@@ -97,7 +92,7 @@ def _shares(repro: Reproduction) -> list[Output]:
         known = [published.GATED.get(key) for key in zip(frame["fit"], frame["heads"], strict=True)]
         frame[f"facilitation, published {model}"] = [None if row is None else row[column] for row in known]
     about = f"share of heads of each kind, in every seed and in any; published: {published.CHG_SOURCE}"
-    return [Output("table-2", about, frame, plot.taxonomy, found)]
+    return [Output("table-2", about, frame, found.plot)]
 
 
 def _toggle_cost(repro: Reproduction) -> dict[str, int]:
@@ -114,22 +109,22 @@ def _toggles(repro: Reproduction) -> list[Output]:
     for name, gates in _capabilities(repro).items():
         curves = toggle_curves(repro.experiment(repro.finding[name]), gates)
         frame = pd.concat([curve.to_frame() for curve in curves], ignore_index=True)
-        outputs.append(_output(repro, name, "figure-2", about, frame, plot=plot.toggle_curves, shown=curves))
+        outputs.append(_output(repro, name, "figure-2", about, frame, draw=partial(plot.toggle_curves, curves)))
     return outputs
 
 
-@_step(cost=_free)
+@_step()
 def _distribution(repro: Reproduction) -> list[Output]:
     """Distribution of the scores."""
     about = "cumulative share of heads by score"
-    frames = {name: score_distribution(gates, cumulative=True) for name, gates in _capabilities(repro).items()}
-    return [
-        _output(repro, name, "figure-3a", about, frame.reset_index(), plot=plot.score_ecdf, shown=repro.gates[name])
-        for name, frame in frames.items()
-    ]
+    outputs = []
+    for name, gates in _capabilities(repro).items():
+        frame = score_distribution(gates, cumulative=True).reset_index()
+        outputs.append(_output(repro, name, "figure-3a", about, frame, draw=partial(plot.score_ecdf, gates)))
+    return outputs
 
 
-@_step(cost=_free, needs=("two seeds or more", lambda r: r.settings.n_seeds > 1))
+@_step(needs=("two seeds or more", lambda r: r.settings.n_seeds > 1))
 def _seeds(repro: Reproduction) -> list[Output]:
     """Agreement between seeds."""
     frames = [seed_agreement(gates).assign(task=name) for name, gates in _capabilities(repro).items()]
@@ -162,7 +157,7 @@ def _mediating(repro: Reproduction) -> list[Output]:
         frame = gates.to_frame()
         frame["mediates"] = frame["head"].isin(list(map(str, heads)))
         file = f"figure-4-{name.rpartition('/')[2]}"
-        outputs.append(Output(file, f"{label}: {about}", frame, plot.group, test, label))
+        outputs.append(Output(file, f"{label}: {about}", frame, test.plot, label))
     if not rows:
         return []
     return [Output("figure-4", about, repro.table(pd.DataFrame(rows))), *outputs]
@@ -199,7 +194,7 @@ def _contrasts(repro: Reproduction) -> list[Output]:
         **repro.options,
     )
     about = "a word task that gates were not fitted to, in the format they retain and in the other"
-    return [Output("figure-5", about, found.to_frame(), plot.contrasts, found)]
+    return [Output("figure-5", about, found.to_frame(), found.plot)]
 
 
 def _word_tasks(repro: Reproduction) -> list[str]:

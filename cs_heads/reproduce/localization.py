@@ -71,7 +71,7 @@ def _universal(repro: Reproduction) -> list[Output]:
         return []
     assert repro.control is not None
     about = f"share of each score above chance left with one head off; control: {repro.label(repro.control)}"
-    return [Output("universal", about, found.to_frame(), plot.universal, found), _failures(repro, found)]
+    return [Output("universal", about, found.to_frame(), found.plot), _failures(repro, found)]
 
 
 def _failures(repro: Reproduction, found: UniversalHeads) -> Output:
@@ -84,7 +84,7 @@ def _failures(repro: Reproduction, found: UniversalHeads) -> Output:
     modes = failures(repro.model, task, heads, n=n, progress=repro.progress)
     what = "universal heads" if found.heads else "the head nearest to a universal one"
     about = f"how {task.name} fails with {what} and with the {repro.first} heads off"
-    return Output("failures", about, modes.to_frame(), plot.failures, modes)
+    return Output("failures", about, modes.to_frame(), modes.plot)
 
 
 @_step()
@@ -126,7 +126,7 @@ def _measured_drops(
         None if score is None else published.INTACT.get(task) for task, score in zip(frame["task"], known, strict=True)
     ]
     frame["published score"] = known
-    return Output(name, about, frame, plot, found, title)
+    return Output(name, about, frame, partial(plot, found), title)
 
 
 def _proof_cost(repro: Reproduction) -> dict[str, int]:
@@ -191,8 +191,8 @@ def _scale(repro: Reproduction) -> list[Output]:
     found = scale_study(usable, k=repro.settings.max_heads)
     about = f"{repro.first} heads of each model: how much depends on them, and at which depth"
     return [
-        Output("scale", about, found.to_frame(), plot.scale, found),
-        Output("depth", "share of importance by depth", found.profiles(), plot.depth_profiles, found),
+        Output("scale", about, found.to_frame(), found.plot),
+        Output("depth", "share of importance by depth", found.profiles(), partial(plot.depth_profiles, found)),
     ]
 
 
@@ -212,7 +212,7 @@ def _sparsity(repro: Reproduction) -> list[Output]:
     }
     frame["published score"] = [known.get(task, {}).get(k) for task, k in zip(frame["task"], frame["k"], strict=True)]
     about = f"score with the first 0 to {max_heads} {first} heads off; {_PUBLISHED}"
-    return [Output("sparsity", about, frame, plot.sparsity, curve)]
+    return [Output("sparsity", about, frame, curve.plot)]
 
 
 @_step(needs=("a second task of one capability", lambda r: any(r.having(sibling=heads) for heads in r.finding)))
@@ -239,7 +239,7 @@ def _overlap(repro: Reproduction) -> list[Output]:
         return []
     found = head_overlap(repro.rankings, k=repro.settings.k, seed=repro.seed)
     about = "heads that two tasks have in common, and how many are expected by chance"
-    return [Output("overlap", about, found.to_frame(), plot.overlap, found)]
+    return [Output("overlap", about, found.to_frame(), found.plot)]
 
 
 @_step(
@@ -266,7 +266,7 @@ def _formats(repro: Reproduction) -> list[Output]:
     frame["published score"] = [known.get(name, {}).get(task) for name, task in pairs]
     about = f"questions answered by a letter and in full, by heads off; {_PUBLISHED}"
     return [
-        Output("format", about, frame, plot.format_heads, found),
+        Output("format", about, frame, found.plot),
         Output("format-published", f"the same in {published.CS_SOURCE} and smaller ones", _published_formats()),
     ]
 
@@ -315,4 +315,4 @@ def _methods(repro: Reproduction) -> list[Output]:
     about = f"{', '.join(METHODS)} on {repro.label(name)}: heads, cost, and drops on unseen examples"
     # Seconds of a resumed run are those since it was resumed.
     frame = found.to_frame().drop(columns="seconds", errors="ignore")
-    return [Output("methods", about, frame, plot.drops, found)]
+    return [Output("methods", about, frame, partial(plot.drops, found))]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pandas as pd
 
@@ -25,6 +25,9 @@ from cs_heads.reproduce.papers import Paper, PaperSettings
 from cs_heads.tasks import Task, confirming_side, finding_side
 from cs_heads.units import Head, HeadGrid
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 T = TypeVar("T")
 STORE = "store.sqlite"
 Part = Literal["searched", "universal", "gates"]
@@ -35,14 +38,13 @@ Part = Literal["searched", "universal", "gates"]
 class Output:
     """A table or figure: file name without extension, one line on what it shows, the table, and how it is drawn.
 
-    ``plot(shown)`` draws the figure, under ``title`` where there is one (``plot`` None: a table only).
+    ``draw`` draws the figure, under ``title`` where there is one (``draw`` None: a table only).
     """
 
     name: str
     about: str
     frame: pd.DataFrame
-    plot: Callable[[Any], Any] | None = None
-    shown: Any = None
+    draw: Callable[[], Any] | None = None
     title: str | None = None
 
     def write(self, folder: Path) -> list[str]:
@@ -52,18 +54,18 @@ class Output:
         known = self.frame.astype(object).where(self.frame.notna(), "")
         table = known.to_markdown(index=False, floatfmt=".3f")
         (folder / files[1]).write_text(f"{self.about}\n\n{table}\n", encoding="utf-8")
-        if self.plot is None:
+        if self.draw is None:
             return files[:2]
-        draw_to(folder / self.name, _titled, self.plot, self.shown, self.title)
+        draw_to(folder / self.name, _titled, self.draw, self.title)
         return files
 
 
-def _titled(plot: Callable[[Any], Any], shown: Any, title: str | None) -> Any:
+def _titled(draw: Callable[[], Any], title: str | None) -> Figure:
     """Draw, with the title over the whole figure."""
-    drawn = plot(shown)
+    figure = figure_of(draw())
     if title is not None:
-        figure_of(drawn).suptitle(title, fontsize="medium")
-    return drawn
+        figure.suptitle(title, fontsize="medium")
+    return figure
 
 
 Run = Callable[["Reproduction"], list[Output]]
