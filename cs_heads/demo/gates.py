@@ -16,6 +16,15 @@ from cs_heads.demo import planting
 from cs_heads.demo.skills import SKILLS
 
 
+OWN: Int[Tensor, "skill k"] = torch.tensor(
+    [list(map(planting.GRID.index, planting.planted_heads(skill) + planting.universal_heads())) for skill in SKILLS]
+)
+"""Flat indices of the own heads of each skill, then of the universal ones."""
+_N_OWN = len(planting.SHARES)
+GROUPS: Bool[Tensor, "skill flat"] = torch.zeros(len(SKILLS), planting.GRID.size).scatter(1, OWN[:, :_N_OWN], 1).bool()
+"""Own heads of each skill, over flat heads."""
+
+
 class Gated:
     """A model whose heads can be switched off per row: z, the input of `o_proj`, is multiplied by a gate.
 
@@ -83,32 +92,9 @@ class DropRates:
                 raise ValueError(f"{name} must lie in [0, 1], got {value!r}")
 
 
-@dataclass(frozen=True)
-class Layout:
-    """The planted heads as arrays over flat heads."""
-
-    groups: Bool[Tensor, "skill flat"]
-    """Own heads of each skill."""
-    own: Int[Tensor, "skill k"]
-    """Flat indices of the own heads, then of the universal ones."""
-
-    @classmethod
-    def of_planting(cls) -> Layout:
-        """The layout that `planting` describes."""
-        flat = [
-            [planting.GRID.index(head) for head in planting.planted_heads(skill) + planting.universal_heads()]
-            for skill in SKILLS
-        ]
-        own = torch.tensor(flat)
-        groups = torch.zeros(len(SKILLS), planting.GRID.size, dtype=torch.bool)
-        groups.scatter_(1, own[:, : len(planting.SHARES)], True)
-        return cls(groups, own)
-
-
 def draw_gates(
     skill: Int[Tensor, " row"],
     needs: Bool[Tensor, "row k"],
-    layout: Layout,
     rates: DropRates,
     *,
     ramp: float,
@@ -118,8 +104,7 @@ def draw_gates(
 
     Args:
         skill: number of each row's skill.
-        needs: which heads each row needs, in the order of `layout.own`.
-        layout: the planted heads.
+        needs: which heads each row needs, in the order of `OWN`.
         rates: how often heads are off.
         ramp: factor on all rates, in [0, 1].
         generator: the source of all draws.
@@ -127,26 +112,25 @@ def draw_gates(
     Returns:
         The gates, 0 or 1, and True for rows that lack a head that they need.
     """
-    rows, heads = len(skill), layout.groups.shape[1]
+    rows, heads = len(skill), GROUPS.shape[1]
 
     def chance(rate: float | Tensor, *shape: int) -> Tensor:
         return torch.rand(rows, *shape, generator=generator) < rate * ramp
 
     shared_rate = rates.shared * torch.rand(rows, 1, generator=generator)
-    off = chance(shared_rate, heads) & ~layout.groups.any(0)
-    whole = chance(rates.group, len(SKILLS)).float() @ layout.groups.float() > 0
-    singles = chance(rates.other, heads) & layout.groups.any(0)
+    off = chance(shared_rate, heads) & ~GROUPS.any(0)
+    whole = chance(rates.group, len(SKILLS)).float() @ GROUPS.float() > 0
+    singles = chance(rates.other, heads) & GROUPS.any(0)
     off |= whole | singles
     off &= torch.rand(rows, 1, generator=generator) >= rates.clean
 
-    off.scatter_(1, layout.own[skill], False)
-    n_own = len(planting.SHARES)
+    off.scatter_(1, OWN[skill], False)
     size = torch.tensor([1, 1, 1, 2, 2, 3, 4, 5])[torch.randint(8, (rows, 1), generator=generator)]
-    picked = torch.rand(rows, n_own, generator=generator).argsort(1) < size
+    picked = torch.rand(rows, _N_OWN, generator=generator).argsort(1) < size
     own_off = picked & chance(rates.own, 1)
-    universal_off = chance(rates.universal, 1).expand(rows, layout.own.shape[1] - n_own)
+    universal_off = chance(rates.universal, 1).expand(rows, OWN.shape[1] - _N_OWN)
     own_off = torch.cat([own_off, universal_off], 1)
-    off.scatter_(1, layout.own[skill], own_off)
+    off.scatter_(1, OWN[skill], own_off)
     return (~off).float().view(rows, *planting.GRID.shape), (own_off & needs).any(1)
 
 
