@@ -10,7 +10,7 @@ import torch
 
 import cs_heads as cs
 from cs_heads.demo import planting
-from cs_heads.demo.gates import DropRates, Gated, Layout, draw_gates
+from cs_heads.demo.gates import OWN, DropRates, Gated, draw_gates
 from cs_heads.demo.skills import SKILLS, SPLITS, examples, keys, records
 from cs_heads.demo.tokenizer import build_tokenizer, split_words
 from cs_heads.demo.train import TrainConfig, Trainer, build_model
@@ -132,24 +132,22 @@ def test_a_gate_of_zero_equals_zeroed_columns_of_the_output_matrix():
 
 
 def test_drawn_gates_leave_own_heads_on_unless_asked():
-    layout = Layout.of_planting()
     skill = torch.arange(len(SKILLS)).repeat(200)
-    needs = torch.ones(len(skill), layout.own.shape[1], dtype=torch.bool)
+    needs = torch.ones(len(skill), OWN.shape[1], dtype=torch.bool)
     gates, lost = draw_gates(
         skill,
         needs,
-        layout,
         DropRates(own=0.0, universal=0.0),
         ramp=1.0,
         generator=torch.Generator().manual_seed(0),
     )
-    own = gates.flatten(1).gather(1, layout.own[skill])
+    own = gates.flatten(1).gather(1, OWN[skill])
     assert own.all()
     assert not lost.any()
     assert 0.02 < 1 - gates.mean() < 0.3
-    gates, lost = draw_gates(skill, needs, layout, DropRates(), ramp=1.0, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(lost, (gates.flatten(1).gather(1, layout.own[skill]) == 0).any(1))
-    assert draw_gates(skill, needs, layout, DropRates(), ramp=0.0, generator=torch.Generator().manual_seed(0))[0].all()
+    gates, lost = draw_gates(skill, needs, DropRates(), ramp=1.0, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(lost, (gates.flatten(1).gather(1, OWN[skill]) == 0).any(1))
+    assert draw_gates(skill, needs, DropRates(), ramp=0.0, generator=torch.Generator().manual_seed(0))[0].all()
 
 
 CONFIG = TrainConfig(steps=30, rows=24, plain=0.3, ramp=0.2)

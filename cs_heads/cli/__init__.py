@@ -94,10 +94,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _kept(options: argparse.Namespace) -> str:
+    """What to say of the store of a command that was interrupted; nothing where it has none yet."""
+    path = getattr(options, "store", None)
     try:
-        return others.saved(options)
+        from cs_heads.store.store import Store
+
+        results = 0 if path is None else Store.open(path).contents().results
     except (Exception, KeyboardInterrupt):  # what reads the store may be half imported
-        return ""
+        results = 0
+    return (
+        f"; {results:,} results are kept in {path}, and the same command goes on: {options.command}" if results else ""
+    )
 
 
 @contextmanager

@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cs_heads import plot
-from cs_heads.cli.options import add_command, add_common, loaded, losses_line, method_options, settings_of, unseen_of
+from cs_heads.cli.options import (
+    REPEATED,
+    add_command,
+    add_common,
+    loaded,
+    losses_line,
+    method_options,
+    settings_of,
+    unseen_of,
+)
 
 if TYPE_CHECKING:
     from cs_heads.analysis.compare import Comparison
@@ -20,32 +29,21 @@ def add(commands: Commands) -> None:
     parser = add_command(commands, compare)
     add_common(parser)
     add = parser.add_argument
-    add(
-        "--methods",
-        default=None,
-        help="names, commas between (default: annealed,css,csb,one-shot,greedy,chg,gradient)",
+    names = "annealed,css,csb,one-shot,greedy,chg,gradient"
+    add("--methods", help=f"names, commas between (default: {names})")
+    text = (
+        "an option of one method, as css.n_masks=200; may be repeated (cs-heads find --method css --help lists those "
+        "of css)"
     )
-    add(
-        "--option",
-        action="append",
-        default=[],
-        metavar="METHOD.NAME=VALUE",
-        help="an option of one method, as css.n_masks=200; may be repeated (cs-heads find --method css --help lists "
-        "those of css)",
+    add("--option", **REPEATED, metavar="METHOD.NAME=VALUE", help=text)
+    text = (
+        "controls serve the search of every method that takes them (else of annealed and group-testing: the others "
+        "stand as in their papers)"
     )
-    add(
-        "--contrast",
-        action="store_true",
-        help="controls serve the search of every method that takes them (else of annealed and group-testing: the "
-        "others stand as in their papers)",
-    )
-    add(
-        "--max-heads",
-        type=int,
-        default=None,
-        help="heads to ablate at the end of the drop curve (default: 10, or half of a smaller grid)",
-    )
-    add("--out", type=Path, default=None, metavar="DIR", help="write report.html, results and pictures there")
+    add("--contrast", action="store_true", help=text)
+    text = "heads to ablate at the end of the drop curve (default: 10, or half of a smaller grid)"
+    add("--max-heads", type=int, help=text)
+    add("--out", type=Path, metavar="DIR", help="write report.html, results and pictures there")
 
 
 def compare(options: argparse.Namespace) -> None:
@@ -72,9 +70,7 @@ def compare(options: argparse.Namespace) -> None:
     names = METHODS if options.methods is None else tuple(name.strip() for name in options.methods.split(","))
     given, settings = method_options(options, names), settings_of(options)
     with loaded(options) as (model, task, controls):
-        unseen = unseen_of(options, model, task, RESULT)
-        if unseen is not None:
-            settings["store"] = unseen.store
+        unseen_of(options, model, task, RESULT, settings)
         result = cs.compare(
             model,
             task,
@@ -125,17 +121,16 @@ def _print_comparison(options: argparse.Namespace, result: Comparison) -> None:
 
 
 def _write_comparison(folder: Path, result: Comparison, command: str, *, quiet: bool) -> None:
-    from cs_heads.plot.style import drawing
+    from cs_heads.plot.style import draw_to
     from cs_heads.report import write_report
+    from cs_heads.report.findings import COMPARISON, write_record
 
-    written = [folder / "comparison.json"]
-    record = {**result.to_dict(), "command": command}
-    written[0].write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    written = [write_record(folder / COMPARISON, {**result.to_dict(), "command": command})]
     for name, one in result.methods.items():
         written.append(folder / f"ranking-{name}.json")
         one.ranking.save(written[-1])
     for name, draw in (("drops.png", plot.drops), ("agreement.png", plot.agreement)):
-        written += drawing(draw, result)(folder / name)
+        written += draw_to(folder / name, draw, result)
     written.append(write_report(folder, folder / "report.html"))
     if not quiet:
         print(f"written: {', '.join(map(str, written))}")

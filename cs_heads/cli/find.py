@@ -44,21 +44,14 @@ def add(commands: Commands) -> None:
     add_common(parser)
     add = parser.add_argument
     add("--method", default="annealed", help="name of the method; its options are shown with --method NAME --help")
-    add("--out", type=Path, default=None, metavar="DIR", help="write report.html, results and pictures there")
-    add(
-        "--off",
-        nargs="+",
-        default=[],
-        metavar="HEAD",
-        help="heads that are off throughout, as L1H3 L1H4: what carries the task without them",
+    add("--out", type=Path, metavar="DIR", help="write report.html, results and pictures there")
+    text = "heads that are off throughout, as L1H3 L1H4: what carries the task without them"
+    add("--off", nargs="+", default=[], metavar="HEAD", help=text)
+    text = (
+        "with --out: leave out the score with 0 to 10 heads off, beside random heads (as with --off) "
+        f"({(1 + N_RANDOM) * 10 + 1} example-evaluations an unseen example at most)"
     )
-    add(
-        "--no-curve",
-        dest="curve",
-        action="store_false",
-        help="with --out: leave out the score with 0 to 10 heads off, beside random heads (as with --off) "
-        f"({(1 + N_RANDOM) * 10 + 1} example-evaluations an unseen example at most)",
-    )
+    add("--no-curve", dest="curve", action="store_false", help=text)
 
 
 def find(options: argparse.Namespace) -> None:
@@ -116,9 +109,7 @@ def find(options: argparse.Namespace) -> None:
     own = method_options(options, [options.method])[options.method]
     settings = settings_of(options)
     with loaded(options) as (model, task, controls):
-        unseen = unseen_of(options, model, task, COMPARISON)
-        if unseen is not None:
-            settings["store"] = unseen.store
+        unseen = unseen_of(options, model, task, COMPARISON, settings)
         start = perf_counter()
         found = cs.find_heads(
             model,
@@ -248,16 +239,14 @@ def _print_controls(proof: Confirmation) -> None:
 
 
 def _write(folder: Path, k: int, result: dict[str, Any], found: HeadRanking) -> list[Path]:
-    from cs_heads.plot.style import drawing
-    from cs_heads.report.findings import CURVE
+    from cs_heads.plot.style import draw_to
+    from cs_heads.report.findings import CURVE, RESULT, write_record
 
     # Parts of an earlier run do not stay beside this one's.
     (folder / CURVE).unlink(missing_ok=True)
-    written = [folder / "result.json", folder / "ranking.json"]
-    _write_json(written[0], result)
-    found.save(written[1])
-    draw = drawing(plot.heads, found, k, verdict=result["confirm"]["verdict"])
-    return [*written, *draw(folder / "heads.png")]
+    written = [write_record(folder / RESULT, result), folder / "ranking.json"]
+    found.save(written[-1])
+    return written + draw_to(folder / "heads.png", plot.heads, found, k, verdict=result["confirm"]["verdict"])
 
 
 def _measure_curve(
@@ -266,20 +255,15 @@ def _measure_curve(
     """The score on unseen examples with 0, 1, ..., 10 heads off; how many take half goes into the result."""
     from cs_heads.analysis.drops import Column
     from cs_heads.analysis.sparsity import measure_sparsity
-    from cs_heads.report.findings import CURVE
+    from cs_heads.report.findings import CURVE, RESULT, write_record
 
     heads = found.top(min(MOST, found.grid.size // 2))
     spent = unseen.spent
     curve = measure_sparsity([Column(unseen.task.name, "own", (unseen,))], heads, seed, N_RANDOM, found.shared)
-    _write_json(folder / CURVE, curve.to_dict())
-    result["half"] = curve.heads_for(0.5)
-    result["curve_spent"] = unseen.spent - spent
-    _write_json(folder / "result.json", result)
-    return [folder / CURVE]
-
-
-def _write_json(path: Path, record: dict[str, Any]) -> None:
-    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    written = [write_record(folder / CURVE, curve.to_dict())]
+    result |= {"half": curve.heads_for(0.5), "curve_spent": unseen.spent - spent}
+    write_record(folder / RESULT, result)
+    return written
 
 
 def _attend(folder: Path, model: Any, task: Task, heads: Sequence[Head]) -> list[Path]:

@@ -32,6 +32,11 @@ _FLAGS = ("seed", "chat", "too_long", "allow_code", "unsafe_code")
 _TASK_FLAGS = ("n", "length_normalized", *_FLAGS)
 
 
+REPEATED: dict[str, Any] = {"action": "append", "default": []}
+"""A flag that may be given several times: its values are a list."""
+ALLOW_CODE = "tasks whose answer is a program may run it, in a sandbox"
+
+
 class Parser(argparse.ArgumentParser):
     """Refuses in one line, and may add arguments when it is used: those that take long to import."""
 
@@ -84,71 +89,35 @@ def add_command(commands: Commands, run: Callable[[argparse.Namespace], int | No
 def add_common(parser: Parser) -> None:
     """Arguments of every command that runs a model."""
     add = parser.add_argument
-    add(
-        "--model",
-        required=True,
-        help="Hugging Face name, local folder or GGUF file, or demo: the model that comes with the library",
-    )
+    text = "Hugging Face name, local folder or GGUF file, or demo: the model that comes with the library"
+    add("--model", required=True, help=text)
     add("--task", required=True, help="built-in task, or a .jsonl or .csv file")
     controls = parser.add_mutually_exclusive_group().add_argument
-    controls(
-        "--control",
-        action="append",
-        default=[],
-        metavar="TASK",
-        help="another task, which the heads should not serve; may be repeated: all count, in the search and in the "
-        "verdict (default: everyday skills that come with the library)",
+    text = (
+        "another task, which the heads should not serve; may be repeated: all count, in the search and in the "
+        "verdict (default: everyday skills that come with the library)"
     )
-    controls(
-        "--no-control", action="store_true", help="no controls: heads of any task are ranked, and none is specific"
-    )
-    add(
-        "--control-option",
-        action="append",
-        default=[],
-        metavar="[TASK:]NAME=VALUE",
-        help="an option of the controls that have it, or of one, as boolq:data_files=dev.jsonl; may be repeated",
-    )
-    add("--n", type=int, default=None, help="examples to find heads with (default: 100, or half of a small task)")
+    controls("--control", **REPEATED, metavar="TASK", help=text)
+    text = "no controls: heads of any task are ranked, and none is specific"
+    controls("--no-control", action="store_true", help=text)
+    text = "an option of the controls that have it, or of one, as boolq:data_files=dev.jsonl; may be repeated"
+    add("--control-option", **REPEATED, metavar="[TASK:]NAME=VALUE", help=text)
+    add("--n", type=int, help="examples to find heads with (default: 100, or half of a small task)")
     add("--length-normalized", action="store_true", help="score the choices of --task per character (acc_norm)")
-    add("--allow-code", action="store_true", help="tasks whose answer is a program may run it, in a sandbox")
+    add("--allow-code", action="store_true", help=ALLOW_CODE)
     add("--unsafe-code", action="store_true", help="... and, where this machine has no sandbox, without any protection")
-    add(
-        "--chat",
-        default=None,
-        help="show prompts in the model's chat template: on, off, auto (default: as a task says)",
+    add("--chat", help="show prompts in the model's chat template: on, off, auto (default: as a task says)")
+    add("--too-long", help="prompts that do not fit into the model's context: refuse, or truncate them at the left")
+    text = (
+        "the model writes its answer to a completion task, and the text must be it; TOKENS may be left out for "
+        "demo tasks"
     )
-    add(
-        "--too-long",
-        default=None,
-        help="prompts that do not fit into the model's context: refuse, or truncate them at the left",
-    )
-    add(
-        "--generate",
-        nargs="?",
-        const=0,
-        type=int,
-        default=None,
-        metavar="TOKENS",
-        help="the model writes its answer to a completion task, and the text must be it; TOKENS may be left out for "
-        "demo tasks",
-    )
-    add(
-        "--stop",
-        action="append",
-        default=[],
-        metavar="TEXT",
-        help="ends what --generate TOKENS writes; may be repeated",
-    )
-    add(
-        "--task-option",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="an option of --task, as data_files=lists.json or choices=4; may be repeated",
-    )
-    add("--budget", type=int, default=None, help="example-evaluations a method may spend (default: what it takes)")
-    add("--k", type=int, default=None, help="heads to report and confirm (default: 5, or half of a smaller grid)")
+    add("--generate", nargs="?", const=0, type=int, metavar="TOKENS", help=text)
+    add("--stop", **REPEATED, metavar="TEXT", help="ends what --generate TOKENS writes; may be repeated")
+    text = "an option of --task, as data_files=lists.json or choices=4; may be repeated"
+    add("--task-option", **REPEATED, metavar="NAME=VALUE", help=text)
+    add("--budget", type=int, help="example-evaluations a method may spend (default: what it takes)")
+    add("--k", type=int, help="heads to report and confirm (default: 5, or half of a smaller grid)")
     add("--seed", type=int, default=0, help="seed of the split, the masks and the tests")
     add_loading(parser)
     add("--json", action="store_true", help="print one JSON object")
@@ -284,8 +253,8 @@ def _read(options: argparse.Namespace, option: Option, value: Any) -> Any:
 def add_loading(parser: argparse.ArgumentParser) -> None:
     """How a model is loaded."""
     add = parser.add_argument
-    add("--device", default=None, help="cpu, cuda, ... (default: cuda where there is one)")
-    add("--dtype", default=None, help="float32, bfloat16 or float16 (default: float32)")
+    add("--device", help="cpu, cuda, ... (default: cuda where there is one)")
+    add("--dtype", help="float32, bfloat16 or float16 (default: float32)")
     add("--backend", default="auto", help="auto, bridge or hooked")
 
 
@@ -378,10 +347,20 @@ def control_options(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     return given
 
 
-def unseen_of(options: argparse.Namespace, model: Any, task: Task, beside: str) -> Experiment | None:
+def unseen_of(
+    options: argparse.Namespace, model: Any, task: Task, beside: str, settings: dict[str, Any]
+) -> Experiment | None:
     """The unseen examples to judge with, where ``--out`` names a folder; None where it does not.
 
-    A folder whose file ``beside``, which another command wrote, is of another model or task raises ``ValueError``.
+    Args:
+        options: The arguments of a command.
+        model: The model.
+        task: The task.
+        beside: A file of the folder that another command wrote.
+        settings: Those of the command; they are given the store that the examples opened.
+
+    Raises:
+        ValueError: The file ``beside`` is of another model or task.
     """
     import cs_heads as cs
     from cs_heads.report.findings import check_folder
@@ -392,8 +371,9 @@ def unseen_of(options: argparse.Namespace, model: Any, task: Task, beside: str) 
     with warnings.catch_warnings():
         # The same examples are measured later, and what is to be said of them is said then.
         warnings.simplefilter("ignore")
-        unseen = cs.Experiment(model, confirming_side(task).take(100), **settings_of(options))
+        unseen = cs.Experiment(model, confirming_side(task).take(100), **settings)
     check_folder(options.out, beside, unseen.provenance())
+    settings["store"] = unseen.store
     return unseen
 
 

@@ -66,9 +66,8 @@ def add_report(commands: Commands) -> None:
     """The sub-command ``report``."""
     parser = add_command(commands, report)
     parser.add_argument("study", type=Path, metavar="STUDY", help="folder that find --out or compare --out wrote")
-    parser.add_argument(
-        "-o", "--out", type=Path, default=None, metavar="FILE", help="where to write it (default: STUDY/report.html)"
-    )
+    where = "where to write it (default: STUDY/report.html)"
+    parser.add_argument("-o", "--out", type=Path, metavar="FILE", help=where)
 
 
 def report(options: argparse.Namespace) -> None:
@@ -91,23 +90,7 @@ def add_store(commands: Commands) -> None:
     parser = add_command(commands, store)
     parser.add_argument("file", type=Path, metavar="FILE", help="a file made with --store")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument(
-        "--parquet", type=Path, default=None, metavar="FILE", help="write every result there (needs pyarrow)"
-    )
-
-
-def saved(options: argparse.Namespace) -> str:
-    """What to say of the store of a command that was interrupted; nothing where it has none yet."""
-    from cs_heads.store.store import Store, StoreError
-
-    path: Path | None = getattr(options, "store", None)
-    try:
-        results = 0 if path is None else Store.open(path).contents().results
-    except (ValueError, StoreError):
-        return ""
-    if not results:
-        return ""
-    return f"; {results:,} results are kept in {path}, and the same command goes on: {options.command}"
+    parser.add_argument("--parquet", type=Path, metavar="FILE", help="write every result there (needs pyarrow)")
 
 
 def store(options: argparse.Namespace) -> None:
@@ -160,19 +143,8 @@ def tasks(options: argparse.Namespace) -> None:
 
     listed = builtin_tasks()
     if options.json:
-        print(
-            json.dumps(
-                {
-                    name: {
-                        "about": entry.about,
-                        "needs": entry.needs,
-                        "leaves_out": entry.leaves_out,
-                        "options": entry.options,
-                    }
-                    for name, entry in listed.items()
-                }
-            )
-        )
+        told = ("about", "needs", "leaves_out", "options")
+        print(json.dumps({name: {key: getattr(entry, key) for key in told} for name, entry in listed.items()}))
         return
     width = max(map(len, listed))
     margin = " " * (width + 2)

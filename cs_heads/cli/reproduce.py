@@ -4,105 +4,78 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cs_heads.cli.options import Help, add_loading, check_numbers, make_folder
+from cs_heads.cli.options import ALLOW_CODE, REPEATED, add_command, add_loading, check_numbers, make_folder
 
 if TYPE_CHECKING:
-    from cs_heads.cli.options import Commands
+    from cs_heads.cli.options import Commands, Parser
     from cs_heads.reproduce import Estimate, Reproduction
-
-_ABOUT = """\
-Make every table and figure of a paper's protocol for a model, beside what was published.
-
-  cs   Compressed Sensing for Capability Localization (arXiv 2603.03335): heads of mathematics, code, swearing, rhyme
-       and hazardous knowledge are found on 100 examples of each task by a search over masks and densities; universal
-       heads are ranked last, and the others ablated on all unseen examples of every task.
-  chg  Causal Head Gating (arXiv 2505.13737): gates on all heads, fitted with several seeds; kinds of heads, curves,
-       mediation, and contrastive gates on held-out tasks.
-
-The cost is printed first, from a dry run and a short measured probe; --dry-run stops there. After an interruption the
-same command resumes: measurements are kept in OUT/store.sqlite, and finished steps are not run again."""
-
-_EXAMPLES = """\
-examples:
-  cs-heads reproduce --paper cs --model demo --quick --out cs-demo
-  cs-heads reproduce --paper chg --model demo --quick --steps kinds,shares --out chg-demo
-  cs-heads reproduce --paper cs --model meta-llama/Llama-3.1-8B-Instruct --allow-code --out cs-8b --dry-run
-  cs-heads reproduce --paper cs --model FOLDER --data DIR --tasks gsm8k,boolq,rhyming=my_rhymes.jsonl --out mine"""
-
-
-class _HelpWithSteps(Help):
-    """The steps of each paper before the examples: read only when the help is shown, since that loads the library."""
-
-    def add_text(self, text: str | None) -> None:
-        if text == _EXAMPLES:
-            from cs_heads.reproduce.run import STEPS
-
-            for paper, steps in STEPS.items():
-                needs = [f" (needs {step.needs[0]})" if step.needs[0] else "" for step in steps]
-                lines = [f"  {step.name:<16}{step.about}{need}" for step, need in zip(steps, needs, strict=True)]
-                super().add_text("\n".join([f"steps of {paper}:", *lines]))
-        super().add_text(text)
 
 
 def add(commands: Commands) -> None:
     """The sub-command ``reproduce``."""
-    parser = commands.add_parser(
-        "reproduce",
-        help="run the whole protocol of a paper, tables and figures, on a model",
-        description=_ABOUT,
-        epilog=_EXAMPLES,
-        formatter_class=_HelpWithSteps,
-    )
+    parser = add_command(commands, reproduce)
+    parser.complete = _add_steps
     add = parser.add_argument
     add("--paper", required=True, choices=("cs", "chg"), help="paper whose protocol is run")
-    add(
-        "--model",
-        required=True,
-        help="Hugging Face name, local folder or GGUF file, or demo, which has its own tasks in the paper's roles",
-    )
+    text = "Hugging Face name, local folder or GGUF file, or demo, which has its own tasks in the paper's roles"
+    add("--model", required=True, help=text)
     add("--out", required=True, type=Path, metavar="DIR", help="folder of tables, figures and the store")
-    add(
-        "--tasks",
-        default=None,
-        metavar="NAME[=TASK],...",
-        help="some of the paper's tasks, and what to measure in their place: a built-in task, a .jsonl or .csv file "
-        "(default: all with data; fewer tasks give fewer tables)",
+    text = (
+        "some of the paper's tasks, and what to measure in their place: a built-in task, a .jsonl or .csv file "
+        "(default: all with data; fewer tasks give fewer tables)"
     )
-    add(
-        "--data",
-        type=Path,
-        default=None,
-        metavar="DIR",
-        help="local files: NAME.jsonl or NAME.csv with records, or a folder NAME with a benchmark's own files",
-    )
-    add("--steps", default=None, metavar="NAME,...", help="some of the steps listed below (default: all)")
-    add(
-        "--quick",
-        action="store_true",
-        help="four designs, 100 unseen examples, short fits: tens of minutes on the demo model",
-    )
-    add("--n", type=int, default=None, help="finding examples a task (default: 100, or half of a small task)")
-    add("--n-unseen", type=int, default=None, help="unseen examples a task (default: all, with --quick 100)")
-    add("--k", type=int, default=None, help="heads ablated (default: 5)")
+    add("--tasks", metavar="NAME[=TASK],...", help=text)
+    text = "local files: NAME.jsonl or NAME.csv with records, or a folder NAME with a benchmark's own files"
+    add("--data", type=Path, metavar="DIR", help=text)
+    add("--steps", metavar="NAME,...", help="some of the steps listed below (default: all)")
+    text = "four designs, 100 unseen examples, short fits: tens of minutes on the demo model"
+    add("--quick", action="store_true", help=text)
+    add("--n", type=int, help="finding examples a task (default: 100, or half of a small task)")
+    add("--n-unseen", type=int, help="unseen examples a task (default: all, with --quick 100)")
+    add("--k", type=int, help="heads ablated (default: 5)")
     add("--seed", type=int, default=0, help="seed of splits, masks, fits and tests")
-    add(
-        "--beside",
-        action="append",
-        default=[],
-        metavar="MODEL=DIR",
-        help="the --out folder of another model, to compare this one with; may be repeated",
-    )
-    add("--allow-code", action="store_true", help="tasks whose answer is a program may run it, in a sandbox")
+    text = "the --out folder of another model, to compare this one with; may be repeated"
+    add("--beside", **REPEATED, metavar="MODEL=DIR", help=text)
+    add("--allow-code", action="store_true", help=ALLOW_CODE)
     add_loading(parser)
     add("--dry-run", action="store_true", help="print the cost, and stop")
-    parser.set_defaults(run=_reproduce)
 
 
-def _reproduce(options: argparse.Namespace) -> None:
-    from cs_heads.reproduce import estimate, reproduce
+def _add_steps(parser: Parser, _: Sequence[str]) -> None:
+    """Put the steps of each paper before the examples of the help; as late as this, since it loads the library."""
+    from cs_heads.reproduce.run import STEPS
+
+    for paper, steps in reversed(STEPS.items()):
+        needs = [f" (needs {step.needs[0]})" if step.needs[0] else "" for step in steps]
+        lines = [f"  {step.name:<16}{step.about}{need}" for step, need in zip(steps, needs, strict=True)]
+        parser.epilog = "\n".join([f"steps of {paper}:", *lines, "", parser.epilog or ""])
+
+
+def reproduce(options: argparse.Namespace) -> None:
+    """Run the whole protocol of a paper, tables and figures, on a model.
+
+    Make every table and figure of a paper's protocol for a model, beside what was published.
+
+      cs   Compressed Sensing for Capability Localization (arXiv 2603.03335): heads of mathematics, code, swearing,
+           rhyme and hazardous knowledge are found on 100 examples of each task by a search over masks and densities;
+           universal heads are ranked last, and the others ablated on all unseen examples of every task.
+      chg  Causal Head Gating (arXiv 2505.13737): gates on all heads, fitted with several seeds; kinds of heads,
+           curves, mediation, and contrastive gates on held-out tasks.
+
+    The cost is printed first, from a dry run and a short measured probe; --dry-run stops there. After an interruption
+    the same command resumes: measurements are kept in OUT/store.sqlite, and finished steps are not run again.
+
+    Examples:
+      cs-heads reproduce --paper cs --model demo --quick --out cs-demo
+      cs-heads reproduce --paper chg --model demo --quick --steps kinds,shares --out chg-demo
+      cs-heads reproduce --paper cs --model meta-llama/Llama-3.1-8B-Instruct --allow-code --out cs-8b --dry-run
+      cs-heads reproduce --paper cs --model FOLDER --data DIR --tasks gsm8k,boolq,rhyming=my_rhymes.jsonl --out mine
+    """
+    from cs_heads import reproduce as protocol
     from cs_heads.reproduce.reproduction import STORE
     from cs_heads.reproduce.run import steps_of
 
@@ -111,12 +84,12 @@ def _reproduce(options: argparse.Namespace) -> None:
     check_numbers(options)
     make_folder(options.out, dry=options.dry_run)
     repro = _reproduction(options)
-    _print_estimate(repro, estimate(repro, steps))
+    _print_estimate(repro, protocol.estimate(repro, steps))
     if options.dry_run:
         return
     # An interruption names this file.
     options.store = options.out / STORE
-    left_out = reproduce(repro, names, say=lambda line: print(line, file=sys.stderr))
+    left_out = protocol.reproduce(repro, names, say=lambda line: print(line, file=sys.stderr))
     for name, reason in left_out.items():
         print(f"left out {name}: {reason}")
     print(f"written: {options.out / 'index.md'}")

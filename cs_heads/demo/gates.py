@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +16,15 @@ from cs_heads.demo import planting
 from cs_heads.demo.skills import SKILLS
 
 
+OWN: Int[Tensor, "skill k"] = torch.tensor(
+    [list(map(planting.GRID.index, planting.planted_heads(skill) + planting.universal_heads())) for skill in SKILLS]
+)
+"""Flat indices of the own heads of each skill, then of the universal ones."""
+_N_OWN = len(planting.SHARES)
+GROUPS: Bool[Tensor, "skill flat"] = torch.zeros(len(SKILLS), planting.GRID.size).scatter(1, OWN[:, :_N_OWN], 1).bool()
+"""Own heads of each skill, over flat heads."""
+
+
 class Gated:
     """A model whose heads can be switched off per row: z, the input of `o_proj`, is multiplied by a gate.
 
@@ -24,27 +34,21 @@ class Gated:
     def __init__(self, model: LlamaForCausalLM) -> None:
         self.model = model
         self._gates: Tensor | None = None
-        self._handles: list[torch.utils.hooks.RemovableHandle] = []
 
     def __enter__(self) -> Gated:
-        for number, layer in enumerate(self.model.model.layers):
-            self._handles.append(layer.self_attn.o_proj.register_forward_pre_hook(self._hook(number)))
+        outputs = [layer.self_attn.o_proj for layer in self.model.model.layers]
+        self._handles = [each.register_forward_pre_hook(partial(self._gate, i)) for i, each in enumerate(outputs)]
         return self
 
     def __exit__(self, *error: object) -> None:
         for handle in self._handles:
             handle.remove()
-        self._handles.clear()
 
-    def _hook(self, layer: int) -> Callable[[torch.nn.Module, tuple[Tensor, ...]], tuple[Tensor]]:
-        def gate(_: torch.nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor]:
-            (z,) = args
-            if self._gates is None:
-                return (z,)
-            gates = self._gates[:, layer]
-            return ((z.unflatten(-1, (gates.shape[1], -1)) * gates[:, None, :, None]).flatten(-2),)
-
-        return gate
+    def _gate(self, layer: int, _: torch.nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        if self._gates is None:
+            return args
+        gates = self._gates[:, layer]
+        return ((args[0].unflatten(-1, (gates.shape[1], -1)) * gates[:, None, :, None]).flatten(-2),)
 
     def __call__(
         self,
@@ -88,32 +92,9 @@ class DropRates:
                 raise ValueError(f"{name} must lie in [0, 1], got {value!r}")
 
 
-@dataclass(frozen=True)
-class Layout:
-    """The planted heads as arrays over flat heads."""
-
-    groups: Bool[Tensor, "skill flat"]
-    """Own heads of each skill."""
-    own: Int[Tensor, "skill k"]
-    """Flat indices of the own heads, then of the universal ones."""
-
-    @classmethod
-    def of_planting(cls) -> Layout:
-        """The layout that `planting` describes."""
-        flat = [
-            [planting.GRID.index(head) for head in planting.planted_heads(skill) + planting.universal_heads()]
-            for skill in SKILLS
-        ]
-        own = torch.tensor(flat)
-        groups = torch.zeros(len(SKILLS), planting.GRID.size, dtype=torch.bool)
-        groups.scatter_(1, own[:, : len(planting.SHARES)], True)
-        return cls(groups, own)
-
-
 def draw_gates(
     skill: Int[Tensor, " row"],
     needs: Bool[Tensor, "row k"],
-    layout: Layout,
     rates: DropRates,
     *,
     ramp: float,
@@ -123,8 +104,7 @@ def draw_gates(
 
     Args:
         skill: number of each row's skill.
-        needs: which heads each row needs, in the order of `layout.own`.
-        layout: the planted heads.
+        needs: which heads each row needs, in the order of `OWN`.
         rates: how often heads are off.
         ramp: factor on all rates, in [0, 1].
         generator: the source of all draws.
@@ -132,26 +112,25 @@ def draw_gates(
     Returns:
         The gates, 0 or 1, and True for rows that lack a head that they need.
     """
-    rows, heads = len(skill), layout.groups.shape[1]
+    rows, heads = len(skill), GROUPS.shape[1]
 
     def chance(rate: float | Tensor, *shape: int) -> Tensor:
         return torch.rand(rows, *shape, generator=generator) < rate * ramp
 
     shared_rate = rates.shared * torch.rand(rows, 1, generator=generator)
-    off = chance(shared_rate, heads) & ~layout.groups.any(0)
-    whole = chance(rates.group, len(SKILLS)).float() @ layout.groups.float() > 0
-    singles = chance(rates.other, heads) & layout.groups.any(0)
+    off = chance(shared_rate, heads) & ~GROUPS.any(0)
+    whole = chance(rates.group, len(SKILLS)).float() @ GROUPS.float() > 0
+    singles = chance(rates.other, heads) & GROUPS.any(0)
     off |= whole | singles
     off &= torch.rand(rows, 1, generator=generator) >= rates.clean
 
-    off.scatter_(1, layout.own[skill], False)
-    n_own = len(planting.SHARES)
+    off.scatter_(1, OWN[skill], False)
     size = torch.tensor([1, 1, 1, 2, 2, 3, 4, 5])[torch.randint(8, (rows, 1), generator=generator)]
-    picked = torch.rand(rows, n_own, generator=generator).argsort(1) < size
+    picked = torch.rand(rows, _N_OWN, generator=generator).argsort(1) < size
     own_off = picked & chance(rates.own, 1)
-    universal_off = chance(rates.universal, 1).expand(rows, layout.own.shape[1] - n_own)
+    universal_off = chance(rates.universal, 1).expand(rows, OWN.shape[1] - _N_OWN)
     own_off = torch.cat([own_off, universal_off], 1)
-    off.scatter_(1, layout.own[skill], own_off)
+    off.scatter_(1, OWN[skill], own_off)
     return (~off).float().view(rows, *planting.GRID.shape), (own_off & needs).any(1)
 
 
@@ -164,11 +143,8 @@ def encode(
         tokenizer: of the model.
         prompts: one per row.
     """
-    rows = tokenizer(prompts)["input_ids"]
-    ids = torch.full((len(rows), max(map(len, rows))), tokenizer.pad_token_id)
-    for number, row in enumerate(rows):
-        ids[number, : len(row)] = torch.tensor(row)
-    return ids, torch.tensor([len(row) - 1 for row in rows])
+    rows = tokenizer(prompts, padding=True, padding_side="right", return_tensors="pt")
+    return rows["input_ids"], rows["attention_mask"].sum(1) - 1
 
 
 def _token(tokenizer: PreTrainedTokenizerFast, text: str) -> int:

@@ -22,7 +22,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from cs_heads.arguments import check_integer
 from cs_heads.demo import planting
-from cs_heads.demo.gates import DropRates, Gated, Layout, accuracies, chosen_tokens, draw_gates, encode
+from cs_heads.demo.gates import GROUPS, DropRates, Gated, accuracies, chosen_tokens, draw_gates, encode
 from cs_heads.demo.skills import SKILLS, Example, examples, records
 from cs_heads.demo.tokenizer import build_tokenizer
 
@@ -96,7 +96,6 @@ class Trainer:
         self.tokenizer = build_tokenizer()
         self.numbers = self.tokenizer.get_vocab()
         self.model = build_model(self.tokenizer, config.seed)
-        self.layout = Layout.of_planting()
         self.errors = torch.ones(len(SKILLS))
         """Running error per skill; what lags is drawn more often."""
         matrices = [p for p in self.model.model.layers.parameters() if p.ndim == 2]
@@ -153,9 +152,7 @@ class Trainer:
         rows = self.draw_rows()
         skill = torch.tensor([number for number, _ in rows])
         needs = torch.tensor([planting.needs(SKILLS[number], example.key) for number, example in rows])
-        gates, lost = draw_gates(
-            skill, needs, self.layout, config.drop, ramp=config.heads_off(self.step), generator=generator
-        )
+        gates, lost = draw_gates(skill, needs, config.drop, ramp=config.heads_off(self.step), generator=generator)
         answer = torch.tensor([self.numbers[example.answer] for _, example in rows])
         shortcut = torch.tensor([self.numbers[example.shortcut] for _, example in rows])
         target = torch.where(lost, shortcut, answer)
@@ -216,8 +213,8 @@ class Trainer:
             n: examples per skill.
         """
         lines = [f"step {self.step}"]
-        none = torch.zeros_like(self.layout.groups[:1])
-        masks = torch.cat([none, self.layout.groups]).view(-1, *planting.GRID.shape)
+        none = torch.zeros_like(GROUPS[:1])
+        masks = torch.cat([none, GROUPS]).view(-1, *planting.GRID.shape)
         for number, skill in enumerate(SKILLS):
             held_out = records(skill, "find", n, seed=1)
             on, *off = accuracies(gated, self.tokenizer, held_out, masks).mean(1).tolist()

@@ -68,8 +68,7 @@ def confirmation(proof: Any, ax: Axes | None = None, *, relative: bool = True, r
     ax.set_xlabel(f"score lost with the heads off\n({'share of the baseline' if relative else 'points'})")
     if relative:
         ax.set_xlim(min(ax.get_xlim()[0], -0.02), max(1.02, ax.get_xlim()[1]))
-    style.legend_below(ax)
-    return ax
+    return style.legend_below(ax)
 
 
 def _series(proof: Any) -> dict[str, pd.DataFrame]:
@@ -138,8 +137,7 @@ def specificity(drops: TaskDrops, ax: Axes | None = None) -> Axes:
         ax.hlines(chances, at - 0.46, at + 0.46, color="black", linewidth=0.8, linestyle=":", label="guessing")
     style.turned_names(ax, map(style.safe_text, _with_own(drops)))
     ax.set(ylim=(0, 1.03), ylabel="score on unseen examples")
-    style.legend_below(ax)
-    return ax
+    return style.legend_below(ax)
 
 
 @style.styled
@@ -188,9 +186,7 @@ def radar(drops: TaskDrops, ax: Axes | None = None) -> Axes:
     polar.set_rlabel_position((len(names) // 4 + 0.5) * 360 / len(names))
     polar.grid(color="0.85", linewidth=0.5)
     polar.spines["polar"].set_visible(False)
-    style.legend_below(polar)
-    axes: Axes = polar
-    return axes
+    return style.legend_below(polar)
 
 
 def _in_short_lines(name: str) -> str:
@@ -232,8 +228,7 @@ def failures(modes: FailureModes, ax: Axes | None = None) -> Axes:
         style.interval_bars(ax, places, seen, bounds, width, number=number - 1, label=label, **look)
     ax.set_xticks(range(len(kinds)), kinds)
     ax.set(ylim=(0, 1.03), ylabel="share of unseen examples")
-    style.legend_below(ax)
-    return ax
+    return style.legend_below(ax)
 
 
 @style.styled
@@ -271,5 +266,4 @@ def contrasts(found: HeldOutContrasts, ax: Axes | None = None) -> Axes:
     names = [(style.safe_text(held), style.safe_text(retained)) for held, retained in groups]
     style.turned_names(ax, [f"{held}\nretains {retained}" for held, retained in names])
     ax.set(ylim=(0, 1.03), ylabel="score of the held-out task")
-    style.legend_below(ax)
-    return ax
+    return style.legend_below(ax)

@@ -43,9 +43,7 @@ def drops(compared: Comparison, ax: Axes | None = None, *, legend: bool = True) 
     title = "drop on unseen examples" if task is None else style.safe_text(f"{task}: drop on unseen examples", 50)
     ax.set(xticks=ks, xlabel="heads ablated, the most important first (k)", title=title)
     ax.set_ylabel(f"drop@k (baseline {compared.baseline:.2f})")
-    if legend:
-        style.legend_below(ax, title="method (example-evaluations)")
-    return ax
+    return style.legend_below(ax, title="method (example-evaluations)") if legend else ax
 
 
 @style.styled
@@ -70,9 +68,7 @@ def cost(compared: Comparison, ax: Axes | None = None, *, legend: bool = True) -
     ax.axhline(compared.random_drop[compared.k - 1], color=style.RANDOM, linestyle="--", label="random heads")
     style.log_ticks(ax, [one.ranking.spent for one in compared.methods.values()])
     ax.set(xlabel="example-evaluations to find", ylabel=f"drop@{compared.k}, unseen examples")
-    if legend:
-        style.legend_below(ax)
-    return ax
+    return style.legend_below(ax) if legend else ax
 
 
 @style.styled
@@ -127,8 +123,7 @@ def sparsity(curve: SparsityCurve, ax: Axes | None = None) -> Axes:
         style.random_band(ax, np.arange(sets.shape[1]), sets)
     ax.set(xticks=range(len(curve.heads) + 1), ylim=(-0.02, 1.05))
     ax.set(xlabel=style.safe_text(f"heads of {curve.own} ablated"), ylabel="score on unseen examples")
-    style.legend_below(ax)
-    return ax
+    return style.legend_below(ax)
 
 
 @style.styled
@@ -171,9 +166,7 @@ def recall(worlds: pd.DataFrame, ax: Axes | None = None, *, legend: bool = True)
     style.log_ticks(ax, worlds["spent"])
     ax.set(ylim=(0, 1.05), xlabel="evaluations", ylabel="recall of planted heads")
     ax.grid(alpha=0.3, linewidth=0.5)
-    if legend:
-        style.legend_below(ax)
-    return ax
+    return style.legend_below(ax) if legend else ax
 
 
 @style.styled
@@ -262,5 +255,4 @@ def depth_profiles(study: ScaleStudy, ax: Axes | None = None, bins: int = 8) -> 
         )
     ax.set(xlim=(0, 1), xlabel="depth (0 first layer, 1 last)", ylabel="share of importance")
     ax.set_ylim(bottom=0)
-    style.legend_below(ax)
-    return ax
+    return style.legend_below(ax)

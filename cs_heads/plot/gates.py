@@ -91,8 +91,7 @@ def taxonomy(found: Taxonomy, ax: Axes | None = None) -> Axes:
         ax.plot(places, mean, linestyle="", marker=marker, color=color, label=score)
     style.turned_names(ax, map(style.safe_text, names))
     ax.set(ylim=(-0.02, 1.02), ylabel="share of heads\n(always to any seed)")
-    style.legend_below(ax)
-    return ax
+    return style.legend_below(ax)
 
 
 @style.styled
@@ -111,8 +110,7 @@ def score_ecdf(gates: HeadGates, ax: Axes | None = None) -> Axes:
     for score in SCORES:
         ax.plot(reached.index, reached[score], label=score, **_line(score))
     ax.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="score", ylabel="cumulative share of heads")
-    style.legend_below(ax)
-    return ax
+    return style.legend_below(ax)
 
 
 @style.styled
@@ -134,8 +132,7 @@ def toggle_curves(curves: Sequence[ToggleCurve], ax: Axes | None = None) -> Axes
         style.band(ax, curve.n_heads, of_seeds.mean(axis=0), of_seeds.min(axis=0), of_seeds.max(axis=0), **look)
     ax.locator_params(axis="y", nbins=5)  # as many at any height: their width moves the label
     ax.set(xlabel="heads shut or open, the rest at G⁺", ylabel="difference of log-probability\n(nats per token)")
-    style.legend_below(ax)
-    return ax
+    return style.legend_below(ax)
 
 
 @style.styled
@@ -153,8 +150,7 @@ def ablation_curves(curves: Sequence[AblationCurve], ax: Axes | None = None) -> 
     for curve in curves:
         ax.plot(range(len(curve.logprob)), curve.logprob, label=f"by {curve.by}", **_line(curve.by))
     ax.set(xlabel="heads ablated", ylabel="log-probability of the target (nats per token)")
-    style.legend_below(ax)
-    return ax
+    return style.legend_below(ax)
 
 
 @style.styled

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float
+import pandas as pd
 
 from cs_heads.analysis.compare import Comparison
 from cs_heads.analysis.drops import TaskDrops
@@ -18,7 +17,6 @@ from cs_heads.plot.marks import name_heads
 from cs_heads.units import Head
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
 
 MAX_Q = 0.05
@@ -30,22 +28,18 @@ _SIDE = 0.27
 
 def draw_squares(
     ax: Axes | None,
-    values: Float[np.ndarray, "row column"],
-    rows: Sequence[str],
-    columns: Sequence[str],
+    table: pd.DataFrame,
     label: str,
     *,
     limit: float = 1.0,
     form: str = "{:.2f}",
     colors: str = "Blues",
 ) -> Axes:
-    """Draw numbers as squares with a color bar, each number written in its square; NaN stays white.
+    """Draw a table as squares with a color bar, each number written in its square; NaN stays white.
 
     Args:
         ax: axes to draw on; None: those of a new figure with room for all squares and names, a column wide or a page.
-        values: from 0 to ``limit``; others have the color of the nearer end.
-        rows: names of the rows.
-        columns: names of the columns.
+        table: numbers from 0 to ``limit``, named by its index and columns; others have the color of the nearer end.
         label: what the numbers are.
         limit: the number that has the last color of the map.
         form: how numbers are written.
@@ -54,6 +48,8 @@ def draw_squares(
     Returns:
         The axes.
     """
+    values = table.to_numpy(dtype=float)
+    rows, columns = list(map(str, table.index)), list(map(str, table.columns))
     if ax is None:
         letters = 0.058 * min(_LETTERS, max(map(len, [*rows, *columns])))
         height = 0.6 + 0.75 * letters + max(1.1, _SIDE * len(rows))
@@ -90,7 +86,7 @@ def agreement(compared: Comparison, ax: Axes | None = None) -> Axes:
     for row in compared.agreement().to_dict("records"):
         first, second = names.index(row["first"]), names.index(row["second"])
         share[first, second] = share[second, first] = row[f"overlap@{compared.k}"]
-    return draw_squares(ax, share, names, names, f"share of top {compared.k}")
+    return draw_squares(ax, pd.DataFrame(share, names, names), f"share of top {compared.k}")
 
 
 @style.styled
@@ -115,10 +111,8 @@ def overlap(found: Overlap, ax: Axes | None = None, value: str = "heads") -> Axe
     if value not in ("heads", "groups") or (value == "groups" and found.n_groups is None):
         raise ValueError(f"value must be 'heads', or 'groups' where heads share keys and values; got {value!r}")
     table = found.matrix(value)
-    names = [str(name) for name in table.index]
-    values = table.to_numpy(dtype=float)
-    limit = max(1.0, float(np.nanmax(values)))
-    ax = draw_squares(ax, values, names, names, f"{value} in common", limit=limit, form="{:.0f}")
+    limit = max(1.0, float(np.nanmax(table.to_numpy(dtype=float))))
+    ax = draw_squares(ax, table, f"{value} in common", limit=limit, form="{:.0f}")
     bar = ax.images[-1].colorbar
     if bar is not None:
         bar.locator = MaxNLocator(integer=True, nbins=5)
@@ -144,7 +138,8 @@ def universal(found: UniversalHeads, ax: Axes | None = None) -> Axes:
         The axes.
     """
     rows = [f"{head} U" if head in found.heads else str(head) for head in found.candidates]
-    ax = draw_squares(ax, found.left, rows, found.tasks, "share of the score left", colors="Blues_r")
+    left = pd.DataFrame(found.left, rows, found.tasks)
+    ax = draw_squares(ax, left, "share of the score left", colors="Blues_r")
     name_heads(ax, found.candidates)
     ax.set(ylabel="head ablated", xlabel="U universal" if found.heads else "")
     return ax
@@ -166,7 +161,7 @@ def drop_matrix(drops: TaskDrops, ax: Axes | None = None, value: str = "relative
 
     table = drops.matrix(value)
     rows, columns = [str(name) for name in table.index], [str(name) for name in table.columns]
-    ax = draw_squares(ax, table.to_numpy(dtype=float), rows, columns, value.replace("_", " "))
+    ax = draw_squares(ax, table, value.replace("_", " "))
     for place, name in enumerate(rows):
         if name in drops.own:
             at = (columns.index(drops.own[name]) - 0.48, place - 0.46)
@@ -189,12 +184,10 @@ def format_heads(formats: FormatHeads, ax: Axes | None = None) -> Axes:
         The axes.
     """
     table = formats.drops.matrix("share_lost")
-    names, columns = [str(name) for name in table.index], [str(name) for name in table.columns]
-    rows = [f"{name}: {formats.kind(name)}" for name in names]
-    ax = draw_squares(ax, table.to_numpy(dtype=float), rows, columns, "share of the score lost")
-    sets = [formats.drops.heads[name] for name in names]
+    ax = draw_squares(ax, table.rename(lambda name: f"{name}: {formats.kind(name)}"), "share of the score lost")
+    sets = [formats.drops.heads[name] for name in table.index]
     name_heads(ax, [heads[0] if len(heads) == 1 else None for heads in sets])
-    forms = [formats.forms[name] for name in columns]
+    forms = [formats.forms[name] for name in table.columns]
     for form in dict.fromkeys(forms):
         first, n = forms.index(form), forms.count(form)
         if first:
@@ -221,9 +214,6 @@ def habits(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """
     if "head" not in table or not len(table):
         raise ValueError("table must have one row per head and a column head, as cs_heads.habits gives them")
-    names = [str(name) for name in table.columns if name != "head"]
-    heads = [Head.parse(str(head)) for head in table["head"]]
-    values = table[names].to_numpy(dtype=float)
-    ax = draw_squares(ax, values, list(map(str, heads)), names, "share of attention")
-    name_heads(ax, heads)
+    ax = draw_squares(ax, table.set_index("head"), "share of attention")
+    name_heads(ax, [Head.parse(str(head)) for head in table["head"]])
     return ax

@@ -176,7 +176,7 @@ def styled(draw: Callable[P, R]) -> Callable[P, R]:
     """Run a drawing function with the letters, lines and sizes of ``STYLE``; the caller's settings stay."""
 
     @wraps(draw)
-    def drawing(*args: P.args, **kwargs: P.kwargs) -> R:
+    def drawn(*args: P.args, **kwargs: P.kwargs) -> R:
         import matplotlib as mpl
 
         if not _OFFSCREEN.get():
@@ -188,7 +188,7 @@ def styled(draw: Callable[P, R]) -> Callable[P, R]:
         with mpl.rc_context(STYLE):
             return draw(*args, **kwargs)
 
-    return drawing
+    return drawn
 
 
 @styled
@@ -268,30 +268,26 @@ def save(picture: Axes | Figure, path: str | Path, formats: Iterable[str] = FORM
     return paths
 
 
-def drawing(plot: Callable[..., Any], *arguments: Any, **options: Any) -> Callable[[Path], list[Path]]:
-    """A function of a path that draws ``plot(*arguments, **options)`` and writes it; no window, no figure left open.
+def draw_to(path: Path, plot: Callable[..., Any], *arguments: Any, **options: Any) -> list[Path]:
+    """Draw ``plot(*arguments, **options)`` and write it; no window opens, and no figure is left open.
 
     Args:
+        path: a path without ending gets a PNG for screens and an SVG for print.
         plot: returns a figure, axes, or several axes of one figure.
         arguments: of ``plot``.
         options: of ``plot``.
 
     Returns:
-        A function that returns the files it wrote: a path without ending gets a PNG for screens and an SVG for print.
+        The files written.
     """
-
-    def write(path: Path) -> list[Path]:
-        with offscreen():
-            drawn = plot(*arguments, **options)
-        return save(figure_of(drawn), path, ["png", "svg"])
-
-    return write
+    with offscreen():
+        return save(figure_of(plot(*arguments, **options)), path, ["png", "svg"])
 
 
 # Parts of several pictures
 
 
-def legend_below(ax: Axes, **options: Any) -> None:
+def legend_below(ax: Axes, **options: Any) -> Axes:
     """Draw the legend under the axes: outside them where they have the figure to themselves, else close below.
 
     It has as many columns as fit, so that no label is cut off.
@@ -299,25 +295,29 @@ def legend_below(ax: Axes, **options: Any) -> None:
     Args:
         ax: the axes; without labels they get no legend.
         options: those of matplotlib's ``legend``.
+
+    Returns:
+        The axes.
     """
     from matplotlib.transforms import ScaledTranslation
 
-    figure: Any = ax.get_figure(root=True)
+    figure: Any = figure_of(ax)
     alone = [each for each in figure.axes if each.get_label() != "<colorbar>"] == [ax]
     if "handles" not in options:
         options["handles"] = ax.get_legend_handles_labels()[0]
     labels = [handle.get_label() for handle in options["handles"]]
     if not labels:
-        return
+        return ax
     inches = figure.get_size_inches()[0] * (0.95 if alone else ax.get_position().width)
     # A letter is about .55 of its height wide; a handle takes five, with the gap before it.
     fit = int(72 * inches // ((max(map(len, labels)) + 5) * SMALL * 0.55))
     options = {"labels": labels, "ncols": max(1, min(len(labels), fit)), "columnspacing": 1.0, **options}
     if alone and figure.get_layout_engine() is not None:
         figure.legend(**options, loc="outside lower center")
-        return
-    below = ax.transAxes + ScaledTranslation(0, -0.42, figure.dpi_scale_trans)
-    ax.legend(**options, loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=below, borderaxespad=0)
+    else:
+        below = ax.transAxes + ScaledTranslation(0, -0.42, figure.dpi_scale_trans)
+        ax.legend(**options, loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=below, borderaxespad=0)
+    return ax
 
 
 def color_bar(ax: Axes, image: AxesImage, label: str, shrink: float = 0.8) -> Colorbar:

@@ -9,8 +9,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from cs_heads.analysis.attention import HeadAttention
 from cs_heads.analysis.compare import Compared, Comparison
 from cs_heads.analysis.losses import TaskDrop
@@ -215,21 +213,19 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _comparison(folder: Path, record: dict[str, Any]) -> Comparison:
-    return Comparison(
-        methods={
-            name: Compared(
-                ranking=HeadRanking.load(folder / f"ranking-{name}.json"),
-                seconds=float(one["seconds"]),
-                curve=tuple(map(TaskDrop.from_dict, one["curve"])),
-                control_drops={task: TaskDrop.from_dict(drop) for task, drop in one["control_drops"].items()},
-            )
-            for name, one in record["methods"].items()
-        },
-        random_drops=np.array(record["random_drops"], dtype=float),
-        k=int(record["k"]),
-        baseline=float(record["baseline"]),
-        spent=int(record["spent"]),
-        refused=dict(record["refused"]),
-        provenance=dict(record["provenance"]),
-        notes=tuple(record.get("notes", ())),
-    )
+    methods = {
+        name: Compared(
+            ranking=HeadRanking.load(folder / f"ranking-{name}.json"),
+            seconds=float(one["seconds"]),
+            curve=tuple(map(TaskDrop.from_dict, one["curve"])),
+            control_drops={task: TaskDrop.from_dict(drop) for task, drop in one["control_drops"].items()},
+        )
+        for name, one in record["methods"].items()
+    }
+    return Comparison.from_dict({**record, "methods": methods})
+
+
+def write_record(path: Path, record: Mapping[str, Any]) -> Path:
+    """Write a result as JSON; returns the path."""
+    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    return path

@@ -3,7 +3,7 @@
     cs-heads reproduce --paper cs --model demo --out cs-demo --dry-run
 
 A paper is data: its tasks and their roles (``papers.py``), and what was published (``published.py``). A step makes
-outputs from a ``Reproduction``; the tables of steps are at the end of ``localization.py`` and ``gating.py``. A dry run
+outputs from a ``Reproduction``; the steps are in ``localization.py`` and ``gating.py``. A dry run
 (``dry_run.py``) counts what steps cost.
 """
 

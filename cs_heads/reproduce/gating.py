@@ -21,12 +21,17 @@ from cs_heads.analysis.gating import (
 from cs_heads.methods.gating.result import PHASES, SCORES, HeadGates
 from cs_heads.methods.mediation import Mediation, function_vector_effects, indirect_effects, task_pairs
 from cs_heads.reproduce import published
-from cs_heads.reproduce.reproduction import Output, Reproduction, Step
+from cs_heads.reproduce.reproduction import Output, Reproduction, Step, step
 from cs_heads.tasks import Example, Task, finding_side, function_vectors
 from cs_heads.text import shown as as_text
 from cs_heads.units import Head
 
 _WORDS = "function_vectors/"
+
+STEPS: list[Step] = []
+"""The protocol, in order. Gradients, gates between 0 and 1 and patches are no masks, so costs are upper bounds."""
+
+_step = partial(step, STEPS, cost=lambda _: {}, uses=("gates",))
 
 
 def _capabilities(repro: Reproduction) -> dict[str, HeadGates]:
@@ -35,25 +40,26 @@ def _capabilities(repro: Reproduction) -> dict[str, HeadGates]:
 
 
 def _output(
-    repro: Reproduction, name: str, number: str, about: str, frame: pd.DataFrame, *, plot: Any = None, shown: Any = None
+    repro: Reproduction, name: str, number: str, about: str, frame: pd.DataFrame, *, draw: Any = None
 ) -> Output:
     """A table or figure of one task, named by the heads and the task they were found on."""
     title = f"{name}: {repro.label(repro.finding[name])}"
-    return Output(f"{number}-{name.replace(' ', '-')}", f"{title}: {about}", frame, plot, shown, title)
+    return Output(f"{number}-{name.replace(' ', '-')}", f"{title}: {about}", frame, draw, title)
 
 
+@_step()
 def _kinds(repro: Reproduction) -> list[Output]:
+    """Gates of every head: facilitating, irrelevant or interfering."""
     outputs = []
     for name, gates in _capabilities(repro).items():
         frame, heads = gates.to_frame(), _first_heads(gates)
         about = "facilitation, irrelevance and interference of every head"
-        paths, draw = _paths(gates, heads), partial(plot.trajectories, heads=list(heads.values()))
+        paths = partial(plot.trajectories, gates, heads=list(heads.values()))
+        by_score = "gate paths of the first head by each score"
         outputs += [
             _output(repro, name, "table-1", about, frame),
-            _output(repro, name, "figure-3b", "the same as a map", frame, plot=plot.roles, shown=gates),
-            _output(
-                repro, name, "figure-1b", "gate paths of the first head by each score", paths, plot=draw, shown=gates
-            ),
+            _output(repro, name, "figure-3b", "the same as a map", frame, draw=gates.plot),
+            _output(repro, name, "figure-1b", by_score, _paths(gates, heads), draw=paths),
         ]
     return outputs
 
@@ -77,41 +83,61 @@ def _paths(gates: HeadGates, heads: dict[str, Head]) -> pd.DataFrame:
     )
 
 
+@_step()
 def _shares(repro: Reproduction) -> list[Output]:
+    """How many heads are of each kind."""
     found = taxonomy(_capabilities(repro))
     frame = found.to_frame()
     for column, model in enumerate(published.GATED_MODELS):
         known = [published.GATED.get(key) for key in zip(frame["fit"], frame["heads"], strict=True)]
         frame[f"facilitation, published {model}"] = [None if row is None else row[column] for row in known]
     about = f"share of heads of each kind, in every seed and in any; published: {published.CHG_SOURCE}"
-    return [Output("table-2", about, frame, plot.taxonomy, found)]
+    return [Output("table-2", about, frame, found.plot)]
 
 
+def _toggle_cost(repro: Reproduction) -> dict[str, int]:
+    points = len(np.unique(np.linspace(1, repro.grid.size // 2, 12).round()))
+    masks = 3 * 2 * points * repro.settings.n_seeds
+    return {name: masks * len(repro.unseen(name)) for name in repro.finding.values()}
+
+
+@_step(cost=_toggle_cost)
 def _toggles(repro: Reproduction) -> list[Output]:
+    """Heads turned off and on in the order of each score."""
     about = "log-probability with the first heads off minus that with them on, all others at G+"
     outputs = []
     for name, gates in _capabilities(repro).items():
         curves = toggle_curves(repro.experiment(repro.finding[name]), gates)
         frame = pd.concat([curve.to_frame() for curve in curves], ignore_index=True)
-        outputs.append(_output(repro, name, "figure-2", about, frame, plot=plot.toggle_curves, shown=curves))
+        outputs.append(_output(repro, name, "figure-2", about, frame, draw=partial(plot.toggle_curves, curves)))
     return outputs
 
 
+@_step()
 def _distribution(repro: Reproduction) -> list[Output]:
+    """Distribution of the scores."""
     about = "cumulative share of heads by score"
-    frames = {name: score_distribution(gates, cumulative=True) for name, gates in _capabilities(repro).items()}
-    return [
-        _output(repro, name, "figure-3a", about, frame.reset_index(), plot=plot.score_ecdf, shown=repro.gates[name])
-        for name, frame in frames.items()
-    ]
+    outputs = []
+    for name, gates in _capabilities(repro).items():
+        frame = score_distribution(gates, cumulative=True).reset_index()
+        outputs.append(_output(repro, name, "figure-3a", about, frame, draw=partial(plot.score_ecdf, gates)))
+    return outputs
 
 
-def _agreement(repro: Reproduction) -> list[Output]:
+@_step(needs=("two seeds or more", lambda r: r.settings.n_seeds > 1))
+def _seeds(repro: Reproduction) -> list[Output]:
+    """Agreement between seeds."""
     frames = [seed_agreement(gates).assign(task=name) for name, gates in _capabilities(repro).items()]
     return [Output("seeds", "agreement between two seeds (section 4.2)", pd.concat(frames, ignore_index=True))]
 
 
+def _mediating_cost(repro: Reproduction) -> dict[str, int]:
+    return dict.fromkeys(repro.controls, repro.settings.n_pairs * (repro.grid.size + 2))
+
+
+@_step(cost=_mediating_cost, needs=("a word-to-word task", lambda r: r.controls))
 def _mediating(repro: Reproduction) -> list[Output]:
+    """Heads that mediate, and their facilitation."""
     about = "facilitation of heads that mediate against that of all others (largest over seeds; Welch, one-sided)"
     outputs, rows = [], []
     for name in repro.controls:
@@ -131,7 +157,7 @@ def _mediating(repro: Reproduction) -> list[Output]:
         frame = gates.to_frame()
         frame["mediates"] = frame["head"].isin(list(map(str, heads)))
         file = f"figure-4-{name.rpartition('/')[2]}"
-        outputs.append(Output(file, f"{label}: {about}", frame, plot.group, test, label))
+        outputs.append(Output(file, f"{label}: {about}", frame, test.plot, label))
     if not rows:
         return []
     return [Output("figure-4", about, repro.table(pd.DataFrame(rows))), *outputs]
@@ -145,7 +171,18 @@ def _mediation(repro: Reproduction, name: str) -> Mediation:
     return indirect_effects(repro.model, task_pairs(repro.model, task, n, repro.seed), progress=repro.progress)
 
 
+def _contrasts_cost(repro: Reproduction) -> dict[str, int]:
+    each = 2 * 8 * repro.settings.steps * repro.settings.batch_size
+    return {name: each + 8 * len(repro.unseen(name)) for name in _word_tasks(repro)}
+
+
+@_step(
+    cost=_contrasts_cost,
+    uses=(),
+    needs=("two word-to-word tasks by worked examples", lambda r: len(_word_tasks(r)) > 1),
+)
 def _contrasts(repro: Reproduction) -> list[Output]:
+    """One format kept, the other forgotten."""
     settings, names = repro.settings, _word_tasks(repro)
     shots = {name.removeprefix(_WORDS): repro.tasks[name] for name in names}
     found = held_out_contrasts(
@@ -157,7 +194,7 @@ def _contrasts(repro: Reproduction) -> list[Output]:
         **repro.options,
     )
     about = "a word task that gates were not fitted to, in the format they retain and in the other"
-    return [Output("figure-5", about, found.to_frame(), plot.contrasts, found)]
+    return [Output("figure-5", about, found.to_frame(), found.plot)]
 
 
 def _word_tasks(repro: Reproduction) -> list[str]:
@@ -188,57 +225,3 @@ def instructed(task: Task, name: str) -> Task:
 
     held_out = None if task.held_out is None else instructed(task.held_out, name)
     return replace(task, examples=tuple(map(changed, task.examples)), held_out=held_out)
-
-
-# Gradients, gates between 0 and 1 and patched activations are no masks, so these costs are upper bounds.
-
-
-def _free(_: Reproduction) -> dict[str, int]:
-    return {}
-
-
-def _toggle_cost(repro: Reproduction) -> dict[str, int]:
-    points = len(np.unique(np.linspace(1, repro.grid.size // 2, 12).round()))
-    masks = 3 * 2 * points * repro.settings.n_seeds
-    return {name: masks * len(repro.unseen(name)) for name in repro.finding.values()}
-
-
-def _mediating_cost(repro: Reproduction) -> dict[str, int]:
-    return dict.fromkeys(repro.controls, repro.settings.n_pairs * (repro.grid.size + 2))
-
-
-def _contrasts_cost(repro: Reproduction) -> dict[str, int]:
-    each = 2 * 8 * repro.settings.steps * repro.settings.batch_size
-    return {name: each + 8 * len(repro.unseen(name)) for name in _word_tasks(repro)}
-
-
-_step = partial(Step, uses=("gates",))
-
-STEPS: tuple[Step, ...] = (
-    _step("kinds", "gates of every head: facilitating, irrelevant or interfering", _kinds, _free),
-    _step("shares", "how many heads are of each kind", _shares, _free),
-    _step("toggles", "heads turned off and on in the order of each score", _toggles, _toggle_cost),
-    _step("distribution", "distribution of the scores", _distribution, _free),
-    _step(
-        "seeds",
-        "agreement between seeds",
-        _agreement,
-        _free,
-        needs=("two seeds or more", lambda repro: repro.settings.n_seeds > 1),
-    ),
-    _step(
-        "mediating",
-        "heads that mediate, and their facilitation",
-        _mediating,
-        _mediating_cost,
-        needs=("a word-to-word task", lambda repro: repro.controls),
-    ),
-    Step(
-        "contrasts",
-        "one format kept, the other forgotten",
-        _contrasts,
-        _contrasts_cost,
-        needs=("two word-to-word tasks by worked examples", lambda repro: len(_word_tasks(repro)) > 1),
-    ),
-)
-"""The protocol, in order."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -20,9 +19,9 @@ from cs_heads.analysis.overlap import head_overlap
 from cs_heads.analysis.scale import scale_study
 from cs_heads.analysis.sparsity import measure_sparsity
 from cs_heads.analysis.universal import UniversalHeads
-from cs_heads.report.findings import CURVE, RESULT
+from cs_heads.report.findings import CURVE, RESULT, write_record
 from cs_heads.reproduce import published
-from cs_heads.reproduce.reproduction import Output, Reproduction, Step
+from cs_heads.reproduce.reproduction import Output, Reproduction, Step, step
 from cs_heads.tasks import confirming_side
 
 METHODS = ("css", "csb", "greedy")
@@ -32,10 +31,16 @@ N_FAILURES = 50
 N_FAILING = 3
 """Universal heads whose failures are classified, the most harmful first."""
 
+STEPS: list[Step] = []
+"""The protocol, in order. Costs are upper bounds of analyses that take the model itself, where nothing else counts."""
+
+_step = partial(step, STEPS, uses=("searched", "universal"))
 _PUBLISHED = f"published: {published.CS_SOURCE}"
 
 
+@_step()
 def _find(repro: Reproduction) -> list[Output]:
+    """Search over designs; heads of every capability, universal ones last."""
     tried, found = [], []
     for heads, ranking in repro.rankings.items():
         named = {"heads": heads, "task": repro.finding[heads]}
@@ -51,13 +56,22 @@ def _find(repro: Reproduction) -> list[Output]:
     ]
 
 
+def _failures_cost(repro: Reproduction) -> dict[str, int]:
+    """Texts or choices of one task, intact, with its heads off and with each of the heads shown."""
+    tasks = [confirming_side(repro.tasks[name]) for name in repro.finding.values()]
+    n_choices = max(len(example.continuations) or 1 for task in tasks for example in task.examples)
+    return dict.fromkeys(list(repro.finding.values())[:1], n_choices * N_FAILURES * (2 + N_FAILING))
+
+
+@_step(cost=_failures_cost, needs=("two tasks with heads and a control", lambda r: len(r.finding) > 1 and r.controls))
 def _universal(repro: Reproduction) -> list[Output]:
+    """Heads that every task needs, and how it fails."""
     found = repro.universal
     if found is None:
         return []
     assert repro.control is not None
     about = f"share of each score above chance left with one head off; control: {repro.label(repro.control)}"
-    return [Output("universal", about, found.to_frame(), plot.universal, found), _failures(repro, found)]
+    return [Output("universal", about, found.to_frame(), found.plot), _failures(repro, found)]
 
 
 def _failures(repro: Reproduction, found: UniversalHeads) -> Output:
@@ -70,10 +84,12 @@ def _failures(repro: Reproduction, found: UniversalHeads) -> Output:
     modes = failures(repro.model, task, heads, n=n, progress=repro.progress)
     what = "universal heads" if found.heads else "the head nearest to a universal one"
     about = f"how {task.name} fails with {what} and with the {repro.first} heads off"
-    return Output("failures", about, modes.to_frame(), plot.failures, modes)
+    return Output("failures", about, modes.to_frame(), modes.plot)
 
 
+@_step()
 def _drops(repro: Reproduction) -> list[Output]:
+    """Every set of heads on every task."""
     own = {repro.finding[heads] for heads in repro.rankings}
     columns = {name: repro.column(name, "own" if name in own else "control") for name in repro.tasks}
     # The paper's first figure has no questions of hazardous knowledge.
@@ -87,20 +103,6 @@ def _drops(repro: Reproduction) -> list[Output]:
             repro, "drops", every, columns=[*columns.values()], named=[*repro.rankings], plot=plot.drop_matrix
         ),
     ]
-
-
-def _generalization(repro: Reproduction) -> list[Output]:
-    outputs = []
-    for heads in repro.rankings:
-        siblings = [repro.column(name, "sibling") for name in repro.having(sibling=heads)]
-        if siblings:
-            columns = [repro.column(repro.finding[heads], "own"), *siblings]
-            about = f"heads found on one task, ablated on another of the same capability: {heads}; {_PUBLISHED}"
-            name, title = f"generalization-{heads}", f"{heads} heads off"
-            outputs.append(
-                _measured_drops(repro, name, about, columns=columns, named=[heads], plot=plot.specificity, title=title)
-            )
-    return outputs
 
 
 def _measured_drops(
@@ -124,13 +126,21 @@ def _measured_drops(
         None if score is None else published.INTACT.get(task) for task, score in zip(frame["task"], known, strict=True)
     ]
     frame["published score"] = known
-    return Output(name, about, frame, plot, found, title)
+    return Output(name, about, frame, partial(plot, found), title)
 
 
-def _prove(repro: Reproduction) -> list[Output]:
+def _proof_cost(repro: Reproduction) -> dict[str, int]:
+    """Intact, the heads, eight random sets and the curve, on every task: any may turn out to be the first."""
+    masks = 10 + repro.settings.max_heads
+    return {name: masks * len(repro.unseen(name)) for name in repro.finding.values()}
+
+
+@_step(cost=_proof_cost)
+def _proof(repro: Reproduction) -> list[Output]:
+    """Random heads beside the heads found."""
     rows = []
     for heads in repro.rankings:
-        proof = _proof(repro, heads)
+        proof = _prove(repro, heads)
         row: dict[str, Any] = {"heads": heads, "task": repro.finding[heads], "ablated": " ".join(map(str, proof.heads))}
         kept = ("baseline", "score", "drop", "random_drop", "p", "verdict")
         rows.append(row | {name: proof.to_dict()[name] for name in kept})
@@ -138,7 +148,7 @@ def _prove(repro: Reproduction) -> list[Output]:
     return [Output("proof", about, repro.table(pd.DataFrame(rows)))]
 
 
-def _proof(repro: Reproduction, heads: str) -> Confirmation:
+def _prove(repro: Reproduction, heads: str) -> Confirmation:
     """Measured or read from the store; ranking, proof and curve are written as by ``cs-heads find --out``."""
     name, ranking, folder = repro.finding[heads], repro.rankings[heads], repro.folder(heads)
     proof = confirm(
@@ -154,14 +164,18 @@ def _proof(repro: Reproduction, heads: str) -> Confirmation:
     result = {"task": name, "confirm": proof.to_dict(), "half": curve.heads_for(0.5)}
     folder.mkdir(parents=True, exist_ok=True)
     ranking.save(folder / "ranking.json")
-    for file, record in ((RESULT, result), (CURVE, curve.to_dict())):
-        (folder / file).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    write_record(folder / RESULT, result)
+    write_record(folder / CURVE, curve.to_dict())
     return proof
 
 
+@_step(cost=_proof_cost, keeps=False)
 def _scale(repro: Reproduction) -> list[Output]:
-    """A model whose folder has no ranking, or one that cannot be compared, is left out with the reason."""
-    _proof(repro, repro.first)
+    """Models side by side.
+
+    A model whose folder has no ranking, or one that cannot be compared, is left out with the reason.
+    """
+    _prove(repro, repro.first)
     folders = {repro.name: repro.folder(repro.first)}
     folders |= {name: folder / "study" / repro.first for name, folder in repro.beside.items()}
     usable: dict[str, Path] = {}
@@ -177,12 +191,14 @@ def _scale(repro: Reproduction) -> list[Output]:
     found = scale_study(usable, k=repro.settings.max_heads)
     about = f"{repro.first} heads of each model: how much depends on them, and at which depth"
     return [
-        Output("scale", about, found.to_frame(), plot.scale, found),
-        Output("depth", "share of importance by depth", found.profiles(), plot.depth_profiles, found),
+        Output("scale", about, found.to_frame(), found.plot),
+        Output("depth", "share of importance by depth", found.profiles(), partial(plot.depth_profiles, found)),
     ]
 
 
+@_step()
 def _sparsity(repro: Reproduction) -> list[Output]:
+    """The score by number of heads off."""
     first, max_heads = repro.first, repro.settings.max_heads
     siblings = [repro.column(name, "sibling") for name in repro.having(sibling=first)]
     columns = [repro.column(repro.finding[first], "own"), *siblings, *repro.suites()]
@@ -196,19 +212,44 @@ def _sparsity(repro: Reproduction) -> list[Output]:
     }
     frame["published score"] = [known.get(task, {}).get(k) for task, k in zip(frame["task"], frame["k"], strict=True)]
     about = f"score with the first 0 to {max_heads} {first} heads off; {_PUBLISHED}"
-    return [Output("sparsity", about, frame, plot.sparsity, curve)]
+    return [Output("sparsity", about, frame, curve.plot)]
 
 
+@_step(needs=("a second task of one capability", lambda r: any(r.having(sibling=heads) for heads in r.finding)))
+def _generalization(repro: Reproduction) -> list[Output]:
+    """Other tasks of the capability."""
+    outputs = []
+    for heads in repro.rankings:
+        siblings = [repro.column(name, "sibling") for name in repro.having(sibling=heads)]
+        if siblings:
+            columns = [repro.column(repro.finding[heads], "own"), *siblings]
+            about = f"heads found on one task, ablated on another of the same capability: {heads}; {_PUBLISHED}"
+            name, title = f"generalization-{heads}", f"{heads} heads off"
+            outputs.append(
+                _measured_drops(repro, name, about, columns=columns, named=[heads], plot=plot.specificity, title=title)
+            )
+    return outputs
+
+
+@_step(needs=("heads of two tasks or more", lambda r: len(r.finding) > 1))
 def _overlap(repro: Reproduction) -> list[Output]:
+    """Heads in common."""
     if len(repro.rankings) < 2:
         repro.left_out["overlap"] = "needs heads of two tasks or more"
         return []
     found = head_overlap(repro.rankings, k=repro.settings.k, seed=repro.seed)
     about = "heads that two tasks have in common, and how many are expected by chance"
-    return [Output("overlap", about, found.to_frame(), plot.overlap, found)]
+    return [Output("overlap", about, found.to_frame(), found.plot)]
 
 
+@_step(
+    needs=(
+        "tasks answered by a letter and tasks answered in full",
+        lambda r: r.having(form="letters") and r.having(form="full"),
+    )
+)
 def _formats(repro: Reproduction) -> list[Output]:
+    """Form of a question and knowledge."""
     letters, full = repro.having(form="letters"), repro.having(form="full")
     sets = {heads: repro.top(heads) for heads in repro.rankings}
     singles = [repro.rankings[heads].top(1)[0] for heads in sets if repro.finding[heads] in letters]
@@ -225,7 +266,7 @@ def _formats(repro: Reproduction) -> list[Output]:
     frame["published score"] = [known.get(name, {}).get(task) for name, task in pairs]
     about = f"questions answered by a letter and in full, by heads off; {_PUBLISHED}"
     return [
-        Output("format", about, frame, plot.format_heads, found),
+        Output("format", about, frame, found.plot),
         Output("format-published", f"the same in {published.CS_SOURCE} and smaller ones", _published_formats()),
     ]
 
@@ -246,7 +287,19 @@ def _published_formats() -> pd.DataFrame:
     )
 
 
+def _methods_cost(repro: Reproduction) -> dict[str, int]:
+    """Each method's search, its curve, and the curves of random heads."""
+    settings, name = repro.settings, next(iter(repro.finding.values()))
+    n = len(repro.tasks[name])
+    searched = 2 * 101 * n + settings.max_heads * repro.grid.size * n
+    if settings.budget is not None:
+        searched = min(searched, len(METHODS) * settings.budget)
+    return {name: searched + (1 + (len(METHODS) + 8) * settings.max_heads) * len(repro.unseen(name))}
+
+
+@_step(cost=_methods_cost)
 def _methods(repro: Reproduction) -> list[Output]:
+    """Methods side by side."""
     settings, name = repro.settings, repro.finding[repro.first]
     found = compare(
         repro.model,
@@ -262,69 +315,4 @@ def _methods(repro: Reproduction) -> list[Output]:
     about = f"{', '.join(METHODS)} on {repro.label(name)}: heads, cost, and drops on unseen examples"
     # Seconds of a resumed run are those since it was resumed.
     frame = found.to_frame().drop(columns="seconds", errors="ignore")
-    return [Output("methods", about, frame, plot.drops, found)]
-
-
-# Upper bounds of steps whose analyses take the model itself, where no experiment that counts can stand in.
-
-
-def _failures_cost(repro: Reproduction) -> dict[str, int]:
-    """Texts or choices of one task, intact, with its heads off and with each of the heads shown."""
-    tasks = [confirming_side(repro.tasks[name]) for name in repro.finding.values()]
-    n_choices = max(len(example.continuations) or 1 for task in tasks for example in task.examples)
-    return dict.fromkeys(list(repro.finding.values())[:1], n_choices * N_FAILURES * (2 + N_FAILING))
-
-
-def _proof_cost(repro: Reproduction) -> dict[str, int]:
-    """Intact, the heads, eight random sets and the curve, on every task: any may turn out to be the first."""
-    masks = 10 + repro.settings.max_heads
-    return {name: masks * len(repro.unseen(name)) for name in repro.finding.values()}
-
-
-def _methods_cost(repro: Reproduction) -> dict[str, int]:
-    """Each method's search, its curve, and the curves of random heads."""
-    settings, name = repro.settings, next(iter(repro.finding.values()))
-    n = len(repro.tasks[name])
-    searched = 2 * 101 * n + settings.max_heads * repro.grid.size * n
-    if settings.budget is not None:
-        searched = min(searched, len(METHODS) * settings.budget)
-    return {name: searched + (1 + (len(METHODS) + 8) * settings.max_heads) * len(repro.unseen(name))}
-
-
-_step = partial(Step, uses=("searched", "universal"))
-
-STEPS: tuple[Step, ...] = (
-    _step("find", "search over designs; heads of every capability, universal ones last", _find),
-    _step(
-        "universal",
-        "heads that every task needs, and how it fails",
-        _universal,
-        _failures_cost,
-        needs=("two tasks with heads and a control", lambda repro: len(repro.finding) > 1 and repro.controls),
-    ),
-    _step("drops", "every set of heads on every task", _drops),
-    _step("proof", "random heads beside the heads found", _prove, _proof_cost),
-    _step("scale", "models side by side", _scale, _proof_cost, keeps=False),
-    _step("sparsity", "the score by number of heads off", _sparsity),
-    _step(
-        "generalization",
-        "other tasks of the capability",
-        _generalization,
-        needs=(
-            "a second task of one capability",
-            lambda repro: any(repro.having(sibling=heads) for heads in repro.finding),
-        ),
-    ),
-    _step("overlap", "heads in common", _overlap, needs=("heads of two tasks or more", lambda r: len(r.finding) > 1)),
-    _step(
-        "formats",
-        "form of a question and knowledge",
-        _formats,
-        needs=(
-            "tasks answered by a letter and tasks answered in full",
-            lambda repro: all(repro.having(form=form) for form in ("letters", "full")),
-        ),
-    ),
-    _step("methods", "methods side by side", _methods, _methods_cost),
-)
-"""The protocol, in order."""
+    return [Output("methods", about, frame, partial(plot.drops, found))]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pandas as pd
 
@@ -19,11 +19,14 @@ from cs_heads.lens import load_model
 from cs_heads.methods.compressed_sensing import tune
 from cs_heads.methods.gating.fit import fit_gates
 from cs_heads.methods.gating.result import HeadGates
-from cs_heads.plot.style import drawing
+from cs_heads.plot.style import draw_to, figure_of
 from cs_heads.ranking import HeadRanking
 from cs_heads.reproduce.papers import Paper, PaperSettings
 from cs_heads.tasks import Task, confirming_side, finding_side
 from cs_heads.units import Head, HeadGrid
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 T = TypeVar("T")
 STORE = "store.sqlite"
@@ -35,14 +38,13 @@ Part = Literal["searched", "universal", "gates"]
 class Output:
     """A table or figure: file name without extension, one line on what it shows, the table, and how it is drawn.
 
-    ``plot(shown)`` draws the figure, under ``title`` where there is one (``plot`` None: a table only).
+    ``draw`` draws the figure, under ``title`` where there is one (``draw`` None: a table only).
     """
 
     name: str
     about: str
     frame: pd.DataFrame
-    plot: Callable[[Any], Any] | None = None
-    shown: Any = None
+    draw: Callable[[], Any] | None = None
     title: str | None = None
 
     def write(self, folder: Path) -> list[str]:
@@ -52,19 +54,21 @@ class Output:
         known = self.frame.astype(object).where(self.frame.notna(), "")
         table = known.to_markdown(index=False, floatfmt=".3f")
         (folder / files[1]).write_text(f"{self.about}\n\n{table}\n", encoding="utf-8")
-        if self.plot is None:
+        if self.draw is None:
             return files[:2]
-        drawing(_titled, self.plot, self.shown, self.title)(folder / self.name)
+        draw_to(folder / self.name, _titled, self.draw, self.title)
         return files
 
 
-def _titled(plot: Callable[[Any], Any], shown: Any, title: str | None) -> Any:
+def _titled(draw: Callable[[], Any], title: str | None) -> Figure:
     """Draw, with the title over the whole figure."""
-    drawn = plot(shown)
+    figure = figure_of(draw())
     if title is not None:
-        axes = drawn if hasattr(drawn, "get_figure") else next(iter(drawn))
-        axes.get_figure(root=True).suptitle(title, fontsize="medium")
-    return drawn
+        figure.suptitle(title, fontsize="medium")
+    return figure
+
+
+Run = Callable[["Reproduction"], list[Output]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +82,7 @@ class Step:
 
     name: str
     about: str
-    run: Callable[[Reproduction], list[Output]]
+    run: Run
     cost: Callable[[Reproduction], dict[str, int]] | None = None
     needs: tuple[str, Callable[[Reproduction], Any]] = ("", lambda _: True)
     uses: tuple[Part, ...] = ()
@@ -88,6 +92,22 @@ class Step:
         """What a reproduction lacks for the step, in words; None where it lacks nothing."""
         words, met = self.needs
         return None if met(repro) else words
+
+
+def step(steps: list[Step], **options: Any) -> Callable[[Run], Run]:
+    """Add a function to a protocol as its next step: it has the name of the function, and its docstring says what for.
+
+    Args:
+        steps: the protocol.
+        options: fields of ``Step``.
+    """
+
+    def add(run: Run) -> Run:
+        about = (run.__doc__ or "").partition("\n")[0].rstrip(".")
+        steps.append(Step(run.__name__.strip("_"), about[:1].lower() + about[1:], run, **options))
+        return run
+
+    return add
 
 
 @dataclass(eq=False)
