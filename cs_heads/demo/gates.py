@@ -15,7 +15,6 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from cs_heads.demo import planting
 from cs_heads.demo.skills import SKILLS
 
-
 OWN: Int[Tensor, "skill k"] = torch.tensor(
     [list(map(planting.GRID.index, planting.planted_heads(skill) + planting.universal_heads())) for skill in SKILLS]
 )
