@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import pandas as pd
 
@@ -24,9 +24,6 @@ from cs_heads.ranking import HeadRanking
 from cs_heads.reproduce.papers import Paper, PaperSettings
 from cs_heads.tasks import Task, confirming_side, finding_side
 from cs_heads.units import Head, HeadGrid
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 T = TypeVar("T")
 STORE = "store.sqlite"
@@ -60,7 +57,7 @@ class Output:
         return files
 
 
-def _titled(draw: Callable[[], Any], title: str | None) -> Figure:
+def _titled(draw: Callable[[], Any], title: str | None) -> Any:
     """Draw, with the title over the whole figure."""
     figure = figure_of(draw())
     if title is not None:
