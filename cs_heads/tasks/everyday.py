@@ -20,7 +20,7 @@ from functools import partial
 from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
-from cs_heads.arguments import check_integer
+from cs_heads.arguments import check_integer, check_seed
 from cs_heads.tasks.family import Entry, Record, asked_once, choice_record, drawn_about
 from cs_heads.tasks.task import Task
 from cs_heads.tasks.words import rows, word_pairs
@@ -143,6 +143,7 @@ _ASKED: Mapping[str, tuple[str, Callable[[], Sequence[Any]], Callable[..., Recor
 
 def in_sentences(skill: str, n: int | None = None, seed: int = 0) -> Task:
     """``n`` questions of a skill (default 100), up to 400 held out, which ask about other words."""
+    check_seed(seed)
     _, words, draw = _ASKED[skill]
     return drawn_about(f"everyday/{skill}", words(), draw, n, seed)
 
@@ -195,6 +196,7 @@ def after_examples(skill: str, n: int | None = None, seed: int = 0, *, shots: in
 
     The same ``shots`` worked examples, 0 to 10, come before each question, of words that are never asked about.
     """
+    check_seed(seed)
     _, words, line = _SHOWN[skill]
     return asked_once(f"everyday/{skill}", words(), line, n, seed, shots=shots)
 

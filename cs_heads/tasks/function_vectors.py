@@ -88,6 +88,7 @@ def pairs(
     name: str, n: int = 50, seed: int = 0, *, few_shot: int = 10, data_files: str | Path | None = None
 ) -> tuple[PromptPair, ...]:
     """Clean prompts of ``few_shot`` worked examples, and corrupted ones with shuffled labels, for causal mediation."""
+    check_seed(seed)
     items = {output: (word, output) for word, output in reversed(_items(name, data_files))}
     return shuffled_labels(
         list(items.values()), n, n_shots=few_shot, seed=seed, before="Q: ", between="\nA:", after="\n\n"

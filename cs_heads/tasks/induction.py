@@ -14,7 +14,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from cs_heads.arguments import check_integer
+from cs_heads.arguments import check_integer, check_seed
 from cs_heads.tasks.family import Entry, drawn, with_distractors
 from cs_heads.tasks.task import Task
 from cs_heads.tasks.words import nouns, single_token_words
@@ -42,6 +42,7 @@ def load(
     Raises:
         ValueError: There are too few words.
     """
+    check_seed(seed)
     check_integer("length", length, 2)
     vocabulary = vocabulary_of(words, tokenizer, least=length)
 

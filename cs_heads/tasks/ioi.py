@@ -100,6 +100,7 @@ def load(n: int | None = None, seed: int = 0, *, order: str = "both", data_files
     Raises:
         ValueError: The file is malformed.
     """
+    check_seed(seed)
     check_one_of("order", order, ORDERS)
     lists = OWN if data_files is None else Lists.read(data_files)
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from cs_heads.arguments import check_integer, check_one_of
+from cs_heads.arguments import check_integer, check_one_of, check_seed
 from cs_heads.tasks.family import Entry, choice_record, drawn
 from cs_heads.tasks.induction import vocabulary_of
 from cs_heads.tasks.pairs import PromptPair, identity_rules, rule_prompt
@@ -48,6 +48,7 @@ def load(
     Raises:
         ValueError: There are too few words.
     """
+    check_seed(seed)
     check_one_of("rule", rule, RULES)
     check_integer("few_shot", few_shot, 1)
     vocabulary = vocabulary_of(words, tokenizer, least=2 * few_shot + 2)
@@ -73,6 +74,7 @@ def pairs(
     after: str = " . ",
 ) -> tuple[PromptPair, ...]:
     """Clean and corrupted prompts of one stage, as `identity_rules` makes them, for causal mediation."""
+    check_seed(seed)
     vocabulary = vocabulary_of(words, tokenizer, least=2 * few_shot + 2)
     return identity_rules(vocabulary, stage, n, n_shots=few_shot, seed=seed, after=after)
 

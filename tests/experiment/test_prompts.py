@@ -91,7 +91,7 @@ def test_failures_are_of_the_choices_after_their_own_prompts(load):
 def test_each_prompt_is_shown_in_the_chat_template_and_cut_by_itself(load):
     tokenizer = make_tokenizer()
     tokenizer.chat_template = "{% for m in messages %}king {{ m['content'] }} .{% endfor %}"
-    (shown, *_) = as_shown(type("Model", (), {"tokenizer": tokenizer}), TASK.with_chat_template()).examples
+    (shown, *_) = as_shown(type("Model", (), {"tokenizer": tokenizer, "cfg": None}), TASK.with_chat_template()).examples
     assert shown.prompts == tuple(chat_prompt(tokenizer, prompt) for prompt in EXAMPLES[0].prompts)
     assert shown.prompt == shown.prompts[1]
     long = schema(" ".join(["the cat"] * 40), ["runs", "sees a small dog"], ", sleeps", 0)
