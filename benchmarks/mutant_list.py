@@ -459,8 +459,8 @@ _STORE = [
         "store/test_identity.py analysis/test_gating.py",
         (
             "gates that are kept of one seed answer for another",
-            'experiment.progress("chg", {"plan": asdict(plan), "seed": seed})',
-            'experiment.progress("chg", {"plan": asdict(plan)})',
+            'experiment.kept_work("chg", {"plan": asdict(plan), "seed": seed})',
+            'experiment.kept_work("chg", {"plan": asdict(plan)})',
         ),
     ),
 ]

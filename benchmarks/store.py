@@ -75,7 +75,7 @@ def overhead(model, repeats: int, folder: Path) -> bool:
     without, with_store, inside = [], [], []
     for number in range(repeats):
         without.append(run(model, task, masks, None))
-        methods = [(StoredResults, name) for name in ("__init__", "read", "begin", "write", "end", "save")]
+        methods = [(StoredResults, name) for name in ("__init__", "read", "begin", "write", "end", "flush")]
         with timed([*methods, (cs.Experiment, "_opened")]) as spent:
             with_store.append(run(model, task, masks, folder / f"{number}.sqlite"))
         inside.append([part / whole for part, whole in zip(spent, with_store[-1], strict=True)])

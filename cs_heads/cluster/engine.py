@@ -103,10 +103,10 @@ class ClusterEngine:
         calls: list[WorkerCall],
         chunks: list[Int[np.ndarray, " chunk"]],
         known: Bool[np.ndarray, " pair"],
-        progress: Any,
+        bar: Any,
     ) -> Iterator[list[Any]]:
         """Yield the results of each chunk under the numbers of their pairs, but for ``known`` pairs."""
-        with progress as bar:
+        with bar:
             for number, results in self._pool.run(calls):
                 numbered = [(int(chunks[number][pair]), *rest) for pair, *rest in results]
                 new = [result for result in numbered if not known[result[0]]]

@@ -46,7 +46,11 @@ _SHARE = 0.1
 
 @dataclass(frozen=True)
 class Row:
-    """A piece of a layout under the gates of a mask, for ``owner``, after row ``parent`` of what is stored."""
+    """A piece of a layout under the gates of a mask, after row ``parent`` of what is stored.
+
+    ``owner`` is what a caller knows the row by when it is done: what reads its log-probabilities
+    (``logprobs._Work``), or the texts that go on from it (``generation``).
+    """
 
     owner: Any
     gates: Float[np.ndarray, "layer head"]

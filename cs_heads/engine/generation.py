@@ -22,13 +22,14 @@ from cs_heads.engine.ablation import shares_examples
 from cs_heads.engine.forwards import MAX_LOGITS, Done, Forwards, Needed, Row, roots
 from cs_heads.engine.layout import lay_out
 from cs_heads.engine.plan import free_memory
-from cs_heads.engine.protocol import Drafts, Known, PairExamples, PairMasks, PairText, Text
+from cs_heads.engine.protocol import Drafts, Known, PairExamples, PairMasks, PairText
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.batches import TokenBudget, in_batches
 from cs_heads.lens.cache import KeyValues
 from cs_heads.lens.decode import Decoding, Finished
 from cs_heads.lens.model import context_length, device_of
 from cs_heads.settings import progress_bar
+from cs_heads.text import TokenIds
 
 # Rows decoded together, and the memory their keys and values may take: bytes, and as a share of what is free.
 _ROWS = {"cpu": 256, "cuda": 512}
@@ -45,7 +46,7 @@ _WINDOW = 4
 _LEAVE = 0.25
 
 # What is scored after a prompt to learn which token is the most likely there: any token does.
-_ANY: tuple[Text] = ((0,),)
+_ANY: tuple[TokenIds] = ((0,),)
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class _Pair:
     number: int
     example: int
     gates: Float[np.ndarray, "layer head"]
-    draft: Text
+    draft: TokenIds
     known: bool
 
 
@@ -109,7 +110,7 @@ class Generation:
         finished: Whether a text, as its tokens so far, ends here.
     """
 
-    def __init__(self, forwards: Forwards, prompts: Sequence[Text], finished: Finished) -> None:
+    def __init__(self, forwards: Forwards, prompts: Sequence[TokenIds], finished: Finished) -> None:
         self.forwards, self.prompts, self.finished = forwards, prompts, finished
         self._device = device_of(forwards.model)
         self._begun: set[int] = set()

@@ -1,4 +1,4 @@
-"""Scoring (mask, example) pairs: every forward full, and nothing run twice."""
+"""Log-probabilities of (mask, example) pairs: every forward full, and nothing run twice."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class _Work:
 
 
 class Engine:
-    """Scores (mask, example) pairs on one model; each row of a batch carries the mask of its pair.
+    """Reads log-probabilities of (mask, example) pairs on one model; each row of a batch carries the mask of its pair.
 
     Args:
         model: The model.

@@ -11,11 +11,9 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from cs_heads.engine.ablation import Ablation
 from cs_heads.lens import EncodedExample, HookedModel, ModelInfo
+from cs_heads.text import TokenIds
 
-Text = tuple[int, ...]
-"""A generated text, as tokens."""
-
-Drafts = Mapping[int, Text]
+Drafts = Mapping[int, TokenIds]
 """Finished texts by example, of some or none: a text that begins like its draft is done sooner."""
 
 PairMasks = Shaped[np.ndarray, "pair layer head"]
@@ -27,7 +25,7 @@ PairExamples = Int[np.ndarray, " pair"]
 Known = Bool[np.ndarray, " pair"] | None
 """Pairs that are planned for and not yielded, so that the others are what they would be if none were known."""
 
-PairText = tuple[int, Text]
+PairText = tuple[int, TokenIds]
 """The number of a pair, and its text."""
 
 PairResult = tuple[int, Float[np.ndarray, " continuation"], Float[np.ndarray, " continuation"]]
@@ -68,14 +66,14 @@ class TextRequest:
         drafts: What texts are expected to be.
     """
 
-    prompts: Sequence[Text]
+    prompts: Sequence[TokenIds]
     stopping: StoppingCriteria
     drafts: Drafts = field(default_factory=dict)
 
 
 @runtime_checkable
 class EngineLike(Protocol):
-    """Scores (mask, example) pairs, and generates texts for them; each pair is given once a call."""
+    """Reads log-probabilities of (mask, example) pairs, and writes texts for them; each pair stands once in a call."""
 
     examples: Sequence[EncodedExample]
     ablation: Ablation | None

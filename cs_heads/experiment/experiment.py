@@ -31,7 +31,7 @@ from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.model import ModelDescription, device_of, tokenizer_of
 from cs_heads.settings import Settings, SettingsArguments, progress_bar
 from cs_heads.store.identity import example_identities, refuse_hooks, study_of
-from cs_heads.store.progress import Progress, filled
+from cs_heads.store.kept_work import KeptWork, filled
 from cs_heads.store.store import Store
 from cs_heads.store.stored_results import StoredResults
 from cs_heads.tasks import Task, confirming_side
@@ -97,7 +97,7 @@ class Experiment:
     def __init__(self, model: ModelLike, task: Task, **settings: Unpack[SettingsArguments]) -> None:
         self.settings = Settings.of(settings)
         check_is_task(task)
-        replacement = Ablation.of(self.settings.ablation, [example.answer for example in task.examples])
+        ablation = Ablation.of(self.settings.ablation, [example.answer for example in task.examples])
         self.source: Any = source_of(model, self.settings)
         self._own = None if self.source is model or not isinstance(self.source, Cluster) else self.source
         self.model: Any = self.source.model_or_info if isinstance(self.source, Cluster) else self.source
@@ -109,11 +109,11 @@ class Experiment:
             self.store = Store.of(self.settings.store, study_of(self.model, self.settings.ablation, prepend_bos))
             batch_tokens = self._first_batch_tokens(self.store) if batch_tokens is None else batch_tokens
         start = self.source.engine if isinstance(self.source, Cluster) else partial(Engine, self.model)
-        self._engine: EngineLike = start(encode_task(self.model, task, prepend_bos), batch_tokens, replacement)
+        self._engine: EngineLike = start(encode_task(self.model, task, prepend_bos), batch_tokens, ablation)
         self._identities = [] if self.store is None else example_identities(task, self.encoded)
         self._table = ResultTable(self.grid, self.n_examples)
         self._scores = CachedResults(self._table, SCORE, self._stored("score"))
-        # Text and log-probability of a generation task are runs of their own.
+        # One run gives score and log-probability; of a generation task each is a run of its own.
         self._logprobs = CachedResults(self._table, LOGPROB, self._stored("logprob")) if self._writes else self._scores
         self._texts: dict[tuple[int, tuple[str, ...]], Texts] = {}
         self._passes, self._passes_run = Cost(0), 0
@@ -293,12 +293,12 @@ class Experiment:
         if gates.shape != wanted:
             raise ValueError(f"gates must be [row, layer, head] = {wanted}, got shape {gates.shape}")
         answers, found = self.answers.take(examples), np.full_like(gates, np.nan)
-        kept = None if keep is None else self.progress(keep, {"examples": examples.tolist()})
+        kept = None if keep is None else self.kept_work(keep, {"examples": examples.tolist()})
         progress = self.settings.progress if keep else False
         with progress_bar(len(examples), "example", progress) as bar, filled(kept, 0, found, bar) as done:
             run = (answers.prompts, answers.targets, gates, self._gradient_tokens)
             loss, _ = gate_gradients(
-                local_model(self.source), *run, progress=done, measured=found, positions=answers.positions
+                local_model(self.source), *run, done=done, measured=found, positions=answers.positions
             )
         nll = loss.numpy()
         self._passes += Cost(forwards=len(gates), backwards=len(gates))
@@ -319,7 +319,7 @@ class Experiment:
         # Of all calls: what does not fit into memory is found out once.
         return room_for(local_model(self.source), self.settings.batch_tokens, GRADIENT_TOKENS)
 
-    def progress(self, kind: str, work: Mapping[str, Any], *others: Experiment) -> Progress | None:
+    def kept_work(self, kind: str, work: Mapping[str, Any], *others: Experiment) -> KeptWork | None:
         """Where work on the right answers of this experiment, and of others, is kept; None without a store.
 
         Args:
@@ -334,7 +334,7 @@ class Experiment:
             [each.prompts, each.targets, *([each.positions] if any(each.positions) else [])]
             for each in (self.answers, *(other.answers for other in others))
         ]
-        return Progress(self.store, kind, {**work, "answers": asked})
+        return KeptWork(self.store, kind, {**work, "answers": asked})
 
     def baseline(self) -> Float[np.ndarray, " example"]:
         """Score of each example with no head ablated, from the same code path."""
@@ -434,7 +434,7 @@ class Experiment:
 
     def _score_texts(self, request: Request) -> Iterator[list[tuple[int, Float[np.ndarray, " 3"]]]]:
         """Run the pairs of a request: what the model writes, and the score of it."""
-        for batch in self._own_texts.judged(self.task, request.masks, request.examples, request.known):
+        for batch in self._own_texts.scored(self.task, request.masks, request.examples, request.known):
             yield [(pair, np.array([score, np.nan, np.nan])) for pair, score in batch]
 
     def _scored(

@@ -18,7 +18,7 @@ from cs_heads.lens.model import tokenizer_of
 from cs_heads.lens.patch import PATCH_TOKENS, PatchPoint, encode_point, patch_gradients, patched_effects, record_z
 from cs_heads.settings import Settings, SettingsArguments, progress_bar
 from cs_heads.store.identity import study_of
-from cs_heads.store.progress import Progress, filled
+from cs_heads.store.kept_work import KeptWork, filled
 from cs_heads.store.store import Store
 from cs_heads.tasks.pairs import PromptPair
 from cs_heads.units import HeadGrid
@@ -72,7 +72,7 @@ class PatchingExperiment:
         sides["corrupted"] = [astuple(point) for point in self.corrupted]
         kept = None
         if self.store is not None:
-            kept = Progress(self.store, "mediation", {**sides, "average_source": average_source})
+            kept = KeptWork(self.store, "mediation", {**sides, "average_source": average_source})
         grid, n = self.grid, len(self.clean)
 
         def measure(
@@ -83,7 +83,7 @@ class PatchingExperiment:
                 if np.isnan(found).any():
                     z = self._source
                     source = z.mean(dim=0, keepdim=True).expand_as(z) if average_source else z
-                    options: dict[str, Any] = {"batch_tokens": self._tokens, "progress": done, "measured": found}
+                    options: dict[str, Any] = {"batch_tokens": self._tokens, "done": done, "measured": found}
                     patched_effects(self.model, self.corrupted, source, pair, strength, **options)
             return found
 

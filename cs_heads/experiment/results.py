@@ -86,7 +86,7 @@ class CachedResults:
         keys = [mask_key(mask) for mask in masks]
         entries = [self.table.at(key) for key in keys]
         if self.stored is not None:
-            self.stored.save()
+            self.stored.flush()
         pairs = _different(keys, examples, self.table.n_examples)
         missing = _missing(entries, pairs, column)
         if missing.any() and self.stored is not None:

@@ -9,10 +9,11 @@ import numpy as np
 from jaxtyping import Bool, Int, Shaped
 
 from cs_heads.designs import mask_key, masks_of_keys
-from cs_heads.engine.protocol import EngineLike, StoppingCriteria, Text, TextRequest
+from cs_heads.engine.protocol import EngineLike, StoppingCriteria, TextRequest
 from cs_heads.lens.model import end_tokens
 from cs_heads.store.stored_results import PlannedCall, StoredResults
 from cs_heads.tasks import Task
+from cs_heads.text import TokenIds
 from cs_heads.units import HeadGrid
 
 Key = tuple[bytes, int]
@@ -30,7 +31,7 @@ class Texts:
         self,
         engine: EngineLike,
         grid: HeadGrid,
-        prompts: Sequence[Text],
+        prompts: Sequence[TokenIds],
         max_new_tokens: int,
         stop: Sequence[str],
         *,
@@ -43,7 +44,7 @@ class Texts:
         self.stored = stored
         self.generated = 0
         self.used: set[Key] = set()
-        self._known: dict[Key, Text] = {}
+        self._known: dict[Key, TokenIds] = {}
 
     def __call__(self, masks: Shaped[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"]) -> np.ndarray:
         """Texts ``[row, k]``, up to the first stop string."""
@@ -74,14 +75,14 @@ class Texts:
             if asked:
                 yield [(pairs[key], self._decoded(self._known[key])) for key in asked]
 
-    def judged(
+    def scored(
         self,
         task: Task,
         masks: Shaped[np.ndarray, "pair layer head"],
         examples: Int[np.ndarray, " pair"],
         known: Bool[np.ndarray, " pair"],
     ) -> Iterator[list[tuple[int, float]]]:
-        """Yield (pair, score) as texts are finished and judged by the task's scorer, but for ``known`` pairs."""
+        """Yield (pair, score) as texts are finished and scored by the task's scorer, but for ``known`` pairs."""
         intact = self._intact(examples) if task.relative else None
         for batch in self.run(masks, examples):
             new = [(pair, text) for pair, text in batch if not known[pair]]
@@ -102,7 +103,7 @@ class Texts:
         """Take what the store has of texts that are not known."""
         if self.stored is None:
             return
-        self.stored.save()
+        self.stored.flush()
         wanted: dict[bytes, set[int]] = {}
         for mask, example in keys:
             if (mask, example) not in self._known:
@@ -141,7 +142,7 @@ class Texts:
         if self.stored is not None and call is not None:
             self.stored.end(call)
 
-    def _generate(self, keys: list[Key], drafts: dict[int, Text], call: PlannedCall | None) -> Iterator[list[Key]]:
+    def _generate(self, keys: list[Key], drafts: dict[int, TokenIds], call: PlannedCall | None) -> Iterator[list[Key]]:
         if not keys:
             return
         masks = masks_of_keys(self.grid, [mask for mask, _ in keys])
@@ -155,5 +156,5 @@ class Texts:
             self._write(done, call)
             yield done
 
-    def _decoded(self, text: Text) -> str:
+    def _decoded(self, text: TokenIds) -> str:
         return self.ends.kept(text, self.engine.model.tokenizer)

@@ -62,16 +62,18 @@ class Decoding:
         Of equal logits the lowest token is taken.
         """
         proposed = [list((proposals or {}).get(row, ())) for row in self.rows]
-        tokens, mask = pad([[self.texts[r][-1], *proposal] for r, proposal in zip(self.rows, proposed, strict=True)])
+        tokens, attention_mask = pad(
+            [[self.texts[r][-1], *proposal] for r, proposal in zip(self.rows, proposed, strict=True)]
+        )
         width = tokens.shape[1]
-        row, position = mask.nonzero(as_tuple=True)
-        extension = Extension(mask.to(device_of(self.model)), self.stored, room=_ROOM)
+        row, position = attention_mask.nonzero(as_tuple=True)
+        extension = Extension(attention_mask.to(device_of(self.model)), self.stored, room=_ROOM)
         start = [len(self.texts[r]) - 1 for r in self.rows]
         with evaluating(self.model):
             logits = logits_at(
                 self.model,
                 tokens,
-                mask,
+                attention_mask,
                 row=row,
                 position=position,
                 gates=self.gates[self.rows],

@@ -41,7 +41,7 @@ def gate_gradients(
     gates: Float[Tensor | np.ndarray, "batch layer head"],
     batch_tokens: int | TokenBudget | None = None,
     *,
-    progress: Callable[[int], Any] = lambda _: None,
+    done: Callable[[int], Any] = lambda _: None,
     measured: Float[Tensor | np.ndarray, "batch layer head"] | None = None,
     positions: Sequence[Tokens] | None = None,
 ) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch layer head"]]:
@@ -49,7 +49,7 @@ def gate_gradients(
 
     Gates may be float32 where the weights are bfloat16: z is then multiplied in float32. Rows are independent, so one
     backward pass gives every row its own gradient. Both results lie where ``gates`` lie. Calls that share a
-    ``TokenBudget`` find out once what fits into memory. ``progress`` is told of the rows done. Gradients that an
+    ``TokenBudget`` find out once what fits into memory. ``done`` is told of the rows done. Gradients that an
     earlier call left in ``measured``, NaN where it did not get to, are filled in place: a batch of which every row is
     known is not run, and its loss is NaN. ``positions`` are those of ``target_logprobs``. An empty prompt or target
     raises ``ValueError``.
@@ -74,7 +74,7 @@ def gate_gradients(
             loss = target_nll(model, [prompts[i] for i in batch], [targets[i] for i in batch], read_at)
         nll[batch] = loss.detach().to(nll)
         gradient[batch] = torch.autograd.grad(loss.sum(), leaf)[0].to(gradient)
-        progress(new)
+        done(new)
 
     lengths = [len(prompt) + len(target) - 1 for prompt, target in zip(prompts, targets, strict=True)]
     if positions is not None:

@@ -43,7 +43,7 @@ class TargetLogprobs:
 
 @dataclass(frozen=True)
 class Reads:
-    """Tokens to be scored: ``token[i]`` is read from the logits of row ``row[i]`` at position ``position[i]``."""
+    """Tokens to be read: ``token[i]`` is read from the logits of row ``row[i]`` at position ``position[i]``."""
 
     row: Int[np.ndarray, " n"]
     position: Int[np.ndarray, " n"]
@@ -61,7 +61,9 @@ def target_logprobs(
     gates: Float[Tensor, "batch layer head"] | None = None,
     positions: Sequence[Tokens] | None = None,
 ) -> TargetLogprobs:
-    """Score each row's target tokens after its prompt tokens, with the row's own heads gated.
+    """Log-probability of each row's target tokens after its prompt, with the row's own heads gated.
+
+    For callers without a layout; experiments read theirs by ``token_logprobs``.
 
     One forward of ``[batch, longest row - 1]`` tokens. Logits exist for the positions that predict target tokens alone;
     their log-softmax is float32 whatever the model's dtype.
@@ -125,7 +127,7 @@ def token_logprobs(
     gates: Float[Tensor, "batch layer head"] | None = None,
     **options: Any,
 ) -> TokenLogprobs:
-    """Score single tokens after one forward; logits are computed once for each position.
+    """Log-probabilities of single tokens after one forward; logits are computed once for each position.
 
     Args:
         model: The model.

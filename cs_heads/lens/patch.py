@@ -104,14 +104,14 @@ def patched_effects(
     strength: Float[Tensor | np.ndarray, "row layer head"],
     *,
     batch_tokens: int | TokenBudget | None = None,
-    progress: Callable[[int], Any] = lambda _: None,
+    done: Callable[[int], Any] = lambda _: None,
     measured: Float[np.ndarray, " row"] | None = None,
 ) -> Float[np.ndarray, " row"]:
     """The measure of each row's answers (see ``PatchPoint``) with z moved towards ``source`` in some heads.
 
     Row r runs the prompt of ``points[pair[r]]``; at its positions each head's z becomes
     ``z + strength * (source - z)``: strength 1 patches the head, 0 leaves it. One forward a row;
-    ``progress`` is told of the rows done. Calls that share a ``TokenBudget`` find out once what fits into memory.
+    ``done`` is told of the rows done. Calls that share a ``TokenBudget`` find out once what fits into memory.
     What an earlier call left in ``measured``, NaN where it did not get to, is filled in place: a batch of which
     every row is known is not run.
     """
@@ -125,7 +125,7 @@ def patched_effects(
         chosen = [points[i] for i in pair[batch]]
         with patched(model, chosen, source[pair[batch]], strength[batch]):
             measured[batch] = _measure(model, chosen).double().cpu()
-        progress(new)
+        done(new)
 
     with evaluating(model):
         run_in_batches([len(points[i].prompt) for i in pair], room_for(model, batch_tokens, PATCH_TOKENS), run)

@@ -68,7 +68,7 @@ def study_of(model: HookedModel | ModelInfo, ablation: str, prepend_bos: bool | 
     }
 
 
-def scoring_of(task: Task, what: str, ablation: str, keys: Sequence[str]) -> dict[str, Any]:
+def scoring_identity(task: Task, what: str, ablation: str, keys: Sequence[str]) -> dict[str, Any]:
     """How the examples of a task are measured, JSON-ready; ``what`` is ``"score"``, ``"logprob"`` or ``"text"``.
 
     A text does not depend on its scorer. What mean and resample ablation put in a head's place comes from all

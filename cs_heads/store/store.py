@@ -207,7 +207,7 @@ class Store:
         )
         written = self.query("SELECT value FROM study WHERE field = 'written'")
         ((masks, results),) = self.query("SELECT count(DISTINCT mask), count(*) FROM results")
-        # Work kept beside results is in one or more phases (see ``Progress``); a key of two parts is a setting.
+        # Work kept beside results is in one or more phases (see ``KeptWork``); a key of two parts is a setting.
         kept = [key.split("/") for (key,) in self.query("SELECT identity FROM progress ORDER BY identity")]
         beside = [self.path, self.path.with_name(self.path.name + "-wal")]
         return Contents(

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from cs_heads.lens.model import HookedModel, ModelInfo, end_tokens
-from cs_heads.store.identity import scoring_of
+from cs_heads.store.identity import scoring_identity
 from cs_heads.store.store import Store
 from cs_heads.tasks import Task
 from cs_heads.text import shown
@@ -62,7 +62,7 @@ class StoredResults:
 
     Args:
         store: The file.
-        scoring: What can change a number, but for the model, the mask and the example (``identity.scoring_of``).
+        scoring: What can change a number, but for the model, the mask and the example (``identity.scoring_identity``).
         task: The name of the task.
         examples: The key of each example (``identity.example_identities``).
         prompts: The prompt of each example, as text.
@@ -123,12 +123,12 @@ class StoredResults:
         # A text ends where the model's generation settings say; its score goes with it.
         written = what == "text" or (what == "score" and task.kind == "generation")
         ends = {"end_tokens": sorted(end_tokens(model))} if written else {}
-        scoring = scoring_of(task, what, store.study["ablation"], examples) | settings | ends
+        scoring = scoring_identity(task, what, store.study["ablation"], examples) | settings | ends
         prompts = [shown(example.prompt) for example in task.examples]
         return cls(store, scoring, task.name, examples, prompts, columns=TEXTS if what == "text" else SCORES)
 
     def read(self, mask: bytes) -> list[tuple[int, Values]]:
-        """What is stored of a mask (packed bits): places of examples, each with the values of its columns."""
+        """What is stored under a ``mask_key``: places of examples, each with the values of its columns."""
         number = self._number(mask)
         if number is None:
             return []
@@ -169,14 +169,14 @@ class StoredResults:
         What cannot be written now, the disk being full, is written with the next batch that can.
         """
         self._waiting += [(mask, place, values, 0 if call is None else call.number) for mask, place, values in batch]
-        self.save()
+        self.flush()
 
     def end(self, call: PlannedCall) -> None:
         """All of a call is measured. It keeps the file tidy: a call of which nothing is missing is not resumed."""
         with self.store.transaction() as connection:
             connection.execute("DELETE FROM calls WHERE id = ?", (call.number,))
 
-    def save(self) -> None:
+    def flush(self) -> None:
         """Write what could not be written before; nothing where all is."""
         if not self._waiting:
             return

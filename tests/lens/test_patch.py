@@ -73,7 +73,7 @@ def test_rows_of_a_batch_carry_their_own_patches(both):
     pair = np.array([1, 0, 1, 1, 0])
     strength = torch.rand(5, 3, 4, generator=torch.Generator().manual_seed(0))
     done: list[int] = []
-    found = patched_effects(model, CORRUPTED, source, pair, strength, batch_tokens=9, progress=done.append)
+    found = patched_effects(model, CORRUPTED, source, pair, strength, batch_tokens=9, done=done.append)
     with torch.no_grad():
         by_hand = [plain_effect(plain, CLEAN[p], CORRUPTED[p], strength[r]).item() for r, p in enumerate(pair)]
     assert found == pytest.approx(by_hand, abs=1e-4)

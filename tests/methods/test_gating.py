@@ -362,7 +362,7 @@ def test_a_fit_that_was_cut_short_goes_on_bit_for_bit(model, task, other, tmp_pa
 
     monkeypatch.setattr(descent, "_losses", counted)
     # A machine that takes seconds for a step.
-    monkeypatch.setattr("cs_heads.store.progress._EVERY", 0.0)
+    monkeypatch.setattr("cs_heads.store.kept_work._EVERY", 0.0)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             rank(model, task, store=tmp_path / "run.sqlite", **options)

@@ -96,7 +96,7 @@ def test_a_baseline_at_chance_is_refused(model):
 
 def test_gradients_that_were_cut_short_go_on_bit_for_bit(model, task, tmp_path, monkeypatch):
     """No example runs twice; both rankings rest on the same gradients, and other examples have others."""
-    monkeypatch.setattr("cs_heads.store.progress._EVERY", 0.0)
+    monkeypatch.setattr("cs_heads.store.kept_work._EVERY", 0.0)
     target_nll, ran, stop = differentiate.target_nll, [], [3, 5, 0]
 
     def counted(model, prompts, *more):

@@ -197,7 +197,7 @@ def test_the_same_seed_gives_the_same_ranking(load_known):
 @pytest.fixture
 def stop_at(monkeypatch):
     """Ctrl-C at some forward without or with a patch, none for 0; the rows of those that ran, each kept at once."""
-    monkeypatch.setattr("cs_heads.store.progress._EVERY", 0.0)
+    monkeypatch.setattr("cs_heads.store.kept_work._EVERY", 0.0)
     measure = patch._measure
 
     def stops(number):

@@ -1,8 +1,8 @@
 """What each argument of each call does to one number.
 
 *identity*: it may change the number of one mask on one example, so a result measured under one value never answers
-under another: it is in ``study_of``, in ``scoring_of`` or in ``example_identities``, or, of what is kept beside
-results, in the identity of its ``Progress``, or it names one of the numbers that a result holds. *design*: it says
+under another: it is in ``study_of``, in ``scoring_identity`` or in ``example_identities``, or, of what is kept beside
+results, in the identity of its ``KeptWork``, or it names one of the numbers that a result holds. *design*: it says
 which masks and examples are asked for, and needs no place of its own, as those are in the key themselves: a field that
 changes a number in any other way is no design. *runtime*: the number is the same whatever its value, to rounding.
 """

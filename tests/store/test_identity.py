@@ -16,9 +16,9 @@ from cs_heads.analysis.swearing import swearing_prompts
 from cs_heads.experiment.inputs import encode_task
 from cs_heads.lens import settings_of
 from cs_heads.settings import Settings
-from cs_heads.store import progress
+from cs_heads.store import kept_work
 from cs_heads.store.identity import example_identities
-from cs_heads.store.progress import Progress
+from cs_heads.store.kept_work import KeptWork
 from cs_heads.tasks.pairs import PromptPair
 from tests.conftest import BACKENDS
 from tests.known_heads import own_answers
@@ -370,14 +370,14 @@ def test_every_identity_field_of_a_search_is_in_the_key_of_what_it_keeps(
     load_known, path, tmp_path, monkeypatch, search
 ):
     """Another value is refused as another study, or is a piece of work of its own; the same values are the same."""
-    save = Progress.save
+    save = KeptWork.save
 
     def begun(self, phase, state):
         save(self, phase, state)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Progress, "save", begun)
-    monkeypatch.setattr(progress, "_EVERY", 0.0)
+    monkeypatch.setattr(KeptWork, "save", begun)
+    monkeypatch.setattr(kept_work, "_EVERY", 0.0)
     others = {**OTHERS, "budget": BUDGET.get(search)}
 
     def run(**changes):

@@ -19,7 +19,7 @@ from cs_heads.experiment.cost import Cost, check_budget
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.lens.model import device_of, dtype_of
 from cs_heads.settings import progress_bar
-from cs_heads.store.progress import Progress, State
+from cs_heads.store.kept_work import KeptWork, State
 
 CLIP = 4.0
 """Beyond this a gate's logit is not pushed any further by the penalty."""
@@ -107,7 +107,7 @@ class Path:
 class Descent:
     """Fits gates phase after phase; every seed draws its examples from its own generator.
 
-    With ``progress`` each phase is resumed from its saved state, bit for bit as if it had not been interrupted.
+    With ``kept`` each phase is resumed from its saved state, bit for bit as if it had not been interrupted.
     """
 
     def __init__(
@@ -118,14 +118,14 @@ class Descent:
         seed: int,
         *,
         phases: int,
-        progress: Progress | None,
+        kept: KeptWork | None,
     ) -> None:
         self.experiment, self.objective, self.plan = experiment, objective, plan
         # Over the steps of all phases; signs that run together are phases of their own.
         self.bar = progress_bar(phases * plan.steps, "step", experiment.settings.progress)
         self.seeds = [np.random.default_rng(seed + number) for number in range(plan.n_seeds)]
         self.at = np.unique(np.linspace(0, plan.steps, _POINTS + 1).round().astype(int))
-        self.progress, self._phase = progress, 0
+        self.kept, self._phase = kept, 0
 
     def start(self) -> Gates:
         """The logits of gates uniform in (0, 1), one set a seed; float32, or float64 where the weights are."""
@@ -151,7 +151,7 @@ class Descent:
         trajectory = [_gates(logits)]
         phase, self._phase = self._phase, self._phase + 1
         begun = 0
-        if self.progress is not None and (kept := self.progress.load(phase)) is not None:
+        if self.kept is not None and (kept := self.kept.load(phase)) is not None:
             begun, trajectory = self._restore(kept, logits, adam, losses), list(kept["trajectory"])
             self.bar.update(blocks * begun)
         for step, rate in list(enumerate(np.linspace(*rates, steps)))[begun:]:
@@ -168,8 +168,8 @@ class Descent:
             if step + 1 in self.at:
                 trajectory.append(_gates(logits))
             self.bar.update(blocks)
-            if self.progress is not None and (self.progress.due or step + 1 == steps):
-                self.progress.save(phase, self._state(step + 1, logits, adam, losses, trajectory))
+            if self.kept is not None and (self.kept.due or step + 1 == steps):
+                self.kept.save(phase, self._state(step + 1, logits, adam, losses, trajectory))
         return Path(logits.detach(), losses, np.stack(trajectory, axis=1), self.at)
 
     def _state(

@@ -59,8 +59,8 @@ def fit_gates(
 
 def _fitted(experiment: Experiment, plan: Plan, seed: int) -> HeadGates:
     """The gates of one task, whose intact run is done."""
-    kept = experiment.progress("chg", {"plan": asdict(plan), "seed": seed})
-    descend = Descent(experiment, target_loss(experiment), plan, seed, phases=3, progress=kept)
+    kept = experiment.kept_work("chg", {"plan": asdict(plan), "seed": seed})
+    descend = Descent(experiment, target_loss(experiment), plan, seed, phases=3, kept=kept)
     with descend.bar:
         free = descend(descend.start(), FREE_RATES, [0.0])
         signed = descend(free.logits.repeat(2, 1, 1), SIGNED_RATES, [plan.strength, -plan.strength])
@@ -189,8 +189,8 @@ def contrastive_gating(
     check_differentiable(experiment, [other])
     plan, notes = plan.within(budget, experiment.n_examples, phases=2, sides=2)
     notes = (*check_baseline(experiment), *notes)
-    kept = experiment.progress("contrastive", {"plan": asdict(plan), "seed": seed}, other)
-    descend = Descent(experiment, contrast(experiment, other), plan, seed, phases=2, progress=kept)
+    kept = experiment.kept_work("contrastive", {"plan": asdict(plan), "seed": seed}, other)
+    descend = Descent(experiment, contrast(experiment, other), plan, seed, phases=2, kept=kept)
     with descend.bar:
         free = descend(descend.start(), FREE_RATES, [0.0])
         shut = descend(free.logits, SIGNED_RATES, [-strength * experiment.grid.size])

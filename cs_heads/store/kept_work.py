@@ -20,7 +20,7 @@ _EVERY = 5.0
 State = dict[str, np.ndarray]
 
 
-class Progress:
+class KeptWork:
     """Arrays of one piece of work in a store, by phase.
 
     Args:
@@ -62,12 +62,12 @@ class Progress:
 
 
 @contextmanager
-def filled(progress: Progress | None, phase: int, rows: np.ndarray, bar: Any) -> Iterator[Callable[[int], None]]:
+def filled(work: KeptWork | None, phase: int, rows: np.ndarray, bar: Any) -> Iterator[Callable[[int], None]]:
     """``rows`` filled in place: from a store as far as it has them, NaN elsewhere, by the block.
 
     The block tells of rows that it has filled in: they are kept every few seconds and at its end, and the bar follows.
     """
-    kept = None if progress is None else progress.load(phase)
+    kept = None if work is None else work.load(phase)
     if kept is not None:
         rows[...] = kept["rows"]
     known = len(rows) - int(np.isnan(rows.reshape(len(rows), -1)).any(axis=1).sum())
@@ -75,9 +75,9 @@ def filled(progress: Progress | None, phase: int, rows: np.ndarray, bar: Any) ->
 
     def done(more: int) -> None:
         bar.update(more)
-        if progress is not None and progress.due:
-            progress.save(phase, {"rows": rows})
+        if work is not None and work.due:
+            work.save(phase, {"rows": rows})
 
     yield done
-    if progress is not None and known < len(rows):
-        progress.save(phase, {"rows": rows})
+    if work is not None and known < len(rows):
+        work.save(phase, {"rows": rows})
