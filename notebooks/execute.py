@@ -57,7 +57,7 @@ def strip(notebook: NotebookNode) -> None:
 
 
 def lighter(png: str) -> str:
-    """The picture in 256 colours, which those of plots hardly exceed."""
+    """The picture in 256 colors, which those of plots hardly exceed."""
     picture = Image.open(BytesIO(b64decode(png))).convert("RGB").quantize(256)
     written = BytesIO()
     picture.save(written, "PNG", optimize=True)

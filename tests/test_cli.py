@@ -86,7 +86,9 @@ def test_the_table_shows_heads_verdict_and_cost(find, known_folder, task):
     assert {name for name, _ in table} == {str(head) for head in WORKING}
     assert all(float(importance) > 0.5 for _, importance in table)
     assert "verdict: localized" in lines
-    assert any(line.startswith("note: no control was given, so heads of this task cannot be told") for line in lines)
+    assert any(
+        line.startswith("note: no control was given, so heads of this task cannot be distinguished") for line in lines
+    )
     assert lines[-1] == f"cost: {65 * RUNS:,} example-evaluations to find, {65 * 10:,} to confirm"
 
 
@@ -208,7 +210,7 @@ def test_annealed_finds_the_same_heads_and_says_how_sure_it_is(find, load_known,
     lines = out.splitlines()
     first = next(place for place, line in enumerate(lines) if line.startswith("head ")) + 1
     assert {line.split()[0] for line in lines[first : first + 2]} == {str(head) for head in WORKING}
-    assert "note: no controls: heads of this task cannot be told from heads that every task needs" in out
+    assert "note: no controls: heads of this task cannot be distinguished from task-general (universal) heads" in out
 
 
 def test_an_option_of_another_method_is_refused_by_name(find):

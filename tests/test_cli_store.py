@@ -131,7 +131,7 @@ def test_store_says_what_is_kept_beside_results(find, capsys):
         assert main([*find[:5], "--method", method, "--budget", budget, "--store", store, "--device", "cpu"]) == 0
     capsys.readouterr()
     assert main(["store", store]) == 0
-    assert "\nkept to go on from: 1 of gradient, 2 of mediation\n" in capsys.readouterr().out
+    assert "\nkept, to be resumed: 1 of gradient, 2 of mediation\n" in capsys.readouterr().out
     assert main(["store", store, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["kept"] == {"gradient": 1, "mediation": 2}
 

@@ -30,7 +30,7 @@ BROKEN = {
     "Methods know nothing of each other": ("methods.greedy", "from .annealing import rows"),
     "The whole package": ("plot.marks", "import cs_heads as cs"),
     "TransformerLens and transformers": ("tasks.load", "if TYPE_CHECKING:\n    import transformers"),
-    "lm-eval": ("tasks.files", "import lm_eval"),
+    "lm-eval": ("tasks.data_files", "import lm_eval"),
     "Ray": ("experiment.experiment", "import ray"),
     "Drawing": ("cli", "from matplotlib.figure import Figure"),
     "CircuitsVis": ("plot.attention_patterns", "import circuitsvis as cv"),

@@ -249,7 +249,7 @@ MISTAKES = {
     "cs.attention(model, ['a'], ['L0H1'], off=[5])": "off must be a list of heads: a head must be",
     "cs.habits(model, 5)": "heads must be a list of heads, as ranking.top(5) gives, got 5",
     "cs.format_heads(None, [task], None, ['L0H1'])": "full must be a list of tasks, got None",
-    "cs.format_heads(None, [task], [task], None)": "candidates must be a list of heads, as ranking.top(5) gives, got",
+    "cs.format_heads(None, [task], [task], None)": "heads must be a list of heads, as ranking.top(5) gives, got",
     "cs.held_out_contrasts(None, None)": "formats must be a mapping, tasks by name, by the name of each format",
     "cs.universal_heads(None, [], world.task)": "experiments must be a mapping, an experiment by the name of each task",
     "cs.head_overlap(None)": "found must be a mapping, rankings or lists of heads by name, got None",

@@ -11,19 +11,23 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
+from typing_extensions import Unpack
 
 from cs_heads.analysis.drops import heads_of
 from cs_heads.analysis.result import Record, Result
-from cs_heads.arguments import check_integer, check_list, check_path, check_seed, check_switch
+from cs_heads.arguments import check_integer, check_list, check_path, check_seed
+from cs_heads.cluster import ModelLike, local_model, source_of
 from cs_heads.drawable import Drawable
 from cs_heads.lens.attention import attention_patterns, token_texts
-from cs_heads.lens.model import HookedModel, check_ablatable, context_length, describe, tokenizer_of, vocabularies
+from cs_heads.lens.model import check_ablatable, context_length, describe, tokenizer_of, vocabularies
 from cs_heads.lens.tokens import encode_prompt
 from cs_heads.ranking import HeadRanking
+from cs_heads.settings import Settings, SettingsArguments
 from cs_heads.text import Text, is_token_ids, shown
 from cs_heads.units import Head, HeadGrid, HeadLike, as_heads
 
 FORMAT = "cs-heads attention"
+_SETTINGS = ("prepend_bos", "dtype", "progress")
 HABITS = ("previous token", "first token", "same token", "induction")
 
 
@@ -140,12 +144,12 @@ class HeadAttention(Result, Drawable, picture="last_token"):
 
 
 def attention(
-    model: HookedModel,
+    model: ModelLike,
     prompts: Sequence[Text],
     heads: HeadRanking | Iterable[HeadLike],
     *,
     off: Iterable[HeadLike] | None = None,
-    prepend_bos: bool | None = None,
+    **settings: Unpack[SettingsArguments],
 ) -> HeadAttention:
     """Attention of heads on prompts, intact and with heads ablated.
 
@@ -153,39 +157,40 @@ def attention(
     forward passes per prompt.
 
     Args:
-        model: A TransformerLens model.
+        model: Your own TransformerLens model, the name of one, or a ``Cluster``: its model in this process is run.
         prompts: Texts, or tuples of token ids.
         heads: The heads whose attention is taken: a ranking (its top 5), or a list of heads.
         off: The heads that are ablated (None: ``heads``).
-        prepend_bos: As for ``Experiment``.
+        settings: ``prepend_bos``, ``dtype``, ``progress``: see ``SettingsArguments``.
 
     Raises:
         ValueError: No prompt, no head, a head twice or one outside the grid. Raised before the model runs.
     """
-    check_ablatable(model)
-    check_switch("prepend_bos", prepend_bos)
+    asked = Settings.of(settings, _SETTINGS)
+    loaded = local_model(source_of(model, asked))
+    check_ablatable(loaded)
     prompts = check_list("prompts", prompts, "one text or more")
     if not prompts:
         raise ValueError("prompts must be a list of one text or more, got []")
     if not all(isinstance(prompt, str) or is_token_ids(prompt) for prompt in prompts):
         raise ValueError(f"prompts must be texts or tuples of token ids, none empty, got {prompts!r:.200}")
-    tokenizer = tokenizer_of(model)
-    grid = HeadGrid.from_model(model)
+    tokenizer = tokenizer_of(loaded)
+    grid = HeadGrid.from_model(loaded)
     chosen = heads_of(grid, heads)
     ablated = chosen if off is None else tuple(grid.resolve(head) for head in as_heads("off", off))
     seen = []
     for prompt in prompts:
-        ids = encode_prompt(tokenizer, prompt, prepend_bos)
+        ids = encode_prompt(tokenizer, prompt, asked.prepend_bos)
         seen.append(
             PromptAttention(
                 prompt=shown(prompt),
                 tokens=tuple(token_texts(tokenizer, ids)),
                 ids=tuple(ids),
-                intact=attention_patterns(model, ids, chosen),
-                ablated=attention_patterns(model, ids, chosen, grid.mask(ablated)) if ablated else None,
+                intact=attention_patterns(loaded, ids, chosen),
+                ablated=attention_patterns(loaded, ids, chosen, grid.mask(ablated)) if ablated else None,
             )
         )
-    return HeadAttention(chosen, ablated, tuple(seen), {"model": describe(model)})
+    return HeadAttention(chosen, ablated, tuple(seen), {"model": describe(loaded)})
 
 
 def habit_scores(
@@ -222,7 +227,13 @@ def habit_scores(
 
 
 def habits(
-    model: HookedModel, heads: Iterable[HeadLike] | None = None, *, n: int = 8, length: int | None = None, seed: int = 0
+    model: ModelLike,
+    heads: Iterable[HeadLike] | None = None,
+    *,
+    n: int = 8,
+    length: int | None = None,
+    seed: int = 0,
+    **settings: Unpack[SettingsArguments],
 ) -> pd.DataFrame:
     """The four habits of each head on random tokens that come twice: one row per head.
 
@@ -230,23 +241,25 @@ def habits(
     tokens have nothing else to look at.
 
     Args:
-        model: A TransformerLens model.
+        model: Your own TransformerLens model, the name of one, or a ``Cluster``: its model in this process is run.
         heads: The heads (None: all).
         n: Sequences.
         length: Tokens of a sequence, which then comes again (None: 20, or as many as the context holds twice).
         seed: Draws the tokens.
+        settings: ``dtype``, ``progress``: see ``SettingsArguments``.
     """
     check_seed(seed)
-    check_ablatable(model)
+    loaded = local_model(source_of(model, Settings.of(settings, _SETTINGS[1:])))
+    check_ablatable(loaded)
     check_integer("n", n, 1)
-    tokenizer, limit, n_tokens = tokenizer_of(model), context_length(model), vocabularies(model)[0]
+    tokenizer, limit, n_tokens = tokenizer_of(loaded), context_length(loaded), vocabularies(loaded)[0]
     special = set[int]() if tokenizer is None else set(tokenizer.all_special_ids)
     if tokenizer is not None:
         n_tokens = min(n_tokens, len(tokenizer))
     begin = encode_prompt(tokenizer, "") if getattr(tokenizer, "bos_token_id", None) is not None else ()
     most = None if limit is None else (limit - len(begin)) // 2
     length = check_integer("length", min(20, most or 20) if length is None else length, 1, most)
-    grid = HeadGrid.from_model(model)
+    grid = HeadGrid.from_model(loaded)
     chosen = [grid.resolve(head) for head in (grid if heads is None else as_heads("heads", heads))]
     usable = np.array([token for token in range(n_tokens) if token not in special])
     rng = np.random.default_rng(seed)
@@ -254,6 +267,6 @@ def habits(
     for _ in range(n):
         drawn = rng.choice(usable, length, replace=length > len(usable)).tolist()
         ids = [*begin, *drawn, *drawn]
-        scores.append(habit_scores(attention_patterns(model, ids, chosen), ids))
+        scores.append(habit_scores(attention_patterns(loaded, ids, chosen), ids))
     means = {name: np.mean([one[name] for one in scores], axis=0) for name in HABITS}
     return pd.DataFrame({"head": [str(head) for head in chosen], **means})

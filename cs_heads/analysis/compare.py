@@ -74,7 +74,7 @@ class Comparison(Result, Drawable, picture="comparison"):
     ``random_drops`` are the drops of random heads, ``[set, k]``: each set grows from one head to the most, through the
     layers of the heads of one method, in turn, and has none of its heads.
     ``k`` is the number of heads that controls and agreement are of; ``baseline`` and all drops are those of unseen
-    examples; ``spent`` counts the example-evaluations of this judgement alone; ``refused``
+    examples; ``spent`` counts the example-evaluations of this judgment alone; ``refused``
     has the methods that did not run, and why; ``notes`` say which default controls do not count.
     """
 

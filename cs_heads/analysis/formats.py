@@ -131,7 +131,7 @@ def format_heads(
     model: ModelLike,
     letters: Sequence[Task],
     full: Sequence[Task],
-    candidates: Sequence[HeadLike] | Mapping[str, Found],
+    heads: Sequence[HeadLike] | Mapping[str, Found],
     *,
     k: int | None = None,
     controls: Sequence[Task] = (),
@@ -150,7 +150,7 @@ def format_heads(
         letters: Sets of questions that are answered by a letter (WMDP and MMLU).
         full: Sets that are answered by the answer itself, the same questions or others (HellaSwag, BoolQ and ARC in
             their usual form); ``tasks.forms`` turns a set into both.
-        candidates: Heads, each of which is ablated alone, or rankings and lists of heads by name.
+        heads: Heads, each of which is ablated alone, or rankings and lists of heads by name.
         k: Heads taken of a ranking (None: 5, or half of a small grid).
         controls: Tasks of other capabilities, which tell heads of both forms from heads of everything.
         seed: As in ``specificity``.
@@ -164,20 +164,18 @@ def format_heads(
     check_seed(seed)
     for name, tasks in (("letters", letters), ("full", full), ("controls", controls)):
         check_tasks(name, tasks)
-    if not isinstance(candidates, Mapping):
-        candidates = as_heads("candidates", candidates)
+    if not isinstance(heads, Mapping):
+        heads = as_heads("heads", heads)
     forms: list[tuple[Role, Sequence[Task]]] = [("letters", letters), ("full", full), ("control", controls)]
     sides: Others = [(task.name, form, [task]) for form, tasks in forms for task in tasks]
     _check_forms([form for _, form, _ in sides])
     with unseen_columns(model, {}, sides, n=n, seed=seed, settings=settings) as columns:
         grid = columns[0].parts[0].grid
-        by_name = (
-            candidates if isinstance(candidates, Mapping) else {str(grid.resolve(head)): [head] for head in candidates}
-        )
-        heads = {name: heads_of(grid, each, k, "candidates") for name, each in by_name.items()}
-        if not heads:
-            raise ValueError("candidates must name one head or more")
-        return measure_formats(columns, heads, seed)
+        by_name = heads if isinstance(heads, Mapping) else {str(grid.resolve(head)): [head] for head in heads}
+        named = {name: heads_of(grid, each, k) for name, each in by_name.items()}
+        if not named:
+            raise ValueError("heads must name one head or more")
+        return measure_formats(columns, named, seed)
 
 
 def _check_forms(forms: Sequence[Role]) -> None:

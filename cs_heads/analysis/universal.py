@@ -71,14 +71,14 @@ def universal_heads(
     control: ExperimentLike,
     *,
     seed: int = 0,
-    n_examples: int = 50,
+    n: int = 50,
 ) -> UniversalHeads:
     """Ablate each candidate alone on several tasks and a control; universal heads break the control and most tasks.
 
     The control is broken when at most .4 of its intact score above chance is left, a task when at most .7 is
     (``experiment.baseline.is_universal``). The experiments are those of the finding sides: which heads are put aside is
     part of finding them, and the unseen examples are kept for the proof. Costs the intact run of every task and the
-    control, and ``n_examples × candidates`` example-evaluations for each.
+    control, and ``n × candidates`` example-evaluations for each.
 
     Args:
         experiments: An experiment by the name of each task, two or more.
@@ -86,7 +86,7 @@ def universal_heads(
             section 6.1).
         control: The experiment on the control.
         seed: Draws the examples.
-        n_examples: Examples of each experiment at most.
+        n: Examples of each experiment at most.
 
     Raises:
         ValueError: Fewer than two tasks, no candidate, different grids, or a task or control whose baseline is too low
@@ -96,7 +96,7 @@ def universal_heads(
     check_mapping("experiments", experiments, "an experiment by the name of each task")
     if len(experiments) < 2:
         raise ValueError(f"experiments must be two tasks or more beside the control, got {len(experiments)}")
-    check_integer("n_examples", n_examples, 1)
+    check_integer("n", n, 1)
     for name, experiment in {**experiments, "control": control}.items():
         check_is_experiment(name, experiment)
     grid = control.grid
@@ -117,7 +117,7 @@ def universal_heads(
     left, interval = np.full((len(heads), len(every)), np.nan), np.full((len(heads), len(every), 2), np.nan)
     spent = preparation_of(*every.values()) + sum(len(scores) for scores in intact.values())
     for column, (name, experiment) in enumerate(every.items()):
-        drawn = np.random.default_rng([seed, column]).permutation(experiment.n_examples)[:n_examples]
+        drawn = np.random.default_rng([seed, column]).permutation(experiment.n_examples)[:n]
         ablated = experiment(off, np.tile(drawn, (len(off), 1)))
         before, chance = intact[name][drawn], chance_of(experiment)
         spent += ablated.size
@@ -135,7 +135,7 @@ def universal_heads(
         interval=interval,
         provenance={
             "tasks": {name: provenance_of(experiment) for name, experiment in every.items()},
-            "n_examples": n_examples,
+            "n_examples": n,
             "seed": seed,
         },
     )

@@ -46,10 +46,10 @@ MIN_DIFFERENCE = 0.10
 """What the interval of own loss minus mean control loss lies above, for *specific*."""
 
 _NO_CONTROL = (
-    "no control was given, so heads of this task cannot be told from heads that every task needs (task-general): "
+    "no control was given, so heads of this task cannot be distinguished from task-general (universal) heads: "
     "give other tasks as controls"
 )
-_NONE_COUNTS = "no control counts, so heads of this task cannot be told from heads that every task needs (task-general)"
+_NONE_COUNTS = "no control counts, so heads of this task cannot be distinguished from task-general (universal) heads"
 _FEW_DEFAULTS = (
     f"fewer than {MIN_DEFAULTS} default controls count, too few to call heads specific: give controls of your own that "
     "the model can do (controls=[...]; --control)"
@@ -57,12 +57,12 @@ _FEW_DEFAULTS = (
 _MEAN_OPEN = "the mean control loss may be above or below a third of the own loss"
 _OWN_UNKNOWN = (
     "the task's own baseline is too near to chance to say what share of it is lost, so heads of this task cannot be "
-    "told from heads that every task needs (task-general)"
+    "distinguished from task-general (universal) heads"
 )
 
 
 @dataclass(frozen=True)
-class Judgement:
+class Judgment:
     """A verdict with its ``reasons``; ``close`` says why another one is compatible with the intervals, or is None.
 
     ``specificity`` has the losses that it was compared with, where there are any; ``notes`` say what weakens it.
@@ -92,7 +92,7 @@ def judge(
     defaults: Sequence[str] | None = None,
     *,
     like: str = " of the same layers",
-) -> Judgement:
+) -> Judgment:
     """The verdict on heads from what they and random heads take from their task, and what they take from controls.
 
     Args:
@@ -106,7 +106,7 @@ def judge(
     """
     found, notes = _specificity(result, controls, defaults)
     if result.too_low:
-        return Judgement("baseline too low", (result.too_low,), notes=tuple(notes))
+        return Judgment("baseline too low", (result.too_low,), notes=tuple(notes))
     margin = result.relative_drop - random_drop / result.baseline
     localized = p < MAX_P and margin >= MIN_MARGIN
     reasons = [
@@ -135,7 +135,7 @@ def judge(
             notes.append(_FEW_DEFAULTS)
     elif localized and (defaults is None or len(defaults)):
         notes.append(_NO_CONTROL if not controls else _OWN_UNKNOWN if loss_of(result) is None else _NONE_COUNTS)
-    return Judgement(verdict, tuple(reasons), "; ".join(close) or None, found, tuple(notes))
+    return Judgment(verdict, tuple(reasons), "; ".join(close) or None, found, tuple(notes))
 
 
 def _specificity(

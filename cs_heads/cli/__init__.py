@@ -17,7 +17,7 @@ the usual way:
   cs-heads reproduce --paper cs --model demo --quick --out cs-demo   a paper's tables and figures
 
 A file of your own is a task, too: --task my_task.jsonl. With --store FILE everything
-measured is kept, and the same command goes on where it was cut short. Each command has its
+measured is kept, and the same command resumes where it was cut short. Each command has its
 own --help; cost is said in example-evaluations: one mask, one example.
 """
 

@@ -96,7 +96,7 @@ def find(options: argparse.Namespace) -> None:
     A line of my_task.jsonl: {"prompt": "The cats", "choices": [" sleep", " sleeps"], "answer": 0}
     or {"prompt": "The capital of France is", "target": " Paris"}; lists of token ids may stand for the
     texts, as {"prompt": [3, 4, 11], "target": [7]}, and need no tokenizer.
-    With --store an interrupted command goes on where it was.
+    With --store an interrupted command is resumed where it was.
     """
     import cs_heads as cs
     from cs_heads.cluster import local_model

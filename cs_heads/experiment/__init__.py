@@ -7,7 +7,7 @@ workers, the store) is hidden; methods and analyses need no more than ``grid``, 
 
 **Cost** is counted in example-evaluations: one mask on one example, a forward pass; a backward pass counts as
 another. An experiment measures no pair twice. *Evaluations*, without more, are 100 example-evaluations, a mask on
-100 examples. A budget is never passed.
+100 examples. A budget is never exceeded.
 
 Planted worlds answer like a model whose heads are known, so that cost and certainty can be tried for nothing:
 

@@ -24,8 +24,8 @@ def left_out_note(experiment: Experiment, task: Task, seed: int) -> tuple[str, .
     """A note where the default controls leave out skills that are the task under another name, or all: no tokenizer."""
     if tokenizer_of(experiment.model) is None:
         return (
-            "no default controls: they are texts, and the model has no tokenizer. Heads of this task cannot be told "
-            "from heads that every task needs (task-general): give controls of your own (controls=[...]; --control)",
+            "no default controls: they are texts, and the model has no tokenizer. Heads of this task cannot be "
+            "distinguished from task-general (universal) heads: give controls of your own (controls=[...]; --control)",
         )
     names = ", ".join(overlapping_controls(task, str(experiment.model.cfg.model_name), seed))
     return (f"no default controls, since they share examples or the skill with the task: {names}",) if names else ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
@@ -131,14 +131,8 @@ class Experiment:
 
     def shared_settings(self) -> SettingsArguments:
         """The settings of further experiments on what this one runs on: ``source``."""
-        same = self.settings
-        return SettingsArguments(
-            ablation=same.ablation,
-            prepend_bos=same.prepend_bos,
-            batch_tokens=same.batch_tokens,
-            progress=same.progress,
-            store=self.store,
-        )
+        placed = {"dtype": None, "workers": None, "address": None}
+        return cast(SettingsArguments, {**vars(self.settings), **placed, "store": self.store})
 
     def close(self) -> None:
         """Stop the workers that this experiment started, if it did."""

@@ -12,7 +12,8 @@ from jaxtyping import Float, Int
 from typing_extensions import Unpack
 
 from cs_heads.cluster import ModelLike, local_model, source_of
-from cs_heads.lens import describe
+from cs_heads.experiment.cost import check_budget
+from cs_heads.lens import check_ablatable, describe
 from cs_heads.lens.batches import room_for
 from cs_heads.lens.model import tokenizer_of
 from cs_heads.lens.patch import PATCH_TOKENS, PatchPoint, encode_point, patch_gradients, patched_effects, record_z
@@ -37,6 +38,7 @@ class PatchingExperiment:
             process is run.
         pairs: Clean and corrupted prompts.
         least: Pairs that there must be.
+        budget: Example-evaluations that ``effects`` may cost; takes the first pairs that it covers.
         settings: Those of ``Experiment``; ablation is zero here, and there are no workers.
 
     Raises:
@@ -44,12 +46,22 @@ class PatchingExperiment:
     """
 
     def __init__(
-        self, model: ModelLike, pairs: Sequence[PromptPair], *, least: int = 2, **settings: Unpack[SettingsArguments]
+        self,
+        model: ModelLike,
+        pairs: Sequence[PromptPair],
+        *,
+        least: int = 2,
+        budget: int | None = None,
+        **settings: Unpack[SettingsArguments],
     ) -> None:
         self.settings = Settings.of(settings, _SETTINGS)
         self.model: Any = local_model(source_of(model, self.settings))
-        self.clean, self.corrupted = points_of(self.model, pairs, self.settings.prepend_bos, least)
+        check_ablatable(self.model)
         self.grid = HeadGrid.from_model(self.model)
+        each = self.grid.size + 2
+        check_budget(budget, least * each, f"{least} pairs of {each:,} runs")
+        chosen = pairs if budget is None else pairs[: budget // each]
+        self.clean, self.corrupted = points_of(self.model, chosen, self.settings.prepend_bos, least)
         self.store = None
         if self.settings.store is not None:
             study = study_of(self.model, self.settings.ablation, self.settings.prepend_bos)

@@ -98,7 +98,7 @@ def _places(n: int, device: torch.device, factors: dict[torch.device, Tensor]) -
 def _mixed(words: Int[Tensor, " word"], factors: Int[Tensor, " word"]) -> Int[Tensor, " word"]:
     """Each word and its place made one number, of which every bit depends on every bit, and none is lost.
 
-    Without this a sum would not see what neighbours undo: two signs turned, the highest bits of two words, add up to
+    Without this a sum would not see what neighbors undo: two signs turned, the highest bits of two words, add up to
     nothing. Multiplying carries bits up and shifting carries them down, as in the finalizer of MurmurHash3.
     """
     mixed = (words >> 32).bitwise_and_(_LOW).bitwise_xor_(words)

@@ -32,13 +32,13 @@ _FEW_TIMES_OFF = 5
 def compressed_sensing(
     experiment: ExperimentLike,
     *,
+    controls: Sequence[ExperimentLike] = (),
+    budget: int | None = None,
+    seed: int = 0,
     n_masks: int | None = None,
     density: float = 0.05,
     design: str = "stratified",
     alpha: float = 0.01,
-    controls: Sequence[ExperimentLike] = (),
-    budget: int | None = None,
-    seed: int = 0,
 ) -> HeadRanking:
     """Rank heads by a Lasso of the mean score of each mask on which heads it ablates.
 
@@ -58,13 +58,13 @@ def compressed_sensing(
 
     Args:
         experiment: The task.
+        controls: Experiments on other tasks, which the heads should not serve.
+        budget: Example-evaluations in all; None for no limit.
+        seed: Seeds all draws.
         n_masks: Masks to measure, 5 or more (by default 100, or as many as a budget covers).
         density: Share of heads ablated in a mask, in 0..1.
         design: ``"stratified"`` for the paper's CSS, ``"bernoulli"`` for its CSB.
         alpha: Penalty of the Lasso, as in scikit-learn.
-        controls: Experiments on other tasks, which the heads should not serve.
-        budget: Example-evaluations in all; None for no limit.
-        seed: Seeds all draws.
 
     Raises:
         ValueError: A wrong argument, or a budget below five masks or the masks asked for, before anything is measured.
@@ -126,11 +126,11 @@ def tune(
     experiment: ExperimentLike,
     *,
     k: int | None = None,
+    seed: int = 0,
     n_masks: Sequence[int] = (100, 200, 400),
     densities: Sequence[float] = (0.01, 0.02, 0.05, 0.1),
     design: str = "stratified",
     alpha: float = 0.01,
-    seed: int = 0,
 ) -> HeadRanking:
     """The ranking of the setting whose top ``k`` heads drop the score most: the paper's search (section 3).
 
@@ -141,12 +141,12 @@ def tune(
     Args:
         experiment: The task.
         k: Heads whose drop is compared (None: 5, or half of a small grid).
+        seed: Seeds all draws.
         n_masks: Numbers of masks to try.
         densities: Densities to try, each with every number of masks; those that ablate no head of the grid are left
             out.
         design: ``"stratified"`` or ``"bernoulli"``.
         alpha: Penalty of the Lasso, as in scikit-learn.
-        seed: Seeds all draws.
 
     Raises:
         ValueError: A wrong argument, or densities of which none ablates a head, before anything is measured.

@@ -1,8 +1,8 @@
 """What masks take from a task beyond what they take from its controls, on one scale.
 
 A **loss** is the share of the score above chance that is lost. The **contrast** is the loss of the task minus the mean
-loss of its controls under the same mask: what a mask does to every task alike (universal heads, groups of heads that
-stand in for each other, a model that breaks) cancels in it, without anybody naming those heads.
+loss of its controls under the same mask: what a mask does to every task alike (universal heads, groups of redundant
+heads, a model that breaks) cancels in it, without anybody naming those heads.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CLEAR, SHARED, LARGE = 4.0, 0.5, 0.4
 shared; and from where on rows with them off say nothing of other heads."""
 EXACT = 1e-6
 """Standard error of what does not vary at all, which keeps z finite."""
-NO_CONTROLS = "no controls: heads of this task cannot be told from heads that every task needs (task-general)"
+NO_CONTROLS = "no controls: heads of this task cannot be distinguished from task-general (universal) heads"
 """What a search says that had none."""
 PLENTY = 4
 """Masks a head from which on least squares need no help from most heads doing nothing."""
@@ -302,7 +302,9 @@ def controls_notes(left_out: Mapping[str, str], used: Sequence[str], *, required
     if required and not used:
         raise BaselineTooLowError(f"controls: the model can do none of them ({reasons}); use others, or none")
     if not used:
-        return (f"no control can be used, so heads of this task cannot be told from task-general heads: {reasons}",)
+        return (
+            f"no control can be used, so heads of this task cannot be distinguished from task-general (universal) heads: {reasons}",
+        )
     return tuple(f"control {name!r} is left out: {reason}" for name, reason in left_out.items())
 
 

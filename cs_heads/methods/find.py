@@ -127,7 +127,8 @@ def find_heads(
     # Methods with default controls say of themselves where they had none.
     if not used and not chosen.default_controls:
         notes.append(
-            f"method {method!r} had no controls: heads of this task cannot be told from heads that every task needs"
+            f"method {method!r} had no controls: heads of this task cannot be distinguished from "
+            "task-general (universal) heads"
         )
     unread = [other.name for other in others if other.name not in used]
     if unread:

@@ -24,10 +24,10 @@ from cs_heads.tasks.pairs import PromptPair
 def gradient_importance(
     experiment: Experiment,
     *,
-    signed: bool = False,
     controls: Sequence[Experiment] = (),
     budget: int | None = None,
     seed: int = 0,
+    signed: bool = False,
 ) -> HeadRanking:
     """Rank heads by the gradient of the target's loss in their gates, all gates at 1: one backward pass.
 
@@ -43,13 +43,13 @@ def gradient_importance(
 
     Args:
         experiment: The task.
+        controls: Experiments on other tasks, which the heads should not serve.
+        budget: Example-evaluations in all; one that does not cover all examples takes as many as it does.
+        seed: Seeds the draw of these examples.
         signed: False for the mean over examples of ``|d loss / d gate|`` (Michel et al., *Are Sixteen Heads Really
             Better than One?*, arXiv 1905.10650, section 4.1), which does not distinguish help from harm. True for the
             mean of ``-d loss / d gate``, the attribution patching of zero ablation: a first-order estimate of the nats
             lost with the head off.
-        controls: Experiments on other tasks, which the heads should not serve.
-        budget: Example-evaluations in all; one that does not cover all examples takes as many as it does.
-        seed: Seeds the draw of these examples.
 
     Raises:
         ValueError: A budget below the intact run and one example (with controls one of each and as many of the task).

@@ -30,10 +30,10 @@ def greedy(
     experiment: ExperimentLike,
     *,
     k: int | None = None,
-    one_shot: bool = False,
     controls: Sequence[ExperimentLike] = (),
     budget: int | None = None,
     seed: int = 0,
+    one_shot: bool = False,
 ) -> HeadRanking:
     """Rank heads by sweeps over all of them; each round adds the head whose ablation lowers the mean score most.
 
@@ -59,10 +59,10 @@ def greedy(
     Args:
         experiment: The task.
         k: Rounds at most (None: 5, or half of a small grid).
-        one_shot: Whether there is a single round.
         controls: Experiments on other tasks, which the heads should not serve.
         budget: Example-evaluations in all; None for no limit.
         seed: Seeds all draws.
+        one_shot: Whether there is a single round.
 
     Raises:
         ValueError: A ``k`` outside the grid, or a budget below one example a mask (with controls one of each control

@@ -337,10 +337,10 @@ _TIE = 1e-6
 
 def group_testing(
     experiment: ExperimentLike,
+    *,
     controls: Sequence[ExperimentLike] = (),
     budget: int | None = None,
     seed: int = 0,
-    *,
     target: float = 0.5,
 ) -> HeadRanking:
     """Find heads, and pairs of heads that are redundant, by what breaks a task and not its controls.

@@ -24,7 +24,6 @@ from cs_heads.experiment.cost import Cost, check_budget
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.inputs import as_shown
 from cs_heads.experiment.patching import PatchingExperiment
-from cs_heads.lens import check_ablatable
 from cs_heads.lens.model import HookedModel, tokenizer_of
 from cs_heads.lens.patch import encode_answers
 from cs_heads.methods.controls import check_differentiable
@@ -32,7 +31,7 @@ from cs_heads.ranking import HeadRanking, normal_interval
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task
 from cs_heads.tasks.pairs import STAGES, PromptPair, Stage, counterparts, identity_rules
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Head
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,9 +96,9 @@ class Mediation:
 def mediation(
     experiment: Experiment,
     *,
-    n_pairs: int = 50,
     budget: int | None = None,
     seed: int = 0,
+    n_pairs: int = 50,
 ) -> HeadRanking:
     """Rank heads by how much their z at the last token brings an example's answer into another example's prompt.
 
@@ -112,9 +111,9 @@ def mediation(
 
     Args:
         experiment: The task.
-        n_pairs: Pairs of examples, 2 or more.
         budget: Example-evaluations in all; a smaller one takes as many pairs as it covers, at least two.
         seed: Seeds the draw of the pairs.
+        n_pairs: Pairs of examples, 2 or more.
 
     Raises:
         ValueError: Fewer than two pairs, or a budget below two pairs.
@@ -162,7 +161,7 @@ def indirect_effects(
     Costs ``n_heads + 2`` example-evaluations a pair.
 
     Args:
-        model: A TransformerLens model.
+        model: Your own TransformerLens model, the name of one, or a ``Cluster``: its model in this process is run.
         pairs: Clean and corrupted prompts, two or more.
         average_source: False patches each pair's own clean z; True the mean z of all clean prompts, as the
             function-vector protocol does with ``shuffled_labels`` pairs.
@@ -173,12 +172,7 @@ def indirect_effects(
         ValueError: Fewer than two pairs, pairs with and without ``instead`` together, or different numbers of places,
             before the model runs.
     """
-    model = local_model(model)
-    check_ablatable(model)
-    each = HeadGrid.from_model(model).size + 2
-    check_budget(budget, 2 * each, f"two pairs of {each:,} runs")
-    chosen = pairs if budget is None else pairs[: budget // each]
-    return _mediation(PatchingExperiment(model, chosen, **settings), average_source)
+    return _mediation(PatchingExperiment(model, pairs, budget=budget, **settings), average_source)
 
 
 def function_vector_effects(
@@ -187,7 +181,7 @@ def function_vector_effects(
     """Indirect effects by the function-vector protocol: the mean z of the clean prompts into shuffled labels.
 
     Args:
-        model: A TransformerLens model.
+        model: Your own TransformerLens model, the name of one, or a ``Cluster``: its model in this process is run.
         pairs: Those of ``shuffled_labels``.
         budget: Example-evaluations in all; takes the first pairs that it covers.
         settings: See ``SettingsArguments``.
@@ -209,7 +203,7 @@ def screen_identity_rules(
     """Indirect effects at each of the three stages of identity rules (ABA, ABB).
 
     Args:
-        model: A TransformerLens model.
+        model: Your own TransformerLens model, the name of one, or a ``Cluster``: its model in this process is run.
         words: The words that the prompts are made of.
         n: Pairs a stage.
         n_shots: Solved examples in each prompt.

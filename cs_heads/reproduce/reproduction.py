@@ -272,7 +272,7 @@ class Reproduction:
             experiments,
             candidates,
             self.experiment(control, finding=True),
-            n_examples=self.settings.n_universal,
+            n=self.settings.n_universal,
             seed=self.seed,
         )
 

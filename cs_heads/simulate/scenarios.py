@@ -27,7 +27,7 @@ class Scenario:
     - ``pairs`` are ``(a, b, c)``: with both planted heads off, ``c`` times the smaller of their two
       damages comes on top. ``c > 0`` is redundancy (each stands in for the other in part), ``c = -1`` a
       serial pair (the second breaks nothing more).
-    - ``hidden`` are the drops of pairs of heads that stand in for each other fully: either alone does
+    - ``hidden`` are the drops of pairs of heads that are fully redundant: either alone does
       nothing of its own. Their heads count as planted.
     - ``flips`` is the number of heads of the whole grid that an example needs for itself alone.
     - ``diffuse`` is the damage of all heads together, in standard deviations of the intact margins; a mask

@@ -115,11 +115,11 @@ def boolq(rows: list[Row]) -> list[Row]:
     """``{"question", "passage", "answer": true}``, as its authors publish it; ``label`` is 1 for yes."""
     if "label" in rows[0] or "answer" not in rows[0]:
         return rows
-    return [{**row, "idx": i} for i, row in enumerate(_labelled(rows))]
+    return [{**row, "idx": i} for i, row in enumerate(_labeled(rows))]
 
 
 @_row_by_row
-def _labelled(row: Row) -> Row:
+def _labeled(row: Row) -> Row:
     if not isinstance(row["answer"], bool):
         raise ValueError(f'"answer" must be true or false, got {row["answer"]!r:.60}')
     return {"question": row["question"], "passage": row["passage"], "label": int(row["answer"])}

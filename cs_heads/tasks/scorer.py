@@ -225,7 +225,7 @@ def as_scorer(scorer: AnyScorer | Callable[[Example, str], float]) -> AnyScorer:
     if not callable(scorer):
         raise ValueError(f"scorer must be a function of an example and a text, or a Scorer, got {scorer!r}")
     made = FunctionScorer(scorer)
-    _ = made.identity  # refused now, and not when results are labelled
+    _ = made.identity  # refused now, and not when results are labeled
     return made
 
 

@@ -21,7 +21,7 @@ def worlds():
 
 def test_universal_heads_break_the_control_and_more_than_half_of_the_tasks():
     tasks, control = worlds()
-    found = universal_heads(tasks, [ALL, "L1H1", HALF, OWN, (0, 0)], control, n_examples=100)
+    found = universal_heads(tasks, [ALL, "L1H1", HALF, OWN, (0, 0)], control, n=100)
     assert found.heads == (ALL, MOST)
     frame = found.to_frame().set_index("head")
     assert frame.loc["L2H2", ["a", "b", "c", "d", "control"]].tolist() == pytest.approx([2 / 9, 2 / 9, 1, 1, 2 / 9])
@@ -38,20 +38,20 @@ def test_what_guessing_leaves_of_a_task_does_not_count():
     """With the head off the task is at chance, .5 of .9: a share of .56, and of nothing above chance."""
     tasks = {name: Planted(GRID, {ALL: 0.4, HALF: 0.2}) for name in "ab"}
     control = Planted(GRID, {ALL: 0.4, HALF: 0.2})
-    assert universal_heads(tasks, [ALL, HALF], control, n_examples=100).heads == ()
+    assert universal_heads(tasks, [ALL, HALF], control, n=100).heads == ()
     for experiment in (*tasks.values(), control):
         experiment.task = SimpleNamespace(chance=0.5)
-    found = universal_heads(tasks, [ALL, HALF], control, n_examples=100)
+    found = universal_heads(tasks, [ALL, HALF], control, n=100)
     assert found.heads == (ALL,)
     assert found.left == pytest.approx(np.array([[0.0] * 3, [0.5] * 3]))
 
 
 def test_the_cost_is_what_was_asked():
     tasks, control = worlds()
-    found = universal_heads(tasks, [ALL, MOST], control, n_examples=20)
+    found = universal_heads(tasks, [ALL, MOST], control, n=20)
     assert found.spent == control.spent + sum(task.spent for task in tasks.values()) == 5 * (100 + 2 * 20)
     control.preparation = 60
-    assert universal_heads(tasks, [ALL, MOST], control, n_examples=20).spent == 60 + 5 * (100 + 2 * 20)
+    assert universal_heads(tasks, [ALL, MOST], control, n=20).spent == 60 + 5 * (100 + 2 * 20)
 
 
 def test_a_head_that_harms_most_tasks_and_breaks_the_control_is_universal_by_the_rule_of_annealed_sensing():
@@ -62,7 +62,7 @@ def test_a_head_that_harms_most_tasks_and_breaks_the_control_is_universal_by_the
 
 def test_the_share_left_has_an_interval_as_wide_as_its_examples_are_few():
     tasks, control = worlds()
-    few, many = (universal_heads(tasks, [ALL, HALF], control, n_examples=n) for n in (25, 100))
+    few, many = (universal_heads(tasks, [ALL, HALF], control, n=n) for n in (25, 100))
     for found in (few, many):
         assert (found.interval[..., 0] <= found.left).all()
         assert (found.left <= found.interval[..., 1]).all()
@@ -73,7 +73,7 @@ def test_the_share_left_has_an_interval_as_wide_as_its_examples_are_few():
 
 def test_the_result_is_json_and_says_where_it_is_from():
     tasks, control = worlds()
-    record = json.loads(json.dumps(universal_heads(tasks, [ALL], control, n_examples=30, seed=2).to_dict()))
+    record = json.loads(json.dumps(universal_heads(tasks, [ALL], control, n=30, seed=2).to_dict()))
     assert record["heads"] == ["L0H1"]
     assert record["left"]["L0H1"]["control"]["low"] < record["left"]["L0H1"]["control"]["left"] < 0.4
     assert record["provenance"] == {"tasks": {name: {} for name in [*"abcd", "control"]}, "n_examples": 30, "seed": 2}
@@ -98,13 +98,13 @@ def test_what_is_left_is_held_against_the_same_examples_with_no_head_off():
             return scores[chosen]
 
     tasks = {name: Halves(GRID, {}) for name in "ab"}
-    found = universal_heads(tasks, [HALF], Halves(GRID, {}), n_examples=40)
+    found = universal_heads(tasks, [HALF], Halves(GRID, {}), n=40)
     assert found.left == pytest.approx(np.ones((1, 3)))
 
 
 def test_the_same_seed_draws_the_same_examples():
     tasks, control = worlds()
-    first, second = (universal_heads(tasks, [HALF], control, n_examples=7, seed=3).left for _ in range(2))
+    first, second = (universal_heads(tasks, [HALF], control, n=7, seed=3).left for _ in range(2))
     assert np.array_equal(first, second)
 
 
@@ -114,7 +114,7 @@ def test_the_same_seed_draws_the_same_examples():
         ({"a": Planted(GRID, {})}, [ALL], {}, "experiments must be two tasks or more beside the control, got 1"),
         (None, [], {}, "candidates must name one head or more"),
         (None, ["L9H9"], {}, "head L9H9 is not in the grid"),
-        (None, [ALL], {"n_examples": 0}, "n_examples must be an integer of 1 or more, got 0"),
+        (None, [ALL], {"n": 0}, "n must be an integer of 1 or more, got 0"),
         ({"a": Planted(GRID, {}), "b": Planted(HeadGrid(2, 2), {})}, [ALL], {}, "experiments must be of one grid"),
         (
             {"a": Planted(GRID, {}), "b": Planted(GRID, {}, baseline=0.0)},

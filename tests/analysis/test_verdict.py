@@ -70,7 +70,7 @@ def test_without_a_control_heads_are_localized_and_a_note_says_what_is_not_known
     assert (proof.verdict, proof.specificity, proof.localized) == ("localized", None, True)
     (note,) = proof.notes
     assert note.startswith(
-        "no control was given, so heads of this task cannot be told from heads that every task needs"
+        "no control was given, so heads of this task cannot be distinguished from task-general (universal) heads"
     )
     assert f"note: {note}" in str(proof)
     assert verdict_on(APART).notes == ()
@@ -104,7 +104,9 @@ def test_a_control_that_the_model_cannot_do_does_not_count_and_is_named():
     assert (proof.verdict, proof.specificity) == ("localized", None)
     first, second = proof.notes
     assert first.startswith("control task 1 does not count: the intact model answers 15 of 100 examples right, fewer")
-    assert second.startswith("no control counts, so heads of this task cannot be told from heads that every task needs")
+    assert second.startswith(
+        "no control counts, so heads of this task cannot be distinguished from task-general (universal) heads"
+    )
     # Beside one that counts it changes nothing.
     both, alone = verdict_on(few, APART), verdict_on(APART)
     assert both.verdict == alone.verdict == "specific"
@@ -198,7 +200,7 @@ def test_default_controls_that_do_not_count_share_one_note():
     none = by_default(made(100, 10), *weak)
     assert (none.verdict, none.specificity, len(none.notes)) == ("localized", None, 2)
     assert none.notes[0].startswith("0 of 2 default controls count")
-    assert none.notes[1].startswith("no control counts, so heads of this task cannot be told")
+    assert none.notes[1].startswith("no control counts, so heads of this task cannot be distinguished")
     assert by_default(made(100, 10), *able).notes == ()
 
 

@@ -110,7 +110,7 @@ def test_without_controls_universal_groups_are_taken_for_heads_of_the_task():
         made = planted_world("universal_groups", seed=seed)
         everything = {*made.universal, *(head for group in made.groups for head in group)}
         for name, controls in (("without", []), ("with", [made.control])):
-            found = annealed(made.task, controls, budget=10_000, seed=seed, n_bootstraps=0)
+            found = annealed(made.task, controls=controls, budget=10_000, seed=seed, n_bootstraps=0)
             taken[name] += len({*found.top(5)} & everything)
     assert taken["without"] >= 6
     assert taken["with"] <= 1

@@ -31,7 +31,7 @@ def test_a_pair_of_which_either_head_is_enough_is_found_and_nothing_else():
     """By hand: .9 of the examples are right until both are off, and then .2 are; the controls lose none."""
     pair = (Head(2, 3), Head(7, 1))
     task, control = Planted(GRID, {}, groups={pair: 0.7}), Planted(GRID, {}, groups={})
-    found = group_testing(task, [control], 8000)
+    found = group_testing(task, controls=[control], budget=8000)
     assert groups_of(found) == [{"L2H3", "L7H1"}]
     assert {*found.chosen} == {*found.claims} == {*pair} == {*found.top(2)}
     group = found.provenance["groups"][0]
@@ -51,7 +51,7 @@ def test_a_head_that_does_it_alone_is_no_pair():
 def test_what_breaks_the_controls_too_is_shared_and_not_chosen():
     task = Planted(GRID, {Head(1, 1): 0.9, Head(4, 4): 0.6})
     control = Planted(GRID, {Head(1, 1): 0.9})
-    found = group_testing(task, [control], 8000)
+    found = group_testing(task, controls=[control], budget=8000)
     assert found.chosen == (Head(4, 4),)
     assert found.shared == (Head(1, 1),)
     assert found.order[-1] == Head(1, 1)
@@ -65,7 +65,7 @@ def test_a_pair_that_the_controls_need_too_is_shared_named_and_last(of_controls)
     task = Planted(GRID, {Head(4, 4): 0.6}, groups={pair: 0.8})
     control = Planted(GRID, {}, groups={pair: of_controls})
     for seed in range(2):
-        found = group_testing(task, [control], 8000, seed)
+        found = group_testing(task, controls=[control], budget=8000, seed=seed)
         assert found.chosen == (Head(4, 4),)
         assert {*found.shared} == {*pair} == {*found.order[-2:]}
         assert any(note.startswith("L2H3 and L7H1 are shared: together they take") for note in found.notes)
@@ -77,7 +77,7 @@ def test_heads_that_were_not_found_have_no_importance_to_speak_of():
     grid = HeadGrid(2, 3)
     task = Planted(grid, {Head(0, 0): 0.85, Head(0, 1): 0.6, Head(0, 2): 0.2})
     for world in (task, Planted(grid, {})):
-        found = group_testing(world, [Planted(grid, {})])
+        found = group_testing(world, controls=[Planted(grid, {})])
         others = [head for head in grid if head not in found.chosen]
         assert all(abs(found.importance[head.layer, head.head]) < 1e-5 for head in others)
         assert all(found.importance[head.layer, head.head] > 0.1 for head in found.chosen)
@@ -118,7 +118,7 @@ def test_alone_and_together_are_shares_of_the_same():
 
     task = Choices(GRID, {}, n_examples=120)
     task.chance = 0.5
-    found = group_testing(task, [Planted(GRID, {})], 8000)
+    found = group_testing(task, controls=[Planted(GRID, {})], budget=8000)
     for group in found.provenance["groups"]:
         wanted = len(group["heads"]) / 3
         assert group["task"] == pytest.approx(wanted, abs=0.3)
@@ -137,7 +137,7 @@ def test_redundant_pairs_are_found_in_planted_worlds_with_all_that_stands_in_the
     pairs, wrong = 0, []
     for seed in range(50, 54):
         made = planted_world("hidden_pairs", HeadGrid(16, 16), seed=seed)
-        found = group_testing(made.task, [made.control], seed=seed)
+        found = group_testing(made.task, controls=[made.control], seed=seed)
         pairs += sum(pair in groups_of(found) for pair in hidden_of(made))
         planted = {str(head) for head in made.planted}
         wrong += [group for group in groups_of(found) if not group <= planted]
@@ -163,7 +163,7 @@ def test_where_nothing_is_to_be_found_nothing_is():
     found = 0
     for seed in range(8):
         made = planted_world("no_structure", HeadGrid(16, 16), seed=seed)
-        found += len(group_testing(made.task, [made.control], 12_000, seed).chosen)
+        found += len(group_testing(made.task, controls=[made.control], budget=12_000, seed=seed).chosen)
     assert found <= 1
 
 
@@ -171,7 +171,7 @@ def test_a_task_with_two_choices_keeps_half_when_it_is_broken():
     """A pair takes all that is above chance: its loss is 1, and not the half that answers lose."""
     scenario = replace(SCENARIOS["chance50"], drops=(), weak=(), pairs=(), hidden=(0.33,))
     made = planted_world(scenario, HeadGrid(16, 16), n_examples=200, seed=3)
-    found = group_testing(made.task, [made.control], 32_000)
+    found = group_testing(made.task, controls=[made.control], budget=32_000)
     assert groups_of(found) == hidden_of(made)
     group = found.provenance["groups"][0]
     assert group["task"] == pytest.approx(0.33 / 0.35, abs=0.25)

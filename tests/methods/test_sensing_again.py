@@ -38,7 +38,7 @@ def test_few_right_answers_are_told_of_the_model_without_the_heads():
 
 
 def test_the_backup_of_a_head_is_found_once_the_head_is_off():
-    """Pairs of heads that stand in for each other fully: the partners of those off come first, in six worlds."""
+    """Pairs of heads that are fully redundant: the partners of those off come first, in six worlds."""
     found = 0
     for seed in range(40, 46):
         made = planted_world("hidden_pairs", HeadGrid(16, 16), seed=seed)

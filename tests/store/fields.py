@@ -55,7 +55,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
         **_CALL,
         "letters": "identity",
         "full": "identity",
-        **_designed("candidates", "controls", "k", "n", "seed"),
+        **_designed("heads", "controls", "k", "n", "seed"),
     },
     "failures": {
         **_CALL,
@@ -79,7 +79,8 @@ FIELDS: dict[str, dict[str, Kind]] = {
     "screen_identity_rules": {**_CALL, **_designed("words", "n", "n_shots", "seed", "after", "budget")},
     "attribution_patching": {**_CALL, "pairs": "identity"},
     "attention": {
-        **dict.fromkeys(("model", "prompts", "prepend_bos"), "identity"),
+        **_CALL,
+        "prompts": "identity",
         **_designed("heads", "off"),
     },
     "generate": {

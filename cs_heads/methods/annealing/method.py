@@ -90,11 +90,11 @@ _FIXED = {
 
 def annealed(
     experiment: ExperimentLike,
+    *,
+    k: int | None = None,
     controls: Sequence[ExperimentLike] = (),
     budget: int | None = None,
-    k: int | None = None,
     seed: int = 0,
-    *,
     response: str = "score",
     examples_per_mask: int | None = 8,
     n_batches: int = 14,
@@ -143,11 +143,11 @@ def annealed(
 
     Args:
         experiment: The task.
+        k: Heads wanted (None: 5, or half of a small grid).
         controls: Experiments on other tasks, which the heads should not serve.
         budget: Example-evaluations in all: masks, controls, intact runs and what the ablation runs before; never
             exceeded. By default 10 × heads, 8,000 at least, for masks (or as many as intervals need), and what runs
             before the first mask on top.
-        k: Heads wanted (None: 5, or half of a small grid).
         seed: Seeds all draws.
         response: What is fitted: score, probability (of the right answer) or margin (its log-odds, in nats). Which
             answers are right always depends on the score.
@@ -399,7 +399,7 @@ def search_notes(search: Search, known: Effects, before: int) -> tuple[str, ...]
             notes.append(f"heads that take half of the score by themselves may be task-general: {', '.join(sure)}")
     if grid.size <= _SMALL and not known.level_is_told:
         notes.append(
-            f"rows are too few for {grid.size} heads: what those without an interval take is told against the mean of "
+            f"rows are too few for {grid.size} heads: what those without an interval take is compared with the mean of "
             "all, and a small importance may have the wrong sign (a larger budget)"
         )
     unmeasured = [str(grid.head(head)) for head in sorted(search.shared) if head not in known.alone]

@@ -21,12 +21,12 @@ from cs_heads.tasks import Task
 def fit_gates(
     experiment: Experiment,
     *,
+    budget: int | None = None,
+    seed: int = 0,
     n_seeds: int = 1,
     steps: int = 500,
     batch_size: int = 64,
     strength: float = 0.1,
-    budget: int | None = None,
-    seed: int = 0,
 ) -> HeadGates:
     """Fit a gate to every head by Adam on the logits of the gates, with the paper's schedule.
 
@@ -41,12 +41,12 @@ def fit_gates(
 
     Args:
         experiment: The task.
+        budget: Example-evaluations in all; a smaller one shortens all phases alike, to 20 steps at least.
+        seed: The first seed.
         n_seeds: Fits, each from its own random start; 1 or more.
         steps: Steps of Adam in each phase, 20 or more.
         batch_size: Examples of each step, drawn anew.
         strength: Weight λ of the penalty on the gates, above 0.
-        budget: Example-evaluations in all; a smaller one shortens all phases alike, to 20 steps at least.
-        seed: The first seed.
 
     Raises:
         ValueError: A wrong number, or a budget that does not cover 20 steps.
@@ -85,13 +85,13 @@ def _fitted(experiment: Experiment, plan: Plan, seed: int) -> HeadGates:
 def causal_head_gating(
     experiment: Experiment,
     *,
+    controls: Sequence[Experiment] = (),
+    budget: int | None = None,
+    seed: int = 0,
     n_seeds: int = 1,
     steps: int = 500,
     batch_size: int = 64,
     strength: float = 0.1,
-    controls: Sequence[Experiment] = (),
-    budget: int | None = None,
-    seed: int = 0,
 ) -> HeadRanking:
     """The ranking of ``fit_gates``: facilitation less interference.
 
@@ -101,13 +101,13 @@ def causal_head_gating(
 
     Args:
         experiment: The task.
+        controls: Experiments on other tasks, which the heads should not serve.
+        budget: Example-evaluations in all; a smaller one shortens all phases alike, to 20 steps at least.
+        seed: The first seed.
         n_seeds: Fits, each from its own random start; 1 or more.
         steps: Steps of Adam in each phase, 20 or more.
         batch_size: Examples of each step, drawn anew.
         strength: Weight λ of the penalty on the gates, above 0.
-        controls: Experiments on other tasks, which the heads should not serve.
-        budget: Example-evaluations in all; a smaller one shortens all phases alike, to 20 steps at least.
-        seed: The first seed.
 
     Raises:
         ValueError: A wrong number, or a budget that does not cover 20 steps.
@@ -146,12 +146,12 @@ def contrastive_gating(
     experiment: Experiment,
     *,
     forget: Task,
+    budget: int | None = None,
+    seed: int = 0,
     n_seeds: int = 1,
     steps: int = 500,
     batch_size: int = 64,
     strength: float = 0.1,
-    budget: int | None = None,
-    seed: int = 0,
 ) -> HeadRanking:
     """Rank heads that the task needs and ``forget`` does not: gates that retain one variant and forget the other.
 
@@ -164,12 +164,12 @@ def contrastive_gating(
     Args:
         experiment: The task to retain.
         forget: The task to forget: example i is the pair of example i of the task, so both have as many, split alike.
+        budget: Example-evaluations in all; a smaller one shortens both phases alike, to 20 steps at least.
+        seed: The first seed.
         n_seeds: Fits, each from its own random start; 1 or more.
         steps: Steps of Adam in each phase, 20 or more.
         batch_size: Examples of each step, drawn anew.
         strength: Weight λ of the penalty on the gates, above 0.
-        budget: Example-evaluations in all; a smaller one shortens both phases alike, to 20 steps at least.
-        seed: The first seed.
 
     Raises:
         ValueError: A wrong number, tasks of different sizes, the confirming side of a split as ``forget``, or a budget
