@@ -302,9 +302,8 @@ def controls_notes(left_out: Mapping[str, str], used: Sequence[str], *, required
     if required and not used:
         raise BaselineTooLowError(f"controls: the model can do none of them ({reasons}); use others, or none")
     if not used:
-        return (
-            f"no control can be used, so heads of this task cannot be distinguished from task-general (universal) heads: {reasons}",
-        )
+        why = "so heads of this task cannot be distinguished from task-general (universal) heads"
+        return (f"no control can be used, {why}: {reasons}",)
     return tuple(f"control {name!r} is left out: {reason}" for name, reason in left_out.items())
 
 
