@@ -21,12 +21,14 @@ SCENARIOS = ("hidden_pair", "hidden_pairs")
 
 def annealed(made: World, off: Sequence[cs.Head], seed: int) -> cs.HeadRanking:
     """The default method, with its default budget."""
-    return cs.methods.annealed(Without(made.task, off), [Without(made.control, off)], seed=seed, n_bootstraps=0)
+    return cs.methods.annealed(
+        Without(made.task, off), controls=[Without(made.control, off)], seed=seed, n_bootstraps=0
+    )
 
 
 def group_testing(made: World, off: Sequence[cs.Head], seed: int) -> cs.HeadRanking:
     """Group testing, with its default budget."""
-    return cs.methods.group_testing(Without(made.task, off), [Without(made.control, off)], seed=seed)
+    return cs.methods.group_testing(Without(made.task, off), controls=[Without(made.control, off)], seed=seed)
 
 
 SEARCHES: dict[str, tuple[tuple[Search, ...], bool]] = {

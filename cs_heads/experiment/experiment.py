@@ -211,8 +211,16 @@ class Experiment:
         compares (summed log-probabilities, by character where length-normalized), or that of a completion's whole
         target; ``"margin"`` its log-odds, log p / (1 - p) (nats), of a completion 10 at most; ``"score"`` is as
         ``__call__``. They are never counted as right answers: ``baseline`` and every proof keep to scores. A task that
-        a scorer judges, as every generation task is, has scores alone: ``ValueError``, before the model runs. Results
-        of a store of format 1 have no margin, and run anew when one is asked for.
+        a scorer judges, as every generation task is, has scores alone. Results of a store of format 1 have no margin,
+        and run anew when one is asked for.
+
+        Args:
+            masks: As for ``__call__``.
+            examples: As for ``__call__``.
+            response: ``"probability"``, ``"margin"`` or ``"score"``.
+
+        Raises:
+            ValueError: Another response, or one that the task has not; before the model runs.
         """
         responding(self, response)
         if response == "score":
@@ -225,8 +233,14 @@ class Experiment:
     ) -> Float[np.ndarray, "row k"]:
         """Mean log-probability of the target (nats per token) where ``__call__`` gives the score.
 
-        On a generation task it is that of the target as given, and runs by itself; examples without a target raise
-        ``ValueError``.
+        On a generation task it is that of the target as given, and runs by itself.
+
+        Args:
+            masks: As for ``__call__``.
+            examples: As for ``__call__``.
+
+        Raises:
+            ValueError: An example without a target.
         """
         for example in self.task.examples if self._writes else ():
             _ = example.target
@@ -242,11 +256,18 @@ class Experiment:
     ) -> np.ndarray:
         """What the model says after the prompt of each row's examples, with the row's heads off: texts ``[row, k]``.
 
-        Greedy decoding, in float32 token for token that of each mask and example by itself, up to an end token,
-        to the first of the strings ``stop`` (left out), or to ``max_new_tokens``; by default those of a generation
-        task, else no string and 64 tokens, or as many as the context leaves. ``masks`` and ``examples`` are as for
-        scores; a text counts one example-evaluation in ``spent``. ``ValueError`` is raised where a prompt with so many
-        more tokens does not fit into the model's context.
+        Greedy decoding, in float32 token for token that of each mask and example by itself, up to an end token. A text
+        counts one example-evaluation in ``spent``.
+
+        Args:
+            masks: As for ``__call__``.
+            examples: As for ``__call__``.
+            max_new_tokens: Tokens of a text at most (None: those of a generation task, else 64, or as many as the
+                context leaves).
+            stop: Strings before the first of which a text ends (None: those of a generation task, else none).
+
+        Raises:
+            ValueError: A prompt that does not fit into the model's context with so many more tokens.
         """
         masks = check_masks(self.grid, masks)
         examples = check_examples(self.n_examples, len(masks), examples)

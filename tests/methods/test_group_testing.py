@@ -44,7 +44,7 @@ def test_a_pair_of_which_either_head_is_enough_is_found_and_nothing_else():
 
 
 def test_a_head_that_does_it_alone_is_no_pair():
-    found = group_testing(Planted(GRID, {Head(4, 4): 0.6}), [Planted(GRID, {})], 8000)
+    found = group_testing(Planted(GRID, {Head(4, 4): 0.6}), controls=[Planted(GRID, {})], budget=8000)
     assert groups_of(found) == [{"L4H4"}]
 
 
@@ -88,7 +88,9 @@ def test_a_pair_stands_only_where_both_take_more_than_one():
     """Single heads of a quarter, in worlds in which chance makes a pair of one and a harmless head now and then."""
     for seed in range(12):
         heads = {Head(3, 3): 0.3, Head(6, 6): 0.25}
-        found = group_testing(Planted(GRID, heads, noise=True), [Planted(GRID, {}, noise=True)], 8000, seed)
+        found = group_testing(
+            Planted(GRID, heads, noise=True), controls=[Planted(GRID, {}, noise=True)], budget=8000, seed=seed
+        )
         assert {*found.chosen} <= {*heads}
 
 
@@ -99,7 +101,7 @@ def test_graded_scores_are_no_right_answers_and_lose_all_that_there_is():
             scale = np.tile(scale, (len(masks), 1)) if examples is None else scale[examples]
             return scale * ~masks[:, 4, 4][:, None]
 
-    found = group_testing(Half(GRID, {}), [Planted(GRID, {})], 8000)
+    found = group_testing(Half(GRID, {}), controls=[Planted(GRID, {})], budget=8000)
     group = found.provenance["groups"][0]
     assert (group["heads"], found.provenance["n_right"]) == (["L4H4"], None)
     assert group["task"] == pytest.approx(1, abs=0.15)
@@ -126,7 +128,7 @@ def test_alone_and_together_are_shares_of_the_same():
 
 
 def test_without_controls_heads_of_every_task_are_found_as_well_and_that_is_said():
-    found = group_testing(Planted(GRID, {Head(1, 1): 0.9}), (), 8000)
+    found = group_testing(Planted(GRID, {Head(1, 1): 0.9}), controls=(), budget=8000)
     assert found.chosen == (Head(1, 1),)
     assert found.control_importance is None
     assert any(note.startswith("no controls") for note in found.notes)
@@ -151,7 +153,7 @@ def test_sensing_again_with_the_found_heads_off_finds_the_pairs():
     for seed in range(60, 64):
         made = planted_world("hidden_pairs", HeadGrid(16, 16), seed=seed)
         off = made.planted[:3]
-        again = group_testing(Without(made.task, off), [Without(made.control, off)], seed=seed)
+        again = group_testing(Without(made.task, off), controls=[Without(made.control, off)], seed=seed)
         pairs += sum(pair in groups_of(again) for pair in hidden_of(made))
         assert {*again.off} == {*off}
         assert not {*again.chosen} & {*off}
@@ -188,13 +190,13 @@ def test_all_heads_and_all_pairs_are_weighed():
 def test_small_grids_are_searched_too(shape):
     grid = HeadGrid(*shape)
     pair = (Head(0, 0), Head(shape[0] - 1, shape[1] - 1))
-    found = group_testing(Planted(grid, {}, groups={pair: 0.8}), [Planted(grid, {})], 6000)
+    found = group_testing(Planted(grid, {}, groups={pair: 0.8}), controls=[Planted(grid, {})], budget=6000)
     assert {*found.chosen} == {*pair}
 
 
 def test_a_task_that_the_model_cannot_do_is_refused():
     with pytest.raises(BaselineTooLowError):
-        group_testing(Planted(GRID, {}, baseline=0.05), [Planted(GRID, {})])
+        group_testing(Planted(GRID, {}, baseline=0.05), controls=[Planted(GRID, {})])
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,9 @@ def test_heads_that_are_off_are_off_under_every_mask():
 def test_few_right_answers_are_told_of_the_model_without_the_heads():
     made = planted_world("main", HeadGrid(16, 16), seed=1)
     off = sorted(made.planted[:3])
-    again = annealed(Without(made.task, off), [Without(made.control, off)], budget=4000, seed=0, n_bootstraps=0)
+    again = annealed(
+        Without(made.task, off), controls=[Without(made.control, off)], budget=4000, seed=0, n_bootstraps=0
+    )
     model = f"the model without {', '.join(map(str, off))}"
     assert any(note.startswith(f"{model} answers only") for note in again.notes)
 
@@ -43,7 +45,9 @@ def test_the_backup_of_a_head_is_found_once_the_head_is_off():
     for seed in range(40, 46):
         made = planted_world("hidden_pairs", HeadGrid(16, 16), seed=seed)
         off, partners = made.planted[3::2], set(made.planted[4::2])
-        again = annealed(Without(made.task, off), [Without(made.control, off)], budget=8000, seed=seed, n_bootstraps=0)
+        again = annealed(
+            Without(made.task, off), controls=[Without(made.control, off)], budget=8000, seed=seed, n_bootstraps=0
+        )
         found += len(partners & {*again.top(5)})
         assert not {*off} & {*again.top(5)}
     assert found >= 11  # of twelve
@@ -86,5 +90,7 @@ def test_heads_that_are_off_are_never_found_however_few_are_left():
     """Two of forty are off, and none of the others matters."""
     made = planted_world("no_structure", HeadGrid(5, 8), seed=3)
     off = [cs.Head(0, 0), cs.Head(2, 5)]
-    found = annealed(Without(made.task, off), [Without(made.control, off)], budget=4000, seed=0, n_bootstraps=0)
+    found = annealed(
+        Without(made.task, off), controls=[Without(made.control, off)], budget=4000, seed=0, n_bootstraps=0
+    )
     assert not {*off} & {*found.top(20), *found.claims, *found.chosen}
