@@ -18,7 +18,14 @@ from cs_heads.units import HeadGrid, HeadLike, check_grid
 def bernoulli(grid: HeadGrid, n_masks: int, density: float, seed: int = 0) -> Bool[np.ndarray, "row layer head"]:
     """Ablate each head of each mask with probability ``density``, independently (the paper's CSB).
 
-    Raises ``ValueError`` when a mask would ablate fewer than one head on average.
+    Args:
+        grid: Layers × heads of the model.
+        n_masks: Rows of the design.
+        density: Share of the heads that a mask ablates, between 0 and 1.
+        seed: Seeds the draw.
+
+    Raises:
+        ValueError: A mask would ablate fewer than one head on average.
 
     >>> bernoulli(HeadGrid(4, 4), n_masks=200, density=0.25, seed=0).mean().round(2)
     np.float64(0.25)
@@ -32,7 +39,16 @@ def stratified(grid: HeadGrid, n_masks: int, density: float, seed: int = 0) -> B
     """Ablate ``floor(density * n_heads)`` heads a mask, those off least often so far first (the paper's CSS).
 
     Ties are broken at random, so over the whole design any two heads are off equally often,
-    give or take one. Raises ``ValueError`` when a mask would ablate no head.
+    give or take one.
+
+    Args:
+        grid: Layers × heads of the model.
+        n_masks: Rows of the design.
+        density: Share of the heads that a mask ablates, between 0 and 1.
+        seed: Seeds the draw.
+
+    Raises:
+        ValueError: A mask would ablate no head.
 
     >>> design = stratified(HeadGrid(4, 4), n_masks=8, density=0.25, seed=0)
     >>> design.sum(axis=(1, 2)), design.sum(axis=0).ravel()
@@ -62,6 +78,13 @@ def single(grid: HeadGrid) -> Bool[np.ndarray, "row layer head"]:
 
 def explicit(grid: HeadGrid, groups: Iterable[Sequence[HeadLike]]) -> Bool[np.ndarray, "row layer head"]:
     """One mask a group of heads; an empty group is the intact model.
+
+    Args:
+        grid: Layers × heads of the model.
+        groups: The heads that each mask ablates.
+
+    Raises:
+        ValueError: What is no list of heads, or a head outside the grid.
 
     >>> explicit(HeadGrid(2, 3), [["L0H1", "L1H2"], []]).sum(axis=(1, 2))
     array([2, 0])

@@ -137,9 +137,19 @@ def planted_world(
 ) -> World:
     """A planted world of a scenario (see ``SCENARIOS``), on a grid of 32 × 32 heads unless another is given.
 
-    The seed draws which heads are planted, and all examples; more controls change nothing of the task nor of the
-    controls before them. An unknown scenario, a number of examples or of controls below 1, or a grid too small for
-    the heads of the task and of all controls, raises ``ValueError``.
+    More controls change nothing of the task nor of the controls before them.
+
+    Args:
+        scenario: Its name, or one of your own.
+        grid: Layers × heads (None: 32 × 32).
+        n_examples: Examples to find heads with, of the task and of each control.
+        n_unseen: Examples to judge with.
+        n_controls: Number of controls.
+        seed: Draws which heads are planted, and all examples.
+
+    Raises:
+        ValueError: An unknown scenario, a number below 1, or a grid too small for the heads of the task and of all
+            controls.
     """
     if isinstance(scenario, str):
         if scenario not in SCENARIOS:

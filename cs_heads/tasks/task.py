@@ -153,7 +153,14 @@ class Task:
     def from_frame(
         cls, frame: pd.DataFrame, name: str = "task", length_normalized: bool = False, *, accuracy: str = "sequence"
     ) -> Task:
-        """A task from a pandas DataFrame whose columns are the fields of ``from_records``."""
+        """A task from a pandas DataFrame whose columns are the fields of ``from_records``.
+
+        Args:
+            frame: One row an example.
+            name: Of the task.
+            length_normalized: Whether the log-probability of a choice is divided by its length in characters.
+            accuracy: As in ``Task``.
+        """
         return cls.from_records(records_of(frame), name, length_normalized, accuracy=accuracy)
 
     @classmethod
@@ -165,7 +172,17 @@ class Task:
         *,
         accuracy: str = "sequence",
     ) -> Task:
-        """A task from one split of a Hugging Face ``datasets.Dataset`` with the fields of ``from_records``."""
+        """A task from one split of a Hugging Face ``datasets.Dataset`` with the fields of ``from_records``.
+
+        Args:
+            dataset: One split.
+            name: Of the task.
+            length_normalized: Whether the log-probability of a choice is divided by its length in characters.
+            accuracy: As in ``Task``.
+
+        Raises:
+            ValueError: Several splits, or what is no dataset.
+        """
         if not hasattr(dataset, "column_names") or isinstance(dataset.column_names, dict):
             raise ValueError(
                 f"dataset must be one split, a datasets.Dataset, got {type(dataset).__name__}; "
@@ -269,7 +286,14 @@ class Task:
     def generated(self, max_new_tokens: int, stop: Sequence[str] = ()) -> Task:
         """The completion task with the model writing its answer: 1 where the text is the target, white space aside.
 
-        Its held-out examples go with it. Another kind of task raises ``ValueError``.
+        Its held-out examples go with it.
+
+        Args:
+            max_new_tokens: The model writes up to so many tokens.
+            stop: Texts before which the answer ends.
+
+        Raises:
+            ValueError: Another kind of task.
 
         >>> task = Task.from_records([{"prompt": "2 + 2 =", "target": " 4"}], "sums").generated(3, stop=["."])
         >>> task.kind, task.examples[0].reference
