@@ -13,7 +13,7 @@ from typing import Any, Literal, TypedDict
 
 from tqdm.auto import tqdm
 
-from cs_heads.arguments import check_integer, check_path, check_switch
+from cs_heads.arguments import check_integer, check_one_of, check_path, check_switch
 
 Kind = Literal["identity", "design", "runtime"]
 """What an argument does to the number of one mask on one example: change it, choose masks and examples, or nothing."""
@@ -76,8 +76,7 @@ class Settings:
     store: str | PathLike[str] | None = _setting("runtime")
 
     def __post_init__(self) -> None:
-        if self.ablation not in ABLATIONS:
-            raise ValueError(f"ablation must be one of {', '.join(ABLATIONS)}, got {self.ablation!r}")
+        check_one_of("ablation", self.ablation, ABLATIONS)
         for name in ("prepend_bos", "progress"):
             check_switch(name, getattr(self, name))
         for name in ("batch_tokens", "workers"):

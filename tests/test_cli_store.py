@@ -63,7 +63,7 @@ def test_ctrl_c_says_what_is_kept_and_how_to_go_on(find, stop_at, capsys):
     out, err = capsys.readouterr()
     assert out == ""
     said, _, command = err.strip().partition(": cs-heads find ")
-    assert said == f"cs-heads: interrupted; 30 results are kept in {find[-2]}, and the same command goes on"
+    assert said == f"cs-heads: interrupted; 30 results are kept in {find[-2]}, and the same command resumes"
     calls = stop_at(0)
     assert main(["find", *shlex.split(command)]) == 0
     assert without_command(capsys.readouterr().out) == whole

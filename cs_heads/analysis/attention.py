@@ -16,7 +16,7 @@ from typing_extensions import Unpack
 from cs_heads.analysis.drops import heads_of
 from cs_heads.analysis.result import Record, Result
 from cs_heads.arguments import check_integer, check_list, check_path, check_seed
-from cs_heads.cluster import ModelLike, local_model, source_of
+from cs_heads.cluster import ModelLike, local_model
 from cs_heads.drawable import Drawable
 from cs_heads.lens.attention import attention_patterns, token_texts
 from cs_heads.lens.model import check_ablatable, context_length, describe, tokenizer_of, vocabularies
@@ -27,7 +27,6 @@ from cs_heads.text import Text, is_token_ids, shown
 from cs_heads.units import Head, HeadGrid, HeadLike, as_heads
 
 FORMAT = "cs-heads attention"
-_SETTINGS = ("prepend_bos", "dtype", "progress")
 HABITS = ("previous token", "first token", "same token", "induction")
 
 
@@ -166,8 +165,8 @@ def attention(
     Raises:
         ValueError: No prompt, no head, a head twice or one outside the grid. Raised before the model runs.
     """
-    asked = Settings.of(settings, _SETTINGS)
-    loaded = local_model(source_of(model, asked))
+    asked = Settings.of(settings, ("prepend_bos", "dtype", "progress"))
+    loaded = local_model(model, asked)
     check_ablatable(loaded)
     prompts = check_list("prompts", prompts, "one text or more")
     if not prompts:
@@ -249,7 +248,7 @@ def habits(
         settings: ``dtype``, ``progress``: see ``SettingsArguments``.
     """
     check_seed(seed)
-    loaded = local_model(source_of(model, Settings.of(settings, _SETTINGS[1:])))
+    loaded = local_model(model, Settings.of(settings, ("dtype", "progress")))
     check_ablatable(loaded)
     check_integer("n", n, 1)
     tokenizer, limit, n_tokens = tokenizer_of(loaded), context_length(loaded), vocabularies(loaded)[0]

@@ -132,12 +132,18 @@ class Comparison(Result, Drawable, picture="comparison"):
                 **{f"drop@{k}": one.drops[k - 1] for k in at},
                 "low": one.curve[self.k - 1].interval[0],
                 "high": one.curve[self.k - 1].interval[1],
-                **({"loss": np.nan, "control loss": np.nan} if one.control_drops else {}),
-                **({"loss": loss.own.loss, "control loss": loss.mean.loss} if (loss := self.specificity(name)) else {}),
+                **self._losses(name),
                 **({} if self.default_controls else {f"control {task}": drop for task, drop in one.controls.items()}),
             }
             for name, one in self.methods.items()
         )
+
+    def _losses(self, method: str) -> dict[str, float]:
+        if not self.methods[method].control_drops:
+            return {}
+        found = self.specificity(method)
+        own, mean = (np.nan, np.nan) if found is None else (found.own.loss, found.mean.loss)
+        return {"loss": own, "control loss": mean}
 
     def curves(self) -> pd.DataFrame:
         """One row per (method, k): the drop with its interval, and the mean, least and largest drop of random heads.

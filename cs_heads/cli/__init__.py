@@ -103,7 +103,7 @@ def _kept(options: argparse.Namespace) -> str:
     except (Exception, KeyboardInterrupt):  # what reads the store may be half imported
         results = 0
     return (
-        f"; {results:,} results are kept in {path}, and the same command goes on: {options.command}" if results else ""
+        f"; {results:,} results are kept in {path}, and the same command resumes: {options.command}" if results else ""
     )
 
 

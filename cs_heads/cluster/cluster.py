@@ -189,9 +189,10 @@ def placed(model: ModelLike, workers: int | None = None, address: str | None = N
             source.close()
 
 
-def local_model(model: ModelLike) -> Any:
-    """The model in this process: a cluster's own, or what was given."""
-    return model.model if isinstance(model, Cluster) else model
+def local_model(model: ModelLike, settings: Settings | None = None) -> Any:
+    """The model in this process: a cluster's own, or what was given; with ``settings`` one given by name is loaded."""
+    source = model if settings is None else source_of(model, settings)
+    return source.model if isinstance(source, Cluster) else source
 
 
 def _source(model: Any, gpus_per_worker: float | None) -> Source:

@@ -41,13 +41,13 @@ class Cost:
 class Budget:
     """Example-evaluations, paid before they are measured."""
 
-    budget: int
+    total: int
     spent: int = 0
 
     @property
     def left(self) -> int:
         """What may still be spent."""
-        return self.budget - self.spent
+        return self.total - self.spent
 
     def pay(self, cost: int) -> None:
         """Take ``cost`` out; more than there is would be an error of the method."""

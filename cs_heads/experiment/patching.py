@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from typing_extensions import Unpack
 
-from cs_heads.cluster import ModelLike, local_model, source_of
+from cs_heads.cluster import ModelLike, local_model
 from cs_heads.experiment.cost import check_budget
 from cs_heads.lens import check_ablatable, describe
 from cs_heads.lens.batches import room_for
@@ -55,7 +55,7 @@ class PatchingExperiment:
         **settings: Unpack[SettingsArguments],
     ) -> None:
         self.settings = Settings.of(settings, _SETTINGS)
-        self.model: Any = local_model(source_of(model, self.settings))
+        self.model: Any = local_model(model, self.settings)
         check_ablatable(self.model)
         self.grid = HeadGrid.from_model(self.model)
         each = self.grid.size + 2

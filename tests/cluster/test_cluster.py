@@ -441,7 +441,7 @@ def test_ctrl_c_ends_a_command_with_workers_cleanly(known_folder, load_known, tm
         assert program.returncode == 130
     results = cs.Store.open(store).contents().results
     assert said == [
-        f"cs-heads: interrupted; {results:,} results are kept in {store}, and the same command goes on: cs-heads "
+        f"cs-heads: interrupted; {results:,} results are kept in {store}, and the same command resumes: cs-heads "
         + shlex.join(command[3:])
     ]
     wait_until(lambda: not any(map(alive, started)), "the end of what an interrupted command had started")

@@ -294,11 +294,11 @@ def test_rows_carry_what_the_controls_lose_and_are_paid_for_on_both_sides():
 
 
 def test_no_more_is_paid_than_there_is():
-    purse = Budget(10)
-    purse.pay(6)
-    assert (purse.spent, purse.left) == (6, 4)
+    budget = Budget(10)
+    budget.pay(6)
+    assert (budget.spent, budget.left) == (6, 4)
     with pytest.raises(AssertionError, match="5 example-evaluations are more than the 4 left"):
-        purse.pay(5)
+        budget.pay(5)
 
 
 # Sets

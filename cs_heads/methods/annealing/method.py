@@ -386,7 +386,7 @@ def shared_with(search: Search, alone: dict[int, BothEffects]) -> dict[str, dict
 
 def search_notes(search: Search, known: Effects, before: int) -> tuple[str, ...]:
     """What weakens what the search found."""
-    sensor, grid, notes, budget = search.sensor, search.sensor.grid, [], search.sensor.budget.budget
+    sensor, grid, notes, budget = search.sensor, search.sensor.grid, [], search.sensor.budget.total
     if before > _LARGE_SHARE * budget:
         notes.append(
             f"{before:,} of the budget of {budget:,} went before the first mask, most of it to the intact model: fewer "
