@@ -83,10 +83,11 @@ def test_an_analysis_done_again_runs_nothing_and_says_the_same(model, tasks, cho
 
 
 def test_every_analysis_of_a_model_under_masks_takes_a_store():
-    """Also one that comes later: what takes an ablation runs masks."""
+    """Also one that comes later: what takes settings runs masks, or only reads attention."""
     callables = {getattr(cs, name) for name in cs.__all__ if inspect.isfunction(getattr(cs, name))}
     under_masks = {each for each in callables if "settings" in inspect.signature(each).parameters}
-    assert {*ANALYSES.values()} == under_masks - {cs.confirm, cs.compare, cs.held_out_contrasts}
+    reads_attention = {cs.attention, cs.habits}
+    assert {*ANALYSES.values()} == under_masks - reads_attention - {cs.confirm, cs.compare, cs.held_out_contrasts}
 
 
 @pytest.mark.usefixtures("no_short_cuts")

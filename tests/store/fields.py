@@ -83,6 +83,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
         "prompts": "identity",
         **_designed("heads", "off"),
     },
+    "habits": {**_CALL, **_designed("heads", "n", "length", "seed")},
     "generate": {
         "masks": "design",
         "examples": "design",
