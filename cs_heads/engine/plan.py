@@ -12,13 +12,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from cs_heads.lens.batches import default_tokens
 from cs_heads.lens.logprobs import Reads, token_logprobs, with_targets
 from cs_heads.lens.model import HookedModel, context_length, device_of, devices_of
-
-BATCH_TOKENS = {"cpu": 4096, "cuda": 131_072}
-"""Tokens of one forward at most, by device: beyond these, forwards get no faster (``benchmarks/engine.py``)."""
-
-_OTHER_DEVICES = 16_384
 
 # Share of the free memory that one forward is planned to take; stored prefixes and the allocator take some too.
 _SHARE = 0.4
@@ -47,14 +43,13 @@ def token_budget(model: HookedModel, fused: bool) -> int:
     is read: unless memory is short, the same model on the same machine is planned alike, so that results are the same
     bit for bit.
     """
-    device = device_of(model)
     rows = _rows(model, _PROBE_ROWS)
     with _LiveBytes() as live:
         token_logprobs(model, *rows, fused=fused)
     per_token = max(1, live.peak) / rows[0].numel()
     # A model that is split over devices needs memory on each.
     fits = int(_SHARE * min(map(free_memory, devices_of(model))) / per_token)
-    return max(1, min(fits, BATCH_TOKENS.get(device.type, _OTHER_DEVICES)))
+    return max(1, min(fits, default_tokens(model, "scoring")))
 
 
 def free_memory(device: torch.device) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
@@ -14,6 +14,13 @@ from cs_heads.lens.model import HookedModel, device_of
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Pass = Literal["scoring", "patching", "gradient"]
+
+_DEFAULT_TOKENS: dict[Pass, dict[str, int]] = {
+    "scoring": {"cpu": 4096, "cuda": 131_072, "other": 16_384},
+    "patching": {"cpu": 4096, "cuda": 65_536, "other": 16_384},
+    "gradient": {"cpu": 1024, "cuda": 32_768, "other": 4096},
+}
 
 
 class DoesNotFitError(MemoryError):
@@ -37,11 +44,20 @@ class TokenBudget:
         self.tokens = max(1, int(min(self.tokens, tokens) / 2))
 
 
-def room_for(model: HookedModel, batch_tokens: int | TokenBudget | None, by_device: Mapping[str, int]) -> TokenBudget:
-    """The budget or the tokens given, else those of the model's kind of device."""
+def default_tokens(model: HookedModel, kind: Pass) -> int:
+    """Padded tokens of one pass through the model at most: beyond these, passes get no faster on its kind of device.
+
+    For ``"scoring"`` they are measured by ``benchmarks/engine.py``; a pass that keeps more of the model takes fewer.
+    """
+    by_device = _DEFAULT_TOKENS[kind]
+    return by_device.get(device_of(model).type, by_device["other"])
+
+
+def room_for(model: HookedModel, batch_tokens: int | TokenBudget | None, kind: Pass) -> TokenBudget:
+    """The budget or the tokens given, else the default of the kind of pass."""
     if isinstance(batch_tokens, TokenBudget):
         return batch_tokens
-    return TokenBudget(batch_tokens or by_device.get(device_of(model).type, by_device["cpu"]))
+    return TokenBudget(batch_tokens or default_tokens(model, kind))
 
 
 def in_batches(

@@ -19,9 +19,6 @@ from cs_heads.lens.gates import hooked
 from cs_heads.lens.logprobs import with_targets
 from cs_heads.lens.model import HookedModel, device_of, evaluating, hook_names
 
-GRADIENT_TOKENS = {"cpu": 1024, "mps": 4096, "cuda": 32_768}
-"""Padded tokens of one forward and backward pass to begin with, by device."""
-
 
 @contextmanager
 def differentiable(model: HookedModel) -> Iterator[None]:
@@ -62,7 +59,7 @@ def gate_gradients(
     gradient = torch.full_like(gates, torch.nan) if measured is None else torch.as_tensor(measured)
     unknown = np.ones(len(gates), dtype=bool) if measured is None else gradient.isnan().any(dim=(1, 2)).cpu().numpy()
     device = device_of(model)
-    room = room_for(model, batch_tokens, GRADIENT_TOKENS)
+    room = room_for(model, batch_tokens, "gradient")
 
     def run(batch: Int[np.ndarray, " n"]) -> None:
         new = int(unknown[batch].sum())

@@ -23,9 +23,6 @@ from cs_heads.lens.tokens import EncodedExample, encode_example, leading_tokens
 from cs_heads.text import Text
 from cs_heads.units import HeadGrid
 
-PATCH_TOKENS = {"cpu": 4096, "mps": 16_384, "cuda": 65_536}
-"""Padded tokens of one forward pass to begin with, by device."""
-
 
 @dataclass(frozen=True)
 class PatchPoint:
@@ -92,7 +89,7 @@ def record_z(
             found[place] = z
 
     with evaluating(model):
-        run_in_batches([len(point.prompt) for point in points], room_for(model, batch_tokens, PATCH_TOKENS), run)
+        run_in_batches([len(point.prompt) for point in points], room_for(model, batch_tokens, "patching"), run)
     return torch.stack([z for z in found if z is not None])
 
 
@@ -128,7 +125,7 @@ def patched_effects(
         done(new)
 
     with evaluating(model):
-        run_in_batches([len(points[i].prompt) for i in pair], room_for(model, batch_tokens, PATCH_TOKENS), run)
+        run_in_batches([len(points[i].prompt) for i in pair], room_for(model, batch_tokens, "patching"), run)
     return measured
 
 
@@ -152,7 +149,7 @@ def patch_gradients(
         gradient[batch] = torch.autograd.grad(total, strength)[0].to(gradient)
 
     with differentiable(model):
-        room = TokenBudget(room_for(model, batch_tokens, PATCH_TOKENS).tokens // 4)
+        room = TokenBudget(room_for(model, batch_tokens, "patching").tokens // 4)
         run_in_batches([len(point.prompt) for point in points], room, run)
     return gradient
 

@@ -8,8 +8,9 @@ import torch
 
 from cs_heads import Experiment, Task, designs
 from cs_heads.engine import Engine, forwards, plan
-from cs_heads.engine.plan import BATCH_TOKENS, _LiveBytes, token_budget
+from cs_heads.engine.plan import _LiveBytes, token_budget
 from cs_heads.lens.abilities import Abilities
+from cs_heads.lens.batches import default_tokens
 from tests.engine.test_engine import workload
 from tests.tiny import N_HEADS, N_LAYERS
 
@@ -76,10 +77,10 @@ def test_the_same_call_gives_the_same_numbers_bit_for_bit(load, backend):
 
 def test_the_budget_is_what_the_device_is_fast_with_or_what_memory_holds(load, monkeypatch):
     model = load("llama")
-    assert token_budget(model, fused=True) == BATCH_TOKENS["cpu"]
+    assert token_budget(model, fused=True) == default_tokens(model, "scoring")
     monkeypatch.setattr(plan, "free_memory", lambda device: 2**20)
     short = token_budget(model, fused=True)
-    assert 1 <= short < BATCH_TOKENS["cpu"]
+    assert 1 <= short < default_tokens(model, "scoring")
     monkeypatch.setattr(plan, "free_memory", lambda device: 2**19)
     assert token_budget(model, fused=True) == pytest.approx(short / 2, abs=1)
     monkeypatch.setattr(plan, "free_memory", lambda device: 0)
