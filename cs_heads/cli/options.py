@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from functools import partial
@@ -131,13 +131,9 @@ def add_measuring(parser: Parser, arguments: Sequence[str]) -> None:
         parser: With a flag for every option of every method where it has ``--method``, else for the required ones.
         arguments: What is to be parsed: the help shows the options of the method that it names.
     """
-    from cs_heads.methods.registry import METHODS, Option, described
-    from cs_heads.settings import Settings, SettingsArguments
+    from cs_heads.methods.registry import METHODS
 
-    texts, types = described(SettingsArguments, "Attributes"), get_type_hints(SettingsArguments)
-    # The dtype stands beside device and backend.
-    settings = [Option(each.name, types[each.name], each.default, texts[each.name]) for each in fields(Settings)]
-    _add_options(parser.add_argument_group("settings"), [each for each in settings if each.name != "dtype"])
+    add_settings(parser)
     one = any(action.dest == "method" for action in parser._actions)
     every = {option.name: option for method in METHODS.values() for option in method.options.values()}
     if not one:
@@ -149,6 +145,18 @@ def add_measuring(parser: Parser, arguments: Sequence[str]) -> None:
     own = METHODS[name].options if name in METHODS else {}
     _add_options(parser.add_argument_group(f"options of the method {name}"), own.values())
     _add_options(parser, [option for option in every.values() if option.name not in own], hidden=True)
+
+
+def add_settings(parser: Parser, names: Collection[str] | None = None) -> None:
+    """The settings of a call as flags: those of ``names``, or all."""
+    from cs_heads.methods.registry import Option, described
+    from cs_heads.settings import Settings, SettingsArguments
+
+    texts, types = described(SettingsArguments, "Attributes"), get_type_hints(SettingsArguments)
+    # The dtype stands beside device and backend.
+    chosen = [each for each in fields(Settings) if each.name != "dtype" and (names is None or each.name in names)]
+    settings = [Option(each.name, types[each.name], each.default, texts[each.name]) for each in chosen]
+    _add_options(parser.add_argument_group("settings"), settings)
 
 
 def _add_options(group: argparse._ActionsContainer, options: Iterable[Option], *, hidden: bool = False) -> None:

@@ -6,9 +6,18 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from cs_heads.cli.options import ALLOW_CODE, REPEATED, add_command, add_loading, check_numbers, make_folder
+from cs_heads.cli.options import (
+    ALLOW_CODE,
+    REPEATED,
+    add_command,
+    add_loading,
+    add_settings,
+    check_numbers,
+    make_folder,
+    settings_of,
+)
 
 if TYPE_CHECKING:
     from cs_heads.cli.options import Commands, Parser
@@ -18,7 +27,7 @@ if TYPE_CHECKING:
 def add(commands: Commands) -> None:
     """The sub-command ``reproduce``."""
     parser = add_command(commands, reproduce)
-    parser.complete = _add_steps
+    parser.complete = _add_steps_and_settings
     add = parser.add_argument
     add("--paper", required=True, choices=("cs", "chg"), help="paper whose protocol is run")
     text = "Hugging Face name, local folder or GGUF file, or demo, which has its own tasks in the paper's roles"
@@ -45,10 +54,12 @@ def add(commands: Commands) -> None:
     add("--dry-run", action="store_true", help="print the cost, and stop")
 
 
-def _add_steps(parser: Parser, _: Sequence[str]) -> None:
+def _add_steps_and_settings(parser: Parser, _: Sequence[str]) -> None:
     """Put the steps of each paper before the examples of the help; as late as this, since it loads the library."""
+    from cs_heads.reproduce.reproduction import SETTINGS
     from cs_heads.reproduce.run import STEPS
 
+    add_settings(parser, SETTINGS)
     for paper, steps in reversed(STEPS.items()):
         needs = [f" (needs {step.needs[0]})" if step.needs[0] else "" for step in steps]
         lines = [f"  {step.name:<16}{step.about}{need}" for step, need in zip(steps, needs, strict=True)]
@@ -100,6 +111,7 @@ def _reproduction(options: argparse.Namespace) -> Reproduction:
     from cs_heads.reproduce import PAPERS, PaperSettings, Reproduction, load_tasks
     from cs_heads.reproduce.papers import QUICK
     from cs_heads.reproduce.tasks import lacking
+    from cs_heads.settings import SettingsArguments
 
     paper = PAPERS[options.paper]
     settings = QUICK if options.quick else PaperSettings()
@@ -115,7 +127,8 @@ def _reproduction(options: argparse.Namespace) -> Reproduction:
     tasks = load_tasks(paper, options.model, names, data=options.data, **more)
     model = cs.load_model(options.model, device=options.device, dtype=options.dtype, backend=options.backend)
     left_out = lacking(paper, tasks, names)
-    return Reproduction(model, paper, tasks, settings, options.out, options.seed, beside=beside, left_out=left_out)
+    seed, measuring = options.seed, cast(SettingsArguments, settings_of(options))
+    return Reproduction(model, paper, tasks, settings, options.out, seed, measuring, beside, left_out)
 
 
 def _parts(text: str | None) -> list[str] | None:

@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int, Shaped
 
 from cs_heads import designs
 from cs_heads.analysis.universal import UniversalHeads
 from cs_heads.experiment.baseline import BaselineTooLowError
 from cs_heads.experiment.experiment import Experiment
+from cs_heads.methods.gating.descent import Plan
 from cs_heads.methods.gating.result import HeadGates
 from cs_heads.ranking import HeadRanking
 from cs_heads.reproduce.localization import N_FAILING
@@ -41,15 +42,17 @@ class Counting:
         self._asked: set[tuple[bytes, bytes]] = set()
 
     def __call__(
-        self, masks: Bool[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"] | None = None
+        self, masks: Shaped[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"] | None = None
     ) -> Float[np.ndarray, "row k"]:
-        """Scores of 1, for each row's examples (None: all)."""
+        """Scores of 1 under masks or gates, for each row's examples (None: all)."""
         k = self.n_examples if examples is None else examples.shape[1]
         of = [b""] * len(masks) if examples is None else [row.tobytes() for row in examples]
         new = {(mask.tobytes(), each) for mask, each in zip(masks, of, strict=True)} - self._asked
         self._counted[self.name] += len(new) * k
         self._asked |= new
         return np.ones((len(masks), k))
+
+    logprob = __call__
 
     def baseline(self) -> Float[np.ndarray, " example"]:
         """Scores with no head ablated."""
@@ -61,7 +64,7 @@ class DryRun(Reproduction):
     """A reproduction whose experiments only count, and in which the steps find as much as they can.
 
     Heads differ from task to task, so that no two sets of heads are one mask; every control is asked whether the model
-    can do it; a head of each of three rankings is universal. Gates are not fitted: their cost is known beforehand.
+    can do it; a head of each of three rankings is universal. Gates are made up, and cost what their fits would.
     """
 
     counted: Counter[str] = field(default_factory=Counter)
@@ -103,11 +106,19 @@ class DryRun(Reproduction):
 
     @cached_property
     def gates(self) -> dict[str, HeadGates]:
-        """None: forward and backward passes of every fit are counted, and the intact runs before them."""
-        settings = self.settings
-        each = 6 * settings.n_seeds * settings.steps * settings.batch_size
-        self.counted.update({name: each + len(self.tasks[name]) for name in (*self.finding.values(), *self.controls)})
-        return {}
+        """Of every fit, at random, so that no two points of a curve over them are one set of gates."""
+        settings, rng = self.settings, np.random.default_rng(self.seed)
+        plan = Plan(settings.n_seeds, settings.steps, settings.batch_size, strength=1.0)
+        made = {}
+        for heads, name in (self.finding | {name: name for name in self.controls}).items():
+            n = len(finding_side(self.tasks[name]))
+            cost = plan.on(n).cost(n, phases=3, sides=1)
+            self.counted[name] += cost.spent
+            phases = rng.random((3, settings.n_seeds, *self.grid.shape))
+            free, plus, minus = phases
+            losses, at = np.zeros((*phases.shape[:2], 1)), np.zeros(1, dtype=int)
+            made[heads] = HeadGates(free, plus, minus, losses, trajectory=phases[:, :, None], at=at, cost=cost)
+        return made
 
     def cost_of(self, step: Step) -> dict[str, int]:
         """Example-evaluations by task that a step adds to those of the steps before, what it starts from included."""

@@ -18,6 +18,7 @@ from cs_heads.analysis.gating import (
     taxonomy,
     toggle_curves,
 )
+from cs_heads.methods.gating.descent import Plan
 from cs_heads.methods.gating.result import PHASES, SCORES, HeadGates
 from cs_heads.methods.mediation import Mediation, function_vector_effects, indirect_effects, task_pairs
 from cs_heads.reproduce import published
@@ -29,9 +30,9 @@ from cs_heads.units import Head
 _WORDS = "function_vectors/"
 
 STEPS: list[Step] = []
-"""The protocol, in order. Gradients, gates between 0 and 1 and patches are no masks, so costs are upper bounds."""
+"""The protocol, in order. Costs are given for what runs the model itself: gradients and patches."""
 
-_step = partial(step, STEPS, cost=lambda _: {}, uses=("gates",))
+_step = partial(step, STEPS, uses=("gates",))
 
 
 def _capabilities(repro: Reproduction) -> dict[str, HeadGates]:
@@ -95,13 +96,7 @@ def _shares(repro: Reproduction) -> list[Output]:
     return [Output("table-2", about, frame, found.plot)]
 
 
-def _toggle_cost(repro: Reproduction) -> dict[str, int]:
-    points = len(np.unique(np.linspace(1, repro.grid.size // 2, 12).round()))
-    masks = 3 * 2 * points * repro.settings.n_seeds
-    return {name: masks * len(repro.unseen(name)) for name in repro.finding.values()}
-
-
-@_step(cost=_toggle_cost)
+@_step()
 def _toggles(repro: Reproduction) -> list[Output]:
     """Heads turned off and on in the order of each score."""
     about = "log-probability with the first heads off minus that with them on, all others at G+"
@@ -132,6 +127,7 @@ def _seeds(repro: Reproduction) -> list[Output]:
 
 
 def _mediating_cost(repro: Reproduction) -> dict[str, int]:
+    """Every head of every pair, and both of its prompts."""
     return dict.fromkeys(repro.controls, repro.settings.n_pairs * (repro.grid.size + 2))
 
 
@@ -167,13 +163,16 @@ def _mediation(repro: Reproduction, name: str) -> Mediation:
     task, n = finding_side(repro.tasks[name]), repro.settings.n_pairs
     if task.name == name and name.startswith(_WORDS):
         pairs = function_vectors.pairs(task.name.removeprefix(_WORDS), n, repro.seed)
-        return function_vector_effects(repro.model, pairs, progress=repro.progress)
-    return indirect_effects(repro.model, task_pairs(repro.model, task, n, repro.seed), progress=repro.progress)
+        return function_vector_effects(repro.model, pairs, **repro.calls)
+    return indirect_effects(repro.model, task_pairs(repro.model, task, n, repro.seed), **repro.calls)
 
 
 def _contrasts_cost(repro: Reproduction) -> dict[str, int]:
-    each = 2 * 8 * repro.settings.steps * repro.settings.batch_size
-    return {name: each + 8 * len(repro.unseen(name)) for name in _word_tasks(repro)}
+    """Two fits to all tasks but one, and six scores of that one."""
+    names, plan = _word_tasks(repro), Plan(1, repro.settings.steps, repro.settings.batch_size, strength=1.0)
+    n_examples = sum(len(finding_side(repro.tasks[name])) for name in names)
+    each = 2 * plan.on(n_examples).cost(n_examples, phases=2, sides=2).spent
+    return {name: each + 6 * len(repro.unseen(name)) for name in names}
 
 
 @_step(
@@ -191,7 +190,8 @@ def _contrasts(repro: Reproduction) -> list[Output]:
         n=min(len(repro.unseen(name)) for name in names),
         steps=settings.steps,
         batch_size=settings.batch_size,
-        **repro.options,
+        seed=repro.seed,
+        **repro.calls,
     )
     about = "a word task that gates were not fitted to, in the format they retain and in the other"
     return [Output("figure-5", about, found.to_frame(), found.plot)]

@@ -81,7 +81,7 @@ def _failures(repro: Reproduction, found: UniversalHeads) -> Output:
     shown = [head for head in order if head in found.heads][:N_FAILING] or order[:1]
     heads = {str(head): [head] for head in shown} | {repro.first: repro.top(repro.first)}
     n = min(N_FAILURES, len(confirming_side(task)))
-    modes = failures(repro.model, task, heads, n=n, progress=repro.progress)
+    modes = failures(repro.model, task, heads, n=n, **repro.calls)
     what = "universal heads" if found.heads else "the head nearest to a universal one"
     about = f"how {task.name} fails with {what} and with the {repro.first} heads off"
     return Output("failures", about, modes.to_frame(), modes.plot)
@@ -158,7 +158,8 @@ def _prove(repro: Reproduction, heads: str) -> Confirmation:
         exclude=ranking.shared,
         controls=None,  # other tasks are measured in the step "drops"
         n=len(repro.unseen(name)),
-        **repro.options,
+        seed=repro.seed,
+        **repro.calls,
     )
     curve = measure_sparsity([repro.column(name, "own")], ranking.top(repro.settings.max_heads), repro.seed)
     result = {"task": name, "confirm": proof.to_dict(), "half": curve.heads_for(0.5)}
@@ -310,7 +311,8 @@ def _methods(repro: Reproduction) -> list[Output]:
         max_heads=settings.max_heads,
         n=len(repro.unseen(name)),
         controls=None,
-        **repro.options,
+        seed=repro.seed,
+        **repro.calls,
     )
     about = f"{', '.join(METHODS)} on {repro.label(name)}: heads, cost, and drops on unseen examples"
     # Seconds of a resumed run are those since it was resumed.

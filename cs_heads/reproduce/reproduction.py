@@ -13,15 +13,16 @@ import pandas as pd
 from cs_heads.analysis.drops import Column, Role
 from cs_heads.analysis.universal import UniversalHeads, universal_heads
 from cs_heads.arguments import check_seed
+from cs_heads.cluster import local_model
 from cs_heads.experiment.baseline import BaselineTooLowError, check_baseline, check_k
 from cs_heads.experiment.experiment import Experiment
-from cs_heads.lens import load_model
 from cs_heads.methods.compressed_sensing import tune
 from cs_heads.methods.gating.fit import fit_gates
 from cs_heads.methods.gating.result import HeadGates
 from cs_heads.plot.style import draw_to, figure_of
 from cs_heads.ranking import HeadRanking
 from cs_heads.reproduce.papers import Paper, PaperSettings
+from cs_heads.settings import Settings, SettingsArguments
 from cs_heads.tasks import Task, confirming_side, finding_side
 from cs_heads.units import Head, HeadGrid
 
@@ -29,6 +30,9 @@ T = TypeVar("T")
 STORE = "store.sqlite"
 Part = Literal["searched", "universal", "gates"]
 """A result that a reproduction computes once for all steps."""
+
+SETTINGS = ("prepend_bos", "dtype", "batch_tokens", "progress")
+"""What a reproduction may set of how a call measures."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,12 +124,14 @@ class Reproduction:
         settings: how much is measured; the curve over the number of heads ends at half of the model's heads.
         out: the folder of tables, figures and the store.
         seed: seeds masks, fits and tests.
-        progress: shows progress bars (None: in notebooks and terminals).
+        measuring: settings of every call that runs the model, of ``prepend_bos``, ``dtype``, ``batch_tokens`` and
+            ``progress``; heads are zeroed, and the store is that of ``out``.
         beside: ``out`` folders of other models, by model.
         left_out: why heads could not be found on a task, by name; steps add to it.
 
     Raises:
-        ValueError: for a seed or number of heads out of range, or a model in ``beside`` with the name of this one.
+        ValueError: for a seed, a setting or a number of heads that is not allowed, or a model in ``beside`` with the
+            name of this one.
     """
 
     model: Any
@@ -134,13 +140,13 @@ class Reproduction:
     settings: PaperSettings
     out: Path
     seed: int = 0
-    progress: bool | None = None
+    measuring: SettingsArguments = field(default_factory=SettingsArguments)
     beside: Mapping[str, Path] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
-        self.model = load_model(self.model)
+        self.model = local_model(self.model, Settings.of(self.measuring, SETTINGS))
         if self.name in self.beside:
             raise ValueError(f"beside must name other models than {self.name!r}, the model of this reproduction")
         # The curve goes to half of the heads at most, so that a small model has one.
@@ -157,9 +163,9 @@ class Reproduction:
         return self.out / "study" / heads
 
     @property
-    def options(self) -> dict[str, Any]:
-        """What every analysis of the model is called with."""
-        return {"seed": self.seed, "progress": self.progress, "store": self.store}
+    def calls(self) -> SettingsArguments:
+        """The settings of every call that runs the model; its dtype is its own by now."""
+        return {**self.measuring, "dtype": None, "store": self.store}
 
     @property
     def grid(self) -> HeadGrid:
@@ -180,7 +186,7 @@ class Reproduction:
     def experiment(self, name: str, *, finding: bool = False) -> Experiment:
         """An experiment on the unseen examples of a task, or on its finding examples; the store keeps its results."""
         task = finding_side(self.tasks[name]) if finding else self.unseen(name)
-        return Experiment(self.model, task, store=self.store, progress=self.progress)
+        return Experiment(self.model, task, **self.calls)
 
     @property
     def name(self) -> str:

@@ -49,8 +49,7 @@ def reproduce(
 
     Every output is a CSV and a Markdown table, and a PNG and an SVG where it is a figure; ``index.md`` leads to them.
     Measurements are kept in ``store.sqlite``, and a finished step is not run again: the same call resumes where it was
-    interrupted. Texts of failures, single choices, soft gates and mediation are in no store: an unfinished step
-    measures these again. A step whose tasks or settings changed is run again, with what the store has. A task that the
+    interrupted. A step whose tasks or settings changed is run again, with what the store has. A task that the
     model cannot do is left out, and so is what needs it.
 
     Args:
@@ -111,8 +110,8 @@ def _key(repro: Reproduction) -> str:
         _SETTING_WRITTEN.get(name, name): list(v) if isinstance(v, tuple) else v
         for name, v in asdict(repro.settings).items()
     }
-    model = study_of(repro.model, "zero", None)
-    return hash_of([repro.paper.name, settings, repro.seed, tasks, json.dumps(model, sort_keys=True, default=str)])
+    study = study_of(repro.model, "zero", repro.measuring.get("prepend_bos"))
+    return hash_of([repro.paper.name, settings, repro.seed, tasks, json.dumps(study, sort_keys=True, default=str)])
 
 
 def _index(repro: Reproduction, done: dict[str, Any], left_out: dict[str, str]) -> str:

@@ -50,8 +50,9 @@ def write(path, records):
 def study(load_known, data, tmp_path):
     def made(paper="cs", names=CS_TASKS, **changed):
         tasks = load_tasks(PAPERS[paper], "tiny", list(names), data=data, n=40)
+        settings = replace(TINY, **changed)
         return Reproduction(
-            load_known(), PAPERS[paper], tasks, replace(TINY, **changed), tmp_path / "out", progress=False
+            load_known(), PAPERS[paper], tasks, settings, tmp_path / "out", measuring={"progress": False}
         )
 
     return made

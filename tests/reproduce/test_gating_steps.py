@@ -59,6 +59,7 @@ def test_answers_that_begin_with_the_same_token_are_no_pair(study):
     answers = [" cat", " cat dog", " dog", " bird"]
     records = [{"prompt": f"the {word}", "target": answers[i % 4]} for i, word in enumerate(WORDLIST)]
     one.tasks["words"] = Task.from_records(records, "words").split(12)[0]
+    one.out.mkdir()
     found = _mediation(one, "words")
     assert (found.unit, len(found.effects)) == ("nats", TINY.n_pairs)
 
@@ -79,3 +80,13 @@ def test_gates_are_counted_with_the_step_that_needs_them(study):
     fitted = 6 * TINY.n_seeds * TINY.steps * TINY.batch_size + 40
     assert alone.evaluations["shares"] == dict.fromkeys(one.tasks, fitted)
     assert both.evaluations == {"kinds": alone.evaluations["shares"], "shares": {}}
+
+
+@pytest.mark.slow
+def test_toggles_cost_no_more_than_was_said(study, rows):
+    one = study("chg", ["commonsense_qa", "openmathinstruct2"])
+    reproduce(one, ["kinds"])
+    said = estimate(one, steps_of("chg", ["toggles"]))
+    rows.clear()
+    reproduce(one, ["toggles"])
+    assert 0 < sum(rows) <= said.total
