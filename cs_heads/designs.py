@@ -159,7 +159,12 @@ def as_gates(masks: Shaped[np.ndarray, "*rows layer head"]) -> Float[np.ndarray,
 def with_off(
     masks: Shaped[np.ndarray, "row layer head"], off: Bool[np.ndarray, "layer head"]
 ) -> Shaped[np.ndarray, "row layer head"]:
-    """Masks, or gates, with more heads off in every row."""
+    """Masks, or gates, with more heads off in every row.
+
+    Args:
+        masks: Masks (bool, True = ablated), or gates (float).
+        off: True where a head is off.
+    """
     return masks | off if masks.dtype == np.bool_ else np.where(off, np.float32(0), masks)
 
 
@@ -172,6 +177,10 @@ def mask_key(row: Shaped[np.ndarray, "layer head"]) -> bytes:
 
 def masks_of_keys(grid: HeadGrid, keys: Sequence[bytes]) -> Shaped[np.ndarray, "row layer head"]:
     """The masks that ``mask_key`` gave these keys; gates, where one of them is of gates.
+
+    Args:
+        grid: Layers × heads that the masks are of.
+        keys: One or more.
 
     >>> grid = HeadGrid(1, 2)
     >>> masks_of_keys(grid, [mask_key(grid.mask(["L0H1"]))])
@@ -190,6 +199,10 @@ def masks_of_keys(grid: HeadGrid, keys: Sequence[bytes]) -> Shaped[np.ndarray, "
 
 def key_in_words(grid: HeadGrid, key: bytes) -> tuple[str, int]:
     """The heads off under a key in words, those gated with their gate, and the number of those off.
+
+    Args:
+        grid: Layers × heads that the mask is of.
+        key: What ``mask_key`` gave for a mask or gates.
 
     >>> grid = HeadGrid(1, 2)
     >>> key_in_words(grid, mask_key(np.array([[0.0, 0.5]])))

@@ -35,15 +35,29 @@ def normal_interval(each: Float[np.ndarray, "sample *heads"]) -> Float[np.ndarra
 class HeadRanking(Drawable, picture="heads"):
     """Importance of every head, in ``unit``: positive = the task does worse without the head.
 
-    Where the method gives them: ``interval`` is a lower and an upper bound on each importance (NaN for a head that has
-    none), ``frequency`` the share of resamples that select the head, ``z`` how clear its importance is, in standard
-    errors, ``claims`` the heads shown to matter beyond chance. Where the task was held against controls, ``chosen`` are
-    the heads that proved best together, ``shared`` those that the controls need too (see the method for how much), and
-    ``control_importance`` is what each head takes from the controls, as a share of their score above chance. Chosen
-    heads come first, shared ones last but for those that were ``off`` throughout, the others by ``z``, so that luck
-    does not outrank evidence, else by importance. ``spent`` counts example-evaluations; ``provenance`` says how the
-    ranking was made; ``notes`` are what its reader should know before trusting it. Methods that measure no score name
-    another ``unit``.
+    Chosen heads come first, shared ones last but for those that were ``off`` throughout, the others by ``z``, so that
+    luck does not outrank evidence, else by importance. What a method does not give is None, or empty.
+
+    Attributes:
+        method: Name of the method.
+        importance: One number a head.
+        spent: Example-evaluations.
+        interval: A lower and an upper bound on each importance; NaN for a head that has none.
+        frequency: Share of the resamples, or of the seeds, that select the head.
+        z: How clear the importance is, in standard errors.
+        claims: Heads shown to matter beyond chance.
+        shared: Heads that the controls need, too (see the method for how much).
+        chosen: Heads that proved best together, in order.
+        control_importance: What each head takes from the controls, as a share of their score above chance.
+        off: Heads that were off throughout.
+        provenance: How the ranking was made, JSON-ready.
+        notes: What its reader should know before trusting it.
+        unit: Of the importance; methods that measure no score name another.
+        grid: Layers × heads of the model (None: that of the importance).
+
+    Raises:
+        ValueError: Arrays of another shape than the grid, importance or z that is not finite, heads outside the grid,
+            or a negative ``spent``.
 
     >>> ranking = HeadRanking("css", np.array([[0.0, 0.4], [0.1, 0.0]]), spent=800)
     >>> ranking.top(2)

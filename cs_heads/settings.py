@@ -61,6 +61,20 @@ class Settings:
     An *identity* setting may change the number of one mask on one example, so that a stored result never answers under
     another value; under a *runtime* setting it is the same, to rounding.
 
+    Attributes:
+        ablation: Identity: what an ablated head's z becomes, ``"zero"``, ``"mean"`` or ``"resample"``.
+        prepend_bos: Identity: whether prompts begin with a beginning-of-sequence token (None: as the tokenizer does).
+        dtype: Runtime: of the weights of a model given by name or folder (None: float32); other weights are another
+            study.
+        batch_tokens: Runtime: tokens of one forward pass at most (None: measured by a probe).
+        progress: Runtime: whether a progress bar is shown (None: in notebooks and terminals).
+        workers: Runtime: number of Ray workers (None: the model runs in this process, unless an address is given).
+        address: Runtime: a running Ray cluster for them (None: a local one).
+        store: Runtime: a file, or an open ``Store``, that keeps every result (None: none does).
+
+    Raises:
+        ValueError: A value that is not allowed.
+
     >>> Settings.of({"ablation": "mean"}).ablation
     'mean'
     """

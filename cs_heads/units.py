@@ -19,6 +19,13 @@ _HEAD = re.compile(r"L(\d{1,20})H(\d{1,20})")
 class Head:
     """One query head, before W_O; heads sort by layer, then by head.
 
+    Attributes:
+        layer: Its layer, from 0.
+        head: Its place in the layer, from 0.
+
+    Raises:
+        ValueError: A number that is no integer in 0..1,000,000.
+
     >>> Head(16, 21)
     Head(16, 21)
     >>> str(Head(16, 21)), Head.parse("L16H21") == Head(16, 21)
@@ -83,6 +90,13 @@ def as_heads(name: str, heads: Any) -> tuple[Head, ...]:
 @dataclass(frozen=True)
 class HeadGrid:
     """The layers × heads of one model; flat index = ``layer * n_heads + head``.
+
+    Attributes:
+        n_layers: Number of layers.
+        n_heads: Query heads of each layer.
+
+    Raises:
+        ValueError: A number that is no integer in 1..1,000,000.
 
     >>> grid = HeadGrid(n_layers=3, n_heads=4)
     >>> grid.size, grid.head(6), grid.index(Head(1, 2))

@@ -32,9 +32,14 @@ HABITS = ("previous token", "first token", "same token", "induction")
 
 @dataclass(frozen=True, eq=False)
 class PromptAttention(Record):
-    """One prompt: its tokens, and each head's attention intact and with the heads ``off`` (None where none were).
+    """One prompt: its tokens, and each head's attention intact and with the heads ``off``.
 
-    Without a tokenizer to write them with, tokens are shown as their ids.
+    Attributes:
+        prompt: Its text; for token ids a list of them.
+        tokens: Its tokens as texts, or as their ids where there is no tokenizer to write them with.
+        ids: Their ids; -1 for what stands for tokens left out (``truncated``).
+        intact: Share of each query's attention that goes to each key, by head in the order of ``HeadAttention.heads``.
+        ablated: The same with heads off (None: none were).
     """
 
     prompt: str
@@ -87,7 +92,14 @@ class PromptAttention(Record):
 
 @dataclass(frozen=True, eq=False)
 class HeadAttention(Result, Drawable, picture="last_token"):
-    """Attention of ``heads`` on prompts, intact and with ``off`` ablated."""
+    """Attention of ``heads`` on prompts, intact and with ``off`` ablated.
+
+    Attributes:
+        heads: Heads whose attention was taken.
+        off: Heads that were ablated; empty: none.
+        prompts: The attention on each prompt.
+        provenance: The model.
+    """
 
     heads: tuple[Head, ...]
     off: tuple[Head, ...]

@@ -71,11 +71,16 @@ class Compared:
 class Comparison(Result, Drawable, picture="comparison"):
     """What several methods say of one task, by the name of the method.
 
-    ``random_drops`` are the drops of random heads, ``[set, k]``: each set grows from one head to the most, through the
-    layers of the heads of one method, in turn, and has none of its heads.
-    ``k`` is the number of heads that controls and agreement are of; ``baseline`` and all drops are those of unseen
-    examples; ``spent`` counts the example-evaluations of this judgment alone; ``refused``
-    has the methods that did not run, and why; ``notes`` say which default controls do not count.
+    Attributes:
+        methods: Rankings and drops, by method.
+        random_drops: Drops of random heads, in points; column i has i + 1 heads off. Each set grows through the layers
+            of the heads of one method, in turn, and has none of its heads.
+        k: Heads of each method that controls and agreement are of.
+        baseline: Score of the intact model on unseen examples.
+        spent: Example-evaluations of this judgment alone.
+        refused: Methods that did not run, and why.
+        provenance: Model, task, controls and seed.
+        notes: What a small grid made otherwise, and which default controls do not count or are left out.
     """
 
     methods: dict[str, Compared]

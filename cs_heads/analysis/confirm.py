@@ -38,12 +38,20 @@ from cs_heads.units import Head, HeadLike, as_heads
 class Confirmation(Result, Drawable, picture="confirmation"):
     """Whether a capability rests on its heads, shown on unseen examples.
 
-    ``random_drops`` are the drops of sets of random heads from the same layers; ``p`` is the
-    one-sided paired permutation test of the heads' scores against the mean of those sets, example
-    by example. ``reasons`` say in words what the verdict rests on (``cs_heads.analysis.verdict`` says what each means),
-    ``specificity`` has the losses of the task and of the controls that count, None where there are none to hold
-    against each other. ``close_because`` says why another verdict is compatible with the intervals, None where none is;
-    ``notes`` what the verdict cannot tell.
+    Attributes:
+        heads: The heads ablated.
+        result: What they take from their task.
+        random_drops: Drops of sets of random heads from the same layers, in points.
+        p: p-value of the one-sided paired permutation test of the heads' scores against the mean of those sets, example
+            by example.
+        verdict: *specific*, *shared*, *localized*, *not localized* or *baseline too low*.
+        reasons: What the verdict rests on, in words (``cs_heads.analysis.verdict`` says what each means).
+        controls: What the heads take from each control that was measured.
+        spent: Example-evaluations.
+        provenance: Model, task, controls and seed.
+        specificity: Losses of the task and of the controls that count (None: there are none to compare).
+        close_because: Why another verdict is compatible with the intervals (None: none is).
+        notes: What the verdict cannot tell.
     """
 
     _written = (

@@ -37,7 +37,13 @@ Others = list[tuple[str, Role, Sequence[Task]]]
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """One task to ablate heads on, or a suite of several; ``role`` is what it is to the heads."""
+    """One task to ablate heads on, or a suite of several.
+
+    Attributes:
+        name: Of the task or suite.
+        role: What it is to the heads.
+        parts: One experiment, or those of a suite, whose score is their mean.
+    """
 
     name: str
     role: Role
@@ -48,9 +54,15 @@ class Column:
 class TaskDrops(Result, Drawable, picture="specificity"):
     """What each of several sets of heads takes from each of several tasks, on unseen examples.
 
-    ``drops[set of heads][task]``; ``roles`` say what a task is: ``own``, ``sibling``, ``control`` or ``suite``, and to
-    ``format_heads`` ``letters`` or ``full``; ``own`` names the task each set belongs to, so that in a matrix of sets
-    and tasks it is the diagonal. It is empty where heads belong to none.
+    Attributes:
+        heads: By the name of a set its heads.
+        drops: By set, then by task.
+        roles: What each task is: ``own``, ``sibling``, ``control`` or ``suite``, and to ``format_heads`` ``letters`` or
+            ``full``.
+        own: The task each set belongs to, so that in a matrix of sets and tasks it is the diagonal; empty where heads
+            belong to none.
+        spent: Example-evaluations.
+        provenance: Model, tasks and seed.
     """
 
     heads: dict[str, tuple[Head, ...]]
@@ -74,7 +86,12 @@ class TaskDrops(Result, Drawable, picture="specificity"):
         )
 
     def role_beside(self, found: str, task: str) -> Role:
-        """What a task is to one set of heads: the own task of another set is a control to it."""
+        """What a task is to one set of heads: the own task of another set is a control to it.
+
+        Args:
+            found: Name of the set.
+            task: Name of the task.
+        """
         if self.own.get(found) == task:
             return "own"
         return "control" if self.roles[task] == "own" else self.roles[task]

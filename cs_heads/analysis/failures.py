@@ -63,8 +63,14 @@ class Share(Record):
 class FailureModes(Result, Drawable, picture="failures"):
     """How often each kind of failure is seen with each set of heads off; ``intact`` is the model with none off.
 
-    ``modes[set of heads][kind]`` count examples, and an example may show several kinds; ``measures`` are means over
-    examples; ``texts`` are what was written, where texts were asked for.
+    Attributes:
+        heads: By the name of a set its heads.
+        modes: By set, ``intact`` among them, then by kind of failure the share of examples; an example may show
+            several.
+        measures: By set, then by name, means over examples.
+        spent: Example-evaluations.
+        texts: By set what was written after each prompt; empty where choices were measured.
+        provenance: Model, task and options of texts.
     """
 
     heads: dict[str, tuple[Head, ...]]
@@ -75,7 +81,12 @@ class FailureModes(Result, Drawable, picture="failures"):
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def beyond_intact(self, found: str, mode: str) -> bool:
-        """Whether a kind of failure is seen clearly more often than with no head off: the intervals do not meet."""
+        """Whether a kind of failure is seen clearly more often than with no head off: the intervals do not meet.
+
+        Args:
+            found: Name of the set of heads.
+            mode: The kind of failure.
+        """
         return self.modes[found][mode].interval[0] > self.modes[INTACT][mode].interval[1]
 
     def named(self, found: str) -> tuple[str, ...]:

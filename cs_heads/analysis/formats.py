@@ -45,7 +45,12 @@ class FormatHeads(Result, Drawable, picture="format_heads"):
         return self.drops.roles
 
     def broken(self, found: str, form: str) -> tuple[str, ...]:
-        """The sets of one form that a candidate breaks."""
+        """The sets of one form that a candidate breaks.
+
+        Args:
+            found: Name of the candidate.
+            form: ``"letters"``, ``"full"`` or ``"control"``.
+        """
         return tuple(name for name, drop in self._of(found, form) if _is_broken(drop))
 
     def undecided(self, found: str) -> tuple[str, ...]:
@@ -120,7 +125,14 @@ class FormatHeads(Result, Drawable, picture="format_heads"):
 def measure_formats(columns: Sequence[Column], heads: Mapping[str, Sequence[HeadLike]], seed: int = 0) -> FormatHeads:
     """``format_heads`` on any experiments, of roles ``letters``, ``full`` and ``control``.
 
-    It refuses what ``measure_drops`` does, and a missing form.
+    Args:
+        columns: The sets of questions, and the controls.
+        heads: By the name of each candidate its heads.
+        seed: Draws intervals.
+
+    Raises:
+        ValueError: What ``measure_drops`` refuses, or no set of one of the two forms. Raised before anything is
+            measured.
     """
     check_seed(seed)
     _check_forms([column.role for column in columns])

@@ -40,8 +40,11 @@ THRESHOLD = 0.5
 class AblationCurve(Result):
     """What is left of a task as heads are ablated one after another in the order of one score.
 
-    ``score`` and ``logprob`` (nats per token of the target) are means over the examples, from the intact model on:
-    entry i has the first i heads of ``heads`` off.
+    Attributes:
+        by: The score: ``"facilitation"``, ``"irrelevance"`` or ``"interference"``.
+        heads: The heads, in the order in which they are ablated.
+        score: Mean score over the examples; entry i has the first i heads off, from the intact model on.
+        logprob: Mean log-probability of the target (nats per token), likewise.
     """
 
     by: str
@@ -116,8 +119,15 @@ def score_distribution(gates: HeadGates, bins: int = 10, cumulative: bool = Fals
 class GroupTest(Result, Drawable, picture="group"):
     """Whether some heads have a higher score than all others: the score of each head, Welch's t and its one-sided p.
 
-    ``heads`` are those asked about, with the scores ``within``; ``without`` are the scores of all others; both in the
-    order of the grid. ``over`` says how the score was taken over the seeds.
+    Attributes:
+        by: The score: ``"facilitation"``, ``"irrelevance"`` or ``"interference"``.
+        over: How it was taken over the seeds: ``"mean"``, or ``"any"``, the largest value.
+        heads: The heads asked about, in the order of the grid.
+        within: Their scores, in this order.
+        without: The scores of all others, in the order of the grid.
+        t: Welch's t.
+        p: Its one-sided p-value.
+        provenance: That of the gates.
     """
 
     _written = (
@@ -207,9 +217,13 @@ def score_of_heads(
 class Taxonomy(Result, Drawable, picture="taxonomy"):
     """Shares of heads by kind, ``always`` (in every seed) and ``any`` (in at least one), by the name of a fit.
 
-    ``shares[fit][kind, score]`` with kinds ``mean`` (over seeds), ``always`` and ``any``; ``models`` is each fit's
-    model, where its gates say which. ``active`` is the share of heads that facilitate or interfere in at least one
-    seed.
+    Attributes:
+        shares: By fit, then by (kind, score), the share of heads whose score reaches the threshold; kinds are ``mean``
+            (over seeds), ``always`` and ``any``.
+        models: Each fit's model; None where its gates do not say.
+        n_seeds: Number of seeds of each fit.
+        active: Share of heads that facilitate or interfere in at least one seed, by fit.
+        provenance: The threshold, and that of each fit.
     """
 
     shares: dict[str, dict[tuple[str, Score], float]]
@@ -309,9 +323,12 @@ def seed_agreement(gates: HeadGates, threshold: float = THRESHOLD) -> pd.DataFra
 class ToggleCurve(Result):
     """The target's log-probability with heads shut less that with the same heads open, all others gated by G⁺.
 
-    ``difference[seed, point]`` (nats per token, mean over examples) is that of the first ``n_heads[point]`` heads by
-    one score of the seed: below zero where they facilitate, about zero where they are irrelevant, above where they
-    interfere.
+    Attributes:
+        by: The score whose order heads are taken in.
+        n_heads: How many of the first heads are toggled.
+        difference: Nats per token, mean over examples, of the first ``n_heads[point]`` heads of the seed: below zero
+            where they facilitate, about zero where they are irrelevant, above where they interfere.
+        spent: Example-evaluations of this curve.
     """
 
     by: Score
@@ -399,7 +416,11 @@ class HeldOutScore(Record):
 class HeldOutContrasts(Result, Drawable, picture="contrasts"):
     """What contrastive gates do to tasks they were not fitted to, in both formats and both directions.
 
-    ``gates[held out, retained]`` are the gates fitted to all other tasks.
+    Attributes:
+        scores: One of each held-out task, retained format and measured format.
+        gates: By (held-out task, retained format) the gates fitted to all other tasks, 0 (shut) to 1 (open).
+        spent: Example-evaluations of fits and scores.
+        provenance: Model, formats, steps and seed.
     """
 
     scores: tuple[HeldOutScore, ...]

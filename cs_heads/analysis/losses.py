@@ -40,9 +40,17 @@ SHARED = 0.5
 class TaskDrop(Record):
     """What ablating the heads does to one task, with 95 % intervals (``paired_intervals`` says which).
 
-    ``interval`` is that of ``drop``, ``relative_interval`` of ``relative_drop``, ``share_interval`` of ``share_lost``;
-    a bound that is not known is NaN. ``too_low`` says why the task cannot show a drop, where its baseline does not
-    allow one: its relative drop and share lost are NaN then, for they would be nothing but noise.
+    Attributes:
+        task: Its name.
+        n_examples: Number of examples, of a suite those of all its parts.
+        chance: The score of guessing.
+        baseline: Score of the intact model.
+        score: Score with the heads off.
+        interval: That of ``drop``, in points; here and below a bound that is not known is NaN.
+        too_low: Why the task cannot show a drop, where its baseline does not allow one (None: it can): its relative
+            drop and share lost are NaN then, for they would be nothing but noise.
+        relative_interval: That of ``relative_drop``.
+        share_interval: That of ``share_lost``.
     """
 
     _written = (

@@ -45,10 +45,15 @@ class PairOverlap(Record):
 
 @dataclass(frozen=True, eq=False)
 class Overlap(Result, Drawable, picture="overlap"):
-    """The heads several rankings name, pair by pair; ``null`` is the null distribution.
+    """The heads several rankings name, pair by pair.
 
-    ``layers``: heads of the same layers, so that two tasks that both live in late layers do not pass for alike;
-    ``grid``: heads of the whole grid. ``q`` are p-values after Benjamini and Hochberg, over all pairs.
+    Attributes:
+        heads: By the name of a ranking the heads compared.
+        pairs: What each two of them share; q are p-values after Benjamini and Hochberg, over all pairs.
+        null: The null distribution. ``layers``: heads of the same layers, so that two tasks that both live in late
+            layers do not pass for alike; ``grid``: heads of the whole grid.
+        n_groups: Groups of heads with keys and values in common (None: every head has its own, or it is not known).
+        provenance: Grid, permutations, seed, and that of each ranking.
     """
 
     heads: dict[str, tuple[Head, ...]]

@@ -24,7 +24,13 @@ from cs_heads.ranking import HeadRanking
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """A ranking, its proof on unseen examples, and the curve of its first heads, as far as they were made."""
+    """A ranking, its proof on unseen examples, and the curve of its first heads, as far as they were made.
+
+    Attributes:
+        ranking: The heads of one model.
+        proof: What ``confirm`` says of them (None: not made).
+        curve: What ``sparsity_curve`` says of them (None: not made).
+    """
 
     ranking: HeadRanking
     proof: Confirmation | None = None
@@ -88,7 +94,12 @@ class ModelScale:
 
 @dataclass(frozen=True, eq=False)
 class ScaleStudy(Result, Drawable, picture="scale"):
-    """The same study on several models, in order; the top ``k`` of each ranking make its profile (None: all heads)."""
+    """The same study on several models, in order.
+
+    Attributes:
+        models: What is found on each.
+        k: Top heads of each ranking that make its profile (None: all); shared heads never count.
+    """
 
     models: tuple[ModelScale, ...]
     k: int | None = None

@@ -31,10 +31,15 @@ from cs_heads.units import Head, HeadLike
 class SparsityCurve(Result, Drawable, picture="sparsity"):
     """Scores with the first 0, 1, ..., most heads off, on unseen examples of every task.
 
-    ``drops[task][k]`` has the first k of ``heads`` off; ``roles`` are those of ``TaskDrops``, and the first task is the
-    heads' own. ``random_drops[set, k]`` are the drops of the own task with 0, 1, ..., most random heads off, none of
-    the found ones, the first of each set from the layer of the first head, and so on (None: not measured). ``notes``
-    say what a small grid made otherwise.
+    Attributes:
+        heads: The heads, in the order in which they are ablated.
+        drops: By task, its own first; entry k has the first k of ``heads`` off.
+        roles: What each task is to the heads, as in ``TaskDrops``.
+        spent: Example-evaluations.
+        provenance: Model, tasks, random sets and seed.
+        random_drops: Drops of the own task, in points, with 0, 1, ..., most random heads off, none of the found ones,
+            the first of each set from the layer of the first head, and so on (None: not measured).
+        notes: What a small grid made otherwise.
     """
 
     heads: tuple[Head, ...]
@@ -51,10 +56,17 @@ class SparsityCurve(Result, Drawable, picture="sparsity"):
         return next(iter(self.drops))
 
     def heads_for(self, share: float = 0.5, task: str | None = None) -> int | None:
-        """The least number of heads that takes this share of what ``task`` (None: the own) has above chance.
+        """The least number of heads that takes this share of what ``task`` has above chance.
 
-        None where the curve ends before, or the baseline is too low to tell. A share outside (0, 1] raises
-        ``ValueError``.
+        Args:
+            share: Of the score above chance, in (0, 1].
+            task: Name of a task of the curve (None: the own).
+
+        Returns:
+            None where the curve ends before, or the baseline is too low to tell.
+
+        Raises:
+            ValueError: A share outside (0, 1].
         """
         if not 0 < share <= 1:
             raise ValueError(f"share must lie in (0, 1], got {share}")

@@ -24,8 +24,15 @@ from cs_heads.units import Head, HeadLike, as_heads
 class UniversalHeads(Result, Drawable, picture="universal"):
     """The candidates that break most tasks and the control, and what each leaves of every score.
 
-    ``left`` is the score with the head off as a share of the intact score, both above the task's chance, and
-    ``interval`` its 95 % interval (NaN where it is not known); the control's is in the last column.
+    Attributes:
+        heads: The universal heads.
+        candidates: All that were tried, by layer and head.
+        tasks: Names of the tasks; the last is ``"control"``.
+        left: The score with the head off as a share of the intact score, both above the task's chance (NaN: the intact
+            score is not above it).
+        spent: Example-evaluations.
+        interval: 95 % interval of ``left`` (NaN where it is not known).
+        provenance: That of each task, examples and seed.
     """
 
     heads: tuple[Head, ...]

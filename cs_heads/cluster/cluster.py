@@ -116,7 +116,16 @@ class Cluster:
     def engine(
         self, examples: Sequence[EncodedExample], batch_tokens: int | None = None, ablation: Ablation | None = None
     ) -> ClusterEngine:
-        """What runs one experiment on the workers."""
+        """What runs one experiment on the workers.
+
+        Args:
+            examples: The examples of the task, as tokens.
+            batch_tokens: Tokens of one forward at most (None: ``batch_tokens`` of the cluster).
+            ablation: What an ablated head's z becomes; None is zero.
+
+        Raises:
+            ValueError: The cluster is closed.
+        """
         if not self._end.alive:
             raise ValueError("the cluster is closed: its workers are gone")
         tokens = batch_tokens or self.batch_tokens

@@ -43,6 +43,13 @@ class Mediation:
 
     The measure is the probability of the target, or, where pairs name what is said ``instead``, the nats
     between the two. ``p`` is the one-sided t-test that a head's mean effect is above zero.
+
+    Attributes:
+        effects: By how much each head moves the measure, in ``unit``.
+        corrupted: The measure of each pair with no head patched, in ``unit``.
+        cost: Forward passes of single prompts.
+        unit: ``"probability"`` or ``"nats"``.
+        provenance: The model, and the number of pairs.
     """
 
     effects: Float[np.ndarray, "pair layer head"]

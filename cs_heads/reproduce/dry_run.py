@@ -136,9 +136,13 @@ class DryRun(Reproduction):
 class Estimate:
     """The most example-evaluations of each step, by task, and the seconds that one takes on this machine.
 
-    What an earlier step measures is not counted again; what is done and in the store is not counted at all.
-    ``missing`` has the steps that cannot be made, and why. Half of the evaluations of gates are backward passes, taken
-    to last as long as forward ones.
+    What an earlier step measures is not counted again; what is done and in the store is not counted at all. Half of the
+    evaluations of gates are backward passes, taken to last as long as forward ones.
+
+    Attributes:
+        evaluations: by step, then by task.
+        seconds_each: by task the seconds of one example-evaluation.
+        missing: steps that cannot be made, and why.
     """
 
     evaluations: dict[str, dict[str, int]]

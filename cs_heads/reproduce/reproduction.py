@@ -184,7 +184,12 @@ class Reproduction:
         return side if self.settings.n_unseen is None else side.take(self.settings.n_unseen)
 
     def experiment(self, name: str, *, finding: bool = False) -> Experiment:
-        """An experiment on the unseen examples of a task, or on its finding examples; the store keeps its results."""
+        """An experiment on the unseen examples of a task, or on its finding examples; the store keeps its results.
+
+        Args:
+            name: the paper's name of the task.
+            finding: whether on its finding examples.
+        """
         task = finding_side(self.tasks[name]) if finding else self.unseen(name)
         return Experiment(self.model, task, **self.calls)
 
@@ -200,7 +205,12 @@ class Reproduction:
         return f"{task} ({name})" if shared and task != name else task
 
     def column(self, name: str, role: Role = "control") -> Column:
-        """The unseen examples of a task, to ablate heads on."""
+        """The unseen examples of a task, to ablate heads on.
+
+        Args:
+            name: the paper's name of the task.
+            role: what it is to the heads.
+        """
         return Column(self.label(name), role, (self.experiment(name),))
 
     def having(self, **roles: str) -> list[str]:

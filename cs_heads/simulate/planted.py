@@ -23,10 +23,21 @@ _GUESSED = 1e-3
 class PlantedExperiment:
     """Answers as a model would in which the given heads do the given damage; scores are 0 or 1.
 
-    ``margins`` are those of the intact model, ``damage`` what each head takes from each of them,
-    ``groups`` are the flat indices of two heads or more, and what they take on top when all of them are off. An
-    example without a margin is right with probability ``chance``, drawn once for each mask and example. ``spent``
-    counts the example-evaluations asked for; ``name`` is that of the task.
+    ``spent`` counts the example-evaluations asked for. The arguments but ``seed`` are attributes, too.
+
+    Args:
+        grid: Layers × heads.
+        margins: Margin of each example with no head off; it is right where what is left is above zero.
+        damage: What each head takes from each margin.
+        groups: Flat indices of two heads or more, and what they take from each margin on top when all of them are off.
+        chance: Probability that an example without a margin is right, drawn once for each mask and example.
+        noise: Standard deviation of what is added to a margin, drawn alike.
+        seed: Seeds both.
+        name: That of the task.
+
+    Raises:
+        ValueError: A grid that is none, margins or damage that are no arrays, damage of another shape, or a seed out of
+            range.
     """
 
     def __init__(
@@ -69,7 +80,16 @@ class PlantedExperiment:
     def __call__(
         self, masks: Shaped[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None = None
     ) -> Float[np.ndarray, "row k"]:
-        """Scores of each row's examples (None: all of them) with the row's heads off; others raise ``ValueError``."""
+        """Scores of each row's examples with the row's heads off.
+
+        Args:
+            masks: ``[row, layer, head]``, or one alone: masks (bool, True = ablated), or gates (float, 0 to 1), each of
+                which takes the share of its head's damage by which it is shut.
+            examples: Each row's own example indices; None: all of them in every row.
+
+        Raises:
+            ValueError: Masks of another grid, or indices outside the task.
+        """
         return (self.respond(masks, examples, "margin") > 0).astype(float)
 
     def respond(
@@ -82,6 +102,14 @@ class PlantedExperiment:
 
         A margin is that of the world, noise included, in units of its own and not in nats; a guess that is right is
         just above zero. A probability is the sigmoid of a margin.
+
+        Args:
+            masks: As for ``__call__``.
+            examples: As for ``__call__``.
+            response: ``"probability"``, ``"margin"`` or ``"score"``.
+
+        Raises:
+            ValueError: Another response, or what ``__call__`` refuses.
         """
         check_response(response)
         if response != "margin":

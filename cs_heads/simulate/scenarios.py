@@ -14,27 +14,35 @@ Pair = tuple[int, int, float]
 class Scenario:
     """What a planted world is made of; all drops are in points of score, on the whole task.
 
-    - ``baseline`` is the score of the intact model and ``chance`` that of guessing, which is what an
-      example scores whose margin is gone.
-    - ``drops`` are the single drops of the planted heads, ``weak`` those of further heads too small to
-      be sought; a negative one interferes.
-    - ``universal`` heads break the task and every other task.
-    - ``groups`` is the number of universal groups: three neighbors of one layer, as heads that share a key/value
-      head are. Each of them alone is harmless; any two cost the task and every other task ``two_of_three`` of the
-      score above chance (in SmolLM2-135M L1H3 to L1H5: .3 to .8), and all three break them. None is ``universal``
-      or planted. A random mask of density .03 has two or more of a group off once in 380 times, one of .12 once in
-      25; once fewer heads are left to draw from, more often.
-    - ``pairs`` are ``(a, b, c)``: with both planted heads off, ``c`` times the smaller of their two
-      damages comes on top. ``c > 0`` is redundancy (each stands in for the other in part), ``c = -1`` a
-      serial pair (the second breaks nothing more).
-    - ``hidden`` are the drops of pairs of heads that are fully redundant: either alone does
-      nothing of its own. Their heads count as planted.
-    - ``flips`` is the number of heads of the whole grid that an example needs for itself alone.
-    - ``diffuse`` is the damage of all heads together, in standard deviations of the intact margins; a mask
-      of density d does about ``d * diffuse``. It differs from head to head (``uneven``, the same heads for the
-      task and its control) and from example to example (``spread``): ``sqrt(d)`` times each is the standard
-      deviation over masks of density d. Heads of a grid below 1,024 are as uneven as those of 1,024, no more.
-    - ``noise`` is the standard deviation of a margin's part that is drawn anew for each mask and example.
+    Attributes:
+        baseline: The score of the intact model.
+        chance: That of guessing, which is what an example scores whose margin is gone.
+        drops: The single drops of the planted heads.
+        weak: Those of further heads too small to be sought; a negative one interferes.
+        universal: Number of heads that break the task and every other task.
+        groups: Number of universal groups: three neighbors of one layer, as heads that share a key/value head are. Each
+            of them alone is harmless; any two cost the task and every other task ``two_of_three`` of the score above
+            chance (in SmolLM2-135M L1H3 to L1H5: .3 to .8), and all three break them. None is ``universal`` or planted.
+            A random mask of density .03 has two or more of a group off once in 380 times, one of .12 once in 25; once
+            fewer heads are left to draw from, more often.
+        two_of_three: Share of the score above chance that any two heads of a group cost, 0 to .99.
+        pairs: ``(a, b, c)``: with both planted heads off, ``c`` times the smaller of their two damages comes on top.
+            ``c > 0`` is redundancy (each stands in for the other in part), ``c = -1`` a serial pair (the second breaks
+            nothing more).
+        hidden: The drops of pairs of heads that are fully redundant: either alone does nothing of its own. Their heads
+            count as planted.
+        flips: Number of heads of the whole grid that an example needs for itself alone, on average.
+        diffuse: The damage of all heads together, in standard deviations of the intact margins; a mask of density d
+            does about ``d * diffuse``.
+        spread: How much that differs from example to example: ``sqrt(d)`` times it is the standard deviation over masks
+            of density d.
+        uneven: How much it differs from head to head, likewise; the same heads for the task and its controls. Heads of
+            a grid below 1,024 are as uneven as those of 1,024, no more.
+        noise: Standard deviation of a margin's part that is drawn anew for each mask and example.
+
+    Raises:
+        ValueError: A baseline, a drop or a share out of range, a negative number, or pairs of heads that are not
+            planted.
     """
 
     baseline: float = 0.9

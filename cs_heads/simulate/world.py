@@ -51,9 +51,19 @@ class World:
 
     ``task`` is to find heads with, ``controls`` are other tasks that share nothing with it, nor with each other, but
     the universal heads and groups and how much damage any head does on average (``uneven``), ``unseen`` further
-    examples of the task, for the proof. ``planted`` come in the order of the scenario's drops; ``own`` and each of
-    ``others`` are the flat indices of all single heads with a part in the task and in each control, the universal
-    ones first.
+    examples of the task, for the proof.
+
+    Attributes:
+        scenario: What the world is made of.
+        grid: Layers × heads.
+        planted: Heads in the order of the scenario's drops, then those of its hidden pairs.
+        universal: Heads that every task needs.
+        groups: Universal groups, each of three neighbors.
+        n_examples: Examples of the task and of each control.
+        n_unseen: Unseen examples.
+        seed: Drew which heads matter, and draws all examples.
+        own: Flat indices of all single heads with a part in the task, the universal ones first.
+        others: The same of each control.
     """
 
     scenario: Scenario

@@ -110,6 +110,10 @@ class Store:
     keep the file on a local disk and copy it. Beside a file in use, or one whose process was killed, lie a ``-wal``
     and a ``-shm`` file that belong to it. Survives the death of its process at any moment; a machine that loses
     power may lose the last seconds, and no more.
+
+    Args:
+        path: The file.
+        connection: Its SQLite connection; ``Store.open`` and ``Store.for_study`` make it.
     """
 
     def __init__(self, path: str | Path, connection: sqlite3.Connection) -> None:
@@ -145,7 +149,17 @@ class Store:
 
     @classmethod
     def of(cls, store: Any, study: Mapping[str, Any]) -> Store:
-        """A store as it is, if it is of this study, or that of a path (``for_study``); else ``ValueError``."""
+        """A store as it is, if it is of this study, or that of a path (``for_study``).
+
+        Args:
+            store: An open ``Store``, or the path of a file.
+            study: What every result has in common (``identity.study_of``).
+
+        Raises:
+            ValueError: A store of another study, what is neither a store nor a path, or a file that ``for_study``
+                refuses.
+            StoreError: A file that cannot be written.
+        """
         if isinstance(store, Store):
             store.check(study)
             return store
@@ -157,9 +171,14 @@ class Store:
     def for_study(cls, path: str | Path, study: Mapping[str, Any]) -> Store:
         """The store of this study, made where there is none; to write.
 
-        ``study`` is what every result of the file has in common (``identity.study_of``). A file of another study
-        raises ``ValueError`` naming the field that differs and both values, as does a file that is no store; one that
-        cannot be written raises ``StoreError``.
+        Args:
+            path: A file, in a folder that exists.
+            study: What every result of the file has in common (``identity.study_of``).
+
+        Raises:
+            ValueError: A file of another study (the message names the field that differs and both values), of a newer
+                format or that is no store, or a path that is no file in a folder that exists.
+            StoreError: A file that cannot be written, or was laid out before the first release.
         """
         path = check_path("path", path)
         if path.is_dir() or not path.absolute().parent.is_dir():
@@ -271,7 +290,16 @@ class Store:
         beside.replace(path)
 
     def query(self, sql: str, values: Any = ()) -> list[Any]:
-        """The rows of a SELECT."""
+        """The rows of a SELECT.
+
+        Args:
+            sql: The statement.
+            values: Those of its placeholders.
+
+        Raises:
+            BrokenStoreError: The file is no store, or no longer a whole one.
+            StoreError: It cannot be read.
+        """
         with self._errors("read"):
             return self._connection.execute(sql, values).fetchall()
 
@@ -292,7 +320,19 @@ class Store:
                 raise
 
     def first(self, key: str, value: Callable[[], str]) -> str:
-        """The value under a key; the first to ask for it makes it."""
+        """The value under a key; the first to ask for it makes it.
+
+        Args:
+            key: Its name in the file.
+            value: Makes the value; called where the file has none.
+
+        Returns:
+            The value in the file, also where another process was the first.
+
+        Raises:
+            BrokenStoreError: The file is no store, or no longer a whole one.
+            StoreError: It cannot be read or written.
+        """
         asked = "SELECT state FROM progress WHERE identity = ?", (key,)
         if not self.query(*asked):
             made = value().encode()

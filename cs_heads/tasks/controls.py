@@ -56,6 +56,11 @@ def default_controls(task: Task, model_name: str, seed: int = 0) -> tuple[Task, 
     Left out are the task itself, by its name, whatever shares a question with a side of it, and the skill that a
     built-in task asks for in another form (``ioi`` has no ``everyday/indirect_object``).
 
+    Args:
+        task: The task that they are controls of.
+        model_name: Name of the model; ``"demo"`` is the demo model.
+        seed: That of ``find_heads``; it splits each skill.
+
     >>> task = load_task("demo/capitals", n=20)
     >>> [control.name for control in default_controls(task, "demo")][:3]
     ['demo/word_problems', 'demo/code', 'demo/rhyme']
@@ -69,6 +74,11 @@ def default_controls(task: Task, model_name: str, seed: int = 0) -> tuple[Task, 
 def overlapping_controls(task: Task, model_name: str, seed: int = 0) -> tuple[str, ...]:
     """The names of the skills that are no default controls of a task of another name: they share questions or skill.
 
+    Args:
+        task: The task.
+        model_name: As in ``default_controls``.
+        seed: As in ``default_controls``.
+
     >>> overlapping_controls(load_task("demo/capitals", n=20), "demo")
     ()
     >>> overlapping_controls(load_task("ioi", n=20), "gpt2")
@@ -79,13 +89,20 @@ def overlapping_controls(task: Task, model_name: str, seed: int = 0) -> tuple[st
 
 
 def check_controls(controls: Any, task: Task) -> Sequence[Task]:
-    """The tasks given, none for ``"auto"`` and None; what is neither, or has a name twice, raises ``ValueError``.
+    """The tasks given, none for ``"auto"`` and None.
 
-    So does a control that has the name of ``task`` (drawn with another seed, say), or shares a question with it, on
-    whatever side: that is the task, or some of it. A question is the same with other wrong choices or none, other white
-    space, or another case. And so does one that asks more than a tenth of the questions in another way: with worked
-    examples before them, with other marks or "Answer:" behind them, or, where one of the two is a generation task, for
-    an answer worded otherwise.
+    A control may not share a question with the task, on whatever side: that is the task, or some of it. A question is
+    the same with other wrong choices or none, other white space, or another case. Nor may it ask more than a tenth of
+    the questions in another way: with worked examples before them, with other marks or "Answer:" behind them, or, where
+    one of the two is a generation task, for an answer worded otherwise.
+
+    Args:
+        controls: A list of tasks, ``"auto"`` or None.
+        task: The task that they are controls of.
+
+    Raises:
+        ValueError: What is none of these, a name that comes twice or is that of ``task`` (drawn with another seed,
+            say), or a control that asks what the task asks.
     """
     check_is_task(task)
     if controls is None or (isinstance(controls, str) and controls == AUTO):

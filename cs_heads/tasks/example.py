@@ -16,18 +16,28 @@ from cs_heads.text import Text, TokenIds, is_token_ids, shown
 class Example:
     """One prompt with the continuations that are scored after it.
 
-    A choice example has two continuations or more and ``answer`` is the index of the right one; a
-    completion example has its target alone; a generation example its target or none, and in ``reference`` what
-    the scorer holds the text against. Prompt and continuation are joined as they stand: a
-    continuation that starts a new word begins with a space. ``prompts`` has a prompt for each continuation, where they
-    follow different ones (as in Winograd schemas); ``prompt`` is then that of the answer. ``asked`` is the bare
-    question, where more than it stands in the prompt (worked examples, a heading), and ``sequence`` names what several
-    examples of a task are taken from, where their prompts do not say so; these two change no score and are no part of
-    what an example is.
+    Prompt and continuation are joined as they stand: a continuation that starts a new word begins with a space. All of
+    them are texts, or all are token ids: tuples of integers. ``asked`` and ``sequence`` change no score and are no part
+    of what an example is.
 
-    All of them are texts, or all are token ids: tuples of integers. Over token ids a completion may have several
-    answers inside one sequence: token i of its target is then what the model should say at place ``positions[i]`` of
-    the prompt, counted from 0, where it has read the tokens up to there.
+    Attributes:
+        prompt: What the continuations follow; where there are ``prompts``, that of the answer.
+        continuations: Two or more of a choice example, the target alone of a completion example, the target or none of
+            a generation example.
+        answer: Index of the right one.
+        reference: What the scorer of a generation example holds the text against.
+        asked: The bare question, where more than it stands in the prompt (worked examples, a heading); None: the
+            prompt.
+        prompts: A prompt for each continuation, where they follow different ones (as in Winograd schemas).
+        positions: Of a completion over token ids with several answers inside one sequence: token i of its target is
+            what the model should say at place ``positions[i]`` of the prompt, counted from 0, where it has read the
+            tokens up to there. Empty: the target follows the prompt.
+        sequence: Names what several examples of a task are taken from, where their prompts do not say so (None:
+            nothing).
+
+    Raises:
+        ValueError: Texts beside token ids, an answer that is no index of a continuation, prompts that are not one for
+            each, positions that are not one for each token of the target, or lone surrogates in a text.
     """
 
     prompt: Text

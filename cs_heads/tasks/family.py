@@ -34,11 +34,14 @@ Record: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Entry:
-    """A built-in task: one line ``about`` it, what it ``needs`` (an extra, files; "" for nothing), and its loader.
+    """A built-in task: one line about it, what it needs, and its loader.
 
-    ``load(n, seed, **options)`` gives the finding side, its other examples held out; ``n`` None is the loader's
-    default. Its keywords beyond ``n`` and ``seed`` are the options that ``load_task`` passes on. ``leaves_out`` says
-    what an entry that stands for many tasks refuses.
+    Attributes:
+        about: The line about it.
+        load: Called as ``load(n=n, seed=seed, **options)``; gives the finding side, its other examples held out. ``n``
+            None is its default. Its keywords beyond ``n`` and ``seed`` are the options that ``load_task`` passes on.
+        needs: An extra, or files; empty: nothing.
+        leaves_out: What an entry that stands for many tasks refuses.
     """
 
     about: str
@@ -55,7 +58,15 @@ class Entry:
         return tuple(name for name in named if name not in {"n", "seed", *given})
 
     def checked(self, name: str, options: dict[str, Any]) -> dict[str, Any]:
-        """The options; one that the task does not have, or of another type, raises ``ValueError`` naming it."""
+        """The options, as they are.
+
+        Args:
+            name: The task's name, for errors.
+            options: What a user has set.
+
+        Raises:
+            ValueError: An option that the task does not have, or of another type; the message names it.
+        """
         unknown = [option for option in options if option not in self.options]
         if unknown:
             has = f"it has {', '.join(self.options)}" if self.options else "it has none"

@@ -125,7 +125,17 @@ def load_task(
 
 
 def read_task_file(path: str | Path, length_normalized: bool = False, **options: Any) -> Task:
-    """Every example of a JSONL/CSV file, unsplit; options and errors are those of ``load_task``."""
+    """Every example of a JSONL/CSV file, unsplit.
+
+    Args:
+        path: The file, as for ``load_task``.
+        length_normalized: Score choices by ``acc_norm``.
+        options: ``scorer``, ``accuracy``, ``max_new_tokens`` and ``stop`` of ``Task.from_records``.
+
+    Raises:
+        ValueError: The name is unknown, the file is missing or of another format, an option is unknown, or a record is
+            malformed; the line is named.
+    """
     name, path = str(path), Path(path)
     if path.suffix.lower() not in FORMATS and not path.exists():
         close = difflib.get_close_matches(name, list(builtin_tasks()), n=1)

@@ -18,8 +18,10 @@ from cs_heads.text import shown
 class Scorer(Protocol):
     """Scores what a model says, many texts at once: one number in [0, 1] for each.
 
-    ``identity`` names everything that can change a number: the scorer, its version, its settings. A scorer may have an
-    attribute ``graded``, whether some of its numbers lie between 0 and 1; of others trial answers tell (``is_graded``).
+    Attributes:
+        identity: Names everything that can change a number: the scorer, its version, its settings.
+        graded: May be left out: whether some of its numbers lie between 0 and 1; without it trial answers tell
+            (``is_graded``).
     """
 
     @property
@@ -27,12 +29,22 @@ class Scorer(Protocol):
         """Name, version and settings."""
 
     def __call__(self, examples: Sequence[Example], texts: Sequence[str]) -> Sequence[float]:
-        """The score of each text, said after the prompt of the example at its place."""
+        """The score of each text, said after the prompt of the example at its place.
+
+        Args:
+            examples: The example of each text.
+            texts: What was said.
+        """
 
 
 @runtime_checkable
 class LogprobScorer(Protocol):
-    """Scores an example from its continuations, in place of the rule of its kind; ``identity`` as for ``Scorer``."""
+    """Scores an example from its continuations, in place of the rule of its kind.
+
+    Attributes:
+        identity: As for ``Scorer``.
+        graded: As for ``Scorer``.
+    """
 
     @property
     def identity(self) -> str:
@@ -41,7 +53,13 @@ class LogprobScorer(Protocol):
     def score_logprobs(
         self, example: Example, logprobs: Float[np.ndarray, " continuation"], greedy: Sequence[bool]
     ) -> float:
-        """Score in [0, 1] from the summed log-probability (nats) and greedy match of each continuation."""
+        """Score in [0, 1] from the summed log-probability (nats) and greedy match of each continuation.
+
+        Args:
+            example: The example.
+            logprobs: Summed log-probability of each continuation (nats).
+            greedy: Whether all tokens of each continuation are the argmax.
+        """
 
 
 @runtime_checkable
@@ -154,7 +172,15 @@ class ExactMatch:
         return "exact_match/1"
 
     def __call__(self, examples: Sequence[Example], texts: Sequence[str]) -> list[float]:
-        """1 or 0 for each text."""
+        """1 or 0 for each text.
+
+        Args:
+            examples: The example of each text.
+            texts: What was said.
+
+        Raises:
+            ValueError: Another number of texts than of examples.
+        """
         return [float(t.strip() == e.reference.strip()) for e, t in zip(examples, texts, strict=True)]
 
 

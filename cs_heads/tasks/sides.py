@@ -39,7 +39,16 @@ def confirming_side(task: Task) -> Task:
 def control_side(task: Task, n: int, seed: int) -> Task:
     """Up to ``n`` examples of a control to judge with: the unseen ones, or of a whole task some drawn with ``seed``.
 
-    Of a whole task they come from the half that ``search_control`` leaves with the same seed.
+    Of a whole task they come from the half that ``search_control`` leaves with the same seed; one that is a single
+    question has no halves, and all of it serves both.
+
+    Args:
+        task: The control, split or whole.
+        n: Examples at most.
+        seed: Draws the examples of a whole task.
+
+    Raises:
+        ValueError: A finding side without held-out examples, or what is no task.
     """
     check_seed(seed)
     check_is_task(task)
@@ -53,8 +62,14 @@ def control_side(task: Task, n: int, seed: int) -> Task:
 def search_control(task: Task, seed: int) -> Task:
     """The examples of a control that a search may use: the finding side, or half of a whole task.
 
-    ``control_side`` draws from the other half with the same ``seed``. A confirming side raises ``ValueError``:
-    its examples are kept for the proof.
+    ``control_side`` draws from the other half with the same ``seed``; a task that is a single question has none.
+
+    Args:
+        task: The control, split or whole.
+        seed: Halves a whole task.
+
+    Raises:
+        ValueError: A confirming side, whose examples are kept for the proof, or what is no task.
     """
     check_seed(seed)
     check_is_task(task)

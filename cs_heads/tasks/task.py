@@ -72,11 +72,27 @@ class Task:
     - ``generation``: what ``scorer`` says of the text that the model writes after the prompt, greedily, up to
       ``max_new_tokens`` or the first of the strings ``stop``.
 
-    For the first two a ``LogprobScorer`` as ``scorer`` takes the place of the rule. ``chat`` says whether the model is
-    shown each prompt as a user's message in its chat template: ``"off"``, ``"on"``, or ``"auto"`` where it has one.
-    An example that does not fit into the model's context is refused, or with ``too_long="truncate"`` its prompt loses
-    tokens at the left until it fits. A task is *whole* until it is split; then it is *finding* (with its unseen
-    examples in ``held_out``) or *confirming*.
+    A task is *whole* until it is split; then it is *finding* or *confirming*.
+
+    Attributes:
+        name: Its name.
+        kind: ``"choice"``, ``"completion"`` or ``"generation"``.
+        examples: One or more, all of this kind.
+        length_normalized: Whether choices are scored by ``acc_norm``.
+        scorer: Of a generation task what scores its texts; of the others a ``LogprobScorer`` that takes the place of
+            the rule (None: the rule).
+        max_new_tokens: Tokens that the model writes at most; None for other kinds than generation.
+        stop: Strings that end what it writes; empty for other kinds than generation.
+        chat: Whether the model is shown each prompt as a user's message in its chat template: ``"off"``, ``"on"``, or
+            ``"auto"`` where it has one.
+        too_long: What becomes of an example that does not fit into the model's context: ``"refuse"``, or
+            ``"truncate"``: its prompt loses tokens at the left until it fits.
+        accuracy: ``"sequence"``, or over token ids ``"token"``.
+        role: ``"whole"``, ``"finding"`` or ``"confirming"``.
+        held_out: The unseen examples of a finding task (None: there are none).
+
+    Raises:
+        ValueError: No example, examples of another kind, texts beside token ids, or fields that do not fit together.
     """
 
     name: str
@@ -244,7 +260,15 @@ class Task:
     ) -> float:
         """Score of one example from the summed log-probability (nats) and share of argmax tokens of each continuation.
 
-        Choices that tie for the best share the point. A scorer's number outside [0, 1] raises ``ValueError``.
+        Choices that tie for the best share the point.
+
+        Args:
+            example: Index of the example, of a choice or completion task.
+            logprobs: Summed log-probability of each continuation (nats).
+            hits: Share of each continuation's tokens that are the argmax; 1 where all are.
+
+        Raises:
+            ValueError: A scorer's number outside [0, 1].
         """
         if isinstance(self.scorer, LogprobScorer):
             scored = self.scorer.score_logprobs(self.examples[example], logprobs, [share == 1 for share in hits])
@@ -258,8 +282,12 @@ class Task:
     def margin(self, example: int, logprobs: Float[np.ndarray, " continuation"]) -> float:
         """Log-odds (nats) of the right answer of one example: log p / (1 - p); NaN where a scorer judges the task.
 
-        ``logprobs`` are as for ``score``; p is a choice's share by the numbers that ``score`` compares, or the
-        probability of the whole target, with ``accuracy="token"`` the geometric mean of its tokens'.
+        p is a choice's share by the numbers that ``score`` compares, or the probability of the whole target, with
+        ``accuracy="token"`` the geometric mean of its tokens'. Of a completion the margin is 10 at most.
+
+        Args:
+            example: Index of the example.
+            logprobs: Summed log-probability of each continuation (nats).
         """
         one = self.examples[example]
         if self.scorer is not None:
@@ -271,9 +299,17 @@ class Task:
     def score_texts(
         self, examples: Sequence[int], texts: Sequence[str], intact: Sequence[str] | None = None
     ) -> Float[np.ndarray, " text"]:
-        """Score of each text, said after the prompt of the example at its place; one outside [0, 1] is refused.
+        """Score of each text, said after the prompt of the example at its place.
 
-        ``intact`` are the intact model's texts, which a ``RelativeScorer`` holds them against.
+        Args:
+            examples: Index of the example of each text.
+            texts: What was said.
+            intact: The intact model's texts after the same prompts, which a ``RelativeScorer`` holds them against;
+                other scorers do without.
+
+        Raises:
+            ValueError: A score outside [0, 1], a task that is not scored by texts, or no texts of the intact model
+                where the scorer needs them.
         """
         chosen = [self.examples[index] for index in examples]
         if intact is not None and hasattr(self.scorer, "against") and isinstance(self.scorer, RelativeScorer):

@@ -30,9 +30,17 @@ def range_over_seeds(each: Float[np.ndarray, "seed layer head"]) -> Float[np.nda
 class HeadGates(Drawable, picture="roles"):
     """Fitted gates of every seed, with losses and trajectories.
 
-    ``free`` are the gates fitted to the loss alone, ``plus`` (G⁺) those pushed open and ``minus`` (G⁻) those
-    pushed shut from there. ``losses`` is the mean negative log-probability of the target (nats per
-    token) on each step's batch; ``trajectory`` the gates at the steps ``at``; phases are in the order of ``PHASES``.
+    Attributes:
+        free: Gates, 0 (shut) to 1 (open), fitted to the loss alone.
+        plus: G⁺, those pushed open from there.
+        minus: G⁻, those pushed shut from there.
+        losses: Mean negative log-probability of the target (nats per token) on each step's batch; phases are in the
+            order of ``PHASES``.
+        trajectory: The gates at the steps ``at``, by phase.
+        at: Steps made at each point of the trajectory, from 0 on.
+        cost: Forward and backward passes of single examples, the intact run among them.
+        provenance: How the gates were fitted, JSON-ready.
+        notes: What weakens them.
     """
 
     free: Float[np.ndarray, "seed layer head"]
