@@ -25,7 +25,7 @@ from joblib import Parallel, delayed
 from recovery_tables import NO_STRUCTURE, arithmetic, certainty_table, draw, recovery_table
 
 import cs_heads as cs
-from cs_heads.analysis.confirm import prove
+from cs_heads.analysis.confirm import measure_proof
 from cs_heads.experiment.protocol import ExperimentLike, chance_of, name_of
 from cs_heads.simulate import SCENARIOS, World, planted_world
 
@@ -133,7 +133,7 @@ def annealed(made: World, size: int, seed: int) -> dict[str, Any]:
     sure = [head for head in found.top(K) if found.frequency[head.layer, head.head] >= 0.9]
     # One example more draws all anew, and the heads stay.
     fresh = planted_world(made.scenario, made.grid, n_examples=made.n_examples + 1, seed=seed)
-    proof = prove(
+    proof = measure_proof(
         fresh.unseen, found.top(K), exclude=found.shared, chance=chance, controls=[("control", fresh.control)]
     )
     return {

@@ -6,7 +6,7 @@ from .compare import Comparison as Comparison
 from .compare import compare as compare
 from .confirm import Confirmation as Confirmation
 from .confirm import confirm as confirm
-from .confirm import prove as prove
+from .confirm import measure_proof as measure_proof
 from .doctor import check_model as check_model
 from .drops import Column as Column
 from .drops import TaskDrops as TaskDrops

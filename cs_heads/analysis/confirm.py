@@ -205,7 +205,7 @@ def confirm(
         twice = {experiment.grid.resolve(head) for head in off} & {*chosen}
         if twice:
             raise ValueError(f"heads must be others than those off already, got {', '.join(map(str, sorted(twice)))}")
-        proof = prove(
+        proof = measure_proof(
             Without(experiment, off),
             chosen,
             exclude=[*exclude, *off],
@@ -220,7 +220,7 @@ def confirm(
         return replace(proof, spent=sum(each.spent for each in (experiment, *others)), notes=(*proof.notes, *said))
 
 
-def prove(
+def measure_proof(
     experiment: ExperimentLike,
     heads: Sequence[HeadLike],
     *,
@@ -257,9 +257,9 @@ def prove(
     >>> from cs_heads.units import HeadGrid
     >>> from cs_heads.simulate import planted_world
     >>> made = planted_world("main", HeadGrid(16, 16), seed=0)
-    >>> prove(made.unseen, made.planted).verdict
+    >>> measure_proof(made.unseen, made.planted).verdict
     'localized'
-    >>> proof = prove(made.unseen, made.planted, controls=[("another task", made.control)])
+    >>> proof = measure_proof(made.unseen, made.planted, controls=[("another task", made.control)])
     >>> proof.verdict, proof.close
     ('specific', False)
     >>> print(proof.specificity.difference)

@@ -25,6 +25,7 @@ from cs_heads.cluster import ModelLike, local_model
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import check_k, check_size
 from cs_heads.experiment.experiment import Experiment
+from cs_heads.experiment.protocol import ExperimentLike, LogprobExperiment
 from cs_heads.methods.gating.fit import contrastive_gating
 from cs_heads.methods.gating.result import SCORES, HeadGates, Score
 from cs_heads.settings import SettingsArguments
@@ -66,7 +67,7 @@ class AblationCurve(Result):
 
 
 def ablation_curves(
-    experiment: Experiment, gates: HeadGates, max_heads: int | None = None
+    experiment: LogprobExperiment, gates: HeadGates, max_heads: int | None = None
 ) -> tuple[AblationCurve, ...]:
     """Ablate the first 1, 2, ..., ``max_heads`` heads by mean facilitation, irrelevance and interference.
 
@@ -350,7 +351,7 @@ class ToggleCurve(Result):
 
 
 def toggle_curves(
-    experiment: Experiment,
+    experiment: LogprobExperiment,
     gates: HeadGates,
     *,
     max_heads: int | None = None,
@@ -539,7 +540,7 @@ def _joined(tasks: Mapping[str, Task], without: str, name: str) -> Task:
     return replace(kept[0], name=f"{name} without {without}", examples=examples, held_out=None)
 
 
-def _grid_of(experiment: Experiment, gates: HeadGates) -> HeadGrid:
+def _grid_of(experiment: ExperimentLike, gates: HeadGates) -> HeadGrid:
     """The grid of an experiment, which the gates must have, too."""
     if gates.free.shape[1:] != experiment.grid.shape:
         raise ValueError(

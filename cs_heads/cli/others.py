@@ -65,13 +65,13 @@ def doctor(options: argparse.Namespace) -> int:
 def add_report(commands: Commands) -> None:
     """The sub-command ``report``."""
     parser = add_command(commands, report)
-    parser.add_argument("study", type=Path, metavar="STUDY", help="folder that find --out or compare --out wrote")
-    where = "where to write it (default: STUDY/report.html)"
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder that find --out or compare --out wrote")
+    where = "where to write it (default: FOLDER/report.html)"
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help=where)
 
 
 def report(options: argparse.Namespace) -> None:
-    """Write the HTML report of a study.
+    """Write the HTML report of what find or compare found.
 
     Write one HTML file that opens without a network: the heads and the verdict, what broke, maps,
     curves, attention patterns, cost, provenance. Nothing is measured and no model is loaded.
@@ -82,7 +82,7 @@ def report(options: argparse.Namespace) -> None:
     """
     from cs_heads.report import write_report
 
-    print(f"written: {write_report(options.study, options.out or options.study / 'report.html')}")
+    print(f"written: {write_report(options.folder, options.out or options.folder / 'report.html')}")
 
 
 def add_store(commands: Commands) -> None:

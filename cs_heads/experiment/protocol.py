@@ -50,6 +50,15 @@ class ExperimentLike(Protocol):
         """Scores of each row's examples with the row's heads off."""
 
 
+class LogprobExperiment(ExperimentLike, Protocol):
+    """An experiment that also gives log-probabilities of the targets (nats per token), under masks or gates."""
+
+    def logprob(
+        self, masks: Shaped[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"] | None = None
+    ) -> Float[np.ndarray, "row k"]:
+        """Mean log-probability of each example's target where ``__call__`` gives the score."""
+
+
 def check_is_experiment(name: str, experiment: Any) -> None:
     """Raise ``ValueError`` for what is no experiment, such as the name of a model."""
     if not isinstance(experiment, ExperimentLike) or isinstance(experiment, type):

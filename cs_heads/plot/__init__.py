@@ -10,7 +10,7 @@ and orange interferes in every map, gray is random heads, and a head has the sam
 >>> head_look(Head(2, 6)) == head_look(Head.parse("L2H6"))
 True
 
-``cs.write_report`` puts all pictures of a study on one page.
+``cs.write_report`` puts all pictures of what was found on one page.
 """
 
 import lazy_loader

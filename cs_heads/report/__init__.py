@@ -1,4 +1,4 @@
-"""The report of a study: one HTML file that opens anywhere, without a network."""
+"""The report of findings: one HTML file that opens anywhere, without a network."""
 
 from cs_heads.report.findings import Findings as Findings
 from cs_heads.report.findings import Section as Section

@@ -108,7 +108,7 @@ class Findings:
         folder = check_path("folder", folder)
         result, compared, curve = (_read(folder / name) for name in (RESULT, COMPARISON, CURVE))
         if result is None and compared is None:
-            raise ValueError(_no_study(folder))
+            raise ValueError(_no_findings(folder))
         try:
             comparison = None if compared is None else _comparison(folder, compared)
             told = result or {}
@@ -124,17 +124,17 @@ class Findings:
                 k=len((told if "heads" in told else told["confirm"])["heads"]) if comparison is None else comparison.k,
             )
         except BROKEN as error:
-            raise broken_study(folder, error) from error
+            raise broken_folder(folder, error) from error
 
 
-def broken_study(folder: str | Path, error: Exception) -> ValueError:
+def broken_folder(folder: str | Path, error: Exception) -> ValueError:
     """The error for a folder whose files are not what was written there.
 
     Args:
         folder: the folder.
         error: what reading failed with.
     """
-    return ValueError(f"study {str(folder)!r} is broken: {error!r:.200}")
+    return ValueError(f"folder {str(folder)!r} is broken: {error!r:.200}")
 
 
 def check_same(*origins: Mapping[str, Any]) -> None:
@@ -183,18 +183,18 @@ def check_folder(folder: Path, name: str, origin: Mapping[str, Any]) -> None:
     try:
         check_same((record.get("confirm") or record).get("provenance") or {}, origin)
     except BROKEN as error:
-        raise broken_study(folder, error) from error
+        raise broken_folder(folder, error) from error
     except ValueError as error:
         raise ValueError(f"out {str(folder)!r} has a {name} already: {error}") from error
 
 
-def _no_study(folder: Path) -> str:
+def _no_findings(folder: Path) -> str:
     studies, index = sorted(path.parent for path in folder.glob(f"study/*/{RESULT}")), folder / "index.md"
     if studies or index.is_file():
         several = f"; a report is of one set of heads: {', '.join(map(str, studies))}" if studies else ""
-        return f"study {str(folder)!r} is the folder of cs-heads reproduce, whose page is {index}{several}"
+        return f"folder {str(folder)!r} is that of cs-heads reproduce, whose page is {index}{several}"
     return (
-        f"study {str(folder)!r} has no {RESULT} or {COMPARISON}: give the folder that cs-heads find --out "
+        f"folder {str(folder)!r} has no {RESULT} or {COMPARISON}: give the folder that cs-heads find --out "
         "or compare --out wrote"
     )
 

@@ -1,4 +1,4 @@
-"""The page of a study: the answer first, then what bears it out."""
+"""The page of findings: the answer first, then what bears it out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cs_heads.plot.attention_patterns import load_script
 from cs_heads.plot.maps import heads_caption
 from cs_heads.plot.style import STYLE, figure_of, head_look, offscreen
 from cs_heads.ranking import HeadRanking
-from cs_heads.report.findings import BROKEN, Findings, Section, broken_study
+from cs_heads.report.findings import BROKEN, Findings, Section, broken_folder
 from cs_heads.units import Head
 
 Part = dict[str, Any]
@@ -44,7 +44,7 @@ _UNREAD = "On unseen examples these heads do more harm than random heads of the 
 
 
 def write_report(findings: Findings | str | Path, path: str | Path) -> Path:
-    """Write the report of a study: one HTML file that opens anywhere.
+    """Write the report of findings: one HTML file that opens anywhere.
 
     The heads and the verdict come first, then what broke, maps, curves, attention patterns, cost, provenance, and the
     command that makes it again. The page uses no network, can be printed, follows the reader's dark or light setting,
@@ -66,16 +66,16 @@ def write_report(findings: Findings | str | Path, path: str | Path) -> Path:
     if isinstance(findings, Findings):
         page = _page(findings)
     else:
-        study = Findings.load(check_path("findings", findings))
+        read = Findings.load(check_path("findings", findings))
         try:
-            page = _page(study)
+            page = _page(read)
         except (*BROKEN, TemplateError) as error:
-            raise broken_study(findings, error) from error
+            raise broken_folder(findings, error) from error
     path.write_text(page + "\n", encoding="utf-8")
     return path
 
 
-def _page(study: Findings) -> str:
+def _page(findings: Findings) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -85,27 +85,27 @@ def _page(study: Findings) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    ranking, proof = study.ranking, study.proof
-    notes = [*study.notes, *((proof or {}).get("notes", ())), *(() if ranking is None else ranking.notes)]
+    ranking, proof = findings.ranking, findings.proof
+    notes = [*findings.notes, *((proof or {}).get("notes", ())), *(() if ranking is None else ranking.notes)]
     with offscreen():
         return environment.get_template("report.html.j2").render(
-            title=f"{study.task} on {study.model}",
+            title=f"{findings.task} on {findings.model}",
             ranking=ranking,
-            heads=[] if ranking is None else [_chip(ranking, head) for head in ranking.order[: study.k]],
+            heads=[] if ranking is None else [_chip(ranking, head) for head in ranking.order[: findings.k]],
             shared=[] if ranking is None else list(map(shared_line, ranking.shared_effects)),
             proof=proof,
             meaning=None if proof is None else _meaning(proof),
             broke=[] if proof is None else _proof_tables(proof),
             notes=notes,
-            maps=_maps(study),
-            table=None if ranking is None else _heads_table(ranking, study.k),
-            curve=_curve(study),
-            comparison=_comparison(study.comparison),
-            attention=_attention(study),
-            sections=list(map(_section, study.sections)),
-            cost=_cost(study),
-            provenance=_provenance(study),
-            command=study.command,
+            maps=_maps(findings),
+            table=None if ranking is None else _heads_table(ranking, findings.k),
+            curve=_curve(findings),
+            comparison=_comparison(findings.comparison),
+            attention=_attention(findings),
+            sections=list(map(_section, findings.sections)),
+            cost=_cost(findings),
+            provenance=_provenance(findings),
+            command=findings.command,
         )
 
 
@@ -198,20 +198,20 @@ def _proof_tables(proof: dict[str, Any]) -> list[Part]:
     return tables
 
 
-def _maps(study: Findings) -> list[Part]:
-    ranking, proof = study.ranking, study.proof
+def _maps(findings: Findings) -> list[Part]:
+    ranking, proof = findings.ranking, findings.proof
     if ranking is None:
         return []
-    names = ", ".join(map(str, ranking.top(min(study.k, ranking.grid.size))))
+    names = ", ".join(map(str, ranking.top(min(findings.k, ranking.grid.size))))
     layers, heads = ranking.grid.shape
     pictures = [
         _picture(
-            plot.heads(ranking, study.k, verdict=None if proof is None else proof["verdict"]),
+            plot.heads(ranking, findings.k, verdict=None if proof is None else proof["verdict"]),
             f"Importance of each of the {layers} × {heads} heads; the first are {names}.",
-            heads_caption(ranking, study.k),
+            heads_caption(ranking, findings.k),
         ),
         _picture(
-            plot.importance(ranking, study.k),
+            plot.importance(ranking, findings.k),
             f"Importance of the first heads with their intervals: {names}.",
             "The first heads with their intervals, where the method gives them.",
         ),
@@ -232,9 +232,9 @@ def _maps(study: Findings) -> list[Part]:
     return pictures
 
 
-def _curve(study: Findings) -> Part | None:
+def _curve(findings: Findings) -> Part | None:
     """The score by number of heads off, and how many heads take half of what lies above chance."""
-    curve = study.curve
+    curve = findings.curve
     if curve is None:
         return None
     own = curve.drops[curve.own]
@@ -305,8 +305,8 @@ def _control_drops(compared: Comparison, method: str) -> dict[str, float]:
     return {} if found is None else {f"loss, mean of {len(found.controls)} controls": found.mean.loss}
 
 
-def _attention(study: Findings) -> Part | None:
-    attention = study.attention
+def _attention(findings: Findings) -> Part | None:
+    attention = findings.attention
     if attention is None:
         return None
     prompts = []
@@ -327,36 +327,36 @@ def _section(section: Section) -> Part:
     return {"title": section.title, "text": section.text, "picture": picture, "table": table}
 
 
-def _cost(study: Findings) -> list[tuple[str, str]]:
-    spent, took = "{:,} example-evaluations".format, {name: f", {s:.1f} s" for name, s in study.seconds.items()}
+def _cost(findings: Findings) -> list[tuple[str, str]]:
+    spent, took = "{:,} example-evaluations".format, {name: f", {s:.1f} s" for name, s in findings.seconds.items()}
     lines = []
-    if study.ranking is not None:
-        lines.append((f"to find ({study.ranking.method})", spent(study.ranking.spent) + took.get("find", "")))
-        backwards = study.ranking.provenance.get("cost", {}).get("backwards")
+    if findings.ranking is not None:
+        lines.append((f"to find ({findings.ranking.method})", spent(findings.ranking.spent) + took.get("find", "")))
+        backwards = findings.ranking.provenance.get("cost", {}).get("backwards")
         if backwards:
             lines.append(("of these backward passes", f"{backwards:,}"))
-    if study.proof is not None:
-        lines.append(("to confirm", spent(study.proof["spent"]) + took.get("confirm", "")))
-    if study.curve is not None:
-        lines.append(("curve of 0, 1, ... heads off", spent(study.curve.spent)))
-    if study.comparison is not None:
-        for name, one in study.comparison.methods.items():
+    if findings.proof is not None:
+        lines.append(("to confirm", spent(findings.proof["spent"]) + took.get("confirm", "")))
+    if findings.curve is not None:
+        lines.append(("curve of 0, 1, ... heads off", spent(findings.curve.spent)))
+    if findings.comparison is not None:
+        for name, one in findings.comparison.methods.items():
             lines.append((f"to find ({name})", f"{spent(one.ranking.spent)}, {one.seconds:.1f} s"))
-        lines.append(("to judge all methods", spent(study.comparison.spent)))
-    if study.attention is not None:
-        runs = 2 if study.attention.off else 1
-        lines.append(("attention patterns", f"{runs * len(study.attention.prompts)} forward passes of one prompt"))
+        lines.append(("to judge all methods", spent(findings.comparison.spent)))
+    if findings.attention is not None:
+        runs = 2 if findings.attention.off else 1
+        lines.append(("attention patterns", f"{runs * len(findings.attention.prompts)} forward passes of one prompt"))
     return lines
 
 
-def _provenance(study: Findings) -> list[tuple[str, list[tuple[str, str]]]]:
+def _provenance(findings: Findings) -> list[tuple[str, list[tuple[str, str]]]]:
     """Where each part is from, as far as it says; nested records as lines: ``model.name``, ``model.grid``, ..."""
     import pandas as pd
 
     parts = {
-        "the ranking": None if study.ranking is None else study.ranking.provenance,
-        "the proof": (study.proof or {}).get("provenance"),
-        "the comparison": None if study.comparison is None else study.comparison.provenance,
+        "the ranking": None if findings.ranking is None else findings.ranking.provenance,
+        "the proof": (findings.proof or {}).get("provenance"),
+        "the comparison": None if findings.comparison is None else findings.comparison.provenance,
     }
     facts = {name: pd.json_normalize(record).to_dict("records")[0] for name, record in parts.items() if record}
     return [

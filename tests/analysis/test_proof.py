@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cs_heads.analysis.confirm import prove
+from cs_heads.analysis.confirm import measure_proof
 from cs_heads.simulate import planted_world
 from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted
@@ -16,45 +16,45 @@ GRID = HeadGrid(16, 16)
 @pytest.mark.parametrize("seed", range(5))
 def test_planted_heads_are_specific_and_heads_of_a_world_without_any_are_not_localized(seed):
     made = planted_world("main", GRID, seed=seed)
-    proof = prove(made.unseen, made.planted, controls=[("control", made.control)])
+    proof = measure_proof(made.unseen, made.planted, controls=[("control", made.control)])
     assert proof.verdict == "specific"
     assert proof.controls[0].relative_drop < 0.2 < proof.result.relative_drop
     nothing = planted_world("no_structure_fragile", GRID, seed=seed)
-    assert prove(nothing.unseen, list(GRID)[seed : seed + 5]).verdict == "not localized"
+    assert measure_proof(nothing.unseen, list(GRID)[seed : seed + 5]).verdict == "not localized"
 
 
 def test_a_task_the_model_fails_has_a_baseline_too_low():
     made = planted_world("floor", GRID, seed=0)
-    proof = prove(made.unseen, made.planted)
+    proof = measure_proof(made.unseen, made.planted)
     assert proof.verdict == "baseline too low"
     assert "fewer than 20" in proof.reasons[0]
 
 
 def test_a_task_at_chance_has_a_baseline_too_low():
     task = Planted(GRID, {}, baseline=0.5)
-    assert prove(task, [Head(0, 0)]).verdict != "baseline too low"
-    assert prove(task, [Head(0, 0)], chance=0.5).verdict == "baseline too low"
+    assert measure_proof(task, [Head(0, 0)]).verdict != "baseline too low"
+    assert measure_proof(task, [Head(0, 0)], chance=0.5).verdict == "baseline too low"
 
 
 def test_chance_is_what_the_experiment_says_unless_given():
     made = planted_world("chance25", GRID, seed=0)
-    proof = prove(made.unseen, made.planted, controls=[("control", made.control)])
+    proof = measure_proof(made.unseen, made.planted, controls=[("control", made.control)])
     assert proof.result.chance == proof.controls[0].chance == 0.25
-    assert prove(made.unseen, made.planted, chance=0.0).result.chance == 0.0
+    assert measure_proof(made.unseen, made.planted, chance=0.0).result.chance == 0.0
     made.unseen.task = SimpleNamespace(chance=0.5)
-    assert prove(made.unseen, made.planted).result.chance == 0.5
+    assert measure_proof(made.unseen, made.planted).result.chance == 0.5
 
 
 def test_the_cost_is_every_different_mask_on_every_example():
     task, control = Planted(GRID, {Head(0, 0): 0.4}), Planted(GRID, {}, n_examples=30)
-    proof = prove(task, [Head(0, 0), Head(5, 5)], controls=[("other", control)])
+    proof = measure_proof(task, [Head(0, 0), Head(5, 5)], controls=[("other", control)])
     assert proof.spent == task.spent + control.spent == 10 * 100 + 2 * 30
 
 
 def test_random_sets_have_no_universal_heads_where_these_are_told():
     """Of a small grid they would be in most sets, and these would take as much as the heads."""
     made = planted_world("many_universal", HeadGrid(12, 12), seed=3)
-    beside, without = (prove(made.unseen, made.planted, exclude=apart) for apart in ((), made.universal))
+    beside, without = (measure_proof(made.unseen, made.planted, exclude=apart) for apart in ((), made.universal))
     assert without.random_drop < 0.5 * beside.random_drop
     assert without.verdict == "localized"
     assert without.provenance["apart"] == [str(head) for head in made.universal]
@@ -62,21 +62,21 @@ def test_random_sets_have_no_universal_heads_where_these_are_told():
 
 def test_heads_told_apart_serve_where_no_others_are_left():
     task = Planted(HeadGrid(1, 4), {Head(0, 0): 0.4})
-    proof = prove(task, [Head(0, 0), Head(0, 1)], exclude=[Head(0, 2)])
+    proof = measure_proof(task, [Head(0, 0), Head(0, 1)], exclude=[Head(0, 2)])
     assert proof.random_drops == (0.0,) * 8
 
 
 def test_random_sets_that_repeat_are_asked_once():
     """A layer of two heads has one other to take."""
     task = Planted(HeadGrid(1, 2), {Head(0, 0): 0.4})
-    proof = prove(task, [Head(0, 0)])
+    proof = measure_proof(task, [Head(0, 0)])
     assert proof.spent == task.spent == 3 * 100 or proof.spent == task.spent == 2 * 100
     assert len(proof.random_drops) == 8
 
 
 def test_the_record_has_every_interval_of_the_task_and_of_each_control():
     made = planted_world("main", GRID, seed=0)
-    proof = prove(made.unseen, made.planted, chance=0.1, controls=[("code", made.control)])
+    proof = measure_proof(made.unseen, made.planted, chance=0.1, controls=[("code", made.control)])
     record = json.loads(json.dumps(proof.to_dict()))
     assert record["chance"] == 0.1
     for row, drop in zip((record, *record["controls"]), (proof.result, *proof.controls), strict=True):
@@ -104,5 +104,5 @@ def test_the_record_has_every_interval_of_the_task_and_of_each_control():
 def test_wrong_heads_are_refused_before_anything_is_measured(heads, more, message):
     task = Planted(GRID, {})
     with pytest.raises(ValueError, match=message):
-        prove(task, heads, **more)
+        measure_proof(task, heads, **more)
     assert task.spent == 0

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from cs_heads.analysis.confirm import Confirmation, prove
+from cs_heads.analysis.confirm import Confirmation, measure_proof
 from cs_heads.analysis.drops import Column
 from cs_heads.analysis.losses import task_drop
 from cs_heads.analysis.scale import Study, scale_study
@@ -29,7 +29,7 @@ def ranking(drops=DROPS, **more):
 
 def test_the_index_is_the_share_lost_beyond_random_heads():
     experiment = Planted(GRID, DROPS)
-    proof = prove(experiment, list(DROPS))
+    proof = measure_proof(experiment, list(DROPS))
     curve = measure_sparsity([Column("own", "own", (experiment,))], list(DROPS))
     (model,) = scale_study({"small": Study(ranking(), proof, curve)}).models
     assert model.localization == pytest.approx((proof.drop - proof.random_drop) / proof.result.baseline)
@@ -121,7 +121,7 @@ def test_only_the_top_heads_count_where_asked():
 
 def test_a_folder_is_read_as_the_command_line_writes_it(tmp_path):
     experiment = Planted(GRID, DROPS)
-    proof = prove(experiment, list(DROPS))
+    proof = measure_proof(experiment, list(DROPS))
     curve = measure_sparsity([Column("own", "own", (experiment,))], list(DROPS))
     found = ranking(provenance={"task": {"name": "sums"}})
     found.save(tmp_path / "ranking.json")

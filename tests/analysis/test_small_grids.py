@@ -6,7 +6,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import cs_heads as cs
 from cs_heads import plot
-from cs_heads.analysis.confirm import prove
+from cs_heads.analysis.confirm import measure_proof
 from cs_heads.analysis.drops import Column
 from cs_heads.analysis.random_heads import drawn_notes, random_sets, used_up
 from cs_heads.analysis.sparsity import SparsityCurve, measure_sparsity, sparsity_curve
@@ -192,18 +192,18 @@ def test_layers_that_give_way_in_part_are_said_to():
 
 
 def test_a_proof_within_one_layer_does_not_speak_of_others():
-    proof = prove(Planted(HeadGrid(1, 2), {Head(0, 0): 0.4}), [Head(0, 0)])
+    proof = measure_proof(Planted(HeadGrid(1, 2), {Head(0, 0): 0.4}), [Head(0, 0)])
     assert not any("other layers" in note for note in proof.notes)
     assert "with random heads of the same layers" in proof.reasons[0]
 
 
 def test_a_proof_says_that_random_sets_are_of_other_layers():
     task = Planted(HeadGrid(3, 4), {Head(1, 0): 0.4, Head(1, 1): 0.3})
-    proof = prove(task, [Head(1, 0), Head(1, 1)])
+    proof = measure_proof(task, [Head(1, 0), Head(1, 1)])
     (note,) = [note for note in proof.notes if "other layers" in note]
     assert "in place of layer 1:" in note
     assert not any("of the same layers" in reason for reason in proof.reasons)
-    beside = prove(task, [Head(1, 0)])
+    beside = measure_proof(task, [Head(1, 0)])
     assert not any("other layers" in note for note in beside.notes)
     assert "with random heads of the same layers" in beside.reasons[0]
 

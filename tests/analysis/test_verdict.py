@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from cs_heads.analysis.confirm import Confirmation, prove
+from cs_heads.analysis.confirm import Confirmation, measure_proof
 from cs_heads.analysis.losses import TaskDrop, task_drop
 from cs_heads.analysis.verdict import is_localized, judge
 from cs_heads.simulate import planted_world
@@ -19,7 +19,9 @@ APART = Planted(GRID, {Head(6, 6): 0.5})
 
 
 def verdict_on(*controls: Planted, own: Planted = OWN, heads=(A, B)) -> Confirmation:
-    return prove(own, heads, controls=[(f"task {number}", control) for number, control in enumerate(controls, 1)])
+    return measure_proof(
+        own, heads, controls=[(f"task {number}", control) for number, control in enumerate(controls, 1)]
+    )
 
 
 def made(right: int, left: int, *, n: int = 100, chance: float = 0.0, name: str = "own") -> TaskDrop:
@@ -38,7 +40,7 @@ def judged(own: TaskDrop, *controls: TaskDrop):
 @pytest.mark.parametrize("seed", range(8))
 def test_heads_that_only_the_task_needs_are_specific(seed):
     world = planted_world("main", HeadGrid(16, 16), seed=seed)
-    proof = prove(world.unseen, world.planted, controls=[("control", world.control)])
+    proof = measure_proof(world.unseen, world.planted, controls=[("control", world.control)])
     assert (proof.verdict, proof.localized) == ("specific", True)
     assert proof.specificity.shared_with == ()
     assert proof.specificity.difference.low > 0.1
@@ -47,7 +49,7 @@ def test_heads_that_only_the_task_needs_are_specific(seed):
 @pytest.mark.parametrize("seed", range(8))
 def test_heads_that_the_control_needs_as_much_are_shared_and_the_control_is_named(seed):
     world = planted_world("main", HeadGrid(16, 16), seed=seed)
-    proof = prove(world.unseen, world.universal, controls=[("control", world.control)])
+    proof = measure_proof(world.unseen, world.universal, controls=[("control", world.control)])
     assert (proof.verdict, proof.localized, proof.close) == ("shared", True, False)
     assert proof.specificity.shared_with == ("control",)
     assert "shared with control: more than half of the own loss" in proof.reasons
@@ -79,7 +81,7 @@ def test_without_a_control_heads_are_localized_and_a_note_says_what_is_not_known
 @pytest.mark.parametrize("seed", range(8))
 def test_where_no_head_matters_nothing_is_localized_whatever_the_controls(seed):
     world = planted_world("no_structure", HeadGrid(16, 16), seed=seed)
-    proof = prove(world.unseen, list(world.grid)[seed : seed + 5], controls=[("control", world.control)])
+    proof = measure_proof(world.unseen, list(world.grid)[seed : seed + 5], controls=[("control", world.control)])
     assert (proof.verdict, proof.localized) == ("not localized", False)
     assert proof.specificity.own.low < 0.1
     assert not any("control" in reason for reason in proof.reasons)
@@ -300,7 +302,7 @@ def test_the_same_seed_gives_the_same_verdict_with_the_same_figures():
     def again(seed: int) -> dict:
         world = planted_world("main", HeadGrid(16, 16), seed=3)
         controls = [("control", world.control), ("soft", Soft(world.control))]
-        return prove(Soft(world.unseen), world.planted, controls=controls, seed=seed).to_dict()
+        return measure_proof(Soft(world.unseen), world.planted, controls=controls, seed=seed).to_dict()
 
     assert again(1) == again(1)
     assert again(1)["specificity"] != again(2)["specificity"]

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from cs_heads import plot
-from cs_heads.analysis.confirm import prove
+from cs_heads.analysis.confirm import measure_proof
 from cs_heads.analysis.drops import Column, measure_drops
 from cs_heads.analysis.failures import FailureModes, Share
 from cs_heads.analysis.formats import measure_formats
@@ -53,9 +53,12 @@ def scale():
     importance = np.zeros((4, 4))
     importance[0, 1], importance[2, 2] = 0.5, 0.4
     ranking = HeadRanking("css", importance, spent=0)
-    proven = prove(Planted(GRID, {A: 0.5}), [A])
+    proven = measure_proof(Planted(GRID, {A: 0.5}), [A])
     return scale_study(
-        {"small": Study(ranking, proven), "a larger model": Study(ranking, prove(Planted(GRID, {}), [A]))}
+        {
+            "small": Study(ranking, proven),
+            "a larger model": Study(ranking, measure_proof(Planted(GRID, {}), [A])),
+        }
     )
 
 

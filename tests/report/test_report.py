@@ -390,7 +390,7 @@ def test_a_folder_of_reproduce_is_told_apart_and_its_studies_are_named(tmp_path,
     whole = tmp_path / "reproduced"
     (whole / "study").mkdir(parents=True)
     (whole / "index.md").write_text("# The paper")
-    with pytest.raises(ValueError, match=r"is the folder of cs-heads reproduce, whose page is .*index\.md$"):
+    with pytest.raises(ValueError, match=r"is that of cs-heads reproduce, whose page is .*index\.md$"):
         Findings.load(whole)
     one = whole / "study" / "math"
     one.mkdir()
