@@ -77,7 +77,7 @@ class Without:
 
     def original(self, heads: list[cs.Head]) -> list[cs.Head]:
         """Heads of the whole grid."""
-        return [self._experiment.grid.head(int(self._kept[head.head])) for head in heads]
+        return [self._experiment.grid.unit(int(self._kept[head.head])) for head in heads]
 
 
 def told(search: Callable[[Without, int, int], list[cs.Head]]) -> Callable[[World, int, int], dict[str, Any]]:

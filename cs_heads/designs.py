@@ -12,10 +12,10 @@ import numpy as np
 from jaxtyping import Bool, Float, Shaped
 
 from cs_heads.arguments import check_integer, check_list, check_seed, check_share
-from cs_heads.units import HeadGrid, HeadLike, check_grid
+from cs_heads.units import Grid, HeadLike, check_grid
 
 
-def bernoulli(grid: HeadGrid, n_masks: int, density: float, seed: int = 0) -> Bool[np.ndarray, "row layer head"]:
+def bernoulli(grid: Grid, n_masks: int, density: float, seed: int = 0) -> Bool[np.ndarray, "row layer head"]:
     """Ablate each head of each mask with probability ``density``, independently (the paper's CSB).
 
     Args:
@@ -27,6 +27,7 @@ def bernoulli(grid: HeadGrid, n_masks: int, density: float, seed: int = 0) -> Bo
     Raises:
         ValueError: A mask would ablate fewer than one head on average.
 
+    >>> from cs_heads.units import HeadGrid
     >>> bernoulli(HeadGrid(4, 4), n_masks=200, density=0.25, seed=0).mean().round(2)
     np.float64(0.25)
     """
@@ -35,7 +36,7 @@ def bernoulli(grid: HeadGrid, n_masks: int, density: float, seed: int = 0) -> Bo
     return np.random.default_rng(seed).random((n_masks, *grid.shape)) < density
 
 
-def stratified(grid: HeadGrid, n_masks: int, density: float, seed: int = 0) -> Bool[np.ndarray, "row layer head"]:
+def stratified(grid: Grid, n_masks: int, density: float, seed: int = 0) -> Bool[np.ndarray, "row layer head"]:
     """Ablate ``floor(density * n_heads)`` heads a mask, those off least often so far first (the paper's CSS).
 
     Ties are broken at random, so over the whole design any two heads are off equally often,
@@ -50,6 +51,7 @@ def stratified(grid: HeadGrid, n_masks: int, density: float, seed: int = 0) -> B
     Raises:
         ValueError: A mask would ablate no head.
 
+    >>> from cs_heads.units import HeadGrid
     >>> design = stratified(HeadGrid(4, 4), n_masks=8, density=0.25, seed=0)
     >>> design.sum(axis=(1, 2)), design.sum(axis=0).ravel()
     (array([4, 4, 4, 4, 4, 4, 4, 4]), array([2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2]))
@@ -66,9 +68,10 @@ def stratified(grid: HeadGrid, n_masks: int, density: float, seed: int = 0) -> B
     return design.reshape(n_masks, *grid.shape)
 
 
-def single(grid: HeadGrid) -> Bool[np.ndarray, "row layer head"]:
+def single(grid: Grid) -> Bool[np.ndarray, "row layer head"]:
     """Each head of the grid alone, one mask a head, in the order of the flat index.
 
+    >>> from cs_heads.units import HeadGrid
     >>> single(HeadGrid(2, 3)).shape
     (6, 2, 3)
     """
@@ -76,7 +79,7 @@ def single(grid: HeadGrid) -> Bool[np.ndarray, "row layer head"]:
     return np.eye(grid.size, dtype=bool).reshape(grid.size, *grid.shape)
 
 
-def explicit(grid: HeadGrid, groups: Iterable[Sequence[HeadLike]]) -> Bool[np.ndarray, "row layer head"]:
+def explicit(grid: Grid, groups: Iterable[Sequence[HeadLike]]) -> Bool[np.ndarray, "row layer head"]:
     """One mask a group of heads; an empty group is the intact model.
 
     Args:
@@ -86,6 +89,7 @@ def explicit(grid: HeadGrid, groups: Iterable[Sequence[HeadLike]]) -> Bool[np.nd
     Raises:
         ValueError: What is no list of heads, or a head outside the grid.
 
+    >>> from cs_heads.units import HeadGrid
     >>> explicit(HeadGrid(2, 3), [["L0H1", "L1H2"], []]).sum(axis=(1, 2))
     array([2, 0])
     """
@@ -94,7 +98,7 @@ def explicit(grid: HeadGrid, groups: Iterable[Sequence[HeadLike]]) -> Bool[np.nd
     return np.stack(rows) if rows else np.zeros((0, *grid.shape), dtype=bool)
 
 
-def check_masks(grid: HeadGrid, masks: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "row layer head"]:
+def check_masks(grid: Grid, masks: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "row layer head"]:
     """Masks, or gates, as ``[row, layer, head]``: one alone gains a row axis.
 
     Args:
@@ -124,7 +128,7 @@ def check_masks(grid: HeadGrid, masks: Shaped[np.ndarray, "..."]) -> Shaped[np.n
     return masks
 
 
-def _check(grid: HeadGrid, n_masks: int, density: float) -> int:
+def _check(grid: Grid, n_masks: int, density: float) -> int:
     check_grid(grid)
     check_integer("n_masks", n_masks, 1)
     check_share("density", density)
@@ -141,6 +145,7 @@ def _check(grid: HeadGrid, n_masks: int, density: float) -> int:
 def different(masks: Bool[np.ndarray, "row layer head"]) -> tuple[Bool[np.ndarray, "mask layer head"], np.ndarray]:
     """The different masks, in the order in which they first come, and the place of each row among them.
 
+    >>> from cs_heads.units import HeadGrid
     >>> grid = HeadGrid(1, 2)
     >>> once, place = different(explicit(grid, [["L0H1"], ["L0H0"], ["L0H1"]]))
     >>> len(once), place.tolist()
@@ -175,13 +180,14 @@ def mask_key(row: Shaped[np.ndarray, "layer head"]) -> bytes:
     return np.packbits(row if row.dtype == np.bool_ else row == 0).tobytes()
 
 
-def masks_of_keys(grid: HeadGrid, keys: Sequence[bytes]) -> Shaped[np.ndarray, "row layer head"]:
+def masks_of_keys(grid: Grid, keys: Sequence[bytes]) -> Shaped[np.ndarray, "row layer head"]:
     """The masks that ``mask_key`` gave these keys; gates, where one of them is of gates.
 
     Args:
         grid: Layers × heads that the masks are of.
         keys: One or more.
 
+    >>> from cs_heads.units import HeadGrid
     >>> grid = HeadGrid(1, 2)
     >>> masks_of_keys(grid, [mask_key(grid.mask(["L0H1"]))])
     array([[[False,  True]]])
@@ -197,25 +203,27 @@ def masks_of_keys(grid: HeadGrid, keys: Sequence[bytes]) -> Shaped[np.ndarray, "
     return np.stack([as_gates(row).astype(np.float32) for row in rows] if gated else rows)
 
 
-def key_in_words(grid: HeadGrid, key: bytes) -> tuple[str, int]:
+def key_in_words(grid: Grid, key: bytes) -> tuple[str, int]:
     """The heads off under a key in words, those gated with their gate, and the number of those off.
 
     Args:
         grid: Layers × heads that the mask is of.
         key: What ``mask_key`` gave for a mask or gates.
 
+    >>> from cs_heads.units import HeadGrid
     >>> grid = HeadGrid(1, 2)
     >>> key_in_words(grid, mask_key(np.array([[0.0, 0.5]])))
     ('L0H0 L0H1×0.5', 1)
     """
     gates = as_gates(masks_of_keys(grid, [key])[0]).ravel()
-    touched = [(grid.head(int(index)), gates[index]) for index in np.flatnonzero(gates != 1)]
+    touched = [(grid.unit(int(index)), gates[index]) for index in np.flatnonzero(gates != 1)]
     return " ".join(f"{head}×{gate:.3g}" if gate else str(head) for head, gate in touched), int((gates == 0).sum())
 
 
 def rows_by_mask(masks: Shaped[np.ndarray, "row layer head"]) -> list[list[int]]:
     """The rows of each different mask, in the order in which the masks first come.
 
+    >>> from cs_heads.units import HeadGrid
     >>> rows_by_mask(explicit(HeadGrid(1, 2), [["L0H1"], ["L0H0"], ["L0H1"]]))
     [[0, 2], [1]]
     """

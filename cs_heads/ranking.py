@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from cs_heads.arguments import check_integer, check_path, in_line
 from cs_heads.drawable import Drawable
-from cs_heads.units import Head, HeadGrid, as_heads
+from cs_heads.units import Grid, HeadGrid, Unit, as_heads
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,15 +70,15 @@ class HeadRanking(Drawable, picture="heads"):
     interval: Float[np.ndarray, "layer head bound"] | None = None
     frequency: Float[np.ndarray, "layer head"] | None = None
     z: Float[np.ndarray, "layer head"] | None = None
-    claims: tuple[Head, ...] = ()
-    shared: tuple[Head, ...] = ()
-    chosen: tuple[Head, ...] = ()
+    claims: tuple[Unit, ...] = ()
+    shared: tuple[Unit, ...] = ()
+    chosen: tuple[Unit, ...] = ()
     control_importance: Float[np.ndarray, "layer head"] | None = None
-    off: tuple[Head, ...] = ()
+    off: tuple[Unit, ...] = ()
     provenance: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     unit: str = "points of score"
-    grid: HeadGrid = None  # type: ignore[assignment]  # by default that of the importance
+    grid: Grid = None  # type: ignore[assignment]  # by default that of the importance
 
     def __post_init__(self) -> None:
         for name in ("importance", *_ARRAYS):
@@ -106,7 +106,7 @@ class HeadRanking(Drawable, picture="heads"):
         check_integer("spent", self.spent, 0)
 
     @property
-    def order(self) -> list[Head]:
+    def order(self) -> list[Unit]:
         """All heads: chosen, then the clearest or most important, shared ones last; of equals the lower flat index."""
         merit = (self.importance if self.z is None else self.z).ravel()
         place = np.full(self.grid.size, len(self.chosen))
@@ -114,7 +114,7 @@ class HeadRanking(Drawable, picture="heads"):
         place[[self.grid.index(head) for head in self.off]] += 2
         place[[self.grid.index(head) for head in self.chosen]] = np.arange(len(self.chosen))
         indices = np.lexsort((-merit, place))
-        return [self.grid.head(int(index)) for index in indices]
+        return [self.grid.unit(int(index)) for index in indices]
 
     @property
     def shared_effects(self) -> list[dict[str, Any]]:
@@ -127,11 +127,11 @@ class HeadRanking(Drawable, picture="heads"):
         told = self.provenance.get("shared", {})
         return [{"head": str(head), **told.get(str(head), {})} for head in self.shared]
 
-    def top(self, k: int) -> list[Head]:
+    def top(self, k: int) -> list[Unit]:
         """The first ``k`` heads of the order; ``k`` outside 1..grid size raises ``ValueError``."""
         return self.order[: check_integer("k", k, 1, self.grid.size, "the heads of the grid")]
 
-    def claimed_beyond(self, k: int) -> list[Head]:
+    def claimed_beyond(self, k: int) -> list[Unit]:
         """Claimed heads that are not among the first ``k``, in order: what is shown to matter is shown.
 
         >>> ranking = HeadRanking("css", np.array([[0.0, 0.4], [0.1, 0.2]]), spent=800, claims=(Head(1, 1),))
@@ -145,7 +145,7 @@ class HeadRanking(Drawable, picture="heads"):
         import pandas as pd
 
         order = self.order
-        layers, heads = [h.layer for h in order], [h.head for h in order]
+        layers, heads = [h.layer for h in order], [h.index for h in order]
         columns: dict[str, Any] = {
             "rank": range(1, len(order) + 1),
             "head": [str(h) for h in order],
@@ -214,12 +214,12 @@ class HeadRanking(Drawable, picture="heads"):
             "notes": tuple(record.get("notes") or ()),
         }
         known |= {"unit": record["unit"]} if "unit" in record else {}
-        known |= {"grid": HeadGrid.from_dict(record["grid"])} if "grid" in record else {}
+        known |= {"grid": Grid.from_dict(record["grid"])} if "grid" in record else {}
         try:
             for name in ("importance", *_ARRAYS):
                 known[name] = None if record.get(name) is None else np.array(record[name], dtype=float)
             for name in _HEADS:
-                known[name] = tuple(map(Head.parse, record.get(name) or ()))
+                known[name] = tuple(map(Unit.parse, record.get(name) or ()))
             return cls(method=record["method"], spent=int(record["spent"]), **known)
         except (TypeError, ValueError) as error:
             raise ValueError(f"path {str(path)!r} is a broken ranking: {error}") from error
@@ -232,7 +232,7 @@ class HeadRanking(Drawable, picture="heads"):
 
     def __repr__(self) -> str:
         shown = [*self.top(min(5, self.grid.size)), *self.claimed_beyond(5)]
-        top = "  ".join(f"{head} {self.importance[head.layer, head.head]:+.3f}" for head in shown)
+        top = "  ".join(f"{head} {self.importance[head.layer, head.index]:+.3f}" for head in shown)
         shared = f"\n  shared: {', '.join(map(str, self.shared))}" if self.shared else ""
         return f"{self._title()}\n  {top}{shared}"
 

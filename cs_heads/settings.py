@@ -14,6 +14,7 @@ from typing import Any, Literal, TypedDict
 from tqdm.auto import tqdm
 
 from cs_heads.arguments import check_integer, check_one_of, check_path, check_switch
+from cs_heads.units import UNITS, Units
 
 Kind = Literal["identity", "design", "runtime"]
 """What an argument does to the number of one mask on one example: change it, choose masks and examples, or nothing."""
@@ -27,7 +28,9 @@ class SettingsArguments(TypedDict, total=False):
 
     Attributes:
         ablation: What an ablated head's z becomes: ``"zero"``; ``"mean"``, its mean over all positions of the task's
-            examples; ``"resample"``, its z on another example.
+            examples; ``"resample"``, its z on another example. For other units, what they give.
+        units: What masks turn off: ``"heads"``; ``"kv"``, key/value groups with all their query heads; ``"attn"`` or
+            ``"mlp"``, what a whole layer's attention or MLP adds; ``"neurons"`` of the MLPs.
         prepend_bos: Whether a beginning-of-sequence token stands before every prompt (default: as the tokenizer itself
             does when asked to add special tokens).
         dtype: Of the weights of a model given by name or folder (None: float32).
@@ -41,6 +44,7 @@ class SettingsArguments(TypedDict, total=False):
     """
 
     ablation: str
+    units: Units
     prepend_bos: bool | None
     dtype: Any
     batch_tokens: int | None
@@ -80,6 +84,7 @@ class Settings:
     """
 
     ablation: str = _setting("identity", "zero")
+    units: Units = _setting("identity", "heads")
     prepend_bos: bool | None = _setting("identity")
     # Weights of another dtype are another study by themselves.
     dtype: Any = _setting("runtime")
@@ -91,6 +96,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_one_of("ablation", self.ablation, ABLATIONS)
+        check_one_of("units", self.units, UNITS)
         for name in ("prepend_bos", "progress"):
             check_switch(name, getattr(self, name))
         for name in ("batch_tokens", "workers"):

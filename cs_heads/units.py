@@ -1,30 +1,72 @@
-"""Names and addresses of attention heads."""
+"""Names and addresses of heads and of other units that can be off: layers × units."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Bool
 
-from cs_heads.arguments import MAX_HEADS, check_integer, check_list, check_within, in_line
+from cs_heads.arguments import MAX_HEADS, check_integer, check_list, check_one_of, check_within, in_line
 
-_HEAD = re.compile(r"L(\d{1,20})H(\d{1,20})")
+Units = Literal["heads", "kv", "attn", "mlp", "neurons"]
+"""A kind of unit: what can be off in a layer."""
+
+_NAME = re.compile(r"L(\d{1,20})([A-Z]+)(\d{0,20})")
 
 
 @dataclass(frozen=True, order=True)
-class Head:
-    """One query head, before W_O; heads sort by layer, then by head.
+class Unit:
+    """Something in a layer that can be off: a head, a key/value group, a whole layer's attention or MLP, a neuron.
+
+    Units sort by layer, then by index.
 
     Attributes:
         layer: Its layer, from 0.
-        head: Its place in the layer, from 0.
+        index: Its place in the layer, from 0.
 
     Raises:
         ValueError: A number that is no integer in 0..1,000,000.
+
+    >>> Unit.parse("L3KV1"), str(Unit.parse("L3MLP")), Neuron(3, 512) == Unit.parse("L3N512")
+    (KeyValueGroup(3, 1), 'L3MLP', True)
+    """
+
+    layer: int
+    index: int = 0
+
+    letters: ClassVar[str] = ""
+    word: ClassVar[str] = "unit"
+
+    def __post_init__(self) -> None:
+        for name, value in (("layer", self.layer), (self.word, self.index)):
+            object.__setattr__(self, "layer" if name == "layer" else "index", check_within(name, value, 0, MAX_HEADS))
+
+    def __str__(self) -> str:
+        return f"L{self.layer}{self.letters}{self.index}"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.layer}, {self.index})"
+
+    @classmethod
+    def parse(cls, text: Any) -> Unit:
+        """Read the name of a unit, such as ``"L16H21"``; one of another kind than the class raises ``ValueError``."""
+        match = _NAME.fullmatch(text.strip()) if isinstance(text, str) else None
+        kind = None if match is None else next((each for each in _KINDS.values() if each.letters == match[2]), None)
+        if match is None or kind is None or not issubclass(kind, cls) or bool(match[3]) == issubclass(kind, _Layer):
+            example = "L16H21" if cls in (Unit, Head) else str(cls(3))
+            raise ValueError(
+                f"text {text!r:.80} is no {Head.word if cls is Unit else cls.word}; "
+                f"{Head.word if cls is Unit else cls.word}s are written like {example!r}"
+            )
+        return kind(int(match[1]), int(match[3] or 0))
+
+
+class Head(Unit):
+    """One query head, before W_O.
 
     >>> Head(16, 21)
     Head(16, 21)
@@ -32,44 +74,73 @@ class Head:
     ('L16H21', True)
     """
 
-    layer: int
-    head: int
+    letters, word = "H", "head"
 
-    def __post_init__(self) -> None:
-        for name, value in (("layer", self.layer), ("head", self.head)):
-            object.__setattr__(self, name, check_within(name, value, 0, MAX_HEADS))
+    @property
+    def head(self) -> int:
+        """Its place in the layer, from 0."""
+        return self.index
 
+
+class KeyValueGroup(Unit):
+    """All query heads that share a key/value head; without grouped-query attention one head."""
+
+    letters, word = "KV", "key/value group"
+
+
+class Neuron(Unit):
+    """One neuron of an MLP, after its activation function (and gate): what the output weights are multiplied by."""
+
+    letters, word = "N", "neuron"
+
+
+class _Layer(Unit):
     def __str__(self) -> str:
-        return f"L{self.layer}H{self.head}"
+        return f"L{self.layer}{self.letters}"
 
     def __repr__(self) -> str:
-        return f"Head({self.layer}, {self.head})"
-
-    @classmethod
-    def parse(cls, text: Any) -> Head:
-        """Read a head's name, ``"L16H21"``; anything else raises ``ValueError``."""
-        match = _HEAD.fullmatch(text.strip()) if isinstance(text, str) else None
-        if match is None:
-            raise ValueError(f"text {text!r:.80} is no head; heads are written like 'L16H21'")
-        return cls(int(match[1]), int(match[2]))
+        return f"{type(self).__name__}({self.layer})"
 
 
-HeadLike = Head | str | tuple[int, int]
-"""A head as a user may write it: ``Head(2, 5)``, ``"L2H5"`` or ``(2, 5)``."""
+class AttentionLayer(_Layer):
+    """All that the attention of a layer adds to the residual stream, its output bias too."""
+
+    letters, word = "ATTN", "attention layer"
 
 
-def as_head(head: Any) -> Head:
-    """A head from any of its spellings; what is none raises ``ValueError``."""
-    if isinstance(head, Head):
+class MLPLayer(_Layer):
+    """All that the MLP of a layer adds to the residual stream, its output bias too."""
+
+    letters, word = "MLP", "MLP layer"
+
+
+_KINDS: dict[Units, type[Unit]] = {
+    "heads": Head,
+    "kv": KeyValueGroup,
+    "attn": AttentionLayer,
+    "mlp": MLPLayer,
+    "neurons": Neuron,
+}
+UNITS = tuple(_KINDS)
+"""The kinds of unit."""
+
+
+HeadLike = Unit | str | tuple[int, int]
+"""A head, or another unit, as a user may write it: ``Head(2, 5)``, ``"L2H5"``, ``(2, 5)``; ``"L3N512"``."""
+
+
+def as_head(head: Any) -> Unit:
+    """A unit from any of its spellings, of which a pair of numbers is a head; what is none raises ``ValueError``."""
+    if isinstance(head, Unit):
         return head
     if isinstance(head, str):
-        return Head.parse(head)
+        return Unit.parse(head)
     if not isinstance(head, Sequence | np.ndarray) or len(head) != 2:
         raise ValueError(f"a head must be Head(2, 5), 'L2H5' or (2, 5), got {in_line(head)}")
     return Head(*head)
 
 
-def as_heads(name: str, heads: Any) -> tuple[Head, ...]:
+def as_heads(name: str, heads: Any) -> tuple[Unit, ...]:
     """A list of heads in any of their spellings; one head, or what is no list of heads, raises ``ValueError``.
 
     >>> as_heads("off", ["L0H1", (2, 3)])
@@ -78,7 +149,7 @@ def as_heads(name: str, heads: Any) -> tuple[Head, ...]:
     Traceback (most recent call last):
     ValueError: off must be a list of heads: a head must be Head(2, 5), 'L2H5' or (2, 5), got None
     """
-    if isinstance(heads, Head):
+    if isinstance(heads, Unit):
         raise ValueError(f"{name} must be a list of heads, got one head, {heads}")
     listed = check_list(name, heads, "heads, as ranking.top(5) gives")
     try:
@@ -87,100 +158,152 @@ def as_heads(name: str, heads: Any) -> tuple[Head, ...]:
         raise ValueError(f"{name} must be a list of heads: {error}") from error
 
 
-@dataclass(frozen=True)
-class HeadGrid:
-    """The layers × heads of one model; flat index = ``layer * n_heads + head``.
+@dataclass(frozen=True, repr=False)
+class Grid:
+    """The layers × units of one kind in a model; flat index = ``layer * n_units + index``.
 
     Attributes:
         n_layers: Number of layers.
-        n_heads: Query heads of each layer.
+        n_units: Units of each layer.
+        kind: The kind of unit.
 
     Raises:
-        ValueError: A number that is no integer in 1..1,000,000.
+        ValueError: A number that is no integer in 1..1,000,000, or an unknown kind.
 
-    >>> grid = HeadGrid(n_layers=3, n_heads=4)
-    >>> grid.size, grid.head(6), grid.index(Head(1, 2))
-    (12, Head(1, 2), 6)
-    >>> grid.mask(["L0H1", (2, 3)]).sum()
-    np.int64(2)
+    >>> grid = Grid(3, 512, "neurons")
+    >>> grid.size, grid.unit(513), grid.index("L1N1")
+    (1536, Neuron(1, 1), 513)
     """
 
     n_layers: int
-    n_heads: int
+    n_units: int
+    kind: Units
 
     def __post_init__(self) -> None:
-        for name, value in (("n_layers", self.n_layers), ("n_heads", self.n_heads)):
-            object.__setattr__(self, name, check_within(name, value, 1, MAX_HEADS))
+        check_one_of("kind", self.kind, UNITS)
+        for name, said in (("n_layers", "n_layers"), ("n_units", f"n_{self.kind}")):
+            object.__setattr__(self, name, check_within(said, getattr(self, name), 1, MAX_HEADS))
+
+    def __repr__(self) -> str:
+        return f"Grid({self.n_layers}, {self.n_units}, {self.kind!r})"
 
     @classmethod
-    def from_model(cls, model: Any) -> HeadGrid:
-        """The grid of a TransformerLens model: ``cfg.n_layers`` × ``cfg.n_heads`` (query heads under GQA)."""
+    def from_model(cls, model: Any, kind: Units = "heads") -> Grid:
+        """The grid of a TransformerLens model, by its ``cfg``.
+
+        Args:
+            model: The model.
+            kind: The kind of unit; ``"kv"`` counts query heads where the model does not group them.
+
+        Raises:
+            ValueError: What is no such model, or one that does not say how many neurons its MLPs have.
+        """
         cfg: Any = getattr(model, "cfg", None)
         if not hasattr(cfg, "n_layers") or not hasattr(cfg, "n_heads"):
             raise ValueError(
                 f"model must be a TransformerLens HookedTransformer or TransformerBridge, got {type(model).__name__}"
             )
-        return cls(cfg.n_layers, cfg.n_heads)
+        if kind == "heads":
+            return HeadGrid(cfg.n_layers, cfg.n_heads)
+        if kind == "neurons" and not getattr(cfg, "d_mlp", None):
+            raise ValueError(f"units must not be 'neurons' for model {cfg.model_name}, which says no number of them")
+        counts = {"kv": getattr(cfg, "n_key_value_heads", None) or cfg.n_heads, "neurons": getattr(cfg, "d_mlp", None)}
+        return Grid(cfg.n_layers, counts.get(kind, 1), kind)
 
     @property
     def size(self) -> int:
-        """Number of heads."""
-        return self.n_layers * self.n_heads
+        """Number of units."""
+        return self.n_layers * self.n_units
 
     @property
     def shape(self) -> tuple[int, int]:
-        """``(n_layers, n_heads)``."""
-        return self.n_layers, self.n_heads
+        """``(n_layers, n_units)``."""
+        return self.n_layers, self.n_units
 
-    def __iter__(self) -> Iterator[Head]:
-        return (self.head(index) for index in range(self.size))
+    @property
+    def word(self) -> str:
+        """What one unit is called."""
+        return _KINDS[self.kind].word
 
-    def __contains__(self, head: Head) -> bool:
-        return head.layer < self.n_layers and head.head < self.n_heads
+    def __iter__(self) -> Iterator[Unit]:
+        return (self.unit(index) for index in range(self.size))
 
-    def head(self, index: int) -> Head:
-        """The head at a flat index; an index outside the grid raises ``ValueError``."""
-        layer, head = divmod(check_integer("index", index, 0, self.size - 1), self.n_heads)
-        return Head(layer, head)
+    def __contains__(self, unit: Unit) -> bool:
+        return isinstance(unit, _KINDS[self.kind]) and unit.layer < self.n_layers and unit.index < self.n_units
 
-    def index(self, head: HeadLike) -> int:
-        """The flat index of a head; a head outside the grid raises ``ValueError``."""
-        head = self.resolve(head)
-        return head.layer * self.n_heads + head.head
+    def unit(self, index: int) -> Unit:
+        """The unit at a flat index; an index outside the grid raises ``ValueError``."""
+        layer, place = divmod(check_integer("index", index, 0, self.size - 1), self.n_units)
+        return _KINDS[self.kind](layer, place)
 
-    def resolve(self, head: HeadLike) -> Head:
-        """A head of this grid from any of its spellings; one outside the grid raises ``ValueError``."""
-        head = as_head(head)
-        if head not in self:
+    def index(self, unit: HeadLike) -> int:
+        """The flat index of a unit; one outside the grid raises ``ValueError``."""
+        unit = self.resolve(unit)
+        return unit.layer * self.n_units + unit.index
+
+    def resolve(self, unit: HeadLike) -> Unit:
+        """A unit of this grid from any of its spellings; one outside the grid raises ``ValueError``."""
+        unit = as_head(unit)
+        if unit not in self:
             raise ValueError(
-                f"head {head} is not in the grid: layers 0..{self.n_layers - 1}, heads 0..{self.n_heads - 1}"
+                f"head {unit} is not in the grid: layers 0..{self.n_layers - 1}, {self.word}s 0..{self.n_units - 1}"
             )
-        return head
+        return unit
 
-    def heads(self, mask: Bool[np.ndarray, "layer head"]) -> list[Head]:
-        """The heads that a mask ablates, by index."""
-        return [self.head(int(index)) for index in np.flatnonzero(mask)]
+    def units(self, mask: Bool[np.ndarray, "layer head"]) -> list[Unit]:
+        """The units that a mask ablates, by index."""
+        return [self.unit(int(index)) for index in np.flatnonzero(mask)]
 
-    def to_dict(self) -> dict[str, int]:
-        """JSON-ready; ``HeadGrid.from_dict`` reads it."""
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready; ``Grid.from_dict`` reads it."""
         return asdict(self)
 
-    @classmethod
-    def from_dict(cls, record: Mapping[str, int]) -> HeadGrid:
+    @staticmethod
+    def from_dict(record: Mapping[str, Any]) -> Grid:
         """The grid that ``to_dict`` wrote."""
-        return cls(**record)
+        return HeadGrid(**record) if "n_heads" in record else Grid(**record)
 
-    def mask(self, heads: Iterable[HeadLike]) -> Bool[np.ndarray, "layer head"]:
-        """A mask that ablates just these heads."""
+    def mask(self, units: Iterable[HeadLike]) -> Bool[np.ndarray, "layer head"]:
+        """A mask that ablates just these units."""
         mask = np.zeros(self.shape, dtype=bool)
-        for head in as_heads("heads", heads):
-            resolved = self.resolve(head)
-            mask[resolved.layer, resolved.head] = True
+        for unit in as_heads("heads", units):
+            resolved = self.resolve(unit)
+            mask[resolved.layer, resolved.index] = True
         return mask
 
 
-def check_grid(grid: Any) -> HeadGrid:
+class HeadGrid(Grid):
+    """The layers × query heads of one model.
+
+    Args:
+        n_layers: Number of layers.
+        n_heads: Query heads of each layer.
+
+    >>> grid = HeadGrid(n_layers=3, n_heads=4)
+    >>> grid.size, grid.unit(6), grid.index(Head(1, 2))
+    (12, Head(1, 2), 6)
+    >>> grid.mask(["L0H1", (2, 3)]).sum()
+    np.int64(2)
+    """
+
+    def __init__(self, n_layers: int, n_heads: int) -> None:
+        super().__init__(n_layers, n_heads, "heads")
+
+    def __repr__(self) -> str:
+        return f"HeadGrid(n_layers={self.n_layers}, n_heads={self.n_units})"
+
+    @property
+    def n_heads(self) -> int:
+        """Query heads of each layer."""
+        return self.n_units
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready; ``Grid.from_dict`` reads it."""
+        return {"n_layers": self.n_layers, "n_heads": self.n_units}
+
+
+def check_grid(grid: Any) -> Grid:
     """The grid itself; raises ``ValueError`` for anything else."""
-    if not isinstance(grid, HeadGrid):
+    if not isinstance(grid, Grid):
         raise ValueError(f"grid must be a HeadGrid, got {in_line(grid)}")
     return grid

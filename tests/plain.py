@@ -46,3 +46,95 @@ def plain_score(model, prompt, target, mask):
     logprobs = logits[list(at)].log_softmax(-1)
     picked = logprobs[range(len(target)), list(target)]
     return picked.sum().item(), bool((logprobs.argmax(-1) == torch.tensor(list(target))).all())
+
+
+def parts_of(model):
+    """By layer: the attention's output projection, what the attention adds, what the MLP adds, and its output weights.
+
+    What is added is the norm after attention or MLP where there is one, as in Gemma 2.
+    """
+    if hasattr(model, "transformer"):
+        blocks = model.transformer.h
+        attentions = [getattr(block.attn, "attention", block.attn) for block in blocks]
+        outs = [getattr(attn, "c_proj", None) or attn.out_proj for attn in attentions]
+        return [(out, block.attn, block.mlp, block.mlp.c_proj) for out, block in zip(outs, blocks, strict=True)]
+    parts = []
+    for layer in model.model.layers:
+        gemma2 = hasattr(layer, "pre_feedforward_layernorm")
+        added = layer.post_attention_layernorm if gemma2 else layer.self_attn
+        added_by_mlp = layer.post_feedforward_layernorm if gemma2 else layer.mlp
+        parts.append((layer.self_attn.o_proj, added, added_by_mlp, layer.mlp.down_proj))
+    return parts
+
+
+@contextmanager
+def units_replaced(model, units, mask, values=None, where=None):
+    """Put ``values[layer][unit]`` (None: zeros) in place of what the units of ``mask`` [layer, unit] give.
+
+    ``where`` are the positions at which they are off (None: all). Tensors are changed by hand: slices of the input of
+    the attention's output projection (heads, key/value groups) or of the MLP's (neurons), or all that a layer adds.
+    A value is ``[width]``, or ``[pos, width]``.
+    """
+
+    def changed(layer, tensor):
+        row, cut = mask[layer], tensor.clone()
+        width = 1 if units == "neurons" else tensor.shape[-1] // len(row)
+        at = range(tensor.shape[1]) if where is None else [i for i in where if i < tensor.shape[1]]
+        for unit in range(len(row)):
+            if row[unit]:
+                value = 0 if values is None else values[layer][unit]
+                cut[:, at, unit * width : (unit + 1) * width] = value
+        return cut
+
+    with hooked_units(model, units, changed):
+        yield
+
+
+@contextmanager
+def hooked_units(model, units, changed):
+    """Let ``changed(layer, tensor)`` change what units give in every layer, all in one tensor."""
+
+    def before(layer):
+        return lambda module, arguments: (changed(layer, arguments[0]), *arguments[1:])
+
+    def after(layer):
+        def hook(module, arguments, output):
+            if isinstance(output, tuple):
+                return (changed(layer, output[0]), *output[1:])
+            return changed(layer, output)
+
+        return hook
+
+    place = {"heads": 0, "kv": 0, "attn": 1, "mlp": 2, "neurons": 3}[units]
+    handles = []
+    for layer, parts in enumerate(parts_of(model)):
+        if units in ("attn", "mlp"):
+            handles.append(parts[place].register_forward_hook(after(layer)))
+        else:
+            handles.append(parts[place].register_forward_pre_hook(before(layer)))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def units_given(model, units, tokens, n_units):
+    """What units give at each token: ``[layer, pos, unit, width]``."""
+    given = {}
+
+    def keep(layer, tensor):
+        given[layer] = tensor[0].reshape(len(tokens), n_units, -1).clone()
+        return tensor
+
+    with hooked_units(model, units, keep), torch.no_grad():
+        model(torch.tensor([list(tokens)]), use_cache=False)
+    return torch.stack([given[layer] for layer in sorted(given)])
+
+
+def plain_logprob(model, prompt, target):
+    """Mean log-probability of ``target`` after ``prompt`` (nats per token)."""
+    with torch.no_grad():
+        logits = model(torch.tensor([[*prompt, *target]]), use_cache=False).logits[0].float()
+    logprobs = logits[len(prompt) - 1 : -1].log_softmax(-1)
+    return logprobs[range(len(target)), list(target)].mean().item()

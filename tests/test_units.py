@@ -42,7 +42,7 @@ def test_equal_heads_are_one_key_also_when_their_numbers_are_numpys():
 @given(grids)
 def test_flat_index_and_head_are_inverse_over_the_whole_grid(grid):
     assert [grid.index(head) for head in grid] == list(range(grid.size))
-    assert [grid.head(index) for index in range(grid.size)] == list(grid)
+    assert [grid.unit(index) for index in range(grid.size)] == list(grid)
 
 
 def test_the_flat_index_counts_heads_within_layers():
@@ -52,7 +52,7 @@ def test_the_flat_index_counts_heads_within_layers():
 @pytest.mark.parametrize("index", [-1, 12])
 def test_an_index_outside_the_grid_is_refused(index):
     with pytest.raises(ValueError, match=rf"index must be an integer in 0\.\.11, got {index}"):
-        HeadGrid(3, 4).head(index)
+        HeadGrid(3, 4).unit(index)
 
 
 def test_a_head_may_be_written_in_three_ways():

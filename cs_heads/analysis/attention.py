@@ -24,7 +24,7 @@ from cs_heads.lens.tokens import encode_prompt
 from cs_heads.ranking import HeadRanking
 from cs_heads.settings import Settings, SettingsArguments
 from cs_heads.text import Text, is_token_ids, shown
-from cs_heads.units import Head, HeadGrid, HeadLike, as_heads
+from cs_heads.units import Grid, HeadLike, Unit, as_heads
 
 FORMAT = "cs-heads attention"
 HABITS = ("previous token", "first token", "same token", "induction")
@@ -101,8 +101,8 @@ class HeadAttention(Result, Drawable, picture="last_token"):
         provenance: The model.
     """
 
-    heads: tuple[Head, ...]
-    off: tuple[Head, ...]
+    heads: tuple[Unit, ...]
+    off: tuple[Unit, ...]
     prompts: tuple[PromptAttention, ...]
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
 
@@ -186,7 +186,7 @@ def attention(
     if not all(isinstance(prompt, str) or is_token_ids(prompt) for prompt in prompts):
         raise ValueError(f"prompts must be texts or tuples of token ids, none empty, got {prompts!r:.200}")
     tokenizer = tokenizer_of(loaded)
-    grid = HeadGrid.from_model(loaded)
+    grid = Grid.from_model(loaded)
     chosen = heads_of(grid, heads)
     ablated = chosen if off is None else tuple(grid.resolve(head) for head in as_heads("off", off))
     seen = []
@@ -270,7 +270,7 @@ def habits(
     begin = encode_prompt(tokenizer, "") if getattr(tokenizer, "bos_token_id", None) is not None else ()
     most = None if limit is None else (limit - len(begin)) // 2
     length = check_integer("length", min(20, most or 20) if length is None else length, 1, most)
-    grid = HeadGrid.from_model(loaded)
+    grid = Grid.from_model(loaded)
     chosen = [grid.resolve(head) for head in (grid if heads is None else as_heads("heads", heads))]
     usable = np.array([token for token in range(n_tokens) if token not in special])
     rng = np.random.default_rng(seed)

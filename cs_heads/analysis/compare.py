@@ -33,7 +33,7 @@ from cs_heads.settings import SettingsArguments
 from cs_heads.store.store import BrokenStoreError
 from cs_heads.tasks import Task, check_controls, finding_side
 from cs_heads.tasks.controls import AUTO
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Unit
 
 _MOST = 10
 METHODS = ("annealed", "css", "csb", "one-shot", "greedy", "chg", "gradient")
@@ -351,8 +351,8 @@ def _fitting(k: int | None, max_heads: int | None, n_heads: int) -> tuple[int, i
 
 
 def _random(
-    grid: HeadGrid, tops: Sequence[Sequence[Head]], shared: Sequence[Head], n_random: int, seed: int
-) -> tuple[list[list[Head]], tuple[str, ...]]:
+    grid: Grid, tops: Sequence[Sequence[Unit]], shared: Sequence[Unit], n_random: int, seed: int
+) -> tuple[list[list[Unit]], tuple[str, ...]]:
     """Random orders like the heads of each method, in turn, and what is to be said of them, once."""
     rng, turns = np.random.default_rng(seed), len(tops)
     drawn = [random_orders(grid, top, shared, len(range(i, n_random, turns)), rng) for i, top in enumerate(tops)]

@@ -31,7 +31,7 @@ from cs_heads.ranking import HeadRanking
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task, check_controls
 from cs_heads.tasks.controls import AUTO
-from cs_heads.units import Head, HeadLike, as_heads
+from cs_heads.units import HeadLike, Unit, as_heads
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Confirmation(Result, Drawable, picture="confirmation"):
         *("reasons", "notes", "controls", "default_controls", "specificity", "spent", "provenance"),
     )
 
-    heads: tuple[Head, ...]
+    heads: tuple[Unit, ...]
     result: TaskDrop
     random_drops: tuple[float, ...]
     p: float

@@ -12,7 +12,7 @@ from cs_heads.lens.checks import Check, PlainModel, checks_of, faulty, folded, t
 from cs_heads.lens.model import HALF, backend_of, device_of, dtype_of
 from cs_heads.lens.weights import WeightsError
 from cs_heads.methods.annealing import default_budget
-from cs_heads.units import HeadGrid
+from cs_heads.units import Grid
 
 _DAY = 86_400.0
 
@@ -108,7 +108,7 @@ def _refused(error: ValueError, name: str | Path, revision: str | None) -> list[
 
 
 def _speed(model: Any, fused: bool) -> Check:
-    speed, budget = tokens_per_second(model, fused), default_budget(HeadGrid.from_model(model).size)
+    speed, budget = tokens_per_second(model, fused), default_budget(Grid.from_model(model).size)
     length = example_length(model)
     seconds = budget * length / speed
     found = (

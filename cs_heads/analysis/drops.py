@@ -25,7 +25,7 @@ from cs_heads.ranking import HeadRanking
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task, control_side
 from cs_heads.tasks.sides import check_is_task, check_tasks
-from cs_heads.units import Head, HeadGrid, HeadLike, as_heads
+from cs_heads.units import Grid, HeadLike, Unit, as_heads
 
 Role = Literal["own", "sibling", "control", "suite", "letters", "full"]
 Found = HeadRanking | Sequence[HeadLike]
@@ -65,7 +65,7 @@ class TaskDrops(Result, Drawable, picture="specificity"):
         provenance: Model, tasks and seed.
     """
 
-    heads: dict[str, tuple[Head, ...]]
+    heads: dict[str, tuple[Unit, ...]]
     drops: dict[str, dict[str, TaskDrop]]
     roles: dict[str, Role]
     own: dict[str, str]
@@ -140,8 +140,8 @@ class TaskDrops(Result, Drawable, picture="specificity"):
 
 
 def heads_of(
-    grid: HeadGrid, found: HeadRanking | Iterable[HeadLike], k: int | None = None, name: str = "heads"
-) -> tuple[Head, ...]:
+    grid: Grid, found: HeadRanking | Iterable[HeadLike], k: int | None = None, name: str = "heads"
+) -> tuple[Unit, ...]:
     """The heads that a ranking or a list stands for.
 
     Args:
@@ -159,7 +159,7 @@ def heads_of(
         if found.grid != grid:
             raise ValueError(f"{name} must be ranked on the grid {grid.shape} of the model, got {found.grid.shape}")
         return tuple(found.top(fitting_k(k, grid.size, beside=False)[0]))
-    if isinstance(found, str | Head) or not isinstance(found, Iterable):
+    if isinstance(found, str | Unit) or not isinstance(found, Iterable):
         raise ValueError(f"{name} must be a ranking or a list of heads, got {type(found).__name__}")
     heads = tuple(grid.resolve(head) for head in as_heads(name, found))
     if not heads or len({*heads}) < len(heads):

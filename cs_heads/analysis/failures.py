@@ -26,7 +26,7 @@ from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Example, Task
 from cs_heads.tasks.scorer import compared
 from cs_heads.tasks.sides import check_is_task
-from cs_heads.units import Head
+from cs_heads.units import Unit
 
 INTACT = "intact"
 UNLIKELY = 0.1
@@ -73,7 +73,7 @@ class FailureModes(Result, Drawable, picture="failures"):
         provenance: Model, task and options of texts.
     """
 
-    heads: dict[str, tuple[Head, ...]]
+    heads: dict[str, tuple[Unit, ...]]
     modes: dict[str, dict[str, Share]]
     measures: dict[str, dict[str, float]]
     spent: int

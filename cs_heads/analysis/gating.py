@@ -31,7 +31,7 @@ from cs_heads.methods.gating.result import SCORES, HeadGates, Score
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task, confirming_side, finding_side
 from cs_heads.tasks.sides import check_is_task
-from cs_heads.units import Head, HeadGrid, HeadLike
+from cs_heads.units import Grid, HeadLike, Unit
 
 THRESHOLD = 0.5
 """The score from which a head counts as facilitating, irrelevant or interfering."""
@@ -49,7 +49,7 @@ class AblationCurve(Result):
     """
 
     by: str
-    heads: tuple[Head, ...]
+    heads: tuple[Unit, ...]
     score: Float[np.ndarray, " n_off"]
     logprob: Float[np.ndarray, " n_off"]
 
@@ -88,7 +88,7 @@ def ablation_curves(
     curves = []
     for name in SCORES:
         order = np.argsort(-gates.score(name).mean(axis=0).ravel(), kind="stable")[:max_heads]
-        heads = tuple(grid.head(int(index)) for index in order)
+        heads = tuple(grid.unit(int(index)) for index in order)
         masks = np.stack([grid.mask(heads[:n]) for n in range(max_heads + 1)])
         curves.append(
             AblationCurve(name, heads, experiment(masks).mean(axis=1), experiment.logprob(masks).mean(axis=1))
@@ -139,7 +139,7 @@ class GroupTest(Result, Drawable, picture="group"):
 
     by: str
     over: Literal["mean", "any"]
-    heads: tuple[Head, ...]
+    heads: tuple[Unit, ...]
     within: Float[np.ndarray, " inside"]
     without: Float[np.ndarray, " outside"]
     t: float
@@ -200,7 +200,7 @@ def score_of_heads(
     if not 2 <= inside.sum() <= grid.size - 2:
         raise ValueError(f"heads must be 2..{grid.size - 2} of the {grid.size} of the grid, got {inside.sum()}")
     score = gates.any(by) if over == "any" else gates.score(by).mean(axis=0)
-    chosen = tuple(grid.heads(inside))
+    chosen = tuple(grid.units(inside))
     test = ttest_ind(score[inside], score[~inside], equal_var=False, alternative="greater")
     return GroupTest(
         by=by,
@@ -540,7 +540,7 @@ def _joined(tasks: Mapping[str, Task], without: str, name: str) -> Task:
     return replace(kept[0], name=f"{name} without {without}", examples=examples, held_out=None)
 
 
-def _grid_of(experiment: ExperimentLike, gates: HeadGates) -> HeadGrid:
+def _grid_of(experiment: ExperimentLike, gates: HeadGates) -> Grid:
     """The grid of an experiment, which the gates must have, too."""
     if gates.free.shape[1:] != experiment.grid.shape:
         raise ValueError(

@@ -18,7 +18,7 @@ from cs_heads.analysis.result import Record, Result
 from cs_heads.arguments import check_integer, check_mapping, check_seed
 from cs_heads.drawable import Drawable
 from cs_heads.ranking import HeadRanking
-from cs_heads.units import Head, HeadGrid, check_grid
+from cs_heads.units import Grid, Unit, check_grid
 
 Null = Literal["layers", "grid"]
 
@@ -56,7 +56,7 @@ class Overlap(Result, Drawable, picture="overlap"):
         provenance: Grid, permutations, seed, and that of each ranking.
     """
 
-    heads: dict[str, tuple[Head, ...]]
+    heads: dict[str, tuple[Unit, ...]]
     pairs: tuple[PairOverlap, ...]
     null: Null
     n_groups: int | None = None
@@ -77,9 +77,9 @@ class Overlap(Result, Drawable, picture="overlap"):
             table.loc[pair.first, pair.second] = table.loc[pair.second, pair.first] = np.nan if found is None else found
         return table
 
-    def shared(self, at_least: int = 2) -> dict[Head, list[str]]:
+    def shared(self, at_least: int = 2) -> dict[Unit, list[str]]:
         """Heads that ``at_least`` of the rankings name, and which; those named most often first."""
-        by_head: dict[Head, list[str]] = {}
+        by_head: dict[Unit, list[str]] = {}
         for name, heads in self.heads.items():
             for head in heads:
                 by_head.setdefault(head, []).append(name)
@@ -92,7 +92,7 @@ def head_overlap(
     *,
     k: int | None = None,
     seed: int = 0,
-    grid: HeadGrid | None = None,
+    grid: Grid | None = None,
     n_key_value_heads: int | None = None,
     null: Null = "layers",
     n_permutations: int = 9999,
@@ -117,6 +117,7 @@ def head_overlap(
     Raises:
         ValueError: Fewer than two sets, sets of different grids, or key-value heads that do not divide the heads.
 
+    >>> from cs_heads.units import HeadGrid
     >>> grid = HeadGrid(4, 4)
     >>> head_overlap({"a": ["L0H1", "L2H3"], "b": ["L0H1", "L2H3"]}, grid=grid).pairs[0].p_heads
     0.0625
@@ -165,13 +166,13 @@ def head_overlap(
     )
 
 
-def _group_size(grid: HeadGrid, n_key_value_heads: int | None) -> int:
+def _group_size(grid: Grid, n_key_value_heads: int | None) -> int:
     """How many heads share keys and values; 1 where that is not known."""
     if n_key_value_heads is None:
         return 1
-    if grid.n_heads % check_integer("n_key_value_heads", n_key_value_heads, 1):
-        raise ValueError(f"n_key_value_heads must divide the {grid.n_heads} heads of a layer, got {n_key_value_heads}")
-    return grid.n_heads // n_key_value_heads
+    if grid.n_units % check_integer("n_key_value_heads", n_key_value_heads, 1):
+        raise ValueError(f"n_key_value_heads must divide the {grid.n_units} heads of a layer, got {n_key_value_heads}")
+    return grid.n_units // n_key_value_heads
 
 
 def _rows(mask: Mask, null: Null) -> Bool[np.ndarray, "stratum place"]:

@@ -8,13 +8,13 @@ from typing import TypeAlias
 import numpy as np
 from jaxtyping import Bool, Int
 
-from cs_heads.units import Head, HeadGrid, HeadLike
+from cs_heads.units import Grid, HeadLike, Unit
 
 Mask: TypeAlias = Bool[np.ndarray, "layer head"]
 """True where a head is in a set."""
 
 
-def random_sets(grid: HeadGrid, found: Mask, exclude: Mask, n_sets: int, rng: np.random.Generator) -> list[Mask]:
+def random_sets(grid: Grid, found: Mask, exclude: Mask, n_sets: int, rng: np.random.Generator) -> list[Mask]:
     """Sets of random heads like ``found``, without ``exclude``, different while the grid has others to offer.
 
     They have as many heads in each layer as ``found``, none of them found, but none in a layer that they would use up
@@ -50,7 +50,7 @@ def like_note(found: Mask, sets: Sequence[Mask]) -> str:
     return " of the same layers" if all((mask.sum(axis=1) == found.sum(axis=1)).all() for mask in sets) else ""
 
 
-def drawn_notes(grid: HeadGrid, found: Mask, exclude: Mask, sets: Sequence[Mask]) -> tuple[str, ...]:
+def drawn_notes(grid: Grid, found: Mask, exclude: Mask, sets: Sequence[Mask]) -> tuple[str, ...]:
     """What random sets had to take where the grid has too few other heads, and how many differ.
 
     Args:
@@ -86,11 +86,11 @@ def _layers(layers: Int[np.ndarray, " n"]) -> str:
     return f"layer{'s' if len(layers) > 1 else ''} {', '.join(map(str, layers))}"
 
 
-def _named(grid: HeadGrid, mask: Mask) -> str:
-    return ", ".join(map(str, grid.heads(mask)))
+def _named(grid: Grid, mask: Mask) -> str:
+    return ", ".join(map(str, grid.units(mask)))
 
 
-def _alike(grid: HeadGrid, found: Mask, exclude: Mask, used: Sequence[int], rng: np.random.Generator) -> Mask:
+def _alike(grid: Grid, found: Mask, exclude: Mask, used: Sequence[int], rng: np.random.Generator) -> Mask:
     """As many random heads in each layer as ``found`` has, in place of layers that are used up of others."""
     mask = np.zeros(grid.shape, dtype=bool)
     for layer, row in enumerate(found):
@@ -107,8 +107,8 @@ def _alike(grid: HeadGrid, found: Mask, exclude: Mask, used: Sequence[int], rng:
 
 
 def random_orders(
-    grid: HeadGrid, heads: Sequence[Head], exclude: Sequence[HeadLike], n_sets: int, rng: np.random.Generator
-) -> tuple[list[list[Head]], tuple[str, ...]]:
+    grid: Grid, heads: Sequence[Unit], exclude: Sequence[HeadLike], n_sets: int, rng: np.random.Generator
+) -> tuple[list[list[Unit]], tuple[str, ...]]:
     """Sets as ``random_sets`` gives them, each in order, and ``drawn_notes`` on them.
 
     In each order a head is of the layer of the one it stands for, so that the first k are like the first k of
@@ -116,11 +116,11 @@ def random_orders(
     """
     found, without = grid.mask(heads), grid.mask(exclude)
     sets = random_sets(grid, found, without, n_sets, rng)
-    orders = [_like(heads, grid.heads(mask), rng) for mask in sets]
+    orders = [_like(heads, grid.units(mask), rng) for mask in sets]
     return orders, drawn_notes(grid, found, without, sets) if sets else ()
 
 
-def _like(heads: Sequence[Head], random: Sequence[Head], rng: np.random.Generator) -> list[Head]:
+def _like(heads: Sequence[Unit], random: Sequence[Unit], rng: np.random.Generator) -> list[Unit]:
     """Random heads in an order in which each, where there is one, is of the layer of the head it stands for."""
     left = [random[i] for i in rng.permutation(len(random))]
     order = []

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import AbstractArray
 
-from cs_heads.units import Head
+from cs_heads.units import Unit
 
 AnyRecord = TypeVar("AnyRecord", bound="Record")
 
@@ -104,7 +104,7 @@ def json_ready(value: Any) -> Any:
         return [json_ready(each) for each in value]
     if isinstance(value, np.ndarray):
         return value.tolist()
-    if isinstance(value, Head):
+    if isinstance(value, Unit):
         return str(value)
     return None if isinstance(value, float) and np.isnan(value) else value
 
@@ -122,5 +122,5 @@ def _read(hint: Any, value: Any) -> Any:
         return np.nan
     if isinstance(hint, type) and issubclass(hint, AbstractArray):
         return np.array(value, dtype=float)
-    read = Head.parse if hint is Head else getattr(hint, "from_dict", None)
+    read = Unit.parse if hint is Unit else getattr(hint, "from_dict", None)
     return value if read is None else read(value)

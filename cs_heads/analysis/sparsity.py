@@ -24,7 +24,7 @@ from cs_heads.ranking import HeadRanking
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task
 from cs_heads.tasks.sides import check_is_task
-from cs_heads.units import Head, HeadLike
+from cs_heads.units import HeadLike, Unit
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,7 @@ class SparsityCurve(Result, Drawable, picture="sparsity"):
         notes: What a small grid made otherwise.
     """
 
-    heads: tuple[Head, ...]
+    heads: tuple[Unit, ...]
     drops: dict[str, tuple[TaskDrop, ...]]
     roles: dict[str, Role]
     spent: int
@@ -125,7 +125,7 @@ def measure_sparsity(
     )
 
 
-def random_drops(column: Column, orders: Sequence[Sequence[Head]]) -> tuple[Float[np.ndarray, "set k"], int]:
+def random_drops(column: Column, orders: Sequence[Sequence[Unit]]) -> tuple[Float[np.ndarray, "set k"], int]:
     """Drops of random heads in these orders, one more with each k, and the example-evaluations they take."""
     nested = [order[:k] for order in orders for k in range(len(order) + 1)]
     once, place = different(explicit(column.parts[0].grid, nested))

@@ -17,7 +17,7 @@ from cs_heads.arguments import check_integer, check_mapping, check_seed
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import baseline_too_low, is_universal
 from cs_heads.experiment.protocol import ExperimentLike, chance_of, check_is_experiment, preparation_of, provenance_of
-from cs_heads.units import Head, HeadLike, as_heads
+from cs_heads.units import HeadLike, Unit, as_heads
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,8 +35,8 @@ class UniversalHeads(Result, Drawable, picture="universal"):
         provenance: That of each task, examples and seed.
     """
 
-    heads: tuple[Head, ...]
-    candidates: tuple[Head, ...]
+    heads: tuple[Unit, ...]
+    candidates: tuple[Unit, ...]
     tasks: tuple[str, ...]
     left: Float[np.ndarray, "head task"]
     spent: int

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from cs_heads.experiment.experiment import Experiment
     from cs_heads.ranking import HeadRanking
     from cs_heads.tasks import Task
-    from cs_heads.units import Head
+    from cs_heads.units import Unit
 
 PROMPTS = 3
 """How many unseen prompts a report shows attention on."""
@@ -175,8 +175,8 @@ def _result(
     }
 
 
-def _row(found: HeadRanking, head: Head) -> dict[str, Any]:
-    at = head.layer, head.head
+def _row(found: HeadRanking, head: Unit) -> dict[str, Any]:
+    at = head.layer, head.index
     row: dict[str, Any] = {"head": str(head), "importance": float(found.importance[at])}
     if found.interval is not None and not math.isnan(found.interval[at][0]):
         row["interval"] = found.interval[at].tolist()
@@ -266,7 +266,7 @@ def _measure_curve(
     return written
 
 
-def _attend(folder: Path, model: Any, task: Task, heads: Sequence[Head]) -> list[Path]:
+def _attend(folder: Path, model: Any, task: Task, heads: Sequence[Unit]) -> list[Path]:
     """Attention of the heads on a few short unseen prompts; a model that does not show it goes without."""
     from cs_heads.analysis.attention import attention
     from cs_heads.plot.attention_patterns import MAX_TOKENS

@@ -121,7 +121,7 @@ class Cluster:
         Args:
             examples: The examples of the task, as tokens.
             batch_tokens: Tokens of one forward at most (None: ``batch_tokens`` of the cluster).
-            ablation: What an ablated head's z becomes; None is zero.
+            ablation: What is ablated, and what it gives then (None: heads, zero).
 
         Raises:
             ValueError: The cluster is closed.
@@ -130,7 +130,12 @@ class Cluster:
             raise ValueError("the cluster is closed: its workers are gone")
         tokens = batch_tokens or self.batch_tokens
         return ClusterEngine(
-            self._pool, self.model_or_info, self.info.device, examples, batch_tokens=tokens, ablation=ablation
+            self._pool,
+            self.model_or_info,
+            self.info.device,
+            examples,
+            batch_tokens=tokens,
+            ablation=ablation or Ablation(),
         )
 
     def close(self) -> None:

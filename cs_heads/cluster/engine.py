@@ -14,7 +14,7 @@ from jaxtyping import Bool, Int
 from cs_heads.cluster.pool import WorkerCall, WorkerPool
 from cs_heads.cluster.worker import Job
 from cs_heads.designs import as_gates, first_layer, rows_by_mask
-from cs_heads.engine.ablation import Ablation, shares_examples
+from cs_heads.engine.ablation import Ablation
 from cs_heads.engine.generation import rows_together, worth_drafting
 from cs_heads.engine.layout import lay_out
 from cs_heads.engine.protocol import Known, PairExamples, PairMasks, PairResult, PairText, TextRequest
@@ -44,7 +44,7 @@ class ClusterEngine:
         device: Their kind of device.
         examples: The examples of the task, as tokens.
         batch_tokens: Tokens of one forward at most.
-        ablation: What an ablated head's z becomes; None is zero.
+        ablation: What is ablated, and what it gives then.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class ClusterEngine:
         examples: Sequence[EncodedExample],
         *,
         batch_tokens: int,
-        ablation: Ablation | None,
+        ablation: Ablation,
     ) -> None:
         self.model, self.examples, self.ablation = model, examples, ablation
         self.batch_tokens, self._device, self._pool = batch_tokens, device, pool
@@ -71,7 +71,7 @@ class ClusterEngine:
         """Yield the results of pairs chunk by chunk: see ``EngineLike``."""
         job = self._opened()
         known = np.zeros(len(examples), dtype=bool) if known is None else known
-        across = shares_examples(self.ablation)
+        across = self.ablation.shares_examples
 
         def tokens(chosen: tuple[int, ...]) -> float:
             return float(lay_out(self.examples, chosen, share=True, across_examples=across).n_tokens)
@@ -116,7 +116,7 @@ class ClusterEngine:
     def _opened(self) -> str:
         """The key of this experiment's job; the first time, what heads become is prepared by one worker for all."""
         if self._job is None:
-            if self.ablation is not None:
+            if not self.ablation.is_prepared:
                 first = self._open(Job(self.examples, self.batch_tokens, self.ablation))
                 [(_, self.ablation)] = self._pool.run([WorkerCall("prepare", (first,), (first,))])
                 self._pool.forget(first)

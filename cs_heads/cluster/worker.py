@@ -63,7 +63,7 @@ class Job:
 
     examples: Sequence[EncodedExample]
     batch_tokens: int
-    ablation: Ablation | None = None
+    ablation: Ablation
 
 
 def versions() -> dict[str, str]:
@@ -111,10 +111,8 @@ class Worker:
             self._engines.pop(key, None)
 
     def prepare(self, job: str) -> Ablation:
-        """Run the intact model for what ablated heads become; the others are given what this returns."""
-        ablation = self._engine(job).forwards.ablation
-        assert ablation is not None
-        return ablation.on_cpu()
+        """Run the intact model for what ablated units give; the others are given what this returns."""
+        return self._engine(job).forwards.ablation.on_cpu()
 
     def logprobs(self, job: str, masks: PairMasks, examples: PairExamples, known: Known = None) -> list[PairResult]:
         """The results of a chunk."""

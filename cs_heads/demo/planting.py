@@ -12,7 +12,7 @@ import functools
 import random
 
 from cs_heads.demo.skills import SKILLS, keys
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Head, HeadGrid, Unit
 
 GRID = HeadGrid(n_layers=8, n_heads=16)
 
@@ -33,14 +33,14 @@ _PLANTED: dict[str, tuple[tuple[int, int], ...]] = {
 }
 
 
-def planted_heads(skill: str) -> list[Head]:
+def planted_heads(skill: str) -> list[Unit]:
     """The skill's own heads, the one that most examples need first; an unknown skill raises ``ValueError``."""
     if skill not in _PLANTED:
         raise ValueError(f"skill={skill!r} is not one of {', '.join(SKILLS)}")
     return [Head(layer, head) for layer, head in _PLANTED[skill]]
 
 
-def universal_heads() -> list[Head]:
+def universal_heads() -> list[Unit]:
     """Heads that a small share of every skill needs."""
     return [Head(0, 7)]
 

@@ -1,4 +1,4 @@
-"""What an ablated head's z becomes: zero, its mean over the task, or its z on another example."""
+"""Which kind of unit is ablated, and what it gives then: zero, its mean over the task, or that on another example."""
 
 from __future__ import annotations
 
@@ -15,35 +15,41 @@ from cs_heads.engine.layout import Place
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.batches import TokenBudget, run_in_batches
 from cs_heads.lens.forward import pad
-from cs_heads.lens.gates import reading
+from cs_heads.lens.gates import by_unit, reading
 from cs_heads.lens.logprobs import ANY_READ, token_logprobs
-from cs_heads.lens.model import HookedModel
+from cs_heads.lens.model import HookedModel, hook_names
 from cs_heads.settings import ABLATIONS
+from cs_heads.units import Grid, Units
 
 
 class Ablation:
-    """Mean and resample ablation, from the z of the intact model on every example with its right answer.
+    """What is ablated, and what it gives: mean and resample from the intact model on each example with its answer.
 
-    ``mean`` is over all positions of all examples. ``resample`` takes the z of one other example, drawn
+    ``mean`` is over all positions of all examples. ``resample`` takes what the unit gives on one other example, drawn
     with ``seed`` and the same under every mask, at the position that lies as far from the end of the
     (first) prompt; its first or last position is taken for those it does not have. ``spent`` counts the
     example-evaluations of ``prepare``.
     """
 
-    def __init__(self, kind: str, answers: Sequence[int], seed: int = 0) -> None:
+    def __init__(self, kind: str = "zero", answers: Sequence[int] = (), seed: int = 0, units: Units = "heads") -> None:
+        check_one_of("ablation", kind, ABLATIONS)
         if kind == "resample" and len(answers) < 2:
             raise ValueError(f"ablation 'resample' needs two examples or more, the task has {len(answers)}")
-        self.kind, self.answers = kind, answers
+        self.kind, self.answers, self.units = kind, answers, units
         self.partner = _derangement(len(answers), seed)
         self.spent = 0
         self._z: dict[int, Tensor] = {}
         self._sum: dict[int, Any] = {}
 
-    @classmethod
-    def of(cls, kind: str, answers: Sequence[int]) -> Ablation | None:
-        """The ablation of this name; None for zero, which needs no preparation. Another name raises ``ValueError``."""
-        check_one_of("ablation", kind, ABLATIONS)
-        return None if kind == "zero" else cls(kind, answers)
+    @property
+    def is_prepared(self) -> bool:
+        """Whether nothing is left to prepare; zero needs nothing."""
+        return self.kind == "zero" or self.spent > 0
+
+    @property
+    def shares_examples(self) -> bool:
+        """Whether examples with the same beginning are the same there under a mask, too."""
+        return self.kind != "resample"
 
     def on_cpu(self) -> Ablation:
         """The same, all of it in main memory: what other processes can be sent."""
@@ -51,7 +57,7 @@ class Ablation:
         return self
 
     def prepare(self, model: HookedModel, examples: Sequence[EncodedExample], batch_tokens: int, fused: bool) -> None:
-        """Run the intact model over the examples and keep their mean z, or all of it (in main memory)."""
+        """Run the intact model over the examples and keep what units give, its mean, or all of it (in main memory)."""
         texts = [example.inputs_of(answer) for example, answer in zip(examples, self.answers, strict=True)]
         self._prompt = np.array([len(e.prompt_of(a)) for e, a in zip(examples, self.answers, strict=True)])
         self._length = np.array([len(text) for text in texts])
@@ -65,12 +71,12 @@ class Ablation:
 
     def replacement(
         self,
-        gates: Float[np.ndarray, "batch layer head"],
+        gates: Float[np.ndarray, "batch layer unit"],
         places: Sequence[Place],
         prompts: Sequence[int],
         width: int,
-    ) -> Mapping[int, Tensor]:
-        """What an ablated head's z becomes in each row.
+    ) -> Mapping[int, Tensor] | None:
+        """What an ablated unit gives in each row.
 
         Args:
             gates: The gates of each row.
@@ -79,8 +85,10 @@ class Ablation:
             width: Tokens of a padded row.
 
         Returns:
-            By layer that the gates touch, z: ``[batch or 1, pos or 1, head, d_head]``.
+            By layer that the gates touch: ``[batch or 1, pos or 1, unit, width]``; None is zero.
         """
+        if self.kind == "zero":
+            return None
         touched = [int(layer) for layer in np.flatnonzero((gates != 1).any(axis=(0, 2)))]
         if self.kind == "mean":
             return {layer: self._sum[layer][None, None] / self._length.sum() for layer in touched}
@@ -98,7 +106,10 @@ class Ablation:
         row, position = attention_mask.nonzero(as_tuple=True)
         ids = torch.from_numpy(first)[row] + position
 
-        def keep(layer: int, z: Tensor) -> None:
+        n_units = Grid.from_model(model, self.units).n_units
+
+        def keep(layer: int, value: Tensor) -> None:
+            z = by_unit(value, n_units)
             tokens_of_z = z[row.to(z.device), position.to(z.device)]
             if self.kind == "mean":
                 self._sum[layer] = self._sum.get(layer, 0) + tokens_of_z.float().sum(dim=0)
@@ -107,13 +118,8 @@ class Ablation:
                     self._z[layer] = torch.empty(int(self._length.sum()), *z.shape[2:], dtype=z.dtype)
                 self._z[layer][ids] = tokens_of_z.cpu()
 
-        with reading(model, keep):
+        with reading(model, keep, dict(enumerate(hook_names(model, self.units)))):
             token_logprobs(model, tokens, attention_mask, ANY_READ, fused=fused)
-
-
-def shares_examples(ablation: Ablation | None) -> bool:
-    """Whether examples with the same beginning are the same there under a mask, too; None is zero ablation."""
-    return ablation is None or ablation.kind == "mean"
 
 
 def _derangement(n: int, seed: int) -> np.ndarray:

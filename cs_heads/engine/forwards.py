@@ -158,7 +158,7 @@ class Forwards:
         model: The model.
         examples: All examples of the task, which mean and resample ablation run beforehand.
         batch_tokens: Tokens of one forward at most; None finds them by a probe.
-        ablation: What an ablated head's z becomes; None is zero.
+        ablation: What is ablated, and what it gives then (None: heads, zero).
         ideas: Shortcuts that may be taken (None: all); those that are not exact on this model are left out.
     """
 
@@ -170,12 +170,12 @@ class Forwards:
         ablation: Ablation | None = None,
         ideas: Abilities | None = None,
     ) -> None:
-        self.model, self.ablation = model, ablation
+        self.model, self.ablation = model, ablation or Ablation()
         self.able = abilities(model, ideas)
         self.budget = TokenBudget(batch_tokens or token_budget(model, self.able.fused))
         self._fused = self.able.fused
-        if ablation is not None and not ablation.spent:
-            ablation.prepare(model, examples, self.budget.tokens, self.fused())
+        if not self.ablation.is_prepared:
+            self.ablation.prepare(model, examples, self.budget.tokens, self.fused())
 
     def fused(self) -> bool:
         """Whether attention may be fused now: hooks may have been added to it since."""
@@ -250,9 +250,9 @@ class Forwards:
             gates = np.stack([row.gates for row in batch])
             if layer and residuals is not None:
                 options["start"] = residuals.start(layer, places, tokens.shape[1])
-            if self.ablation is not None:
-                prompts = [row.layout.prompts[row.piece.source[0]] for row in batch]
-                options["replacement"] = self.ablation.replacement(gates, places, prompts, tokens.shape[1])
+            prompts = [row.layout.prompts[row.piece.source[0]] for row in batch]
+            options["replacement"] = self.ablation.replacement(gates, places, prompts, tokens.shape[1])
+            options["units"] = self.ablation.units
             reads = Reads(
                 np.repeat(np.arange(len(batch)), [len(row.piece.slots) for row in batch]),
                 np.concatenate([row.piece.offsets for row in batch]),

@@ -18,7 +18,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from cs_heads.designs import as_gates, rows_by_mask
-from cs_heads.engine.ablation import shares_examples
 from cs_heads.engine.forwards import MAX_LOGITS, Done, Forwards, Needed, Row, roots
 from cs_heads.engine.layout import lay_out
 from cs_heads.engine.plan import free_memory
@@ -166,7 +165,7 @@ class Generation:
         self, masks: PairMasks, examples: PairExamples, drafts: Drafts, known: Bool[np.ndarray, " pair"]
     ) -> list[Row]:
         """Prompts alone: the first token of every text is read at their ends."""
-        share = self.forwards.able.extend, shares_examples(self.forwards.ablation)
+        share = self.forwards.able.extend, self.forwards.ablation.shares_examples
         encoded = {int(e): EncodedExample(self.prompts[e], _ANY, False) for e in np.unique(examples)}
         rows = []
         for numbers in rows_by_mask(masks):
@@ -263,15 +262,13 @@ class Generation:
         gates = torch.from_numpy(np.stack([pair.gates for pair in pool.pairs])).float()
         ablation = self.forwards.ablation
 
-        def replacement(rows: list[int], start: list[int], width: int) -> Mapping[int, Tensor]:
-            assert ablation is not None
+        def replacement(rows: list[int], start: list[int], width: int) -> Mapping[int, Tensor] | None:
             prompts = [len(self.prompts[pool.pairs[r].example]) for r in rows]
             places = [((pool.pairs[r].example, 0), n + s, width) for r, n, s in zip(rows, prompts, start, strict=True)]
             return ablation.replacement(gates[rows].numpy(), places, prompts, width)
 
-        become = None if ablation is None else replacement
-        stored = KeyValues.joined(pool.stored)
-        return Decoding(self.forwards.model, stored, pool.texts, gates, become, self.forwards.fused())
+        stored, fused = KeyValues.joined(pool.stored), self.forwards.fused()
+        return Decoding(self.forwards.model, stored, pool.texts, gates, replacement, fused, ablation.units)
 
     def _decode_whole(self, pool: _TextPool) -> None:
         """Without stored keys and values every token runs its text from the beginning."""

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from cs_heads.designs import as_gates, first_layer, rows_by_mask
-from cs_heads.engine.ablation import Ablation, shares_examples
+from cs_heads.engine.ablation import Ablation
 from cs_heads.engine.forwards import Forwards, Residuals, Row, layers_to_store, roots
 from cs_heads.engine.generation import Generation, worth_drafting
 from cs_heads.engine.layout import Layout, Piece, lay_out
@@ -20,6 +20,7 @@ from cs_heads.lens.abilities import Abilities
 from cs_heads.lens.logprobs import TokenLogprobs
 from cs_heads.lens.model import HookedModel, device_of
 from cs_heads.settings import progress_bar
+from cs_heads.units import Grid
 
 
 @dataclass
@@ -64,7 +65,7 @@ class Engine:
         model: The model.
         examples: The examples of the task, as tokens.
         batch_tokens: Tokens of one forward at most; None finds them by a probe.
-        ablation: What an ablated head's z becomes; None is zero.
+        ablation: What is ablated, and what it gives then (None: heads, zero).
         ideas: Shortcuts that may be taken; None is all of them.
     """
 
@@ -76,8 +77,8 @@ class Engine:
         ablation: Ablation | None = None,
         ideas: Abilities | None = None,
     ) -> None:
-        self.model, self.examples, self.ablation = model, examples, ablation
-        self._limits = batch_tokens, ablation, ideas
+        self.model, self.examples, self.ablation = model, examples, ablation or Ablation()
+        self._limits = batch_tokens, self.ablation, ideas
 
     @cached_property
     def forwards(self) -> Forwards:
@@ -123,7 +124,7 @@ class Engine:
 
     def lay_out(self, examples: tuple[int, ...]) -> Layout:
         """The examples cut into pieces, as far as the model can share them."""
-        return lay_out(self.examples, examples, self.forwards.able.extend, shares_examples(self.ablation))
+        return lay_out(self.examples, examples, self.forwards.able.extend, self.ablation.shares_examples)
 
     def _works(
         self,
@@ -157,7 +158,7 @@ class Engine:
     def _record(self, layout: Layout, layers: list[int]) -> Residuals:
         """The residual streams of the intact model, by one run that stops at the last of ``layers``."""
         residuals = Residuals(layout, layers)
-        rows: list[Row] = roots(None, np.ones((self.model.cfg.n_layers, self.model.cfg.n_heads)), layout)
+        rows: list[Row] = roots(None, np.ones(Grid.from_model(self.model, self.ablation.units).shape), layout)
         for _ in self.forwards.run(rows, residuals, None):
             pass
         return residuals

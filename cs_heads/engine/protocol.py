@@ -76,7 +76,7 @@ class EngineLike(Protocol):
     """Reads log-probabilities of (mask, example) pairs, and writes texts for them; each pair stands once in a call."""
 
     examples: Sequence[EncodedExample]
-    ablation: Ablation | None
+    ablation: Ablation
 
     @property
     def model(self) -> HookedModel | ModelInfo:

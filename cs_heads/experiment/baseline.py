@@ -185,7 +185,7 @@ def shuffled_means(experiment: object, n_shuffles: int = N_SHUFFLES) -> Float[np
 
 def _off(experiment: Any) -> list[str]:
     """The heads that an experiment is without under every mask."""
-    return list(map(str, experiment.grid.heads(experiment.off))) if hasattr(experiment, "off") else []
+    return list(map(str, experiment.grid.units(experiment.off))) if hasattr(experiment, "off") else []
 
 
 def _task_of(experiment: object) -> object:

@@ -28,7 +28,7 @@ from cs_heads.lens import EncodedExample, describe, prepended
 from cs_heads.lens.batches import TokenBudget, room_for
 from cs_heads.lens.differentiate import gate_gradients
 from cs_heads.lens.fused import why_not_fused
-from cs_heads.lens.model import ModelDescription, device_of, tokenizer_of
+from cs_heads.lens.model import ModelDescription, check_units, device_of, tokenizer_of
 from cs_heads.settings import Settings, SettingsArguments, progress_bar
 from cs_heads.store.identity import example_identities, refuse_hooks, study_of
 from cs_heads.store.kept_work import KeptWork, filled
@@ -39,7 +39,7 @@ from cs_heads.tasks.chat import template_identity
 from cs_heads.tasks.pairs import PromptPair
 from cs_heads.tasks.sides import check_is_task
 from cs_heads.tasks.task import Scoring
-from cs_heads.units import HeadGrid
+from cs_heads.units import Grid
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,6 +61,7 @@ class Provenance(TypedDict):
     model: ModelDescription
     task: TaskDescription
     ablation: str
+    units: str
     prepend_bos: bool | list[str]
     cs_heads: str
 
@@ -97,16 +98,20 @@ class Experiment:
     def __init__(self, model: ModelLike, task: Task, **settings: Unpack[SettingsArguments]) -> None:
         self.settings = Settings.of(settings)
         check_is_task(task)
-        ablation = Ablation.of(self.settings.ablation, [example.answer for example in task.examples])
+        answers = [example.answer for example in task.examples]
+        ablation = Ablation(self.settings.ablation, answers, units=self.settings.units)
         self.source: Any = source_of(model, self.settings)
         self._own = None if self.source is model or not isinstance(self.source, Cluster) else self.source
         self.model: Any = self.source.model_or_info if isinstance(self.source, Cluster) else self.source
+        check_units(self.model, self.settings.units)
         self.task = task
         self._scoring = task.scoring
         self.store = None
         batch_tokens, prepend_bos = self.settings.batch_tokens, self.settings.prepend_bos
         if self.settings.store is not None:
-            self.store = Store.of(self.settings.store, study_of(self.model, self.settings.ablation, prepend_bos))
+            self.store = Store.of(
+                self.settings.store, study_of(self.model, self.settings.ablation, prepend_bos, self.settings.units)
+            )
             batch_tokens = self._first_batch_tokens(self.store) if batch_tokens is None else batch_tokens
         start = self.source.engine if isinstance(self.source, Cluster) else partial(Engine, self.model)
         self._engine: EngineLike = start(encode_task(self.model, task, prepend_bos), batch_tokens, ablation)
@@ -146,9 +151,9 @@ class Experiment:
         self.close()
 
     @property
-    def grid(self) -> HeadGrid:
-        """Layers × heads of the model."""
-        return HeadGrid.from_model(self.model)
+    def grid(self) -> Grid:
+        """Layers × heads of the model, or × other units."""
+        return Grid.from_model(self.model, self.settings.units)
 
     @property
     def n_examples(self) -> int:
@@ -163,7 +168,7 @@ class Experiment:
     @property
     def preparation(self) -> int:
         """Example-evaluations before the first mask: mean and resample ablation run every example intact, for its z."""
-        return 0 if self._engine.ablation is None else self.n_examples
+        return 0 if self.settings.ablation == "zero" else self.n_examples
 
     @property
     def spent(self) -> int:
@@ -174,7 +179,7 @@ class Experiment:
     @property
     def ran(self) -> int:
         """Example-evaluations that the model ran here: ``spent`` less what the store had, and drafts of texts."""
-        prepared = 0 if self._engine.ablation is None else self._engine.ablation.spent
+        prepared = self._engine.ablation.spent
         written = sum(texts.generated for texts in self._texts.values())
         return self._logprobs.ran + written + prepared + self._passes_run
 
@@ -313,7 +318,12 @@ class Experiment:
         with progress_bar(len(examples), "example", progress) as bar, filled(kept, 0, found, bar) as done:
             run = (answers.prompts, answers.targets, gates, self._gradient_tokens)
             loss, _ = gate_gradients(
-                local_model(self.source), *run, done=done, measured=found, positions=answers.positions
+                local_model(self.source),
+                *run,
+                done=done,
+                measured=found,
+                positions=answers.positions,
+                units=self.settings.units,
             )
         nll = loss.numpy()
         self._passes += Cost(forwards=len(gates), backwards=len(gates))
@@ -372,6 +382,7 @@ class Experiment:
                 "chat_template": template_identity(tokenizer_of(self.model), self.task),
             },
             "ablation": self.settings.ablation,
+            "units": self.settings.units,
             "prepend_bos": prepended(getattr(self.model, "tokenizer", None), self.settings.prepend_bos),
             "cs_heads": version("cs-heads"),
         }

@@ -22,7 +22,7 @@ from cs_heads.store.identity import study_of
 from cs_heads.store.kept_work import KeptWork, filled
 from cs_heads.store.store import Store
 from cs_heads.tasks.pairs import PromptPair
-from cs_heads.units import HeadGrid
+from cs_heads.units import Grid
 
 _SETTINGS = ("prepend_bos", "dtype", "batch_tokens", "progress", "store")
 
@@ -57,7 +57,7 @@ class PatchingExperiment:
         self.settings = Settings.of(settings, _SETTINGS)
         self.model: Any = local_model(model, self.settings)
         check_ablatable(self.model)
-        self.grid = HeadGrid.from_model(self.model)
+        self.grid = Grid.from_model(self.model)
         each = self.grid.size + 2
         check_budget(budget, least * each, f"{least} pairs of {each:,} runs")
         chosen = pairs if budget is None else pairs[: budget // each]
@@ -102,7 +102,7 @@ class PatchingExperiment:
         effects = np.empty((n, *grid.shape))
         with progress_bar(n * (grid.size + 1), "eval", self.settings.progress) as bar:
             without = measure(grid.n_layers, bar, np.arange(n), np.zeros((n, *grid.shape), dtype=np.float32))
-            pair, head = np.repeat(np.arange(n), grid.n_heads), np.tile(np.arange(grid.n_heads), n)
+            pair, head = np.repeat(np.arange(n), grid.n_units), np.tile(np.arange(grid.n_units), n)
             # A layer at a time: all other layers go without a hook.
             for layer in range(grid.n_layers):
                 strength = np.zeros((len(pair), *grid.shape), dtype=np.float32)

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from cs_heads.arguments import in_line
-from cs_heads.units import HeadGrid
+from cs_heads.units import Grid
 
 RESPONSES = ("score", "probability", "margin")
 """What an experiment may answer: score, probability of the right answer, or its log-odds (nats).
@@ -37,7 +37,7 @@ class ExperimentLike(Protocol):
     """
 
     @property
-    def grid(self) -> HeadGrid:
+    def grid(self) -> Grid:
         """Layers × heads."""
 
     @property

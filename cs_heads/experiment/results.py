@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from cs_heads.designs import key_in_words, mask_key
 from cs_heads.store.stored_results import PlannedCall, StoredResults
-from cs_heads.units import HeadGrid
+from cs_heads.units import Grid
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +28,7 @@ class ResultTable:
     The key of an entry is the whole mask: a result never answers for another ablation.
     """
 
-    def __init__(self, grid: HeadGrid, n_examples: int) -> None:
+    def __init__(self, grid: Grid, n_examples: int) -> None:
         self.grid = grid
         self.n_examples = n_examples
         self._by_mask: dict[bytes, Entry] = {}

@@ -14,7 +14,7 @@ from cs_heads.lens.model import end_tokens
 from cs_heads.store.stored_results import PlannedCall, StoredResults
 from cs_heads.tasks import Task
 from cs_heads.text import TokenIds
-from cs_heads.units import HeadGrid
+from cs_heads.units import Grid
 
 Key = tuple[bytes, int]
 """The key of a mask, and an example."""
@@ -30,7 +30,7 @@ class Texts:
     def __init__(
         self,
         engine: EngineLike,
-        grid: HeadGrid,
+        grid: Grid,
         prompts: Sequence[TokenIds],
         max_new_tokens: int,
         stop: Sequence[str],

@@ -51,5 +51,5 @@ class Without:
 
     def provenance(self) -> dict[str, Any]:
         """That of the experiment, and the heads that are off, where there are any."""
-        heads = list(map(str, self.grid.heads(self.off)))
+        heads = list(map(str, self.grid.units(self.off)))
         return {**provenance_of(self.experiment), **({"off": heads} if heads else {})}

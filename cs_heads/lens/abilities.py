@@ -15,7 +15,7 @@ from cs_heads.lens.cache import Extension
 from cs_heads.lens.forward import Resumed, logits_at, pad, recorded
 from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.model import HookedModel, context_length, device_of, dtype_of, evaluating
-from cs_heads.units import HeadGrid
+from cs_heads.units import Grid
 
 _log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class _Trial:
         lengths = torch.tensor([min(self.width, max(2, self.width - less)) for less in (0, 3, 1)])
         tokens = torch.randint(model.cfg.d_vocab, (3, self.width), generator=generator)
         self.tokens, self.mask = tokens.to(device), (torch.arange(self.width) < lengths[:, None]).long().to(device)
-        self.gates = (torch.rand(3, *HeadGrid.from_model(model).shape, generator=generator) > 0.3).float()
+        self.gates = (torch.rand(3, *Grid.from_model(model).shape, generator=generator) > 0.3).float()
         self.layer = model.cfg.n_layers // 2
         self.late_gates = self.gates.clone()
         self.late_gates[:, : self.layer] = 1

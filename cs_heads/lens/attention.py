@@ -12,11 +12,11 @@ from torch import Tensor
 
 from cs_heads.lens.gates import gated, reading
 from cs_heads.lens.model import HookedModel, device_of, evaluating
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Unit
 
 
 def attention_patterns(
-    model: HookedModel, tokens: Sequence[int], heads: Sequence[Head], mask: Bool[np.ndarray, "layer head"] | None = None
+    model: HookedModel, tokens: Sequence[int], heads: Sequence[Unit], mask: Bool[np.ndarray, "layer head"] | None = None
 ) -> Float[np.ndarray, "chosen query key"]:
     """Attention of each head after the softmax: each query's row is over the keys and sums to 1.
 
@@ -32,7 +32,7 @@ def attention_patterns(
     Raises:
         ValueError: An empty prompt, or a model that has no such hook or does not run it.
     """
-    grid = HeadGrid.from_model(model)
+    grid = Grid.from_model(model)
     if not tokens:
         raise ValueError("tokens must be one token or more, got none")
     wanted = [grid.resolve(head) for head in heads]
@@ -52,7 +52,7 @@ def attention_patterns(
     silent = [names[layer] for layer in names if layer not in seen]
     if silent:
         raise ValueError(f"model does not run {', '.join(silent)}: its attention patterns cannot be read")
-    return np.stack([seen[head.layer][head.head] for head in wanted])
+    return np.stack([seen[head.layer][head.index] for head in wanted])
 
 
 def token_texts(tokenizer: Any, tokens: Sequence[int]) -> list[str]:

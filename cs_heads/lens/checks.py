@@ -37,7 +37,7 @@ from cs_heads.lens.model import (
 from cs_heads.lens.tokens import encode_prompt, prepended
 from cs_heads.lens.weights import WeightsError, check_finite, quietly
 from cs_heads.text import first_line
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Head, Unit
 
 _TEXTS = ("The capital of France is", "def f(x):\n    return x +", "One, two,")
 
@@ -143,7 +143,7 @@ class PlainModel:
             return self.model(tokens, use_cache=False).logits.float().log_softmax(dim=-1)
 
     def logprobs_without(
-        self, tokens: Int[Tensor, "row pos"], heads: Sequence[Head], n_heads: int
+        self, tokens: Int[Tensor, "row pos"], heads: Sequence[Unit], n_heads: int
     ) -> Float[Tensor, "row pos vocab"]:
         """Log-probabilities with one head off in each row: its slice of what the output projection takes is zeroed.
 
@@ -155,7 +155,7 @@ class PlainModel:
             d_head = z.shape[-1] // n_heads
             for row, head in enumerate(heads):
                 if head.layer == layer:
-                    z[row, :, head.head * d_head : (head.head + 1) * d_head] = 0
+                    z[row, :, head.index * d_head : (head.index + 1) * d_head] = 0
             return (z, *arguments[1:])
 
         with ExitStack() as stack:
@@ -276,9 +276,9 @@ def _fused_attention(model: HookedModel, plain: PlainModel | None) -> Check:
 
 def _heads(model: HookedModel, plain: PlainModel | None) -> Check:
     """As many as the configuration says."""
-    grid = HeadGrid.from_model(model)
-    key_value = getattr(model.cfg, "n_key_value_heads", None) or grid.n_heads
-    found = f"{grid.n_layers} layers × {grid.n_heads} heads, {key_value} key/value heads"
+    grid = Grid.from_model(model)
+    key_value = getattr(model.cfg, "n_key_value_heads", None) or grid.n_units
+    found = f"{grid.n_layers} layers × {grid.n_units} heads, {key_value} key/value heads"
     if plain is not None:
         config = plain.config
         n_heads = config.num_attention_heads
@@ -321,22 +321,22 @@ def _hook_z(model: HookedModel, plain: PlainModel | None) -> Check:
 
 
 def _hook_z_in_float32(model: HookedModel, plain: PlainModel | None) -> Check:
-    grid = HeadGrid.from_model(model)
+    grid = Grid.from_model(model)
     remedy = "heads of this model cannot be ablated: report its architecture to TransformerLens"
     absent = [name for name in hook_names(model) if name not in model.hook_dict]
     if absent:
         return Check("hook_z", "fail", f"no hook point {', '.join(absent[:3])}", remedy)
     tokens = _tokens(model, grid.n_layers + 1)
     seen: Counter[int] = Counter()
-    with reading(model, lambda layer, z: seen.update([layer] * (z.shape[2] == grid.n_heads and z.ndim == 4))):
+    with reading(model, lambda layer, z: seen.update([layer] * (z.shape[2] == grid.n_units and z.ndim == 4))):
         intact = _logprobs(model, tokens[:1])
     silent = [str(layer) for layer in range(grid.n_layers) if seen[layer] != 1]
     if silent:
         return Check("hook_z", "fail", f"does not fire once, head by head, in layer {', '.join(silent[:3])}", remedy)
-    heads = [Head(layer, layer % grid.n_heads) for layer in range(grid.n_layers)]
+    heads = [Head(layer, layer % grid.n_units) for layer in range(grid.n_layers)]
     gates = torch.ones(len(heads), *grid.shape, device=tokens.device)
     for row, head in enumerate(heads):
-        gates[row, head.layer, head.head] = 0
+        gates[row, head.layer, head.index] = 0
     # One text in every row, with another head off in each.
     rows = tokens[:1].expand(len(heads), -1)
     untold: list[str] = []
@@ -346,7 +346,7 @@ def _hook_z_in_float32(model: HookedModel, plain: PlainModel | None) -> Check:
     else:
         ours = _logprobs(model, rows, gates)[:, -1] - intact[:, -1]
         own = plain.logprobs(tokens[:1])[:, -1]
-        theirs = plain.logprobs_without(rows, heads, grid.n_heads)[:, -1] - own
+        theirs = plain.logprobs_without(rows, heads, grid.n_units)[:, -1] - own
         noise = 4 * _rms(intact[:, -1] - own)
         wrong = torch.clamp(_rms(ours - theirs) - noise, min=0) / _rms(theirs)
         untold = [str(head) for head, share in zip(heads, (noise / _rms(theirs)).tolist(), strict=True) if share > 0.5]
@@ -435,7 +435,7 @@ def _both_in_float32(model: HookedModel, plain: PlainModel | None) -> Iterator[N
 
 
 def _away_from_own_projection(
-    model: HookedModel, tokens: Int[Tensor, "row pos"], heads: Sequence[Head], gates: Float[Tensor, "row layer head"]
+    model: HookedModel, tokens: Int[Tensor, "row pos"], heads: Sequence[Unit], gates: Float[Tensor, "row layer head"]
 ) -> Float[Tensor, " row"]:
     """How far the loss of a head from what its layer adds is from z W_O, as a share of it; by the model's own W_O."""
     z: dict[int, Tensor] = {}
@@ -455,7 +455,7 @@ def _away_from_own_projection(
     shares = []
     for row, head in enumerate(heads):
         lost = (added[0][head.layer] - added[1][head.layer])[row]
-        taken = z[head.layer][row, :, head.head] @ model.blocks[head.layer].attn.W_O[head.head].float()
+        taken = z[head.layer][row, :, head.index] @ model.blocks[head.layer].attn.W_O[head.index].float()
         shares.append((lost - taken).pow(2).mean().sqrt() / taken.pow(2).mean().sqrt())
     return torch.stack(shares)
 

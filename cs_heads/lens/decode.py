@@ -13,6 +13,7 @@ from cs_heads.lens.cache import Extension, KeyValues
 from cs_heads.lens.forward import logits_at, pad
 from cs_heads.lens.model import HookedModel, device_of, evaluating
 from cs_heads.lens.tokens import common_prefix
+from cs_heads.units import Units
 
 Finished = Callable[[Sequence[int]], bool]
 """Whether a text, given as the tokens generated so far, ends here."""
@@ -33,14 +34,16 @@ class Decoding:
         replacement: Called as ``replacement(rows, start, width)``: by layer, what ablated heads become in tokens
             ``start[i]..start[i] + width`` after the prompt of row ``rows[i]``; None is zero.
         fused: Whether attention runs through the fused kernel.
+        units: The kind of unit that is gated.
     """
 
     model: HookedModel
     stored: KeyValues
     texts: list[list[int]]
     gates: Float[Tensor, "row layer head"]
-    replacement: Callable[[list[int], list[int], int], Mapping[int, Tensor]] | None = None
+    replacement: Callable[[list[int], list[int], int], Mapping[int, Tensor] | None] | None = None
     fused: bool = False
+    units: Units = "heads"
 
     def __post_init__(self) -> None:
         self.rows = list(range(len(self.texts)))
@@ -78,6 +81,7 @@ class Decoding:
                 position=position,
                 gates=self.gates[self.rows],
                 replacement=None if self.replacement is None else self.replacement(self.rows, start, width),
+                units=self.units,
                 extension=extension,
                 fused=self.fused,
             )

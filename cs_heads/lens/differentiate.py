@@ -15,9 +15,10 @@ from torch import Tensor
 
 from cs_heads.lens.batches import TokenBudget, room_for, run_in_batches
 from cs_heads.lens.forward import Tokens, logits_at
-from cs_heads.lens.gates import hooked
+from cs_heads.lens.gates import by_unit, hooked
 from cs_heads.lens.logprobs import with_targets
 from cs_heads.lens.model import HookedModel, device_of, evaluating, hook_names
+from cs_heads.units import Units
 
 
 @contextmanager
@@ -41,6 +42,7 @@ def gate_gradients(
     done: Callable[[int], Any] = lambda _: None,
     measured: Float[Tensor | np.ndarray, "batch layer head"] | None = None,
     positions: Sequence[Tokens] | None = None,
+    units: Units = "heads",
 ) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch layer head"]]:
     """Per row: the mean negative log-probability of the target (nats per token), and its gradient in the row's gates.
 
@@ -48,8 +50,8 @@ def gate_gradients(
     backward pass gives every row its own gradient. Both results lie where ``gates`` lie. Calls that share a
     ``TokenBudget`` find out once what fits into memory. ``done`` is told of the rows done. Gradients that an
     earlier call left in ``measured``, NaN where it did not get to, are filled in place: a batch of which every row is
-    known is not run, and its loss is NaN. ``positions`` are those of ``target_logprobs``. An empty prompt or target
-    raises ``ValueError``.
+    known is not run, and its loss is NaN. ``positions`` are those of ``target_logprobs``, ``units`` the kind that is
+    gated. An empty prompt or target raises ``ValueError``.
     """
     for name, rows in (("prompts", prompts), ("targets", targets)):
         if len(rows) != len(gates) or not all(map(len, rows)):
@@ -66,7 +68,7 @@ def gate_gradients(
         if not new:
             return
         leaf = gates[batch].detach().to(device).requires_grad_()
-        with hooked(model, gate_hooks(model, leaf)):
+        with hooked(model, gate_hooks(model, leaf, units)):
             read_at = None if positions is None else [positions[i] for i in batch]
             loss = target_nll(model, [prompts[i] for i in batch], [targets[i] for i in batch], read_at)
         nll[batch] = loss.detach().to(nll)
@@ -81,16 +83,18 @@ def gate_gradients(
     return nll, gradient
 
 
-def gate_hooks(model: HookedModel, gates: Float[Tensor, "batch layer head"]) -> dict[str, Callable[..., Tensor]]:
-    """Hooks on the ``hook_z`` of every layer, also where all gates are 1: such a gate has a gradient too."""
+def gate_hooks(
+    model: HookedModel, gates: Float[Tensor, "batch layer unit"], units: Units = "heads"
+) -> dict[str, Callable[..., Tensor]]:
+    """Hooks on the units of every layer, also where all gates are 1: such a gate has a gradient too."""
 
-    def gate(
-        layer: int, z: Float[Tensor, "batch pos head d_head"], hook: Any
-    ) -> Float[Tensor, "batch pos head d_head"]:
+    def gate(layer: int, value: Tensor, hook: Any) -> Tensor:
         # Half-precision z and float32 gates multiply in float32; a layer may lie on another device.
-        return (z * rearrange(gates[:, layer].to(z.device), "batch head -> batch 1 head 1")).to(z.dtype)
+        z = by_unit(value, gates.shape[2])
+        mixed = z * rearrange(gates[:, layer].to(z.device), "batch unit -> batch 1 unit 1")
+        return mixed.to(z.dtype).reshape(value.shape)
 
-    return {name: partial(gate, layer) for layer, name in enumerate(hook_names(model))}
+    return {name: partial(gate, layer) for layer, name in enumerate(hook_names(model, units))}
 
 
 def target_nll(

@@ -18,6 +18,7 @@ from cs_heads.lens.cache import Extension, HookedCache, bridge_cache
 from cs_heads.lens.fused import fused_attention
 from cs_heads.lens.gates import gated
 from cs_heads.lens.model import HookedModel, backend_of, device_of, replaced_forwards
+from cs_heads.units import Units
 
 Tokens = Sequence[int] | Int[np.ndarray, "_"]
 
@@ -40,8 +41,9 @@ def logits_at(
     *,
     row: Int[Tensor, " n"],
     position: Int[Tensor, " n"],
-    gates: Float[Tensor, "batch layer head"] | None = None,
+    gates: Float[Tensor, "batch layer unit"] | None = None,
     replacement: Mapping[int, Tensor] | None = None,
+    units: Units = "heads",
     extension: Extension | None = None,
     start: Resumed | None = None,
     fused: bool = False,
@@ -57,8 +59,9 @@ def logits_at(
         attention_mask: 1 for tokens, 0 for padding.
         row: The row of each position that logits are wanted at.
         position: These positions.
-        gates: What each row's heads are multiplied by: 0 = ablated; None leaves them as they are.
-        replacement: By layer, what an ablated head's z becomes (``gated``); None is zero.
+        gates: What each row's units are multiplied by: 0 = ablated; None leaves them as they are.
+        replacement: By layer, what an ablated unit gives (``gated``); None is zero.
+        units: The kind of unit.
         extension: Lets the rows continue stored keys and values.
         start: Lets the forward start at a later layer.
         fused: Runs attention through the fused kernel.
@@ -87,7 +90,7 @@ def logits_at(
         if fused:
             stack.enter_context(fused_attention(model))
         stack.enter_context(resumed(model, start))
-        stack.enter_context(gated(model, gates, replacement))
+        stack.enter_context(gated(model, gates, replacement, units))
         stack.callback(model.unembed.register_forward_pre_hook(gather).remove)
         logits = model(tokens, **arguments)
     if logits.shape[:2] != (1, len(row)):

@@ -1,4 +1,4 @@
-"""Gates on ``hook_z``: each row of a batch runs with its own heads off."""
+"""Gates on heads, by ``hook_z``, and on other units: each row of a batch runs with its own units off."""
 
 from __future__ import annotations
 
@@ -12,35 +12,40 @@ from jaxtyping import Float
 from torch import Tensor
 
 from cs_heads.lens.model import HookedModel, hook_names
-from cs_heads.units import HeadGrid
+from cs_heads.units import Grid, Units
 
 
 @contextmanager
 def gated(
-    model: HookedModel, gates: Float[Tensor, "batch layer head"] | None, replacement: Mapping[int, Tensor] | None = None
+    model: HookedModel,
+    gates: Float[Tensor, "batch layer unit"] | None,
+    replacement: Mapping[int, Tensor] | None = None,
+    units: Units = "heads",
 ) -> Iterator[None]:
-    """Multiply each head's z by its row's gate inside the ``with`` block: 0 = ablated, 1 = intact.
+    """Multiply what each unit gives by its row's gate inside the ``with`` block: 0 = ablated, 1 = intact.
 
     A head is a slice of ``blocks.{l}.attn.hook_z``, ``[batch, pos, n_heads, d_head]``, before W_O; the bias ``b_O``
-    stays. Layers where every gate is 1 are not hooked. The hooks, and only they, are removed at the end, also after an
-    exception.
+    stays. A key/value group is as many slices; a neuron is a number of ``mlp.hook_post``; an attention or MLP layer all
+    of ``hook_attn_out`` or ``hook_mlp_out``, what it adds to the residual stream. Layers where every gate is 1 are not
+    hooked. The hooks, and only they, are removed at the end, also after an exception.
 
     Args:
         model: The model.
         gates: The gates of each row; None hooks nothing.
-        replacement: By layer, what an ablated head's z becomes, of a shape that broadcasts to z:
-            ``gate * z + (1 - gate) * replacement``; None is zero.
+        replacement: By layer, what an ablated unit gives, ``[batch or 1, pos or 1, unit, width]``, as ``by_unit`` has
+            it: ``gate * z + (1 - gate) * replacement``; None is zero.
+        units: The kind of unit.
 
     Raises:
         ValueError: Gates of another grid, or a batch with another number of rows than the gates.
     """
-    grid = HeadGrid.from_model(model)
+    grid = Grid.from_model(model, units)
     hooks = {}
     if gates is not None:
         if gates.shape[1:] != grid.shape:
-            raise ValueError(f"gates must be [batch, {grid.n_layers}, {grid.n_heads}], got {list(gates.shape)}")
+            raise ValueError(f"gates must be [batch, {grid.n_layers}, {grid.n_units}], got {list(gates.shape)}")
         # The layer is bound here: on the bridge, `hook.name` inside a hook is another name than hook_z.
-        for layer, name in enumerate(hook_names(model)):
+        for layer, name in enumerate(hook_names(model, units)):
             if (gates[:, layer] != 1).any():
                 hooks[name] = partial(_mix, gates[:, layer], None if replacement is None else replacement[layer])
     with hooked(model, hooks):
@@ -91,14 +96,24 @@ def reading(
         yield
 
 
-def _mix(
-    gates: Float[Tensor, "row head"],
-    replacement: Tensor | None,
-    z: Float[Tensor, "batch pos head d_head"],
-    hook: Any,
-) -> Float[Tensor, "batch pos head d_head"]:
-    if z.shape[0] != gates.shape[0]:
-        raise ValueError(f"gates have {gates.shape[0]} rows, the batch has {z.shape[0]}")
+def by_unit(value: Float[Tensor, "batch pos *rest"], n_units: int) -> Float[Tensor, "batch pos unit width"]:
+    """What is at the hook point of a layer, cut into its units: each has as many numbers, one after another.
+
+    Raises:
+        ValueError: Another number of units at the hook point.
+    """
+    here = value.shape[2:]
+    # z has an axis of heads, of which each key/value group has as many; else a unit is one number, or all of them.
+    if here[0] % n_units or (len(here) == 1 and n_units not in (1, here[0])):
+        raise ValueError(f"the model has {here[0]} numbers where {n_units} units of a layer are gated")
+    return value.reshape(*value.shape[:2], n_units, -1)
+
+
+def _mix(gates: Float[Tensor, "row unit"], replacement: Tensor | None, value: Tensor, hook: Any) -> Tensor:
+    if value.shape[0] != gates.shape[0]:
+        raise ValueError(f"gates have {gates.shape[0]} rows, the batch has {value.shape[0]}")
+    z = by_unit(value, gates.shape[1])
     # A new tensor: the bridge hands hooks a view, whose gradient would be lost.
-    gate = rearrange(gates.to(z), "batch head -> batch 1 head 1")
-    return z * gate if replacement is None else z * gate + replacement.to(z) * (1 - gate)
+    gate = rearrange(gates.to(z), "batch unit -> batch 1 unit 1")
+    mixed = z * gate if replacement is None else z * gate + replacement.to(z) * (1 - gate)
+    return mixed.reshape(value.shape)

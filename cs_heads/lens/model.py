@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, runtime_che
 
 import torch
 
-from cs_heads.units import HeadGrid
+from cs_heads.units import Grid, Units
 
 Backend = Literal["bridge", "hooked"]
 
@@ -99,6 +99,8 @@ class InfoConfig:
 
     n_layers: int
     n_heads: int
+    n_key_value_heads: int | None
+    d_mlp: int | None
     n_ctx: int | None
     d_vocab: int
     d_vocab_out: int
@@ -178,9 +180,29 @@ def check_ablatable(model: Any, unfolded: bool = False) -> None:
     model.__dict__[_OWN_OUTPUT_BIASES] = [bias.to("cpu", copy=True) for bias in _output_biases(model)]
 
 
-def hook_names(model: HookedModel) -> list[str]:
-    """The ``hook_z`` of every layer, in order."""
-    return [f"blocks.{layer}.attn.hook_z" for layer in range(model.cfg.n_layers)]
+_HOOKS: dict[Units, str] = {
+    "heads": "attn.hook_z",
+    "kv": "attn.hook_z",
+    # What is added to the residual stream, after the norms that Gemma 2 has there.
+    "attn": "hook_attn_out",
+    "mlp": "hook_mlp_out",
+    "neurons": "mlp.hook_post",
+}
+
+
+def hook_names(model: HookedModel, units: Units = "heads") -> list[str]:
+    """The hook point of every layer, in order, where units of a kind are gated: ``hook_z`` for heads."""
+    return [f"blocks.{layer}.{_HOOKS[units]}" for layer in range(model.cfg.n_layers)]
+
+
+def check_units(model: HookedModel | ModelInfo, units: Units) -> None:
+    """Raise ``ValueError`` where a model has no hook point for units of a kind in some layer."""
+    if isinstance(model, ModelInfo):
+        return
+    missing = [name for name in hook_names(model, units) if name not in model.hook_dict]
+    if missing:
+        many = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise ValueError(f"units must not be {units!r} for this model: it has no hook point {missing[0]}{many}")
 
 
 def device_of(model: HookedModel | torch.nn.Module) -> torch.device:
@@ -252,7 +274,7 @@ def describe(model: HookedModel | ModelInfo) -> ModelDescription:
         "revision": getattr(config, "_commit_hash", None),
         "dtype": str(dtype_of(model)).removeprefix("torch."),
         "class": {"bridge": "TransformerBridge", "hooked": "HookedTransformer"}[backend_of(model)],
-        "grid": list(HeadGrid.from_model(model).shape),
+        "grid": list(Grid.from_model(model).shape),
         "key_value_heads": getattr(model.cfg, "n_key_value_heads", None) or model.cfg.n_heads,
         "versions": {name: version(name) for name in ("transformer-lens", "transformers", "torch")},
     }

@@ -21,7 +21,7 @@ from cs_heads.lens.gates import hooked, reading
 from cs_heads.lens.model import HookedModel, device_of, evaluating, hook_names
 from cs_heads.lens.tokens import EncodedExample, encode_example, leading_tokens
 from cs_heads.text import Text
-from cs_heads.units import HeadGrid
+from cs_heads.units import Grid
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def patch_gradients(
 
     One forward and one backward pass a pair: the first-order estimate of patching each head by itself.
     """
-    gradient = torch.zeros(len(points), *HeadGrid.from_model(model).shape)
+    gradient = torch.zeros(len(points), *Grid.from_model(model).shape)
 
     def run(batch: Int[np.ndarray, " n"]) -> None:
         chosen = [points[i] for i in batch]

@@ -41,7 +41,15 @@ def model_info(model: HookedModel) -> ModelInfo:
     # Asked here, where the tokenizer's files lie; it keeps the answer.
     leading_tokens(tokenizer)
     return ModelInfo(
-        InfoConfig(cfg.n_layers, cfg.n_heads, context_length(model), *vocabularies(model), str(cfg.model_name)),
+        InfoConfig(
+            cfg.n_layers,
+            cfg.n_heads,
+            getattr(cfg, "n_key_value_heads", None),
+            getattr(cfg, "d_mlp", None),
+            context_length(model),
+            *vocabularies(model),
+            str(cfg.model_name),
+        ),
         tokenizer,
         describe(model),
         end_tokens(model),

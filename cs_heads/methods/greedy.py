@@ -17,7 +17,7 @@ from cs_heads.experiment.cost import Cost, check_budget
 from cs_heads.experiment.protocol import ExperimentLike, preparation_of, provenance_of
 from cs_heads.methods.controls import Contrast, check_experiments
 from cs_heads.ranking import HeadRanking
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Unit
 
 # Points that the drop of a head alone adds to its importance: too few to pass any measured difference, so that
 # they order ties and nothing else.
@@ -92,7 +92,7 @@ def greedy(
     swept = _sweep(measure, grid, [[head] for head in grid])
     alone = current - swept
     single = measure.mean(alone)
-    chosen: list[Head] = []
+    chosen: list[Unit] = []
     others = list(grid)
     levels = measure.mean(current[None]).tolist()
     gains = single
@@ -101,7 +101,7 @@ def greedy(
         best = int(np.argmax(gains + TIE * single))
         if gains[best] <= 0:
             break
-        chosen.append(grid.head(best))
+        chosen.append(grid.unit(best))
         current = swept[others.index(chosen[-1])]
         levels.append(levels[-1] - float(gains[best]))
         if len(chosen) == k:
@@ -141,7 +141,7 @@ def greedy(
     )
 
 
-def _sweep(measure: Contrast, grid: HeadGrid, groups: list[list[Head]]) -> Float[np.ndarray, "group example"]:
+def _sweep(measure: Contrast, grid: Grid, groups: list[list[Unit]]) -> Float[np.ndarray, "group example"]:
     """Scores of every group of heads; the masks of a big grid do not fit into memory all at once."""
     step = max(1, _MAX_ENTRIES // grid.size)
     starts = range(0, len(groups), step)

@@ -31,7 +31,7 @@ from cs_heads.methods.controls import (
     controls_notes,
 )
 from cs_heads.ranking import HeadRanking
-from cs_heads.units import HeadGrid
+from cs_heads.units import Grid
 
 Losses: TypeAlias = Float[np.ndarray, "row k"]
 
@@ -60,7 +60,7 @@ class Side:
         """What a guessed answer keeps: all or nothing after the clip, whatever else it would have lost."""
         return self.losses.guess
 
-    def losses_of(self, grid: HeadGrid, off: Sequence[np.ndarray], n: int, *, same: bool = False) -> Losses:
+    def losses_of(self, grid: Grid, off: Sequence[np.ndarray], n: int, *, same: bool = False) -> Losses:
         """The loss of ``n`` random examples with each row's heads off; ``same`` takes the same examples in all rows."""
         n = min(n, self.losses.n_examples)
         self.budget.pay(n * len(off))
@@ -70,7 +70,7 @@ class Side:
         places = self.rng.random((1 if same else len(off), self.losses.n_examples)).argsort(axis=1)[:, :n]
         return self.losses(masks.reshape(-1, *grid.shape), np.broadcast_to(places, (len(off), n)).copy())
 
-    def keep(self, grid: HeadGrid, off: Sequence[np.ndarray], n: int) -> Float[np.ndarray, "row k"]:
+    def keep(self, grid: Grid, off: Sequence[np.ndarray], n: int) -> Float[np.ndarray, "row k"]:
         """What each of ``n`` random examples keeps with each row's heads off, within 0..1."""
         return np.clip(1 - self.losses_of(grid, off, n), 0, 1)
 
@@ -137,7 +137,7 @@ _KEPT = 1.0
 class Search:
     """Screens wave after wave of masks, and bisects those that break something."""
 
-    grid: HeadGrid
+    grid: Grid
     allowed: Int[np.ndarray, " flat"]
     sides: list[Side]
     budget: Budget
@@ -422,11 +422,11 @@ def _ranking(search: Search, task: TaskLoss, known: Controls, design: dict[str, 
         importance=importance.reshape(grid.shape),
         grid=grid,
         spent=search.budget.spent,
-        claims=tuple(grid.head(head) for head in chosen),
-        shared=tuple(grid.head(head) for head in shared),
-        chosen=tuple(grid.head(head) for head in chosen),
+        claims=tuple(grid.unit(head) for head in chosen),
+        shared=tuple(grid.unit(head) for head in shared),
+        chosen=tuple(grid.unit(head) for head in chosen),
         control_importance=of_controls.reshape(grid.shape) if len(search.sides) > 1 else None,
-        off=tuple(grid.head(int(head)) for head in np.setdiff1d(np.arange(grid.size), search.allowed)),
+        off=tuple(grid.unit(int(head)) for head in np.setdiff1d(np.arange(grid.size), search.allowed)),
         provenance={
             **provenance_of(task.experiment),
             "design": design,
@@ -446,7 +446,7 @@ def _ranking(search: Search, task: TaskLoss, known: Controls, design: dict[str, 
 
 
 def _named(search: Search, group: Group) -> str:
-    return " and ".join(str(search.grid.head(head)) for head in group.heads)
+    return " and ".join(str(search.grid.unit(head)) for head in group.heads)
 
 
 def _told(search: Search, group: Group) -> dict[str, Any]:
@@ -455,4 +455,4 @@ def _told(search: Search, group: Group) -> dict[str, Any]:
     if len(search.sides) > 1:
         figures |= {"controls": group.controls, "controls_error": group.controls_error}
     alone = {"alone": search.alone[group.heads]} if group.heads in search.alone else {}
-    return {"heads": [str(search.grid.head(head)) for head in group.heads], **figures, "z": group.z, **alone}
+    return {"heads": [str(search.grid.unit(head)) for head in group.heads], **figures, "z": group.z, **alone}

@@ -31,7 +31,7 @@ from cs_heads.ranking import HeadRanking, normal_interval
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task
 from cs_heads.tasks.pairs import STAGES, PromptPair, Stage, counterparts, identity_rules
-from cs_heads.units import Head
+from cs_heads.units import Unit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,10 +75,10 @@ class Mediation:
         """Heads with an effect above zero, at a false discovery rate of ``level`` (Benjamini-Hochberg)."""
         return false_discovery_control(self.p.ravel()).reshape(self.p.shape) <= level
 
-    def heads(self, level: float = 0.05) -> list[Head]:
+    def heads(self, level: float = 0.05) -> list[Unit]:
         """The significant heads, the largest effect first."""
         chosen = self.significant(level)
-        return [head for head in self.ranking().order if chosen[head.layer, head.head]]
+        return [head for head in self.ranking().order if chosen[head.layer, head.index]]
 
     def to_frame(self) -> pd.DataFrame:
         """One row a head, the largest effect first: effect, its interval, p and whether it is significant."""

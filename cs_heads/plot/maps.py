@@ -13,7 +13,7 @@ from cs_heads.methods.gating.result import HeadGates
 from cs_heads.plot import style
 from cs_heads.plot.marks import head_handle, mark_heads, points_per_square, write_on
 from cs_heads.ranking import HeadRanking
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,11 +69,11 @@ def heads(
     check_integer("k", k, 0)
     if key_value_heads is None:
         key_value_heads = ranking.provenance.get("model", {}).get("key_value_heads")
-    if key_value_heads is not None and (key_value_heads < 1 or grid.n_heads % key_value_heads):
-        raise ValueError(f"key_value_heads must divide the {grid.n_heads} heads of a layer, got {key_value_heads}")
+    if key_value_heads is not None and (key_value_heads < 1 or grid.n_units % key_value_heads):
+        raise ValueError(f"key_value_heads must divide the {grid.n_units} heads of a layer, got {key_value_heads}")
     limit, top = _limit(ranking), _shown(ranking, k)
     ax, image, _ = _draw_map(ax, ranking.importance, limit, f"importance ({ranking.unit})", len(top))
-    if key_value_heads not in (None, 1, grid.n_heads):
+    if key_value_heads not in (None, 1, grid.n_units):
         _draw_groups(ax, grid, key_value_heads)
     square = points_per_square(ax, grid)
     opposed = np.argwhere(ranking.importance < -CLEARLY * limit)
@@ -88,12 +88,12 @@ def heads(
     hollow = _not_claimed(ranking, top)
     mark_heads(ax, grid, top, hollow=hollow, avoid=ranking.shared)
     for head in ranking.shared:
-        write_on(ax, (head.head, head.layer), "S", _inwards(head, grid, square))
+        write_on(ax, (head.index, head.layer), "S", _inwards(head, grid, square))
     title = _title(ranking.provenance, ranking.method)
     ax.set_title(style.safe_text(title if verdict is None else f"{title}: {verdict}"))
 
-    def told(head: Head) -> str:
-        at = (head.layer, head.head)
+    def told(head: Unit) -> str:
+        at = (head.layer, head.index)
         label = f"{head}{' ✓' if head in ranking.claims else ''}  {ranking.importance[at]:+.2f}"
         if ranking.interval is not None and not np.isnan(ranking.interval[at]).any():
             label += " ({:+.2f} to {:+.2f})".format(*ranking.interval[at])
@@ -126,13 +126,13 @@ def roles(gates: HeadGates, ax: Axes | None = None, *, threshold: float = 0.5, k
     values = np.where(facilitation >= interference, facilitation, -interference)
     ranking = gates.ranking()
     grid = ranking.grid
-    top = [head for head in ranking.top(min(k, grid.size)) if values[head.layer, head.head] > 0] if k else []
+    top = [head for head in ranking.top(min(k, grid.size)) if values[head.layer, head.index] > 0] if k else []
     ax, _, bar = _draw_map(ax, values, 1.0, "interferes ← score → facilitates", len(top) + 1)
     bar.set_ticks([-1, -0.5, 0, 0.5, 1], labels=["1", "0.5", "0", "0.5", "1"])
     ax.set_title(style.safe_text(_title(gates.provenance, "causal head gating"), 50))
     signs = _draw_signs(ax, gates, threshold, grid.mask(top))
     mark_heads(ax, grid, top)
-    _draw_legend(ax, top, lambda head: f"{head}  {values[head.layer, head.head]:.2f}", others=signs, ncols=2)
+    _draw_legend(ax, top, lambda head: f"{head}  {values[head.layer, head.index]:.2f}", others=signs, ncols=2)
     return ax
 
 
@@ -151,7 +151,7 @@ def importance(ranking: HeadRanking, k: int = 5, ax: Axes | None = None) -> Axes
     top = ranking.top(min(k, ranking.grid.size))
     ax = style.new_axes(height=0.7 + 0.2 * len(top)) if ax is None else ax
     for row, head in enumerate(top):
-        look, at = style.head_look(head), (head.layer, head.head)
+        look, at = style.head_look(head), (head.layer, head.index)
         if ranking.interval is not None and not np.isnan(ranking.interval[at]).any():
             ax.hlines(row, *ranking.interval[at], color=look.color, linewidth=1.4)
         ax.plot(ranking.importance[at], row, marker=look.marker, color=look.color, markersize=6)
@@ -197,9 +197,9 @@ def _draw_map(
 
 def _draw_legend(
     ax: Axes,
-    top: list[Head],
-    told: Callable[[Head], str],
-    hollow: Collection[Head] = (),
+    top: list[Unit],
+    told: Callable[[Unit], str],
+    hollow: Collection[Unit] = (),
     others: list[Line2D] | None = None,
     **options: Any,
 ) -> None:
@@ -223,33 +223,33 @@ def _limit(ranking: HeadRanking) -> float:
     return float(np.abs(own).max(initial=0)) or 1.0
 
 
-def _shown(ranking: HeadRanking, k: int) -> list[Head]:
+def _shown(ranking: HeadRanking, k: int) -> list[Unit]:
     k = min(k, ranking.grid.size)
     top = [*ranking.top(k), *ranking.claimed_beyond(k)] if k else []
-    return [head for head in top if ranking.importance[head.layer, head.head] > 0]
+    return [head for head in top if ranking.importance[head.layer, head.index] > 0]
 
 
-def _not_claimed(ranking: HeadRanking, top: list[Head]) -> set[Head]:
+def _not_claimed(ranking: HeadRanking, top: list[Unit]) -> set[Unit]:
     return set() if ranking.z is None else {head for head in top if head not in ranking.claims}
 
 
-def _marks(ranking: HeadRanking, top: list[Head]) -> list[str]:
+def _marks(ranking: HeadRanking, top: list[Unit]) -> list[str]:
     """What the marks of heads mean, for those that are there."""
     marks = ["✓ claimed"] if set(top) & set(ranking.claims) else []
     marks += ["hollow not claimed"] if _not_claimed(ranking, top) else []
     return marks + (["S shared"] if ranking.shared else [])
 
 
-def _inwards(head: Head, grid: HeadGrid, square: float) -> tuple[float, float]:
+def _inwards(head: Unit, grid: Grid, square: float) -> tuple[float, float]:
     """Points by which a letter on a small square is moved, so that it does not reach over the border of the map."""
     over = max(0.0, 4.0 - square / 2)
-    right = over * ((head.head == 0) - (head.head == grid.n_heads - 1))
+    right = over * ((head.index == 0) - (head.index == grid.n_units - 1))
     return right, over * ((head.layer == grid.n_layers - 1) - (head.layer == 0))
 
 
-def _draw_groups(ax: Axes, grid: HeadGrid, n_groups: int) -> None:
+def _draw_groups(ax: Axes, grid: Grid, n_groups: int) -> None:
     """Lines between the heads that share keys and values, and the groups' numbers above."""
-    size = grid.n_heads // n_groups
+    size = grid.n_units // n_groups
     for group in range(1, n_groups):
         ax.axvline(group * size - 0.5, color="0.55", linewidth=0.4)
     above = ax.secondary_xaxis("top")

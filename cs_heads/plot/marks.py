@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from cs_heads.plot import style
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +23,7 @@ _OFFSETS = np.stack([np.cos(_ANGLES), np.sin(_ANGLES)], axis=-1) * _DISTANCES[:,
 
 
 def mark_heads(
-    ax: Axes, grid: HeadGrid, heads: Sequence[Head], *, hollow: Collection[Head] = (), avoid: Iterable[Head] = ()
+    ax: Axes, grid: Grid, heads: Sequence[Unit], *, hollow: Collection[Unit] = (), avoid: Iterable[Unit] = ()
 ) -> None:
     """Mark heads on a map of layers and heads: the marker of each, and its number in the order given beside it.
 
@@ -40,12 +40,12 @@ def mark_heads(
     square = points_per_square(ax, grid)
     across = min(_MARKER, max(4.5, square))
     for head in heads:
-        ax.plot(head.head, head.layer, **_marker(head, head in hollow, across, halo=True), zorder=4, clip_on=False)
+        ax.plot(head.index, head.layer, **_marker(head, head in hollow, across, halo=True), zorder=4, clip_on=False)
     # All in points from the first head, right and down: the middle and the size of what is there already.
-    centers = [np.array([head.head, head.layer]) * square for head in heads]
+    centers = [np.array([head.index, head.layer]) * square for head in heads]
     taken = [(*center, across, across) for center in centers]
-    taken += [(head.head * square, head.layer * square, *_LETTER) for head in avoid]
-    last = np.array([grid.n_heads - 0.5, grid.n_layers - 0.5]) * square
+    taken += [(head.index * square, head.layer * square, *_LETTER) for head in avoid]
+    last = np.array([grid.n_units - 0.5, grid.n_layers - 0.5]) * square
     for number, (head, center) in enumerate(zip(heads, centers, strict=True), start=1):
         places, size = center + _OFFSETS, np.array([_LETTER[0] * len(str(number)), _LETTER[1]])
         boxes, others = np.array(taken), np.array([other for other in centers if other is not center]).reshape(-1, 2)
@@ -59,7 +59,7 @@ def mark_heads(
         joined = _DISTANCES[best] > 1.5 * _NEAR or (to_others[best] < _DISTANCES[best] + 1).any()
         # Points go up where layers go down.
         right, down = _OFFSETS[best]
-        write_on(ax, (head.head, head.layer), str(number), (right, -down), joined=bool(joined))
+        write_on(ax, (head.index, head.layer), str(number), (right, -down), joined=bool(joined))
 
 
 def write_on(
@@ -93,7 +93,7 @@ def write_on(
     )
 
 
-def head_handle(head: Head, label: str, *, hollow: bool = False) -> Line2D:
+def head_handle(head: Unit, label: str, *, hollow: bool = False) -> Line2D:
     """What a legend shows of a head: its marker as on the map.
 
     Args:
@@ -106,7 +106,7 @@ def head_handle(head: Head, label: str, *, hollow: bool = False) -> Line2D:
     return Line2D([], [], label=label, **_marker(head, hollow))
 
 
-def name_heads(ax: Axes, heads: Sequence[Head | None], where: Literal["y", "x", "title"] = "y", width: int = 1) -> None:
+def name_heads(ax: Axes, heads: Sequence[Unit | None], where: Literal["y", "x", "title"] = "y", width: int = 1) -> None:
     """Put the marker of each head beside its name: before its row, above its column, or before the title of its axes.
 
     Args:
@@ -136,7 +136,7 @@ def name_heads(ax: Axes, heads: Sequence[Head | None], where: Literal["y", "x", 
     ax.set_ylim(limits[1])
 
 
-def points_per_square(ax: Axes, grid: HeadGrid) -> float:
+def points_per_square(ax: Axes, grid: Grid) -> float:
     """About how large a head is drawn; constrained layouts settle the axes only when the picture is written.
 
     Args:
@@ -145,10 +145,10 @@ def points_per_square(ax: Axes, grid: HeadGrid) -> float:
     """
     figure: Any = ax.get_figure(root=True)
     width, height = figure.get_size_inches()
-    return float(72 * min(0.6 * width / grid.n_heads, 0.7 * height / grid.n_layers))
+    return float(72 * min(0.6 * width / grid.n_units, 0.7 * height / grid.n_layers))
 
 
-def _marker(head: Head, hollow: bool, size: float = _MARKER, *, halo: bool = False) -> dict[str, Any]:
+def _marker(head: Unit, hollow: bool, size: float = _MARKER, *, halo: bool = False) -> dict[str, Any]:
     look = style.head_look(head)
     drawn: dict[str, Any] = {
         "linestyle": "none",

@@ -14,7 +14,7 @@ from cs_heads.analysis.overlap import Overlap
 from cs_heads.analysis.universal import UniversalHeads
 from cs_heads.plot import style
 from cs_heads.plot.marks import name_heads
-from cs_heads.units import Head
+from cs_heads.units import Unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -215,5 +215,5 @@ def habits(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     if "head" not in table or not len(table):
         raise ValueError("table must have one row per head and a column head, as cs_heads.habits gives them")
     ax = draw_squares(ax, table.set_index("head"), "share of attention")
-    name_heads(ax, [Head.parse(str(head)) for head in table["head"]])
+    name_heads(ax, [Unit.parse(str(head)) for head in table["head"]])
     return ax

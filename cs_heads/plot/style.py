@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from cs_heads.arguments import check_path
-from cs_heads.units import Head
+from cs_heads.units import Unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -92,12 +92,12 @@ class HeadLook:
     marker: str
 
 
-def head_look(head: Head) -> HeadLook:
+def head_look(head: Unit) -> HeadLook:
     """What a head looks like: a function of its layer and number alone, so the same in every picture and report.
 
     There are seventy looks, and neighboring heads differ. Heads that share a look are told apart by their names.
     """
-    color, marker = 2 * head.layer + 3 * head.head, head.layer + head.head
+    color, marker = 2 * head.layer + 3 * head.index, head.layer + head.index
     return HeadLook(HEAD_COLORS[color % len(HEAD_COLORS)], MARKERS[marker % len(MARKERS)])
 
 

@@ -19,7 +19,7 @@ from cs_heads.plot.maps import heads_caption
 from cs_heads.plot.style import STYLE, figure_of, head_look, offscreen
 from cs_heads.ranking import HeadRanking
 from cs_heads.report.findings import BROKEN, Findings, Section, broken_folder
-from cs_heads.units import Head
+from cs_heads.units import Unit
 
 Part = dict[str, Any]
 """What the template is given of one part of the page."""
@@ -134,14 +134,14 @@ def _interval(low: float | None, high: float | None) -> str:
     return "–" if low is None or np.isnan(low) else f"{low:+.3f} to {high:+.3f}"
 
 
-def _chip(ranking: HeadRanking, head: Head) -> Part:
+def _chip(ranking: HeadRanking, head: Unit) -> Part:
     """A head with the mark that it has in the pictures."""
     look = head_look(head)
     return {
         "head": str(head),
         "color": look.color,
         "mark": _SIGNS[look.marker],
-        "importance": ranking.importance[head.layer, head.head],
+        "importance": ranking.importance[head.layer, head.index],
         "claimed": head in ranking.claims,
     }
 
@@ -157,7 +157,7 @@ def _heads_table(ranking: HeadRanking, k: int) -> Part:
         more |= {"z": f"{row.z:.1f}"} if hasattr(row, "z") else {}
         more |= {"selected": f"{row.frequency:.2f}"} if hasattr(row, "frequency") else {}
         columns = [*columns[:3], *more]
-        rows.append([row.rank, _chip(ranking, Head.parse(row.Index)), f"{row.importance:+.3f}", *more.values()])
+        rows.append([row.rank, _chip(ranking, Unit.parse(row.Index)), f"{row.importance:+.3f}", *more.values()])
     others = ", and others that are claimed" if beyond else ""
     caption = f"The first heads{others}. Importance in {ranking.unit}; positive: the task does worse without the head."
     return _table(caption, columns, rows, 2)

@@ -24,7 +24,7 @@ from cs_heads.reproduce.localization import N_FAILING
 from cs_heads.reproduce.reproduction import Reproduction, Step
 from cs_heads.reproduce.run import done_steps
 from cs_heads.tasks import Task, finding_side
-from cs_heads.units import HeadGrid
+from cs_heads.units import Grid
 
 _EXAMPLES = 8
 _MASKS = 8
@@ -36,7 +36,7 @@ class Counting:
     The example-evaluations asked for are added to those of ``name`` in ``counted``.
     """
 
-    def __init__(self, task: Task, grid: HeadGrid, counted: Counter[str], name: str) -> None:
+    def __init__(self, task: Task, grid: Grid, counted: Counter[str], name: str) -> None:
         self.grid, self.n_examples, self.chance, self.name = grid, len(task), task.chance, name
         self._counted = counted
         self._asked: set[tuple[bytes, bytes]] = set()

@@ -25,7 +25,7 @@ from cs_heads.reproduce import published
 from cs_heads.reproduce.reproduction import Output, Reproduction, Step, step
 from cs_heads.tasks import Example, Task, finding_side, function_vectors
 from cs_heads.text import shown as as_text
-from cs_heads.units import Head
+from cs_heads.units import Unit
 
 _WORDS = "function_vectors/"
 
@@ -65,21 +65,21 @@ def _kinds(repro: Reproduction) -> list[Output]:
     return outputs
 
 
-def _first_heads(gates: HeadGates) -> dict[str, Head]:
+def _first_heads(gates: HeadGates) -> dict[str, Unit]:
     """The first head by each score that is not the first by a score before it."""
-    chosen: dict[str, Head] = {}
+    chosen: dict[str, Unit] = {}
     for score in SCORES:
         order = np.argsort(-gates.score(score).mean(axis=0).ravel(), kind="stable")
-        heads = (gates.ranking().grid.head(int(index)) for index in order)
+        heads = (gates.ranking().grid.unit(int(index)) for index in order)
         chosen[score] = next(head for head in heads if head not in chosen.values())
     return chosen
 
 
-def _paths(gates: HeadGates, heads: dict[str, Head]) -> pd.DataFrame:
+def _paths(gates: HeadGates, heads: dict[str, Unit]) -> pd.DataFrame:
     return pd.DataFrame(
         {"by": score, "head": str(head), "phase": phase, "step": step, "gate": gate}
         for score, head in heads.items()
-        for phase, paths in zip(PHASES, gates.trajectory[:, 0, :, head.layer, head.head].tolist(), strict=True)
+        for phase, paths in zip(PHASES, gates.trajectory[:, 0, :, head.layer, head.index].tolist(), strict=True)
         for step, gate in zip(gates.at.tolist(), paths, strict=True)
     )
 

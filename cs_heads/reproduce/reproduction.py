@@ -24,7 +24,7 @@ from cs_heads.ranking import HeadRanking
 from cs_heads.reproduce.papers import Paper, PaperSettings
 from cs_heads.settings import Settings, SettingsArguments
 from cs_heads.tasks import Task, confirming_side, finding_side
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Unit
 
 T = TypeVar("T")
 STORE = "store.sqlite"
@@ -168,9 +168,9 @@ class Reproduction:
         return {**self.measuring, "dtype": None, "store": self.store}
 
     @property
-    def grid(self) -> HeadGrid:
+    def grid(self) -> Grid:
         """Layers × heads of the model."""
-        return HeadGrid.from_model(self.model)
+        return Grid.from_model(self.model)
 
     @property
     def finding(self) -> dict[str, str]:
@@ -280,7 +280,7 @@ class Reproduction:
             head
             for ranking in self.searched.values()
             for head in ranking.top(self.settings.max_heads)
-            if ranking.importance[head.layer, head.head] > 0
+            if ranking.importance[head.layer, head.index] > 0
         }
         if not candidates:
             return None
@@ -328,7 +328,7 @@ class Reproduction:
     @cached_property
     def rankings(self) -> dict[str, HeadRanking]:
         """The rankings with universal heads put last."""
-        universal: Iterable[Head] = () if self.universal is None else self.universal.heads
+        universal: Iterable[Unit] = () if self.universal is None else self.universal.heads
         return {heads: replace(ranking, shared=tuple(universal)) for heads, ranking in self.searched.items()}
 
     @property
@@ -336,6 +336,6 @@ class Reproduction:
         """The heads of the detailed figures: the paper's first, of those found."""
         return next(iter(self.rankings))
 
-    def top(self, heads: str) -> list[Head]:
+    def top(self, heads: str) -> list[Unit]:
         """The first ``k`` heads of a name."""
         return self.rankings[heads].top(self.settings.k)

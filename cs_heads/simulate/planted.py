@@ -14,7 +14,7 @@ from scipy.stats import norm
 from cs_heads.arguments import check_seed
 from cs_heads.designs import check_masks
 from cs_heads.experiment.protocol import check_examples, check_response
-from cs_heads.units import HeadGrid, check_grid
+from cs_heads.units import Grid, check_grid
 
 # Margin of a guess that is right.
 _GUESSED = 1e-3
@@ -42,7 +42,7 @@ class PlantedExperiment:
 
     def __init__(
         self,
-        grid: HeadGrid,
+        grid: Grid,
         margins: Float[np.ndarray, " example"],
         damage: Float[np.ndarray, "flat example"],
         *,

@@ -32,7 +32,7 @@ from scipy.stats import norm
 from cs_heads.arguments import MAX_SEED, check_integer, check_seed
 from cs_heads.simulate.planted import PlantedExperiment
 from cs_heads.simulate.scenarios import SCENARIOS, Scenario
-from cs_heads.units import Head, HeadGrid, check_grid
+from cs_heads.units import Grid, HeadGrid, Unit, check_grid
 
 # Damage that no margin outlives, standard deviations of the intact margins being 1.
 _FATAL = 8.0
@@ -67,10 +67,10 @@ class World:
     """
 
     scenario: Scenario
-    grid: HeadGrid
-    planted: tuple[Head, ...]
-    universal: tuple[Head, ...]
-    groups: tuple[tuple[Head, ...], ...]
+    grid: Grid
+    planted: tuple[Unit, ...]
+    universal: tuple[Unit, ...]
+    groups: tuple[tuple[Unit, ...], ...]
     n_examples: int
     n_unseen: int
     seed: int
@@ -138,7 +138,7 @@ class World:
 
 def planted_world(
     scenario: str | Scenario = "main",
-    grid: HeadGrid | None = None,
+    grid: Grid | None = None,
     *,
     n_examples: int = 100,
     n_unseen: int = 100,
@@ -185,9 +185,9 @@ def planted_world(
     return World(
         scenario=scenario,
         grid=grid,
-        planted=tuple(grid.head(int(index)) for index in own[:n_sought]),
-        universal=tuple(grid.head(int(index)) for index in shared),
-        groups=tuple(tuple(grid.head(int(index)) for index in trio) for trio in trios),
+        planted=tuple(grid.unit(int(index)) for index in own[:n_sought]),
+        universal=tuple(grid.unit(int(index)) for index in shared),
+        groups=tuple(tuple(grid.unit(int(index)) for index in trio) for trio in trios),
         n_examples=n_examples,
         n_unseen=n_unseen,
         seed=seed,
@@ -196,13 +196,13 @@ def planted_world(
     )
 
 
-def _trios(grid: HeadGrid, n: int, seed: int) -> Int[np.ndarray, "group 3"]:
+def _trios(grid: Grid, n: int, seed: int) -> Int[np.ndarray, "group 3"]:
     """Flat indices of so many groups of three neighbors, none of which share a head; too many raise ``ValueError``."""
-    starts = np.add.outer(grid.n_heads * np.arange(grid.n_layers), _TRIO * np.arange(grid.n_heads // _TRIO)).ravel()
+    starts = np.add.outer(grid.n_units * np.arange(grid.n_layers), _TRIO * np.arange(grid.n_units // _TRIO)).ravel()
     if n > len(starts):
         raise ValueError(
             f"grid must hold {n} groups of {_TRIO} neighbors in one layer for this scenario, "
-            f"got {grid.n_layers} × {grid.n_heads} heads, which hold {len(starts)}"
+            f"got {grid.n_layers} × {grid.n_units} heads, which hold {len(starts)}"
         )
     drawn = np.random.default_rng([seed, _GROUPS]).permutation(starts)[:n]
     return drawn[:, None] + np.arange(_TRIO)

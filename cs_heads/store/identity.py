@@ -7,10 +7,12 @@ import json
 from collections.abc import Sequence
 from typing import Any, TypedDict
 
+from typing_extensions import NotRequired
+
 from cs_heads.lens import EncodedExample, describe, fingerprint, prepended, settings_of
 from cs_heads.lens.model import HookedModel, ModelInfo, ModelSettings, hooked_points
 from cs_heads.tasks import Task
-from cs_heads.units import HeadGrid
+from cs_heads.units import Grid, Units
 
 MEASURE = 1
 """Raised by a release in which the same mask on the same example may give another number."""
@@ -26,6 +28,7 @@ Study = TypedDict(
         "weights": str,
         "settings": ModelSettings,
         "hook": str,
+        "units": NotRequired[str],
         "ablation": str,
         "prepend_bos": bool | list[str],
         "measure": int,
@@ -44,7 +47,7 @@ def refuse_hooks(model: HookedModel | ModelInfo, store: object) -> None:
         )
 
 
-def study_of(model: HookedModel | ModelInfo, ablation: str, prepend_bos: bool | None) -> Study:
+def study_of(model: HookedModel | ModelInfo, ablation: str, prepend_bos: bool | None, units: Units = "heads") -> Study:
     """What all results of one store have in common, JSON-ready; the model's part without its folder's place.
 
     In the order in which differences are reported: a model of another dtype has other weights, too. ``revision`` is
@@ -52,12 +55,12 @@ def study_of(model: HookedModel | ModelInfo, ablation: str, prepend_bos: bool | 
     """
     refuse_hooks(model, "store")
     described = describe(model)
-    return {
+    study: Study = {
         # A folder may lie elsewhere on another machine; the weights say whether it is the same model.
         "model": described["name"].rstrip("/").rsplit("/", 1)[-1],
         "revision": described["revision"],
         "class": described["class"],
-        "grid": list(HeadGrid.from_model(model).shape),
+        "grid": list(Grid.from_model(model, units).shape),
         "dtype": described["dtype"],
         "weights": fingerprint(model),
         "settings": settings_of(model),
@@ -66,6 +69,8 @@ def study_of(model: HookedModel | ModelInfo, ablation: str, prepend_bos: bool | 
         "prepend_bos": prepended(getattr(model, "tokenizer", None), prepend_bos),
         "measure": MEASURE,
     }
+    # Left out for heads, so that files from before there were other units are read.
+    return study if units == "heads" else {**study, "units": units}
 
 
 def scoring_identity(task: Task, what: str, ablation: str, keys: Sequence[str]) -> dict[str, Any]:

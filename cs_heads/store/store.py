@@ -21,7 +21,7 @@ import numpy as np
 
 from cs_heads.arguments import check_path
 from cs_heads.designs import key_in_words
-from cs_heads.units import HeadGrid
+from cs_heads.units import Grid, HeadGrid
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -214,9 +214,11 @@ class Store:
         return {field: json.loads(value) for field, value in rows}
 
     @property
-    def grid(self) -> HeadGrid:
+    def grid(self) -> Grid:
         """Layers × heads of the model."""
-        return HeadGrid(*self.study["grid"])
+        n_layers, n_units = self.study["grid"]
+        kind = self.study.get("units", "heads")
+        return HeadGrid(n_layers, n_units) if kind == "heads" else Grid(n_layers, n_units, kind)
 
     def contents(self) -> Contents:
         """What is in it, by numbers; counts every result, a second for some millions."""

@@ -102,9 +102,9 @@ def test_the_result_is_json_and_says_where_it_is_from():
 
 def test_anywhere_in_the_grid_luck_is_hypergeometric():
     grid = HeadGrid(32, 32)
-    heads = [grid.head(i) for i in range(0, 50, 5)]
+    heads = [grid.unit(i) for i in range(0, 50, 5)]
     found = head_overlap(
-        {"a": heads, "b": [*heads[:3], *(grid.head(i) for i in range(900, 907))]}, grid=grid, null="grid"
+        {"a": heads, "b": [*heads[:3], *(grid.unit(i) for i in range(900, 907))]}, grid=grid, null="grid"
     )
     assert found.pairs[0].heads == 3
     assert found.pairs[0].p_heads == pytest.approx(hypergeom(1024, 10, 10).sf(2))
@@ -134,8 +134,8 @@ def test_heads_of_one_group_are_no_heads_but_a_group_in_common():
 
 def test_false_discoveries_are_counted_over_all_pairs():
     grid = HeadGrid(8, 8)
-    same = [grid.head(i) for i in (3, 17, 29, 44)]
-    sets = {"a": same, "b": same, "c": [grid.head(i) for i in (1, 18, 31, 46)]}
+    same = [grid.unit(i) for i in (3, 17, 29, 44)]
+    sets = {"a": same, "b": same, "c": [grid.unit(i) for i in (1, 18, 31, 46)]}
     found = head_overlap(sets, grid=grid)
     frame = found.to_frame().set_index(["first", "second"])
     # The smallest of three p-values is multiplied by three, the others are 1.

@@ -116,7 +116,7 @@ def test_random_heads_grow_through_the_layers_of_the_found_ones_and_are_none_of_
     assert not any(mask[head.layer, head.head] for mask in random for head in heads)
     steps = {1: [0, 0, 1, 0], 2: [1, 0, 1, 0], 3: [1, 0, 2, 0]}
     assert all(mask.sum(axis=1).tolist() == steps[mask.sum()] for mask in random if mask.any())
-    own = {tuple(np.flatnonzero(mask)): sum(drops[grid.head(int(i))] for i in np.flatnonzero(mask)) for mask in random}
+    own = {tuple(np.flatnonzero(mask)): sum(drops[grid.unit(int(i))] for i in np.flatnonzero(mask)) for mask in random}
     np.testing.assert_allclose(sorted({0.0, *own.values()}), sorted({*curve.random_drops.ravel().round(9)}), atol=1e-6)
 
 

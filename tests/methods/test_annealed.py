@@ -108,7 +108,7 @@ def test_what_a_shared_head_takes_is_told_against_the_intact_model(costs):
     universal = np.array(costs) > 0.2
     control = Additive(grid, np.where(universal, costs, 0.0))
     found = annealed(Additive(grid, np.array(costs)), controls=[control], k=1, n_bootstraps=0)
-    assert set(found.shared) == {grid.head(int(index)) for index in np.flatnonzero(universal)}
+    assert set(found.shared) == {grid.unit(int(index)) for index in np.flatnonzero(universal)}
     assert found.importance.ravel() == pytest.approx(costs, abs=0.01)
     low, high = found.interval.reshape(-1, 2)[universal].T
     assert ((low <= np.array(costs)[universal]) & (np.array(costs)[universal] <= high)).all()
@@ -346,13 +346,13 @@ def test_a_prior_breaks_what_is_open_and_rules_nothing_out():
 
 @pytest.mark.parametrize("grid", [HeadGrid(2, 6), HeadGrid(5, 8), HeadGrid(1, 30)])
 def test_small_grids_are_searched_too(grid):
-    heads = [grid.head(1), grid.head(grid.size - 2)]
+    heads = [grid.unit(1), grid.unit(grid.size - 2)]
     found = annealed(Planted(grid, {heads[0]: 0.4, heads[1]: 0.2}), k=2)
     assert found.top(2) == heads
 
 
 def test_more_heads_are_wanted_than_there_are_finalists_by_default():
-    drops = {GRID.head(10 * i): 0.03 for i in range(25)}
+    drops = {GRID.unit(10 * i): 0.03 for i in range(25)}
     found = annealed(Planted(GRID, drops, noise=True), k=25, budget=20_000)
     assert len({*found.top(25)} & {*drops}) >= 15
     assert np.isfinite(found.interval[..., 0]).sum() == 25

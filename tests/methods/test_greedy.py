@@ -65,7 +65,7 @@ def test_one_shot_orders_all_heads_by_their_drop_alone(seed):
     drops = np.array(lost) / table.n_examples
     ranking = greedy(table, one_shot=True)
     assert ranking.importance.ravel() == pytest.approx(drops)
-    assert ranking.order == [GRID.head(int(i)) for i in np.argsort(-drops, kind="stable")]
+    assert ranking.order == [GRID.unit(int(i)) for i in np.argsort(-drops, kind="stable")]
 
 
 def test_on_a_sum_of_drops_greedy_finds_the_best_set_of_every_size():

@@ -125,9 +125,9 @@ TEN = ["arithmetic", "code", "rhyme", "capitals", "swearing", "copying", "few sh
 @pytest.fixture(scope="module")
 def ten_tasks():
     columns = [
-        Column(name, "own" if n < 2 else "control", (Planted(GRID, {GRID.head(n): 0.5}),)) for n, name in enumerate(TEN)
+        Column(name, "own" if n < 2 else "control", (Planted(GRID, {GRID.unit(n): 0.5}),)) for n, name in enumerate(TEN)
     ]
-    sets = {name: [GRID.head(n), GRID.head(n + 1)] for n, name in enumerate(TEN[:2])}
+    sets = {name: [GRID.unit(n), GRID.unit(n + 1)] for n, name in enumerate(TEN[:2])}
     return measure_drops(columns, sets, {name: name for name in sets})
 
 
@@ -139,7 +139,7 @@ def long_names():
 
 @pytest.fixture(scope="module")
 def ten_rankings():
-    return head_overlap({name: [GRID.head(n), GRID.head(n + 1)] for n, name in enumerate(TEN)}, grid=GRID)
+    return head_overlap({name: [GRID.unit(n), GRID.unit(n + 1)] for n, name in enumerate(TEN)}, grid=GRID)
 
 
 @pytest.fixture(scope="module")
@@ -263,8 +263,8 @@ def test_lines_go_through_the_scores(curve):
 
 def test_what_chance_does_not_explain_carries_an_asterisk():
     grid = HeadGrid(16, 16)
-    same = [grid.head(i) for i in (3, 40, 77, 140)]
-    found = head_overlap({"a": same, "b": same, "c": [grid.head(9)]}, grid=grid)
+    same = [grid.unit(i) for i in (3, 40, 77, 140)]
+    found = head_overlap({"a": same, "b": same, "c": [grid.unit(9)]}, grid=grid)
     ax = plot.overlap(found, Figure().subplots())
     assert [text.get_text() for text in ax.texts] == ["4", "4*", "0", "4*", "4", "0", "0", "0", "1"]
     assert ax.get_xlabel() == "* more than chance explains (q < 0.05)"

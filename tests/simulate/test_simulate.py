@@ -77,8 +77,8 @@ def test_without_structure_the_five_worst_heads_do_little_more_than_any_five(sha
         made = planted_world("no_structure", grid, n_unseen=2000, seed=seed)
         alone = made.unseen(designs.single(grid)).mean(axis=1)
         ordinary = np.setdiff1d(np.argsort(alone), [grid.index(head) for head in made.universal], assume_unique=True)
-        worst = [grid.head(int(index)) for index in ordinary[:5]]
-        some = [grid.head(int(index)) for index in ordinary[5::2][:50]]
+        worst = [grid.unit(int(index)) for index in ordinary[:5]]
+        some = [grid.unit(int(index)) for index in ordinary[5::2][:50]]
         groups = [some[at : at + 5] for at in range(0, 50, 5)]
         left = scores(planted_world("no_structure", grid, n_unseen=2001, seed=seed).unseen, worst, *groups)
         beyond.append(left[1:].mean() - left[0])
@@ -179,7 +179,7 @@ def test_groups_are_three_neighbors_of_a_layer_that_have_no_other_part(shape, se
         assert (first.head % 3, second.head, third.head) == (0, first.head + 1, first.head + 2)
     members = {head for group in made.groups for head in group}
     assert len(members) == 24
-    single = [made.grid.head(int(index)) for roles in (made.own, *made.others) for index in roles]
+    single = [made.grid.unit(int(index)) for roles in (made.own, *made.others) for index in roles]
     assert not members & {*single, *made.planted, *made.universal}
 
 
@@ -207,7 +207,7 @@ def test_controls_have_planted_heads_of_their_own_and_share_universal_heads_and_
     parts = [made.own, *made.others]
     assert len({int(index) for roles in parts for index in roles[n:]}) == sum(len(roles[n:]) for roles in parts)
     for control, roles in zip(made.controls, made.others, strict=True):
-        strongest = made.grid.head(int(roles[n]))
+        strongest = made.grid.unit(int(roles[n]))
         assert scores(control, [strongest]) < 0.75
         assert all(scores(other, [strongest]) > 0.8 for other in (made.task, *made.controls) if other is not control)
         assert scores(control, [made.planted[0]]) > 0.8

@@ -249,8 +249,8 @@ def annealed(
             "cost": Cost(forwards=spending.spent).to_dict(),
         },
         unit=_UNITS[response],
-        chosen=() if chosen is None else tuple(grid.head(int(index)) for index in chosen),
-        off=tuple(grid.head(int(index)) for index in search.off),
+        chosen=() if chosen is None else tuple(grid.unit(int(index)) for index in chosen),
+        off=tuple(grid.unit(int(index)) for index in search.off),
         **fields,
     )
 
@@ -358,8 +358,8 @@ def ranking_fields(search: Search, known: Effects, k: int, n_bootstraps: int) ->
         "interval": (share * interval).reshape(*grid.shape, 2),
         "frequency": frequency,
         "z": z.reshape(grid.shape),
-        "claims": tuple(grid.head(index) for index in claims),
-        "shared": tuple(grid.head(index) for index in sorted(search.shared)),
+        "claims": tuple(grid.unit(index) for index in claims),
+        "shared": tuple(grid.unit(index) for index in sorted(search.shared)),
         "control_importance": taken.reshape(grid.shape) if sensor.controls.tasks else None,
     }
 
@@ -375,12 +375,12 @@ def shared_with(search: Search, alone: dict[int, BothEffects]) -> dict[str, dict
         # By place: experiments of one's own may have the same name.
         lost = [rows.losses[of == place] for place in range(len(controls.tasks))]
         means = [float(losses.mean()) if losses.size else -np.inf for losses in lost]
-        told[str(grid.head(head))] = {
+        told[str(grid.unit(head))] = {
             "among_others": {"task": both.task, "controls": both.controls},
             "most": controls.names[int(np.argmax(means))],
         }
         if head in alone:
-            told[str(grid.head(head))] |= alone[head].to_dict()
+            told[str(grid.unit(head))] |= alone[head].to_dict()
     return told
 
 
@@ -394,7 +394,7 @@ def search_notes(search: Search, known: Effects, before: int) -> tuple[str, ...]
         )
     if not sensor.controls.tasks:
         lost = known.task.estimate / sensor.task.above_guess
-        sure = [str(grid.head(int(h))) for h in np.argsort(-lost) if lost[h] >= _COLLAPSE and known.z[h] > CLEAR]
+        sure = [str(grid.unit(int(h))) for h in np.argsort(-lost) if lost[h] >= _COLLAPSE and known.z[h] > CLEAR]
         if sure:
             notes.append(f"heads that take half of the score by themselves may be task-general: {', '.join(sure)}")
     if grid.size <= _SMALL and not known.level_is_told:
@@ -402,7 +402,7 @@ def search_notes(search: Search, known: Effects, before: int) -> tuple[str, ...]
             f"rows are too few for {grid.size} heads: what those without an interval take is compared with the mean of "
             "all, and a small importance may have the wrong sign (a larger budget)"
         )
-    unmeasured = [str(grid.head(head)) for head in sorted(search.shared) if head not in known.alone]
+    unmeasured = [str(grid.unit(head)) for head in sorted(search.shared) if head not in known.alone]
     if unmeasured:
         notes.append(
             f"what shared heads take was measured among other heads alone, by themselves they may take more or less: "

@@ -13,7 +13,7 @@ from scipy import sparse
 from cs_heads.experiment.cost import Budget
 from cs_heads.experiment.protocol import responding
 from cs_heads.methods.controls import Controls, TaskLoss
-from cs_heads.units import HeadGrid
+from cs_heads.units import Grid
 
 # Entries of the masks built at once, 64 MiB of bools.
 _MAX_ENTRIES = 2**26
@@ -118,7 +118,7 @@ class Sensor:
     rng: np.random.Generator = field(repr=False)
 
     @property
-    def grid(self) -> HeadGrid:
+    def grid(self) -> Grid:
         """Layers × heads."""
         return self.task.experiment.grid
 

@@ -1,0 +1,132 @@
+"""Units of every kind under masks are those of plain Hugging Face with the same tensors changed by hand."""
+
+import numpy as np
+import pytest
+import torch
+
+from cs_heads import Experiment, Task
+from cs_heads.engine.ablation import Ablation
+from cs_heads.lens.abilities import PLAIN, Abilities
+from cs_heads.units import UNITS, Grid, Unit
+from tests.plain import plain_logprob, units_given, units_replaced
+from tests.tiny import completion_records, make_hf_model, skip_unless_loaded
+
+ARCHITECTURES = ("gpt2", "llama", "qwen2", "gemma2")
+pytestmark = pytest.mark.lens
+
+
+def a_task(n=4, shared=6):
+    """Completions of different lengths, after the same first words: prefixes are shared."""
+    rng = np.random.default_rng(1)
+    beginning = " ".join(rng.choice(["the", "cat", "sees", "a", "dog"], size=shared))
+    records = [{**record, "prompt": f"{beginning} {record['prompt']}"} for record in completion_records(rng, n)]
+    return Task.from_records(records)
+
+
+def some_masks(grid, seed=0):
+    """Each of a few units by itself, random groups, all, and none."""
+    rng = np.random.default_rng(seed)
+    single = np.zeros((3, grid.size), dtype=bool)
+    single[range(3), rng.choice(grid.size, 3, replace=False)] = True
+    groups = rng.random((3, grid.size)) < [[0.1], [0.3], [0.6]]
+    late = np.zeros((1, *grid.shape), dtype=bool)
+    late[0, -1] = rng.random(grid.n_units) < 0.7
+    ends = np.stack([np.zeros(grid.size, dtype=bool), np.ones(grid.size, dtype=bool)])
+    return np.concatenate([np.concatenate([single, groups, ends]).reshape(-1, *grid.shape), late])
+
+
+def check_against_plain(experiment, hf, units, masks, **replaced):
+    found = experiment.logprob(masks)
+    for mask, row in zip(masks, found, strict=True):
+        with units_replaced(hf, units, mask, **replaced):
+            for example, logprob in zip(experiment.encoded, row, strict=True):
+                plain = plain_logprob(hf, example.prompt, example.continuations[0])
+                assert logprob == pytest.approx(plain, abs=1e-4)
+
+
+@pytest.mark.parametrize("units", UNITS)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_units_off_are_those_of_plain_hugging_face(load, backend, architecture, units):
+    skip_unless_loaded(architecture, backend)
+    experiment = Experiment(load(architecture, backend), a_task(), units=units)
+    assert experiment.grid.kind == units
+    check_against_plain(experiment, make_hf_model(architecture), units, some_masks(experiment.grid))
+
+
+@pytest.mark.parametrize("units", UNITS)
+@pytest.mark.parametrize(
+    "able", [PLAIN, Abilities(resume=False), Abilities(extend=False), Abilities(fused=False)], ids=str
+)
+def test_units_off_are_the_same_with_every_shortcut_on_and_off(load, backend, units, able, monkeypatch):
+    from cs_heads.engine import forwards
+
+    model, task = load("llama", backend), a_task()
+    experiment = Experiment(model, task, units=units)
+    masks = some_masks(experiment.grid)
+    with_all = experiment.logprob(masks)
+    tried = forwards.abilities
+    monkeypatch.setattr(forwards, "abilities", lambda model, ideas: tried(model, able))
+    np.testing.assert_allclose(Experiment(model, task, units=units).logprob(masks), with_all, atol=1e-4)
+
+
+def test_a_key_value_group_off_is_all_its_query_heads_off(load, backend):
+    model, task = load("llama", backend), a_task()
+    groups, heads = Experiment(model, task, units="kv"), Experiment(model, task)
+    assert (groups.grid.shape, heads.grid.shape) == ((3, 2), (3, 4))
+    masks = some_masks(groups.grid)
+    np.testing.assert_array_equal(groups.logprob(masks), heads.logprob(masks.repeat(2, axis=2)))
+
+
+@pytest.mark.parametrize("units", UNITS)
+def test_gradients_in_gates_of_units_are_the_slopes_of_the_log_probability(load, backend, units):
+    experiment = Experiment(load("llama", backend), a_task(), units=units)
+    rng, grid = np.random.default_rng(0), experiment.grid
+    gates = rng.uniform(0.3, 0.7, (2, *grid.shape))
+    _, gradients = experiment.gradients(gates, np.array([0, 1]))
+    for at in [grid.index(unit) for unit in rng.choice(np.array(list(map(str, grid))), 2, replace=False)]:
+        step = np.zeros(grid.size)
+        step[at] = 4e-3
+        sides = [experiment.logprob(gates + sign * step.reshape(grid.shape))[[0, 1], [0, 1]] for sign in (1, -1)]
+        slope = -(sides[0] - sides[1]) / 8e-3
+        np.testing.assert_allclose(gradients.reshape(2, -1)[:, at], slope, rtol=0.02, atol=2e-3)
+
+
+@pytest.mark.parametrize("units", UNITS)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_units_off_give_their_mean_over_the_task(load, backend, architecture, units):
+    skip_unless_loaded(architecture, backend)
+    experiment, hf = (
+        Experiment(load(architecture, backend), a_task(), units=units, ablation="mean"),
+        make_hf_model(architecture),
+    )
+    given = [units_given(hf, units, example.inputs_of(0), experiment.grid.n_units) for example in experiment.encoded]
+    means = torch.cat(given, dim=1).mean(dim=1)
+    check_against_plain(experiment, hf, units, some_masks(experiment.grid), values=means)
+
+
+@pytest.mark.parametrize("units", UNITS)
+def test_units_off_give_what_they_give_on_another_example(load, backend, units):
+    """Counted from the end of the prompt; before its first token, or after its last, that one."""
+    experiment, hf = (
+        Experiment(load("llama", backend), a_task(), units=units, ablation="resample"),
+        make_hf_model("llama"),
+    )
+    partner = Ablation("resample", [0] * experiment.n_examples).partner
+    given = [units_given(hf, units, example.inputs_of(0), experiment.grid.n_units) for example in experiment.encoded]
+    masks = some_masks(experiment.grid)
+    found = experiment.logprob(masks)
+    for i, example in enumerate(experiment.encoded):
+        other, n = experiment.encoded[partner[i]], len(example.prompt) + len(example.continuations[0])
+        there = np.arange(n) - len(example.prompt) + len(other.prompt)
+        values = given[partner[i]][:, there.clip(0, len(other.inputs_of(0)) - 1)].transpose(1, 2)
+        for mask, row in zip(masks, found, strict=True):
+            with units_replaced(hf, units, mask, values=values):
+                assert row[i] == pytest.approx(plain_logprob(hf, example.prompt, example.continuations[0]), abs=1e-4)
+
+
+def test_units_are_named_as_they_are_read():
+    for kind, name in zip(UNITS, ("L2H3", "L2KV3", "L2ATTN", "L2MLP", "L2N3"), strict=True):
+        grid = Grid(3, 1 if kind in ("attn", "mlp") else 5, kind)
+        assert str(grid.resolve(name)) == name
+        assert grid.resolve(name) == Unit.parse(name) == grid.unit(grid.index(name))
+        assert Grid.from_dict(grid.to_dict()).kind == kind
