@@ -14,7 +14,7 @@ from typing import Any, Literal, TypedDict
 from tqdm.auto import tqdm
 
 from cs_heads.arguments import check_integer, check_one_of, check_path, check_switch
-from cs_heads.units import UNITS, Units
+from cs_heads.units import POSITIONS, UNITS, Positions, Units
 
 Kind = Literal["identity", "design", "runtime"]
 """What an argument does to the number of one mask on one example: change it, choose masks and examples, or nothing."""
@@ -31,6 +31,8 @@ class SettingsArguments(TypedDict, total=False):
             examples; ``"resample"``, its z on another example. For other units, what they give.
         units: What masks turn off: ``"heads"``; ``"kv"``, key/value groups with all their query heads; ``"attn"`` or
             ``"mlp"``, what a whole layer's attention or MLP adds; ``"neurons"`` of the MLPs.
+        positions: Where units are off: at ``"all"`` tokens; at the ``"last"`` of the prompt alone, before which all
+            masks share what is run; or at those of the ``"prompt"``, and not of what follows it.
         prepend_bos: Whether a beginning-of-sequence token stands before every prompt (default: as the tokenizer itself
             does when asked to add special tokens).
         dtype: Of the weights of a model given by name or folder (None: float32).
@@ -45,6 +47,7 @@ class SettingsArguments(TypedDict, total=False):
 
     ablation: str
     units: Units
+    positions: Positions
     prepend_bos: bool | None
     dtype: Any
     batch_tokens: int | None
@@ -85,6 +88,7 @@ class Settings:
 
     ablation: str = _setting("identity", "zero")
     units: Units = _setting("identity", "heads")
+    positions: Positions = _setting("identity", "all")
     prepend_bos: bool | None = _setting("identity")
     # Weights of another dtype are another study by themselves.
     dtype: Any = _setting("runtime")
@@ -97,6 +101,7 @@ class Settings:
     def __post_init__(self) -> None:
         check_one_of("ablation", self.ablation, ABLATIONS)
         check_one_of("units", self.units, UNITS)
+        check_one_of("positions", self.positions, POSITIONS)
         for name in ("prepend_bos", "progress"):
             check_switch(name, getattr(self, name))
         for name in ("batch_tokens", "workers"):

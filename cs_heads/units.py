@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from jaxtyping import Bool
 
-from cs_heads.arguments import MAX_HEADS, check_integer, check_list, check_one_of, check_within, in_line
+from cs_heads.arguments import MAX_HEADS, check_integer, check_list, check_within, in_line
 
 Units = Literal["heads", "kv", "attn", "mlp", "neurons"]
 """A kind of unit: what can be off in a layer."""
@@ -124,6 +124,10 @@ _KINDS: dict[Units, type[Unit]] = {
 UNITS = tuple(_KINDS)
 """The kinds of unit."""
 
+Positions = Literal["all", "last", "prompt"]
+POSITIONS: tuple[Positions, ...] = ("all", "last", "prompt")
+"""Where units are off: at every token, at the last of the prompt alone, or at those of the prompt."""
+
 
 HeadLike = Unit | str | tuple[int, int]
 """A head, or another unit, as a user may write it: ``Head(2, 5)``, ``"L2H5"``, ``(2, 5)``; ``"L3N512"``."""
@@ -180,7 +184,8 @@ class Grid:
     kind: Units
 
     def __post_init__(self) -> None:
-        check_one_of("kind", self.kind, UNITS)
+        if self.kind not in _KINDS:
+            raise ValueError(f"kind must be one of {', '.join(_KINDS)}, got {in_line(self.kind)}")
         for name, said in (("n_layers", "n_layers"), ("n_units", f"n_{self.kind}")):
             object.__setattr__(self, name, check_within(said, getattr(self, name), 1, MAX_HEADS))
 

@@ -46,7 +46,7 @@ def test_flat_index_and_head_are_inverse_over_the_whole_grid(grid):
 
 
 def test_the_flat_index_counts_heads_within_layers():
-    assert HeadGrid(n_layers=3, n_heads=4).head(6) == Head(1, 2)
+    assert HeadGrid(n_layers=3, n_heads=4).unit(6) == Head(1, 2)
 
 
 @pytest.mark.parametrize("index", [-1, 12])

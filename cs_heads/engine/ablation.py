@@ -1,4 +1,4 @@
-"""Which kind of unit is ablated, and what it gives then: zero, its mean over the task, or that on another example."""
+"""What is ablated, and what it gives then: zero, its mean over the task, or what it gives on another example."""
 
 from __future__ import annotations
 
@@ -19,23 +19,30 @@ from cs_heads.lens.gates import by_unit, reading
 from cs_heads.lens.logprobs import ANY_READ, token_logprobs
 from cs_heads.lens.model import HookedModel, hook_names
 from cs_heads.settings import ABLATIONS
-from cs_heads.units import Grid, Units
+from cs_heads.units import Grid, Positions, Units
 
 
 class Ablation:
-    """What is ablated, and what it gives: mean and resample from the intact model on each example with its answer.
+    """Units of a kind, where they are off, and what they give then.
 
-    ``mean`` is over all positions of all examples. ``resample`` takes what the unit gives on one other example, drawn
-    with ``seed`` and the same under every mask, at the position that lies as far from the end of the
-    (first) prompt; its first or last position is taken for those it does not have. ``spent`` counts the
-    example-evaluations of ``prepare``.
+    Mean and resample are of the intact model on every example with its right answer: ``mean`` over all positions of all
+    examples. ``resample`` takes what the unit gives on one other example, drawn with ``seed`` and the same under every
+    mask, at the position that lies as far from the end of the (first) prompt; its first or last position is taken for
+    those it does not have. ``spent`` counts the example-evaluations of ``prepare``.
     """
 
-    def __init__(self, kind: str = "zero", answers: Sequence[int] = (), seed: int = 0, units: Units = "heads") -> None:
+    def __init__(
+        self,
+        kind: str = "zero",
+        answers: Sequence[int] = (),
+        seed: int = 0,
+        units: Units = "heads",
+        positions: Positions = "all",
+    ) -> None:
         check_one_of("ablation", kind, ABLATIONS)
         if kind == "resample" and len(answers) < 2:
             raise ValueError(f"ablation 'resample' needs two examples or more, the task has {len(answers)}")
-        self.kind, self.answers, self.units = kind, answers, units
+        self.kind, self.answers, self.units, self.positions = kind, answers, units, positions
         self.partner = _derangement(len(answers), seed)
         self.spent = 0
         self._z: dict[int, Tensor] = {}

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from cs_heads.engine.ablation import Ablation
@@ -25,6 +25,7 @@ from cs_heads.lens.batches import TokenBudget, in_batches
 from cs_heads.lens.cache import Extension, KeyValues
 from cs_heads.lens.forward import Resumed, pad, recorded
 from cs_heads.lens.fused import why_not_fused
+from cs_heads.lens.gates import tokens_gated
 from cs_heads.lens.logprobs import ANY_READ, Reads, TokenLogprobs, token_logprobs
 from cs_heads.lens.model import HookedModel, context_length, device_of, dtype_of
 
@@ -59,9 +60,40 @@ class Row:
     parent: int = 0
 
     @property
-    def children(self) -> list[Piece]:
-        """The pieces that follow this one."""
-        return [self.layout.pieces[child] for child in self.piece.children]
+    def owners(self) -> tuple[Any, ...]:
+        """All that read something here."""
+        return (self.owner,)
+
+    def following(self, parent: int) -> list[Row]:
+        """The rows that follow this one, which is row ``parent`` of what is stored."""
+        pieces = [self.layout.pieces[child] for child in self.piece.children]
+        return [replace(self, piece=piece, parent=parent) for piece in pieces]
+
+
+@dataclass(frozen=True)
+class CommonRow(Row):
+    """A piece before which no mask has a unit off: run once, for all ``owners``, each with its ``gates``.
+
+    ``owner`` are ``(owner, gates, asked)``: what each mask is known by, its gates, and the examples it is asked for.
+    """
+
+    @property
+    def owners(self) -> tuple[Any, ...]:
+        """All masks."""
+        return tuple(owner for owner, _, _ in self.owner)
+
+    def following(self, parent: int) -> list[Row]:
+        """The rows that follow this one: each mask's own, from the first token at which units are off."""
+        return [row for child in self.piece.children for row in self._rows(self.layout.pieces[child], parent)]
+
+    def _rows(self, piece: Piece, parent: int) -> list[Row]:
+        if piece.common:
+            return [replace(self, piece=piece, parent=parent)]
+        return [
+            Row(owner, gates, self.layout, piece, parent)
+            for owner, gates, asked in self.owner
+            if self.layout.asks(piece, asked)
+        ]
 
 
 Needed = Callable[[Row], bool] | None
@@ -71,6 +103,21 @@ Needed = Callable[[Row], bool] | None
 def roots(owner: Any, gates: Float[np.ndarray, "layer head"], layout: Layout) -> list[Row]:
     """The rows with which a mask begins on the examples of a layout."""
     return [Row(owner, gates, layout, piece) for piece in layout.pieces if piece.parent is None]
+
+
+def common_roots(
+    owners: Sequence[tuple[Any, Float[np.ndarray, "layer head"], Bool[np.ndarray, " local"]]], layout: Layout
+) -> list[Row]:
+    """The rows with which masks begin that share a layout: one for all where none has a unit off.
+
+    Args:
+        owners: What each mask is known by, its gates, and the examples of the layout that it is asked for.
+        layout: The layout.
+    """
+    if not owners:
+        return []
+    before = CommonRow(tuple(owners), np.ones_like(owners[0][1]), layout, layout.pieces[0])
+    return [row for piece in layout.pieces if piece.parent is None for row in before._rows(piece, 0)]
 
 
 @dataclass(frozen=True)
@@ -213,11 +260,7 @@ class Forwards:
                 done = self._forward(list(batch), stored, residuals, layer, inner or keep_all)
                 yield done
                 if inner:
-                    further = [
-                        Row(row.owner, row.gates, row.layout, child, i)
-                        for i, row in enumerate(batch)
-                        for child in row.children
-                    ]
+                    further = [child for i, row in enumerate(batch) for child in row.following(i)]
                     yield from self.run(further, residuals, layer, keep_all=keep_all, needed=needed, stored=done.stored)
 
         for inner in (False, True):
@@ -253,6 +296,9 @@ class Forwards:
             prompts = [row.layout.prompts[row.piece.source[0]] for row in batch]
             options["replacement"] = self.ablation.replacement(gates, places, prompts, tokens.shape[1])
             options["units"] = self.ablation.units
+            ends = [row.layout.ends[row.piece.source] for row in batch]
+            starts = [row.piece.start for row in batch]
+            options["where"] = tokens_gated(self.ablation.positions, starts, ends, tokens.shape[1])
             reads = Reads(
                 np.repeat(np.arange(len(batch)), [len(row.piece.slots) for row in batch]),
                 np.concatenate([row.piece.offsets for row in batch]),

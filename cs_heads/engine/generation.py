@@ -175,7 +175,7 @@ class Generation:
                 _Pair(number, example, gates, drafts.get(example, ()), bool(known[number]))
                 for number, example in zip(numbers, chosen, strict=True)
             ]
-            layout = lay_out(encoded, chosen, *share)
+            layout = lay_out(encoded, chosen, *share, self.forwards.ablation.positions)
             rows += roots(pairs, gates, layout)
         return rows
 
@@ -260,6 +260,9 @@ class Generation:
 
     def _decoding(self, pool: _TextPool) -> Decoding:
         gates = torch.from_numpy(np.stack([pair.gates for pair in pool.pairs])).float()
+        if self.forwards.ablation.positions != "all":
+            # What is decoded comes after the prompt.
+            gates = torch.ones_like(gates)
         ablation = self.forwards.ablation
 
         def replacement(rows: list[int], start: list[int], width: int) -> Mapping[int, Tensor] | None:
@@ -276,11 +279,11 @@ class Generation:
             rows = []
             for i in unfinished:
                 pair = pool.pairs[i]
-                so_far = EncodedExample((*self.prompts[pair.example], *pool.texts[i]), _ANY, False)
+                so_far = EncodedExample(self.prompts[pair.example], ((*pool.texts[i], 0),), False)
                 rows += roots(i, pair.gates, lay_out({pair.example: so_far}, [pair.example], share=False))
             for done in self.forwards.run(rows):
                 for row, logprobs in done.by_row():
-                    pool.texts[row.owner].append(int(logprobs.best[0]))
+                    pool.texts[row.owner].append(int(logprobs.best[-1]))
 
 
 def _asked_for(row: Row) -> bool:

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Int
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.tokens import common_prefix
 from cs_heads.text import TokenIds
+from cs_heads.units import Positions
 
 Source = tuple[int, int]
 """A token sequence: its example, and its continuation."""
@@ -42,6 +43,7 @@ class PrefixTree:
     Args:
         sequences: Token ids.
         groups: Numbers of the sequences that may share prefixes, group by group; None is all of them.
+        cuts: A place in each sequence where a segment begins; None is none.
 
     >>> few_shot = (7,) * 20
     >>> tree = PrefixTree([(*few_shot, 1), (*few_shot, 2), (*few_shot, 2)])
@@ -49,8 +51,13 @@ class PrefixTree:
     ([(0, 20, None), (20, 21, 0), (20, 21, 0)], [1, 2, 2])
     """
 
-    def __init__(self, sequences: Sequence[TokenIds], groups: Iterable[Sequence[int]] | None = None) -> None:
-        self.sequences = sequences
+    def __init__(
+        self,
+        sequences: Sequence[TokenIds],
+        groups: Iterable[Sequence[int]] | None = None,
+        cuts: Sequence[int] | None = None,
+    ) -> None:
+        self.sequences, self.cuts = sequences, [0] * len(sequences) if cuts is None else cuts
         self.segments: list[Segment] = []
         # By sequence, the segment that holds its last token.
         self.last = [0] * len(sequences)
@@ -70,9 +77,12 @@ class PrefixTree:
         """Add segments for sorted ``members``, which agree up to ``start`` at least."""
         first = members[0]
         agree = common_prefix(self.sequences[first], self.sequences[members[-1]], start)
+        # Of sequences that agree beyond it, the cut is one.
+        is_cut = start < self.cuts[first] <= agree
+        agree = self.cuts[first] if is_cut else agree
         ended = [i for i in members if len(self.sequences[i]) == agree]
         longer = [list(group) for _, group in groupby(members[len(ended) :], key=lambda i: self.sequences[i][agree])]
-        if longer and (agree - start) * (len(longer) - 1) <= _CARRY * len(longer):
+        if longer and not is_cut and (agree - start) * (len(longer) - 1) <= _CARRY * len(longer):
             for group in longer:
                 self._add(group, start, parent)
             segment = self.last[longer[0][0]]
@@ -90,7 +100,8 @@ class Piece:
     """Tokens run in one go after those of ``parent``, and what is read there.
 
     ``wanted[i]`` is scored at position ``offsets[i]`` of the piece and goes to slot ``slots[i]``;
-    ``source`` is a sequence, (example, continuation), that holds the piece from token ``start`` on.
+    ``source`` is a sequence, (example, continuation), that holds the piece from token ``start`` on; ``common`` says
+    that no unit is off in the piece or before it, whatever the mask.
     """
 
     tokens: Int[np.ndarray, " pos"]
@@ -101,6 +112,7 @@ class Piece:
     offsets: Int[np.ndarray, " read"]
     wanted: Int[np.ndarray, " read"]
     slots: Int[np.ndarray, " read"]
+    common: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,7 +121,8 @@ class Layout:
 
     Slot i belongs to continuation ``continuation[i]`` of the example at place ``local[i]`` of ``examples``;
     the slots of an example stand together, in the order of its tokens. ``paths`` are the pieces that hold a
-    sequence, (example, continuation), from its first token to its last; ``prompts`` the tokens of each (first) prompt.
+    sequence, (example, continuation), from its first token to its last; ``prompts`` the tokens of each (first) prompt,
+    ``ends`` those of each sequence's own.
     """
 
     examples: tuple[int, ...]
@@ -118,6 +131,7 @@ class Layout:
     local: Int[np.ndarray, " slot"]
     continuation: Int[np.ndarray, " slot"]
     prompts: dict[int, int]
+    ends: dict[Source, int]
 
     def slots_of(self, local: int) -> slice:
         """The slots of the example at place ``local``."""
@@ -132,8 +146,13 @@ class Layout:
 
     @property
     def n_tokens(self) -> int:
-        """Tokens run for one mask."""
+        """Tokens of all pieces."""
         return sum(len(piece.tokens) for piece in self.pieces)
+
+    @property
+    def n_own_tokens(self) -> int:
+        """Tokens run for each mask, beside those run once for all."""
+        return sum(len(piece.tokens) for piece in self.pieces if not piece.common)
 
     def ids(self) -> dict[Source, Int[np.ndarray, " pos"]]:
         """Numbers of the tokens of each sequence, (example, continuation); a shared token has one number."""
@@ -147,6 +166,7 @@ def lay_out(
     examples: Sequence[int],
     share: bool,
     across_examples: bool = True,
+    positions: Positions = "all",
 ) -> Layout:
     """Cut some examples into pieces.
 
@@ -155,12 +175,18 @@ def lay_out(
         examples: Numbers of those to cut, each once.
         share: Whether sequences share their prefixes.
         across_examples: False shares within an example alone: between the choices of one question.
+        positions: Where units are off: what is shared is alike in that, too, and what comes before ``"last"`` stands
+            in pieces of its own.
     """
     keys = [(e, c) for e in examples for c in range(len(encoded[e].continuations))]
     sequences = [encoded[e].inputs_of(c) for e, c in keys]
     # Sequences of one number share their prefixes.
     group_of = list(range(len(keys))) if not share else [0 if across_examples else e for e, _ in keys]
-    tree = PrefixTree(sequences, [list(group) for _, group in groupby(range(len(keys)), key=group_of.__getitem__)])
+    groups = [list(group) for _, group in groupby(range(len(keys)), key=group_of.__getitem__)]
+    ends = {(e, c): len(encoded[e].prompt_of(c)) for e, c in keys}
+    cuts = [ends[key] - 1 if positions == "last" and share else 0 for key in keys]
+    marked = [_marked(sequence, ends[key], positions) for sequence, key in zip(sequences, keys, strict=True)]
+    tree = PrefixTree(marked, groups, cuts)
     place = {example: i for i, example in enumerate(examples)}
     reads: list[list[tuple[int, int, int]]] = [[] for _ in tree.segments]
     paths: dict[Source, list[int]] = {}
@@ -186,6 +212,7 @@ def lay_out(
             segment.parent,
             tuple(children[i]),
             *np.array(reads[i], dtype=np.int64).reshape(-1, 3).T,
+            segment.stop <= cuts[segment.sequence],
         )
         for i, segment in enumerate(tree.segments)
     )
@@ -196,4 +223,13 @@ def lay_out(
         np.array(local),
         np.array(continuation),
         {e: len(encoded[e].prompt) for e in examples},
+        ends,
     )
+
+
+def _marked(sequence: TokenIds, end: int, positions: Positions) -> TokenIds:
+    """Another token for one at which units are off, so that sequences agree where they agree in that, too."""
+    if positions == "all":
+        return sequence
+    off = range(end - 1, end) if positions == "last" else range(end)
+    return tuple(2 * token + (place in off) for place, token in enumerate(sequence))

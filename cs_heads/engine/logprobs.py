@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 
 from cs_heads.designs import as_gates, first_layer, rows_by_mask
 from cs_heads.engine.ablation import Ablation
-from cs_heads.engine.forwards import Forwards, Residuals, Row, layers_to_store, roots
+from cs_heads.engine.forwards import Forwards, Residuals, Row, common_roots, layers_to_store, roots
 from cs_heads.engine.generation import Generation, worth_drafting
 from cs_heads.engine.layout import Layout, Piece, lay_out
 from cs_heads.engine.protocol import Known, PairExamples, PairMasks, PairResult, PairText, TextRequest
@@ -25,12 +25,13 @@ from cs_heads.units import Grid
 
 @dataclass
 class _Work:
-    """One mask on the examples of a layout: its gates, its pairs, and what has been read so far."""
+    """One mask on the examples ``asked`` of a layout: its gates, its pairs, and what has been read so far."""
 
     gates: Float[np.ndarray, "layer head"]
     layout: Layout
     pairs: list[int]
     known: Bool[np.ndarray, " local"]
+    asked: Bool[np.ndarray, " local"]
     logprob: Float[np.ndarray, " slot"] = field(init=False)
     greedy: Bool[np.ndarray, " slot"] = field(init=False)
     seen: Bool[np.ndarray, " slot"] = field(init=False)
@@ -49,7 +50,7 @@ class _Work:
         self.logprob[piece.slots], self.greedy[piece.slots] = logprobs.logprob, logprobs.greedy
         np.subtract.at(self.missing, self.layout.local[new], 1)
         completed = [int(i) for i in np.unique(self.layout.local[new]) if not self.missing[i]]
-        return [self._result(i) for i in completed if not self.known[i]]
+        return [self._result(i) for i in completed if self.asked[i] and not self.known[i]]
 
     def _result(self, local: int) -> PairResult:
         slots = self.layout.slots_of(local)
@@ -100,12 +101,20 @@ class Engine:
         """
         known = np.zeros(len(examples), dtype=bool) if known is None else known
         works = self._works(masks, examples, known)
-        needed = (lambda row: row.layout.asks(row.piece, ~row.owner.known)) if known.any() else None
+        needed = _asked_for if known.any() else None
         with progress_bar(len(examples), "eval", progress, int(known.sum())) as bar:
             for residuals, layer, group in self._groups(works):
-                rows = [row for work in group for row in roots(work, work.gates, work.layout)]
+                if self.ablation.positions == "last":
+                    rows = common_roots([(work, work.gates, work.asked) for work in group], group[0].layout)
+                else:
+                    rows = [row for work in group for row in roots(work, work.gates, work.layout)]
                 for done in self.forwards.run(rows, residuals, layer, needed=needed):
-                    results = [pair for row, logprobs in done.by_row() for pair in row.owner.read(row.piece, logprobs)]
+                    results = [
+                        pair
+                        for row, logprobs in done.by_row()
+                        for work in row.owners
+                        for pair in work.read(row.piece, logprobs)
+                    ]
                     yield results
                     bar.update(len(results))
 
@@ -124,7 +133,8 @@ class Engine:
 
     def lay_out(self, examples: tuple[int, ...]) -> Layout:
         """The examples cut into pieces, as far as the model can share them."""
-        return lay_out(self.examples, examples, self.forwards.able.extend, self.ablation.shares_examples)
+        share, ablation = self.forwards.able.extend, self.ablation
+        return lay_out(self.examples, examples, share, ablation.shares_examples, ablation.positions)
 
     def _works(
         self,
@@ -133,12 +143,17 @@ class Engine:
         known: Bool[np.ndarray, " pair"],
     ) -> list[_Work]:
         works, layouts = [], dict[tuple[int, ...], Layout]()
+        # Where prompts but for their last tokens are common to all masks, they stand in one layout.
+        everything = tuple(np.unique(examples).tolist()) if self.ablation.positions == "last" else None
         for pairs in rows_by_mask(masks):
             pairs.sort(key=lambda pair: examples[pair])
-            chosen = tuple(examples[pairs].tolist())
+            chosen = everything or tuple(examples[pairs].tolist())
             if chosen not in layouts:
                 layouts[chosen] = self.lay_out(chosen)
-            works.append(_Work(as_gates(masks[pairs[0]]), layouts[chosen], pairs, known[pairs]))
+            local = np.searchsorted(chosen, examples[pairs])
+            numbers, is_known, asked = np.zeros(len(chosen), dtype=int), *np.zeros((2, len(chosen)), dtype=bool)
+            numbers[local], is_known[local], asked[local] = pairs, known[pairs], True
+            works.append(_Work(as_gates(masks[pairs[0]]), layouts[chosen], numbers.tolist(), is_known, asked))
         return works
 
     def _groups(self, works: list[_Work]) -> Iterator[tuple[Residuals | None, int, list[_Work]]]:
@@ -148,7 +163,7 @@ class Engine:
         if self.forwards.able.resume:
             layout = self.lay_out(tuple(sorted({example for work in works for example in work.layout.examples})))
             first = np.array([first_layer(work.gates != 1) for work in works])
-            layers = layers_to_store(self.model, first, [work.layout.n_tokens for work in works], layout.n_tokens)
+            layers = layers_to_store(self.model, first, [work.layout.n_own_tokens for work in works], layout.n_tokens)
             if layers:
                 residuals = self._record(layout, layers)
                 start = np.array([max((layer for layer in layers if layer <= f), default=0) for f in first])
@@ -162,3 +177,8 @@ class Engine:
         for _ in self.forwards.run(rows, residuals, None):
             pass
         return residuals
+
+
+def _asked_for(row: Row) -> bool:
+    """Whether something that is not known is read in a row, or in one that follows it."""
+    return any(row.layout.asks(row.piece, work.asked & ~work.known) for work in row.owners)

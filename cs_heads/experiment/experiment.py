@@ -62,6 +62,7 @@ class Provenance(TypedDict):
     task: TaskDescription
     ablation: str
     units: str
+    positions: str
     prepend_bos: bool | list[str]
     cs_heads: str
 
@@ -98,8 +99,8 @@ class Experiment:
     def __init__(self, model: ModelLike, task: Task, **settings: Unpack[SettingsArguments]) -> None:
         self.settings = Settings.of(settings)
         check_is_task(task)
-        answers = [example.answer for example in task.examples]
-        ablation = Ablation(self.settings.ablation, answers, units=self.settings.units)
+        answers, how = [example.answer for example in task.examples], self.settings
+        ablation = Ablation(how.ablation, answers, units=how.units, positions=how.positions)
         self.source: Any = source_of(model, self.settings)
         self._own = None if self.source is model or not isinstance(self.source, Cluster) else self.source
         self.model: Any = self.source.model_or_info if isinstance(self.source, Cluster) else self.source
@@ -109,9 +110,7 @@ class Experiment:
         self.store = None
         batch_tokens, prepend_bos = self.settings.batch_tokens, self.settings.prepend_bos
         if self.settings.store is not None:
-            self.store = Store.of(
-                self.settings.store, study_of(self.model, self.settings.ablation, prepend_bos, self.settings.units)
-            )
+            self.store = Store.of(self.settings.store, study_of(self.model, self.settings))
             batch_tokens = self._first_batch_tokens(self.store) if batch_tokens is None else batch_tokens
         start = self.source.engine if isinstance(self.source, Cluster) else partial(Engine, self.model)
         self._engine: EngineLike = start(encode_task(self.model, task, prepend_bos), batch_tokens, ablation)
@@ -324,6 +323,7 @@ class Experiment:
                 measured=found,
                 positions=answers.positions,
                 units=self.settings.units,
+                off_at=self.settings.positions,
             )
         nll = loss.numpy()
         self._passes += Cost(forwards=len(gates), backwards=len(gates))
@@ -383,6 +383,7 @@ class Experiment:
             },
             "ablation": self.settings.ablation,
             "units": self.settings.units,
+            "positions": self.settings.positions,
             "prepend_bos": prepended(getattr(self.model, "tokenizer", None), self.settings.prepend_bos),
             "cs_heads": version("cs-heads"),
         }

@@ -64,8 +64,7 @@ class PatchingExperiment:
         self.clean, self.corrupted = points_of(self.model, chosen, self.settings.prepend_bos, least)
         self.store = None
         if self.settings.store is not None:
-            study = study_of(self.model, self.settings.ablation, self.settings.prepend_bos)
-            self.store = Store.of(self.settings.store, study)
+            self.store = Store.of(self.settings.store, study_of(self.model, self.settings))
 
     @property
     def unit(self) -> str:

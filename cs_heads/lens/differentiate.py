@@ -9,16 +9,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from einops import rearrange
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from cs_heads.lens.batches import TokenBudget, room_for, run_in_batches
 from cs_heads.lens.forward import Tokens, logits_at
-from cs_heads.lens.gates import by_unit, hooked
+from cs_heads.lens.gates import by_unit, hooked, per_token, tokens_gated
 from cs_heads.lens.logprobs import with_targets
 from cs_heads.lens.model import HookedModel, device_of, evaluating, hook_names
-from cs_heads.units import Units
+from cs_heads.units import Positions, Units
 
 
 @contextmanager
@@ -43,6 +42,7 @@ def gate_gradients(
     measured: Float[Tensor | np.ndarray, "batch layer head"] | None = None,
     positions: Sequence[Tokens] | None = None,
     units: Units = "heads",
+    off_at: Positions = "all",
 ) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch layer head"]]:
     """Per row: the mean negative log-probability of the target (nats per token), and its gradient in the row's gates.
 
@@ -51,7 +51,7 @@ def gate_gradients(
     ``TokenBudget`` find out once what fits into memory. ``done`` is told of the rows done. Gradients that an
     earlier call left in ``measured``, NaN where it did not get to, are filled in place: a batch of which every row is
     known is not run, and its loss is NaN. ``positions`` are those of ``target_logprobs``, ``units`` the kind that is
-    gated. An empty prompt or target raises ``ValueError``.
+    gated, at the positions ``off_at``. An empty prompt or target raises ``ValueError``.
     """
     for name, rows in (("prompts", prompts), ("targets", targets)):
         if len(rows) != len(gates) or not all(map(len, rows)):
@@ -68,7 +68,9 @@ def gate_gradients(
         if not new:
             return
         leaf = gates[batch].detach().to(device).requires_grad_()
-        with hooked(model, gate_hooks(model, leaf, units)):
+        ends, width = [len(prompts[i]) for i in batch], max(lengths[i] for i in batch)
+        where = tokens_gated(off_at, [0] * len(batch), ends, width)
+        with hooked(model, gate_hooks(model, leaf, units, where)):
             read_at = None if positions is None else [positions[i] for i in batch]
             loss = target_nll(model, [prompts[i] for i in batch], [targets[i] for i in batch], read_at)
         nll[batch] = loss.detach().to(nll)
@@ -84,14 +86,17 @@ def gate_gradients(
 
 
 def gate_hooks(
-    model: HookedModel, gates: Float[Tensor, "batch layer unit"], units: Units = "heads"
+    model: HookedModel,
+    gates: Float[Tensor, "batch layer unit"],
+    units: Units = "heads",
+    where: Bool[Tensor, "batch pos"] | None = None,
 ) -> dict[str, Callable[..., Tensor]]:
     """Hooks on the units of every layer, also where all gates are 1: such a gate has a gradient too."""
 
     def gate(layer: int, value: Tensor, hook: Any) -> Tensor:
         # Half-precision z and float32 gates multiply in float32; a layer may lie on another device.
         z = by_unit(value, gates.shape[2])
-        mixed = z * rearrange(gates[:, layer].to(z.device), "batch unit -> batch 1 unit 1")
+        mixed = z * per_token(gates[:, layer].to(z.device), where)
         return mixed.to(z.dtype).reshape(value.shape)
 
     return {name: partial(gate, layer) for layer, name in enumerate(hook_names(model, units))}

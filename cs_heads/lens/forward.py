@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from cs_heads.lens.cache import Extension, HookedCache, bridge_cache
@@ -44,6 +44,7 @@ def logits_at(
     gates: Float[Tensor, "batch layer unit"] | None = None,
     replacement: Mapping[int, Tensor] | None = None,
     units: Units = "heads",
+    where: Bool[Tensor, "batch pos"] | None = None,
     extension: Extension | None = None,
     start: Resumed | None = None,
     fused: bool = False,
@@ -62,6 +63,7 @@ def logits_at(
         gates: What each row's units are multiplied by: 0 = ablated; None leaves them as they are.
         replacement: By layer, what an ablated unit gives (``gated``); None is zero.
         units: The kind of unit.
+        where: The tokens of each row at which units are gated; None is all of them.
         extension: Lets the rows continue stored keys and values.
         start: Lets the forward start at a later layer.
         fused: Runs attention through the fused kernel.
@@ -90,7 +92,7 @@ def logits_at(
         if fused:
             stack.enter_context(fused_attention(model))
         stack.enter_context(resumed(model, start))
-        stack.enter_context(gated(model, gates, replacement, units))
+        stack.enter_context(gated(model, gates, replacement, units, where))
         stack.callback(model.unembed.register_forward_pre_hook(gather).remove)
         logits = model(tokens, **arguments)
     if logits.shape[:2] != (1, len(row)):

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+import torch
 from einops import rearrange
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from cs_heads.lens.model import HookedModel, hook_names
-from cs_heads.units import Grid, Units
+from cs_heads.units import Grid, Positions, Units
 
 
 @contextmanager
@@ -21,6 +22,7 @@ def gated(
     gates: Float[Tensor, "batch layer unit"] | None,
     replacement: Mapping[int, Tensor] | None = None,
     units: Units = "heads",
+    where: Bool[Tensor, "batch pos"] | None = None,
 ) -> Iterator[None]:
     """Multiply what each unit gives by its row's gate inside the ``with`` block: 0 = ablated, 1 = intact.
 
@@ -35,6 +37,7 @@ def gated(
         replacement: By layer, what an ablated unit gives, ``[batch or 1, pos or 1, unit, width]``, as ``by_unit`` has
             it: ``gate * z + (1 - gate) * replacement``; None is zero.
         units: The kind of unit.
+        where: The tokens of each row at which units are gated; None is all of them.
 
     Raises:
         ValueError: Gates of another grid, or a batch with another number of rows than the gates.
@@ -47,7 +50,7 @@ def gated(
         # The layer is bound here: on the bridge, `hook.name` inside a hook is another name than hook_z.
         for layer, name in enumerate(hook_names(model, units)):
             if (gates[:, layer] != 1).any():
-                hooks[name] = partial(_mix, gates[:, layer], None if replacement is None else replacement[layer])
+                hooks[name] = partial(_mix, gates[:, layer], None if replacement is None else replacement[layer], where)
     with hooked(model, hooks):
         yield
 
@@ -109,11 +112,42 @@ def by_unit(value: Float[Tensor, "batch pos *rest"], n_units: int) -> Float[Tens
     return value.reshape(*value.shape[:2], n_units, -1)
 
 
-def _mix(gates: Float[Tensor, "row unit"], replacement: Tensor | None, value: Tensor, hook: Any) -> Tensor:
+def tokens_gated(
+    positions: Positions, start: Sequence[int], prompt: Sequence[int], width: int
+) -> Bool[Tensor, "row pos"] | None:
+    """The tokens of each row at which units are off; None where they are off at all.
+
+    Args:
+        positions: Which.
+        start: The place in its text of each row's first token.
+        prompt: The tokens of each row's prompt.
+        width: Tokens of a padded row.
+    """
+    if positions == "all":
+        return None
+    at, ends = torch.tensor(start)[:, None] + torch.arange(width), torch.tensor(prompt)[:, None]
+    return at == ends - 1 if positions == "last" else at < ends
+
+
+def per_token(
+    gates: Float[Tensor, "row unit"], where: Bool[Tensor, "row pos"] | None
+) -> Float[Tensor, "row pos_or_1 unit 1"]:
+    """The gates of each row at its tokens: 1 where units are not gated."""
+    gate = rearrange(gates, "row unit -> row 1 unit 1")
+    return gate if where is None else torch.where(where[:, :, None, None].to(gate.device), gate, 1.0)
+
+
+def _mix(
+    gates: Float[Tensor, "row unit"],
+    replacement: Tensor | None,
+    where: Bool[Tensor, "row pos"] | None,
+    value: Tensor,
+    hook: Any,
+) -> Tensor:
     if value.shape[0] != gates.shape[0]:
         raise ValueError(f"gates have {gates.shape[0]} rows, the batch has {value.shape[0]}")
     z = by_unit(value, gates.shape[1])
     # A new tensor: the bridge hands hooks a view, whose gradient would be lost.
-    gate = rearrange(gates.to(z), "batch unit -> batch 1 unit 1")
+    gate = per_token(gates.to(z), where)
     mixed = z * gate if replacement is None else z * gate + replacement.to(z) * (1 - gate)
     return mixed.reshape(value.shape)

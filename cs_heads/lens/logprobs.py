@@ -135,7 +135,7 @@ def token_logprobs(
         attention_mask: 1 for tokens, 0 for padding.
         reads: Which tokens are scored, and where.
         gates: What each row's heads are multiplied by: 0 = ablated; None leaves them as they are.
-        options: ``replacement``, ``units``, ``extension``, ``start`` and ``fused`` of ``logits_at``.
+        options: ``replacement``, ``units``, ``where``, ``extension``, ``start`` and ``fused`` of ``logits_at``.
     """
     place, which = np.unique(reads.row * tokens.shape[1] + reads.position, return_inverse=True)
     with evaluating(model):

@@ -12,6 +12,7 @@ from typing import Any
 from cs_heads.experiment.baseline import BaselineTooLowError
 from cs_heads.reproduce import gating, localization
 from cs_heads.reproduce.reproduction import Reproduction, Step
+from cs_heads.settings import Settings
 from cs_heads.store.identity import study_of
 from cs_heads.tasks.example import hash_of
 
@@ -110,7 +111,7 @@ def _key(repro: Reproduction) -> str:
         _SETTING_WRITTEN.get(name, name): list(v) if isinstance(v, tuple) else v
         for name, v in asdict(repro.settings).items()
     }
-    study = study_of(repro.model, "zero", repro.measuring.get("prepend_bos"))
+    study = study_of(repro.model, Settings.of(repro.measuring))
     return hash_of([repro.paper.name, settings, repro.seed, tasks, json.dumps(study, sort_keys=True, default=str)])
 
 

@@ -11,8 +11,9 @@ from typing_extensions import NotRequired
 
 from cs_heads.lens import EncodedExample, describe, fingerprint, prepended, settings_of
 from cs_heads.lens.model import HookedModel, ModelInfo, ModelSettings, hooked_points
+from cs_heads.settings import Settings
 from cs_heads.tasks import Task
-from cs_heads.units import Grid, Units
+from cs_heads.units import Grid
 
 MEASURE = 1
 """Raised by a release in which the same mask on the same example may give another number."""
@@ -29,6 +30,7 @@ Study = TypedDict(
         "settings": ModelSettings,
         "hook": str,
         "units": NotRequired[str],
+        "positions": NotRequired[str],
         "ablation": str,
         "prepend_bos": bool | list[str],
         "measure": int,
@@ -47,7 +49,7 @@ def refuse_hooks(model: HookedModel | ModelInfo, store: object) -> None:
         )
 
 
-def study_of(model: HookedModel | ModelInfo, ablation: str, prepend_bos: bool | None, units: Units = "heads") -> Study:
+def study_of(model: HookedModel | ModelInfo, settings: Settings) -> Study:
     """What all results of one store have in common, JSON-ready; the model's part without its folder's place.
 
     In the order in which differences are reported: a model of another dtype has other weights, too. ``revision`` is
@@ -60,17 +62,21 @@ def study_of(model: HookedModel | ModelInfo, ablation: str, prepend_bos: bool | 
         "model": described["name"].rstrip("/").rsplit("/", 1)[-1],
         "revision": described["revision"],
         "class": described["class"],
-        "grid": list(Grid.from_model(model, units).shape),
+        "grid": list(Grid.from_model(model, settings.units).shape),
         "dtype": described["dtype"],
         "weights": fingerprint(model),
         "settings": settings_of(model),
         "hook": "blocks.{layer}.attn.hook_z",
-        "ablation": ablation,
-        "prepend_bos": prepended(getattr(model, "tokenizer", None), prepend_bos),
+        "ablation": settings.ablation,
+        "prepend_bos": prepended(getattr(model, "tokenizer", None), settings.prepend_bos),
         "measure": MEASURE,
     }
-    # Left out for heads, so that files from before there were other units are read.
-    return study if units == "heads" else {**study, "units": units}
+    # Defaults are left out, so that files from before there was anything else are read.
+    if settings.units != "heads":
+        study["units"] = settings.units
+    if settings.positions != "all":
+        study["positions"] = settings.positions
+    return study
 
 
 def scoring_identity(task: Task, what: str, ablation: str, keys: Sequence[str]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from tests.plain import plain_logprob, units_given, units_replaced
 from tests.tiny import completion_records, make_hf_model, skip_unless_loaded
 
 ARCHITECTURES = ("gpt2", "llama", "qwen2", "gemma2")
+SHORTCUTS = [PLAIN, Abilities(resume=False), Abilities(extend=False), Abilities(fused=False)]
 pytestmark = pytest.mark.lens
 
 
@@ -54,9 +55,7 @@ def test_units_off_are_those_of_plain_hugging_face(load, backend, architecture, 
 
 
 @pytest.mark.parametrize("units", UNITS)
-@pytest.mark.parametrize(
-    "able", [PLAIN, Abilities(resume=False), Abilities(extend=False), Abilities(fused=False)], ids=str
-)
+@pytest.mark.parametrize("able", SHORTCUTS, ids=str)
 def test_units_off_are_the_same_with_every_shortcut_on_and_off(load, backend, units, able, monkeypatch):
     from cs_heads.engine import forwards
 
@@ -130,3 +129,33 @@ def test_units_are_named_as_they_are_read():
         assert str(grid.resolve(name)) == name
         assert grid.resolve(name) == Unit.parse(name) == grid.unit(grid.index(name))
         assert Grid.from_dict(grid.to_dict()).kind == kind
+
+
+@pytest.mark.parametrize("positions", ["last", "prompt"])
+@pytest.mark.parametrize("units", UNITS)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_units_off_at_some_positions_are_those_of_plain_hugging_face(load, backend, architecture, units, positions):
+    skip_unless_loaded(architecture, backend)
+    experiment = Experiment(load(architecture, backend), a_task(), units=units, positions=positions)
+    check_at(experiment, make_hf_model(architecture), units, positions)
+
+
+@pytest.mark.parametrize("positions", ["last", "prompt"])
+@pytest.mark.parametrize("able", SHORTCUTS, ids=str)
+def test_positions_are_the_same_with_every_shortcut_on_and_off(load, backend, positions, able, monkeypatch):
+    from cs_heads.engine import forwards
+
+    tried = forwards.abilities
+    monkeypatch.setattr(forwards, "abilities", lambda model, ideas: tried(model, able))
+    experiment = Experiment(load("llama", backend), a_task(), positions=positions)
+    check_at(experiment, make_hf_model("llama"), "heads", positions)
+
+
+def check_at(experiment, hf, units, positions):
+    masks = some_masks(experiment.grid)
+    found = experiment.logprob(masks)
+    for i, example in enumerate(experiment.encoded):
+        n = len(example.prompt)
+        for mask, row in zip(masks, found, strict=True):
+            with units_replaced(hf, units, mask, where=range(n - 1, n) if positions == "last" else range(n)):
+                assert row[i] == pytest.approx(plain_logprob(hf, example.prompt, example.continuations[0]), abs=1e-4)
