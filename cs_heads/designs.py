@@ -233,7 +233,7 @@ def rows_by_mask(masks: Shaped[np.ndarray, "row layer head"]) -> list[list[int]]
     return list(rows.values())
 
 
-def first_layer(mask: Bool[np.ndarray, "layer head"]) -> int:
-    """The first layer that a mask touches; the last layer for one that touches none."""
-    touched = np.flatnonzero(mask.any(axis=1))
+def first_layer(mask: Shaped[np.ndarray, "layer head"]) -> int:
+    """The first layer that a mask, or gates, touch; the last layer where they touch none."""
+    touched = np.flatnonzero((mask if mask.dtype == np.bool_ else mask != 1).any(axis=1))
     return int(touched[0]) if len(touched) else len(mask) - 1

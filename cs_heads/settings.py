@@ -19,7 +19,7 @@ from cs_heads.units import POSITIONS, UNITS, Positions, Units
 Kind = Literal["identity", "design", "runtime"]
 """What an argument does to the number of one mask on one example: change it, choose masks and examples, or nothing."""
 
-ABLATIONS = ("zero", "mean", "resample")
+ABLATIONS = ("zero", "mean", "position_mean", "resample", "optimal")
 """What an ablated head's z becomes."""
 
 
@@ -28,7 +28,8 @@ class SettingsArguments(TypedDict, total=False):
 
     Attributes:
         ablation: What an ablated head's z becomes: ``"zero"``; ``"mean"``, its mean over all positions of the task's
-            examples; ``"resample"``, its z on another example. For other units, what they give.
+            examples, or ``"position_mean"``, that at each position by itself; ``"resample"``, its z on another example;
+            ``"optimal"``, one constant learned so that the right answers stay likely. For other units, what they give.
         units: What masks turn off: ``"heads"``; ``"kv"``, key/value groups with all their query heads; ``"attn"`` or
             ``"mlp"``, what a whole layer's attention or MLP adds; ``"neurons"`` of the MLPs.
         positions: Where units are off: at ``"all"`` tokens; at the ``"last"`` of the prompt alone, before which all

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Int
 
 from cs_heads.cluster.pool import WorkerCall, WorkerPool
 from cs_heads.cluster.worker import Job
-from cs_heads.designs import as_gates, first_layer, rows_by_mask
+from cs_heads.designs import first_layer
 from cs_heads.engine.ablation import Ablation
 from cs_heads.engine.generation import rows_together, worth_drafting
 from cs_heads.engine.layout import lay_out
@@ -161,9 +161,9 @@ def cut(
         return float(cost(tuple(sorted(examples[pairs].tolist()))))
 
     parts: list[tuple[int, list[int], float]] = []
-    for pairs in rows_by_mask(masks):
+    for mask, pairs in masks.pairs():
         for part in _split(pairs, examples, cost_of(pairs), order, most):
-            parts.append((first_layer(as_gates(masks[pairs[0]]) != 1), part, cost_of(part)))
+            parts.append((first_layer(mask), part, cost_of(part)))
     parts.sort(key=lambda part: part[0])
     size = min(max(sum(part[2] for part in parts) / _CHUNKS, least), most)
     chunks: list[list[int]] = []

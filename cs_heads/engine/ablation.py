@@ -14,6 +14,7 @@ from cs_heads.arguments import check_one_of
 from cs_heads.engine.layout import Place
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.batches import TokenBudget, run_in_batches
+from cs_heads.lens.differentiate import replacement_gradients
 from cs_heads.lens.forward import pad
 from cs_heads.lens.gates import by_unit, reading
 from cs_heads.lens.logprobs import ANY_READ, token_logprobs
@@ -21,14 +22,20 @@ from cs_heads.lens.model import HookedModel, hook_names
 from cs_heads.settings import ABLATIONS
 from cs_heads.units import Grid, Positions, Units
 
+# Learning of optimal constants: steps of Adam on so many examples, in units of the spread of what a layer gives.
+_STEPS, _BATCH, _RATE = 100, 32, 0.1
+
 
 class Ablation:
     """Units of a kind, where they are off, and what they give then.
 
-    Mean and resample are of the intact model on every example with its right answer: ``mean`` over all positions of all
-    examples. ``resample`` takes what the unit gives on one other example, drawn with ``seed`` and the same under every
-    mask, at the position that lies as far from the end of the (first) prompt; its first or last position is taken for
-    those it does not have. ``spent`` counts the example-evaluations of ``prepare``.
+    All but zero is of the intact model on every example with its right answer. ``mean`` is over all positions of all
+    examples, ``position_mean`` at each position by itself, as far from the end of the (first) prompt. ``resample``
+    takes what the unit gives on one other example, drawn with ``seed`` and the same under every mask, at the position
+    that lies as far from the end of the prompt; its first or last position is taken for those it does not have.
+    ``optimal`` is one constant a unit, with which the right answers are most likely, learned from the mean on while
+    random groups of units are off (after Li & Janson, arXiv 2409.09951, section 2, who learn it for one unit or one
+    group). ``spent`` counts the example-evaluations of ``prepare``.
     """
 
     def __init__(
@@ -45,8 +52,17 @@ class Ablation:
         self.kind, self.answers, self.units, self.positions = kind, answers, units, positions
         self.partner = _derangement(len(answers), seed)
         self.spent = 0
+        self.seed = seed
         self._z: dict[int, Tensor] = {}
         self._sum: dict[int, Any] = {}
+        self._squares: dict[int, float] = {}
+
+    @property
+    def preparation(self) -> int:
+        """Example-evaluations before the first mask."""
+        n = len(self.answers)
+        learning = 2 * _STEPS * min(_BATCH, n) if self.kind == "optimal" else 0
+        return 0 if self.kind == "zero" else n + learning
 
     @property
     def is_prepared(self) -> bool:
@@ -56,7 +72,12 @@ class Ablation:
     @property
     def shares_examples(self) -> bool:
         """Whether examples with the same beginning are the same there under a mask, too."""
-        return self.kind != "resample"
+        return self.kind in ("zero", "mean", "optimal")
+
+    @property
+    def constants(self) -> dict[int, Tensor]:
+        """By layer what each unit gives where it is off, ``[unit, width]``: its mean, or the optimal constant."""
+        return {layer: total / self._counts.sum() for layer, total in self._sum.items()}
 
     def on_cpu(self) -> Ablation:
         """The same, all of it in main memory: what other processes can be sent."""
@@ -69,12 +90,21 @@ class Ablation:
         self._prompt = np.array([len(e.prompt_of(a)) for e, a in zip(examples, self.answers, strict=True)])
         self._length = np.array([len(text) for text in texts])
         self._first = np.cumsum([0, *self._length[:-1]])
+        if self.kind == "position_mean":
+            # Every text has its last prompt token, so the places that any text has follow one another.
+            self._lowest, highest = -int(self._prompt.max()), int((self._length - self._prompt).max())
+            places = [np.arange(n) - prompt for n, prompt in zip(self._length, self._prompt, strict=True)]
+            self._counts = np.bincount(np.concatenate(places) - self._lowest, minlength=highest - self._lowest)
+        else:
+            self._counts = self._length
 
         def run(batch: Int[np.ndarray, " n"]) -> None:
-            self._keep(model, [texts[i] for i in batch], self._first[batch], fused)
+            self._keep(model, [texts[i] for i in batch], batch, fused)
 
         run_in_batches(self._length.tolist(), TokenBudget(batch_tokens), run)
-        self.spent = len(texts)
+        if self.kind == "optimal":
+            self._learn(model, examples, batch_tokens)
+        self.spent = self.preparation
 
     def replacement(
         self,
@@ -97,36 +127,88 @@ class Ablation:
         if self.kind == "zero":
             return None
         touched = [int(layer) for layer in np.flatnonzero((gates != 1).any(axis=(0, 2)))]
-        if self.kind == "mean":
-            return {layer: self._sum[layer][None, None] / self._length.sum() for layer in touched}
+        if self.kind in ("mean", "optimal"):
+            return {layer: self._sum[layer][None, None] / self._counts.sum() for layer in touched}
         ids = np.zeros((len(places), width), dtype=np.int64)
         for row, (((example, _), start, n), prompt) in enumerate(zip(places, prompts, strict=True)):
-            partner = self.partner[example]
-            there = np.arange(start, start + n) - prompt + self._prompt[partner]
-            ids[row, :n] = self._first[partner] + there.clip(0, self._length[partner] - 1)
-        return {layer: self._z[layer][torch.from_numpy(ids)] for layer in touched}
+            from_end = np.arange(start, start + n) - prompt
+            if self.kind == "position_mean":
+                ids[row, :n] = (from_end - self._lowest).clip(0, len(self._counts) - 1)
+            else:
+                partner = self.partner[example]
+                there = (from_end + self._prompt[partner]).clip(0, self._length[partner] - 1)
+                ids[row, :n] = self._first[partner] + there
+        chosen = torch.from_numpy(ids)
+        if self.kind == "position_mean":
+            counts = torch.from_numpy(self._counts)[:, None, None]
+            return {layer: (self._sum[layer] / counts.to(self._sum[layer].device))[chosen] for layer in touched}
+        return {layer: self._z[layer][chosen] for layer in touched}
 
     def _keep(
-        self, model: HookedModel, texts: list[tuple[int, ...]], first: Int[np.ndarray, " n"], fused: bool
+        self, model: HookedModel, texts: list[tuple[int, ...]], batch: Int[np.ndarray, " n"], fused: bool
     ) -> None:
         tokens, attention_mask = pad(texts)
         row, position = attention_mask.nonzero(as_tuple=True)
-        ids = torch.from_numpy(first)[row] + position
-
+        ids = torch.from_numpy(self._first[batch])[row] + position
         n_units = Grid.from_model(model, self.units).n_units
 
         def keep(layer: int, value: Tensor) -> None:
             z = by_unit(value, n_units)
             tokens_of_z = z[row.to(z.device), position.to(z.device)]
-            if self.kind == "mean":
-                self._sum[layer] = self._sum.get(layer, 0) + tokens_of_z.float().sum(dim=0)
-            else:
+            if self.kind == "resample":
                 if layer not in self._z:
                     self._z[layer] = torch.empty(int(self._length.sum()), *z.shape[2:], dtype=z.dtype)
                 self._z[layer][ids] = tokens_of_z.cpu()
+            elif self.kind == "position_mean":
+                places = position - torch.from_numpy(self._prompt[batch])[row] - self._lowest
+                if layer not in self._sum:
+                    self._sum[layer] = tokens_of_z.new_zeros((len(self._counts), *z.shape[2:]), dtype=torch.float32)
+                self._sum[layer].index_add_(0, places.to(z.device), tokens_of_z.float())
+            else:
+                self._sum[layer] = self._sum.get(layer, 0) + tokens_of_z.float().sum(dim=0)
+                if self.kind == "optimal":
+                    self._squares[layer] = self._squares.get(layer, 0.0) + float(tokens_of_z.float().square().sum())
 
         with reading(model, keep, dict(enumerate(hook_names(model, self.units)))):
             token_logprobs(model, tokens, attention_mask, ANY_READ, fused=fused)
+
+    def _learn(self, model: HookedModel, examples: Sequence[EncodedExample], batch_tokens: int) -> None:
+        """Make the constants optimal, in place of the means they start from."""
+        rng, shape = np.random.default_rng(self.seed), Grid.from_model(model, self.units).shape
+        means = self.constants
+        n_tokens = float(self._counts.sum())
+        spread = {
+            layer: max(self._squares[layer] / (n_tokens * mean.numel()) - float(mean.square().mean()), 0.0) ** 0.5
+            for layer, mean in means.items()
+        }
+        moved = {layer: torch.zeros_like(mean, requires_grad=True) for layer, mean in means.items()}
+        adam = torch.optim.Adam(moved.values(), lr=_RATE)
+        decay = torch.optim.lr_scheduler.LinearLR(adam, 1.0, 0.05, _STEPS)
+        room, n = TokenBudget(max(1, batch_tokens // 4)), len(examples)
+        for _ in range(_STEPS):
+            chosen = rng.choice(n, min(_BATCH, n), replace=False)
+            # From one unit to half of them off, all sizes alike.
+            density = np.exp(rng.uniform(np.log(1 / (shape[0] * shape[1])), np.log(0.5), (len(chosen), 1, 1)))
+            masks = rng.random((len(chosen), *shape)) < density
+            answers = [(examples[i], self.answers[i]) for i in chosen]
+            gradients = replacement_gradients(
+                model,
+                [example.prompt_of(answer) for example, answer in answers],
+                [example.continuations[answer] for example, answer in answers],
+                torch.from_numpy(~masks).float(),
+                {layer: means[layer] + spread[layer] * shift.detach() for layer, shift in moved.items()},
+                room=room,
+                positions=[example.positions for example, _ in answers],
+                units=self.units,
+                off_at=self.positions,
+            )
+            for layer, shift in moved.items():
+                shift.grad = gradients[layer] * spread[layer]
+            adam.step()
+            decay.step()
+        self._sum = {
+            layer: (means[layer] + spread[layer] * shift.detach()) * n_tokens for layer, shift in moved.items()
+        }
 
 
 def _derangement(n: int, seed: int) -> np.ndarray:

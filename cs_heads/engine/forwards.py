@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
+from cs_heads.designs import as_gates
 from cs_heads.engine.ablation import Ablation
 from cs_heads.engine.layout import Layout, Piece, Place
 from cs_heads.engine.plan import free_memory, token_budget
@@ -45,16 +46,20 @@ _WORTH = 1.5
 _SHARE = 0.1
 
 
+Mask = Shaped[np.ndarray, "layer head"]
+"""A mask (bool, True = ablated), or gates (float)."""
+
+
 @dataclass(frozen=True)
 class Row:
-    """A piece of a layout under the gates of a mask, after row ``parent`` of what is stored.
+    """A piece of a layout under a mask, or gates, after row ``parent`` of what is stored.
 
     ``owner`` is what a caller knows the row by when it is done: what reads its log-probabilities
     (``logprobs._Work``), or the texts that go on from it (``generation``).
     """
 
     owner: Any
-    gates: Float[np.ndarray, "layer head"]
+    mask: Mask
     layout: Layout
     piece: Piece
     parent: int = 0
@@ -72,9 +77,9 @@ class Row:
 
 @dataclass(frozen=True)
 class CommonRow(Row):
-    """A piece before which no mask has a unit off: run once, for all ``owners``, each with its ``gates``.
+    """A piece before which no mask has a unit off: run once, for all ``owners``.
 
-    ``owner`` are ``(owner, gates, asked)``: what each mask is known by, its gates, and the examples it is asked for.
+    ``owner`` are ``(owner, mask, asked)``: what each mask is known by, itself, and the examples it is asked for.
     """
 
     @property
@@ -90,8 +95,8 @@ class CommonRow(Row):
         if piece.common:
             return [replace(self, piece=piece, parent=parent)]
         return [
-            Row(owner, gates, self.layout, piece, parent)
-            for owner, gates, asked in self.owner
+            Row(owner, mask, self.layout, piece, parent)
+            for owner, mask, asked in self.owner
             if self.layout.asks(piece, asked)
         ]
 
@@ -100,23 +105,22 @@ Needed = Callable[[Row], bool] | None
 """Whether something read in a row, or in one that follows it, is asked for."""
 
 
-def roots(owner: Any, gates: Float[np.ndarray, "layer head"], layout: Layout) -> list[Row]:
+def roots(owner: Any, mask: Mask, layout: Layout) -> list[Row]:
     """The rows with which a mask begins on the examples of a layout."""
-    return [Row(owner, gates, layout, piece) for piece in layout.pieces if piece.parent is None]
+    return [Row(owner, mask, layout, piece) for piece in layout.pieces if piece.parent is None]
 
 
-def common_roots(
-    owners: Sequence[tuple[Any, Float[np.ndarray, "layer head"], Bool[np.ndarray, " local"]]], layout: Layout
-) -> list[Row]:
+def common_roots(owners: Sequence[tuple[Any, Mask, Bool[np.ndarray, " local"]]], layout: Layout) -> list[Row]:
     """The rows with which masks begin that share a layout: one for all where none has a unit off.
 
     Args:
-        owners: What each mask is known by, its gates, and the examples of the layout that it is asked for.
+        owners: What each mask is known by, itself, and the examples of the layout that it is asked for.
         layout: The layout.
     """
     if not owners:
         return []
-    before = CommonRow(tuple(owners), np.ones_like(owners[0][1]), layout, layout.pieces[0])
+    nothing_off = np.zeros(owners[0][1].shape, dtype=bool)
+    before = CommonRow(tuple(owners), nothing_off, layout, layout.pieces[0])
     return [row for piece in layout.pieces if piece.parent is None for row in before._rows(piece, 0)]
 
 
@@ -290,7 +294,7 @@ class Forwards:
             with residuals.recording(self.model, places):
                 logprobs = token_logprobs(self.model, tokens, attention_mask, ANY_READ, **options)
         else:
-            gates = np.stack([row.gates for row in batch])
+            gates = np.stack([as_gates(row.mask).astype(np.float32) for row in batch])
             if layer and residuals is not None:
                 options["start"] = residuals.start(layer, places, tokens.shape[1])
             prompts = [row.layout.prompts[row.piece.source[0]] for row in batch]
@@ -305,7 +309,7 @@ class Forwards:
                 np.concatenate([row.piece.wanted for row in batch]),
             )
             logprobs = token_logprobs(
-                self.model, tokens, attention_mask, reads, gates=torch.from_numpy(gates).float(), **options
+                self.model, tokens, attention_mask, reads, gates=torch.from_numpy(gates), **options
             )
         left = None
         if extension is not None and keep:

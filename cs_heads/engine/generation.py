@@ -14,11 +14,11 @@ from itertools import compress
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from torch import Tensor
 
-from cs_heads.designs import as_gates, rows_by_mask
-from cs_heads.engine.forwards import MAX_LOGITS, Done, Forwards, Needed, Row, roots
+from cs_heads.designs import as_gates
+from cs_heads.engine.forwards import MAX_LOGITS, Done, Forwards, Mask, Needed, Row, roots
 from cs_heads.engine.layout import lay_out
 from cs_heads.engine.plan import free_memory
 from cs_heads.engine.protocol import Drafts, Known, PairExamples, PairMasks, PairText
@@ -50,11 +50,11 @@ _ANY: tuple[TokenIds] = ((0,),)
 
 @dataclass(frozen=True)
 class _Pair:
-    """A text to be generated, or ``known``: for pair ``number``, after the prompt of ``example``, under ``gates``."""
+    """A text to be generated, or ``known``: for pair ``number``, after the prompt of ``example``, under ``mask``."""
 
     number: int
     example: int
-    gates: Float[np.ndarray, "layer head"]
+    mask: Mask
     draft: TokenIds
     known: bool
 
@@ -168,15 +168,14 @@ class Generation:
         share = self.forwards.able.extend, self.forwards.ablation.shares_examples
         encoded = {int(e): EncodedExample(self.prompts[e], _ANY, False) for e in np.unique(examples)}
         rows = []
-        for numbers in rows_by_mask(masks):
-            gates = as_gates(masks[numbers[0]])
+        for mask, numbers in PairMasks.of(masks).pairs():
             chosen = examples[numbers].tolist()
             pairs = [
-                _Pair(number, example, gates, drafts.get(example, ()), bool(known[number]))
+                _Pair(number, example, mask, drafts.get(example, ()), bool(known[number]))
                 for number, example in zip(numbers, chosen, strict=True)
             ]
             layout = lay_out(encoded, chosen, *share, self.forwards.ablation.positions)
-            rows += roots(pairs, gates, layout)
+            rows += roots(pairs, mask, layout)
         return rows
 
     def _begin(self, done: Done, drafted: _TextPool, free: _TextPool) -> list[PairText]:
@@ -259,7 +258,7 @@ class Generation:
         return [(pair.number, tuple(text)) for pair, text in zip(pool.pairs, pool.texts, strict=True)]
 
     def _decoding(self, pool: _TextPool) -> Decoding:
-        gates = torch.from_numpy(np.stack([pair.gates for pair in pool.pairs])).float()
+        gates = torch.from_numpy(np.stack([as_gates(pair.mask).astype(np.float32) for pair in pool.pairs]))
         if self.forwards.ablation.positions != "all":
             # What is decoded comes after the prompt.
             gates = torch.ones_like(gates)
@@ -280,7 +279,7 @@ class Generation:
             for i in unfinished:
                 pair = pool.pairs[i]
                 so_far = EncodedExample(self.prompts[pair.example], ((*pool.texts[i], 0),), False)
-                rows += roots(i, pair.gates, lay_out({pair.example: so_far}, [pair.example], share=False))
+                rows += roots(i, pair.mask, lay_out({pair.example: so_far}, [pair.example], share=False))
             for done in self.forwards.run(rows):
                 for row, logprobs in done.by_row():
                     pool.texts[row.owner].append(int(logprobs.best[-1]))

@@ -204,21 +204,25 @@ def lay_out(
     for i, segment in enumerate(tree.segments):
         if segment.parent is not None:
             children[segment.parent].append(i)
-    pieces = tuple(
-        Piece(
-            np.array(sequences[segment.sequence][segment.start : segment.stop], dtype=np.int64),
-            segment.start,
-            keys[segment.sequence],
-            segment.parent,
-            tuple(children[i]),
-            *np.array(reads[i], dtype=np.int64).reshape(-1, 3).T,
-            segment.stop <= cuts[segment.sequence],
+    pieces = []
+    for i, segment in enumerate(tree.segments):
+        offsets, wanted, slots = np.array(reads[i], dtype=np.int64).reshape(-1, 3).T
+        pieces.append(
+            Piece(
+                tokens=np.array(sequences[segment.sequence][segment.start : segment.stop], dtype=np.int64),
+                start=segment.start,
+                source=keys[segment.sequence],
+                parent=segment.parent,
+                children=tuple(children[i]),
+                offsets=offsets,
+                wanted=wanted,
+                slots=slots,
+                common=segment.stop <= cuts[segment.sequence],
+            )
         )
-        for i, segment in enumerate(tree.segments)
-    )
     return Layout(
         tuple(examples),
-        pieces,
+        tuple(pieces),
         paths,
         np.array(local),
         np.array(continuation),

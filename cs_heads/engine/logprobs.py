@@ -9,9 +9,9 @@ from functools import cached_property, partial
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from cs_heads.designs import as_gates, first_layer, rows_by_mask
+from cs_heads.designs import first_layer
 from cs_heads.engine.ablation import Ablation
-from cs_heads.engine.forwards import Forwards, Residuals, Row, common_roots, layers_to_store, roots
+from cs_heads.engine.forwards import Forwards, Mask, Residuals, Row, common_roots, layers_to_store, roots
 from cs_heads.engine.generation import Generation, worth_drafting
 from cs_heads.engine.layout import Layout, Piece, lay_out
 from cs_heads.engine.protocol import Known, PairExamples, PairMasks, PairResult, PairText, TextRequest
@@ -25,9 +25,9 @@ from cs_heads.units import Grid
 
 @dataclass
 class _Work:
-    """One mask on the examples ``asked`` of a layout: its gates, its pairs, and what has been read so far."""
+    """One mask on the examples ``asked`` of a layout: its pairs, and what has been read so far."""
 
-    gates: Float[np.ndarray, "layer head"]
+    mask: Mask
     layout: Layout
     pairs: list[int]
     known: Bool[np.ndarray, " local"]
@@ -105,9 +105,9 @@ class Engine:
         with progress_bar(len(examples), "eval", progress, int(known.sum())) as bar:
             for residuals, layer, group in self._groups(works):
                 if self.ablation.positions == "last":
-                    rows = common_roots([(work, work.gates, work.asked) for work in group], group[0].layout)
+                    rows = common_roots([(work, work.mask, work.asked) for work in group], group[0].layout)
                 else:
-                    rows = [row for work in group for row in roots(work, work.gates, work.layout)]
+                    rows = [row for work in group for row in roots(work, work.mask, work.layout)]
                 for done in self.forwards.run(rows, residuals, layer, needed=needed):
                     results = [
                         pair
@@ -145,7 +145,7 @@ class Engine:
         works, layouts = [], dict[tuple[int, ...], Layout]()
         # Where prompts but for their last tokens are common to all masks, they stand in one layout.
         everything = tuple(np.unique(examples).tolist()) if self.ablation.positions == "last" else None
-        for pairs in rows_by_mask(masks):
+        for mask, pairs in PairMasks.of(masks).pairs():
             pairs.sort(key=lambda pair: examples[pair])
             chosen = everything or tuple(examples[pairs].tolist())
             if chosen not in layouts:
@@ -153,7 +153,7 @@ class Engine:
             local = np.searchsorted(chosen, examples[pairs])
             numbers, is_known, asked = np.zeros(len(chosen), dtype=int), *np.zeros((2, len(chosen)), dtype=bool)
             numbers[local], is_known[local], asked[local] = pairs, known[pairs], True
-            works.append(_Work(as_gates(masks[pairs[0]]), layouts[chosen], numbers.tolist(), is_known, asked))
+            works.append(_Work(mask, layouts[chosen], numbers.tolist(), is_known, asked))
         return works
 
     def _groups(self, works: list[_Work]) -> Iterator[tuple[Residuals | None, int, list[_Work]]]:
@@ -162,7 +162,7 @@ class Engine:
         start = np.zeros(len(works), dtype=int)
         if self.forwards.able.resume:
             layout = self.lay_out(tuple(sorted({example for work in works for example in work.layout.examples})))
-            first = np.array([first_layer(work.gates != 1) for work in works])
+            first = np.array([first_layer(work.mask) for work in works])
             layers = layers_to_store(self.model, first, [work.layout.n_own_tokens for work in works], layout.n_tokens)
             if layers:
                 residuals = self._record(layout, layers)
@@ -173,7 +173,8 @@ class Engine:
     def _record(self, layout: Layout, layers: list[int]) -> Residuals:
         """The residual streams of the intact model, by one run that stops at the last of ``layers``."""
         residuals = Residuals(layout, layers)
-        rows: list[Row] = roots(None, np.ones(Grid.from_model(self.model, self.ablation.units).shape), layout)
+        nothing_off = np.zeros(Grid.from_model(self.model, self.ablation.units).shape, dtype=bool)
+        rows = roots(None, nothing_off, layout)
         for _ in self.forwards.run(rows, residuals, None):
             pass
         return residuals

@@ -9,15 +9,13 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
+from cs_heads.designs import rows_by_mask
 from cs_heads.engine.ablation import Ablation
 from cs_heads.lens import EncodedExample, HookedModel, ModelInfo
 from cs_heads.text import TokenIds
 
 Drafts = Mapping[int, TokenIds]
 """Finished texts by example, of some or none: a text that begins like its draft is done sooner."""
-
-PairMasks = Shaped[np.ndarray, "pair layer head"]
-"""The mask of each pair (bool, True = ablated), or its gates (float)."""
 
 PairExamples = Int[np.ndarray, " pair"]
 """The example of each pair, by its number."""
@@ -30,6 +28,51 @@ PairText = tuple[int, TokenIds]
 
 PairResult = tuple[int, Float[np.ndarray, " continuation"], Float[np.ndarray, " continuation"]]
 """The number of a pair; by continuation the log-probability (nats) and the share of tokens that are the argmax."""
+
+
+@dataclass(frozen=True, eq=False)
+class PairMasks:
+    """The mask of each pair, kept once for all its pairs: a mask of neurons is large.
+
+    Attributes:
+        masks: Masks (bool, True = ablated), or gates (float); no two are equal.
+        which: The number of each pair's mask.
+
+    >>> masks = PairMasks.of(np.array([[[True]], [[False]], [[True]]]))
+    >>> len(masks.masks), [numbers for _, numbers in masks.pairs()]
+    (2, [[0, 2], [1]])
+    """
+
+    masks: Shaped[np.ndarray, "mask layer head"]
+    which: Int[np.ndarray, " pair"]
+
+    @classmethod
+    def of(cls, masks: PairMasks | Shaped[np.ndarray, "pair layer head"]) -> PairMasks:
+        """Masks that stand one by one, pair after pair."""
+        if isinstance(masks, PairMasks):
+            return masks
+        groups = rows_by_mask(masks)
+        which = np.zeros(len(masks), dtype=int)
+        for number, pairs in enumerate(groups):
+            which[pairs] = number
+        return cls(masks[[pairs[0] for pairs in groups]], which)
+
+    def __len__(self) -> int:
+        return len(self.which)
+
+    def __iter__(self) -> Iterator[Shaped[np.ndarray, "layer head"]]:
+        return (self.masks[number] for number in self.which)
+
+    def __getitem__(self, pairs: Int[np.ndarray, " chosen"]) -> PairMasks:
+        numbers, which = np.unique(self.which[pairs], return_inverse=True)
+        return PairMasks(self.masks[numbers], which)
+
+    def pairs(self) -> list[tuple[Shaped[np.ndarray, "layer head"], list[int]]]:
+        """Each mask with its pairs, in the order in which the masks first come."""
+        by_mask: dict[int, list[int]] = {}
+        for pair, number in enumerate(self.which.tolist()):
+            by_mask.setdefault(number, []).append(pair)
+        return [(self.masks[number], pairs) for number, pairs in by_mask.items()]
 
 
 @dataclass(frozen=True)

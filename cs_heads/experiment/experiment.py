@@ -166,8 +166,8 @@ class Experiment:
 
     @property
     def preparation(self) -> int:
-        """Example-evaluations before the first mask: mean and resample ablation run every example intact, for its z."""
-        return 0 if self.settings.ablation == "zero" else self.n_examples
+        """Example-evaluations before the first mask: for what heads become, all but zero run every example intact."""
+        return self._engine.ablation.preparation
 
     @property
     def spent(self) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 from cs_heads.designs import key_in_words, mask_key
+from cs_heads.engine.protocol import PairMasks
 from cs_heads.store.stored_results import PlannedCall, StoredResults
 from cs_heads.units import Grid
 
@@ -59,7 +60,7 @@ class Request:
     pairs, and are not run. ``keys`` and ``entries`` are those of each row of the call, ``rows`` the row of each pair.
     """
 
-    masks: Shaped[np.ndarray, "pair layer head"]
+    masks: PairMasks
     examples: Int[np.ndarray, " pair"]
     known: Bool[np.ndarray, " pair"]
     rows: Int[np.ndarray, " pair"]
@@ -98,7 +99,7 @@ class CachedResults:
             planned = self.stored.begin([keys[row] for row in pairs[:, 0]], pairs[:, 1], missing)
             chosen, known = pairs[planned.pairs], planned.known
         rows, asked = chosen.T
-        return Request(masks[rows], asked, known, rows, keys, entries, planned)
+        return Request(PairMasks(masks, rows), asked, known, rows, keys, entries, planned)
 
     def keep(self, request: Request, batch: Sequence[tuple[int, Float[np.ndarray, " 3"]]]) -> None:
         """Take in what was run of a request, in memory and in the store: the number of each pair, and its values."""

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Int, Shaped
 
 from cs_heads.designs import mask_key, masks_of_keys
-from cs_heads.engine.protocol import EngineLike, StoppingCriteria, TextRequest
+from cs_heads.engine.protocol import EngineLike, PairMasks, StoppingCriteria, TextRequest
 from cs_heads.lens.model import end_tokens
 from cs_heads.store.stored_results import PlannedCall, StoredResults
 from cs_heads.tasks import Task
@@ -52,7 +52,7 @@ class Texts:
         chosen = list(pairs.values())
         said = {}
         if chosen:
-            for batch in self.run(np.stack([m for m, _ in chosen]), np.array([e for _, e in chosen])):
+            for batch in self.run(PairMasks.of(np.stack([m for m, _ in chosen])), np.array([e for _, e in chosen])):
                 said.update({(mask_key(chosen[pair][0]), chosen[pair][1]): text for pair, text in batch})
         texts = [said[mask_key(m), int(e)] for m, row in zip(masks, examples, strict=True) for e in row]
         return np.array(texts, dtype=object).reshape(examples.shape)
@@ -61,9 +61,7 @@ class Texts:
         """Count these texts as asked for: their scores were."""
         self.used |= {(mask_key(mask), int(e)) for mask, row in zip(masks, examples, strict=True) for e in row}
 
-    def run(
-        self, masks: Shaped[np.ndarray, "pair layer head"], examples: Int[np.ndarray, " pair"]
-    ) -> Iterator[list[tuple[int, str]]]:
+    def run(self, masks: PairMasks, examples: Int[np.ndarray, " pair"]) -> Iterator[list[tuple[int, str]]]:
         """Yield (pair, text) as texts are finished, each up to the first stop string; each pair stands once."""
         keys = [(mask_key(mask), int(example)) for mask, example in zip(masks, examples, strict=True)]
         pairs = {key: pair for pair, key in enumerate(keys)}
@@ -78,7 +76,7 @@ class Texts:
     def scored(
         self,
         task: Task,
-        masks: Shaped[np.ndarray, "pair layer head"],
+        masks: PairMasks,
         examples: Int[np.ndarray, " pair"],
         known: Bool[np.ndarray, " pair"],
     ) -> Iterator[list[tuple[int, float]]]:
@@ -145,7 +143,9 @@ class Texts:
     def _generate(self, keys: list[Key], drafts: dict[int, TokenIds], call: PlannedCall | None) -> Iterator[list[Key]]:
         if not keys:
             return
-        masks = masks_of_keys(self.grid, [mask for mask, _ in keys])
+        different = list(dict.fromkeys(mask for mask, _ in keys))
+        number = {mask: place for place, mask in enumerate(different)}
+        masks = PairMasks(masks_of_keys(self.grid, different), np.array([number[mask] for mask, _ in keys]))
         numbers, known = np.array([e for _, e in keys]), np.array([key in self._known for key in keys])
         request = TextRequest(self.prompts, self.ends, drafts)
         for batch in self.engine.generate(request, masks, numbers, self.progress, known):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from cs_heads.lens.batches import TokenBudget, room_for, run_in_batches
 from cs_heads.lens.forward import Tokens, logits_at
-from cs_heads.lens.gates import by_unit, hooked, per_token, tokens_gated
+from cs_heads.lens.gates import by_unit, gated, hooked, per_token, tokens_gated
 from cs_heads.lens.logprobs import with_targets
 from cs_heads.lens.model import HookedModel, device_of, evaluating, hook_names
 from cs_heads.units import Positions, Units
@@ -77,12 +77,69 @@ def gate_gradients(
         gradient[batch] = torch.autograd.grad(loss.sum(), leaf)[0].to(gradient)
         done(new)
 
-    lengths = [len(prompt) + len(target) - 1 for prompt, target in zip(prompts, targets, strict=True)]
-    if positions is not None:
-        lengths = [len(prompts[i]) if len(inside) else lengths[i] for i, inside in enumerate(positions)]
+    lengths = _lengths(prompts, targets, positions)
     with differentiable(model):
         run_in_batches(lengths, room, run)
     return nll, gradient
+
+
+def replacement_gradients(
+    model: HookedModel,
+    prompts: Sequence[Tokens],
+    targets: Sequence[Tokens],
+    gates: Float[Tensor, "batch layer unit"],
+    constants: Mapping[int, Float[Tensor, "unit width"]],
+    *,
+    room: TokenBudget,
+    positions: Sequence[Tokens] | None = None,
+    units: Units = "heads",
+    off_at: Positions = "all",
+) -> dict[int, Float[Tensor, "unit width"]]:
+    """The gradient of the mean negative log-probability of targets in what units give where they are off.
+
+    Args:
+        model: The model.
+        prompts: The prompt of each row.
+        targets: The target of each row.
+        gates: The gates of each row.
+        constants: By layer, what each unit gives.
+        room: Tokens of one pass at most.
+        positions: Those of ``target_logprobs``.
+        units: The kind of unit.
+        off_at: Where units are off.
+
+    Returns:
+        By layer; the mean over the rows.
+    """
+    gradients = {layer: torch.zeros_like(constant) for layer, constant in constants.items()}
+
+    def run(batch: Int[np.ndarray, " n"]) -> None:
+        leaves = {layer: constant.clone().requires_grad_() for layer, constant in constants.items()}
+        given = {layer: leaf[None, None] for layer, leaf in leaves.items()}
+        width = max(lengths[i] for i in batch)
+        where = tokens_gated(off_at, [0] * len(batch), [len(prompts[i]) for i in batch], width)
+        read_at = None if positions is None else [positions[i] for i in batch]
+        with gated(model, gates[batch], given, units, where):
+            loss = target_nll(model, [prompts[i] for i in batch], [targets[i] for i in batch], read_at)
+        found = torch.autograd.grad(loss.sum() / len(prompts), list(leaves.values()), allow_unused=True)
+        for layer, gradient in zip(leaves, found, strict=True):
+            # A layer in which no row has a unit off has none.
+            if gradient is not None:
+                gradients[layer] += gradient
+
+    lengths = _lengths(prompts, targets, positions)
+    with differentiable(model):
+        run_in_batches(lengths, room, run)
+    return gradients
+
+
+def _lengths(prompts: Sequence[Tokens], targets: Sequence[Tokens], positions: Sequence[Tokens] | None) -> list[int]:
+    """Tokens of each row: the prompt alone where the target is read inside it."""
+    inside = [()] * len(prompts) if positions is None else positions
+    return [
+        len(prompt) if len(places) else len(prompt) + len(target) - 1
+        for prompt, target, places in zip(prompts, targets, inside, strict=True)
+    ]
 
 
 def gate_hooks(

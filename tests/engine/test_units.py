@@ -159,3 +159,62 @@ def check_at(experiment, hf, units, positions):
         for mask, row in zip(masks, found, strict=True):
             with units_replaced(hf, units, mask, where=range(n - 1, n) if positions == "last" else range(n)):
                 assert row[i] == pytest.approx(plain_logprob(hf, example.prompt, example.continuations[0]), abs=1e-4)
+
+
+@pytest.mark.parametrize("units", UNITS)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_units_off_give_their_mean_at_each_position(load, backend, architecture, units):
+    """Counted from the end of the prompt, over the examples that have the position; else at the nearest that any has."""
+    skip_unless_loaded(architecture, backend)
+    experiment = Experiment(load(architecture, backend), a_task(), units=units, ablation="position_mean")
+    hf, encoded = make_hf_model(architecture), experiment.encoded
+    given = [units_given(hf, units, example.inputs_of(0), experiment.grid.n_units) for example in encoded]
+    by_place = {}
+    for example, each in zip(encoded, given, strict=True):
+        for at in range(each.shape[1]):
+            by_place.setdefault(at - len(example.prompt), []).append(each[:, at])
+    masks = some_masks(experiment.grid)
+    found = experiment.logprob(masks)
+    for i, example in enumerate(encoded):
+        places = np.arange(len(example.prompt) + len(example.continuations[0])) - len(example.prompt)
+        means = [torch.stack(by_place[int(at)]).mean(0) for at in places.clip(min(by_place), max(by_place))]
+        with_means = torch.stack(means, dim=2)
+        for mask, row in zip(masks, found, strict=True):
+            with units_replaced(hf, units, mask, values=with_means):
+                assert row[i] == pytest.approx(plain_logprob(hf, example.prompt, example.continuations[0]), abs=1e-4)
+
+
+@pytest.mark.parametrize("positions", ["all", "last"])
+@pytest.mark.parametrize("units", UNITS)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_units_off_give_their_optimal_constants(load, backend, architecture, units, positions):
+    skip_unless_loaded(architecture, backend)
+    experiment = Experiment(load(architecture, backend), a_task(), units=units, ablation="optimal", positions=positions)
+    masks = some_masks(experiment.grid)
+    found = experiment.logprob(masks)
+    constants = experiment._engine.ablation.constants
+    hf = make_hf_model(architecture)
+    for i, example in enumerate(experiment.encoded):
+        where = None if positions == "all" else [len(example.prompt) - 1]
+        for mask, row in zip(masks, found, strict=True):
+            with units_replaced(hf, units, mask, values=constants, where=where):
+                assert row[i] == pytest.approx(plain_logprob(hf, example.prompt, example.continuations[0]), abs=1e-4)
+
+
+@pytest.mark.parametrize("units", UNITS)
+def test_right_answers_are_likelier_with_optimal_constants_than_with_means_or_zeros(load, backend, units):
+    model, task = load("llama", backend), a_task(12)
+    grid = Experiment(model, task, units=units).grid
+    masks = np.random.default_rng(7).random((40, *grid.shape)) < 0.3
+    mean = {
+        ablation: Experiment(model, task, units=units, ablation=ablation).logprob(masks).mean()
+        for ablation in ("zero", "mean", "optimal")
+    }
+    assert mean["optimal"] > max(mean["zero"], mean["mean"]) + 0.1
+
+
+def test_optimal_constants_are_counted_in_what_is_spent(load):
+    experiment = Experiment(load("llama"), a_task(), ablation="optimal")
+    experiment.baseline()
+    assert experiment.preparation == 4 + 2 * 100 * 4
+    assert experiment.spent == experiment.ran == experiment.preparation + 4
