@@ -13,7 +13,7 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from cs_heads.lens.batches import TokenBudget, room_for, run_in_batches
+from cs_heads.lens.batches import TokenBudget, run_in_batches, token_budget_for
 from cs_heads.lens.forward import Tokens, logits_at
 from cs_heads.lens.gates import hooked
 from cs_heads.lens.logprobs import with_targets
@@ -46,10 +46,10 @@ def gate_gradients(
 
     Gates may be float32 where the weights are bfloat16: z is then multiplied in float32. Rows are independent, so one
     backward pass gives every row its own gradient. Both results lie where ``gates`` lie. Calls that share a
-    ``TokenBudget`` find out once what fits into memory. ``done`` is told of the rows done. Gradients that an
-    earlier call left in ``measured``, NaN where it did not get to, are filled in place: a batch of which every row is
-    known is not run, and its loss is NaN. ``positions`` are those of ``target_logprobs``. An empty prompt or target
-    raises ``ValueError``.
+    ``TokenBudget`` find out once what fits into memory. ``done`` is called with the number of rows done. Gradients
+    that an earlier call left in ``measured``, NaN where it did not get to, are filled in place: a batch of which every
+    row is known is not run, and its loss is NaN. ``positions`` are those of ``target_logprobs``. An empty prompt or
+    target raises ``ValueError``.
     """
     for name, rows in (("prompts", prompts), ("targets", targets)):
         if len(rows) != len(gates) or not all(map(len, rows)):
@@ -59,7 +59,7 @@ def gate_gradients(
     gradient = torch.full_like(gates, torch.nan) if measured is None else torch.as_tensor(measured)
     unknown = np.ones(len(gates), dtype=bool) if measured is None else gradient.isnan().any(dim=(1, 2)).cpu().numpy()
     device = device_of(model)
-    room = room_for(model, batch_tokens, "gradient")
+    room = token_budget_for(model, batch_tokens, "gradient")
 
     def run(batch: Int[np.ndarray, " n"]) -> None:
         new = int(unknown[batch].sum())
