@@ -111,6 +111,15 @@ def test_json_is_one_object_and_nothing_else(find, known_folder, task):
     assert result["confirm"]["p"] < 0.01
 
 
+def test_attention_is_shown_of_the_tokens_that_were_measured(find, tmp_path):
+    first = {}
+    for name, more in (("plain", []), ("without", ["--no-prepend-bos"])):
+        assert find(*more, out=tmp_path / name)[0] == 0
+        first[name] = {one.tokens[0] for one in HeadAttention.load(tmp_path / name / "attention.json").prompts}
+    assert first["plain"] == {"<s>"}
+    assert "<s>" not in first["without"]
+
+
 def test_out_keeps_result_ranking_map_attention_and_report(find, tmp_path):
     status, out, err = find(out=tmp_path / "new" / "folder")
     assert (status, err) == (0, "")
@@ -645,7 +654,7 @@ def test_the_examples_of_a_control_file_that_are_searched_with_do_not_confirm(fi
 def test_the_help_of_compare_names_its_methods(capsys):
     with pytest.raises(SystemExit):
         main(["compare", "--help"])
-    assert f"(default:{','.join(METHODS)})" in "".join(capsys.readouterr().out.split())
+    assert f"methodsbydefault:{','.join(METHODS)}" in "".join(capsys.readouterr().out.split())
 
 
 def test_choices_can_be_scored_per_character(find, tmp_path, monkeypatch):

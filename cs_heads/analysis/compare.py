@@ -206,11 +206,11 @@ def compare(
     task: Task,
     *,
     k: int | None = None,
-    max_heads: int | None = None,
     methods: Sequence[str] = METHODS,
     controls: Sequence[Task] | str | None = "auto",
     budget: int | None = None,
     seed: int = 0,
+    max_heads: int | None = None,
     n: int = 100,
     n_random: int = 8,
     contrast: bool = False,
@@ -233,13 +233,13 @@ def compare(
         task: The task, which holds out examples.
         k: Heads of each method that controls and agreement are measured of (None: 5, or what fits ``max_heads`` and a
             small grid, with a note).
-        max_heads: Heads of each method that are ablated (None: 10, or what fits a small grid, with a note).
         methods: Names of methods.
         controls: Other tasks, measured with the top ``k`` heads of each method off: ``"auto"`` the default ones of
             ``confirm``, None none. They also serve the search of methods that have controls by default (``annealed``),
             by examples they are not measured with.
         budget: Example-evaluations of each search (None: what each method takes by default).
         seed: Of every search, the random orders, and the examples of whole tasks.
+        max_heads: Heads of each method that are ablated (None: 10, or what fits a small grid, with a note).
         n: Unseen examples at most.
         n_random: Random orders.
         contrast: Whether controls serve the search of every method that takes some; without, the others stand as in

@@ -231,7 +231,7 @@ def specificity(
     heads: Found | Mapping[str, Found],
     *,
     k: int | None = None,
-    controls: Sequence[Task] = (),
+    controls: Sequence[Task] | None = None,
     seed: int = 0,
     siblings: Sequence[Task] = (),
     suites: Mapping[str, Sequence[Task]] | None = None,
@@ -250,7 +250,7 @@ def specificity(
         heads: A ranking, a list of heads, or several of either by name: of one task those of several methods, of
             several tasks those of each by the task's name.
         k: Heads taken of a ranking (None: 5, or half of a grid of fewer than ten heads).
-        controls: Tasks of other capabilities.
+        controls: Tasks of other capabilities (None: none).
         seed: Draws the examples of whole tasks, from the half that ``find_heads`` with the same seed does not search
             with, and intervals.
         siblings: Other sets of examples of the same capability.
@@ -264,7 +264,7 @@ def specificity(
             another or has its name; heads outside the grid, named twice, or of no task. Raised before the model runs.
     """
     check_seed(seed)
-    others = other_tasks(siblings, controls, suites)
+    others = other_tasks(siblings, controls or (), suites)
     if isinstance(tasks, Sequence):
         own, found = _of_each(tasks, heads)
         belongs = {name: name for name in found}

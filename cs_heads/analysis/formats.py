@@ -146,7 +146,7 @@ def format_heads(
     heads: Sequence[HeadLike] | Mapping[str, Found],
     *,
     k: int | None = None,
-    controls: Sequence[Task] = (),
+    controls: Sequence[Task] | None = None,
     seed: int = 0,
     n: int = 100,
     **settings: Unpack[SettingsArguments],
@@ -164,7 +164,7 @@ def format_heads(
             their usual form); ``tasks.forms`` turns a set into both.
         heads: Heads, each of which is ablated alone, or rankings and lists of heads by name.
         k: Heads taken of a ranking (None: 5, or half of a small grid).
-        controls: Tasks of other capabilities, which tell heads of both forms from heads of everything.
+        controls: Tasks of other capabilities (None: none), which tell heads of both forms from heads of everything.
         seed: As in ``specificity``.
         n: Examples of every set at most.
         settings: As of ``Experiment``.
@@ -174,6 +174,7 @@ def format_heads(
             runs.
     """
     check_seed(seed)
+    controls = controls or ()
     for name, tasks in (("letters", letters), ("full", full), ("controls", controls)):
         check_tasks(name, tasks)
     if not isinstance(heads, Mapping):

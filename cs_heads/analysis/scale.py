@@ -120,7 +120,7 @@ class ScaleStudy(Result, Drawable, picture="scale"):
                 "heads": m.ranking.grid.size,
                 "ablated": m.n_ablated,
                 "baseline": m.baseline,
-                "localisation": m.localization,
+                "localization": m.localization,
                 "low": None if m.interval is None else m.interval[0],
                 "high": None if m.interval is None else m.interval[1],
                 "verdict": m.verdict,

@@ -141,7 +141,7 @@ def sparsity_curve(
     heads: Found,
     *,
     max_heads: int | None = None,
-    controls: Sequence[Task] = (),
+    controls: Sequence[Task] | None = None,
     seed: int = 0,
     siblings: Sequence[Task] = (),
     suites: Mapping[str, Sequence[Task]] | None = None,
@@ -160,7 +160,7 @@ def sparsity_curve(
         task: The task that the heads were found on.
         heads: A ranking, or a list of heads.
         max_heads: Heads ablated at most, half of the grid or fewer (None: 10, or what fits a small grid, with a note).
-        controls: Tasks of other capabilities.
+        controls: Tasks of other capabilities (None: none).
         seed: As in ``specificity``; it draws the random sets, too.
         siblings: Other sets of examples of the same capability.
         suites: Several tasks by one name, whose score is their mean.
@@ -176,7 +176,7 @@ def sparsity_curve(
     check_seed(seed)
     check_is_task(task)
     check_integer("n_random", n_random, 0)
-    others = other_tasks(siblings, controls, suites)
+    others = other_tasks(siblings, controls or (), suites)
     exclude = heads.shared if isinstance(heads, HeadRanking) else ()
     with unseen_columns(model, {task.name: task}, others, n=n, seed=seed, settings=settings) as columns:
         grid = columns[0].parts[0].grid

@@ -74,7 +74,7 @@ class UniversalHeads(Result, Drawable, picture="universal"):
 
 def universal_heads(
     experiments: Mapping[str, ExperimentLike],
-    candidates: Iterable[HeadLike],
+    heads: Iterable[HeadLike],
     control: ExperimentLike,
     *,
     seed: int = 0,
@@ -85,12 +85,12 @@ def universal_heads(
     The control is broken when at most .4 of its intact score above chance is left, a task when at most .7 is
     (``experiment.baseline.is_universal``). The experiments are those of the finding sides: which heads are put aside is
     part of finding them, and the unseen examples are kept for the proof. Costs the intact run of every task and the
-    control, and ``n × candidates`` example-evaluations for each.
+    control, and ``n × heads`` example-evaluations for each.
 
     Args:
         experiments: An experiment by the name of each task, two or more.
-        candidates: Usually the top heads and the ``shared`` ones of each task's ranking (Bair et al., arXiv 2603.03335,
-            section 6.1).
+        heads: The candidates, usually the top heads and the ``shared`` ones of each task's ranking (Bair et al.,
+            arXiv 2603.03335, section 6.1).
         control: The experiment on the control.
         seed: Draws the examples.
         n: Examples of each experiment at most.
@@ -109,9 +109,9 @@ def universal_heads(
     grid = control.grid
     if any(experiment.grid != grid for experiment in experiments.values()):
         raise ValueError("experiments must be of one grid, that of the control")
-    heads = tuple(sorted({grid.resolve(head) for head in as_heads("candidates", candidates)}))
-    if not heads:
-        raise ValueError("candidates must name one head or more")
+    candidates = tuple(sorted({grid.resolve(head) for head in as_heads("heads", heads)}))
+    if not candidates:
+        raise ValueError("heads must name one head or more")
     every = {**experiments, "control": control}
     if len(every) == len(experiments):
         raise ValueError("experiments must not be named 'control', as the control is")
@@ -120,8 +120,8 @@ def universal_heads(
         reason = baseline_too_low(every[name], scores)
         if reason:
             raise ValueError(f"the baseline of task {name!r} is too low: {reason}")
-    off = designs.explicit(grid, [[head] for head in heads])
-    left, interval = np.full((len(heads), len(every)), np.nan), np.full((len(heads), len(every), 2), np.nan)
+    off = designs.explicit(grid, [[head] for head in candidates])
+    left, interval = np.full((len(candidates), len(every)), np.nan), np.full((len(candidates), len(every), 2), np.nan)
     spent = preparation_of(*every.values()) + sum(len(scores) for scores in intact.values())
     for column, (name, experiment) in enumerate(every.items()):
         drawn = np.random.default_rng([seed, column]).permutation(experiment.n_examples)[:n]
@@ -134,8 +134,8 @@ def universal_heads(
             low, high = paired_intervals([(before, scores)], chance, seed)[2]
             interval[row, column] = 1 - high, 1 - low
     return UniversalHeads(
-        heads=tuple(head for head, share in zip(heads, left, strict=True) if is_universal(share[-1], share[:-1])),
-        candidates=heads,
+        heads=tuple(head for head, share in zip(candidates, left, strict=True) if is_universal(share[-1], share[:-1])),
+        candidates=candidates,
         tasks=tuple(every),
         left=left,
         spent=spent,

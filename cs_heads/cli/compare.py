@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from cs_heads.cli.options import (
     REPEATED,
     add_command,
     add_common,
+    add_measuring,
     loaded,
     losses_line,
     method_options,
@@ -21,7 +23,7 @@ from cs_heads.cli.options import (
 
 if TYPE_CHECKING:
     from cs_heads.analysis.compare import Comparison
-    from cs_heads.cli.options import Commands
+    from cs_heads.cli.options import Commands, Parser
 
 
 def add(commands: Commands) -> None:
@@ -29,21 +31,29 @@ def add(commands: Commands) -> None:
     parser = add_command(commands, compare)
     add_common(parser)
     add = parser.add_argument
-    names = "annealed,css,csb,one-shot,greedy,chg,gradient"
-    add("--methods", help=f"names, commas between (default: {names})")
+    parser.complete = _complete
+    add("--methods", help="names, commas between (default: those named below)")
     text = (
         "an option of one method, as css.n_masks=200; may be repeated (cs-heads find --method css --help lists those "
         "of css)"
     )
     add("--option", **REPEATED, metavar="METHOD.NAME=VALUE", help=text)
-    text = (
-        "controls serve the search of every method that takes them (else of annealed and group-testing: the others "
-        "stand as in their papers)"
-    )
+    text = "controls serve the search of every method that takes them (else of those named below, which have some)"
     add("--contrast", action="store_true", help=text)
     text = "heads to ablate at the end of the drop curve (default: 10, or half of a smaller grid)"
     add("--max-heads", type=int, help=text)
     add("--out", type=Path, metavar="DIR", help="write report.html, results and pictures there")
+
+
+def _complete(parser: Parser, arguments: Sequence[str]) -> None:
+    """Add settings and options, and name the default methods; as late as this, since it loads the library."""
+    from cs_heads.analysis.compare import METHODS as DEFAULT
+    from cs_heads.methods.registry import METHODS
+
+    add_measuring(parser, arguments)
+    by_default = [name for name, method in METHODS.items() if method.default_controls]
+    lines = [f"methods by default: {', '.join(DEFAULT)}", f"with default controls: {', '.join(by_default)}"]
+    parser.epilog = "\n".join([*lines, "", parser.epilog or ""])
 
 
 def compare(options: argparse.Namespace) -> None:

@@ -6,7 +6,7 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -147,7 +147,7 @@ def find(options: argparse.Namespace) -> None:
             _print_result(options, result, found, proof)
         if options.curve and not options.off and not proof.result.too_low:
             written += _measure_curve(options.out, unseen, found, result, options.seed)
-        written += _attend(options.out, local_model(model), task, found.top(options.k))
+        written += _attend(options.out, local_model(model), task, found.top(options.k), settings)
         written.append(write_report(options.out, options.out / "report.html"))
     if options.json:
         _print_result(options, result, found, proof)
@@ -266,18 +266,20 @@ def _measure_curve(
     return written
 
 
-def _attend(folder: Path, model: Any, task: Task, heads: Sequence[Unit]) -> list[Path]:
+def _attend(folder: Path, model: Any, task: Task, heads: Sequence[Unit], settings: Mapping[str, Any]) -> list[Path]:
     """Attention of the heads on a few short unseen prompts; a model that does not show it goes without."""
     from cs_heads.analysis.attention import attention
+    from cs_heads.experiment.inputs import as_shown
     from cs_heads.plot.attention_patterns import MAX_TOKENS
     from cs_heads.tasks import confirming_side
 
-    prompts = {example.prompt for example in confirming_side(task).examples}
+    prompts = {example.prompt for example in as_shown(model, confirming_side(task)).examples}
     short = sorted(prompts, key=lambda prompt: (len(prompt), prompt))
     path = folder / "attention.json"
     path.unlink(missing_ok=True)
     try:
-        attention(model, short[len(short) // 4 :][:PROMPTS], heads).truncated(MAX_TOKENS).save(path)
+        chosen, prepend_bos = short[len(short) // 4 :][:PROMPTS], settings.get("prepend_bos")
+        attention(model, chosen, heads, prepend_bos=prepend_bos).truncated(MAX_TOKENS).save(path)
     except ValueError as error:
         print(f"cs-heads: note: no attention patterns: {error}", file=sys.stderr)
         return []

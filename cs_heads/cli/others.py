@@ -97,7 +97,7 @@ def store(options: argparse.Namespace) -> None:
     """Say what is in a file made with --store, or export it.
 
     Say what a file made with --store holds: the model, the tasks and how many results of each.
-    Nothing is measured. The command that wrote it goes on from there when it is given once more.
+    Nothing is measured. The command that wrote it resumes from there when it is given once more.
     """
     from cs_heads.store.store import Store
 

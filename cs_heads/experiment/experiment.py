@@ -25,7 +25,7 @@ from cs_heads.experiment.protocol import check_examples, responding
 from cs_heads.experiment.results import LOGPROB, MARGIN, SCORE, CachedResults, Request, ResultTable
 from cs_heads.experiment.texts import Texts
 from cs_heads.lens import EncodedExample, describe, prepended
-from cs_heads.lens.batches import TokenBudget, room_for
+from cs_heads.lens.batches import TokenBudget, token_budget_for
 from cs_heads.lens.differentiate import gate_gradients
 from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.model import ModelDescription, check_units, device_of, tokenizer_of
@@ -342,7 +342,7 @@ class Experiment:
     @cached_property
     def _gradient_tokens(self) -> TokenBudget:
         # Of all calls: what does not fit into memory is found out once.
-        return room_for(local_model(self.source), self.settings.batch_tokens, "gradient")
+        return token_budget_for(local_model(self.source), self.settings.batch_tokens, "gradient")
 
     def kept_work(self, kind: str, work: Mapping[str, Any], *others: Experiment) -> KeptWork | None:
         """Where work on the right answers of this experiment, and of others, is kept; None without a store.

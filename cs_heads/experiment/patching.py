@@ -14,7 +14,7 @@ from typing_extensions import Unpack
 from cs_heads.cluster import ModelLike, local_model
 from cs_heads.experiment.cost import check_budget
 from cs_heads.lens import check_ablatable, describe
-from cs_heads.lens.batches import room_for
+from cs_heads.lens.batches import token_budget_for
 from cs_heads.lens.model import tokenizer_of
 from cs_heads.lens.patch import PatchPoint, encode_point, patch_gradients, patched_effects, record_z
 from cs_heads.settings import Settings, SettingsArguments, progress_bar
@@ -121,7 +121,7 @@ class PatchingExperiment:
     @cached_property
     def _tokens(self) -> Any:
         # Of all runs: what does not fit into memory is found out once.
-        return room_for(self.model, self.settings.batch_tokens, "patching")
+        return token_budget_for(self.model, self.settings.batch_tokens, "patching")
 
     @cached_property
     def _source(self) -> Any:

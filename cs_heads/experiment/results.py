@@ -56,7 +56,7 @@ class ResultTable:
 class Request:
     """What a call needs that nothing has: different (mask, example) pairs, for the model to run.
 
-    Where it goes on with a call that was cut short, it is planned as that was: those ``known`` by now stand among the
+    Where it resumes a call that was cut short, it is planned as that was: those ``known`` by now stand among the
     pairs, and are not run. ``keys`` and ``entries`` are those of each row of the call, ``rows`` the row of each pair.
     """
 

@@ -53,7 +53,7 @@ def default_tokens(model: HookedModel, kind: Pass) -> int:
     return by_device.get(device_of(model).type, by_device["other"])
 
 
-def room_for(model: HookedModel, batch_tokens: int | TokenBudget | None, kind: Pass) -> TokenBudget:
+def token_budget_for(model: HookedModel, batch_tokens: int | TokenBudget | None, kind: Pass) -> TokenBudget:
     """The budget or the tokens given, else the default of the kind of pass."""
     if isinstance(batch_tokens, TokenBudget):
         return batch_tokens

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from cs_heads.lens.batches import TokenBudget, room_for, run_in_batches
+from cs_heads.lens.batches import TokenBudget, run_in_batches, token_budget_for
 from cs_heads.lens.forward import Tokens, logits_at
 from cs_heads.lens.gates import by_unit, gated, hooked, per_token, tokens_gated
 from cs_heads.lens.logprobs import with_targets
@@ -46,12 +46,24 @@ def gate_gradients(
 ) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch layer head"]]:
     """Per row: the mean negative log-probability of the target (nats per token), and its gradient in the row's gates.
 
-    Gates may be float32 where the weights are bfloat16: z is then multiplied in float32. Rows are independent, so one
-    backward pass gives every row its own gradient. Both results lie where ``gates`` lie. Calls that share a
-    ``TokenBudget`` find out once what fits into memory. ``done`` is told of the rows done. Gradients that an
-    earlier call left in ``measured``, NaN where it did not get to, are filled in place: a batch of which every row is
-    known is not run, and its loss is NaN. ``positions`` are those of ``target_logprobs``, ``units`` the kind that is
-    gated, at the positions ``off_at``. An empty prompt or target raises ``ValueError``.
+    Gates may be float32 where the weights are bfloat16: what is gated is then multiplied in float32. Rows are
+    independent, so one backward pass gives every row its own gradient. Both results lie where ``gates`` lie.
+
+    Args:
+        model: The model.
+        prompts: The prompt of each row.
+        targets: The target of each row.
+        gates: The gates of each row.
+        batch_tokens: Tokens of one pass at most; calls that share a ``TokenBudget`` find out once what fits into memory.
+        done: Called with the number of rows done.
+        measured: Gradients that an earlier call left, NaN where it did not get to, filled in place: a batch of which
+            every row is known is not run, and its loss is NaN.
+        positions: Those of ``target_logprobs``.
+        units: The kind of unit that is gated.
+        off_at: Where units are gated.
+
+    Raises:
+        ValueError: An empty prompt or target.
     """
     for name, rows in (("prompts", prompts), ("targets", targets)):
         if len(rows) != len(gates) or not all(map(len, rows)):
@@ -61,7 +73,7 @@ def gate_gradients(
     gradient = torch.full_like(gates, torch.nan) if measured is None else torch.as_tensor(measured)
     unknown = np.ones(len(gates), dtype=bool) if measured is None else gradient.isnan().any(dim=(1, 2)).cpu().numpy()
     device = device_of(model)
-    room = room_for(model, batch_tokens, "gradient")
+    room = token_budget_for(model, batch_tokens, "gradient")
 
     def run(batch: Int[np.ndarray, " n"]) -> None:
         new = int(unknown[batch].sum())

@@ -62,8 +62,8 @@ def fingerprint(model: HookedModel | ModelInfo | torch.nn.Module) -> str:
     for name, parameter in model.named_parameters():
         if parameter.device.type == "meta":
             raise ValueError(
-                f"model has weights that are not in memory ({name} is on the meta device): they cannot be told from "
-                "others, so nothing can be stored of it"
+                f"model has weights that are not in memory ({name} is on the meta device): they cannot be "
+                "distinguished from others, so nothing can be stored of it"
             )
         digest.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}\n".encode())
         digest.update(checksum(parameter.detach(), factors))

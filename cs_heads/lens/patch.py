@@ -14,7 +14,7 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from cs_heads.lens.batches import TokenBudget, room_for, run_in_batches
+from cs_heads.lens.batches import TokenBudget, run_in_batches, token_budget_for
 from cs_heads.lens.differentiate import differentiable
 from cs_heads.lens.forward import last_logits
 from cs_heads.lens.gates import hooked, reading
@@ -89,7 +89,7 @@ def record_z(
             found[place] = z
 
     with evaluating(model):
-        run_in_batches([len(point.prompt) for point in points], room_for(model, batch_tokens, "patching"), run)
+        run_in_batches([len(point.prompt) for point in points], token_budget_for(model, batch_tokens, "patching"), run)
     return torch.stack([z for z in found if z is not None])
 
 
@@ -108,8 +108,8 @@ def patched_effects(
 
     Row r runs the prompt of ``points[pair[r]]``; at its positions each head's z becomes
     ``z + strength * (source - z)``: strength 1 patches the head, 0 leaves it. One forward a row;
-    ``done`` is told of the rows done. Calls that share a ``TokenBudget`` find out once what fits into memory.
-    What an earlier call left in ``measured``, NaN where it did not get to, is filled in place: a batch of which
+    ``done`` is called with the number of rows done. Calls that share a ``TokenBudget`` find out once what fits into
+    memory. What an earlier call left in ``measured``, NaN where it did not get to, is filled in place: a batch of which
     every row is known is not run.
     """
     measured = np.full(len(pair), np.nan) if measured is None else measured
@@ -125,7 +125,7 @@ def patched_effects(
         done(new)
 
     with evaluating(model):
-        run_in_batches([len(points[i].prompt) for i in pair], room_for(model, batch_tokens, "patching"), run)
+        run_in_batches([len(points[i].prompt) for i in pair], token_budget_for(model, batch_tokens, "patching"), run)
     return measured
 
 
@@ -149,7 +149,7 @@ def patch_gradients(
         gradient[batch] = torch.autograd.grad(total, strength)[0].to(gradient)
 
     with differentiable(model):
-        room = TokenBudget(room_for(model, batch_tokens, "patching").tokens // 4)
+        room = TokenBudget(token_budget_for(model, batch_tokens, "patching").tokens // 4)
         run_in_batches([len(point.prompt) for point in points], room, run)
     return gradient
 

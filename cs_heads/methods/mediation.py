@@ -159,8 +159,8 @@ def indirect_effects(
     model: ModelLike,
     pairs: Sequence[PromptPair],
     *,
-    average_source: bool = False,
     budget: int | None = None,
+    average_source: bool = False,
     **settings: Unpack[SettingsArguments],
 ) -> Mediation:
     """The indirect effect of every head on every pair, many (pair, head) runs in one forward.
@@ -200,11 +200,11 @@ def screen_identity_rules(
     model: ModelLike,
     words: Sequence[str],
     *,
+    budget: int | None = None,
+    seed: int = 0,
     n: int = 40,
     n_shots: int = 2,
-    seed: int = 0,
     after: str = " . ",
-    budget: int | None = None,
     **settings: Unpack[SettingsArguments],
 ) -> dict[Stage, Mediation]:
     """Indirect effects at each of the three stages of identity rules (ABA, ABB).

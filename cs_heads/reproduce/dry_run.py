@@ -23,6 +23,7 @@ from cs_heads.ranking import HeadRanking
 from cs_heads.reproduce.localization import N_FAILING
 from cs_heads.reproduce.reproduction import Reproduction, Step
 from cs_heads.reproduce.run import done_steps
+from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task, finding_side
 from cs_heads.units import Grid
 
@@ -204,7 +205,8 @@ def estimate(repro: Reproduction, steps: Iterable[Step]) -> Estimate:
 
 def _seconds_each(repro: Reproduction, name: str) -> float:
     """Of the second of two batches: the first also probes how the engine runs fastest."""
-    experiment = Experiment(repro.model, repro.unseen(name).take(_EXAMPLES), progress=False)
+    calls: SettingsArguments = {**repro.calls, "store": None, "progress": False}
+    experiment = Experiment(repro.model, repro.unseen(name).take(_EXAMPLES), **calls)
     density = max(0.05, 1 / repro.grid.size)
     off = designs.bernoulli(experiment.grid, 2 * _MASKS, density, repro.seed)
     experiment(off[:_MASKS])

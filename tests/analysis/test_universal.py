@@ -112,7 +112,7 @@ def test_the_same_seed_draws_the_same_examples():
     ("tasks", "candidates", "more", "message"),
     [
         ({"a": Planted(GRID, {})}, [ALL], {}, "experiments must be two tasks or more beside the control, got 1"),
-        (None, [], {}, "candidates must name one head or more"),
+        (None, [], {}, "heads must name one head or more"),
         (None, ["L9H9"], {}, "head L9H9 is not in the grid"),
         (None, [ALL], {"n": 0}, "n must be an integer of 1 or more, got 0"),
         ({"a": Planted(GRID, {}), "b": Planted(HeadGrid(2, 2), {})}, [ALL], {}, "experiments must be of one grid"),
