@@ -29,6 +29,7 @@ from cs_heads import designs
 from cs_heads.engine import Engine
 from cs_heads.engine.forwards import Forwards
 from cs_heads.engine.generation import Generation
+from cs_heads.engine.protocol import PairMasks
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.abilities import Abilities
 
@@ -130,7 +131,11 @@ def hooked_rows(subject: Subject, batch: list[EncodedExample]) -> Callable[[], l
     engine = Engine(subject.bridge, batch, ideas=FUSED)
     assert engine.forwards.able
     masks = designs.stratified(subject.grid, len(batch), 0.05, seed=1)
-    return lambda: [logprob for results in engine.run(masks, np.arange(len(batch)), False) for _, logprob, _ in results]
+    return lambda: [
+        logprob
+        for results in engine.run(PairMasks.of(masks), np.arange(len(batch)), False)
+        for _, logprob, _ in results
+    ]
 
 
 def compare(ways: dict[str, Callable[[], list]], runs: int) -> dict[str, tuple[float, float | None]]:

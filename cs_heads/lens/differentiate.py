@@ -54,7 +54,7 @@ def gate_gradients(
         prompts: The prompt of each row.
         targets: The target of each row.
         gates: The gates of each row.
-        batch_tokens: Tokens of one pass at most; calls that share a ``TokenBudget`` find out once what fits into memory.
+        batch_tokens: Tokens of one pass at most; calls that share a ``TokenBudget`` find out once what fits.
         done: Called with the number of rows done.
         measured: Gradients that an earlier call left, NaN where it did not get to, filled in place: a batch of which
             every row is known is not run, and its loss is NaN.

@@ -15,7 +15,7 @@ from cs_heads.cluster.session import workers_for
 from cs_heads.cluster.worker import Job, Worker, WorkerConfig
 from cs_heads.engine import Engine, plan
 from cs_heads.engine.ablation import Ablation
-from cs_heads.engine.protocol import StoppingCriteria, TextRequest
+from cs_heads.engine.protocol import PairMasks, StoppingCriteria, TextRequest
 from cs_heads.experiment.inputs import encode_prompts, encode_task
 from cs_heads.lens import load_model, target_logprobs
 from cs_heads.lens.model import ModelInfo, describe
@@ -112,11 +112,13 @@ def test_a_worker_gives_the_numbers_of_the_engine(folders, load, home, kind):
         one.open("job", Job(examples, 512, prepared))
     expected = {
         pair: (logprobs.tolist(), greedy.tolist())
-        for batch in Engine(model, examples, 512, ablation()).run(masks, numbers, False)
+        for batch in Engine(model, examples, 512, ablation()).run(PairMasks.of(masks), numbers, False)
         for pair, logprobs, greedy in batch
     }
     for one in (worker, other):
-        assert {pair: (a.tolist(), b.tolist()) for pair, a, b in one.logprobs("job", masks, numbers)} == expected
+        assert {
+            pair: (a.tolist(), b.tolist()) for pair, a, b in one.logprobs("job", PairMasks.of(masks), numbers)
+        } == expected
 
 
 class Here(WorkerPool):
@@ -146,7 +148,7 @@ def test_of_what_is_known_in_part_the_rest_is_run_with_the_same_numbers(folders,
     masks, numbers = pairs()
 
     def results(known=None):
-        batches = engine.run(masks, numbers, False, known)
+        batches = engine.run(PairMasks.of(masks), numbers, False, known)
         return {pair: logprobs.tolist() for batch in batches for pair, logprobs, _ in batch}
 
     whole, known = results(), np.arange(len(numbers)) % 3 == 0
@@ -163,7 +165,7 @@ def test_a_worker_writes_the_texts_of_the_experiment(folders, load, home):
     ends = StoppingCriteria(5, (), report.info.end_tokens)
     worker.open("how", TextRequest(encode_prompts(model, task(), None, 5), ends))
     masks, numbers = pairs(2)
-    texts = dict(worker.generate("job", masks, numbers, "how"))
+    texts = dict(worker.generate("job", PairMasks.of(masks), numbers, "how"))
     expected = Experiment(model, task()).generate(masks[::6], max_new_tokens=5)
     assert [ends.kept(texts[pair], model.tokenizer) for pair in range(12)] == expected.ravel().tolist()
 

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cs_heads.engine import Engine
+from cs_heads.engine.protocol import PairMasks
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.abilities import Abilities
 from tests.conftest import BACKENDS
@@ -73,7 +74,7 @@ def test_any_plan_gives_the_numbers_of_plain_hugging_face(
     examples, masks, pairs = workload(seed, n_examples, n_masks)
     engine = Engine(load(architecture, backend), examples, batch_tokens, ideas=ideas)
     found = {}
-    for batch in engine.run(masks[pairs[:, 0]], pairs[:, 1], progress=False):
+    for batch in engine.run(PairMasks.of(masks[pairs[:, 0]]), pairs[:, 1], progress=False):
         for pair, logprobs, hits in batch:
             assert pair not in found
             found[pair] = logprobs, hits == 1
@@ -97,7 +98,9 @@ def test_examples_may_fill_the_context(load, backend, plain, architecture):
     examples.append(EncodedExample(tuple(rng.integers(3, 23, 62).tolist()), ((5, 6),), False))
     masks = np.eye(12, dtype=bool).reshape(12, *SHAPE)
     pairs = np.array([(m, e) for m in range(12) for e in range(5)])
-    for batch in Engine(load(architecture, backend), examples).run(masks[pairs[:, 0]], pairs[:, 1], progress=False):
+    for batch in Engine(load(architecture, backend), examples).run(
+        PairMasks.of(masks[pairs[:, 0]]), pairs[:, 1], progress=False
+    ):
         for pair, logprobs, _ in batch:
             mask, example = pairs[pair]
             targets = examples[example].continuations
@@ -110,11 +113,11 @@ def test_whoever_begins_to_listen_later_is_heard(load):
     model, heard = load("llama"), []
     examples, masks, _ = workload(1, 3, 2)
     engine = Engine(model, examples)
-    list(engine.run(masks[:1].repeat(3, 0), np.arange(3), False))
+    list(engine.run(PairMasks.of(masks[:1].repeat(3, 0)), np.arange(3), False))
     assert engine.forwards.able.fused
     model.hook_dict["blocks.1.attn.hook_pattern"].add_hook(lambda pattern, hook: heard.append(pattern.shape))
     try:
-        list(engine.run(masks[-1:].repeat(3, 0), np.arange(3), False))
+        list(engine.run(PairMasks.of(masks[-1:].repeat(3, 0)), np.arange(3), False))
     finally:
         model.reset_hooks()
     assert heard

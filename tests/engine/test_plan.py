@@ -9,6 +9,7 @@ import torch
 from cs_heads import Experiment, Task, designs
 from cs_heads.engine import Engine, forwards, plan
 from cs_heads.engine.plan import _LiveBytes, token_budget
+from cs_heads.engine.protocol import PairMasks
 from cs_heads.lens.abilities import Abilities
 from cs_heads.lens.batches import default_tokens
 from tests.engine.test_engine import workload
@@ -63,7 +64,11 @@ def test_the_plan_does_not_change_the_order_of_results(load):
     for order, batch_tokens in zip(orders, (4096, 40), strict=True):
         chosen = pairs[order]
         engine = Engine(load("llama"), examples, batch_tokens)
-        found = {int(order[p]): lp for b in engine.run(off[chosen[:, 0]], chosen[:, 1], False) for p, lp, _ in b}
+        found = {
+            int(order[p]): lp
+            for b in engine.run(PairMasks.of(off[chosen[:, 0]]), chosen[:, 1], False)
+            for p, lp, _ in b
+        }
         results.append(np.concatenate([found[pair] for pair in range(len(pairs))]))
     np.testing.assert_allclose(*results, atol=1e-5)
 
@@ -127,7 +132,11 @@ def test_half_precision_weights_are_scored_in_float32(folders, dtype):
     exact = load_model(folders("llama"), device="cpu", backend="bridge")
 
     def run(model):
-        found = {p: lp for b in Engine(model, examples).run(off[pairs[:, 0]], pairs[:, 1], False) for p, lp, _ in b}
+        found = {
+            p: lp
+            for b in Engine(model, examples).run(PairMasks.of(off[pairs[:, 0]]), pairs[:, 1], False)
+            for p, lp, _ in b
+        }
         return np.concatenate([found[pair] for pair in range(len(pairs))])
 
     half = run(model)

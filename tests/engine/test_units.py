@@ -164,7 +164,7 @@ def check_at(experiment, hf, units, positions):
 @pytest.mark.parametrize("units", UNITS)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_units_off_give_their_mean_at_each_position(load, backend, architecture, units):
-    """Counted from the end of the prompt, over the examples that have the position; else at the nearest that any has."""
+    """Counted from the end of the prompt, over the examples that have the position; else at the nearest there is."""
     skip_unless_loaded(architecture, backend)
     experiment = Experiment(load(architecture, backend), a_task(), units=units, ablation="position_mean")
     hf, encoded = make_hf_model(architecture), experiment.encoded

@@ -7,6 +7,7 @@ import torch
 from cs_heads import Experiment, Task
 from cs_heads.engine import Engine
 from cs_heads.engine.ablation import Ablation
+from cs_heads.engine.protocol import PairMasks
 from cs_heads.experiment.inputs import encode_task
 from cs_heads.lens import load_model
 from cs_heads.lens.differentiate import gate_gradients
@@ -64,7 +65,9 @@ def test_a_gate_left_on_another_device_would_be_seen(whole_and_split):
         point.add_hook(lambda z, hook: z * gate)
         try:
             with pytest.raises(RuntimeError, match="on the same device"):
-                list(Engine(model, encode_task(model, task(), None), 200).run(off(1), np.array([0]), False))
+                list(
+                    Engine(model, encode_task(model, task(), None), 200).run(PairMasks.of(off(1)), np.array([0]), False)
+                )
         finally:
             model.reset_hooks()
 
@@ -79,7 +82,7 @@ def test_a_split_model_has_the_numbers_of_a_whole_one(whole_and_split, kind):
     def numbers_of(model):
         ablation = None if kind == "zero" else Ablation(kind, answers)
         engine = Engine(model, examples, None, ablation)
-        found = {pair: (a, b) for batch in engine.run(masks, numbers, False) for pair, a, b in batch}
+        found = {pair: (a, b) for batch in engine.run(PairMasks.of(masks), numbers, False) for pair, a, b in batch}
         return engine.forwards.able, np.concatenate([found[pair][0] for pair in sorted(found)])
 
     able, expected = numbers_of(whole)
