@@ -39,9 +39,9 @@ FUSED = Abilities(extend=False, resume=False)
 NO_RESUME = Abilities(resume=False)
 
 
-def pairs_of(masks: np.ndarray, n_examples: int) -> tuple[np.ndarray, np.ndarray]:
+def pairs_of(masks: np.ndarray, n_examples: int) -> tuple[PairMasks, np.ndarray]:
     """Every mask with every example."""
-    return np.repeat(masks, n_examples, axis=0), np.tile(np.arange(n_examples), len(masks))
+    return PairMasks(masks, np.repeat(np.arange(len(masks)), n_examples)), np.tile(np.arange(n_examples), len(masks))
 
 
 def score(subject: Subject, examples: list[EncodedExample], masks: np.ndarray, ideas: Abilities) -> Callable[[], list]:

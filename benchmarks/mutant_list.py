@@ -245,8 +245,8 @@ _ENGINE = [
         ),
         (
             "masked rows share the prefix of the intact model",
-            "gates = np.stack([row.gates for row in batch])",
-            "gates = np.stack([np.ones_like(row.gates) if row.piece.children else row.gates for row in batch])",
+            "gates = np.stack([as_gates(row.mask).astype(np.float32) for row in batch])",
+            "gates = np.stack([as_gates(row.mask & (not row.piece.children)).astype(np.float32) for row in batch])",
         ),
     ),
     *_bugs(
@@ -292,8 +292,8 @@ _ENGINE = [
         "engine/test_ablation.py",
         (
             "the mean of z is over examples, not over their tokens",
-            "self._sum[layer][None, None] / self._length.sum()",
-            "self._sum[layer][None, None] / len(self._length)",
+            "self._sum[layer][None, None] / self._counts.sum()",
+            "self._sum[layer][None, None] / len(self._counts)",
         ),
         (
             "resampling may draw an example for itself",
@@ -301,9 +301,14 @@ _ENGINE = [
             "partner[order] = np.random.default_rng(seed + 1).permutation(n)",
         ),
         (
+            "the mean at a position counts from the beginning of the prompt",
+            "places = position - torch.from_numpy(self._prompt[batch])[row] - self._lowest",
+            "places = position",
+        ),
+        (
             "examples share a resampled prefix",
-            'return ablation is None or ablation.kind == "mean"',
-            'return ablation is None or ablation.kind in ("mean", "resample")',
+            'return self.kind in ("zero", "mean", "optimal")',
+            'return self.kind in ("zero", "mean", "optimal", "resample")',
         ),
     ),
     *_bugs(
@@ -364,13 +369,13 @@ _STORE = [
         "store/test_identity.py",
         (
             "the key of a store leaves out which ablation it was",
-            '"ablation": ablation,',
-            '"ablation": bool(ablation),',
+            '"ablation": settings.ablation,',
+            '"ablation": bool(settings.ablation),',
         ),
         (
             "the key of a store does not say what the tokenizer prepends by itself",
-            '"prepend_bos": prepended(getattr(model, "tokenizer", None), prepend_bos),',
-            '"prepend_bos": prepend_bos,',
+            '"prepend_bos": prepended(getattr(model, "tokenizer", None), settings.prepend_bos),',
+            '"prepend_bos": settings.prepend_bos,',
         ),
         (
             "what a head is set to is kept without the examples that it comes from",
@@ -798,7 +803,7 @@ _ANALYSIS = [
         ),
         (
             "under GQA a group has as many heads as there are key/value heads",
-            "return grid.n_heads // n_key_value_heads",
+            "return grid.n_units // n_key_value_heads",
             "return n_key_value_heads",
         ),
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,7 @@ class Job:
 
     examples: Sequence[EncodedExample]
     batch_tokens: int
-    ablation: Ablation
+    ablation: Ablation = field(default_factory=Ablation)
 
 
 def versions() -> dict[str, str]:

@@ -100,14 +100,14 @@ def test_a_worker_gives_the_numbers_of_the_engine(folders, load, home, kind):
     masks, numbers = pairs()
 
     def ablation():
-        return None if kind == "zero" else Ablation(kind, answers)
+        return Ablation(kind, answers)
 
     worker, other = Worker(), Worker()
     for one in (worker, other):
         one.load(folder, home)
     worker.open("first", Job(examples, 512, ablation()))
     # What heads become is prepared by one worker for all.
-    prepared = None if kind == "zero" else worker.prepare("first")
+    prepared = worker.prepare("first")
     for one in (worker, other):
         one.open("job", Job(examples, 512, prepared))
     expected = {
