@@ -4,8 +4,8 @@
     python benchmarks/specificity.py --model models/smollm2 --out smollm2.jsonl
     python benchmarks/specificity.py --table smollm2.jsonl
 
-Each method finds five heads of each everyday skill, which then go off on unseen examples of every skill that the model
-can do. A *loss* is the share of the score above chance that is lost; in means it counts as 1 at most (a two-choice
+Each method finds five heads of each everyday skill, or other units (``--units kv neurons``, as many as ``K`` says),
+which then go off on unseen examples of every skill that the model can do. A *loss* is the share of the score above chance that is lost; in means it counts as 1 at most (a two-choice
 answer that turns into its opposite loses more) and as 0 at least (what one skill gains makes up for no other's loss).
 Methods named ``...+`` have all other skills as controls, those without stand as in their papers, with the same budget.
 Gating with thirteen controls needs ten times that: it is refused, and the table says so. Results are appended to
@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -26,6 +27,7 @@ import numpy as np
 import cs_heads as cs
 from cs_heads.analysis.losses import loss_of, task_drop
 from cs_heads.tasks import builtin_tasks
+from cs_heads.units import UNITS, Unit, Units
 
 FAMILY = "everyday/"
 SKILLS = ("agreement", "closing", "code", "copying", "indirect_object", "kinds", "plural", "succession")
@@ -33,7 +35,8 @@ METHODS = (
     *("annealed+", "annealed", "css+", "css", "one-shot+", "one-shot", "gradient+", "gradient"),
     *("attribution+", "attribution", "chg+", "chg", "greedy"),
 )
-K = 5
+K: dict[Units, int] = {"heads": 5, "kv": 3, "attn": 2, "mlp": 2, "neurons": 20}
+"""Units that are found."""
 BUDGET = 10_000
 """Example-evaluations to find heads with, controls included; gradients take a few hundred, whatever the budget."""
 N_UNSEEN = 60
@@ -42,15 +45,15 @@ N_UNSEEN = 60
 class Judge:
     """What heads take from every skill that the model can do, on unseen examples."""
 
-    def __init__(self, model: Any, tasks: dict[str, cs.Task]) -> None:
+    def __init__(self, model: Any, tasks: dict[str, cs.Task], units: Units) -> None:
         unseen = {skill: task.held_out for skill, task in tasks.items()}
         self.experiments = {
-            skill: cs.Experiment(model, side.take(N_UNSEEN), progress=False)
+            skill: cs.Experiment(model, side.take(N_UNSEEN), progress=False, units=units)
             for skill, side in unseen.items()
             if side is not None
         }
 
-    def losses(self, heads: list[cs.Head]) -> dict[str, float]:
+    def losses(self, heads: list[Unit]) -> dict[str, float]:
         """The loss of each skill with these heads off; skills that cannot tell have none."""
         losses = {}
         for skill, experiment in self.experiments.items():
@@ -69,30 +72,37 @@ def find(model: Any, tasks: dict[str, cs.Task], skill: str, method: str, **given
     if name in {"gradient", "attribution"}:
         # One pass forward and back over the examples there are.
         given.pop("budget")
-    return cs.find_heads(model, tasks[skill], k=K, method=name, controls=controls, progress=False, **given)
+    return cs.find_heads(
+        model, tasks[skill], k=K[given["units"]], method=name, controls=controls, progress=False, **given
+    )
 
 
 def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """One record a (seed, skill, method) that is not there yet."""
     run = {"model": Path(options.model).name, "dtype": options.dtype, "budget": options.budget}
-    done = {(r["skill"], r["method"], r["seed"]) for r in records(options.out) if run.items() <= r.items()}
+    done = {
+        (r["skill"], r["method"], r.get("units", "heads"), r["seed"])
+        for r in records(options.out)
+        if run.items() <= r.items()
+    }
     model = cs.load_model(options.model, dtype=options.dtype)
     names = [name.removeprefix(FAMILY) for name in builtin_tasks() if name.startswith(FAMILY)]
-    for seed in options.seeds:
-        wanted = [(s, m) for m in options.methods for s in options.skills if (s, m, seed) not in done]
+    for seed, units in product(options.seeds, options.units):
+        wanted = [(s, m) for m in options.methods for s in options.skills if (s, m, units, seed) not in done]
         if not wanted:
             continue
         tasks = {name: cs.load_task(f"{FAMILY}{name}", seed=seed) for name in names}
-        judge = Judge(model, tasks)
+        judge = Judge(model, tasks, units)
         for skill, method in wanted:
             start = perf_counter()
             try:
-                ranking = find(model, tasks, skill, method, seed=seed, budget=options.budget)
+                ranking = find(model, tasks, skill, method, seed=seed, budget=options.budget, units=units)
             except ValueError as error:
-                yield {"skill": skill, "method": method, "seed": seed, "refused": str(error), **run}
+                named = {"skill": skill, "method": method, "units": units, "seed": seed}
+                yield {**named, "refused": str(error), **run}
                 continue
             seconds = perf_counter() - start
-            heads = ranking.top(K)
+            heads = ranking.top(K[units])
             proof = (
                 cs.confirm(
                     model,
@@ -102,6 +112,7 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
                     controls=[task for other, task in tasks.items() if other != skill],
                     n=N_UNSEEN,
                     progress=False,
+                    units=units,
                 )
                 if options.confirm
                 else None
@@ -110,6 +121,7 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
             yield {
                 "skill": skill,
                 "method": method,
+                "units": units,
                 "seed": seed,
                 "heads": [str(head) for head in heads],
                 "shared": [str(head) for head in ranking.shared],
@@ -134,12 +146,12 @@ def own_and_others(record: dict[str, Any]) -> tuple[float, float]:
 
 
 def tables(done: list[dict[str, Any]]) -> str:
-    """Of each model, dtype and budget the means by method, then the first method skill by skill."""
-    runs = [(record.get("model"), record.get("dtype"), record.get("budget")) for record in done]
+    """Of each model, dtype, budget and kind of unit the means by method, then the first method skill by skill."""
+    runs = [tuple(record.get(name) for name in ("model", "dtype", "budget", "units")) for record in done]
     return "\n\n".join(
-        f"{model}, {dtype}, budget {budget}\n\n"
-        + _tables([record for record, run in zip(done, runs, strict=True) if run == (model, dtype, budget)])
-        for model, dtype, budget in dict.fromkeys(runs)
+        f"{model}, {dtype}, budget {budget}, {units or 'heads'}\n\n"
+        + _tables([record for record, run in zip(done, runs, strict=True) if run == (model, dtype, budget, units)])
+        for model, dtype, budget, units in dict.fromkeys(runs)
     )
 
 
@@ -189,6 +201,7 @@ def main() -> None:
     parser.add_argument("--table", type=Path, nargs="+", help="print the tables of these results, and run nothing")
     parser.add_argument("--skills", nargs="+", default=list(SKILLS))
     parser.add_argument("--methods", nargs="+", default=list(METHODS))
+    parser.add_argument("--units", nargs="+", choices=UNITS, default=["heads"], help="kinds of unit to find")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--budget", type=int, default=BUDGET)
     parser.add_argument("--dtype", default="float32")

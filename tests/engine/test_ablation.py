@@ -147,7 +147,7 @@ def test_the_intact_runs_that_z_is_taken_from_are_counted_once(load, kind):
 
 def test_an_unknown_kind_is_refused(load):
     task = Task.from_records(choice_records(np.random.default_rng(2), 6))
-    with pytest.raises(ValueError, match="ablation must be one of zero, mean, .*, got 'noise'"):
+    with pytest.raises(ValueError, match=r"ablation must be one of zero, mean, .*, got 'noise'"):
         Experiment(load("llama"), task, ablation="noise")
 
 
