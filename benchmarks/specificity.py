@@ -5,8 +5,9 @@
     python benchmarks/specificity.py --table smollm2.jsonl
 
 Each method finds five heads of each everyday skill, or other units (``--units kv neurons``, as many as ``K`` says),
-which then go off on unseen examples of every skill that the model can do. A *loss* is the share of the score above chance that is lost; in means it counts as 1 at most (a two-choice
-answer that turns into its opposite loses more) and as 0 at least (what one skill gains makes up for no other's loss).
+which then go off on unseen examples of every skill that the model can do. A *loss* is the share of the score above
+chance that is lost; in means it counts as 1 at most (a two-choice answer that turns into its opposite loses more) and
+as 0 at least (what one skill gains makes up for no other's loss).
 Methods named ``...+`` have all other skills as controls, those without stand as in their papers, with the same budget.
 Gating with thirteen controls needs ten times that: it is refused, and the table says so. Results are appended to
 ``--out``; what is there already, of this model, dtype and budget, is not run again.

@@ -228,7 +228,9 @@ class HeadRanking(Drawable, picture="heads"):
         task = self.provenance.get("task", {}).get("name")
         model = self.provenance.get("model", {}).get("name")
         about = "".join(f", {name}" for name in (task, model) if name)
-        return f"HeadRanking({self.method}{about}: {self.grid.size} heads, {self.spent:,} example-evaluations)"
+        return (
+            f"HeadRanking({self.method}{about}: {self.grid.size} {self.grid.word}s, {self.spent:,} example-evaluations)"
+        )
 
     def __repr__(self) -> str:
         shown = [*self.top(min(5, self.grid.size)), *self.claimed_beyond(5)]

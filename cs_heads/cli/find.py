@@ -147,7 +147,8 @@ def find(options: argparse.Namespace) -> None:
             _print_result(options, result, found, proof)
         if options.curve and not options.off and not proof.result.too_low:
             written += _measure_curve(options.out, unseen, found, result, options.seed)
-        written += _attend(options.out, local_model(model), task, found.top(options.k), settings)
+        if found.grid.kind == "heads":
+            written += _attend(options.out, local_model(model), task, found.top(options.k), settings)
         written.append(write_report(options.out, options.out / "report.html"))
     if options.json:
         _print_result(options, result, found, proof)

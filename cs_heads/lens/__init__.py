@@ -2,9 +2,10 @@
 
 **Ablation** acts on ``blocks.{layer}.attn.hook_z``, the output of each head before W_O, on every token: after W_O
 the heads are summed, and a slice of the sum is no head. What is put in a head's place is ``zero``; its ``mean``
-over all tokens of the task's examples, run intact beforehand; or what it is on another example drawn by lot
-(``resample``). Bair et al. use zero; mean and resample keep the later layers closer to what they are used
-to.
+over all tokens of the task's examples, run intact beforehand, or at each position (``position_mean``); what it is on
+another example drawn by lot (``resample``); or one learned constant (``optimal``). Bair et al. use zero; the others
+keep the later layers closer to what they are used to. Other **units** are gated alike at hook points of their own
+(``gates.gated``), all of them at all tokens or at some (``positions``).
 
 Rows of one forward pass may each have a mask of their own, and a **gate** between 0 and 1 in place of a mask
 weighs a head instead of removing it. All hooks are gone after each call, and hooks of others stay. A model whose

@@ -67,12 +67,14 @@ def heads(
         raise ValueError(f"ranking must be a HeadRanking, as find_heads gives, got {ranking!r:.80}")
     grid = ranking.grid
     check_integer("k", k, 0)
-    if key_value_heads is None:
+    if key_value_heads is None and grid.kind == "heads":
         key_value_heads = ranking.provenance.get("model", {}).get("key_value_heads")
     if key_value_heads is not None and (key_value_heads < 1 or grid.n_units % key_value_heads):
         raise ValueError(f"key_value_heads must divide the {grid.n_units} heads of a layer, got {key_value_heads}")
     limit, top = _limit(ranking), _shown(ranking, k)
-    ax, image, _ = _draw_map(ax, ranking.importance, limit, f"importance ({ranking.unit})", len(top))
+    ax, image, _ = _draw_map(
+        ax, grid, ranking.importance, limit, label=f"importance ({ranking.unit})", n_lines=len(top)
+    )
     if key_value_heads not in (None, 1, grid.n_units):
         _draw_groups(ax, grid, key_value_heads)
     square = points_per_square(ax, grid)
@@ -127,7 +129,7 @@ def roles(gates: HeadGates, ax: Axes | None = None, *, threshold: float = 0.5, k
     ranking = gates.ranking()
     grid = ranking.grid
     top = [head for head in ranking.top(min(k, grid.size)) if values[head.layer, head.index] > 0] if k else []
-    ax, _, bar = _draw_map(ax, values, 1.0, "interferes ← score → facilitates", len(top) + 1)
+    ax, _, bar = _draw_map(ax, grid, values, 1.0, label="interferes ← score → facilitates", n_lines=len(top) + 1)
     bar.set_ticks([-1, -0.5, 0, 0.5, 1], labels=["1", "0.5", "0", "0.5", "1"])
     ax.set_title(style.safe_text(_title(gates.provenance, "causal head gating"), 50))
     signs = _draw_signs(ax, gates, threshold, grid.mask(top))
@@ -180,18 +182,21 @@ def heads_caption(ranking: HeadRanking, k: int = 5) -> str:
 
 
 def _draw_map(
-    ax: Axes | None, values: Float[np.ndarray, "layer head"], limit: float, label: str, n_lines: int
+    ax: Axes | None, grid: Grid, values: Float[np.ndarray, "layer head"], limit: float, *, label: str, n_lines: int
 ) -> tuple[Axes, AxesImage, Colorbar]:
     """The squares with their color bar; without axes on a figure that has room for ``n_lines`` in the legend."""
-    n_layers, n_heads = values.shape
+    n_layers, n_units = grid.shape
+    # Neurons are too many for squares.
+    wide = n_units > 16 * n_layers
     if ax is None:
-        # A column wide, a page for many heads; as high as square heads and the legend need, a page at most.
-        width = style.COLUMN if n_heads <= 64 else 2 * style.COLUMN
-        square = min(0.5, 5 / n_layers, (width - 1.25) / n_heads)
+        # A column wide, a page for many units; as high as squares and the legend need, a page at most.
+        width = style.COLUMN if n_units <= 64 else 2 * style.COLUMN
+        square = min(0.5, 5 / n_layers) if wide else min(0.5, 5 / n_layers, (width - 1.25) / n_units)
         ax = style.new_axes(width, min(9.0, max(1.1, square * n_layers) + 1.34 + 0.14 * n_lines))
-    image = ax.imshow(values, cmap=style.signed_colors(), vmin=-limit, vmax=limit, aspect="equal")
+    drawn: dict[str, Any] = {"aspect": "auto", "interpolation": "none"} if wide else {"aspect": "equal"}
+    image = ax.imshow(values, cmap=style.signed_colors(), vmin=-limit, vmax=limit, **drawn)
     bar = style.color_bar(ax, image, label)
-    ax.set(xticks=_ticks(n_heads, 12), yticks=_ticks(n_layers, 16), xlabel="head", ylabel="layer")
+    ax.set(xticks=_ticks(n_units, 12), yticks=_ticks(n_layers, 16), xlabel=grid.word, ylabel="layer")
     return ax, image, bar
 
 

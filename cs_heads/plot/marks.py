@@ -37,14 +37,14 @@ def mark_heads(
         hollow: heads whose markers are not filled.
         avoid: heads that carry a letter.
     """
-    square = points_per_square(ax, grid)
-    across = min(_MARKER, max(4.5, square))
+    square = _points_per_unit(ax, grid)
+    across = min(_MARKER, max(4.5, square.min()))
     for head in heads:
         ax.plot(head.index, head.layer, **_marker(head, head in hollow, across, halo=True), zorder=4, clip_on=False)
     # All in points from the first head, right and down: the middle and the size of what is there already.
     centers = [np.array([head.index, head.layer]) * square for head in heads]
     taken = [(*center, across, across) for center in centers]
-    taken += [(head.index * square, head.layer * square, *_LETTER) for head in avoid]
+    taken += [(*(np.array([head.index, head.layer]) * square), *_LETTER) for head in avoid]
     last = np.array([grid.n_units - 0.5, grid.n_layers - 0.5]) * square
     for number, (head, center) in enumerate(zip(heads, centers, strict=True), start=1):
         places, size = center + _OFFSETS, np.array([_LETTER[0] * len(str(number)), _LETTER[1]])
@@ -143,9 +143,14 @@ def points_per_square(ax: Axes, grid: Grid) -> float:
         ax: the axes of the map.
         grid: of the map.
     """
+    return float(_points_per_unit(ax, grid).min())
+
+
+def _points_per_unit(ax: Axes, grid: Grid) -> np.ndarray:
+    """About how wide and how high a unit is drawn."""
     figure: Any = ax.get_figure(root=True)
-    width, height = figure.get_size_inches()
-    return float(72 * min(0.6 * width / grid.n_units, 0.7 * height / grid.n_layers))
+    points = 72 * np.array([0.6, 0.7]) * figure.get_size_inches() / (grid.n_units, grid.n_layers)
+    return points if ax.get_aspect() == "auto" else np.full(2, points.min())
 
 
 def _marker(head: Unit, hollow: bool, size: float = _MARKER, *, halo: bool = False) -> dict[str, Any]:

@@ -55,6 +55,7 @@ _OF_EACH_CONTROL = 2
 _EVEN = 0.4
 # Example-evaluations for masks by default, however small the grid.
 _LEAST = 8000
+_MOST = 60_000
 _UNITS = {
     "score": "points of score",
     "probability": "points of probability",
@@ -256,8 +257,11 @@ def annealed(
 
 
 def default_budget(size: int) -> int:
-    """Example-evaluations for masks by default on a grid of so many heads, unless tasks ask for more."""
-    return max(10 * size, _LEAST)
+    """Example-evaluations for masks by default on a grid of so many heads, unless tasks ask for more.
+
+    Ten for each, up to what is plenty for neurons: masks needed grow with the logarithm of the size.
+    """
+    return min(max(10 * size, _LEAST), _MOST)
 
 
 def _of_controls(n: int, per_row: int) -> int:
