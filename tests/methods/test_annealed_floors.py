@@ -3,6 +3,8 @@
 A test is the same on every run; another machine may round differently, which comes to drawing some worlds anew.
 """
 
+import resource
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from cs_heads.analysis.confirm import measure_proof
 from cs_heads.methods.annealing import annealed
 from cs_heads.methods.greedy import greedy
 from cs_heads.simulate import planted_world
-from cs_heads.units import HeadGrid
+from cs_heads.units import Grid, HeadGrid
 
 GRIDS = {512: HeadGrid(16, 32), 1024: HeadGrid(32, 32)}
 
@@ -180,3 +182,16 @@ def test_worlds_without_structure_are_called_localized_in_one_of_a_hundred_at_mo
             proof = measure_proof(fresh.unseen, found.top(5), exclude=found.shared, chance=chance, controls=controls)
             called += proof.verdict in ("specific", "localized")
     assert called <= 1
+
+
+@pytest.mark.slow
+def test_five_neurons_of_46080_are_found_within_300_evaluations():
+    """Of ten worlds as large as the MLPs of SmolLM2-135M."""
+    grid, recalls = Grid(30, 1536, "neurons"), []
+    for seed in range(10):
+        made = planted_world("main", grid, seed=seed)
+        found = annealed(made.task, controls=[made.control], budget=30_000, seed=0, n_bootstraps=0)
+        assert found.spent <= 30_000
+        recalls.append(recall(made, found))
+    assert np.mean(recalls) >= 0.95
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 4 * 2**20  # kB
