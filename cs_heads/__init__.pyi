@@ -11,6 +11,7 @@ from .analysis.confirm import confirm as confirm
 from .analysis.doctor import check_model as check_model
 from .analysis.drops import specificity as specificity
 from .analysis.failures import failures as failures
+from .analysis.faithfulness import faithfulness as faithfulness
 from .analysis.formats import format_heads as format_heads
 from .analysis.gating import held_out_contrasts as held_out_contrasts
 from .analysis.gating import taxonomy as taxonomy

@@ -14,6 +14,10 @@ from .drops import measure_drops as measure_drops
 from .drops import specificity as specificity
 from .failures import FailureModes as FailureModes
 from .failures import failures as failures
+from .faithfulness import SHARES as SHARES
+from .faithfulness import Faithfulness as Faithfulness
+from .faithfulness import faithfulness as faithfulness
+from .faithfulness import measure_faithfulness as measure_faithfulness
 from .formats import FormatHeads as FormatHeads
 from .formats import format_heads as format_heads
 from .formats import measure_formats as measure_formats

@@ -11,6 +11,7 @@ from .curves import comparison as comparison
 from .curves import cost as cost
 from .curves import depth_profiles as depth_profiles
 from .curves import drops as drops
+from .curves import faithfulness as faithfulness
 from .curves import recall as recall
 from .curves import recalls as recalls
 from .curves import scale as scale

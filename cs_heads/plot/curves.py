@@ -1,4 +1,4 @@
-"""Curves: scores and drops by the number of heads off, what methods cost and recall, and models side by side."""
+"""Curves: scores by the number of heads off or kept, what methods cost and recall, and models side by side."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cs_heads.analysis.compare import Comparison
+from cs_heads.analysis.faithfulness import Faithfulness
 from cs_heads.analysis.scale import ScaleStudy
 from cs_heads.analysis.sparsity import SparsityCurve
 from cs_heads.plot import style
@@ -124,6 +125,39 @@ def sparsity(curve: SparsityCurve, ax: Axes | None = None) -> Axes:
     ax.set(xticks=range(len(curve.heads) + 1), ylim=(-0.02, 1.05))
     ax.set(xlabel=style.safe_text(f"heads of {curve.own} ablated"), ylabel="score on unseen examples")
     return style.legend_below(ax)
+
+
+@style.styled
+def faithfulness(measured: Faithfulness, ax: Axes | None = None, *, legend: bool = True) -> Axes:
+    """Draw faithfulness against the share of units kept, one line per ranking with its 95 % interval as a band.
+
+    The share is on a logarithmic axis, with 0 at its left end. A line at 1 is the intact model; random orders are a
+    gray line with their range. The legend has the area under each line (CPR) and that between it and 1 (CMD).
+
+    Args:
+        measured: as ``faithfulness`` gives it.
+        ax: axes to draw on; None: those of a new figure.
+        legend: whether a legend names the lines.
+
+    Returns:
+        The axes.
+    """
+    n_lines = len(measured.curves) + (measured.random is not None)
+    ax = style.new_axes(height=2.3 + 0.16 * n_lines) if ax is None else ax
+    shares = measured.shares
+    ax.axhline(1, color="black", linewidth=0.6, linestyle=":")
+    if measured.random is not None:
+        style.random_band(ax, shares, measured.random, f"random orders of {measured.unit}s ({{}})")
+    for number, (name, one) in enumerate(measured.curves.items()):
+        look: dict[str, Any] = {
+            **style.line_look(number),
+            "label": style.safe_text(f"{name} (CPR {one.cpr:.2f}, CMD {one.cmd:.2f})", 60),
+            "markersize": 6 - 2.5 * number / max(1, len(measured.curves) - 1),
+        }
+        style.band(ax, shares, one.faithfulness, *one.bounds.T, **look)
+    style.share_ticks(ax, shares)
+    ax.set(xlabel=f"share of {measured.unit}s kept, all others ablated", ylabel=f"faithfulness ({measured.response})")
+    return style.legend_below(ax) if legend else ax
 
 
 @style.styled

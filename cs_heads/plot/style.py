@@ -352,6 +352,25 @@ def log_ticks(ax: Axes, values: Iterable[float | int]) -> None:
     ax.set_xlim(low / 1.5, high * 1.5)
 
 
+def share_ticks(ax: Axes, shares: Float[np.ndarray, " share"]) -> None:
+    """Make the x axis one of shares from 0 to 1, logarithmic but for the step from 0 to the least of them.
+
+    Args:
+        ax: the axes.
+        shares: all that are drawn, in order, from 0 to 1.
+    """
+    least = float(shares[1])
+    first = int(np.floor(np.log10(least)))
+    ticks = [step * 10.0**power for power in range(first, 0) for step in (1, 2, 5)]
+    shown = [tick for tick in [*ticks, 1.0] if tick >= least * 0.999]
+    # At most seven fit; 1 is one of them.
+    shown = shown[:: -max(1, -(-len(shown) // 6))][::-1]
+    ax.set_xscale("symlog", linthresh=least, linscale=0.4)
+    ax.set_xticks([0, *shown], ["0", *(f"{tick:g}".removeprefix("0") for tick in shown)])
+    ax.set_xticks([], minor=True)
+    ax.set_xlim(0, 1.05)
+
+
 def turned_names(ax: Axes, names: Iterable[str]) -> None:
     """Write names under the places 0, 1, ... of the x axis, turned so that long ones fit.
 
@@ -430,13 +449,17 @@ def band(ax: Axes, x: Any, middle: Numbers, low: Numbers, high: Numbers, **look:
     ax.plot(x, middle, **look)
 
 
-def random_band(ax: Axes, x: Any, sets: Float[np.ndarray, "set point"]) -> None:
+def random_band(
+    ax: Axes, x: Any, sets: Float[np.ndarray, "set point"], what: str = "random heads ({} sets)", **look: Any
+) -> None:
     """Draw random heads as a gray line, the mean, in a band from the smallest to the largest.
 
     Args:
         ax: the axes.
         x: where the points are across.
         sets: one row per set of random heads.
+        what: the label, with the number of sets.
+        look: options of matplotlib's ``plot``.
     """
-    label = f"random heads ({len(sets)} sets)"
-    band(ax, x, sets.mean(axis=0), sets.min(axis=0), sets.max(axis=0), color=RANDOM, linestyle="--", label=label)
+    label = what.format(len(sets))
+    band(ax, x, sets.mean(axis=0), sets.min(axis=0), sets.max(axis=0), color=RANDOM, linestyle="--", label=label, **look)

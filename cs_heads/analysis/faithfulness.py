@@ -1,0 +1,426 @@
+"""Sufficiency beside necessity: how much of what the model does is left with a ranking's first units alone.
+
+The **faithfulness** of a circuit C is f(C) = (m(C) - m(nothing)) / (m(intact) - m(nothing)), where m is the mean
+response with all units but those of C ablated: 0 with nothing kept, 1 where C does as well as the whole model, more
+where it does better. **CPR** is the area under f over the share of units kept, from 0 to 1, and **CMD** the area of
+|1 - f| (Mueller et al., MIB, arXiv 2504.13151): a good ranking has a CPR that is large, or a CMD that is small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float, Int
+from typing_extensions import Unpack
+
+from cs_heads.analysis.drops import unseen_columns
+from cs_heads.analysis.losses import Interval, wilson_interval
+from cs_heads.analysis.result import Record, Result
+from cs_heads.arguments import check_integer, check_list, check_seed, in_line
+from cs_heads.cluster import ModelLike
+from cs_heads.designs import different
+from cs_heads.drawable import Drawable
+from cs_heads.experiment.baseline import BaselineTooLowError, baseline_too_low
+from cs_heads.experiment.protocol import (
+    ExperimentLike,
+    check_is_experiment,
+    check_response,
+    measured,
+    name_of,
+    preparation_of,
+    provenance_of,
+    responding,
+)
+from cs_heads.ranking import HeadRanking
+from cs_heads.settings import SettingsArguments
+from cs_heads.tasks import Task
+from cs_heads.tasks.sides import check_is_task
+from cs_heads.units import Grid
+
+SHARES = (0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1)
+"""Shares of the units kept that MIB measures."""
+
+RANDOM = "random"
+"""The name of random orders in tables."""
+
+_RESAMPLES = 2000
+# Standard errors by which the intact model must exceed the one with nothing kept: a ratio to less is noise.
+_CLEAR = 3
+# Of a difference: less is rounding.
+_NOTHING = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class FaithfulnessCurve(Record):
+    """Faithfulness of one ranking at each number of units kept, with 95 % intervals of a bootstrap over examples.
+
+    Attributes:
+        responses: Mean response at each number of units kept.
+        faithfulness: f at each.
+        bounds: Lower and upper bound of each f.
+        cpr: Area under f.
+        cmd: Area of |1 - f|.
+        cpr_interval: That of ``cpr``.
+        cmd_interval: That of ``cmd``.
+    """
+
+    responses: Float[np.ndarray, " share"]
+    faithfulness: Float[np.ndarray, " share"]
+    bounds: Float[np.ndarray, "share bound"]
+    cpr: float
+    cmd: float
+    cpr_interval: Interval
+    cmd_interval: Interval
+
+
+@dataclass(frozen=True, eq=False)
+class Faithfulness(Result, Drawable, picture="faithfulness"):
+    """How faithful the first units of each ranking are, all others ablated, on unseen examples.
+
+    Attributes:
+        curves: By the name of the ranking.
+        kept: Numbers of units kept, from 0 to all of the grid.
+        unit: What one unit is called.
+        response: What is measured: ``score``, ``probability`` or ``margin``.
+        intact: Its mean on the intact model.
+        empty: Its mean with every unit ablated.
+        spent: Example-evaluations.
+        random: f of random orders of all units (None: not measured).
+        provenance: Model, task, shares and seed.
+        notes: Which shares keep as many units as another, and which rankings keep shared units last.
+    """
+
+    curves: dict[str, FaithfulnessCurve]
+    kept: tuple[int, ...]
+    unit: str
+    response: str
+    intact: float
+    empty: float
+    spent: int
+    random: Float[np.ndarray, "set share"] | None = None
+    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def shares(self) -> Float[np.ndarray, " share"]:
+        """Shares of the units kept."""
+        return np.array(self.kept) / self.kept[-1]
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per (ranking, number of units kept): share, mean response, faithfulness and its interval.
+
+        Random orders are rows of their own (``random``), with their mean, least and largest faithfulness.
+        """
+        points = {"kept": self.kept, "share": self.shares}
+        frames = [
+            pd.DataFrame({"found": name, **points, "response": one.responses, "faithfulness": one.faithfulness}).assign(
+                low=one.bounds[:, 0], high=one.bounds[:, 1]
+            )
+            for name, one in self.curves.items()
+        ]
+        if self.random is not None:
+            mean, low, high = (each(axis=0) for each in (self.random.mean, self.random.min, self.random.max))
+            response = self.empty + (self.intact - self.empty) * mean
+            frames.append(
+                pd.DataFrame({"found": RANDOM, **points, "response": response, "faithfulness": mean}).assign(
+                    low=low, high=high
+                )
+            )
+        return pd.concat(frames, ignore_index=True)
+
+    def areas(self) -> pd.DataFrame:
+        """One row per ranking: CPR and CMD with their intervals; of random orders mean, least and largest."""
+        columns = ("cpr", "cpr_low", "cpr_high", "cmd", "cmd_low", "cmd_high")
+        rows = [
+            (name, one.cpr, *one.cpr_interval, one.cmd, *one.cmd_interval) for name, one in self.curves.items()
+        ]
+        if self.random is not None:
+            each = areas(self.shares, self.random)
+            rows.append((RANDOM, *(float(number) for of in each for number in (of.mean(), of.min(), of.max()))))
+        return pd.DataFrame(rows, columns=["found", *columns])
+
+    def _table(self) -> pd.DataFrame:
+        return self.areas()
+
+
+def areas(
+    shares: Float[np.ndarray, " share"], faithful: Float[np.ndarray, "row share"]
+) -> tuple[Float[np.ndarray, " row"], Float[np.ndarray, " row"]]:
+    """CPR and CMD of each row, by the trapezoid rule over the share kept.
+
+    >>> areas(np.array([0.0, 0.5, 1.0]), np.array([[0.0, 1.0, 1.0]]))
+    (array([0.75]), array([0.25]))
+    """
+    weights = _weights(shares)
+    return faithful @ weights, np.abs(1 - faithful) @ weights
+
+
+def measure_faithfulness(
+    experiment: ExperimentLike,
+    rankings: HeadRanking | Mapping[str, HeadRanking],
+    *,
+    shares: Sequence[float] = SHARES,
+    response: str | None = None,
+    n_random: int = 4,
+    seed: int = 0,
+) -> Faithfulness:
+    """``faithfulness`` on any experiment, of all its examples.
+
+    The intact model and the one with nothing kept are measured first, and nothing else where they are too close.
+    ``spent`` counts every different mask on every example, with what the ablation runs beforehand.
+
+    Args:
+        experiment: What is asked.
+        rankings: A ranking of the experiment's units, or several by name.
+        shares: Of the units kept.
+        response: ``"score"``, ``"probability"`` or ``"margin"`` (None: the margin where the experiment has one, else the
+            score).
+        n_random: Random orders.
+        seed: Draws the random orders, and the bootstrap.
+
+    Raises:
+        ValueError: No ranking, one of another grid, shares outside 0..1, or a response that the experiment has not.
+            Raised before anything is measured.
+        BaselineTooLowError: The intact model cannot do the task, or its mean response is not clearly (by three standard
+            errors) above that with nothing kept.
+    """
+    shares, rankings = _check(rankings, shares, response, n_random, seed)
+    check_is_experiment("experiment", experiment)
+    grid = experiment.grid
+    for name, ranking in rankings.items():
+        if ranking.grid != grid:
+            raise ValueError(
+                f"found must be ranked on the grid of the model, {_said(grid)}; got {name!r} on {_said(ranking.grid)}"
+            )
+    response = _default_response(experiment) if response is None else response
+    ask = responding(experiment, response)
+    kept, notes = _numbers_kept(shares, grid)
+
+    ends = np.stack([np.zeros(grid.shape, dtype=bool), np.ones(grid.shape, dtype=bool)])
+    intact, empty = ask(ends, None)
+    _check_clear(experiment, measured(experiment, ends[:1], None)[0], intact, empty, response)
+
+    orders = [np.array([grid.index(unit) for unit in ranking.order]) for ranking in rankings.values()]
+    rng = np.random.default_rng([seed, 1])
+    orders += [rng.permutation(grid.size) for _ in range(n_random)]
+    masks = np.concatenate([_kept_alone(grid, order, kept) for order in orders])
+    once, place = different(np.concatenate([ends, masks]))
+    responses = np.stack([intact, empty])
+    if len(once) > 2:
+        responses = np.concatenate([responses, ask(once[2:], None)])
+
+    n = experiment.n_examples
+    # The same resamples of the examples for every circuit, the intact model and the one with nothing kept.
+    counts = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=_RESAMPLES)
+    faithful = _faithful(responses.mean(axis=1)[None])[0]
+    resampled = _faithful(counts @ responses.T / n)
+    # Of equal answers a bootstrap knows nothing: where all are right or wrong, as many as may hide in n examples.
+    reach = wilson_interval(0, n)[1] / float(intact.mean() - empty.mean()) if response == "score" else 0.0
+    at = place[2:].reshape(len(orders), len(kept))
+    shared = [(name, ranking) for name, ranking in rankings.items() if ranking.shared]
+    return Faithfulness(
+        curves={
+            name: _curve(np.array(kept), responses[row].mean(axis=1), faithful[row], resampled[:, row], reach)
+            for name, row in zip(rankings, at, strict=False)
+        },
+        kept=kept,
+        unit=grid.word,
+        response=response,
+        intact=float(intact.mean()),
+        empty=float(empty.mean()),
+        spent=len(once) * n + preparation_of(experiment),
+        random=faithful[at[len(rankings) :]] if n_random else None,
+        provenance={
+            **provenance_of(experiment),
+            "shares": [float(share) for share in shares],
+            "response": response,
+            "n_random": n_random,
+            "seed": seed,
+        },
+        notes=(
+            *notes,
+            *(f"{name} keeps {len(each.shared)} shared {grid.word}s after all others" for name, each in shared),
+        ),
+    )
+
+
+def faithfulness(
+    model: ModelLike,
+    task: Task,
+    found: HeadRanking | Mapping[str, HeadRanking],
+    *,
+    shares: Sequence[float] = SHARES,
+    response: str | None = None,
+    n: int = 100,
+    n_random: int = 4,
+    seed: int = 0,
+    **settings: Unpack[SettingsArguments],
+) -> Faithfulness:
+    """Keep the first units of a ranking and ablate all others, on unseen examples: are they enough for the task?
+
+    Where ``sparsity_curve`` asks whether the task needs the first units, this asks whether the task can do with them
+    alone. At a share k the first ``round(k * size)`` units of ``ranking.order`` are kept, one at least where k > 0;
+    shares that keep as many units are measured once. With nothing kept f is 0, and with all units it is 1: both are
+    always measured. f is the difference of mean responses to the model with nothing kept, as a share of that of the
+    intact model; CPR is the area under f over the share kept, and CMD that of |1 - f| (Mueller et al., MIB, arXiv
+    2504.13151). Costs at most ``n`` example-evaluations for each number of units, ranking and random order; by default,
+    with one ranking, 47 ``n``.
+
+    ``ablation="mean"`` or ``"optimal"`` are usual here: zeroing most of a model, which is allowed, takes it far from
+    what it was trained to compute.
+
+    Args:
+        model: A model, the name of one, or a ``Cluster``.
+        task: The task that the units were found on.
+        found: A ranking of the units of ``settings``, or several by name.
+        shares: Of the units kept, between 0 and 1; those of MIB by default.
+        response: ``"margin"``, ``"probability"`` or ``"score"``, as of ``Experiment.respond`` (None: the margin, or the
+            score of a task that a scorer judges).
+        n: Unseen examples at most.
+        n_random: Random orders of all units, for comparison.
+        seed: Draws the random orders, and the bootstrap.
+        settings: As of ``Experiment``.
+
+    Raises:
+        ValueError: What ``measure_faithfulness`` refuses, or a task without 20 unseen examples. Raised before the model
+            runs.
+        BaselineTooLowError: As in ``measure_faithfulness``.
+    """
+    check_is_task(task)
+    _, found = _check(found, shares, response, n_random, seed)
+    with unseen_columns(model, {task.name: task}, [], n=n, seed=seed, settings=settings) as columns:
+        experiment = columns[0].parts[0]
+        options: dict[str, Any] = {"shares": shares, "response": response, "n_random": n_random, "seed": seed}
+        return measure_faithfulness(experiment, found, **options)
+
+
+def check_shares(shares: Any) -> list[float]:
+    """The shares as a list; raises ``ValueError`` unless they are numbers in 0..1, one or more."""
+    listed = check_list("shares", shares, "numbers in 0..1")
+    wrong = [share for share in listed if not isinstance(share, Real) or isinstance(share, bool) or not 0 <= share <= 1]
+    if wrong or not listed:
+        raise ValueError(f"shares must be numbers in 0..1, got {in_line(wrong[0]) if wrong else 'none'}")
+    return [float(share) for share in listed]
+
+
+def _check(
+    found: Any, shares: Any, response: str | None, n_random: int, seed: int
+) -> tuple[list[float], Mapping[str, HeadRanking]]:
+    """What can be refused before there is an experiment; the shares, and rankings by name."""
+    check_seed(seed)
+    check_integer("n_random", n_random, 0)
+    if response is not None:
+        check_response(response)
+    if isinstance(found, HeadRanking):
+        return check_shares(shares), {found.method: found}
+    if not isinstance(found, Mapping) or not found:
+        raise ValueError(f"found must be a HeadRanking, or rankings by name, got {in_line(found)}")
+    for name, ranking in found.items():
+        if not isinstance(ranking, HeadRanking):
+            raise ValueError(f"found[{name!r}] must be a HeadRanking, got {in_line(ranking)}")
+        if name == RANDOM:
+            raise ValueError(f"found must have other names than {RANDOM!r}, which is that of random orders")
+    return check_shares(shares), found
+
+
+def _said(grid: Grid) -> str:
+    return f"{grid.n_layers} × {grid.n_units} {grid.word}s"
+
+
+def _default_response(experiment: ExperimentLike) -> str:
+    try:
+        responding(experiment, "margin")
+    except ValueError:
+        return "score"
+    return "margin"
+
+
+def _numbers_kept(shares: Sequence[float], grid: Grid) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """The different numbers of units kept, 0 and all of them among these, and a note where shares coincide."""
+    # Rounded first: 0.005 * 300 must be 1.5, not 1.4999....
+    each = [max(1, round(round(share * grid.size, 9))) if share else 0 for share in {*shares}]
+    kept = tuple(sorted({0, *each, grid.size}))
+    if len({*each}) == len(each):
+        return kept, ()
+    note = f"of {grid.size} {grid.word}s the {len(each)} shares keep {len({*each})} different numbers, each measured once"
+    return kept, (note,)
+
+
+def _check_clear(
+    experiment: ExperimentLike,
+    scores: Float[np.ndarray, " example"],
+    intact: Float[np.ndarray, " example"],
+    empty: Float[np.ndarray, " example"],
+    response: str,
+) -> None:
+    """Raise ``BaselineTooLowError`` where the intact model cannot do the task, or hardly differs from an empty one."""
+    low = baseline_too_low(experiment, scores)
+    if low:
+        raise BaselineTooLowError(f"task {name_of(experiment)!r}: {low}; use a model that can do the task")
+    gain = intact - empty
+    error = float(gain.std(ddof=1) / np.sqrt(len(gain)))
+    if gain.mean() <= max(_CLEAR * error, _NOTHING):
+        word = experiment.grid.word
+        raise BaselineTooLowError(
+            f"task {name_of(experiment)!r}: the mean {response} of the intact model, {intact.mean():.3f}, must be clearly "
+            f"above that with every {word} ablated, {empty.mean():.3f} (by {_CLEAR} standard errors, {_CLEAR * error:.3f}): "
+            "use another response, ablation or task"
+        )
+
+
+def _kept_alone(
+    grid: Grid, order: Int[np.ndarray, " flat"], kept: Sequence[int]
+) -> Bool[np.ndarray, "row layer head"]:
+    """Masks with all units off but the first so many of an order."""
+    place = np.empty(grid.size, dtype=int)
+    place[order] = np.arange(grid.size)
+    return (place >= np.array(kept)[:, None]).reshape(len(kept), *grid.shape)
+
+
+def _faithful(means: Float[np.ndarray, "row mask"]) -> Float[np.ndarray, "row mask"]:
+    """f of each mask, the first being the intact model and the second an empty one; NaN where these do not differ."""
+    intact, empty = means[:, :1], means[:, 1:2]
+    return np.divide(means - empty, intact - empty, out=np.full_like(means, np.nan), where=intact > empty)
+
+
+def _weights(shares: Float[np.ndarray, " share"]) -> Float[np.ndarray, " share"]:
+    """Of each point under the trapezoid rule."""
+    steps = np.diff(shares) / 2
+    return np.append(steps, 0) + np.append(0, steps)
+
+
+def _curve(
+    kept: Int[np.ndarray, " share"],
+    responses: Float[np.ndarray, " share"],
+    faithful: Float[np.ndarray, " share"],
+    resampled: Float[np.ndarray, "sample share"],
+    reach: float,
+) -> FaithfulnessCurve:
+    shares = kept / kept[-1]
+    # The few resamples in which the intact model is no better than an empty one have no ratio.
+    resampled = resampled[~np.isnan(resampled).any(axis=1)]
+    # Nothing kept, and all of it, are 0 and 1 by definition.
+    least = np.where((kept > 0) & (kept < kept[-1]), reach, 0.0)
+    (cpr,), (cmd,) = areas(shares, faithful[None])
+    numbers, samples = np.array([*faithful, cpr, cmd]), np.column_stack([resampled, *areas(shares, resampled)])
+    low, high = np.quantile(samples, (0.025, 0.975), axis=0)
+    least = np.array([*least, *[least @ _weights(shares)] * 2])
+    low = np.where(numbers - low < _NOTHING, numbers - least, low)
+    high = np.where(high - numbers < _NOTHING, numbers + least, high)
+    # No area of a distance is negative.
+    low[-1] = max(0.0, low[-1])
+    *bounds, of_cpr, of_cmd = np.stack([low, high], axis=1)
+    return FaithfulnessCurve(
+        responses=responses,
+        faithfulness=faithful,
+        bounds=np.array(bounds),
+        cpr=float(cpr),
+        cmd=float(cmd),
+        cpr_interval=(float(of_cpr[0]), float(of_cpr[1])),
+        cmd_interval=(float(of_cmd[0]), float(of_cmd[1])),
+    )
