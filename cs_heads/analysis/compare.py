@@ -14,6 +14,7 @@ from jaxtyping import Float
 from typing_extensions import Unpack
 
 from cs_heads.analysis.drops import Column, measure_drops
+from cs_heads.analysis.faithfulness import Faithfulness, check_shares, measure_faithfulness
 from cs_heads.analysis.losses import Specificity, TaskDrop
 from cs_heads.analysis.overlap import rank_biased_overlap, spearman, top_overlap
 from cs_heads.analysis.random_heads import random_orders
@@ -80,7 +81,9 @@ class Comparison(Result, Drawable, picture="comparison"):
         spent: Example-evaluations of this judgment alone.
         refused: Methods that did not run, and why.
         provenance: Model, task, controls and seed.
-        notes: What a small grid made otherwise, and which default controls do not count or are left out.
+        notes: What a small grid made otherwise, which default controls do not count or are left out, and why
+            faithfulness could not be measured.
+        faithfulness: Of the rankings, where shares of units to keep were asked for.
     """
 
     methods: dict[str, Compared]
@@ -91,6 +94,7 @@ class Comparison(Result, Drawable, picture="comparison"):
     refused: dict[str, str]
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
     notes: tuple[str, ...] = ()
+    faithfulness: Faithfulness | None = None
 
     @property
     def random_drop(self) -> Float[np.ndarray, " k"]:
@@ -125,7 +129,8 @@ class Comparison(Result, Drawable, picture="comparison"):
         """One row per method: its top heads, cost, drop@1, @k (with its interval) and at the end, and its controls.
 
         Where there are controls, ``loss`` is the share of the score above chance that the task loses with the top heads
-        off, ``control loss`` the mean of theirs; the drop of each control given has a column of its own.
+        off, ``control loss`` the mean of theirs; the drop of each control given has a column of its own. Where
+        faithfulness was measured, ``cpr`` and ``cmd`` are the areas under and beside its curve.
         """
         most = self.random_drops.shape[1]
         at = sorted({1, min(self.k, most), most})
@@ -139,9 +144,16 @@ class Comparison(Result, Drawable, picture="comparison"):
                 "high": one.curve[self.k - 1].interval[1],
                 **self._losses(name),
                 **({} if self.default_controls else {f"control {task}": drop for task, drop in one.controls.items()}),
+                **self._areas(name),
             }
             for name, one in self.methods.items()
         )
+
+    def _areas(self, method: str) -> dict[str, float]:
+        if self.faithfulness is None:
+            return {}
+        curve = self.faithfulness.curves[method]
+        return {"cpr": curve.cpr, "cmd": curve.cmd}
 
     def _losses(self, method: str) -> dict[str, float]:
         if not self.methods[method].control_drops:
@@ -183,7 +195,10 @@ class Comparison(Result, Drawable, picture="comparison"):
         """The whole comparison but for the rankings' importances, JSON-ready."""
         methods = {name: self._record(one) for name, one in self.methods.items()}
         agreement = json_ready(self.agreement().to_dict("records"))
-        return {**super().to_dict(), "methods": methods, "agreement": agreement}
+        record = {**super().to_dict(), "methods": methods, "agreement": agreement}
+        if self.faithfulness is None:
+            del record["faithfulness"]
+        return record
 
     def _record(self, one: Compared) -> dict[str, Any]:
         return {
@@ -215,6 +230,7 @@ def compare(
     n_random: int = 8,
     contrast: bool = False,
     options: Mapping[str, Mapping[str, Any]] | None = None,
+    shares: Sequence[float] | None = None,
     **settings: Unpack[SettingsArguments],
 ) -> Comparison:
     """Find heads by several methods on the finding examples, and ablate them on unseen ones.
@@ -245,6 +261,9 @@ def compare(
         contrast: Whether controls serve the search of every method that takes some; without, the others stand as in
             their papers.
         options: More options by the name of a method: ``{"chg": {"n_seeds": 4}, "annealed": {"budget": 4000}}``.
+        shares: Of the units kept, all others ablated, on the same unseen examples: ``faithfulness`` of every ranking,
+            beside ``n_random`` random orders, which takes at most ``n`` example-evaluations for each share, ranking and
+            random order more (None: not measured; ``cs.analysis.SHARES``: those of MIB).
         settings: As of ``Experiment``.
 
     Returns:
@@ -261,6 +280,7 @@ def compare(
     options = {} if options is None else check_mapping("options", options, "those of each method by its name")
     methods = check_list("methods", methods, "different names")
     check_integer("n_random", n_random, 1)
+    shares = None if shares is None else check_shares(shares)
     _check(methods, options)
     given = check_controls(controls, task)
     sides = judged_sides(task, given, n, seed)
@@ -308,14 +328,24 @@ def compare(
             taken = measure_drops(beside, {name: ranking.top(k)}, {}, seed).drops[name] if beside else {}
             compared[name] = Compared(ranking, seconds, curve, taken)
         said = (*default_note(names, counted), *left_out_note(judged, task, seed)) if automatic else ()
+        drops = random_drops(own[0], random)[0][:, 1:]
+        kept, unclear = None, ()
+        if shares is not None:
+            found = {name: ranking for name, (ranking, _) in rankings.items()}
+            try:
+                kept = measure_faithfulness(judged, found, shares=shares, n_random=n_random, seed=seed)
+            except BaselineTooLowError as error:
+                # What the searches found is not lost.
+                unclear = (f"faithfulness cannot be measured: {error}",)
         return Comparison(
             methods=compared,
-            random_drops=random_drops(own[0], random)[0][:, 1:],
+            random_drops=drops,
             k=k,
             baseline=baseline,
             spent=judged.spent + sum(other.spent for other in others),
             refused={name: str(error) for name, error in refused.items()},
-            notes=(*notes, *drawn, *said),
+            notes=(*notes, *drawn, *said, *unclear, *(kept.notes if kept else ())),
+            faithfulness=kept,
             provenance={
                 **judged.provenance(),
                 "budget": budget,
@@ -324,6 +354,7 @@ def compare(
                 "controls_from": AUTO if automatic else "given" if others else None,
                 "contrast": contrast,
                 "seed": seed,
+                **({} if shares is None else {"shares": shares}),
             },
         )
 

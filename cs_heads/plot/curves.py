@@ -152,7 +152,7 @@ def faithfulness(measured: Faithfulness, ax: Axes | None = None, *, legend: bool
         look: dict[str, Any] = {
             **style.line_look(number),
             "label": style.safe_text(f"{name} (CPR {one.cpr:.2f}, CMD {one.cmd:.2f})", 60),
-            "markersize": 6 - 2.5 * number / max(1, len(measured.curves) - 1),
+            "markersize": 3.5 + 2.5 * (1 - (number + 1) / len(measured.curves)),
         }
         style.band(ax, shares, one.faithfulness, *one.bounds.T, **look)
     style.share_ticks(ax, shares)

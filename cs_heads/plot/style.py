@@ -366,9 +366,10 @@ def share_ticks(ax: Axes, shares: Float[np.ndarray, " share"]) -> None:
     # At most seven fit; 1 is one of them.
     shown = shown[:: -max(1, -(-len(shown) // 6))][::-1]
     ax.set_xscale("symlog", linthresh=least, linscale=0.4)
-    ax.set_xticks([0, *shown], ["0", *(f"{tick:g}".removeprefix("0") for tick in shown)])
+    ax.set_xticks([0, *shown], [f"{tick:g}" for tick in (0, *shown)])
     ax.set_xticks([], minor=True)
-    ax.set_xlim(0, 1.05)
+    # Room for the markers at both ends.
+    ax.set_xlim(-0.2 * least, 1.2)
 
 
 def turned_names(ax: Axes, names: Iterable[str]) -> None:
@@ -450,7 +451,7 @@ def band(ax: Axes, x: Any, middle: Numbers, low: Numbers, high: Numbers, **look:
 
 
 def random_band(
-    ax: Axes, x: Any, sets: Float[np.ndarray, "set point"], what: str = "random heads ({} sets)", **look: Any
+    ax: Axes, x: Any, sets: Float[np.ndarray, "set point"], what: str = "random heads ({} sets)"
 ) -> None:
     """Draw random heads as a gray line, the mean, in a band from the smallest to the largest.
 
@@ -459,7 +460,6 @@ def random_band(
         x: where the points are across.
         sets: one row per set of random heads.
         what: the label, with the number of sets.
-        look: options of matplotlib's ``plot``.
     """
     label = what.format(len(sets))
-    band(ax, x, sets.mean(axis=0), sets.min(axis=0), sets.max(axis=0), color=RANDOM, linestyle="--", label=label, **look)
+    band(ax, x, sets.mean(axis=0), sets.min(axis=0), sets.max(axis=0), color=RANDOM, linestyle="--", label=label)

@@ -12,6 +12,7 @@ import numpy as np
 
 from cs_heads import plot
 from cs_heads.analysis.compare import Comparison
+from cs_heads.analysis.faithfulness import Faithfulness
 from cs_heads.analysis.losses import shared_line
 from cs_heads.arguments import check_path
 from cs_heads.plot.attention_patterns import load_script
@@ -281,6 +282,7 @@ def _comparison(compared: Comparison | None) -> Part | None:
     leading = compared.leading()
     return {
         "result": compared,
+        "faithful": _faithful(compared.faithfulness),
         "leading": {name: _top(compared, name) for name in leading},
         "best": methods[leading[0]].curve[k - 1],
         "random": random,
@@ -291,6 +293,39 @@ def _comparison(compared: Comparison | None) -> Part | None:
             for name, one in methods.items()
         ],
     }
+
+
+def _faithful(found: Faithfulness | None) -> Part | None:
+    """How far the first units of each ranking are enough by themselves."""
+    if found is None:
+        return None
+    rows = [
+        [row.found, f"{row.cpr:.3f}", _range(row.cpr_low, row.cpr_high), f"{row.cmd:.3f}", _range(row.cmd_low, row.cmd_high)]
+        for row in found.areas().itertuples()
+    ]
+    random = "" if found.random is None else f" Of {len(found.random)} random orders: mean, least and largest."
+    told = ", ".join(f"{name}: {one.cpr:.2f}" for name, one in found.curves.items())
+    return {
+        "unit": found.unit,
+        "best": max(found.curves.items(), key=lambda item: item[1].cpr),
+        "nearest": min(found.curves.items(), key=lambda item: item[1].cmd),
+        "response": found.response,
+        "table": _table(
+            f"Area under faithfulness (CPR, larger is better) and between it and 1 (CMD, smaller is better).{random}",
+            ["method", "CPR", "95 % interval", "CMD", "95 % interval"],
+            rows,
+        ),
+        "picture": _picture(
+            plot.faithfulness(found),
+            f"Faithfulness against the share of {found.unit}s kept; area under each line (CPR): {told}.",
+            f"What the first {found.unit}s of each ranking do by themselves, all others ablated, on unseen examples: 0 is "
+            "as nothing kept, 1 as the intact model. Band: 95 % interval. Gray: random orders.",
+        ),
+    }
+
+
+def _range(low: float, high: float) -> str:
+    return f"{low:.3f} to {high:.3f}"
 
 
 def _top(compared: Comparison, method: str) -> str:
