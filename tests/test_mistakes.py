@@ -243,6 +243,15 @@ MISTAKES = {
     "cs.specificity(None, [task], None)": "heads must be a mapping, rankings or lists of heads by the name of",
     "cs.sparsity_curve(None, None, ['L0H1'])": "task must be a cs_heads.Task",
     "cs.sparsity_curve(None, task, ['L0H1'], n_random=None)": "n_random must be an integer of 0 or more, got None",
+    "cs.faithfulness(None, None, None)": "task must be a cs_heads.Task",
+    "cs.faithfulness(None, task, ['L0H1'])": "found must be a HeadRanking, or rankings by name, got ['L0H1']",
+    "cs.faithfulness(None, task, {'a': 5})": "found['a'] must be a HeadRanking, got 5",
+    "cs.faithfulness(None, task, ranked, shares=0.5)": "shares must be a list of numbers in 0..1, got 0.5",
+    "cs.faithfulness(None, task, ranked, shares=[True])": "shares must be numbers in 0..1, got True",
+    "cs.faithfulness(None, task, ranked, response='logit')": "response must be one of 'score', 'probability', 'margin'",
+    "cs.faithfulness(model, task, ranked)": "found must be ranked on the grid of the model, 8 × 16 heads; got 'css' on 1",
+    "cs.analysis.measure_faithfulness(None, ranked)": "experiment must be an Experiment, or be asked like one, got None",
+    "cs.compare(None, task, shares='all')": "shares must be a list of numbers in 0..1, got 'all'",
     "cs.failures(None, None, ['L0H1'])": "task must be a cs_heads.Task",
     "cs.attention(model, None, ['L0H1'])": "prompts must be a list of one text or more, got None",
     "cs.attention(model, ['a'], None)": "heads must be a ranking or a list of heads, got NoneType",
@@ -284,6 +293,7 @@ def test_a_wrong_argument_raises_a_value_error_that_names_it():
         "import cs_heads as cs, pandas as pd, json\nfrom cs_heads.report import Findings\n"
         "task = cs.load_task('demo/capitals', n=40)\ngrid = cs.HeadGrid(3, 4)\n"
         "world, model = cs.simulate.planted_world(grid=cs.HeadGrid(8, 8)), cs.load_model('demo', device='cpu')\n"
+        "import numpy as np\nranked = cs.HeadRanking('css', np.eye(1), spent=0)\n"
         "twice = pd.DataFrame([['a', 'b', 'c']], columns=['prompt', 'target', 'target'])\n"
         "def nothing(example, text): return None\n"
         "judged = cs.Task.from_records([{'prompt': 'a'}] * 2, scorer=nothing, max_new_tokens=2)\n"

@@ -230,7 +230,7 @@ def compare(
     n_random: int = 8,
     contrast: bool = False,
     options: Mapping[str, Mapping[str, Any]] | None = None,
-    shares: Sequence[float] | None = None,
+    shares: Sequence[int | float] | None = None,
     **settings: Unpack[SettingsArguments],
 ) -> Comparison:
     """Find heads by several methods on the finding examples, and ablate them on unseen ones.
@@ -329,14 +329,7 @@ def compare(
             compared[name] = Compared(ranking, seconds, curve, taken)
         said = (*default_note(names, counted), *left_out_note(judged, task, seed)) if automatic else ()
         drops = random_drops(own[0], random)[0][:, 1:]
-        kept, unclear = None, ()
-        if shares is not None:
-            found = {name: ranking for name, (ranking, _) in rankings.items()}
-            try:
-                kept = measure_faithfulness(judged, found, shares=shares, n_random=n_random, seed=seed)
-            except BaselineTooLowError as error:
-                # What the searches found is not lost.
-                unclear = (f"faithfulness cannot be measured: {error}",)
+        kept, limits = _faithful(judged, compared, shares, n_random, seed)
         return Comparison(
             methods=compared,
             random_drops=drops,
@@ -344,7 +337,7 @@ def compare(
             baseline=baseline,
             spent=judged.spent + sum(other.spent for other in others),
             refused={name: str(error) for name, error in refused.items()},
-            notes=(*notes, *drawn, *said, *unclear, *(kept.notes if kept else ())),
+            notes=(*notes, *drawn, *said, *limits),
             faithfulness=kept,
             provenance={
                 **judged.provenance(),
@@ -357,6 +350,21 @@ def compare(
                 **({} if shares is None else {"shares": shares}),
             },
         )
+
+
+def _faithful(
+    judged: Experiment, compared: Mapping[str, Compared], shares: list[float] | None, n_random: int, seed: int
+) -> tuple[Faithfulness | None, tuple[str, ...]]:
+    """Faithfulness of every method where shares are given, and what is to be said of it, or why there is none."""
+    if shares is None:
+        return None, ()
+    rankings = {name: one.ranking for name, one in compared.items()}
+    try:
+        found = measure_faithfulness(judged, rankings, shares=shares, n_random=n_random, seed=seed)
+    except BaselineTooLowError as error:
+        # What the searches found is not lost.
+        return None, (f"faithfulness cannot be measured: {error}",)
+    return found, found.notes
 
 
 def _check(methods: Sequence[str], options: Mapping[str, Mapping[str, Any]]) -> None:

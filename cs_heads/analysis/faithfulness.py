@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from typing_extensions import Unpack
 from cs_heads.analysis.drops import unseen_columns
 from cs_heads.analysis.losses import Interval, wilson_interval
 from cs_heads.analysis.result import Record, Result
-from cs_heads.arguments import check_integer, check_list, check_seed, in_line
+from cs_heads.arguments import check_integer, check_list, check_seed, fits, in_line
 from cs_heads.cluster import ModelLike
 from cs_heads.designs import different
 from cs_heads.drawable import Drawable
@@ -92,7 +91,8 @@ class Faithfulness(Result, Drawable, picture="faithfulness"):
         spent: Example-evaluations.
         random: f of random orders of all units (None: not measured).
         provenance: Model, task, shares and seed.
-        notes: Which shares keep as many units as another, and which rankings keep shared units last.
+        notes: Which shares keep as many units as another, and where the order of a ranking says less than it seems:
+            shared units come last, and those ranked alike by layer and index.
     """
 
     curves: dict[str, FaithfulnessCurve]
@@ -136,13 +136,17 @@ class Faithfulness(Result, Drawable, picture="faithfulness"):
     def areas(self) -> pd.DataFrame:
         """One row per ranking: CPR and CMD with their intervals; of random orders mean, least and largest."""
         columns = ("cpr", "cpr_low", "cpr_high", "cmd", "cmd_low", "cmd_high")
-        rows = [
-            (name, one.cpr, *one.cpr_interval, one.cmd, *one.cmd_interval) for name, one in self.curves.items()
-        ]
+        rows = [(name, one.cpr, *one.cpr_interval, one.cmd, *one.cmd_interval) for name, one in self.curves.items()]
         if self.random is not None:
-            each = areas(self.shares, self.random)
-            rows.append((RANDOM, *(float(number) for of in each for number in (of.mean(), of.min(), of.max()))))
+            cpr, cmd = areas(self.shares, self.random)
+            rows.append((RANDOM, cpr.mean(), cpr.min(), cpr.max(), cmd.mean(), cmd.min(), cmd.max()))
         return pd.DataFrame(rows, columns=["found", *columns])
+
+    def leading(self) -> tuple[str, ...]:
+        """The ranking with the largest CPR, then all whose CPR lies within its 95 % interval, the larger first."""
+        order = sorted(self.curves, key=lambda name: -self.curves[name].cpr)
+        low, _ = self.curves[order[0]].cpr_interval
+        return tuple(name for name in order if self.curves[name].cpr >= low)
 
     def _table(self) -> pd.DataFrame:
         return self.areas()
@@ -164,7 +168,7 @@ def measure_faithfulness(
     experiment: ExperimentLike,
     rankings: HeadRanking | Mapping[str, HeadRanking],
     *,
-    shares: Sequence[float] = SHARES,
+    shares: Sequence[int | float] = SHARES,
     response: str | None = None,
     n_random: int = 4,
     seed: int = 0,
@@ -178,8 +182,8 @@ def measure_faithfulness(
         experiment: What is asked.
         rankings: A ranking of the experiment's units, or several by name.
         shares: Of the units kept.
-        response: ``"score"``, ``"probability"`` or ``"margin"`` (None: the margin where the experiment has one, else the
-            score).
+        response: ``"score"``, ``"probability"`` or ``"margin"`` (None: the margin where the experiment has one, else
+            the score).
         n_random: Random orders.
         seed: Draws the random orders, and the bootstrap.
 
@@ -222,7 +226,6 @@ def measure_faithfulness(
     # Of equal answers a bootstrap knows nothing: where all are right or wrong, as many as may hide in n examples.
     reach = wilson_interval(0, n)[1] / float(intact.mean() - empty.mean()) if response == "score" else 0.0
     at = place[2:].reshape(len(orders), len(kept))
-    shared = [(name, ranking) for name, ranking in rankings.items() if ranking.shared]
     return Faithfulness(
         curves={
             name: _curve(np.array(kept), responses[row].mean(axis=1), faithful[row], resampled[:, row], reach)
@@ -242,10 +245,7 @@ def measure_faithfulness(
             "n_random": n_random,
             "seed": seed,
         },
-        notes=(
-            *notes,
-            *(f"{name} keeps {len(each.shared)} shared {grid.word}s after all others" for name, each in shared),
-        ),
+        notes=(*notes, *(note for name, ranking in rankings.items() for note in _order_notes(name, ranking))),
     )
 
 
@@ -254,7 +254,7 @@ def faithfulness(
     task: Task,
     found: HeadRanking | Mapping[str, HeadRanking],
     *,
-    shares: Sequence[float] = SHARES,
+    shares: Sequence[int | float] = SHARES,
     response: str | None = None,
     n: int = 100,
     n_random: int = 4,
@@ -302,7 +302,7 @@ def faithfulness(
 def check_shares(shares: Any) -> list[float]:
     """The shares as a list; raises ``ValueError`` unless they are numbers in 0..1, one or more."""
     listed = check_list("shares", shares, "numbers in 0..1")
-    wrong = [share for share in listed if not isinstance(share, Real) or isinstance(share, bool) or not 0 <= share <= 1]
+    wrong = [share for share in listed if not (fits(share, float) and 0 <= share <= 1)]
     if wrong or not listed:
         raise ValueError(f"shares must be numbers in 0..1, got {in_line(wrong[0]) if wrong else 'none'}")
     return [float(share) for share in listed]
@@ -340,15 +340,31 @@ def _default_response(experiment: ExperimentLike) -> str:
     return "margin"
 
 
-def _numbers_kept(shares: Sequence[float], grid: Grid) -> tuple[tuple[int, ...], tuple[str, ...]]:
+def _numbers_kept(shares: Sequence[int | float], grid: Grid) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """The different numbers of units kept, 0 and all of them among these, and a note where shares coincide."""
     # Rounded first: 0.005 * 300 must be 1.5, not 1.4999....
     each = [max(1, round(round(share * grid.size, 9))) if share else 0 for share in {*shares}]
     kept = tuple(sorted({0, *each, grid.size}))
     if len({*each}) == len(each):
         return kept, ()
-    note = f"of {grid.size} {grid.word}s the {len(each)} shares keep {len({*each})} different numbers, each measured once"
-    return kept, (note,)
+    said = f"the {len(each)} shares keep {len({*each})} different numbers of {grid.size} {grid.word}s"
+    return kept, (f"{said}, each measured once",)
+
+
+def _order_notes(name: str, ranking: HeadRanking) -> list[str]:
+    """What an order does with shared units, and with those that a method cannot tell apart."""
+    grid, notes = ranking.grid, []
+    if ranking.shared:
+        notes.append(f"{name} keeps {len(ranking.shared)} shared {grid.word}{_s(len(ranking.shared))} after all others")
+    _, counts = np.unique(ranking.importance if ranking.z is None else ranking.z, return_counts=True)
+    equal = int(counts.max())
+    if equal > max(1, grid.size // 10):
+        notes.append(f"{name} ranks {equal} of {grid.size} {grid.word}s alike, and keeps these by layer and index")
+    return notes
+
+
+def _s(number: int) -> str:
+    return "" if number == 1 else "s"
 
 
 def _check_clear(
@@ -367,15 +383,13 @@ def _check_clear(
     if gain.mean() <= max(_CLEAR * error, _NOTHING):
         word = experiment.grid.word
         raise BaselineTooLowError(
-            f"task {name_of(experiment)!r}: the mean {response} of the intact model, {intact.mean():.3f}, must be clearly "
-            f"above that with every {word} ablated, {empty.mean():.3f} (by {_CLEAR} standard errors, {_CLEAR * error:.3f}): "
-            "use another response, ablation or task"
+            f"task {name_of(experiment)!r}: the mean {response} of the intact model, {intact.mean():.3f}, must be "
+            f"clearly above that with every {word} ablated, {empty.mean():.3f} (by {_CLEAR} standard errors, "
+            f"{_CLEAR * error:.3f}): use another response, ablation or task"
         )
 
 
-def _kept_alone(
-    grid: Grid, order: Int[np.ndarray, " flat"], kept: Sequence[int]
-) -> Bool[np.ndarray, "row layer head"]:
+def _kept_alone(grid: Grid, order: Int[np.ndarray, " flat"], kept: Sequence[int]) -> Bool[np.ndarray, "row layer head"]:
     """Masks with all units off but the first so many of an order."""
     place = np.empty(grid.size, dtype=int)
     place[order] = np.arange(grid.size)
@@ -383,7 +397,7 @@ def _kept_alone(
 
 
 def _faithful(means: Float[np.ndarray, "row mask"]) -> Float[np.ndarray, "row mask"]:
-    """f of each mask, the first being the intact model and the second an empty one; NaN where these do not differ."""
+    """F of each mask, the first being the intact model and the second an empty one; NaN where these do not differ."""
     intact, empty = means[:, :1], means[:, 1:2]
     return np.divide(means - empty, intact - empty, out=np.full_like(means, np.nan), where=intact > empty)
 
@@ -402,14 +416,18 @@ def _curve(
     reach: float,
 ) -> FaithfulnessCurve:
     shares = kept / kept[-1]
+    weights = _weights(shares)
     # The few resamples in which the intact model is no better than an empty one have no ratio.
     resampled = resampled[~np.isnan(resampled).any(axis=1)]
     # Nothing kept, and all of it, are 0 and 1 by definition.
     least = np.where((kept > 0) & (kept < kept[-1]), reach, 0.0)
+    least = np.array([*least, *[least @ weights] * 2])
     (cpr,), (cmd,) = areas(shares, faithful[None])
     numbers, samples = np.array([*faithful, cpr, cmd]), np.column_stack([resampled, *areas(shares, resampled)])
     low, high = np.quantile(samples, (0.025, 0.975), axis=0)
-    least = np.array([*least, *[least @ _weights(shares)] * 2])
+    # A distance of resamples is never 0, that of the truth may be, wherever the interval of f holds 1.
+    clear = (low[: len(kept)] > 1) | (high[: len(kept)] < 1)
+    low[-1] = np.quantile(np.abs(1 - resampled) @ (weights * clear), 0.025)
     low = np.where(numbers - low < _NOTHING, numbers - least, low)
     high = np.where(high - numbers < _NOTHING, numbers + least, high)
     # No area of a distance is negative.

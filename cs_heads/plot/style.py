@@ -450,9 +450,7 @@ def band(ax: Axes, x: Any, middle: Numbers, low: Numbers, high: Numbers, **look:
     ax.plot(x, middle, **look)
 
 
-def random_band(
-    ax: Axes, x: Any, sets: Float[np.ndarray, "set point"], what: str = "random heads ({} sets)"
-) -> None:
+def random_band(ax: Axes, x: Any, sets: Float[np.ndarray, "set point"], what: str = "random heads ({} sets)") -> None:
     """Draw random heads as a gray line, the mean, in a band from the smallest to the largest.
 
     Args:

@@ -300,15 +300,15 @@ def _faithful(found: Faithfulness | None) -> Part | None:
     if found is None:
         return None
     rows = [
-        [row.found, f"{row.cpr:.3f}", _range(row.cpr_low, row.cpr_high), f"{row.cmd:.3f}", _range(row.cmd_low, row.cmd_high)]
-        for row in found.areas().itertuples()
+        [name, f"{cpr:.3f}", f"{cpr_low:.3f} to {cpr_high:.3f}", f"{cmd:.3f}", f"{cmd_low:.3f} to {cmd_high:.3f}"]
+        for name, cpr, cpr_low, cpr_high, cmd, cmd_low, cmd_high in found.areas().itertuples(index=False)
     ]
     random = "" if found.random is None else f" Of {len(found.random)} random orders: mean, least and largest."
     told = ", ".join(f"{name}: {one.cpr:.2f}" for name, one in found.curves.items())
     return {
         "unit": found.unit,
-        "best": max(found.curves.items(), key=lambda item: item[1].cpr),
-        "nearest": min(found.curves.items(), key=lambda item: item[1].cmd),
+        "leading": found.leading(),
+        "best": found.curves[found.leading()[0]].cpr,
         "response": found.response,
         "table": _table(
             f"Area under faithfulness (CPR, larger is better) and between it and 1 (CMD, smaller is better).{random}",
@@ -318,14 +318,10 @@ def _faithful(found: Faithfulness | None) -> Part | None:
         "picture": _picture(
             plot.faithfulness(found),
             f"Faithfulness against the share of {found.unit}s kept; area under each line (CPR): {told}.",
-            f"What the first {found.unit}s of each ranking do by themselves, all others ablated, on unseen examples: 0 is "
-            "as nothing kept, 1 as the intact model. Band: 95 % interval. Gray: random orders.",
+            f"What the first {found.unit}s of each ranking do by themselves, all others ablated, on unseen examples: 0 "
+            "is as nothing kept, 1 as the intact model. Band: 95 % interval. Gray: random orders.",
         ),
     }
-
-
-def _range(low: float, high: float) -> str:
-    return f"{low:.3f} to {high:.3f}"
 
 
 def _top(compared: Comparison, method: str) -> str:

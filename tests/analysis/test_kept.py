@@ -2,6 +2,7 @@
 
 import inspect
 
+import numpy as np
 import pytest
 
 import cs_heads as cs
@@ -46,6 +47,13 @@ def sparsity_curve(model, tasks, choices, **more):
     return cs.sparsity_curve(model, tasks[0], list(WORKING), max_heads=2, n=20, n_random=1, **more)
 
 
+def faithfulness(model, tasks, choices, **more):
+    importance = np.zeros((3, 4))
+    importance[tuple(zip(*[(head.layer, head.index) for head in WORKING], strict=True))] = 1.0
+    ranking = cs.HeadRanking("known", importance, spent=0)
+    return cs.faithfulness(model, tasks[0], ranking, n=20, n_random=1, **more)
+
+
 def format_heads(model, tasks, choices, **more):
     return cs.format_heads(model, tasks[:1], tasks[1:2], list(WORKING), n=20, **more)
 
@@ -63,6 +71,7 @@ ANALYSES = {
     siblings: cs.specificity,
     several_tasks: cs.specificity,
     sparsity_curve: cs.sparsity_curve,
+    faithfulness: cs.faithfulness,
     format_heads: cs.format_heads,
     text_failures: cs.failures,
     choice_failures: cs.failures,

@@ -40,6 +40,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
         **_CALL,
         "task": "identity",
         **_designed("methods", "budget", "k", "max_heads", "n", "n_random", "controls", "contrast", "options", "seed"),
+        **_designed("shares"),
     },
     "specificity": {
         **_CALL,
@@ -50,6 +51,11 @@ FIELDS: dict[str, dict[str, Kind]] = {
         **_CALL,
         "task": "identity",
         **_designed("heads", "siblings", "controls", "suites", "max_heads", "n", "n_random", "seed"),
+    },
+    "faithfulness": {
+        **_CALL,
+        **dict.fromkeys(("task", "response"), "identity"),
+        **_designed("found", "shares", "n", "n_random", "seed"),
     },
     "format_heads": {
         **_CALL,
