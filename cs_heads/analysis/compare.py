@@ -328,11 +328,10 @@ def compare(
             taken = measure_drops(beside, {name: ranking.top(k)}, {}, seed).drops[name] if beside else {}
             compared[name] = Compared(ranking, seconds, curve, taken)
         said = (*default_note(names, counted), *left_out_note(judged, task, seed)) if automatic else ()
-        drops = random_drops(own[0], random)[0][:, 1:]
         kept, limits = _faithful(judged, compared, shares, n_random, seed)
         return Comparison(
             methods=compared,
-            random_drops=drops,
+            random_drops=random_drops(own[0], random)[0][:, 1:],
             k=k,
             baseline=baseline,
             spent=judged.spent + sum(other.spent for other in others),

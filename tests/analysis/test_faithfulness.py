@@ -142,20 +142,39 @@ def test_equal_importances_are_said():
 # Intervals
 
 
+def covered(truth, interval):
+    return interval[0] - 1e-9 <= truth <= interval[1] + 1e-9
+
+
 def test_intervals_cover_the_truth():
     """Damage differs between examples: f of the first head is 1/3 on average, with an error of its own."""
-    rng, covered = np.random.default_rng(0), []
-    for seed in range(150):
-        damage = {head: np.maximum(0, rng.normal(2, 1.5, size=60)) for head in TRUE}
-        found = measure_faithfulness(planted(damage, n=60), ranking(*TRUE), shares=(0.05, 0.1), n_random=0, seed=seed)
-        curve = found.curves["made"]
-        numbers = [(1 / 3, curve.bounds[1]), (2 / 3, curve.bounds[2])]
-        # 1 from .15 on is not measured: from .1 the line goes straight to 1.
-        numbers += [(0.05 * (1 / 6 + 1 / 2) + 0.9 * 5 / 6, curve.cpr_interval)]
-        numbers += [(1 - (0.05 * (1 / 6 + 1 / 2) + 0.9 * 5 / 6), curve.cmd_interval)]
-        covered.append([low <= truth <= high for truth, (low, high) in numbers])
+    rng, found = np.random.default_rng(0), []
+    # 1 from .15 on is not measured: from .1 the line goes straight to 1.
+    cpr = 0.05 * (1 / 6 + 1 / 2) + 0.9 * 5 / 6
+    for seed in range(120):
+        damage = {head: np.maximum(0, rng.normal(2, 1.5, size=100)) for head in TRUE}
+        made = measure_faithfulness(planted(damage, 100), ranking(*TRUE), shares=(0.05, 0.1), n_random=0, seed=seed)
+        curve = made.curves["made"]
+        pairs = [(1 / 3, curve.bounds[1]), (2 / 3, curve.bounds[2]), (cpr, curve.cpr_interval)]
+        found.append([covered(*pair) for pair in (*pairs, (1 - cpr, curve.cmd_interval))])
         assert (curve.bounds[[0, -1]] == [[0, 0], [1, 1]]).all()
-    assert np.all((np.mean(covered, axis=0) > 0.9) & (np.mean(covered, axis=0) < 1))
+    shares = np.mean(found, axis=0)
+    assert (shares >= 0.9).all()
+    assert (shares < 1).all()
+
+
+def test_the_interval_of_cmd_holds_the_truth_where_circuits_are_as_good_as_the_model():
+    """Noise makes no negative distance: the estimate is too large on average, and the interval reaches down."""
+    rng, found, estimates = np.random.default_rng(0), [], []
+    for seed in range(100):
+        damage = {head: np.maximum(0, rng.normal(2, 1.5, size=100)) for head in TRUE}
+        damage[Head(1, 0)] = rng.normal(size=100)
+        made = measure_faithfulness(planted(damage, 100), ranking(*TRUE), shares=(0.15, 0.5), n_random=0, seed=seed)
+        curve = made.curves["made"]
+        estimates.append(curve.cmd)
+        found.append([covered(0.075, curve.cmd_interval), covered(0.925, curve.cpr_interval)])
+    assert min(estimates) > 0.075
+    assert (np.mean(found, axis=0) >= 0.9).all()
 
 
 def test_resamples_are_paired():
