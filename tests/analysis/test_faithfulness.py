@@ -165,7 +165,7 @@ def test_intervals_cover_the_truth():
 
 def test_the_interval_of_cmd_holds_the_truth_where_circuits_are_as_good_as_the_model():
     """Noise makes no negative distance: the estimate is too large on average, and the interval reaches down."""
-    rng, found, estimates = np.random.default_rng(0), [], []
+    rng, found, estimates = np.random.default_rng(1), [], []
     for seed in range(100):
         damage = {head: np.maximum(0, rng.normal(2, 1.5, size=100)) for head in TRUE}
         damage[Head(1, 0)] = rng.normal(size=100)

@@ -13,6 +13,7 @@ from cs_heads import plot
 from cs_heads.analysis.confirm import measure_proof
 from cs_heads.analysis.drops import Column, measure_drops
 from cs_heads.analysis.failures import FailureModes, Share
+from cs_heads.analysis.faithfulness import measure_faithfulness
 from cs_heads.analysis.formats import measure_formats
 from cs_heads.analysis.gating import HeldOutContrasts, HeldOutScore, ToggleCurve, taxonomy
 from cs_heads.analysis.overlap import head_overlap
@@ -316,3 +317,48 @@ def test_what_cannot_be_drawn_is_refused(drops, overlap, scale):
         plot.overlap(overlap, value="p")
     with pytest.raises(ValueError, match="study must hold a model with a proof on unseen examples"):
         plot.scale(scale_study({"a": scale.models[0].ranking}))
+
+
+@pytest.fixture(scope="module")
+def faithful():
+    rng, rankings = np.random.default_rng(0), {}
+    for name in ("annealed", "a $method$ with a rather long name, and more of it", "gradient"):
+        importance = rng.normal(size=(4, 4))
+        importance[0, 1] = importance[2, 2] = 5
+        rankings[name] = HeadRanking("css", importance, spent=0)
+    experiment = Planted(GRID, {A: 0.4, B: 0.3, Head(3, 3): 0.1})
+    return measure_faithfulness(experiment, rankings, n_random=3)
+
+
+def test_faithfulness_is_a_line_for_each_ranking_with_random_orders_in_gray_and_the_model_at_one(faithful):
+    ax = plot.faithfulness(faithful, Figure().subplots())
+    model, random, *lines = ax.get_lines()
+    assert set(model.get_ydata()) == {1}
+    assert random.get_label() == "random orders of heads (3)"
+    assert random.get_ydata() == pytest.approx(faithful.random.mean(axis=0))
+    for line, (name, curve) in zip(lines, faithful.curves.items(), strict=True):
+        assert line.get_xdata() == pytest.approx(faithful.shares)
+        assert line.get_ydata() == pytest.approx(curve.faithfulness)
+        assert line.get_label().endswith(f"(CPR {curve.cpr:.2f}, CMD {curve.cmd:.2f})")
+    assert ax.get_xscale() == "symlog"
+    assert ax.get_xlabel() == "share of heads kept, all others ablated"
+
+
+@pytest.mark.parametrize("shares", [(0.5,), (0.1, 0.2), (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)])
+def test_faithfulness_can_be_read_at_any_shares(shares):
+    grid = HeadGrid(32, 32)
+    ranking = HeadRanking("css", np.random.default_rng(0).normal(size=grid.shape), spent=0)
+    experiment = Planted(grid, {head: 0.8 / 1024 for head in grid})
+    figure = measure_faithfulness(experiment, ranking, shares=shares, n_random=1).plot().figure
+    assert clipped(figure) == []
+    assert overlapping(figure) == []
+    assert figure.axes[0].get_xticks()[[0, -1]].tolist() == [0, 1]
+    plt.close(figure)
+
+
+def test_faithfulness_can_be_read(faithful):
+    figure = faithful.plot().figure
+    assert clipped(figure) == []
+    assert overlapping(figure) == []
+    assert smallest(figure) >= 7
+    plt.close(figure)

@@ -10,6 +10,7 @@ import pytest
 from matplotlib import pyplot as plt
 
 from cs_heads.analysis.drops import Column
+from cs_heads.analysis.faithfulness import measure_faithfulness
 from cs_heads.analysis.losses import Loss, Specificity
 from cs_heads.analysis.sparsity import measure_sparsity
 from cs_heads.plot.style import MARKERS, head_look, new_axes
@@ -274,6 +275,32 @@ def test_a_folder_is_read_as_the_study_it_holds(folder):
     assert study.attention.heads == made_attention().heads
     assert (study.task, study.model) == ("capitals", "tiny")
     assert study.comparison is None
+
+
+def with_faithfulness():
+    found = measure_faithfulness(
+        Planted(HeadGrid(3, 4), {Head(0, 1): 0.5, Head(1, 2): 0.3}),
+        {name: one.ranking for name, one in made_comparison().methods.items()},
+        n_random=2,
+    )
+    return replace(made_comparison(), faithfulness=found)
+
+
+def test_faithfulness_of_methods_stands_in_the_page_where_it_was_measured(report):
+    page = report(Findings(comparison=with_faithfulness()))
+    assert "Faithfulness: are the first heads enough?" in page.words
+    assert "By the score of the answers, the first heads of css, greedy are the most faithful (CPR" in page.words
+    assert "Area under faithfulness (CPR, larger is better)" in page.words
+    assert "Faithfulness" not in report(Findings(comparison=made_comparison())).words
+
+
+def test_faithfulness_is_read_back_with_its_comparison(tmp_path):
+    compared = with_faithfulness()
+    (tmp_path / "comparison.json").write_text(json.dumps(compared.to_dict()))
+    for name, one in compared.methods.items():
+        one.ranking.save(tmp_path / f"ranking-{name}.json")
+    again = Findings.load(tmp_path).comparison
+    assert again.faithfulness.to_dict() == compared.faithfulness.to_dict()
 
 
 def test_a_comparison_is_read_back_as_it_was(tmp_path):
