@@ -58,6 +58,10 @@ _NOTHING = 1e-9
 class FaithfulnessCurve(Record):
     """Faithfulness of one ranking at each number of units kept, with 95 % intervals of a bootstrap over examples.
 
+    Each resample has the same examples for every circuit, the intact model and the one with nothing kept. Where no
+    score changes, as many as may hide in so many examples are allowed for (Wilson). The lower bound of ``cmd`` counts
+    only points whose f is clearly not 1.
+
     Attributes:
         responses: Mean response at each number of units kept.
         faithfulness: f at each.
@@ -420,16 +424,18 @@ def _curve(
     # The few resamples in which the intact model is no better than an empty one have no ratio.
     resampled = resampled[~np.isnan(resampled).any(axis=1)]
     # Nothing kept, and all of it, are 0 and 1 by definition.
-    least = np.where((kept > 0) & (kept < kept[-1]), reach, 0.0)
-    least = np.array([*least, *[least @ weights] * 2])
+    inner = np.where((kept > 0) & (kept < kept[-1]), reach, 0.0)
     (cpr,), (cmd,) = areas(shares, faithful[None])
     numbers, samples = np.array([*faithful, cpr, cmd]), np.column_stack([resampled, *areas(shares, resampled)])
     low, high = np.quantile(samples, (0.025, 0.975), axis=0)
     # A distance of resamples is never 0, that of the truth may be, wherever the interval of f holds 1.
     clear = (low[: len(kept)] > 1) | (high[: len(kept)] < 1)
     low[-1] = np.quantile(np.abs(1 - resampled) @ (weights * clear), 0.025)
-    low = np.where(numbers - low < _NOTHING, numbers - least, low)
-    high = np.where(high - numbers < _NOTHING, numbers + least, high)
+    below, above = np.maximum(numbers - low, 0), np.maximum(high - numbers, 0)
+    flat = (np.maximum(below, above) < _NOTHING)[: len(kept)] * inner
+    # Points where no answer changes are as uncertain together as each by itself, and independent of the others.
+    beyond = np.array([*flat, *[flat @ weights] * 2])
+    low, high = numbers - np.hypot(below, beyond), numbers + np.hypot(above, beyond)
     # No area of a distance is negative.
     low[-1] = max(0.0, low[-1])
     *bounds, of_cpr, of_cmd = np.stack([low, high], axis=1)

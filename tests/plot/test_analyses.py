@@ -336,7 +336,7 @@ def test_faithfulness_is_a_line_for_each_ranking_with_random_orders_in_gray_and_
     assert set(model.get_ydata()) == {1}
     assert random.get_label() == "random orders of heads (3)"
     assert random.get_ydata() == pytest.approx(faithful.random.mean(axis=0))
-    for line, (name, curve) in zip(lines, faithful.curves.items(), strict=True):
+    for line, curve in zip(lines, faithful.curves.values(), strict=True):
         assert line.get_xdata() == pytest.approx(faithful.shares)
         assert line.get_ydata() == pytest.approx(curve.faithfulness)
         assert line.get_label().endswith(f"(CPR {curve.cpr:.2f}, CMD {curve.cmd:.2f})")
@@ -348,7 +348,7 @@ def test_faithfulness_is_a_line_for_each_ranking_with_random_orders_in_gray_and_
 def test_faithfulness_can_be_read_at_any_shares(shares):
     grid = HeadGrid(32, 32)
     ranking = HeadRanking("css", np.random.default_rng(0).normal(size=grid.shape), spent=0)
-    experiment = Planted(grid, {head: 0.8 / 1024 for head in grid})
+    experiment = Planted(grid, dict.fromkeys(grid, 0.8 / 1024))
     figure = measure_faithfulness(experiment, ranking, shares=shares, n_random=1).plot().figure
     assert clipped(figure) == []
     assert overlapping(figure) == []
