@@ -295,6 +295,7 @@ def faithfulness(
             runs.
         BaselineTooLowError: As in ``measure_faithfulness``.
     """
+    check_seed(seed)
     check_is_task(task)
     _, found = _check(found, shares, response, n_random, seed)
     with unseen_columns(model, {task.name: task}, [], n=n, seed=seed, settings=settings) as columns:
