@@ -62,8 +62,9 @@ def parts_of(model):
     for layer in model.model.layers:
         gemma2 = hasattr(layer, "pre_feedforward_layernorm")
         added = layer.post_attention_layernorm if gemma2 else layer.self_attn
-        added_by_mlp = layer.post_feedforward_layernorm if gemma2 else layer.mlp
-        parts.append((layer.self_attn.o_proj, added, added_by_mlp, layer.mlp.down_proj))
+        mlp = layer.mlp if hasattr(layer, "mlp") else layer.block_sparse_moe
+        added_by_mlp = layer.post_feedforward_layernorm if gemma2 else mlp
+        parts.append((layer.self_attn.o_proj, added, added_by_mlp, getattr(mlp, "down_proj", None)))
     return parts
 
 

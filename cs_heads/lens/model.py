@@ -196,13 +196,28 @@ def hook_names(model: HookedModel, units: Units = "heads") -> list[str]:
 
 
 def check_units(model: HookedModel | ModelInfo, units: Units) -> None:
-    """Raise ``ValueError`` where a model has no hook point for units of a kind in some layer."""
+    """Raise ``ValueError`` where a model has no hook point for units of a kind in some layer.
+
+    On a bridge ``mlp.hook_post`` of a mixture of experts is something else than neurons.
+    """
     if isinstance(model, ModelInfo):
         return
-    missing = [name for name in hook_names(model, units) if name not in model.hook_dict]
+    points, refused = model.hook_dict, f"units must not be {units!r} for model {model.cfg.model_name}"
+    missing = [name for name in hook_names(model, units) if name not in points]
     if missing:
         many = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise ValueError(f"units must not be {units!r} for this model: it has no hook point {missing[0]}{many}")
+        raise ValueError(f"{refused}: it has no hook point {missing[0]}{many}")
+    if units != "neurons":
+        return
+    for layer, (name, block) in enumerate(zip(hook_names(model, units), model.blocks, strict=True)):
+        read_by = getattr(getattr(block.mlp, "out", None), "hook_in", None)
+        apart = points[name] is not read_by if backend_of(model) == "bridge" else bool(_experts(model))
+        if apart:
+            raise ValueError(f"{refused}: the MLP of layer {layer} has no neurons of its own, as a mixture of experts")
+
+
+def _experts(model: HookedModel) -> int:
+    return getattr(model.cfg, "num_experts", None) or 0
 
 
 def device_of(model: HookedModel | torch.nn.Module) -> torch.device:

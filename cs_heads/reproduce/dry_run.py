@@ -14,6 +14,8 @@ import pandas as pd
 from jaxtyping import Float, Int, Shaped
 
 from cs_heads import designs
+from cs_heads.analysis.confirm import Confirmation
+from cs_heads.analysis.sparsity import SparsityCurve
 from cs_heads.analysis.universal import UniversalHeads
 from cs_heads.experiment.baseline import BaselineTooLowError
 from cs_heads.experiment.experiment import Experiment
@@ -76,6 +78,9 @@ class DryRun(Reproduction):
         task = finding_side(self.tasks[name]) if finding else self.unseen(name)
         return self._experiments.setdefault((name, finding), Counting(task, self.grid, self.counted, name))
 
+    def record(self, heads: str, proof: Confirmation, curve: SparsityCurve) -> None:
+        """Nothing: a dry run writes no files."""
+
     @cached_property
     def searched(self) -> dict[str, HeadRanking]:
         """The search as it is, with other heads found on every task: as many as are candidates for universal ones."""
@@ -87,7 +92,9 @@ class DryRun(Reproduction):
             self.counted[name] += len(ranking.provenance["tuning"]) * len(self.tasks[name])
             importance = np.zeros(size)
             start = place * many + place * many // size
-            importance[np.arange(start, start + many) % size] = np.arange(many, 0, -1)
+            # In as many layers as there are, so that random sets of the same layers differ, too.
+            across = np.arange(size).reshape(self.grid.shape).T.ravel()
+            importance[across[np.arange(start, start + many) % size]] = np.arange(many, 0, -1)
             rankings[heads] = replace(ranking, importance=importance.reshape(self.grid.shape))
         return rankings
 

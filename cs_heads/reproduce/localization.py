@@ -11,7 +11,7 @@ import pandas as pd
 
 from cs_heads import plot
 from cs_heads.analysis.compare import compare
-from cs_heads.analysis.confirm import Confirmation, confirm
+from cs_heads.analysis.confirm import Confirmation, measure_proof
 from cs_heads.analysis.drops import Column, measure_drops
 from cs_heads.analysis.failures import failures
 from cs_heads.analysis.formats import measure_formats
@@ -20,7 +20,6 @@ from cs_heads.analysis.scale import scale_study
 from cs_heads.analysis.sparsity import measure_sparsity
 from cs_heads.analysis.universal import UniversalHeads
 from cs_heads.methods.registry import method_named
-from cs_heads.report.findings import CURVE, RESULT, write_record
 from cs_heads.reproduce import published
 from cs_heads.reproduce.reproduction import Output, Reproduction, Step, step
 from cs_heads.tasks import confirming_side
@@ -130,18 +129,12 @@ def _measured_drops(
     return Output(name, about, frame, partial(plot, found), title)
 
 
-def _proof_cost(repro: Reproduction) -> dict[str, int]:
-    """Intact, the heads, eight random sets and the curve, on every task: any may turn out to be the first."""
-    masks = 10 + repro.settings.max_heads
-    return {name: masks * len(repro.unseen(name)) for name in repro.finding.values()}
-
-
-@_step(cost=_proof_cost)
+@_step()
 def _proof(repro: Reproduction) -> list[Output]:
     """Random heads beside the heads found."""
     rows = []
     for heads in repro.rankings:
-        proof = _prove(repro, heads)
+        proof = _proven(repro, heads)
         row: dict[str, Any] = {"heads": heads, "task": repro.finding[heads], "ablated": " ".join(map(str, proof.heads))}
         kept = ("baseline", "score", "drop", "random_drop", "p", "verdict")
         rows.append(row | {name: proof.to_dict()[name] for name in kept})
@@ -149,35 +142,24 @@ def _proof(repro: Reproduction) -> list[Output]:
     return [Output("proof", about, repro.table(pd.DataFrame(rows)))]
 
 
-def _prove(repro: Reproduction, heads: str) -> Confirmation:
-    """Measured or read from the store; ranking, proof and curve are written as by ``cs-heads find --out``."""
-    name, ranking, folder = repro.finding[heads], repro.rankings[heads], repro.folder(heads)
-    proof = confirm(
-        repro.model,
-        repro.tasks[name],
-        repro.top(heads),
-        exclude=ranking.shared,
-        controls=None,  # other tasks are measured in the step "drops"
-        n=len(repro.unseen(name)),
-        seed=repro.seed,
-        **repro.calls,
+def _proven(repro: Reproduction, heads: str) -> Confirmation:
+    """The heads on unseen examples; other tasks are measured in the step "drops"."""
+    name, ranking = repro.finding[heads], repro.rankings[heads]
+    proof = measure_proof(
+        repro.experiment(name), repro.top(heads), exclude=ranking.shared, name=repro.tasks[name].name, seed=repro.seed
     )
     curve = measure_sparsity([repro.column(name, "own")], ranking.top(repro.settings.max_heads), repro.seed)
-    result = {"task": name, "confirm": proof.to_dict(), "half": curve.heads_for(0.5)}
-    folder.mkdir(parents=True, exist_ok=True)
-    ranking.save(folder / "ranking.json")
-    write_record(folder / RESULT, result)
-    write_record(folder / CURVE, curve.to_dict())
+    repro.record(heads, proof, curve)
     return proof
 
 
-@_step(cost=_proof_cost, keeps=False)
+@_step(keeps=False)
 def _scale(repro: Reproduction) -> list[Output]:
     """Models side by side.
 
     A model whose folder has no ranking, or one that cannot be compared, is left out with the reason.
     """
-    _prove(repro, repro.first)
+    _proven(repro, repro.first)
     folders = {repro.name: repro.folder(repro.first)}
     folders |= {name: folder / "study" / repro.first for name, folder in repro.beside.items()}
     usable: dict[str, Path] = {}

@@ -10,7 +10,9 @@ from typing import Any, Literal, TypeVar
 
 import pandas as pd
 
+from cs_heads.analysis.confirm import Confirmation
 from cs_heads.analysis.drops import Column, Role
+from cs_heads.analysis.sparsity import SparsityCurve
 from cs_heads.analysis.universal import UniversalHeads, universal_heads
 from cs_heads.arguments import check_seed
 from cs_heads.cluster import local_model
@@ -21,6 +23,7 @@ from cs_heads.methods.gating.fit import fit_gates
 from cs_heads.methods.gating.result import HeadGates
 from cs_heads.plot.style import draw_to, figure_of
 from cs_heads.ranking import HeadRanking
+from cs_heads.report.findings import CURVE, RESULT, write_record
 from cs_heads.reproduce.papers import Paper, PaperSettings
 from cs_heads.settings import Settings, SettingsArguments
 from cs_heads.tasks import Task, confirming_side, finding_side
@@ -157,6 +160,15 @@ class Reproduction:
     def store(self) -> Path:
         """The file that keeps every measurement."""
         return self.out / STORE
+
+    def record(self, heads: str, proof: Confirmation, curve: SparsityCurve) -> None:
+        """Write ranking, proof and curve of the heads of a name to their folder, as ``cs-heads find --out`` does."""
+        folder = self.folder(heads)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.rankings[heads].save(folder / "ranking.json")
+        result = {"task": self.finding[heads], "confirm": proof.to_dict(), "half": curve.heads_for(0.5)}
+        write_record(folder / RESULT, result)
+        write_record(folder / CURVE, curve.to_dict())
 
     def folder(self, heads: str) -> Path:
         """The folder with the ranking and the proof of the heads of a name."""

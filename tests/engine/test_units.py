@@ -9,7 +9,7 @@ from cs_heads.engine.ablation import Ablation
 from cs_heads.lens.abilities import PLAIN, Abilities
 from cs_heads.units import UNITS, Grid, Unit
 from tests.plain import plain_logprob, units_given, units_replaced
-from tests.tiny import completion_records, make_hf_model, skip_unless_loaded
+from tests.tiny import completion_records, make_hf_model, make_tokenizer, skip_unless_loaded
 
 ARCHITECTURES = ("gpt2", "llama", "qwen2", "gemma2")
 SHORTCUTS = [PLAIN, Abilities(resume=False), Abilities(extend=False), Abilities(fused=False)]
@@ -27,8 +27,9 @@ def a_task(n=4, shared=6):
 def some_masks(grid, seed=0):
     """Each of a few units by itself, random groups, all, and none."""
     rng = np.random.default_rng(seed)
-    single = np.zeros((3, grid.size), dtype=bool)
-    single[range(3), rng.choice(grid.size, 3, replace=False)] = True
+    n = min(3, grid.size)
+    single = np.zeros((n, grid.size), dtype=bool)
+    single[range(n), rng.choice(grid.size, n, replace=False)] = True
     groups = rng.random((3, grid.size)) < [[0.1], [0.3], [0.6]]
     late = np.zeros((1, *grid.shape), dtype=bool)
     late[0, -1] = rng.random(grid.n_units) < 0.7
@@ -218,3 +219,24 @@ def test_optimal_constants_are_counted_in_what_is_spent(load):
     experiment.baseline()
     assert experiment.preparation == 4 + 2 * 100 * 4
     assert experiment.spent == experiment.ran == experiment.preparation + 4
+
+
+def test_the_neurons_of_a_mixture_of_experts_are_refused_and_its_layers_are_not(tmp_path):
+    """The bridge has a hook point of that name there, which is of the router."""
+    from transformers import MixtralConfig, MixtralForCausalLM
+
+    from cs_heads.lens import load_model
+
+    shape = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32}
+    experts = {"intermediate_size": 32, "num_local_experts": 4, "num_experts_per_tok": 2}
+    tokenizer = make_tokenizer()
+    torch.manual_seed(0)
+    hf = MixtralForCausalLM(MixtralConfig(**shape, **experts, vocab_size=len(tokenizer), eos_token_id=2)).eval()
+    hf.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    model, task = load_model(tmp_path, device="cpu"), a_task()
+    with pytest.raises(ValueError, match=r"units must not be 'neurons' for model .* layer 0 has no neurons of its own"):
+        Experiment(model, task, units="neurons")
+    for units in ("kv", "attn", "mlp"):
+        experiment = Experiment(model, task, units=units)
+        check_against_plain(experiment, hf, units, some_masks(experiment.grid))
