@@ -134,6 +134,7 @@ class HeadRanking(Drawable, picture="heads"):
     def claimed_beyond(self, k: int) -> list[Unit]:
         """Claimed heads that are not among the first ``k``, in order: what is shown to matter is shown.
 
+        >>> from cs_heads.units import Head
         >>> ranking = HeadRanking("css", np.array([[0.0, 0.4], [0.1, 0.2]]), spent=800, claims=(Head(1, 1),))
         >>> ranking.claimed_beyond(1), ranking.claimed_beyond(2)
         ([Head(1, 1)], [])

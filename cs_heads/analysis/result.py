@@ -93,6 +93,7 @@ def _items(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 def json_ready(value: Any) -> Any:
     """A value as JSON has it: heads by their names, arrays and tuples as lists, and None for NaN.
 
+    >>> from cs_heads.units import Head
     >>> json_ready({"heads": (Head(0, 1),), "drop": float("nan")})
     {'heads': ['L0H1'], 'drop': None}
     """
@@ -122,5 +123,6 @@ def _read(hint: Any, value: Any) -> Any:
         return np.nan
     if isinstance(hint, type) and issubclass(hint, AbstractArray):
         return np.array(value, dtype=float)
-    read = Unit.parse if hint is Unit else getattr(hint, "from_dict", None)
+    is_unit = isinstance(hint, type) and issubclass(hint, Unit)
+    read = hint.parse if is_unit else getattr(hint, "from_dict", None)
     return value if read is None else read(value)

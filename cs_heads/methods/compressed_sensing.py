@@ -23,6 +23,9 @@ from cs_heads.experiment.protocol import ExperimentLike, preparation_of, provena
 from cs_heads.methods.controls import PLENTY, Contrast, Controls, check_experiments
 from cs_heads.ranking import HeadRanking
 
+N_MASKS = 100
+"""Masks by default."""
+
 _DESIGNS = {"stratified": designs.stratified, "bernoulli": designs.bernoulli}
 
 # Below this many masks with a head off, its coefficient is hardly more than chance.
@@ -81,7 +84,7 @@ def compressed_sensing(
     check_budget(budget, before + (n_masks or 5) * (n + n_others), f"{n_masks or 5} masks on {on}")
     measure = Contrast(experiment, controls, np.arange(n), seed)
     if n_masks is None:
-        n_masks = 100 if budget is None else (budget - before) // measure.a_mask
+        n_masks = N_MASKS if budget is None else (budget - before) // measure.a_mask
     off = _DESIGNS[design](experiment.grid, n_masks, density, seed)
     # Each different mask once: not every experiment remembers what it was asked.
     once, place = designs.different(off)

@@ -7,7 +7,7 @@ and orange interferes in every map, gray is random heads, and a head has the sam
 
 >>> from cs_heads.units import Head
 >>> from cs_heads.plot.style import head_look
->>> head_look(Head(2, 6)) == head_look(Unit.parse("L2H6"))
+>>> head_look(Head(2, 6)) == head_look(Head.parse("L2H6"))
 True
 
 ``cs.write_report`` puts all pictures of what was found on one page.

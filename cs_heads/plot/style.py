@@ -84,6 +84,7 @@ STYLE: dict[Any, Any] = {
 class HeadLook:
     """The color and marker of one head.
 
+    >>> from cs_heads.units import Head
     >>> head_look(Head(2, 6))
     HeadLook(color='#D55E00', marker='<')
     """

@@ -19,7 +19,7 @@ from cs_heads.analysis.overlap import head_overlap
 from cs_heads.analysis.scale import scale_study
 from cs_heads.analysis.sparsity import measure_sparsity
 from cs_heads.analysis.universal import UniversalHeads
-from cs_heads.methods.registry import method_named
+from cs_heads.methods.compressed_sensing import N_MASKS
 from cs_heads.reproduce import published
 from cs_heads.reproduce.reproduction import Output, Reproduction, Step, step
 from cs_heads.tasks import confirming_side
@@ -275,8 +275,7 @@ def _methods_cost(repro: Reproduction) -> dict[str, int]:
     """Each method's search, its curve, and the curves of random heads."""
     settings, name = repro.settings, next(iter(repro.finding.values()))
     n = len(repro.tasks[name])
-    masks = sum(1 + method_named(name).options["n_masks"].default for name in ("css", "csb"))
-    searched = masks * n + settings.max_heads * repro.grid.size * n
+    searched = 2 * (1 + N_MASKS) * n + settings.max_heads * repro.grid.size * n
     if settings.budget is not None:
         searched = min(searched, len(METHODS) * settings.budget)
     return {name: searched + (1 + (len(METHODS) + 8) * settings.max_heads) * len(repro.unseen(name))}

@@ -144,7 +144,7 @@ def test_of_what_is_known_in_part_the_rest_is_run_with_the_same_numbers(folders,
     worker.load(str(folders("llama")), home)
     model = load("llama")
     examples = encode_task(model, task(), None)
-    engine = ClusterEngine(Here(worker), model, "cpu", examples, batch_tokens=64, ablation=None)
+    engine = ClusterEngine(Here(worker), model, "cpu", examples, batch_tokens=64, ablation=Ablation())
     masks, numbers = pairs()
 
     def results(known=None):

@@ -240,3 +240,21 @@ def test_the_neurons_of_a_mixture_of_experts_are_refused_and_its_layers_are_not(
     for units in ("kv", "attn", "mlp"):
         experiment = Experiment(model, task, units=units)
         check_against_plain(experiment, hf, units, some_masks(experiment.grid))
+
+
+@pytest.mark.parametrize("positions", ["all", "last", "prompt"])
+@pytest.mark.parametrize("units", UNITS)
+def test_texts_under_masks_of_units_are_those_of_plain_greedy_decoding(load, backend, units, positions):
+    experiment = Experiment(load("llama", backend), a_task(), units=units, positions=positions)
+    hf, masks = make_hf_model("llama"), some_masks(experiment.grid)
+    texts = experiment.generate(masks, max_new_tokens=4)
+    tokenizer = experiment.model.tokenizer
+    for i, example in enumerate(experiment.encoded):
+        n = len(example.prompt)
+        where = {"all": None, "last": [n - 1], "prompt": range(n)}[positions]
+        for mask, row in zip(masks, texts, strict=True):
+            with units_replaced(hf, units, mask, where=where), torch.no_grad():
+                said = list(example.prompt)
+                while len(said) < n + 4 and (len(said) == n or said[-1] != tokenizer.eos_token_id):
+                    said.append(int(hf(torch.tensor([said]), use_cache=False).logits[0, -1].argmax()))
+            assert row[i] == tokenizer.decode(said[n:], skip_special_tokens=True)
