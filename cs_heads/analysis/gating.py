@@ -542,8 +542,6 @@ def _joined(tasks: Mapping[str, Task], without: str, name: str) -> Task:
 
 def _grid_of(experiment: ExperimentLike, gates: HeadGates) -> Grid:
     """The grid of an experiment, which the gates must have, too."""
-    if gates.free.shape[1:] != experiment.grid.shape:
-        raise ValueError(
-            f"gates must be of the grid {experiment.grid.shape} of the experiment, got {gates.free.shape[1:]}"
-        )
+    if gates.ranking().grid != experiment.grid:
+        raise ValueError(f"gates must be of the grid of the experiment, {experiment.grid}, got {gates.ranking().grid}")
     return experiment.grid

@@ -1,6 +1,7 @@
 """What every method of the registry promises, whichever joins it."""
 
 import inspect
+from functools import partial
 
 import numpy as np
 import pytest
@@ -180,3 +181,18 @@ def test_a_seed_may_be_any_kind_of_integer():
     experiment = Prepared({Head(1, 1): 0.4})
     one, other = (inspect.unwrap(METHODS["greedy"].run.func)(experiment, k=2, seed=kind(3)) for kind in (int, np.int64))
     assert one.importance.tobytes() == other.importance.tobytes()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_ranks_the_units_asked_for_or_refuses_them(load_known, tasks, name):
+    model, (task, other) = load_known(), tasks
+    options = options_of(name, task) | ({"density": 0.34} if name in ("css", "csb") else {})
+    controls = [other] if METHODS[name].takes_controls else None
+    asked = partial(find_heads, model, task, k=1, method=name, units="kv", budget=3000, controls=controls, **options)
+    if name == "mediation":
+        with pytest.raises(ValueError, match="units must be 'heads' here, got 'kv'"):
+            asked()
+        return
+    found = asked()
+    assert found.grid == Experiment(model, task, units="kv").grid
+    assert all(unit.startswith("L") and "KV" in unit for unit in found.to_frame()["head"])

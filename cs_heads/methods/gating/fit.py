@@ -79,6 +79,7 @@ def _fitted(experiment: Experiment, plan: Plan, seed: int) -> HeadGates:
         at=free.at,
         cost=plan.cost(experiment.n_examples, phases=3, sides=1),
         provenance=plan.provenance(experiment, seed),
+        grid=experiment.grid,
     )
 
 

@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.cost import Cost
 from cs_heads.ranking import HeadRanking
+from cs_heads.units import Grid, HeadGrid
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,6 +42,7 @@ class HeadGates(Drawable, picture="roles"):
         cost: Forward and backward passes of single examples, the intact run among them.
         provenance: How the gates were fitted, JSON-ready.
         notes: What weakens them.
+        grid: Of the gates (None: of heads).
     """
 
     free: Float[np.ndarray, "seed layer head"]
@@ -52,6 +54,7 @@ class HeadGates(Drawable, picture="roles"):
     cost: Cost
     provenance: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    grid: Grid | None = None
 
     def score(self, name: str) -> Float[np.ndarray, "seed layer head"]:
         """Facilitation G⁻, interference 1 - G⁺ or irrelevance G⁺(1 - G⁻), in [0, 1], of every seed."""
@@ -116,4 +119,5 @@ class HeadGates(Drawable, picture="roles"):
             provenance={**self.provenance, **used, "cost": cost.to_dict()},
             notes=self.notes,
             unit=unit,
+            grid=HeadGrid(*self.free.shape[1:]) if self.grid is None else self.grid,
         )
