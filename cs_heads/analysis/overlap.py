@@ -135,7 +135,7 @@ def head_overlap(
     if len(heads) < 2:
         raise ValueError(f"found must hold two rankings or more, got {len(heads)}")
     known = [ranking.provenance.get("model", {}).get("key_value_heads") for ranking in rankings.values()]
-    if n_key_value_heads is None:
+    if n_key_value_heads is None and grid.kind == "heads":
         n_key_value_heads = next((n for n in known if n is not None), None)
     size = _group_size(grid, n_key_value_heads)
     rng = np.random.default_rng(seed)

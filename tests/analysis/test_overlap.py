@@ -9,7 +9,7 @@ from scipy.stats import hypergeom
 
 from cs_heads.analysis.overlap import head_overlap
 from cs_heads.ranking import HeadRanking
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Head, HeadGrid
 
 GRID = HeadGrid(2, 4)
 
@@ -174,3 +174,12 @@ def test_heads_that_several_name_come_with_their_names():
 def test_what_cannot_be_held_together_is_refused(sets, more, message):
     with pytest.raises(ValueError, match=message):
         head_overlap(sets, **{"grid": GRID} | more)
+
+
+def test_neurons_share_no_keys_and_values():
+    """Though their rankings know how many key/value heads the model has."""
+    model = {"model": {"key_value_heads": 3}}
+    ranking = HeadRanking("css", np.eye(6), 0, provenance=model, grid=Grid(6, 6, "neurons"))
+    found = head_overlap({"a": ranking, "b": ranking}, k=2)
+    assert found.n_groups is None
+    assert [str(head) for head in found.heads["a"]] == ["L0N0", "L1N1"]
