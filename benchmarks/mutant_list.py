@@ -85,9 +85,9 @@ _LENS = [
         "lens/logprobs.py",
         "lens/test_logprobs.py",
         (
-            "targets are scored by the mean log-probability of their tokens",
-            "summed = np.bincount(reads.row, weights=each.logprob, minlength=len(targets))",
-            "summed = np.bincount(reads.row, weights=each.logprob) / np.bincount(reads.row)",
+            "all tokens are normalized alike",
+            "torch.cat(normalizer)[at]",
+            "torch.cat(normalizer)[at].mean()",
         ),
         (
             "the log-softmax is taken in the dtype of the weights",

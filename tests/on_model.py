@@ -1,8 +1,12 @@
-"""Methods that take an experiment, asked with a model and tasks."""
+"""Methods that take an experiment, and log-probabilities, asked with a model."""
 
 from functools import wraps
+from types import SimpleNamespace
+
+import numpy as np
 
 from cs_heads import Experiment
+from cs_heads.lens.logprobs import token_logprobs, with_targets
 from cs_heads.settings import Settings
 
 
@@ -17,3 +21,13 @@ def on_model(method):
         return method(experiment, **beside, **options)
 
     return run
+
+
+def target_logprobs(model, prompts, targets, gates=None):
+    """Of each row: the summed log-probability of its target (nats), and the share of its tokens that are the argmax."""
+    tokens, attention_mask, reads = with_targets(prompts, targets)
+    each = token_logprobs(model, tokens, attention_mask, reads, gates=gates)
+    summed = np.bincount(reads.row, weights=each.logprob, minlength=len(targets))
+    hits = np.bincount(reads.row, weights=each.greedy, minlength=len(targets))
+    hits = hits / np.array([len(target) for target in targets])
+    return SimpleNamespace(logprob=summed, hits=hits, greedy=hits == 1)

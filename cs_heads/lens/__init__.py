@@ -16,8 +16,6 @@ from cs_heads.lens.fingerprint import fingerprint as fingerprint
 from cs_heads.lens.fingerprint import settings_of as settings_of
 from cs_heads.lens.gates import gated as gated
 from cs_heads.lens.load import load_model as load_model
-from cs_heads.lens.logprobs import TargetLogprobs as TargetLogprobs
-from cs_heads.lens.logprobs import target_logprobs as target_logprobs
 from cs_heads.lens.model import FoldedValueBiasesError as FoldedValueBiasesError
 from cs_heads.lens.model import HookedModel as HookedModel
 from cs_heads.lens.model import ModelInfo as ModelInfo

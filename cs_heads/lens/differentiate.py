@@ -58,7 +58,7 @@ def gate_gradients(
         done: Called with the number of rows done.
         measured: Gradients that an earlier call left, NaN where it did not get to, filled in place: a batch of which
             every row is known is not run, and its loss is NaN.
-        positions: Those of ``target_logprobs``.
+        positions: Those of ``with_targets``.
         units: The kind of unit that is gated.
         off_at: Where units are gated.
 
@@ -116,7 +116,7 @@ def replacement_gradients(
         gates: The gates of each row.
         constants: By layer, what each unit gives.
         room: Tokens of one pass at most.
-        positions: Those of ``target_logprobs``.
+        positions: Those of ``with_targets``.
         units: The kind of unit.
         off_at: Where units are off.
 

@@ -29,19 +29,6 @@ class TokenLogprobs:
 
 
 @dataclass(frozen=True)
-class TargetLogprobs:
-    """Per row: the summed log-probability of the target (nats), and the share of target tokens that are the argmax."""
-
-    logprob: Float[np.ndarray, " batch"]
-    hits: Float[np.ndarray, " batch"]
-
-    @property
-    def greedy(self) -> Bool[np.ndarray, " batch"]:
-        """Whether every target token is the argmax."""
-        return self.hits == 1
-
-
-@dataclass(frozen=True)
 class Reads:
     """Tokens to be read: ``token[i]`` is read from the logits of row ``row[i]`` at position ``position[i]``."""
 
@@ -52,43 +39,6 @@ class Reads:
 
 ANY_READ = Reads(*np.zeros((3, 1), dtype=np.int64))
 """What is read in a forward that is run for its inside alone: it must make some logits."""
-
-
-def target_logprobs(
-    model: HookedModel,
-    prompts: Sequence[Tokens],
-    targets: Sequence[Tokens],
-    gates: Float[Tensor, "batch layer head"] | None = None,
-    positions: Sequence[Tokens] | None = None,
-) -> TargetLogprobs:
-    """Log-probability of each row's target tokens after its prompt, with the row's own heads gated.
-
-    For callers without a layout; experiments read theirs by ``token_logprobs``.
-
-    One forward of ``[batch, longest row - 1]`` tokens. Logits exist for the positions that predict target tokens alone;
-    their log-softmax is float32 whatever the model's dtype.
-
-    Args:
-        model: The model.
-        prompts: The prompt of each row.
-        targets: The target of each row.
-        gates: What each row's heads are multiplied by: 0 = ablated; None leaves them as they are.
-        positions: Where in its prompt the tokens of a row's target are read instead; empty for rows without.
-
-    Raises:
-        ValueError: An empty prompt or target: the first token of a text has no probability.
-    """
-    for name, rows in (("prompts", prompts), ("targets", targets)):
-        empty = [row for row, tokens in enumerate(rows) if not len(tokens)]
-        if empty:
-            raise ValueError(f"{name} must hold at least one token a row; row {empty[0]} is empty")
-    if not len(prompts) == len(targets) > 0:
-        raise ValueError(f"prompts and targets must pair up, got {len(prompts)} and {len(targets)} rows")
-    tokens, attention_mask, reads = with_targets(prompts, targets, positions)
-    each = token_logprobs(model, tokens, attention_mask, reads, gates=gates)
-    summed = np.bincount(reads.row, weights=each.logprob, minlength=len(targets))
-    hits = np.bincount(reads.row, weights=each.greedy, minlength=len(targets))
-    return TargetLogprobs(summed, hits / np.array([len(target) for target in targets]))
 
 
 def with_targets(

@@ -17,10 +17,11 @@ from cs_heads.engine import Engine, plan
 from cs_heads.engine.ablation import Ablation
 from cs_heads.engine.protocol import PairMasks, StoppingCriteria, TextRequest
 from cs_heads.experiment.inputs import encode_prompts, encode_task
-from cs_heads.lens import load_model, target_logprobs
+from cs_heads.lens import load_model
 from cs_heads.lens.model import ModelInfo, describe
 from cs_heads.lens.ship import model_info, packed_model, unpacked_model
 from tests.fake_devices import FakeDevices, split
+from tests.on_model import target_logprobs
 from tests.tiny import ARCHITECTURES, N_HEADS, N_LAYERS, choice_records, skip_unless_loaded
 
 SHAPE = (N_LAYERS, N_HEADS)

@@ -7,8 +7,9 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from cs_heads.lens import load_model, target_logprobs
+from cs_heads.lens import load_model
 from cs_heads.lens.forward import logits_at, pad
+from tests.on_model import target_logprobs
 from tests.plain import plain_score
 from tests.tiny import ARCHITECTURES, N_HEADS, N_LAYERS, WORDS, make_hf_model, make_tokenizer
 
@@ -175,12 +176,3 @@ def test_log_softmax_is_float32_for_half_precision_weights(folders, backend):
     assert np.exp(scores.logprob).sum() == pytest.approx(1, abs=1e-5)
     reference = plain_score(make_hf_model("llama"), [1, 4, 5], [7], np.zeros(SHAPE, bool))[0]
     assert scores.logprob[7] == pytest.approx(reference, abs=0.15)
-
-
-def test_rows_without_tokens_are_refused(load):
-    with pytest.raises(ValueError, match="prompts must hold at least one token a row; row 1 is empty"):
-        target_logprobs(load("llama"), [[1], []], [[2], [3]])
-    with pytest.raises(ValueError, match="targets must hold at least one token a row; row 0 is empty"):
-        target_logprobs(load("llama"), [[1]], [[]])
-    with pytest.raises(ValueError, match="must pair up, got 2 and 1 rows"):
-        target_logprobs(load("llama"), [[1], [2]], [[3]])

@@ -5,9 +5,10 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from cs_heads import HeadGrid
-from cs_heads.lens import FoldedValueBiasesError, HookedModel, check_ablatable, describe, load_model, target_logprobs
+from cs_heads.lens import FoldedValueBiasesError, HookedModel, check_ablatable, describe, load_model
 from cs_heads.lens.model import backend_of, context_length, dtype_of, hook_names
 from cs_heads.lens.ship import packed_model, unpacked_model
+from tests.on_model import target_logprobs
 from tests.plain import plain_score
 from tests.tiny import N_HEADS, N_LAYERS, make_hf_model, make_tokenizer
 
