@@ -31,7 +31,8 @@ class SettingsArguments(TypedDict, total=False):
             examples, or ``"position_mean"``, that at each position by itself; ``"resample"``, its z on another example;
             ``"optimal"``, one constant learned so that the right answers stay likely. For other units, what they give.
         units: What masks turn off: ``"heads"``; ``"kv"``, key/value groups with all their query heads; ``"attn"`` or
-            ``"mlp"``, what a whole layer's attention or MLP adds; ``"neurons"`` of the MLPs.
+            ``"mlp"``, what a whole layer's attention or MLP adds; ``"neurons"`` of the MLPs;
+            ``"experts"`` of a mixture, with ablation ``"zero"`` alone: those chosen beside one keep their weights.
         positions: Where units are off: at ``"all"`` tokens; at the ``"last"`` of the prompt alone, before which all
             masks share what is run; or at those of the ``"prompt"``, and not of what follows it.
         prepend_bos: Whether a beginning-of-sequence token stands before every prompt (default: as the tokenizer itself
@@ -103,6 +104,9 @@ class Settings:
         check_one_of("ablation", self.ablation, ABLATIONS)
         check_one_of("units", self.units, UNITS)
         check_one_of("positions", self.positions, POSITIONS)
+        if self.units == "experts" and self.ablation != "zero":
+            # A weight of another expert would change which are chosen.
+            raise ValueError(f"ablation must be 'zero' with units='experts', got {self.ablation!r}")
         for name in ("prepend_bos", "progress"):
             check_switch(name, getattr(self, name))
         for name in ("batch_tokens", "workers"):

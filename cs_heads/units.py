@@ -12,7 +12,7 @@ from jaxtyping import Bool
 
 from cs_heads.arguments import MAX_HEADS, check_integer, check_list, check_within, in_line
 
-Units = Literal["heads", "kv", "attn", "mlp", "neurons"]
+Units = Literal["heads", "kv", "attn", "mlp", "neurons", "experts"]
 """A kind of unit: what can be off in a layer."""
 
 _NAME = re.compile(r"L(\d{1,20})([A-Z]+)(\d{0,20})")
@@ -36,14 +36,14 @@ class Unit:
     """
 
     layer: int
-    index: int = 0
+    index: int
 
     letters: ClassVar[str] = ""
     word: ClassVar[str] = "unit"
 
     def __post_init__(self) -> None:
-        for name, value in (("layer", self.layer), (self.word, self.index)):
-            object.__setattr__(self, "layer" if name == "layer" else "index", check_within(name, value, 0, MAX_HEADS))
+        object.__setattr__(self, "layer", check_within("layer", self.layer, 0, MAX_HEADS))
+        object.__setattr__(self, "index", check_within(self.word, self.index, 0, MAX_HEADS))
 
     def __str__(self) -> str:
         return f"L{self.layer}{self.letters}{self.index}"
@@ -57,7 +57,7 @@ class Unit:
         match = _NAME.fullmatch(text.strip()) if isinstance(text, str) else None
         kind = None if match is None else next((each for each in _KINDS.values() if each.letters == match[2]), None)
         if match is None or kind is None or not issubclass(kind, cls) or bool(match[3]) == issubclass(kind, _Layer):
-            example = "L16H21" if cls in (Unit, Head) else str(cls(3))
+            example = "L16H21" if cls in (Unit, Head) else str(cls(3, 0))
             raise ValueError(
                 f"text {text!r:.80} is no {Head.word if cls is Unit else cls.word}; "
                 f"{Head.word if cls is Unit else cls.word}s are written like {example!r}"
@@ -94,7 +94,16 @@ class Neuron(Unit):
     letters, word = "N", "neuron"
 
 
+class Expert(Unit):
+    """One expert of a mixture of experts, and with it what the router gives it."""
+
+    letters, word = "E", "expert"
+
+
+@dataclass(frozen=True, order=True, repr=False)
 class _Layer(Unit):
+    index: int = 0
+
     def __str__(self) -> str:
         return f"L{self.layer}{self.letters}"
 
@@ -120,6 +129,7 @@ _KINDS: dict[Units, type[Unit]] = {
     "attn": AttentionLayer,
     "mlp": MLPLayer,
     "neurons": Neuron,
+    "experts": Expert,
 }
 UNITS = tuple(_KINDS)
 """The kinds of unit."""
@@ -201,7 +211,7 @@ class Grid:
             kind: The kind of unit; ``"kv"`` counts query heads where the model does not group them.
 
         Raises:
-            ValueError: What is no such model, or one that does not say how many neurons its MLPs have.
+            ValueError: What is no such model, or one that does not say how many neurons or experts its MLPs have.
         """
         cfg: Any = getattr(model, "cfg", None)
         if not hasattr(cfg, "n_layers") or not hasattr(cfg, "n_heads"):
@@ -210,10 +220,14 @@ class Grid:
             )
         if kind == "heads":
             return HeadGrid(cfg.n_layers, cfg.n_heads)
-        if kind == "neurons" and not getattr(cfg, "d_mlp", None):
-            raise ValueError(f"units must not be 'neurons' for model {cfg.model_name}, which says no number of them")
-        counts = {"kv": getattr(cfg, "n_key_value_heads", None) or cfg.n_heads, "neurons": getattr(cfg, "d_mlp", None)}
-        return Grid(cfg.n_layers, counts.get(kind, 1), kind)
+        said = {
+            "kv": getattr(cfg, "n_key_value_heads", None) or cfg.n_heads,
+            "neurons": getattr(cfg, "d_mlp", None),
+            "experts": getattr(cfg, "num_experts", None),
+        }
+        if not said.get(kind, 1):
+            raise ValueError(f"units must not be {kind!r} for model {cfg.model_name}, which says no number of them")
+        return Grid(cfg.n_layers, said.get(kind, 1), kind)
 
     @property
     def size(self) -> int:

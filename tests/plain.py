@@ -12,35 +12,9 @@ def output_projections(model):
     return [layer.self_attn.o_proj for layer in model.model.layers]
 
 
-@contextmanager
-def heads_zeroed(model, mask):
-    """Zero the input slices of the output projection that belong to the heads of ``mask`` [layer, head]."""
-
-    def zero(row):
-        def hook(module, arguments):
-            x = arguments[0].clone()
-            d_head = x.shape[-1] // len(row)
-            for head in range(len(row)):
-                if row[head]:
-                    x[..., head * d_head : (head + 1) * d_head] = 0
-            return (x, *arguments[1:])
-
-        return hook
-
-    handles = [
-        projection.register_forward_pre_hook(zero(row))
-        for projection, row in zip(output_projections(model), mask, strict=True)
-    ]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
 def plain_score(model, prompt, target, mask):
     """Summed log-probability of ``target`` after ``prompt`` and whether each of its tokens is the argmax."""
-    with heads_zeroed(model, mask), torch.no_grad():
+    with units_replaced(model, "heads", mask), torch.no_grad():
         logits = model(torch.tensor([[*prompt, *target]]), use_cache=False).logits[0].float()
     at = range(len(prompt) - 1, len(prompt) + len(target) - 1)
     logprobs = logits[list(at)].log_softmax(-1)
@@ -54,10 +28,10 @@ def parts_of(model):
     What is added is the norm after attention or MLP where there is one, as in Gemma 2.
     """
     if hasattr(model, "transformer"):
-        blocks = model.transformer.h
-        attentions = [getattr(block.attn, "attention", block.attn) for block in blocks]
-        outs = [getattr(attn, "c_proj", None) or attn.out_proj for attn in attentions]
-        return [(out, block.attn, block.mlp, block.mlp.c_proj) for out, block in zip(outs, blocks, strict=True)]
+        return [
+            (out, block.attn, block.mlp, block.mlp.c_proj)
+            for out, block in zip(output_projections(model), model.transformer.h, strict=True)
+        ]
     parts = []
     for layer in model.model.layers:
         gemma2 = hasattr(layer, "pre_feedforward_layernorm")
@@ -113,6 +87,33 @@ def hooked_units(model, units, changed):
             handles.append(parts[place].register_forward_hook(after(layer)))
         else:
             handles.append(parts[place].register_forward_pre_hook(before(layer)))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def experts_removed(model, mask, where=None):
+    """Take what the experts of ``mask`` [layer, expert] add out of what their layer's experts add together.
+
+    An expert by itself: all of them run once more with every other one's weight at zero.
+    """
+
+    def alone(experts, row, states, indices, weights):
+        at = torch.arange(len(states)) if where is None else torch.tensor([i for i in where if i < len(states)])
+        off = torch.zeros(len(states), 1, dtype=torch.bool)
+        off[at] = True
+        gone = off & torch.tensor(row)[indices]
+        return experts.forward(states, indices, weights * gone)
+
+    def hook(row):
+        return lambda experts, arguments, output: output - alone(experts, row, *arguments)
+
+    handles = [
+        layer.mlp.experts.register_forward_hook(hook(row)) for layer, row in zip(model.model.layers, mask, strict=True)
+    ]
     try:
         yield
     finally:

@@ -13,7 +13,7 @@ from cs_heads.analysis.gating import score_of_heads
 from cs_heads.cli import main
 from cs_heads.demo import SKILLS, planted_heads, universal_heads
 from cs_heads.lens.load import DEMO
-from tests.plain import heads_zeroed
+from tests.plain import units_replaced
 from tests.waiting import run_program
 
 # Skills that every change is tried on; the others are of `make test-all`.
@@ -45,7 +45,7 @@ def greedy_accuracy(hf, tokenizer, skill, heads=()):
     """Plain Hugging Face, one prompt at a time, the next token its own choice."""
     mask = cs.HeadGrid(8, 16).mask(heads)
     right = []
-    with heads_zeroed(hf, mask), torch.no_grad():
+    with units_replaced(hf, "heads", mask), torch.no_grad():
         for example in cs.load_task(f"demo/{skill}", n=1).held_out.examples[:300]:
             logits = hf(torch.tensor([tokenizer(example.prompt)["input_ids"]])).logits[0, -1]
             options = tokenizer(list(example.continuations), add_special_tokens=False)["input_ids"]

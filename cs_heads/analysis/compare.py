@@ -289,7 +289,7 @@ def compare(
         # Found on the same model or workers, with the same store.
         same = judged.shared_settings()
         grid = judged.grid
-        k, max_heads, notes = _fitting(k, max_heads, grid.size)
+        k, max_heads, notes = _fitting(k, max_heads, grid)
         automatic = isinstance(controls, str)
         others, names = control_experiments(judged, task, None if automatic else sides[1:], n, seed)
         skills = {}
@@ -378,12 +378,12 @@ def _check(methods: Sequence[str], options: Mapping[str, Mapping[str, Any]]) -> 
         method_named(name).check(name, {key: v for key, v in options.get(name, {}).items() if key != "budget"})
 
 
-def _fitting(k: int | None, max_heads: int | None, n_heads: int) -> tuple[int, int, tuple[str, ...]]:
+def _fitting(k: int | None, max_heads: int | None, grid: Grid) -> tuple[int, int, tuple[str, ...]]:
     """``k`` and ``max_heads``, those by default as they fit the grid and each other, with notes."""
     wanted = 0 if k is None else check_integer("k", k, 1)
-    max_heads, notes = fitting_k(max_heads, n_heads, max(_MOST, wanted), "max_heads")
+    max_heads, notes = fitting_k(max_heads, grid, max(_MOST, wanted), "max_heads")
     if k is None:
-        fits, shorter = fitting_k(None, n_heads)
+        fits, shorter = fitting_k(None, grid)
         return min(fits, max_heads), max_heads, (*notes, *shorter)
     return check_integer("k", k, 1, max_heads, "the heads of the drop curve (max_heads)"), max_heads, notes
 

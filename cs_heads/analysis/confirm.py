@@ -274,7 +274,7 @@ def measure_proof(
     if (found & without).any():
         both = [str(head) for head in heads if head in exclude]
         raise ValueError(f"exclude must have none of heads, got {', '.join(both)}")
-    check_k(len(heads), grid.size)
+    check_k(len(heads), grid)
     drawn = random_sets(grid, found, without, n_random, np.random.default_rng(seed))
     others = [Column(name, "control", (control,)) for name, control in controls]
     if others:

@@ -158,7 +158,7 @@ def heads_of(
     if isinstance(found, HeadRanking):
         if found.grid != grid:
             raise ValueError(f"{name} must be ranked on the grid {grid.shape} of the model, got {found.grid.shape}")
-        return tuple(found.top(fitting_k(k, grid.size, beside=False)[0]))
+        return tuple(found.top(fitting_k(k, grid, beside=False)[0]))
     if isinstance(found, str | Unit) or not isinstance(found, Iterable):
         raise ValueError(f"{name} must be a ranking or a list of heads, got {type(found).__name__}")
     heads = tuple(grid.resolve(head) for head in as_heads(name, found))
@@ -274,7 +274,7 @@ def specificity(
         belongs = dict.fromkeys(found, tasks.name)
     with unseen_columns(model, own, others, n=n, seed=seed, settings=settings) as columns:
         grid = columns[0].parts[0].grid
-        k, _ = fitting_k(k, grid.size)
+        k, _ = fitting_k(k, grid)
         return measure_drops(columns, {name: heads_of(grid, each, k) for name, each in found.items()}, belongs, seed)
 
 

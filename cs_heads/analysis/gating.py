@@ -373,7 +373,7 @@ def toggle_curves(
     """
     grid = _grid_of(experiment, gates)
     max_heads = max(1, grid.size // 2) if max_heads is None else max_heads
-    check_k(max_heads, grid.size, "max_heads")
+    check_k(max_heads, grid, "max_heads")
     check_integer("n_points", n_points, 1)
     points = np.unique(np.linspace(1, max_heads, min(n_points, max_heads)).round().astype(int))
     curves = []

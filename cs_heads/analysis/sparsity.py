@@ -180,6 +180,6 @@ def sparsity_curve(
     exclude = heads.shared if isinstance(heads, HeadRanking) else ()
     with unseen_columns(model, {task.name: task}, others, n=n, seed=seed, settings=settings) as columns:
         grid = columns[0].parts[0].grid
-        max_heads, notes = fitting_k(max_heads, grid.size, 10, "max_heads")
+        max_heads, notes = fitting_k(max_heads, grid, 10, "max_heads")
         curve = measure_sparsity(columns, heads_of(grid, heads, max_heads)[:max_heads], seed, n_random, exclude)
     return replace(curve, notes=(*notes, *curve.notes))

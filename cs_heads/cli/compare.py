@@ -42,6 +42,10 @@ def add(commands: Commands) -> None:
     add("--contrast", action="store_true", help=text)
     text = "heads to ablate at the end of the drop curve (default: 10, or half of a smaller grid)"
     add("--max-heads", type=int, help=text)
+    text = (
+        "shares of the units kept, all others ablated, as 0,0.01,0.1,1: adds how faithful what is left is to the model"
+    )
+    add("--shares", metavar="SHARE,...", help=text)
     add("--out", type=Path, metavar="DIR", help="write report.html, results and pictures there")
 
 
@@ -75,10 +79,12 @@ def compare(options: argparse.Namespace) -> None:
     """
     import cs_heads as cs
     from cs_heads.analysis.compare import METHODS
+    from cs_heads.analysis.faithfulness import check_shares
     from cs_heads.report.findings import RESULT
 
     names = METHODS if options.methods is None else tuple(name.strip() for name in options.methods.split(","))
     given, settings = method_options(options, names), settings_of(options)
+    shares = None if options.shares is None else check_shares([_number(share) for share in options.shares.split(",")])
     with loaded(options) as (model, task, controls):
         unseen_of(options, model, task, RESULT, settings)
         result = cs.compare(
@@ -90,6 +96,7 @@ def compare(options: argparse.Namespace) -> None:
             max_heads=options.max_heads,
             controls=controls,
             contrast=options.contrast,
+            shares=shares,
             options=given,
             seed=options.seed,
             **settings,
@@ -102,6 +109,14 @@ def compare(options: argparse.Namespace) -> None:
         _print_comparison(options, result)
     if options.out is not None:
         _write_comparison(options.out, result, options.command, quiet=options.json)
+
+
+def _number(text: str) -> float | str:
+    """A number, or what is none, for the error that names it."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _print_comparison(options: argparse.Namespace, result: Comparison) -> None:
@@ -117,6 +132,9 @@ def _print_comparison(options: argparse.Namespace, result: Comparison) -> None:
     print(f"{'random':<43}{''.join(f'{result.random_drop[k - 1]:>+9.3f}' for k in at)}\n")
     if len(result.methods) > 1:
         print(result.agreement().to_string(index=False, float_format="{:.2f}".format))
+    if result.faithfulness is not None:
+        areas = result.faithfulness.areas().to_string(index=False, float_format="{:.3f}".format)
+        print(f"\nfaithfulness of the first {result.faithfulness.unit}s kept, all others ablated\n{areas}\n")
     for name, one in result.methods.items():
         found = result.specificity(name)
         if found is not None:
@@ -141,6 +159,8 @@ def _write_comparison(folder: Path, result: Comparison, command: str, *, quiet: 
         one.ranking.save(written[-1])
     for name, draw in (("drops.png", plot.drops), ("agreement.png", plot.agreement)):
         written += draw_to(folder / name, draw, result)
+    if result.faithfulness is not None:
+        written += draw_to(folder / "faithfulness.png", plot.faithfulness, result.faithfulness)
     written.append(write_report(folder, folder / "report.html"))
     if not quiet:
         print(f"written: {', '.join(map(str, written))}")

@@ -85,7 +85,7 @@ def find(options: argparse.Namespace) -> None:
     heads, and the result names the controls that lose.
 
     Cost, counted in example-evaluations (one mask on one example, a forward pass): by default 10 for
-    each head of the model, 8,000 at least, to find; 1,000 to prove, and up to 1,500 for the default
+    each head of the model, from 8,000 to 60,000, to find; 1,000 to prove, and up to 1,500 for the default
     controls (100 each; 200 for each --control); with --out a curve of up to 4,100.
 
     Examples:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 from cs_heads.arguments import check_one_of
 from cs_heads.engine.layout import Place
 from cs_heads.lens import EncodedExample
-from cs_heads.lens.batches import TokenBudget, run_in_batches
+from cs_heads.lens.batches import TokenBudget, default_tokens, run_in_batches
 from cs_heads.lens.differentiate import replacement_gradients
 from cs_heads.lens.forward import pad
 from cs_heads.lens.gates import by_unit, reading
@@ -53,9 +53,8 @@ class Ablation:
         self.partner = _derangement(len(answers), seed)
         self.spent = 0
         self.seed = seed
-        self._z: dict[int, Tensor] = {}
-        self._sum: dict[int, Any] = {}
-        self._squares: dict[int, float] = {}
+        # By layer what units give: [unit, width], after the place or token that it is of where there are several.
+        self._given: dict[int, Tensor] = {}
 
     @property
     def preparation(self) -> int:
@@ -77,15 +76,17 @@ class Ablation:
     @property
     def constants(self) -> dict[int, Tensor]:
         """By layer what each unit gives where it is off, ``[unit, width]``: its mean, or the optimal constant."""
-        return {layer: total / self._counts.sum() for layer, total in self._sum.items()}
+        return dict(self._given)
 
     def on_cpu(self) -> Ablation:
         """The same, all of it in main memory: what other processes can be sent."""
-        self._sum = {layer: total.cpu() for layer, total in self._sum.items()}
+        self._given = {layer: given.cpu() for layer, given in self._given.items()}
         return self
 
     def prepare(self, model: HookedModel, examples: Sequence[EncodedExample], batch_tokens: int, fused: bool) -> None:
         """Run the intact model over the examples and keep what units give, its mean, or all of it (in main memory)."""
+        n_units = Grid.from_model(model, self.units).n_units
+        self._given = {}
         texts = [example.inputs_of(answer) for example, answer in zip(examples, self.answers, strict=True)]
         self._prompt = np.array([len(e.prompt_of(a)) for e, a in zip(examples, self.answers, strict=True)])
         self._length = np.array([len(text) for text in texts])
@@ -94,16 +95,44 @@ class Ablation:
             # Every text has its last prompt token, so the places that any text has follow one another.
             self._lowest, highest = -int(self._prompt.max()), int((self._length - self._prompt).max())
             places = [np.arange(n) - prompt for n, prompt in zip(self._length, self._prompt, strict=True)]
-            self._counts = np.bincount(np.concatenate(places) - self._lowest, minlength=highest - self._lowest)
+            counts = np.bincount(np.concatenate(places) - self._lowest, minlength=highest - self._lowest)
+            self._n_tokens = torch.from_numpy(counts)[:, None, None]
         else:
-            self._counts = self._length
+            self._n_tokens = torch.tensor(self._length.sum())
+        squares: Counter[int] = Counter()
 
         def run(batch: Int[np.ndarray, " n"]) -> None:
-            self._keep(model, [texts[i] for i in batch], batch, fused)
+            tokens, attention_mask = pad([texts[i] for i in batch])
+            row, position = attention_mask.nonzero(as_tuple=True)
+            summed, squared = dict[int, Tensor](), dict[int, float]()
+
+            def read(layer: int, value: Tensor) -> None:
+                z = by_unit(value, n_units, len(batch))[row.to(value.device), position.to(value.device)]
+                if self.kind == "resample":
+                    ids = torch.from_numpy(self._first[batch])[row] + position
+                    self._given.setdefault(layer, torch.empty(int(self._length.sum()), *z.shape[1:], dtype=z.dtype))
+                    self._given[layer][ids] = z.cpu()
+                elif self.kind == "position_mean":
+                    places = position - torch.from_numpy(self._prompt[batch])[row] - self._lowest
+                    summed[layer] = z.new_zeros((len(self._n_tokens), *z.shape[1:]), dtype=torch.float32)
+                    summed[layer].index_add_(0, places.to(z.device), z.float())
+                else:
+                    summed[layer] = z.float().sum(dim=0)
+                    if self.kind == "optimal":
+                        squared[layer] = float(z.float().square().sum())
+
+            with reading(model, read, dict(enumerate(hook_names(model, self.units)))):
+                token_logprobs(model, tokens, attention_mask, ANY_READ, fused=fused)
+            # Only now: a batch that did not fit begins again, in halves.
+            for layer, total in summed.items():
+                self._given[layer] = self._given[layer] + total if layer in self._given else total
+            squares.update(squared)
 
         run_in_batches(self._length.tolist(), TokenBudget(batch_tokens), run)
+        if self.kind != "resample":
+            self._given = {layer: total / self._n_tokens.to(total.device) for layer, total in self._given.items()}
         if self.kind == "optimal":
-            self._learn(model, examples, batch_tokens)
+            self._learn(model, examples, batch_tokens, squares)
         self.spent = self.preparation
 
     def replacement(
@@ -128,63 +157,38 @@ class Ablation:
             return None
         touched = [int(layer) for layer in np.flatnonzero((gates != 1).any(axis=(0, 2)))]
         if self.kind in ("mean", "optimal"):
-            return {layer: self._sum[layer][None, None] / self._counts.sum() for layer in touched}
+            return {layer: self._given[layer][None, None] for layer in touched}
         ids = np.zeros((len(places), width), dtype=np.int64)
         for row, (((example, _), start, n), prompt) in enumerate(zip(places, prompts, strict=True)):
             from_end = np.arange(start, start + n) - prompt
             if self.kind == "position_mean":
-                ids[row, :n] = (from_end - self._lowest).clip(0, len(self._counts) - 1)
+                ids[row, :n] = (from_end - self._lowest).clip(0, len(self._n_tokens) - 1)
             else:
                 partner = self.partner[example]
                 there = (from_end + self._prompt[partner]).clip(0, self._length[partner] - 1)
                 ids[row, :n] = self._first[partner] + there
         chosen = torch.from_numpy(ids)
-        if self.kind == "position_mean":
-            counts = torch.from_numpy(self._counts)[:, None, None]
-            return {layer: (self._sum[layer] / counts.to(self._sum[layer].device))[chosen] for layer in touched}
-        return {layer: self._z[layer][chosen] for layer in touched}
+        return {layer: self._given[layer][chosen] for layer in touched}
 
-    def _keep(
-        self, model: HookedModel, texts: list[tuple[int, ...]], batch: Int[np.ndarray, " n"], fused: bool
+    def _learn(
+        self,
+        model: HookedModel,
+        examples: Sequence[EncodedExample],
+        batch_tokens: int,
+        squares: Mapping[int, float],
     ) -> None:
-        tokens, attention_mask = pad(texts)
-        row, position = attention_mask.nonzero(as_tuple=True)
-        ids = torch.from_numpy(self._first[batch])[row] + position
-        n_units = Grid.from_model(model, self.units).n_units
-
-        def keep(layer: int, value: Tensor) -> None:
-            z = by_unit(value, n_units)
-            tokens_of_z = z[row.to(z.device), position.to(z.device)]
-            if self.kind == "resample":
-                if layer not in self._z:
-                    self._z[layer] = torch.empty(int(self._length.sum()), *z.shape[2:], dtype=z.dtype)
-                self._z[layer][ids] = tokens_of_z.cpu()
-            elif self.kind == "position_mean":
-                places = position - torch.from_numpy(self._prompt[batch])[row] - self._lowest
-                if layer not in self._sum:
-                    self._sum[layer] = tokens_of_z.new_zeros((len(self._counts), *z.shape[2:]), dtype=torch.float32)
-                self._sum[layer].index_add_(0, places.to(z.device), tokens_of_z.float())
-            else:
-                self._sum[layer] = self._sum.get(layer, 0) + tokens_of_z.float().sum(dim=0)
-                if self.kind == "optimal":
-                    self._squares[layer] = self._squares.get(layer, 0.0) + float(tokens_of_z.float().square().sum())
-
-        with reading(model, keep, dict(enumerate(hook_names(model, self.units)))):
-            token_logprobs(model, tokens, attention_mask, ANY_READ, fused=fused)
-
-    def _learn(self, model: HookedModel, examples: Sequence[EncodedExample], batch_tokens: int) -> None:
-        """Make the constants optimal, in place of the means they start from."""
+        """Make the constants optimal, in place of the means they start from; ``squares`` are summed over tokens."""
         rng, shape = np.random.default_rng(self.seed), Grid.from_model(model, self.units).shape
         means = self.constants
-        n_tokens = float(self._counts.sum())
         spread = {
-            layer: max(self._squares[layer] / (n_tokens * mean.numel()) - float(mean.square().mean()), 0.0) ** 0.5
+            layer: max(squares[layer] / (int(self._n_tokens) * mean.numel()) - float(mean.square().mean()), 0.0) ** 0.5
             for layer, mean in means.items()
         }
         moved = {layer: torch.zeros_like(mean, requires_grad=True) for layer, mean in means.items()}
         adam = torch.optim.Adam(moved.values(), lr=_RATE)
         decay = torch.optim.lr_scheduler.LinearLR(adam, 1.0, 0.05, _STEPS)
-        room, n = TokenBudget(max(1, batch_tokens // 4)), len(examples)
+        # As gradients take more room than forwards do.
+        room, n = TokenBudget(min(batch_tokens, default_tokens(model, "gradient"))), len(examples)
         for _ in range(_STEPS):
             chosen = rng.choice(n, min(_BATCH, n), replace=False)
             # From one unit to half of them off, all sizes alike.
@@ -206,9 +210,7 @@ class Ablation:
                 shift.grad = gradients[layer] * spread[layer]
             adam.step()
             decay.step()
-        self._sum = {
-            layer: (means[layer] + spread[layer] * shift.detach()) * n_tokens for layer, shift in moved.items()
-        }
+        self._given = {layer: means[layer] + spread[layer] * shift.detach() for layer, shift in moved.items()}
 
 
 def _derangement(n: int, seed: int) -> np.ndarray:

@@ -18,7 +18,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from cs_heads.designs import as_gates
-from cs_heads.engine.forwards import MAX_LOGITS, Done, Forwards, Mask, Needed, Row, roots
+from cs_heads.engine.forwards import MAX_LOGITS, Done, Forwards, Mask, Needed, Row, common_roots, roots
 from cs_heads.engine.layout import lay_out
 from cs_heads.engine.plan import free_memory
 from cs_heads.engine.protocol import Drafts, Known, PairExamples, PairMasks, PairText
@@ -165,18 +165,29 @@ class Generation:
         self, masks: PairMasks, examples: PairExamples, drafts: Drafts, known: Bool[np.ndarray, " pair"]
     ) -> list[Row]:
         """Prompts alone: the first token of every text is read at their ends."""
+        positions = self.forwards.ablation.positions
         share = self.forwards.able.extend, self.forwards.ablation.shares_examples
         encoded = {int(e): EncodedExample(self.prompts[e], _ANY, False) for e in np.unique(examples)}
-        rows = []
-        for mask, numbers in PairMasks.of(masks).pairs():
+        works = []
+        for mask, numbers in masks.pairs():
             chosen = examples[numbers].tolist()
-            pairs = [
-                _Pair(number, example, mask, drafts.get(example, ()), bool(known[number]))
+            pairs = {
+                example: _Pair(number, example, mask, drafts.get(example, ()), bool(known[number]))
                 for number, example in zip(numbers, chosen, strict=True)
+            }
+            works.append((mask, pairs))
+        if positions != "last":
+            return [
+                row
+                for mask, pairs in works
+                for row in roots(list(pairs.values()), mask, lay_out(encoded, list(pairs), *share, positions))
             ]
-            layout = lay_out(encoded, chosen, *share, self.forwards.ablation.positions)
-            rows += roots(pairs, mask, layout)
-        return rows
+        # Prompts but for their last tokens are common to all masks, so they stand in one layout.
+        layout = lay_out(encoded, list(encoded), *share, positions)
+        return common_roots(
+            [([pairs.get(e) for e in encoded], mask, np.array([e in pairs for e in encoded])) for mask, pairs in works],
+            layout,
+        )
 
     def _begin(self, done: Done, drafted: _TextPool, free: _TextPool) -> list[PairText]:
         """Take the first token of each text; rows go to the pool of those that agree with a draft, or to the other."""
@@ -184,8 +195,8 @@ class Generation:
         for i, (row, logprobs) in enumerate(done.by_row()):
             for slot, offset, best in zip(row.piece.slots, row.piece.offsets, logprobs.best, strict=True):
                 pair = row.owner[int(row.layout.local[slot])]
-                # A prompt may be run again, after a batch that did not fit.
-                if pair.number in self._begun:
+                # Not asked for under this mask; or a prompt is run again, after a batch that did not fit.
+                if pair is None or pair.number in self._begun:
                     continue
                 self._begun.add(pair.number)
                 pairs.append(pair)
@@ -287,4 +298,7 @@ class Generation:
 
 def _asked_for(row: Row) -> bool:
     """Whether a text that is not known begins in a row, or in one that follows it."""
-    return row.layout.asks(row.piece, np.array([not pair.known for pair in row.owner]))
+    return any(
+        row.layout.asks(row.piece, np.array([pair is not None and not pair.known for pair in pairs]))
+        for pairs in row.owners
+    )

@@ -145,7 +145,7 @@ class Engine:
         works, layouts = [], dict[tuple[int, ...], Layout]()
         # Where prompts but for their last tokens are common to all masks, they stand in one layout.
         everything = tuple(np.unique(examples).tolist()) if self.ablation.positions == "last" else None
-        for mask, pairs in PairMasks.of(masks).pairs():
+        for mask, pairs in masks.pairs():
             pairs.sort(key=lambda pair: examples[pair])
             chosen = everything or tuple(examples[pairs].tolist())
             if chosen not in layouts:

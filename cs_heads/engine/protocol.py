@@ -47,10 +47,8 @@ class PairMasks:
     which: Int[np.ndarray, " pair"]
 
     @classmethod
-    def of(cls, masks: PairMasks | Shaped[np.ndarray, "pair layer head"]) -> PairMasks:
+    def of(cls, masks: Shaped[np.ndarray, "pair layer head"]) -> PairMasks:
         """Masks that stand one by one, pair after pair."""
-        if isinstance(masks, PairMasks):
-            return masks
         groups = rows_by_mask(masks)
         which = np.zeros(len(masks), dtype=int)
         for number, pairs in enumerate(groups):

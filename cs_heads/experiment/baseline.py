@@ -13,6 +13,7 @@ from scipy.stats import t as student
 from cs_heads.arguments import check_integer
 from cs_heads.experiment.protocol import chance_of, name_of
 from cs_heads.tasks import Task
+from cs_heads.units import Grid
 
 if TYPE_CHECKING:
     from cs_heads.experiment.experiment import Experiment
@@ -48,35 +49,39 @@ def check_size(task: Task) -> None:
         )
 
 
-def check_k(k: Any, n_heads: int, name: str = "k") -> int:
+def check_k(k: Any, grid: Grid, name: str = "k", n_off: int = 0) -> int:
     """``k`` as an ``int``; raises ``ValueError``, under ``name``, unless it leaves as many heads to compare with."""
-    why = f"half of the {n_heads} heads of the grid, so that as many random heads are left to compare with"
-    return check_integer(name, k, 1, n_heads // 2, why)
+    n, word = grid.size - n_off, grid.word
+    why = f"half of the {n} {word}s of the grid, so that as many random {word}s are left to compare with"
+    return check_integer(name, k, 1, n // 2, why)
 
 
 def fitting_k(
-    k: Any, n_heads: int, default: int = DEFAULT_K, name: str = "k", *, beside: bool = True
+    k: Any, grid: Grid, default: int = DEFAULT_K, name: str = "k", *, n_off: int = 0, beside: bool = True
 ) -> tuple[int, tuple[str, ...]]:
     """``k`` as ``check_k`` takes it, and a note where a small grid changes the default.
 
     Args:
         k: The number of heads; None is the default, or half of a grid that is too small for it.
-        n_heads: Heads of the grid.
+        grid: Heads, or other units, that there are.
         default: The default.
         name: Of the argument, for errors and notes.
+        n_off: Heads of the grid that are off already.
         beside: Whether random heads are needed beside the ``k``; else these may be all heads of the grid.
 
-    >>> fitting_k(None, 4)
+    >>> from cs_heads.units import HeadGrid
+    >>> fitting_k(None, HeadGrid(2, 2))
     (2, ('k is 2, half of the 4 heads of the grid, and not 5 as by default',))
-    >>> fitting_k(4, 4, beside=False)
+    >>> fitting_k(4, HeadGrid(2, 2), beside=False)
     (4, ())
     """
+    n = grid.size - n_off
     if k is not None and not beside:
-        return check_integer(name, k, 1, n_heads, "the heads of the grid"), ()
-    if k is not None or n_heads < 2:
-        return check_k(default if k is None else k, n_heads, name), ()
-    fits = min(default, n_heads // 2)
-    note = f"{name} is {fits}, half of the {n_heads} heads of the grid, and not {default} as by default"
+        return check_integer(name, k, 1, n, f"the {grid.word}s of the grid"), ()
+    if k is not None or n < 2:
+        return check_k(default if k is None else k, grid, name, n_off), ()
+    fits = min(default, n // 2)
+    note = f"{name} is {fits}, half of the {n} {grid.word}s of the grid, and not {default} as by default"
     return fits, (note,) if fits < default else ()
 
 

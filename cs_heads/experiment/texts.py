@@ -48,13 +48,14 @@ class Texts:
 
     def __call__(self, masks: Shaped[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"]) -> np.ndarray:
         """Texts ``[row, k]``, up to the first stop string."""
-        pairs = {(mask_key(m), int(e)): (m, int(e)) for m, row in zip(masks, examples, strict=True) for e in row}
-        chosen = list(pairs.values())
-        said = {}
-        if chosen:
-            for batch in self.run(PairMasks.of(np.stack([m for m, _ in chosen])), np.array([e for _, e in chosen])):
-                said.update({(mask_key(chosen[pair][0]), chosen[pair][1]): text for pair, text in batch})
-        texts = [said[mask_key(m), int(e)] for m, row in zip(masks, examples, strict=True) for e in row]
+        named = [mask_key(mask) for mask in masks]
+        row_of = {(key, int(e)): i for i, key in enumerate(named) for e in examples[i]}
+        pairs, said = list(row_of), {}
+        if pairs:
+            of_pairs = PairMasks.of(masks)[np.array(list(row_of.values()))]
+            for batch in self.run(of_pairs, np.array([e for _, e in pairs])):
+                said.update({pairs[pair]: text for pair, text in batch})
+        texts = [said[key, int(e)] for key, row in zip(named, examples, strict=True) for e in row]
         return np.array(texts, dtype=object).reshape(examples.shape)
 
     def use(self, masks: Shaped[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"]) -> None:
@@ -63,7 +64,8 @@ class Texts:
 
     def run(self, masks: PairMasks, examples: Int[np.ndarray, " pair"]) -> Iterator[list[tuple[int, str]]]:
         """Yield (pair, text) as texts are finished, each up to the first stop string; each pair stands once."""
-        keys = [(mask_key(mask), int(example)) for mask, example in zip(masks, examples, strict=True)]
+        named = [mask_key(mask) for mask in masks.masks]
+        keys = [(named[number], int(example)) for number, example in zip(masks.which, examples, strict=True)]
         pairs = {key: pair for pair, key in enumerate(keys)}
         self._read(keys)
         known = [key for key in keys if key in self._known]

@@ -27,9 +27,10 @@ def gated(
     """Multiply what each unit gives by its row's gate inside the ``with`` block: 0 = ablated, 1 = intact.
 
     A head is a slice of ``blocks.{l}.attn.hook_z``, ``[batch, pos, n_heads, d_head]``, before W_O; the bias ``b_O``
-    stays. A key/value group is as many slices; a neuron is a number of ``mlp.hook_post``; an attention or MLP layer all
-    of ``hook_attn_out`` or ``hook_mlp_out``, what it adds to the residual stream. Layers where every gate is 1 are not
-    hooked. The hooks, and only they, are removed at the end, also after an exception.
+    stays. A key/value group is as many slices; a neuron is a number of ``mlp.hook_post``; an expert is the weight that
+    it has, where it is chosen, of ``mlp.hook_expert_weights``; an attention or MLP layer is all of ``hook_attn_out`` or
+    ``hook_mlp_out``, what it adds to the residual stream. Layers where every gate is 1 are not hooked. The hooks, and
+    only they, are removed at the end, also after an exception.
 
     Args:
         model: The model.
@@ -99,12 +100,21 @@ def reading(
         yield
 
 
-def by_unit(value: Float[Tensor, "batch pos *rest"], n_units: int) -> Float[Tensor, "batch pos unit width"]:
+def by_unit(value: Float[Tensor, "*any"], n_units: int, n_rows: int) -> Float[Tensor, "row pos unit width"]:
     """What is at the hook point of a layer, cut into its units: each has as many numbers, one after another.
 
+    Args:
+        value: ``[row, pos, ...]``, or ``[token, unit]`` at a router, which takes the rows' tokens one after another.
+        n_units: Units of the layer.
+        n_rows: Rows of the batch.
+
     Raises:
-        ValueError: Another number of units at the hook point.
+        ValueError: Another number of units, or of rows, at the hook point.
     """
+    if value.ndim == 2 and len(value) % n_rows == 0:
+        value = value.reshape(n_rows, -1, value.shape[1])
+    if len(value) != n_rows:
+        raise ValueError(f"gates have {n_rows} rows, the batch has {len(value)}")
     here = value.shape[2:]
     # z has an axis of heads, of which each key/value group has as many; else a unit is one number, or all of them.
     if here[0] % n_units or (len(here) == 1 and n_units not in (1, here[0])):
@@ -144,9 +154,7 @@ def _mix(
     value: Tensor,
     hook: Any,
 ) -> Tensor:
-    if value.shape[0] != gates.shape[0]:
-        raise ValueError(f"gates have {gates.shape[0]} rows, the batch has {value.shape[0]}")
-    z = by_unit(value, gates.shape[1])
+    z = by_unit(value, gates.shape[1], len(gates))
     # A new tensor: the bridge hands hooks a view, whose gradient would be lost.
     gate = per_token(gates.to(z), where)
     mixed = z * gate if replacement is None else z * gate + replacement.to(z) * (1 - gate)

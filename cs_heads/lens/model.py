@@ -187,6 +187,7 @@ _HOOKS: dict[Units, str] = {
     "attn": "hook_attn_out",
     "mlp": "hook_mlp_out",
     "neurons": "mlp.hook_post",
+    "experts": "mlp.hook_expert_weights",
 }
 
 
@@ -198,7 +199,8 @@ def hook_names(model: HookedModel, units: Units = "heads") -> list[str]:
 def check_units(model: HookedModel | ModelInfo, units: Units) -> None:
     """Raise ``ValueError`` where a model has no hook point for units of a kind in some layer.
 
-    On a bridge ``mlp.hook_post`` of a mixture of experts is something else than neurons.
+    On a bridge ``mlp.hook_post`` of a mixture of experts is something else than neurons. On a HookedTransformer
+    ``mlp.hook_expert_weights`` comes before the choice of experts: one of weight zero there makes room for another.
     """
     if isinstance(model, ModelInfo):
         return
@@ -207,17 +209,16 @@ def check_units(model: HookedModel | ModelInfo, units: Units) -> None:
     if missing:
         many = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise ValueError(f"{refused}: it has no hook point {missing[0]}{many}")
+    on_bridge = backend_of(model) == "bridge"
+    if units == "experts" and not on_bridge:
+        raise ValueError(f"{refused}: an expert off gives its place to another in a HookedTransformer; load a bridge")
     if units != "neurons":
         return
     for layer, (name, block) in enumerate(zip(hook_names(model, units), model.blocks, strict=True)):
-        read_by = getattr(getattr(block.mlp, "out", None), "hook_in", None)
-        apart = points[name] is not read_by if backend_of(model) == "bridge" else bool(_experts(model))
+        read_by = getattr(getattr(getattr(block, "mlp", None), "out", None), "hook_in", None)
+        apart = points[name] is not read_by if on_bridge else bool(getattr(model.cfg, "num_experts", None))
         if apart:
             raise ValueError(f"{refused}: the MLP of layer {layer} has no neurons of its own, as a mixture of experts")
-
-
-def _experts(model: HookedModel) -> int:
-    return getattr(model.cfg, "num_experts", None) or 0
 
 
 def device_of(model: HookedModel | torch.nn.Module) -> torch.device:

@@ -161,7 +161,7 @@ def tune(
             raise ValueError(f"{name} must be a list of values to try, got {value!r}")
     if not len(n_masks) or not len(densities):
         raise ValueError(f"n_masks and densities must each hold one value or more, got {n_masks} and {densities}")
-    k, fitted = fitting_k(k, size, beside=False)
+    k, fitted = fitting_k(k, experiment.grid, beside=False)
     used = [density for density in densities if round(density * size, 9) >= 1]
     if not used:
         raise ValueError(f"densities must hold one of {1 / size:.3g} or more: others ablate no head of {size}")

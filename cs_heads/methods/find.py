@@ -23,7 +23,7 @@ from cs_heads.ranking import HeadRanking
 from cs_heads.settings import Settings
 from cs_heads.tasks import Task, check_controls, finding_side, search_control
 from cs_heads.tasks.controls import AUTO, MIN_DEFAULTS
-from cs_heads.units import HeadLike, as_heads
+from cs_heads.units import Grid, HeadLike, as_heads
 
 
 def find_heads(
@@ -95,14 +95,14 @@ def find_heads(
     side = finding_side(task)
     check_size(side)
     with Experiment(model, side, **given) as experiment:
-        k, fitted = fitting_k(k, experiment.grid.size - int(experiment.grid.mask(off).sum()))
+        k, fitted = fitting_k(k, experiment.grid, n_off=int(experiment.grid.mask(off).sum()))
         if side.held_out is not None:
             # Read now, so that what cannot be confirmed is refused before the search and not after it.
             check_size(side.held_out)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 _ = experiment.held_out
-        denser, dense = _densities(chosen, options, experiment.grid.size)
+        denser, dense = _densities(chosen, options, experiment.grid)
         put = {**denser, **options, "seed": seed, **({"k": k} if chosen.takes_k else {})}
         automatic = controls == AUTO and chosen.default_controls
         others = defaults_of(experiment, side, seed) if automatic else [search_control(each, seed) for each in asked]
@@ -154,13 +154,13 @@ def _chosen(name: str, options: dict[str, Any], ablation: str) -> Method:
     return method
 
 
-def _densities(method: Method, options: dict[str, Any], n_heads: int) -> tuple[dict[str, float], tuple[str, ...]]:
+def _densities(method: Method, options: dict[str, Any], grid: Grid) -> tuple[dict[str, float], tuple[str, ...]]:
     """The density of masks where that of the method by default ablates no head of a small grid, with a note."""
     default = method.parameters["density"].default if "n_masks" in method.options else 1.0
-    if "density" in options or round(default * n_heads, 9) >= 1:
+    if "density" in options or round(default * grid.size, 9) >= 1:
         return {}, ()
-    note = f"density is {1 / n_heads:.3g}, one of the {n_heads} heads of the grid, and not {default} as by default"
-    return {"density": 1 / n_heads}, (note,)
+    of = f"one of the {grid.size} {grid.word}s of the grid"
+    return {"density": 1 / grid.size}, (f"density is {1 / grid.size:.3g}, {of}, and not {default} as by default",)
 
 
 def _from_experiment(

@@ -71,7 +71,7 @@ def greedy(
     """
     seed = check_seed(seed)
     grid = experiment.grid
-    k, fitted = fitting_k(k, grid.size, beside=False)
+    k, fitted = fitting_k(k, grid, beside=False)
     check_experiments(experiment, controls)
     n_masks = sum(grid.size - done for done in range(1 if one_shot else k))
     if controls:

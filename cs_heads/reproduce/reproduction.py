@@ -153,7 +153,7 @@ class Reproduction:
         if self.name in self.beside:
             raise ValueError(f"beside must name other models than {self.name!r}, the model of this reproduction")
         # The curve goes to half of the heads at most, so that a small model has one.
-        check_k(self.settings.k, self.grid.size)
+        check_k(self.settings.k, self.grid)
         self.settings = replace(self.settings, max_heads=min(self.settings.max_heads, self.grid.size // 2))
 
     @property

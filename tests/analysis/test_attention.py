@@ -7,7 +7,7 @@ from transformers import AutoModelForCausalLM
 
 from cs_heads.analysis.attention import HABITS, HeadAttention, PromptAttention, attention, habit_scores, habits
 from cs_heads.units import Head, HeadGrid
-from tests.plain import heads_zeroed
+from tests.plain import units_replaced
 from tests.tiny import N_HEADS, N_LAYERS
 
 GRID = HeadGrid(N_LAYERS, N_HEADS)
@@ -27,7 +27,7 @@ def test_attention_is_that_of_plain_hugging_face_intact_and_with_heads_off(load,
     for one in found.prompts:
         assert one.tokens[0] == "<s>"
         for off, patterns in (([], one.intact), (HEADS, one.ablated)):
-            with torch.no_grad(), heads_zeroed(plain, GRID.mask(off)):
+            with torch.no_grad(), units_replaced(plain, "heads", GRID.mask(off)):
                 expected = plain(torch.tensor([one.ids]), output_attentions=True).attentions
             for head, pattern in zip(HEADS, patterns, strict=True):
                 np.testing.assert_allclose(pattern, expected[head.layer][0, head.head].numpy(), atol=1e-5)

@@ -116,7 +116,7 @@ def test_a_map_of_few_heads_is_drawn(model, task):
 
 
 def test_nothing_is_said_of_defaults_that_fit():
-    assert fitting_k(None, 10, 5) == (5, ())
+    assert fitting_k(None, HeadGrid(2, 5), 5) == (5, ())
 
 
 # Random sets

@@ -11,7 +11,7 @@ from cs_heads.engine.generation import Generation
 from cs_heads.engine.protocol import PairMasks
 from cs_heads.lens.abilities import Abilities
 from tests.engine.test_engine import MODELS, workload
-from tests.plain import heads_zeroed
+from tests.plain import units_replaced
 from tests.tiny import N_HEADS, N_LAYERS, make_hf_model
 
 END = 5
@@ -20,7 +20,7 @@ END = 5
 def plain_text(model, prompt, mask, finished):
     """Greedy decoding that runs the whole text again for every token."""
     text = []
-    with heads_zeroed(model, mask), torch.no_grad():
+    with units_replaced(model, "heads", mask), torch.no_grad():
         while not finished(text):
             logits = model(torch.tensor([[*prompt, *text]]), use_cache=False).logits[0, -1]
             text.append(int(logits.argmax()))

@@ -6,11 +6,14 @@ import torch
 
 from cs_heads import Experiment, Task
 from cs_heads.engine.ablation import Ablation
+from cs_heads.lens import load_model
 from cs_heads.lens.abilities import PLAIN, Abilities
-from cs_heads.units import UNITS, Grid, Unit
-from tests.plain import plain_logprob, units_given, units_replaced
+from cs_heads.units import POSITIONS, UNITS, Grid, Unit
+from tests.plain import experts_removed, plain_logprob, units_given, units_replaced
 from tests.tiny import completion_records, make_hf_model, make_tokenizer, skip_unless_loaded
 
+# Kinds of unit of a model without a mixture of experts.
+DENSE = tuple(kind for kind in UNITS if kind != "experts")
 ARCHITECTURES = ("gpt2", "llama", "qwen2", "gemma2")
 SHORTCUTS = [PLAIN, Abilities(resume=False), Abilities(extend=False), Abilities(fused=False)]
 pytestmark = pytest.mark.lens
@@ -46,7 +49,7 @@ def check_against_plain(experiment, hf, units, masks, **replaced):
                 assert logprob == pytest.approx(plain, abs=1e-4)
 
 
-@pytest.mark.parametrize("units", UNITS)
+@pytest.mark.parametrize("units", DENSE)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_units_off_are_those_of_plain_hugging_face(load, backend, architecture, units):
     skip_unless_loaded(architecture, backend)
@@ -55,7 +58,7 @@ def test_units_off_are_those_of_plain_hugging_face(load, backend, architecture, 
     check_against_plain(experiment, make_hf_model(architecture), units, some_masks(experiment.grid))
 
 
-@pytest.mark.parametrize("units", UNITS)
+@pytest.mark.parametrize("units", DENSE)
 @pytest.mark.parametrize("able", SHORTCUTS, ids=str)
 def test_units_off_are_the_same_with_every_shortcut_on_and_off(load, backend, units, able, monkeypatch):
     from cs_heads.engine import forwards
@@ -77,7 +80,7 @@ def test_a_key_value_group_off_is_all_its_query_heads_off(load, backend):
     np.testing.assert_array_equal(groups.logprob(masks), heads.logprob(masks.repeat(2, axis=2)))
 
 
-@pytest.mark.parametrize("units", UNITS)
+@pytest.mark.parametrize("units", DENSE)
 def test_gradients_in_gates_of_units_are_the_slopes_of_the_log_probability(load, backend, units):
     experiment = Experiment(load("llama", backend), a_task(), units=units)
     rng, grid = np.random.default_rng(0), experiment.grid
@@ -91,7 +94,7 @@ def test_gradients_in_gates_of_units_are_the_slopes_of_the_log_probability(load,
         np.testing.assert_allclose(gradients.reshape(2, -1)[:, at], slope, rtol=0.02, atol=2e-3)
 
 
-@pytest.mark.parametrize("units", UNITS)
+@pytest.mark.parametrize("units", DENSE)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_units_off_give_their_mean_over_the_task(load, backend, architecture, units):
     skip_unless_loaded(architecture, backend)
@@ -104,7 +107,7 @@ def test_units_off_give_their_mean_over_the_task(load, backend, architecture, un
     check_against_plain(experiment, hf, units, some_masks(experiment.grid), values=means)
 
 
-@pytest.mark.parametrize("units", UNITS)
+@pytest.mark.parametrize("units", DENSE)
 def test_units_off_give_what_they_give_on_another_example(load, backend, units):
     """Counted from the end of the prompt; before its first token, or after its last, that one."""
     experiment, hf = (
@@ -125,7 +128,7 @@ def test_units_off_give_what_they_give_on_another_example(load, backend, units):
 
 
 def test_units_are_named_as_they_are_read():
-    for kind, name in zip(UNITS, ("L2H3", "L2KV3", "L2ATTN", "L2MLP", "L2N3"), strict=True):
+    for kind, name in zip(UNITS, ("L2H3", "L2KV3", "L2ATTN", "L2MLP", "L2N3", "L2E3"), strict=True):
         grid = Grid(3, 1 if kind in ("attn", "mlp") else 5, kind)
         assert str(grid.resolve(name)) == name
         assert grid.resolve(name) == Unit.parse(name) == grid.unit(grid.index(name))
@@ -133,7 +136,7 @@ def test_units_are_named_as_they_are_read():
 
 
 @pytest.mark.parametrize("positions", ["last", "prompt"])
-@pytest.mark.parametrize("units", UNITS)
+@pytest.mark.parametrize("units", DENSE)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_units_off_at_some_positions_are_those_of_plain_hugging_face(load, backend, architecture, units, positions):
     skip_unless_loaded(architecture, backend)
@@ -152,6 +155,37 @@ def test_positions_are_the_same_with_every_shortcut_on_and_off(load, backend, po
     check_at(experiment, make_hf_model("llama"), "heads", positions)
 
 
+@pytest.mark.parametrize("asked", ["log-probabilities", "texts"])
+def test_one_run_of_what_comes_before_the_last_token_serves_all_masks(load, backend, asked, monkeypatch):
+    """Each mask more runs the last token of every prompt, and what follows it."""
+    from cs_heads.engine import forwards
+
+    tried, run = forwards.abilities, forwards.token_logprobs
+    monkeypatch.setattr(forwards, "abilities", lambda model, ideas: tried(model, Abilities(resume=False)))
+    counted = []
+
+    def counting(model, tokens, attention_mask, *arguments, **options):
+        counted.append(int(attention_mask.sum()))
+        return run(model, tokens, attention_mask, *arguments, **options)
+
+    monkeypatch.setattr(forwards, "token_logprobs", counting)
+    tokens = {}
+    for n_masks in (2, 7):
+        counted.clear()
+        experiment = Experiment(load("llama", backend), a_task(), positions="last")
+        masks = np.random.default_rng(0).random((n_masks, *experiment.grid.shape)) < 0.3
+        if asked == "texts":
+            experiment.generate(masks, max_new_tokens=1)
+        else:
+            experiment.logprob(masks)
+        tokens[n_masks] = sum(counted)
+    encoded = experiment.encoded
+    n_own = sum(1 if asked == "texts" else len(e.inputs_of(0)) - len(e.prompt) + 1 for e in encoded)
+    n_before = sum(len(e.prompt) - 1 for e in encoded)
+    assert tokens[7] - tokens[2] == 5 * n_own
+    assert max(len(e.prompt) - 1 for e in encoded) <= tokens[2] - 2 * n_own < n_before
+
+
 def check_at(experiment, hf, units, positions):
     masks = some_masks(experiment.grid)
     found = experiment.logprob(masks)
@@ -162,7 +196,7 @@ def check_at(experiment, hf, units, positions):
                 assert row[i] == pytest.approx(plain_logprob(hf, example.prompt, example.continuations[0]), abs=1e-4)
 
 
-@pytest.mark.parametrize("units", UNITS)
+@pytest.mark.parametrize("units", DENSE)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_units_off_give_their_mean_at_each_position(load, backend, architecture, units):
     """Counted from the end of the prompt, over the examples that have the position; else at the nearest there is."""
@@ -186,7 +220,7 @@ def test_units_off_give_their_mean_at_each_position(load, backend, architecture,
 
 
 @pytest.mark.parametrize("positions", ["all", "last"])
-@pytest.mark.parametrize("units", UNITS)
+@pytest.mark.parametrize("units", DENSE)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_units_off_give_their_optimal_constants(load, backend, architecture, units, positions):
     skip_unless_loaded(architecture, backend)
@@ -202,7 +236,7 @@ def test_units_off_give_their_optimal_constants(load, backend, architecture, uni
                 assert row[i] == pytest.approx(plain_logprob(hf, example.prompt, example.continuations[0]), abs=1e-4)
 
 
-@pytest.mark.parametrize("units", UNITS)
+@pytest.mark.parametrize("units", DENSE)
 def test_right_answers_are_likelier_with_optimal_constants_than_with_means_or_zeros(load, backend, units):
     model, task = load("llama", backend), a_task(12)
     grid = Experiment(model, task, units=units).grid
@@ -221,20 +255,36 @@ def test_optimal_constants_are_counted_in_what_is_spent(load):
     assert experiment.spent == experiment.ran == experiment.preparation + 4
 
 
-def test_the_neurons_of_a_mixture_of_experts_are_refused_and_its_layers_are_not(tmp_path):
-    """The bridge has a hook point of that name there, which is of the router."""
-    from transformers import MixtralConfig, MixtralForCausalLM
+MIXTURES = {
+    "Mixtral": {"num_local_experts": 4},
+    "Qwen2Moe": {"num_experts": 4, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16},
+    "GptOss": {"num_local_experts": 4, "head_dim": 8},
+}
 
-    from cs_heads.lens import load_model
 
+@pytest.fixture(params=MIXTURES)
+def mixture(request, tmp_path):
+    """A mixture of two of four experts on a bridge, and plain Hugging Face."""
+    import transformers
+
+    name, tokenizer = request.param, make_tokenizer()
     shape = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32}
-    experts = {"intermediate_size": 32, "num_local_experts": 4, "num_experts_per_tok": 2}
-    tokenizer = make_tokenizer()
+    size = {"intermediate_size": 32, "num_experts_per_tok": 2, "vocab_size": len(tokenizer), "eos_token_id": 2}
     torch.manual_seed(0)
-    hf = MixtralForCausalLM(MixtralConfig(**shape, **experts, vocab_size=len(tokenizer), eos_token_id=2)).eval()
+    config = getattr(transformers, f"{name}Config")(**shape, **size, **MIXTURES[name])
+    hf = getattr(transformers, f"{name}ForCausalLM")(config).eval()
+    with torch.no_grad():
+        # As drawn, what an expert adds is next to nothing.
+        for parameter in hf.parameters():
+            parameter.mul_(8 if parameter.ndim > 1 else 1)
     hf.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    model, task = load_model(tmp_path, device="cpu"), a_task()
+    return load_model(tmp_path, device="cpu"), hf
+
+
+def test_the_neurons_of_a_mixture_of_experts_are_refused_and_its_layers_are_not(mixture):
+    """The bridge has a hook point of that name there, which is of the router."""
+    (model, hf), task = mixture, a_task()
     with pytest.raises(ValueError, match=r"units must not be 'neurons' for model .* layer 0 has no neurons of its own"):
         Experiment(model, task, units="neurons")
     for units in ("kv", "attn", "mlp"):
@@ -242,8 +292,40 @@ def test_the_neurons_of_a_mixture_of_experts_are_refused_and_its_layers_are_not(
         check_against_plain(experiment, hf, units, some_masks(experiment.grid))
 
 
+def test_an_expert_off_adds_nothing_and_the_others_keep_their_weights(mixture):
+    """Also where it would have been chosen: no other takes its place."""
+    model, hf = mixture
+    if "blocks.0.mlp.hook_expert_weights" not in model.hook_dict:
+        with pytest.raises(ValueError, match=r"units must not be 'experts' for model .*: it has no hook point"):
+            Experiment(model, a_task(), units="experts")
+        return
+    for positions in POSITIONS:
+        experiment = Experiment(model, a_task(), units="experts", positions=positions)
+        assert experiment.grid == Grid(2, 4, "experts")
+        masks = some_masks(experiment.grid)
+        found = experiment.logprob(masks)
+        assert np.ptp(found, axis=0).min() > 0.01
+        for i, example in enumerate(experiment.encoded):
+            n = len(example.prompt)
+            where = {"all": None, "last": [n - 1], "prompt": range(n)}[positions]
+            for mask, row in zip(masks, found, strict=True):
+                with experts_removed(hf, mask, where):
+                    plain = plain_logprob(hf, example.prompt, example.continuations[0])
+                assert row[i] == pytest.approx(plain, abs=1e-4)
+
+
+def test_experts_give_nothing_else_than_zero():
+    with pytest.raises(ValueError, match="ablation must be 'zero' with units='experts', got 'mean'"):
+        Experiment(None, a_task(), units="experts", ablation="mean")
+
+
+def test_experts_of_a_model_without_any_are_refused(load, backend):
+    with pytest.raises(ValueError, match=r"units must not be 'experts' for model .*: it has no hook point"):
+        Experiment(load("llama", backend), a_task(), units="experts")
+
+
 @pytest.mark.parametrize("positions", ["all", "last", "prompt"])
-@pytest.mark.parametrize("units", UNITS)
+@pytest.mark.parametrize("units", DENSE)
 def test_texts_under_masks_of_units_are_those_of_plain_greedy_decoding(load, backend, units, positions):
     experiment = Experiment(load("llama", backend), a_task(), units=units, positions=positions)
     hf, masks = make_hf_model("llama"), some_masks(experiment.grid)

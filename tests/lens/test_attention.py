@@ -7,7 +7,7 @@ from transformers import AutoModelForCausalLM
 
 from cs_heads.lens.attention import attention_patterns, token_texts
 from cs_heads.units import Head, HeadGrid
-from tests.plain import heads_zeroed
+from tests.plain import units_replaced
 from tests.tiny import ARCHITECTURES, N_HEADS, N_LAYERS, skip_unless_loaded
 
 GRID = HeadGrid(N_LAYERS, N_HEADS)
@@ -17,7 +17,7 @@ TOKENS = (1, 5, 9, 7, 5, 12, 3)
 def plain_patterns(folder, tokens, off=()):
     """Attention ``[layer, head, query, key]`` of the same model in plain Hugging Face, computed eagerly."""
     model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
-    with torch.no_grad(), heads_zeroed(model, GRID.mask(off)):
+    with torch.no_grad(), units_replaced(model, "heads", GRID.mask(off)):
         return torch.cat(model(torch.tensor([tokens]), output_attentions=True).attentions).numpy()
 
 

@@ -147,8 +147,8 @@ def annealed(
         k: Heads wanted (None: 5, or half of a small grid).
         controls: Experiments on other tasks, which the heads should not serve.
         budget: Example-evaluations in all: masks, controls, intact runs and what the ablation runs before; never
-            exceeded. By default 10 × heads, 8,000 at least, for masks (or as many as intervals need), and what runs
-            before the first mask on top.
+            exceeded. By default 10 × heads, from 8,000 to 60,000, for masks (or as many as intervals need), and what
+            runs before the first mask on top.
         seed: Seeds all draws.
         response: What is fitted: score, probability (of the right answer) or margin (its log-odds, in nats). Which
             answers are right always depends on the score.
@@ -174,7 +174,7 @@ def annealed(
     """
     seed = check_seed(seed)
     grid, size = experiment.grid, experiment.grid.size
-    k, fitted = fitting_k(k, size)
+    k, fitted = fitting_k(k, grid)
     check_experiments(experiment, controls)
     for each in (experiment, *controls):
         responding(each, response)
