@@ -166,7 +166,10 @@ def check_ablatable(model: Any, unfolded: bool = False) -> None:
         )
     missing = [name for name in hook_names(model) if name not in model.hook_dict]
     if missing:
-        raise ValueError(f"model has no hook point {', '.join(missing)}: its heads cannot be ablated there")
+        many = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise ValueError(
+            f"model {model.cfg.model_name} has no hook point {missing[0]}{many}: its heads cannot be ablated there"
+        )
     if not _value_biases_are_folded(model):
         return
     if not unfolded:

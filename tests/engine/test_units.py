@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+import transformers
 
 from cs_heads import Experiment, Task
 from cs_heads.engine.ablation import Ablation
@@ -262,24 +263,57 @@ MIXTURES = {
 }
 
 
-@pytest.fixture(params=MIXTURES)
-def mixture(request, tmp_path):
-    """A mixture of two of four experts on a bridge, and plain Hugging Face."""
-    import transformers
+GEMMAS = {
+    "Gemma3": {"num_hidden_layers": 2},
+    # The last two layers use the keys and values of those before; full attention has wider heads.
+    "Gemma4": {"num_hidden_layers": 4, "num_kv_shared_layers": 2, "global_head_dim": 16},
+}
 
-    name, tokenizer = request.param, make_tokenizer()
-    shape = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32}
-    size = {"intermediate_size": 32, "num_experts_per_tok": 2, "vocab_size": len(tokenizer), "eos_token_id": 2}
+
+def on_a_bridge(folder, name, config):
+    """A model of a class of Hugging Face on a bridge, and by itself."""
+    tokenizer = make_tokenizer()
     torch.manual_seed(0)
-    config = getattr(transformers, f"{name}Config")(**shape, **size, **MIXTURES[name])
-    hf = getattr(transformers, f"{name}ForCausalLM")(config).eval()
+    hf = getattr(transformers, f"{name}ForCausalLM")(config(tokenizer)).eval()
     with torch.no_grad():
-        # As drawn, what an expert adds is next to nothing.
+        # As drawn, what a layer adds is next to nothing.
         for parameter in hf.parameters():
             parameter.mul_(8 if parameter.ndim > 1 else 1)
-    hf.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    return load_model(tmp_path, device="cpu"), hf
+    hf.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return load_model(folder, device="cpu"), hf
+
+
+@pytest.fixture(params=MIXTURES)
+def mixture(request, tmp_path):
+    """A mixture of two of four experts."""
+
+    def config(tokenizer):
+        shape = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32}
+        size = {"intermediate_size": 32, "num_experts_per_tok": 2, "vocab_size": len(tokenizer), "eos_token_id": 2}
+        return getattr(transformers, f"{request.param}Config")(**shape, **size, **MIXTURES[request.param])
+
+    return on_a_bridge(tmp_path, request.param, config)
+
+
+@pytest.mark.parametrize("name", GEMMAS)
+def test_units_of_later_gemmas_off_are_those_of_plain_hugging_face(tmp_path, name):
+    if not hasattr(transformers, f"{name}ForCausalLM"):
+        pytest.skip(f"this transformers has no {name}")
+
+    def config(tokenizer):
+        shape = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "hidden_size": 32}
+        kinds = ["sliding_attention", "full_attention"] * (GEMMAS[name]["num_hidden_layers"] // 2)
+        words = {"vocab_size": len(tokenizer), "pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2}
+        if name == "Gemma4":
+            words |= {"vocab_size_per_layer_input": len(tokenizer), "hidden_size_per_layer_input": 8}
+        sizes = {"intermediate_size": 48, "layer_types": kinds}
+        return getattr(transformers, f"{name}TextConfig")(**shape, **sizes, **words, **GEMMAS[name])
+
+    model, hf = on_a_bridge(tmp_path, name, config)
+    for units in DENSE:
+        experiment = Experiment(model, a_task(), units=units)
+        check_against_plain(experiment, hf, units, some_masks(experiment.grid))
 
 
 def test_the_neurons_of_a_mixture_of_experts_are_refused_and_its_layers_are_not(mixture):
