@@ -20,6 +20,8 @@ from cs_heads.experiment.inputs import encode_prompts, encode_task
 from cs_heads.lens import load_model
 from cs_heads.lens.model import ModelInfo, describe
 from cs_heads.lens.ship import model_info, packed_model, unpacked_model
+from cs_heads.settings import ABLATIONS
+from cs_heads.units import Grid
 from tests.fake_devices import FakeDevices, split
 from tests.on_model import target_logprobs
 from tests.tiny import ARCHITECTURES, N_HEADS, N_LAYERS, choice_records, skip_unless_loaded
@@ -94,14 +96,16 @@ def test_what_is_told_of_a_model_stands_for_it_where_texts_are_tokenised(load, b
     assert encode_prompts(info, task(), None, 8) == encode_prompts(model, task(), None, 8)
 
 
-@pytest.mark.parametrize("kind", ["zero", "mean", "resample"])
-def test_a_worker_gives_the_numbers_of_the_engine(folders, load, home, kind):
+@pytest.mark.parametrize("units", ["heads", "neurons"])
+@pytest.mark.parametrize("kind", ABLATIONS)
+def test_a_worker_gives_the_numbers_of_the_engine(folders, load, home, kind, units):
     folder, model = str(folders("llama")), load("llama")
     examples, answers = encode_task(model, task(), None), [e.answer for e in task().examples]
-    masks, numbers = pairs()
+    grid, numbers = Grid.from_model(model, units), pairs()[1]
+    masks = np.repeat(np.random.default_rng(1).random((4, *grid.shape)) < 0.3, 6, axis=0)
 
     def ablation():
-        return Ablation(kind, answers)
+        return Ablation(kind, answers, units=units)
 
     worker, other = Worker(), Worker()
     for one in (worker, other):

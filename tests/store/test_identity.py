@@ -138,10 +138,12 @@ def another(what, load, tmp_path):
         return {"model": load("llama", "hooked")}, "class is 'TransformerBridge' there and 'HookedTransformer' here"
     if what == "grid":
         return {"model": load("gpt2")}, "model is '.*' there and '.*' here"
-    return {"prepend_bos": False}, "prepend_bos is True there and False here"
+    there, here = CHANGED[what]
+    return {what: here}, f"{what} is {there!r} there and {here!r} here"
 
 
-STUDIES = ["weight", "dtype", "name", "grid", "prepend_bos", *(["class"] if len(BACKENDS) > 1 else [])]
+CHANGED = {"units": ("heads", "kv"), "positions": ("all", "last"), "prepend_bos": (True, False)}
+STUDIES = ["weight", "dtype", "name", "grid", *CHANGED, *(["class"] if len(BACKENDS) > 1 else [])]
 
 
 @pytest.mark.parametrize("what", STUDIES)

@@ -176,6 +176,32 @@ def test_a_call_that_was_cut_short_goes_on_bit_for_bit(load, backend, path, monk
     assert last.store.query("SELECT * FROM calls") == []
 
 
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"units": "kv", "positions": "prompt"},
+        {"units": "neurons", "positions": "last"},
+        {"units": "mlp", "ablation": "optimal"},
+        {"units": "attn", "ablation": "position_mean"},
+    ],
+    ids=lambda how: "-".join(how.values()),
+)
+def test_other_units_positions_and_replacements_go_on_bit_for_bit(load, backend, path, monkeypatch, how):
+    options = {**how, "batch_tokens": 60}
+    whole = Experiment(load("llama", backend), completion_task(), **options)
+    off = np.random.default_rng(0).random((5, *whole.grid.shape)) < 0.3
+    expected = whole.logprob(off)
+    cut = Experiment(load("llama", backend), completion_task(), **options, store=path)
+    with interrupted_at(monkeypatch, 2):
+        cut(off)
+    rest = Experiment(load("llama", backend), completion_task(), **options, store=path)
+    np.testing.assert_array_equal(rest.logprob(off), expected)
+    assert cut.ran + rest.ran - 2 * rest.preparation == 45
+    again = Experiment(load("llama", backend), completion_task(), **options, store=path)
+    np.testing.assert_array_equal(again(off), whole(off))
+    assert again.ran == 0
+
+
 def test_what_is_known_of_another_call_leaves_the_batches_as_they_were(load, path, monkeypatch, tmp_path):
     """A call that finds some pairs measured by an earlier one, and is cut short, goes on with its own plan."""
     options = {"batch_tokens": 60}
