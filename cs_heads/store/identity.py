@@ -12,6 +12,7 @@ from typing_extensions import NotRequired
 from cs_heads.lens import EncodedExample, describe, fingerprint, prepended, settings_of
 from cs_heads.lens.model import HookedModel, ModelInfo, ModelSettings, hooked_points
 from cs_heads.settings import Settings
+from cs_heads.store.store import UNSAID
 from cs_heads.tasks import Task
 from cs_heads.units import Grid
 
@@ -71,10 +72,9 @@ def study_of(model: HookedModel | ModelInfo, settings: Settings) -> Study:
         "prepend_bos": prepended(getattr(model, "tokenizer", None), settings.prepend_bos),
         "measure": MEASURE,
     }
-    # Defaults are left out, so that files from before there was anything else are read.
-    if settings.units != "heads":
+    if settings.units != UNSAID["units"]:
         study["units"] = settings.units
-    if settings.positions != "all":
+    if settings.positions != UNSAID["positions"]:
         study["positions"] = settings.positions
     return study
 

@@ -32,6 +32,9 @@ FORMAT = 2
 2: results have a margin.
 """
 
+UNSAID = {"units": "heads", "positions": "all"}
+"""What a study has that does not say it, so that files from before there was anything else are read."""
+
 _SCHEMA = """
 CREATE TABLE study (field TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE scorings (id INTEGER PRIMARY KEY, identity TEXT NOT NULL UNIQUE);
@@ -201,7 +204,7 @@ class Store:
 
     def check(self, study: Mapping[str, Any]) -> None:
         """Raise ``ValueError`` where the store is of another study, naming the field and both values."""
-        for field, there, here in _differences(self.study, study):
+        for field, there, here in _differences({**UNSAID, **self.study}, {**UNSAID, **study}):
             raise ValueError(
                 f"store {str(self.path)!r} is of another study: {field} is {there!r} there and {here!r} here; "
                 "give this study a file of its own"
@@ -217,7 +220,7 @@ class Store:
     def grid(self) -> Grid:
         """Layers × heads of the model."""
         n_layers, n_units = self.study["grid"]
-        kind = self.study.get("units", "heads")
+        kind = {**UNSAID, **self.study}["units"]
         return HeadGrid(n_layers, n_units) if kind == "heads" else Grid(n_layers, n_units, kind)
 
     def contents(self) -> Contents:
