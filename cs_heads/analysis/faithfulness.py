@@ -3,7 +3,8 @@
 The **faithfulness** of a circuit C is f(C) = (m(C) - m(nothing)) / (m(intact) - m(nothing)), where m is the mean
 response with all units but those of C ablated: 0 with nothing kept, 1 where C does as well as the whole model, more
 where it does better. **CPR** is the area under f over the share of units kept, from 0 to 1, and **CMD** the area of
-|1 - f| (Mueller et al., MIB, arXiv 2504.13151): a good ranking has a CPR that is large, or a CMD that is small.
+|1 - f|, both by the trapezoid rule (Mueller et al., MIB, arXiv 2504.13151, whose areas begin at a share of .001): a
+good ranking has a CPR that is large, or a CMD that is small.
 """
 
 from __future__ import annotations
