@@ -20,7 +20,7 @@ from cs_heads.plot.maps import heads_caption
 from cs_heads.plot.style import STYLE, figure_of, head_look, offscreen
 from cs_heads.ranking import HeadRanking
 from cs_heads.report.findings import BROKEN, Findings, Section, broken_folder
-from cs_heads.units import Unit
+from cs_heads.units import Grid, HeadGrid, Unit
 
 Part = dict[str, Any]
 """What the template is given of one part of the page."""
@@ -91,6 +91,7 @@ def _page(findings: Findings) -> str:
     with offscreen():
         return environment.get_template("report.html.j2").render(
             title=f"{findings.task} on {findings.model}",
+            word=_grid(findings).word,
             ranking=ranking,
             heads=[] if ranking is None else [_chip(ranking, head) for head in ranking.order[: findings.k]],
             shared=[] if ranking is None else list(map(shared_line, ranking.shared_effects)),
@@ -145,6 +146,14 @@ def _chip(ranking: HeadRanking, head: Unit) -> Part:
         "importance": ranking.importance[head.layer, head.index],
         "claimed": head in ranking.claims,
     }
+
+
+def _grid(findings: Findings) -> Grid:
+    """Of the ranking, or of those compared; of heads where a page has neither."""
+    if findings.ranking is not None:
+        return findings.ranking.grid
+    compared = () if findings.comparison is None else findings.comparison.methods.values()
+    return next((one.ranking.grid for one in compared), HeadGrid(1, 1))
 
 
 def _heads_table(ranking: HeadRanking, k: int) -> Part:
@@ -208,7 +217,7 @@ def _maps(findings: Findings) -> list[Part]:
     pictures = [
         _picture(
             plot.heads(ranking, findings.k, verdict=None if proof is None else proof["verdict"]),
-            f"Importance of each of the {layers} × {heads} heads; the first are {names}.",
+            f"Importance of each of the {layers} × {heads} {ranking.grid.word}s; the first are {names}.",
             heads_caption(ranking, findings.k),
         ),
         _picture(
