@@ -23,6 +23,10 @@ ABLATIONS = ("zero", "mean", "position_mean", "resample", "optimal")
 """What an ablated head's z becomes."""
 
 
+COMPUTE_DTYPES = ("float32", "bfloat16", "float16")
+"""What forwards may run in."""
+
+
 class SettingsArguments(TypedDict, total=False):
     """How a call measures; each may be left out.
 
@@ -38,6 +42,8 @@ class SettingsArguments(TypedDict, total=False):
         prepend_bos: Whether a beginning-of-sequence token stands before every prompt (default: as the tokenizer itself
             does when asked to add special tokens).
         dtype: Of the weights of a model given by name or folder (None: float32).
+        compute_dtype: What forwards with units off run in, where it is another dtype than that of the weights, as
+            ``"bfloat16"`` for float32 weights: faster where the machine multiplies that faster. Gradients do not.
         batch_tokens: Tokens of one forward pass at most; measured by a probe by default, and halved where memory
             does not suffice.
         progress: Whether a progress bar is shown (default: in notebooks and terminals).
@@ -52,6 +58,7 @@ class SettingsArguments(TypedDict, total=False):
     positions: Positions
     prepend_bos: bool | None
     dtype: Any
+    compute_dtype: str | None
     batch_tokens: int | None
     progress: bool | None
     workers: int | None
@@ -75,6 +82,7 @@ class Settings:
         prepend_bos: Identity: whether prompts begin with a beginning-of-sequence token (None: as the tokenizer does).
         dtype: Runtime: of the weights of a model given by name or folder (None: float32); other weights are another
             study.
+        compute_dtype: Identity: what forwards run in (None: the dtype of the weights).
         batch_tokens: Runtime: tokens of one forward pass at most (None: measured by a probe).
         progress: Runtime: whether a progress bar is shown (None: in notebooks and terminals).
         workers: Runtime: number of Ray workers (None: the model runs in this process, unless an address is given).
@@ -94,6 +102,7 @@ class Settings:
     prepend_bos: bool | None = _setting("identity")
     # Weights of another dtype are another study by themselves.
     dtype: Any = _setting("runtime")
+    compute_dtype: str | None = _setting("identity")
     batch_tokens: int | None = _setting("runtime")
     progress: bool | None = _setting("runtime")
     workers: int | None = _setting("runtime")
@@ -104,6 +113,8 @@ class Settings:
         check_one_of("ablation", self.ablation, ABLATIONS)
         check_one_of("units", self.units, UNITS)
         check_one_of("positions", self.positions, POSITIONS)
+        if self.compute_dtype is not None:
+            check_one_of("compute_dtype", self.compute_dtype, COMPUTE_DTYPES)
         if self.units == "experts" and self.ablation != "zero":
             # A weight of another expert would change which are chosen.
             raise ValueError(f"ablation must be 'zero' with units='experts', got {self.ablation!r}")

@@ -114,7 +114,11 @@ class Cluster:
         return self.model_or_info
 
     def engine(
-        self, examples: Sequence[EncodedExample], batch_tokens: int | None = None, ablation: Ablation | None = None
+        self,
+        examples: Sequence[EncodedExample],
+        batch_tokens: int | None = None,
+        ablation: Ablation | None = None,
+        compute_dtype: str | None = None,
     ) -> ClusterEngine:
         """What runs one experiment on the workers.
 
@@ -122,6 +126,7 @@ class Cluster:
             examples: The examples of the task, as tokens.
             batch_tokens: Tokens of one forward at most (None: ``batch_tokens`` of the cluster).
             ablation: What is ablated, and what it gives then (None: heads, zero).
+            compute_dtype: What forwards run in (None: the dtype of the weights).
 
         Raises:
             ValueError: The cluster is closed.
@@ -136,6 +141,7 @@ class Cluster:
             examples,
             batch_tokens=tokens,
             ablation=ablation or Ablation(),
+            compute_dtype=compute_dtype,
         )
 
     def close(self) -> None:

@@ -45,6 +45,7 @@ class ClusterEngine:
         examples: The examples of the task, as tokens.
         batch_tokens: Tokens of one forward at most.
         ablation: What is ablated, and what it gives then.
+        compute_dtype: What forwards run in (None: the dtype of the weights).
     """
 
     def __init__(
@@ -56,8 +57,10 @@ class ClusterEngine:
         *,
         batch_tokens: int,
         ablation: Ablation,
+        compute_dtype: str | None = None,
     ) -> None:
         self.model, self.examples, self.ablation = model, examples, ablation
+        self.compute_dtype = compute_dtype
         self.batch_tokens, self._device, self._pool = batch_tokens, device, pool
         self._job: str | None = None
 
@@ -117,11 +120,14 @@ class ClusterEngine:
         """The key of this experiment's job; the first time, what heads become is prepared by one worker for all."""
         if self._job is None:
             if not self.ablation.is_prepared:
-                first = self._open(Job(self.examples, self.batch_tokens, self.ablation))
+                first = self._open(self._job_with(self.ablation))
                 [(_, self.ablation)] = self._pool.run([WorkerCall("prepare", (first,), (first,))])
                 self._pool.forget(first)
-            self._job = self._open(Job(self.examples, self.batch_tokens, self.ablation))
+            self._job = self._open(self._job_with(self.ablation))
         return self._job
+
+    def _job_with(self, ablation: Ablation) -> Job:
+        return Job(self.examples, self.batch_tokens, ablation, self.compute_dtype)
 
     def _open(self, what: Job | TextRequest) -> str:
         key = f"{type(what).__name__.lower()} {next(_keys)}"

@@ -64,6 +64,7 @@ class Job:
     examples: Sequence[EncodedExample]
     batch_tokens: int
     ablation: Ablation = field(default_factory=Ablation)
+    compute_dtype: str | None = None
 
 
 def versions() -> dict[str, str]:
@@ -126,5 +127,7 @@ class Worker:
     def _engine(self, key: str) -> Engine:
         if key not in self._engines:
             job: Job = self._open[key]
-            self._engines[key] = Engine(self.model, job.examples, job.batch_tokens, job.ablation)
+            self._engines[key] = Engine(
+                self.model, job.examples, job.batch_tokens, job.ablation, compute_dtype=job.compute_dtype
+            )
         return self._engines[key]

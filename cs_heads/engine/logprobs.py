@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from typing import TypeVar
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float, Int
 
 from cs_heads.designs import first_layer
@@ -18,9 +21,11 @@ from cs_heads.engine.protocol import Known, PairExamples, PairMasks, PairResult,
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.abilities import Abilities
 from cs_heads.lens.logprobs import TokenLogprobs
-from cs_heads.lens.model import HookedModel, device_of
+from cs_heads.lens.model import HookedModel, InDtype, device_of
 from cs_heads.settings import progress_bar
 from cs_heads.units import Grid
+
+Batch = TypeVar("Batch")
 
 
 @dataclass
@@ -68,6 +73,7 @@ class Engine:
         batch_tokens: Tokens of one forward at most; None finds them by a probe.
         ablation: What is ablated, and what it gives then (None: heads, zero).
         ideas: Shortcuts that may be taken; None is all of them.
+        compute_dtype: What forwards run in (None: the dtype of the weights).
     """
 
     def __init__(
@@ -77,14 +83,18 @@ class Engine:
         batch_tokens: int | None = None,
         ablation: Ablation | None = None,
         ideas: Abilities | None = None,
+        *,
+        compute_dtype: str | None = None,
     ) -> None:
         self.model, self.examples, self.ablation = model, examples, ablation or Ablation()
+        self.compute_dtype = compute_dtype
         self._limits = batch_tokens, self.ablation, ideas
 
     @cached_property
     def forwards(self) -> Forwards:
         """What runs the model; made, and tried on the model, when first asked for."""
-        return Forwards(self.model, self.examples, *self._limits)
+        with self._computing():
+            return Forwards(self.model, self.examples, *self._limits)
 
     def run(
         self,
@@ -100,6 +110,11 @@ class Engine:
         needs are left out: the others are, bit for bit, what they would be if none were known.
         """
         known = np.zeros(len(examples), dtype=bool) if known is None else known
+        yield from self._stepwise(self._run(masks, examples, progress, known))
+
+    def _run(
+        self, masks: PairMasks, examples: PairExamples, progress: bool | None, known: Bool[np.ndarray, " pair"]
+    ) -> Iterator[list[PairResult]]:
         works = self._works(masks, examples, known)
         needed = _asked_for if known.any() else None
         with progress_bar(len(examples), "eval", progress, int(known.sum())) as bar:
@@ -124,7 +139,21 @@ class Engine:
         """Yield the texts of pairs as they are finished: see ``EngineLike`` and ``Generation.run``."""
         finished = partial(request.stopping.finished, tokenizer=self.model.tokenizer)
         generation = Generation(self.forwards, request.prompts, finished)
-        return generation.run(masks, examples, request.drafts, progress, known)
+        return self._stepwise(generation.run(masks, examples, request.drafts, progress, known))
+
+    def _computing(self) -> AbstractContextManager[None]:
+        """The weights in the dtype that forwards run in; cast from those that the model has now."""
+        return nullcontext() if self.compute_dtype is None else InDtype(self.model, getattr(torch, self.compute_dtype))
+
+    def _stepwise(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """The batches of an iterator that runs with the weights so; while a batch is taken in they are as they were."""
+        computing = self._computing()
+        while True:
+            with computing:
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
 
     def worth_drafting(self, n_texts: int) -> bool:
         """Whether the intact model should generate first, to draft ``n_texts`` texts of masked ones."""

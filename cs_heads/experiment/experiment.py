@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from importlib.metadata import version
@@ -16,7 +17,7 @@ from cs_heads.cluster import Cluster, ModelLike, local_model, source_of
 from cs_heads.designs import check_masks
 from cs_heads.engine import Engine
 from cs_heads.engine.ablation import Ablation
-from cs_heads.engine.plan import token_budget
+from cs_heads.engine.plan import faster_dtype, token_budget
 from cs_heads.engine.protocol import EngineLike
 from cs_heads.experiment.cost import Cost
 from cs_heads.experiment.inputs import Answers, check_writing, encode_prompts, encode_task, text_length
@@ -45,6 +46,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+# Prompts on which a faster dtype is tried.
+_TRIED_TEXTS = 8
+
+
 class TaskDescription(Scoring):
     """The task's part of the provenance of a result."""
 
@@ -63,6 +68,7 @@ class Provenance(TypedDict):
     ablation: str
     units: str
     positions: str
+    compute_dtype: str
     prepend_bos: bool | list[str]
     cs_heads: str
 
@@ -113,7 +119,8 @@ class Experiment:
             self.store = Store.of(self.settings.store, study_of(self.model, self.settings))
             batch_tokens = self._first_batch_tokens(self.store) if batch_tokens is None else batch_tokens
         start = self.source.engine if isinstance(self.source, Cluster) else partial(Engine, self.model)
-        self._engine: EngineLike = start(encode_task(self.model, task, prepend_bos), batch_tokens, ablation)
+        encoded = encode_task(self.model, task, prepend_bos)
+        self._engine: EngineLike = start(encoded, batch_tokens, ablation, compute_dtype=how.compute_dtype)
         self._identities = [] if self.store is None else example_identities(task, self.encoded)
         self._table = ResultTable(self.grid, self.n_examples)
         self._scores = CachedResults(self._table, SCORE, self._stored("score"))
@@ -127,6 +134,19 @@ class Experiment:
     def on(self, task: Task) -> Experiment:
         """An experiment on another task: the same model or workers, the same settings, the same store."""
         return Experiment(self.source, task, **self.shared_settings())
+
+    def in_faster_dtype(self) -> Experiment:
+        """The same with forwards in a faster dtype that decides alike, where there is one and none was asked for.
+
+        What a store began with it goes on with.
+        """
+        if self.settings.compute_dtype is not None or isinstance(self.source, Cluster):
+            return self
+        find = partial(faster_dtype, self.model, [example.prompt for example in self.encoded[:_TRIED_TEXTS]])
+        said = None if self.store is None else self.store.first("faster_dtype", lambda: json.dumps(find()))
+        settings = self.shared_settings()
+        settings["compute_dtype"] = find() if said is None else json.loads(said)
+        return self if settings["compute_dtype"] is None else Experiment(self.source, self.task, **settings)
 
     @cached_property
     def held_out(self) -> Experiment:
@@ -153,6 +173,11 @@ class Experiment:
     def grid(self) -> Grid:
         """Layers × heads of the model, or × other units."""
         return Grid.from_model(self.model, self.settings.units)
+
+    @property
+    def compute_dtype(self) -> str:
+        """What forwards run in."""
+        return self.settings.compute_dtype or describe(self.model)["dtype"]
 
     @property
     def n_examples(self) -> int:
@@ -384,6 +409,7 @@ class Experiment:
             "ablation": self.settings.ablation,
             "units": self.settings.units,
             "positions": self.settings.positions,
+            "compute_dtype": self.compute_dtype,
             "prepend_bos": prepended(getattr(self.model, "tokenizer", None), self.settings.prepend_bos),
             "cs_heads": version("cs-heads"),
         }
@@ -427,7 +453,9 @@ class Experiment:
         if self.store is None:
             return None
         template = template_identity(tokenizer_of(self.model), self.task)
-        put = {} if template is None else {"chat_template": template}
+        put: dict[str, Any] = {} if template is None else {"chat_template": template}
+        if self.compute_dtype != describe(self.model)["dtype"]:
+            put["compute_dtype"] = self.compute_dtype
         return StoredResults.of_task(self.store, self.model, self.task, self._identities, what, **settings, **put)
 
     def _measure(

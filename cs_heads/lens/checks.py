@@ -26,13 +26,13 @@ from cs_heads.lens.model import (
     HALF,
     FoldedValueBiasesError,
     HookedModel,
+    InDtype,
     check_ablatable,
     context_length,
     device_of,
     dtype_of,
     evaluating,
     hook_names,
-    in_float32,
 )
 from cs_heads.lens.tokens import encode_prompt, prepended
 from cs_heads.lens.weights import WeightsError, check_finite, quietly
@@ -419,7 +419,7 @@ def _unchanged(name: str, model: HookedModel, what: str, both: Callable[[], tupl
     same = _difference(ours, alone) <= tolerance(dtype_of(model))
     found = f"{what}: log-probabilities within {_nats(ours, alone)}"
     if same and dtype_of(model) in HALF:
-        with in_float32(model):
+        with InDtype(model, torch.float32):
             ours, alone = both()
             same = _difference(ours, alone) <= tolerance(dtype_of(model))
         found += f", in float32 {_nats(ours, alone)}"
@@ -430,7 +430,7 @@ def _unchanged(name: str, model: HookedModel, what: str, both: Callable[[], tupl
 
 @contextmanager
 def _both_in_float32(model: HookedModel, plain: PlainModel | None) -> Iterator[None]:
-    with in_float32(model), nullcontext() if plain is None else in_float32(plain.model):
+    with InDtype(model, torch.float32), nullcontext() if plain is None else InDtype(plain.model, torch.float32):
         yield
 
 

@@ -313,27 +313,55 @@ def evaluating(model: HookedModel) -> Iterator[None]:
             module.training = True
 
 
-@contextmanager
-def in_float32(model: Any) -> Iterator[None]:
-    """Run a half-precision model with its weights in float32; afterwards they are the same as before, bit for bit.
+class InDtype:
+    """A model with its weights in another dtype, inside a ``with`` block; afterwards they are as before, bit for bit.
 
-    Differences are then those of the computation, not of rounding. A model whose weights are not all in memory, or not
-    all floating-point numbers, stays as it is: see ``dtype_of``.
+    To float32 everything of half precision is cast, so that differences are those of the computation and not of
+    rounding; to half precision what loading in that dtype would cast. A model whose weights are not all in memory, or
+    not all floating-point numbers, stays as it is: see ``dtype_of``.
+
+    Args:
+        model: The model.
+        dtype: The other dtype. The weights are cast when first needed, and kept as long as this object is.
     """
-    weights = list(model.parameters())
-    whole = all(weight.is_floating_point() and weight.device.type != "meta" for weight in weights)
-    values = [*weights, *model.buffers()] if whole else []
-    rounded = [value for value in values if value.dtype in HALF]
-    # HookedTransformer casts to what its configuration says, whatever its weights are.
-    said = getattr(model.cfg, "dtype", None) if rounded and hasattr(model, "cfg") else None
-    with ExitStack() as stack:
-        for value in rounded:
-            stack.callback(setattr, value, "data", value.data)
-            value.data = value.data.float()
-        if said in HALF:
-            stack.callback(setattr, model.cfg, "dtype", said)
-            model.cfg.dtype = torch.float32
-        yield
+
+    def __init__(self, model: Any, dtype: torch.dtype) -> None:
+        self.model, self.dtype = model, dtype
+        self._cast: list[tuple[torch.Tensor, torch.Tensor]] | None = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> None:
+        if self._cast is None:
+            self._cast = [(value, value.data.to(self.dtype)) for value in self._values()]
+        # HookedTransformer casts to what its configuration says, whatever its weights are.
+        said = getattr(getattr(self.model, "cfg", None), "dtype", None) if self._cast else None
+        for value, cast in self._cast:
+            self._stack.callback(setattr, value, "data", value.data)
+            value.data = cast
+        if said is not None and said in self._others:
+            self._stack.callback(setattr, self.model.cfg, "dtype", said)
+            self.model.cfg.dtype = self.dtype
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def _others(self) -> tuple[torch.dtype, ...]:
+        return tuple(dtype for dtype in (torch.float32, *HALF) if dtype != self.dtype)
+
+    def _values(self) -> list[torch.Tensor]:
+        weights = list(self.model.parameters())
+        if not all(weight.is_floating_point() and weight.device.type != "meta" for weight in weights):
+            return []
+        every = self.dtype == torch.float32 or "HookedTransformer" in {cls.__name__ for cls in type(self.model).__mro__}
+        # What a Hugging Face model computes positions with stays in float32 when it is loaded in half precision;
+        # a bridge has an unembedding bias that is no parameter.
+        buffers = [
+            value
+            for name, value in self.model.named_buffers()
+            if every or name.rpartition(".")[2] in ("weight", "bias")
+        ]
+        return [value for value in (*weights, *buffers) if value.dtype in self._others]
 
 
 @contextmanager

@@ -94,7 +94,8 @@ def find_heads(
         model, given = local_model(model), {**given, "workers": None, "address": None}
     side = finding_side(task)
     check_size(side)
-    with Experiment(model, side, **given) as experiment:
+    with Experiment(model, side, **given) as made:
+        experiment = made if chosen.uses == "model" else made.in_faster_dtype()
         k, fitted = fitting_k(k, experiment.grid, n_off=int(experiment.grid.mask(off).sum()))
         if side.held_out is not None:
             # Read now, so that what cannot be confirmed is refused before the search and not after it.
@@ -130,8 +131,7 @@ def find_heads(
             f"method {method!r} had no controls: heads of this task cannot be distinguished from "
             "task-general (universal) heads"
         )
-    unread = [other.name for other in others if other.name not in used]
-    if unread:
+    if unread := [other.name for other in others if other.name not in used]:
         notes.append(f"default controls that the model cannot read: {', '.join(unread)}")
     return replace(
         ranking,
