@@ -1040,6 +1040,21 @@ _TASKS = [
     target = target[-1] if isinstance(target, list) and target else target
     index =""",
         ),
+        (
+            "a row that all questions of lm-eval are shown is asked, too",
+            "if shown and _question(task, doc) in shown:",
+            "if False:",
+        ),
+    ),
+    *_bugs(
+        "tasks",
+        "tasks/symbolic.py",
+        "tasks/test_drawn_tasks.py",
+        (
+            "words of the triples that all questions are shown are asked, too",
+            "[word for word in vocabulary if word not in kept]",
+            "list(vocabulary)",
+        ),
     ),
     *_bugs(
         "tasks",
