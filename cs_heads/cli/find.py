@@ -195,7 +195,7 @@ def _print_result(options: argparse.Namespace, result: dict[str, Any], found: He
     off = f", with {', '.join(map(str, found.off))} off throughout" if found.off else ""
     print(f"baseline {result['baseline']:.3f}{off}")
     where = {"all": "", "last": ", off at the last token of the prompt", "prompt": ", off at the tokens of the prompt"}
-    how = f"{found.grid.word}s{where[options.positions or 'all']}"
+    how = f"{found.grid.word}s{where[found.provenance.get('positions', 'all')]}"
     print("" if how == "heads" else f"{how}\n", end="")
     print(f"{_prepended_line(result['prepend_bos'])}\n")
     unit = "" if found.unit == "points of score" else f" ({found.unit})"

@@ -1,5 +1,6 @@
 """Units of every kind under masks are those of plain Hugging Face with the same tensors changed by hand."""
 
+import json
 from itertools import product
 
 import numpy as np
@@ -7,14 +8,14 @@ import pytest
 import torch
 import transformers
 
-from cs_heads import Experiment, Task
+from cs_heads import Experiment, Task, load_task
 from cs_heads.engine.ablation import Ablation
 from cs_heads.lens import load_model
 from cs_heads.lens.abilities import PLAIN, Abilities
 from cs_heads.settings import ABLATIONS
 from cs_heads.units import POSITIONS, UNITS, Grid, Unit
 from tests.plain import experts_removed, plain_logprob, units_given, units_replaced
-from tests.tiny import completion_records, make_hf_model, make_tokenizer, skip_unless_loaded
+from tests.tiny import WORDS, completion_records, make_hf_model, make_tokenizer, skip_unless_loaded
 
 # Kinds of unit of a model without a mixture of experts.
 DENSE = tuple(kind for kind in UNITS if kind != "experts")
@@ -152,9 +153,8 @@ def test_units_are_named_as_they_are_read():
         assert Grid.from_dict(grid.to_dict()).kind == kind
 
 
-@pytest.mark.parametrize("asked", ["log-probabilities", "texts"])
-def test_one_run_of_what_comes_before_the_last_token_serves_all_masks(load, backend, asked, monkeypatch):
-    """Each mask more runs the last token of every prompt, and what follows it."""
+def tokens_counted(monkeypatch):
+    """The tokens of each forward from now on, padding left out; none starts at a later layer."""
     from cs_heads.engine import forwards
 
     tried, run = forwards.abilities, forwards.token_logprobs
@@ -166,6 +166,13 @@ def test_one_run_of_what_comes_before_the_last_token_serves_all_masks(load, back
         return run(model, tokens, attention_mask, *arguments, **options)
 
     monkeypatch.setattr(forwards, "token_logprobs", counting)
+    return counted
+
+
+@pytest.mark.parametrize("asked", ["log-probabilities", "texts"])
+def test_one_run_of_what_comes_before_the_last_token_serves_all_masks(load, backend, asked, monkeypatch):
+    """Each mask more runs the last token of every prompt, and what follows it."""
+    counted = tokens_counted(monkeypatch)
     tokens = {}
     for n_masks in (2, 7):
         counted.clear()
@@ -181,6 +188,30 @@ def test_one_run_of_what_comes_before_the_last_token_serves_all_masks(load, back
     n_before = sum(len(e.prompt) - 1 for e in encoded)
     assert tokens[7] - tokens[2] == 5 * n_own
     assert max(len(e.prompt) - 1 for e in encoded) <= tokens[2] - 2 * n_own < n_before
+
+
+def test_worked_examples_that_all_examples_share_run_once_for_each_mask(load, backend, tmp_path, monkeypatch):
+    """Drawn example by example, they run for each."""
+    pairs = [{"input": f"{first} {second}", "output": second} for first in WORDS[:6] for second in WORDS[:6]]
+    (tmp_path / "antonym.json").write_text(json.dumps(pairs), encoding="utf-8")
+    counted = tokens_counted(monkeypatch)
+    per_mask = {}
+    for shared in (True, False):
+        task = load_task("function_vectors/antonym", n=12, few_shot=4, shared=shared, data_files=tmp_path)
+        tokens = []
+        for n_masks in (2, 7):
+            counted.clear()
+            experiment = Experiment(load("llama", backend), task)
+            experiment.logprob(np.random.default_rng(0).random((n_masks, *experiment.grid.shape)) < 0.3)
+            tokens.append(sum(counted))
+        per_mask[shared] = (tokens[1] - tokens[0]) / 5
+        encoded = experiment.encoded
+        question = task.examples[0].prompt.rsplit("Q:", 1)[1]
+        n_shown = len(encoded[0].prompt) - len(experiment.model.tokenizer.tokenize(f"Q:{question}"))
+        if shared:
+            assert len({example.prompt[:n_shown] for example in encoded}) == 1
+            assert n_shown < per_mask[shared] <= n_shown + sum(len(e.prompt) - n_shown for e in encoded)
+    assert per_mask[False] > 3 * per_mask[True]
 
 
 @pytest.mark.parametrize("units", DENSE)
