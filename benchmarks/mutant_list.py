@@ -42,6 +42,21 @@ def _bugs(area: str, path: str, tests: str, *bugs: tuple[str, str, str]) -> list
 _LENS = [
     *_bugs(
         "lens",
+        "lens/timing.py",
+        "lens/test_timing.py analysis/test_profile.py",
+        (
+            "time inside a part is credited to the part around it",
+            "self.seconds[self._open[-1]] += now",
+            "self.seconds[self._open[0]] += now",
+        ),
+        (
+            "padding counts as tokens that were run",
+            "self._now_running = int(attention_mask.sum())",
+            "self._now_running = attention_mask.numel()",
+        ),
+    ),
+    *_bugs(
+        "lens",
         "lens/gates.py",
         "lens/test_gates.py lens/test_logprobs.py",
         (
@@ -1039,6 +1054,21 @@ _TASKS = [
             """\
     target = target[-1] if isinstance(target, list) and target else target
     index =""",
+        ),
+        (
+            "a row that all questions of lm-eval are shown is asked, too",
+            "if shown and _question(task, doc) in shown:",
+            "if False:",
+        ),
+    ),
+    *_bugs(
+        "tasks",
+        "tasks/symbolic.py",
+        "tasks/test_drawn_tasks.py",
+        (
+            "words of the triples that all questions are shown are asked, too",
+            "[word for word in vocabulary if word not in kept]",
+            "list(vocabulary)",
         ),
     ),
     *_bugs(

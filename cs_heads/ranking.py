@@ -139,13 +139,14 @@ class HeadRanking(Drawable, picture="heads"):
         >>> ranking.claimed_beyond(1), ranking.claimed_beyond(2)
         ([Head(1, 1)], [])
         """
-        return [head for head in self.order[k:] if head in self.claims]
+        claims = set(self.claims)
+        return [head for head in self.order[k:] if head in claims]
 
     def to_frame(self) -> pd.DataFrame:
         """One row a head, in order: rank, head, layer, index, importance and what else is known."""
         import pandas as pd
 
-        order = self.order
+        order, claims, shared = self.order, set(self.claims), set(self.shared)
         layers, heads = [h.layer for h in order], [h.index for h in order]
         columns: dict[str, Any] = {
             "rank": range(1, len(order) + 1),
@@ -160,11 +161,11 @@ class HeadRanking(Drawable, picture="heads"):
             columns["frequency"] = self.frequency[layers, heads]
         if self.z is not None:
             columns["z"] = self.z[layers, heads]
-            columns["claimed"] = [head in self.claims for head in order]
+            columns["claimed"] = [head in claims for head in order]
         if self.control_importance is not None:
             columns["controls"] = self.control_importance[layers, heads]
         if self.control_importance is not None or self.shared:
-            columns["shared"] = [head in self.shared for head in order]
+            columns["shared"] = [head in shared for head in order]
         return pd.DataFrame(columns)
 
     def save(self, path: str | Path) -> None:

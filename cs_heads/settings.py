@@ -78,7 +78,9 @@ class Settings:
     another value; under a *runtime* setting it is the same, to rounding.
 
     Attributes:
-        ablation: Identity: what an ablated head's z becomes, ``"zero"``, ``"mean"`` or ``"resample"``.
+        ablation: Identity: what an ablated unit gives, one of ``ABLATIONS``.
+        units: Identity: the kind of unit that masks turn off.
+        positions: Identity: where units are off.
         prepend_bos: Identity: whether prompts begin with a beginning-of-sequence token (None: as the tokenizer does).
         dtype: Runtime: of the weights of a model given by name or folder (None: float32); other weights are another
             study.

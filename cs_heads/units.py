@@ -57,10 +57,10 @@ class Unit:
         match = _NAME.fullmatch(text.strip()) if isinstance(text, str) else None
         kind = None if match is None else next((each for each in _KINDS.values() if each.letters == match[2]), None)
         if match is None or kind is None or not issubclass(kind, cls) or bool(match[3]) == issubclass(kind, _Layer):
-            example = "L16H21" if cls in (Unit, Head) else str(cls(3, 0))
+            word, example = (Head.word, "L16H21") if cls in (Unit, Head) else (cls.word, str(cls(3, 0)))
+            others = f", other units like {', '.join(str(each(3, 0)) for each in _KINDS.values() if each is not Head)}"
             raise ValueError(
-                f"text {text!r:.80} is no {Head.word if cls is Unit else cls.word}; "
-                f"{Head.word if cls is Unit else cls.word}s are written like {example!r}"
+                f"text {text!r:.80} is no {word}; {word}s are written like {example!r}{others if cls is Unit else ''}"
             )
         return kind(int(match[1]), int(match[3] or 0))
 
@@ -103,6 +103,10 @@ class Expert(Unit):
 @dataclass(frozen=True, order=True, repr=False)
 class _Layer(Unit):
     index: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_within("index", self.index, 0, 0)
 
     def __str__(self) -> str:
         return f"L{self.layer}{self.letters}"
@@ -197,7 +201,8 @@ class Grid:
         if self.kind not in _KINDS:
             raise ValueError(f"kind must be one of {', '.join(_KINDS)}, got {in_line(self.kind)}")
         for name, said in (("n_layers", "n_layers"), ("n_units", f"n_{self.kind}")):
-            object.__setattr__(self, name, check_within(said, getattr(self, name), 1, MAX_HEADS))
+            most = 1 if name == "n_units" and issubclass(_KINDS[self.kind], _Layer) else MAX_HEADS
+            object.__setattr__(self, name, check_within(said, getattr(self, name), 1, most))
 
     def __repr__(self) -> str:
         return f"Grid({self.n_layers}, {self.n_units}, {self.kind!r})"
@@ -244,6 +249,9 @@ class Grid:
         """What one unit is called."""
         return _KINDS[self.kind].word
 
+    def __str__(self) -> str:
+        return f"{self.n_layers} × {self.n_units} {self.word}s"
+
     def __iter__(self) -> Iterator[Unit]:
         return (self.unit(index) for index in range(self.size))
 
@@ -264,9 +272,11 @@ class Grid:
         """A unit of this grid from any of its spellings; one outside the grid raises ``ValueError``."""
         unit = as_head(unit)
         if unit not in self:
-            raise ValueError(
-                f"head {unit} is not in the grid: layers 0..{self.n_layers - 1}, {self.word}s 0..{self.n_units - 1}"
+            what = f"layers 0..{self.n_layers - 1}, {self.word}s 0..{self.n_units - 1}"
+            here = (
+                f": {what}" if isinstance(unit, _KINDS[self.kind]) else f", which is of {self.word}s, as {self.unit(0)}"
             )
+            raise ValueError(f"{unit.word} {unit} is not in the grid{here}")
         return unit
 
     def units(self, mask: Bool[np.ndarray, "layer head"]) -> list[Unit]:

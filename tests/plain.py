@@ -58,6 +58,7 @@ def units_replaced(model, units, mask, values=None, where=None):
         for unit in range(len(row)):
             if row[unit]:
                 value = 0 if values is None else values[layer][unit]
+                value = value[list(at)] if values is not None and value.ndim == 2 else value
                 cut[:, at, unit * width : (unit + 1) * width] = value
         return cut
 

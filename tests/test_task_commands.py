@@ -71,6 +71,14 @@ def test_options_of_a_task_are_passed_on():
     assert task == load_task("ioi", n=5, order="ABBA")
 
 
+def test_worked_examples_are_the_same_for_all_where_asked():
+    antonyms = ("--task", "function_vectors/antonym", "--n", "5", "--task-option", "few_shot=4")
+    past = ("--control", "function_vectors/present-past", "--control-option", "shared=true")
+    task, controls = read(*antonyms, "--task-option", "shared=true", *past)
+    assert task == load_task("function_vectors/antonym", n=5, few_shot=4, shared=True)
+    assert len({example.prompt.rsplit("Q: ", 1)[0] for example in controls[0].examples}) == 1
+
+
 def test_the_model_writes_its_answers_where_asked():
     task, _ = read("--task", "demo/word_problems", "--n", "5", "--generate")
     assert task == load_task("demo/word_problems", n=5, generate=True)
@@ -91,6 +99,7 @@ def test_prompts_are_shown_in_the_chat_template_where_asked():
         (["--task", "mbpp", "--task-option", "allow_code=true"], "allow_code=...: use --allow-code"),
         (["--task", "mbpp", "--task-option", "unsafe_code=False"], "unsafe_code=...: use --unsafe-code"),
         (["--task", "ioi", "--task-option", "shots=3"], "task 'ioi' has no option shots; it has order, data_files"),
+        (["--task", "rhyming", "--task-option", "shared=true"], "task 'rhyming' has no option shared; it has format"),
         (["--task", "ioi", "--generate"], "--generate needs a number of tokens for task 'ioi', as --generate 8"),
         (["--task", "ioi", "--generate", "4"], "only completion tasks are written out"),
         (["--task", "demo/code", "--stop", "x"], "--stop goes with --generate TOKENS"),

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Head, HeadGrid, MLPLayer
 
 grids = st.builds(HeadGrid, st.integers(1, 12), st.integers(1, 12))
 
@@ -85,3 +85,17 @@ def test_a_model_has_one_head_a_query_head_also_under_gqa(load, architecture):
 def test_what_is_no_model_has_no_grid():
     with pytest.raises(ValueError, match=r"model must be a TransformerLens HookedTransformer or .* got str"):
         HeadGrid.from_model("gpt2")
+
+
+def test_a_unit_of_another_kind_than_the_grid_is_named_with_both_kinds():
+    with pytest.raises(ValueError, match=r"head L3H2 is not in the grid, which is of MLP layers, as L0MLP"):
+        Grid(8, 1, "mlp").mask(["L3H2"])
+    with pytest.raises(ValueError, match=r"key/value group L0KV0 is not in the grid, which is of heads, as L0H0"):
+        HeadGrid(8, 16).index("L0KV0")
+
+
+def test_a_layer_has_one_attention_and_one_mlp():
+    with pytest.raises(ValueError, match=r"n_mlp must be an integer in 1\.\.1"):
+        Grid(3, 5, "mlp")
+    with pytest.raises(ValueError, match="index must be an integer in 0"):
+        MLPLayer(3, 1)

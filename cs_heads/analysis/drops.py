@@ -157,7 +157,8 @@ def heads_of(
         check_integer("k", k, 1, grid.size, "the heads of the grid")
     if isinstance(found, HeadRanking):
         if found.grid != grid:
-            raise ValueError(f"{name} must be ranked on the grid {grid.shape} of the model, got {found.grid.shape}")
+            other = f": give units={found.grid.kind!r}" if found.grid.kind != grid.kind else ""
+            raise ValueError(f"{name} must be ranked on the grid of the model, {grid}, got {found.grid}{other}")
         return tuple(found.top(fitting_k(k, grid, beside=False)[0]))
     if isinstance(found, str | Unit) or not isinstance(found, Iterable):
         raise ValueError(f"{name} must be a ranking or a list of heads, got {type(found).__name__}")

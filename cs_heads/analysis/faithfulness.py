@@ -203,9 +203,7 @@ def measure_faithfulness(
     grid = experiment.grid
     for name, ranking in rankings.items():
         if ranking.grid != grid:
-            raise ValueError(
-                f"found must be ranked on the grid of the model, {_said(grid)}; got {name!r} on {_said(ranking.grid)}"
-            )
+            raise ValueError(f"found must be ranked on the grid of the model, {grid}; got {name!r} on {ranking.grid}")
     response = _default_response(experiment) if response is None else response
     ask = responding(experiment, response)
     kept, notes = _numbers_kept(shares, grid)
@@ -332,10 +330,6 @@ def _check(
         if name == RANDOM:
             raise ValueError(f"found must have other names than {RANDOM!r}, which is that of random orders")
     return check_shares(shares), found
-
-
-def _said(grid: Grid) -> str:
-    return f"{grid.n_layers} × {grid.n_units} {grid.word}s"
 
 
 def _default_response(experiment: ExperimentLike) -> str:

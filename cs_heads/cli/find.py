@@ -194,9 +194,12 @@ def _print_result(options: argparse.Namespace, result: dict[str, Any], found: He
     print(f"model {result['model']}, task {result['task']}, method {result['method']}")
     off = f", with {', '.join(map(str, found.off))} off throughout" if found.off else ""
     print(f"baseline {result['baseline']:.3f}{off}")
+    where = {"all": "", "last": ", off at the last token of the prompt", "prompt": ", off at the tokens of the prompt"}
+    how = f"{found.grid.word}s{where[found.provenance.get('positions', 'all')]}"
+    print("" if how == "heads" else f"{how}\n", end="")
     print(f"{_prepended_line(result['prepend_bos'])}\n")
     unit = "" if found.unit == "points of score" else f" ({found.unit})"
-    print(f"{'head':<8}{'importance':>10}{unit}")
+    print(f"{'unit' if found.grid.kind != 'heads' else 'head':<8}{'importance':>10}{unit}")
     for row in (*result["heads"], *({**row, "head": f"{row['head']} ✓"} for row in result["claimed"])):
         low, high = row.get("interval", (None, None))
         bounds = "" if low is None else f"  ({low:+.3f} to {high:+.3f})"

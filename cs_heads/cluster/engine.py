@@ -74,10 +74,11 @@ class ClusterEngine:
         """Yield the results of pairs chunk by chunk: see ``EngineLike``."""
         job = self._opened()
         known = np.zeros(len(examples), dtype=bool) if known is None else known
-        across = self.ablation.shares_examples
+        across, positions = self.ablation.shares_examples, self.ablation.positions
 
         def tokens(chosen: tuple[int, ...]) -> float:
-            return float(lay_out(self.examples, chosen, share=True, across_examples=across).n_tokens)
+            layout = lay_out(self.examples, chosen, share=True, across_examples=across, positions=positions)
+            return float(layout.n_tokens)
 
         prompts = [example.prompt for example in self.examples]
         least, most = (share * self.batch_tokens for share in _READING)

@@ -149,10 +149,10 @@ class Layout:
         """Tokens of all pieces."""
         return sum(len(piece.tokens) for piece in self.pieces)
 
-    @property
-    def n_own_tokens(self) -> int:
-        """Tokens run for each mask, beside those run once for all."""
-        return sum(len(piece.tokens) for piece in self.pieces if not piece.common)
+    def n_own_tokens(self, wanted: Bool[np.ndarray, " local"]) -> int:
+        """Tokens run for one mask on the ``wanted`` examples, beside those run once for all masks."""
+        own = [piece for piece in self.pieces if not piece.common]
+        return sum(len(piece.tokens) for piece in own if wanted.all() or self.asks(piece, wanted))
 
     def ids(self) -> dict[Source, Int[np.ndarray, " pos"]]:
         """Numbers of the tokens of each sequence, (example, continuation); a shared token has one number."""

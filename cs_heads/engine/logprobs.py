@@ -192,7 +192,8 @@ class Engine:
         if self.forwards.able.resume:
             layout = self.lay_out(tuple(sorted({example for work in works for example in work.layout.examples})))
             first = np.array([first_layer(work.mask) for work in works])
-            layers = layers_to_store(self.model, first, [work.layout.n_own_tokens for work in works], layout.n_tokens)
+            tokens = [work.layout.n_own_tokens(work.asked) for work in works]
+            layers = layers_to_store(self.model, first, tokens, layout.n_tokens)
             if layers:
                 residuals = self._record(layout, layers)
                 start = np.array([max((layer for layer in layers if layer <= f), default=0) for f in first])

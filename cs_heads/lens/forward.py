@@ -18,6 +18,7 @@ from cs_heads.lens.cache import Extension, HookedCache, bridge_cache
 from cs_heads.lens.fused import fused_attention
 from cs_heads.lens.gates import gated
 from cs_heads.lens.model import HookedModel, backend_of, device_of, replaced_forwards
+from cs_heads.lens.timing import timed
 from cs_heads.units import Units
 
 Tokens = Sequence[int] | Int[np.ndarray, "_"]
@@ -87,14 +88,15 @@ def logits_at(
     elif extension is not None:
         n_kv_heads = model.cfg.n_key_value_heads or model.cfg.n_heads
         arguments["past_kv_cache"] = HookedCache(extension, n_kv_heads, model.cfg.d_head)
-    with ExitStack() as stack:
+    with timed("hooks and gates"), ExitStack() as stack:
         # Gates last: a hook on hook_z must stand where fused attention looks for it.
         if fused:
             stack.enter_context(fused_attention(model))
         stack.enter_context(resumed(model, start))
         stack.enter_context(gated(model, gates, replacement, units, where))
         stack.callback(model.unembed.register_forward_pre_hook(gather).remove)
-        logits = model(tokens, **arguments)
+        with timed("rest of the model"):
+            logits = model(tokens, **arguments)
     if logits.shape[:2] != (1, len(row)):
         raise ValueError(
             f"model {model.cfg.model_name} is not supported: it does not unembed what it is given "

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from cs_heads.lens.model import HookedModel, hook_names
+from cs_heads.lens.timing import timed
 from cs_heads.units import Grid, Positions, Units
 
 
@@ -154,8 +155,9 @@ def _mix(
     value: Tensor,
     hook: Any,
 ) -> Tensor:
-    z = by_unit(value, gates.shape[1], len(gates))
-    # A new tensor: the bridge hands hooks a view, whose gradient would be lost.
-    gate = per_token(gates.to(z), where)
-    mixed = z * gate if replacement is None else z * gate + replacement.to(z) * (1 - gate)
-    return mixed.reshape(value.shape)
+    with timed("hooks and gates"):
+        z = by_unit(value, gates.shape[1], len(gates))
+        # A new tensor: the bridge hands hooks a view, whose gradient would be lost.
+        gate = per_token(gates.to(z), where)
+        mixed = z * gate if replacement is None else z * gate + replacement.to(z) * (1 - gate)
+        return mixed.reshape(value.shape)

@@ -82,7 +82,8 @@ def load_model(
                 keep_leading_tokens(model.tokenizer, AutoTokenizer.from_pretrained(name_or_path, revision=revision))
         model.cfg.model_name = name
     except Exception as error:  # whatever a loader makes of a broken file
-        reason = first_line(error)
+        # TransformerLens names all that it knows.
+        reason = first_line(error).partition(" Available architectures")[0]
         raise ValueError(
             f"model {name!r} could not be loaded: it is no folder here, and as a Hugging Face name: {reason[:600]}"
             if not folder.exists()

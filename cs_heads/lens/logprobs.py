@@ -13,6 +13,7 @@ from torch import Tensor
 
 from cs_heads.lens.forward import Tokens, logits_at, pad
 from cs_heads.lens.model import HookedModel, evaluating
+from cs_heads.lens.timing import timed
 from cs_heads.lens.tokens import EncodedExample
 
 # Float32 copies of the logits are made this many numbers at a time (64 MiB).
@@ -88,7 +89,7 @@ def token_logprobs(
         options: ``replacement``, ``units``, ``where``, ``extension``, ``start`` and ``fused`` of ``logits_at``.
     """
     place, which = np.unique(reads.row * tokens.shape[1] + reads.position, return_inverse=True)
-    with evaluating(model):
+    with timed("unembedding", attention_mask), evaluating(model):
         logits = logits_at(
             model,
             tokens,

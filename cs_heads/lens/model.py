@@ -215,6 +215,14 @@ def check_units(model: HookedModel | ModelInfo, units: Units) -> None:
     on_bridge = backend_of(model) == "bridge"
     if units == "experts" and not on_bridge:
         raise ValueError(f"{refused}: an expert off gives its place to another in a HookedTransformer; load a bridge")
+    for layer, block in enumerate(model.blocks if units == "kv" else ()):
+        keys, z = (_width(getattr(getattr(block, "attn", None), part, None), out) for part, out in (("k", 1), ("o", 0)))
+        n_groups = Grid.from_model(model, units).n_units
+        if keys is not None and z is not None and keys * model.cfg.n_heads != n_groups * z:
+            n = keys * model.cfg.n_heads / z
+            raise ValueError(
+                f"{refused}: layer {layer} has {n:g} key/value heads, and its configuration says {n_groups}"
+            )
     if units != "neurons":
         return
     for layer, (name, block) in enumerate(zip(hook_names(model, units), model.blocks, strict=True)):
@@ -222,6 +230,20 @@ def check_units(model: HookedModel | ModelInfo, units: Units) -> None:
         apart = points[name] is not read_by if on_bridge else bool(getattr(model.cfg, "num_experts", None))
         if apart:
             raise ValueError(f"{refused}: the MLP of layer {layer} has no neurons of its own, as a mixture of experts")
+        n = _width(getattr(block.mlp, "out", None), 0) if on_bridge else len(block.mlp.W_out)
+        if n is not None and n != model.cfg.d_mlp:
+            said = f"and its configuration says {model.cfg.d_mlp}"
+            raise ValueError(f"{refused}: the MLP of layer {layer} has {n} neurons, {said}")
+
+
+def _width(component: Any, out: int) -> int | None:
+    """What a linear map of a bridge takes or (``out``) gives: numbers a token; None where it is no such map."""
+    linear = getattr(component, "original_component", None)
+    if isinstance(linear, torch.nn.Linear):
+        return linear.out_features if out else linear.in_features
+    weight = getattr(linear, "weight", None)
+    # GPT-2's linear maps have their weights the other way round.
+    return int(weight.shape[out]) if type(linear).__name__ == "Conv1D" and weight is not None else None
 
 
 def device_of(model: HookedModel | torch.nn.Module) -> torch.device:

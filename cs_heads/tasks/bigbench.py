@@ -51,6 +51,7 @@ def load(
     data_files: DataFiles | None = None,
     few_shot: int = 1,
     few_shot_seed: int = 0,
+    shared: bool = False,
 ) -> Task:
     """``n`` finding examples of a set, its others held out.
 
@@ -64,6 +65,7 @@ def load(
             file or those of its parts in it, or the hub's rows; None: the hub.
         few_shot: Worked examples before each question, from the 10 shortest.
         few_shot_seed: Draws them, and the letters of choices.
+        shared: Draw them once, and show the same before every question.
 
     Raises:
         ValueError: The data are malformed, or the set is in ``NOT_ON_HUB`` and has no ``data_files``.
@@ -85,7 +87,7 @@ def load(
     kinds = {bool(question.choices) for question in questions}
     if len(kinds) > 1:
         raise ValueError(f"task 'bigbench/{name}' mixes questions with choices and without; give it parts of one kind")
-    prompts = with_worked_examples(questions, "", few_shot, POOL, few_shot_seed)
+    prompts = with_worked_examples(questions, "", few_shot, POOL, few_shot_seed, shared=shared)
     if kinds == {False}:
         examples = tuple(Example(prompt, (f" {question.answer}",)) for prompt, question in prompts)
         return Task(f"bigbench/{name}", "completion", examples).split(n, seed)[0]

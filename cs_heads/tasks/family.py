@@ -293,7 +293,7 @@ class Question:
 
 
 def with_worked_examples(
-    questions: Sequence[Question], instruction: str, n_shots: int, pool: int, seed: int
+    questions: Sequence[Question], instruction: str, n_shots: int, pool: int, seed: int, *, shared: bool
 ) -> list[tuple[str, Question]]:
     """Each question but those of the pool, with its prompt; questions that come again are left out.
 
@@ -303,11 +303,13 @@ def with_worked_examples(
         n_shots: Worked examples before each question.
         pool: They are drawn from so many of the shortest questions.
         seed: Draws them.
+        shared: Draw them once, and show the same before every question.
 
     Raises:
-        ValueError: There are not enough questions for a pool and two more.
+        ValueError: There are not enough questions for a pool and two more, or none of it is shown to be ``shared``.
     """
     check_seed(seed)
+    check_shared(shared, n_shots)
     known: dict[tuple[str, tuple[str, ...]], Question] = {}
     for question in questions:
         # Where choices are lettered, another order of them has another letter for the same answer.
@@ -322,13 +324,20 @@ def with_worked_examples(
     by_length = sorted(range(len(different)), key=lambda i: len(different[i].asked) + len(different[i].answer))
     shown = [different[i] for i in by_length[:pool]]
     rng = np.random.default_rng(seed)
-    prompts = []
+    prompts: list[tuple[str, Question]] = []
     for i in sorted(by_length[pool:]):
-        drawn = rng.permutation(pool)[:n_shots]
+        if not (shared and prompts):
+            drawn = rng.permutation(pool)[:n_shots]
         worked = "".join(f"{shown[j].asked} {shown[j].answer}\n" for j in drawn)
         head = f"{instruction}\n" if instruction else ""
         prompts.append((f"{head}{worked}{different[i].asked}", different[i]))
     return prompts
+
+
+def check_shared(shared: bool, n_shots: int) -> None:
+    """Raise ``ValueError`` where worked examples are to be the same for all and none is shown."""
+    if shared and not n_shots:
+        raise ValueError("shared must be False where no worked examples are shown; got shared=True and few_shot=0")
 
 
 def goes_with_format(name: str, value: object, format: str, wanted: str) -> None:

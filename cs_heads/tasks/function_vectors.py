@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cs_heads.arguments import check_integer, check_one_of, check_seed
 from cs_heads.tasks.data_files import input_output_pairs, read_json
-from cs_heads.tasks.family import Entry, goes_with_format, with_distractors
+from cs_heads.tasks.family import Entry, Record, goes_with_format, with_distractors
 from cs_heads.tasks.pairs import PromptPair, shuffled_labels
 from cs_heads.tasks.task import Task
 from cs_heads.tasks.words import nouns, word_pairs
@@ -42,6 +42,7 @@ def load(
     *,
     format: str = "few_shot",
     few_shot: int | None = None,
+    shared: bool = False,
     choices: int | None = None,
     data_files: str | Path | None = None,
 ) -> Task:
@@ -54,6 +55,7 @@ def load(
         format: ``"few_shot"`` shows worked examples, drawn for each prompt from pairs never asked; ``"instruction"``
             says what to do, in the model's chat template where it has one.
         few_shot: Worked examples, 10 by default.
+        shared: Draw them once, and show the same before every question.
         choices: None for completions; 4 for a choice of the right word among four of the task.
         data_files: A JSON list of ``{"input", "output"}``, or a folder that holds it as ``<name>.json``.
 
@@ -63,6 +65,7 @@ def load(
     check_seed(seed)
     check_one_of("format", format, FORMATS)
     goes_with_format("few_shot", few_shot, format, "few_shot")
+    goes_with_format("shared", shared or None, format, "few_shot")
     few_shot = 10 if few_shot is None else few_shot
     check_integer("few_shot", few_shot, 1)
     items = list(_items(name, data_files))
@@ -73,10 +76,14 @@ def load(
     if len(asked) < 2:
         raise ValueError(f"few_shot={few_shot} needs {held_back + 2} pairs or more, task {name!r} has {len(items)}")
     outputs = list({output: None for _, output in items})
-    records = []
+    records: list[Record] = []
+    worked: list[tuple[str, str]] = []
     for word, output in asked:
         if format == "few_shot":
-            prompt = "".join(f"Q: {x}\nA: {y}\n\n" for x, y in rng.sample(pool, few_shot)) + f"Q: {word}\nA:"
+            # Drawn each time, also where the first are kept: choices are then the same either way.
+            drawn = rng.sample(pool, few_shot)
+            worked = worked if shared and records else drawn
+            prompt = "".join(f"Q: {x}\nA: {y}\n\n" for x, y in worked) + f"Q: {word}\nA:"
         else:
             prompt = f"{INSTRUCTIONS[name]}\nWord: {word}\nAnswer:"
         records.append(with_distractors(rng, prompt, output, outputs, choices))

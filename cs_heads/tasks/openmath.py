@@ -113,6 +113,7 @@ def load(
     data_files: DataFiles | None = None,
     few_shot: int = 1,
     few_shot_seed: int = 0,
+    shared: bool = False,
     n_records: int = N_RECORDS,
     max_new_tokens: int = 512,
 ) -> Task:
@@ -124,6 +125,7 @@ def load(
         data_files: Files of the set; None: the hub.
         few_shot: Worked examples before each problem, from the 50 shortest.
         few_shot_seed: Draws them.
+        shared: Draw them once, and show the same before every problem.
         n_records: Rows that are read of the hub's set; of ``data_files`` all are.
         max_new_tokens: The most tokens of a text.
     """
@@ -143,9 +145,9 @@ def load(
             answers.setdefault(problem, answer)
     # The first solution of a problem stands for it, with its answer.
     questions = list({question.text: question for question in reversed(questions)}.values())[::-1]
+    prompts = with_worked_examples(questions, _INSTRUCTION, few_shot, POOL, few_shot_seed, shared=shared)
     examples = tuple(
-        Example(prompt, (f" {question.answer.strip()}",), 0, answers[question.text])
-        for prompt, question in with_worked_examples(questions, _INSTRUCTION, few_shot, POOL, few_shot_seed)
+        Example(prompt, (f" {question.answer.strip()}",), 0, answers[question.text]) for prompt, question in prompts
     )
     task = Task(
         "openmathinstruct2",

@@ -30,6 +30,7 @@ def load(
     seed: int = 0,
     *,
     few_shot: int = 2,
+    shared: bool = False,
     words: Sequence[str] | None = None,
     tokenizer: Any = None,
     after: str = " . ",
@@ -41,20 +42,26 @@ def load(
         n: Finding examples, 100 by default.
         seed: Draws all examples.
         few_shot: Triples before the two words.
+        shared: Draw the triples once, and show the same before every two words, which are none of theirs.
         words: As for induction.
         tokenizer: As for induction.
         after: Stands between triples.
 
     Raises:
-        ValueError: There are too few words.
+        ValueError: There are too few words, or ``shared`` triples would have to show both rules.
     """
     check_seed(seed)
     check_one_of("rule", rule, RULES)
+    if shared and rule == "both":
+        raise ValueError("shared must be False with rule 'both', where the triples say which rule is asked; got True")
     check_integer("few_shot", few_shot, 1)
     vocabulary = vocabulary_of(words, tokenizer, least=2 * few_shot + 2)
 
+    kept = random.Random(f"symbolic/{rule}/{seed}/shared").sample(vocabulary, 2 * few_shot) if shared else []
+    asked = [word for word in vocabulary if word not in kept]
+
     def draw(rng: random.Random) -> dict[str, Any]:
-        shown = rng.sample(vocabulary, 2 * few_shot + 2)
+        shown = kept + rng.sample(asked, 2 * few_shot + 2 - len(kept))
         twos = list(zip(shown[::2], shown[1::2], strict=True))
         aba = rng.random() < 0.5 if rule == "both" else rule == "aba"
         prompt, _ = rule_prompt(twos, aba, after)

@@ -1,17 +1,21 @@
 """Units of every kind under masks are those of plain Hugging Face with the same tensors changed by hand."""
 
+import json
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
 import transformers
 
-from cs_heads import Experiment, Task
+from cs_heads import Experiment, Task, load_task
 from cs_heads.engine.ablation import Ablation
 from cs_heads.lens import load_model
 from cs_heads.lens.abilities import PLAIN, Abilities
+from cs_heads.settings import ABLATIONS
 from cs_heads.units import POSITIONS, UNITS, Grid, Unit
 from tests.plain import experts_removed, plain_logprob, units_given, units_replaced
-from tests.tiny import completion_records, make_hf_model, make_tokenizer, skip_unless_loaded
+from tests.tiny import WORDS, completion_records, make_hf_model, make_tokenizer, skip_unless_loaded
 
 # Kinds of unit of a model without a mixture of experts.
 DENSE = tuple(kind for kind in UNITS if kind != "experts")
@@ -41,36 +45,82 @@ def some_masks(grid, seed=0):
     return np.concatenate([np.concatenate([single, groups, ends]).reshape(-1, *grid.shape), late])
 
 
-def check_against_plain(experiment, hf, units, masks, **replaced):
-    found = experiment.logprob(masks)
-    for mask, row in zip(masks, found, strict=True):
-        with units_replaced(hf, units, mask, **replaced):
-            for example, logprob in zip(experiment.encoded, row, strict=True):
-                plain = plain_logprob(hf, example.prompt, example.continuations[0])
-                assert logprob == pytest.approx(plain, abs=1e-4)
+def replaced_by(experiment, hf):
+    """What units give where they are off, for each example: ``[layer][unit]`` of ``[width]`` or ``[pos, width]``.
+
+    Positions are counted from the end of the prompt; where there is none of that number, the nearest there is.
+    """
+    ablation, encoded = experiment.settings.ablation, experiment.encoded
+    if ablation == "zero":
+        return [None] * len(encoded)
+    if ablation == "optimal":
+        return [experiment._engine.ablation.constants] * len(encoded)
+    units, n_units = experiment.settings.units, experiment.grid.n_units
+    given = [units_given(hf, units, example.inputs_of(0), n_units) for example in encoded]
+    if ablation == "mean":
+        return [torch.cat(given, dim=1).mean(dim=1)] * len(encoded)
+    at = [np.arange(len(e.prompt) + len(e.continuations[0])) - len(e.prompt) for e in encoded]
+    if ablation == "resample":
+        partner = Ablation("resample", [0] * len(encoded)).partner
+        there = [(places + len(encoded[other].prompt)) for places, other in zip(at, partner, strict=True)]
+        return [
+            given[other][:, places.clip(0, given[other].shape[1] - 1)].transpose(1, 2)
+            for other, places in zip(partner, there, strict=True)
+        ]
+    by_place = {}
+    for example, each in zip(encoded, given, strict=True):
+        for place in range(each.shape[1]):
+            by_place.setdefault(place - len(example.prompt), []).append(each[:, place])
+    means = {place: torch.stack(found).mean(0) for place, found in by_place.items()}
+    return [torch.stack([means[int(place)] for place in places.clip(min(means), max(means))], dim=2) for places in at]
+
+
+def check_against_plain(experiment, hf, masks):
+    units, positions = experiment.settings.units, experiment.settings.positions
+    found, values = experiment.logprob(masks), replaced_by(experiment, hf)
+    for i, example in enumerate(experiment.encoded):
+        n = len(example.prompt)
+        where = {"all": None, "last": [n - 1], "prompt": range(n)}[positions]
+        for mask, row in zip(masks, found, strict=True):
+            with units_replaced(hf, units, mask, values=values[i], where=where):
+                assert row[i] == pytest.approx(plain_logprob(hf, example.prompt, example.continuations[0]), abs=1e-4)
+
+
+# Everything on one architecture; on the others each ablation at all positions, and zero at each of them.
+WAYS = [
+    (architecture, ablation, positions)
+    for architecture, ablation, positions in product(ARCHITECTURES, ABLATIONS, POSITIONS)
+    if architecture == "llama" or ablation == "zero" or positions == "all"
+]
 
 
 @pytest.mark.parametrize("units", DENSE)
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_units_off_are_those_of_plain_hugging_face(load, backend, architecture, units):
+@pytest.mark.parametrize(("architecture", "ablation", "positions"), WAYS)
+def test_units_off_are_those_of_plain_hugging_face(load, backend, architecture, ablation, positions, units):
     skip_unless_loaded(architecture, backend)
-    experiment = Experiment(load(architecture, backend), a_task(), units=units)
+    settings = {"units": units, "ablation": ablation, "positions": positions}
+    experiment = Experiment(load(architecture, backend), a_task(), **settings)
     assert experiment.grid.kind == units
-    check_against_plain(experiment, make_hf_model(architecture), units, some_masks(experiment.grid))
+    check_against_plain(experiment, make_hf_model(architecture), some_masks(experiment.grid))
 
 
-@pytest.mark.parametrize("units", DENSE)
-@pytest.mark.parametrize("able", SHORTCUTS, ids=str)
-def test_units_off_are_the_same_with_every_shortcut_on_and_off(load, backend, units, able, monkeypatch):
+# Each shortcut with zero; with the other ablations none of them, as the test above has all.
+WITHOUT = [
+    *product(SHORTCUTS, [*product(DENSE, ["zero"], ["all"]), *product(["heads"], ["zero"], ["last", "prompt"])]),
+    *product([PLAIN], product(["heads"], ABLATIONS[1:], ["last", "prompt"])),
+]
+
+
+@pytest.mark.parametrize(("able", "way"), WITHOUT, ids=str)
+def test_units_off_are_the_same_with_every_shortcut_on_and_off(load, backend, able, way, monkeypatch):
     from cs_heads.engine import forwards
 
-    model, task = load("llama", backend), a_task()
-    experiment = Experiment(model, task, units=units)
-    masks = some_masks(experiment.grid)
-    with_all = experiment.logprob(masks)
+    units, ablation, positions = way
     tried = forwards.abilities
     monkeypatch.setattr(forwards, "abilities", lambda model, ideas: tried(model, able))
-    np.testing.assert_allclose(Experiment(model, task, units=units).logprob(masks), with_all, atol=1e-4)
+    settings = {"units": units, "ablation": ablation, "positions": positions}
+    experiment = Experiment(load("llama", backend), a_task(), **settings)
+    check_against_plain(experiment, make_hf_model("llama"), some_masks(experiment.grid))
 
 
 def test_a_key_value_group_off_is_all_its_query_heads_off(load, backend):
@@ -95,39 +145,6 @@ def test_gradients_in_gates_of_units_are_the_slopes_of_the_log_probability(load,
         np.testing.assert_allclose(gradients.reshape(2, -1)[:, at], slope, rtol=0.02, atol=2e-3)
 
 
-@pytest.mark.parametrize("units", DENSE)
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_units_off_give_their_mean_over_the_task(load, backend, architecture, units):
-    skip_unless_loaded(architecture, backend)
-    experiment, hf = (
-        Experiment(load(architecture, backend), a_task(), units=units, ablation="mean"),
-        make_hf_model(architecture),
-    )
-    given = [units_given(hf, units, example.inputs_of(0), experiment.grid.n_units) for example in experiment.encoded]
-    means = torch.cat(given, dim=1).mean(dim=1)
-    check_against_plain(experiment, hf, units, some_masks(experiment.grid), values=means)
-
-
-@pytest.mark.parametrize("units", DENSE)
-def test_units_off_give_what_they_give_on_another_example(load, backend, units):
-    """Counted from the end of the prompt; before its first token, or after its last, that one."""
-    experiment, hf = (
-        Experiment(load("llama", backend), a_task(), units=units, ablation="resample"),
-        make_hf_model("llama"),
-    )
-    partner = Ablation("resample", [0] * experiment.n_examples).partner
-    given = [units_given(hf, units, example.inputs_of(0), experiment.grid.n_units) for example in experiment.encoded]
-    masks = some_masks(experiment.grid)
-    found = experiment.logprob(masks)
-    for i, example in enumerate(experiment.encoded):
-        other, n = experiment.encoded[partner[i]], len(example.prompt) + len(example.continuations[0])
-        there = np.arange(n) - len(example.prompt) + len(other.prompt)
-        values = given[partner[i]][:, there.clip(0, len(other.inputs_of(0)) - 1)].transpose(1, 2)
-        for mask, row in zip(masks, found, strict=True):
-            with units_replaced(hf, units, mask, values=values):
-                assert row[i] == pytest.approx(plain_logprob(hf, example.prompt, example.continuations[0]), abs=1e-4)
-
-
 def test_units_are_named_as_they_are_read():
     for kind, name in zip(UNITS, ("L2H3", "L2KV3", "L2ATTN", "L2MLP", "L2N3", "L2E3"), strict=True):
         grid = Grid(3, 1 if kind in ("attn", "mlp") else 5, kind)
@@ -136,29 +153,8 @@ def test_units_are_named_as_they_are_read():
         assert Grid.from_dict(grid.to_dict()).kind == kind
 
 
-@pytest.mark.parametrize("positions", ["last", "prompt"])
-@pytest.mark.parametrize("units", DENSE)
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_units_off_at_some_positions_are_those_of_plain_hugging_face(load, backend, architecture, units, positions):
-    skip_unless_loaded(architecture, backend)
-    experiment = Experiment(load(architecture, backend), a_task(), units=units, positions=positions)
-    check_at(experiment, make_hf_model(architecture), units, positions)
-
-
-@pytest.mark.parametrize("positions", ["last", "prompt"])
-@pytest.mark.parametrize("able", SHORTCUTS, ids=str)
-def test_positions_are_the_same_with_every_shortcut_on_and_off(load, backend, positions, able, monkeypatch):
-    from cs_heads.engine import forwards
-
-    tried = forwards.abilities
-    monkeypatch.setattr(forwards, "abilities", lambda model, ideas: tried(model, able))
-    experiment = Experiment(load("llama", backend), a_task(), positions=positions)
-    check_at(experiment, make_hf_model("llama"), "heads", positions)
-
-
-@pytest.mark.parametrize("asked", ["log-probabilities", "texts"])
-def test_one_run_of_what_comes_before_the_last_token_serves_all_masks(load, backend, asked, monkeypatch):
-    """Each mask more runs the last token of every prompt, and what follows it."""
+def tokens_counted(monkeypatch):
+    """The tokens of each forward from now on, padding left out; none starts at a later layer."""
     from cs_heads.engine import forwards
 
     tried, run = forwards.abilities, forwards.token_logprobs
@@ -170,6 +166,13 @@ def test_one_run_of_what_comes_before_the_last_token_serves_all_masks(load, back
         return run(model, tokens, attention_mask, *arguments, **options)
 
     monkeypatch.setattr(forwards, "token_logprobs", counting)
+    return counted
+
+
+@pytest.mark.parametrize("asked", ["log-probabilities", "texts"])
+def test_one_run_of_what_comes_before_the_last_token_serves_all_masks(load, backend, asked, monkeypatch):
+    """Each mask more runs the last token of every prompt, and what follows it."""
+    counted = tokens_counted(monkeypatch)
     tokens = {}
     for n_masks in (2, 7):
         counted.clear()
@@ -187,54 +190,28 @@ def test_one_run_of_what_comes_before_the_last_token_serves_all_masks(load, back
     assert max(len(e.prompt) - 1 for e in encoded) <= tokens[2] - 2 * n_own < n_before
 
 
-def check_at(experiment, hf, units, positions):
-    masks = some_masks(experiment.grid)
-    found = experiment.logprob(masks)
-    for i, example in enumerate(experiment.encoded):
-        n = len(example.prompt)
-        for mask, row in zip(masks, found, strict=True):
-            with units_replaced(hf, units, mask, where=range(n - 1, n) if positions == "last" else range(n)):
-                assert row[i] == pytest.approx(plain_logprob(hf, example.prompt, example.continuations[0]), abs=1e-4)
-
-
-@pytest.mark.parametrize("units", DENSE)
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_units_off_give_their_mean_at_each_position(load, backend, architecture, units):
-    """Counted from the end of the prompt, over the examples that have the position; else at the nearest there is."""
-    skip_unless_loaded(architecture, backend)
-    experiment = Experiment(load(architecture, backend), a_task(), units=units, ablation="position_mean")
-    hf, encoded = make_hf_model(architecture), experiment.encoded
-    given = [units_given(hf, units, example.inputs_of(0), experiment.grid.n_units) for example in encoded]
-    by_place = {}
-    for example, each in zip(encoded, given, strict=True):
-        for at in range(each.shape[1]):
-            by_place.setdefault(at - len(example.prompt), []).append(each[:, at])
-    masks = some_masks(experiment.grid)
-    found = experiment.logprob(masks)
-    for i, example in enumerate(encoded):
-        places = np.arange(len(example.prompt) + len(example.continuations[0])) - len(example.prompt)
-        means = [torch.stack(by_place[int(at)]).mean(0) for at in places.clip(min(by_place), max(by_place))]
-        with_means = torch.stack(means, dim=2)
-        for mask, row in zip(masks, found, strict=True):
-            with units_replaced(hf, units, mask, values=with_means):
-                assert row[i] == pytest.approx(plain_logprob(hf, example.prompt, example.continuations[0]), abs=1e-4)
-
-
-@pytest.mark.parametrize("positions", ["all", "last"])
-@pytest.mark.parametrize("units", DENSE)
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_units_off_give_their_optimal_constants(load, backend, architecture, units, positions):
-    skip_unless_loaded(architecture, backend)
-    experiment = Experiment(load(architecture, backend), a_task(), units=units, ablation="optimal", positions=positions)
-    masks = some_masks(experiment.grid)
-    found = experiment.logprob(masks)
-    constants = experiment._engine.ablation.constants
-    hf = make_hf_model(architecture)
-    for i, example in enumerate(experiment.encoded):
-        where = None if positions == "all" else [len(example.prompt) - 1]
-        for mask, row in zip(masks, found, strict=True):
-            with units_replaced(hf, units, mask, values=constants, where=where):
-                assert row[i] == pytest.approx(plain_logprob(hf, example.prompt, example.continuations[0]), abs=1e-4)
+def test_worked_examples_that_all_examples_share_run_once_for_each_mask(load, backend, tmp_path, monkeypatch):
+    """Drawn example by example, they run for each."""
+    pairs = [{"input": f"{first} {second}", "output": second} for first in WORDS[:6] for second in WORDS[:6]]
+    (tmp_path / "antonym.json").write_text(json.dumps(pairs), encoding="utf-8")
+    counted = tokens_counted(monkeypatch)
+    per_mask = {}
+    for shared in (True, False):
+        task = load_task("function_vectors/antonym", n=12, few_shot=4, shared=shared, data_files=tmp_path)
+        tokens = []
+        for n_masks in (2, 7):
+            counted.clear()
+            experiment = Experiment(load("llama", backend), task)
+            experiment.logprob(np.random.default_rng(0).random((n_masks, *experiment.grid.shape)) < 0.3)
+            tokens.append(sum(counted))
+        per_mask[shared] = (tokens[1] - tokens[0]) / 5
+        encoded = experiment.encoded
+        question = task.examples[0].prompt.rsplit("Q:", 1)[1]
+        n_shown = len(encoded[0].prompt) - len(experiment.model.tokenizer.tokenize(f"Q:{question}"))
+        if shared:
+            assert len({example.prompt[:n_shown] for example in encoded}) == 1
+            assert n_shown < per_mask[shared] <= n_shown + sum(len(e.prompt) - n_shown for e in encoded)
+    assert per_mask[False] > 3 * per_mask[True]
 
 
 @pytest.mark.parametrize("units", DENSE)
@@ -313,7 +290,57 @@ def test_units_of_later_gemmas_off_are_those_of_plain_hugging_face(tmp_path, nam
     model, hf = on_a_bridge(tmp_path, name, config)
     for units in DENSE:
         experiment = Experiment(model, a_task(), units=units)
-        check_against_plain(experiment, hf, units, some_masks(experiment.grid))
+        check_against_plain(experiment, hf, some_masks(experiment.grid))
+
+
+def gemma4(folder, **changes):
+    """A tiny Gemma 4 whose layers with full attention may be of another shape."""
+    if not hasattr(transformers, "Gemma4ForCausalLM"):
+        pytest.skip("this transformers has no Gemma 4")
+
+    def config(tokenizer):
+        shape = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "hidden_size": 32}
+        sizes = {"num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2}
+        words = {"vocab_size": len(tokenizer), "pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2}
+        words |= {"vocab_size_per_layer_input": len(tokenizer), "hidden_size_per_layer_input": 8}
+        plain = {"intermediate_size": 48, "num_kv_shared_layers": 0, "global_head_dim": 8}
+        return transformers.Gemma4TextConfig(**shape, **sizes, **words, **plain | changes)
+
+    return on_a_bridge(folder, "Gemma4", config)[0]
+
+
+def test_key_value_groups_of_layers_with_other_numbers_of_them_are_refused(tmp_path):
+    model = gemma4(tmp_path, num_global_key_value_heads=1, attention_k_eq_v=True)
+    message = "units must not be 'kv' for model .*: layer 1 has 1 key/value heads, and its configuration says 2"
+    with pytest.raises(ValueError, match=message):
+        Experiment(model, a_task(), units="kv")
+    assert Experiment(model, a_task()).grid.shape == (4, 4)
+
+
+def test_neurons_of_layers_with_other_numbers_of_them_are_refused(tmp_path):
+    model = gemma4(tmp_path, use_double_wide_mlp=True, num_kv_shared_layers=2)
+    message = (
+        "units must not be 'neurons' for model .*: the MLP of layer 2 has 96 neurons, and its configuration says 48"
+    )
+    with pytest.raises(ValueError, match=message):
+        Experiment(model, a_task(), units="neurons")
+
+
+def test_a_model_that_transformer_lens_does_not_know_is_refused_by_name(tmp_path):
+    words = {"vocab_size": 32, "vocab_size_per_layer_input": 32, "hidden_size_per_layer_input": 8, "laurel_rank": 4}
+    shape = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
+    sizes = {
+        "hidden_size": 32,
+        "intermediate_size": 32,
+        "num_kv_shared_layers": 0,
+        "activation_sparsity_pattern": [0.0, 0.0],
+    }
+    kinds = {"layer_types": ["sliding_attention", "full_attention"], "pad_token_id": 0}
+    config = transformers.Gemma3nTextConfig(**words, **shape, **sizes, **kinds)
+    transformers.Gemma3nForCausalLM(config).save_pretrained(tmp_path)
+    make_tokenizer().save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=rf"model folder '{tmp_path}' could not be loaded: .*architecture.*config\.$"):
+        load_model(tmp_path, device="cpu")
 
 
 def test_the_neurons_of_a_mixture_of_experts_are_refused_and_its_layers_are_not(mixture):
@@ -323,7 +350,7 @@ def test_the_neurons_of_a_mixture_of_experts_are_refused_and_its_layers_are_not(
         Experiment(model, task, units="neurons")
     for units in ("kv", "attn", "mlp"):
         experiment = Experiment(model, task, units=units)
-        check_against_plain(experiment, hf, units, some_masks(experiment.grid))
+        check_against_plain(experiment, hf, some_masks(experiment.grid))
 
 
 def test_an_expert_off_adds_nothing_and_the_others_keep_their_weights(mixture):

@@ -41,6 +41,22 @@ def test_a_rule_is_shown_by_triples_and_asked_for_by_two_words(rule, third):
         assert example.target == f" {asked[third]}"
 
 
+@pytest.mark.parametrize("rule", ["aba", "abb"])
+def test_all_examples_have_the_same_triples_and_ask_for_other_words(rule):
+    task, other = (load_task(f"symbolic/{rule}", n=50, seed=seed, few_shot=3, shared=True) for seed in (0, 1))
+    prompts = [example.prompt.rsplit(" . ", 1) for side in (task, task.held_out) for example in side.examples]
+    (triples,) = {before for before, _ in prompts}
+    assert len(triples.split(" . ")) == 3
+    assert not {word for _, asked in prompts for word in asked.split()} & set(triples.split())
+    assert not other.examples[0].prompt.startswith(triples)
+    assert task.identity != load_task(f"symbolic/{rule}", n=50, few_shot=3).identity
+
+
+def test_triples_that_say_which_rule_is_asked_are_not_the_same_for_all():
+    with pytest.raises(ValueError, match=r"^shared must be False with rule 'both', where the triples say which rule"):
+        load_task("symbolic/both", shared=True)
+
+
 def test_both_rules_come_about_equally_often():
     examples = load_task("symbolic/both", n=400).examples
     aba = [example.prompt.split()[0] == example.prompt.split()[2] for example in examples]

@@ -41,6 +41,24 @@ def test_no_question_is_asked_twice_or_answered_in_a_worked_example(name):
     assert not set(asked) & {word for example in examples for word, _ in shots(example)}
 
 
+@pytest.mark.parametrize("choices", [None, 4])
+@pytest.mark.parametrize("name", NAMES)
+def test_all_examples_have_the_same_worked_examples(name, choices):
+    """Drawn with the seed; questions and choices stay what they are."""
+    own, task, other = (
+        load_task(f"function_vectors/{name}", n=30, few_shot=4, choices=choices, **options)
+        for options in ({}, {"shared": True}, {"shared": True, "seed": 1})
+    )
+    (worked,) = {tuple(shots(example)) for example in both_sides(task)}
+    assert len(set(worked)) == 4
+    assert {tuple(shots(example)) for example in both_sides(other)} != {worked}
+    assert not {query(example) for example in both_sides(task)} & {word for word, _ in worked}
+    assert task.identity != own.identity
+    assert {(query(e), e.continuations) for e in both_sides(task)} == {
+        (query(e), e.continuations) for e in both_sides(own)
+    }
+
+
 def test_an_instruction_says_what_to_do():
     task = load_task("function_vectors/country-capital", format="instruction", n=20)
     example = next(e for e in both_sides(task) if "France" in e.prompt)
@@ -132,5 +150,7 @@ def test_an_unknown_task_or_option_is_named():
         load_task("function_vectors/antonym", format="story")
     with pytest.raises(ValueError, match="few_shot goes with format='few_shot'; got few_shot=3 and format='instruct"):
         load_task("function_vectors/antonym", format="instruction", few_shot=3)
+    with pytest.raises(ValueError, match="shared goes with format='few_shot'; got shared=True and format='inst"):
+        load_task("function_vectors/antonym", format="instruction", shared=True)
     with pytest.raises(ValueError, match="few_shot must be an integer of 1 or more, got 0"):
         load_task("function_vectors/antonym", few_shot=0)

@@ -311,6 +311,43 @@ def test_from_one_file_no_question_is_its_own_worked_example(file, spelling):
         assert len(set(asked)) == 5
 
 
+def test_all_examples_have_the_same_worked_examples(file):
+    """Drawn with the seed; from one file they are not asked, and no row of their question is."""
+    apart = {"test": file([*SUMS, *SHOWN[:5]]), "train": file(SHOWN, "shown.jsonl")}
+    for files, n_rows in ((file([*SUMS, *SUMS], "sums.jsonl"), 80), (apart, 45)):
+        task, again, other, own = (
+            whole("gsm8k", data_files=files, few_shot=4, few_shot_seed=seed, shared=shared)
+            for seed, shared in ((3, True), (3, True), (4, True), (3, False))
+        )
+        (before,) = {example.prompt.rsplit("Question: ", 1)[0] for example in task.examples}
+        worked = re.findall(r"Question: (.*)\n", before)
+        assert (len(worked), len(own)) == (4, n_rows)
+        asked = [example.prompt.rsplit("Question: ", 1)[1].split("\n")[0] for example in task.examples]
+        assert not set(asked) & set(worked)
+        left = [example.prompt.rsplit("Question: ", 1)[1].split("\n")[0] for example in own.examples]
+        assert asked == [question for question in left if question not in worked]
+        assert task.identity == again.identity
+        assert len({task.identity, other.identity, own.identity}) == 3
+
+
+def test_choices_with_prompts_of_their_own_have_the_same_worked_examples(file):
+    task = whole("winogrande", data_files=file(GAPS), few_shot=3, shared=True)
+    assert len(task) == 37
+    before = {prompt.rsplit("\n\n", 1)[0] for example in task.examples for prompt in example.prompts}
+    assert len(before) == 1
+    assert not any(example.prompt.rsplit("\n\n", 1)[1] in before.pop() for example in task.examples[:1])
+
+
+def test_worked_examples_of_a_group_are_the_same_within_each_of_its_tasks(real):
+    task = whole("mmlu_social_sciences", data_files=real / "data" / "mmlu" / "mmlu.zip", few_shot=2, shared=True)
+    before = {}
+    for example in task.examples:
+        name = json.loads(example.reference)["task"]
+        before.setdefault(name, set()).add("Answer:".join(example.prompt.split("Answer:")[:2]))
+    assert len(before) == 12
+    assert all(len(worked) == 1 for worked in before.values())
+
+
 def test_more_worked_examples_than_a_list_in_order_has_are_refused(file):
     """MMLU shows the first of its list, where GSM8K draws."""
     rows = [{"question": f"{i}?", "choices": list("abcd"), "answer": i % 4} for i in range(4)]
@@ -485,6 +522,7 @@ def test_the_identity_names_task_version_metric_filter_and_lm_eval(file):
         ("crows_pairs_english", {"metric": "f1"}, "'f1': lower is better by likelihood_diff, pct_stereotype"),
         ("gsm8k", {"filter": "mine"}, "has no filter 'mine'; it has strict-match, flexible-extract"),
         ("gsm8k", {"few_shot": -1}, "few_shot must be 0 or more for lm-eval task 'gsm8k', or left out; got -1"),
+        ("gsm8k", {"few_shot": 0, "shared": True}, "shared must be False where no worked examples are shown"),
         ("wmdp_bio", {"few_shot": 2}, "few_shot must be 0 for lm-eval task 'wmdp_bio', or left out; got 2"),
         ("gsm8k", {"chat_template": "chatml"}, "chat_template must be a tokenizer, as model.tokenizer, got str"),
         ("gsm8k", {"data_files": {"dev": "x"}}, "must name the splits test, train; got dev"),

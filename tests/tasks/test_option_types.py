@@ -70,6 +70,7 @@ def test_a_value_of_another_type_does_not(value, hint):
         ("rhyming", "choices", "four", "an integer or None"),
         ("rhyming", "instruction", 3, "a text or None"),
         ("symbolic/aba", "few_shot", None, "an integer"),
+        ("symbolic/aba", "shared", "yes", "true or false"),
         ("symbolic/aba", "after", 3, "a text"),
         ("symbolic/aba", "words", "abcdefghij", "a list of texts or None"),
         ("induction", "words", list(range(40)), "a list of texts or None"),

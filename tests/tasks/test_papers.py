@@ -333,6 +333,28 @@ def test_tense_is_asked_with_a_worked_example_that_is_asked_by_none(tmp_path):
     assert 2 <= len(shown) <= 10
 
 
+def test_all_examples_have_the_same_worked_examples(tmp_path, problems):
+    examples = [{"input": f"I {'very ' * (i // 12)}see {i}. (Past)", "target": f"I saw {i}."} for i in range(60)]
+    file = tmp_path / "task.json"
+    file.write_text(json.dumps({"name": "tense", "examples": examples}), encoding="utf-8")
+    for name, data_files in (("bigbench/tense", file), ("openmathinstruct2", problems)):
+        given = {"n": 20, "data_files": data_files, "few_shot": 3}
+        own, task, other = (
+            load_task(name, **given, **more) for more in ({}, {"shared": True}, {"shared": True, "few_shot_seed": 1})
+        )
+        sides = (*task.examples, *task.held_out.examples)
+        (before,) = {example.prompt.rsplit("Question: ", 1)[0] for example in sides}
+        assert before.count("Question: ") == 3
+        assert before != other.examples[0].prompt.rsplit("Question: ", 1)[0]
+        questions = [example.prompt.rsplit("Question: ", 1)[1] for example in sides]
+        assert not any(f"Question: {question}" in before for question in questions)
+        assert questions == [e.prompt.rsplit("Question: ", 1)[1] for e in (*own.examples, *own.held_out.examples)]
+        assert task.identity != own.identity
+        message = "shared must be False where no worked examples are shown; got shared=True and few_shot=0"
+        with pytest.raises(ValueError, match=f"^{message}$"):
+            load_task(name, **{**given, "few_shot": 0}, shared=True)
+
+
 def test_choices_are_asked_for_by_their_letters(tmp_path):
     examples = [{"input": f"The {i} cats", "target_scores": {f"sleep {i}": 1, f"sleeps {i}": 0}} for i in range(60)]
     file = tmp_path / "task.json"

@@ -54,6 +54,7 @@ def whole(
     filter: str | None = None,
     few_shot: int | None = None,
     few_shot_seed: int = FEW_SHOT_SEED,
+    shared: bool = False,
     max_new_tokens: int | None = None,
     chat_template: Any = None,
 ) -> Task:
@@ -69,6 +70,7 @@ def whole(
         filter: lm-eval's name of it; None: the task's first.
         few_shot: Worked examples; None: as the task says.
         few_shot_seed: Draws them.
+        shared: Draw them once, for each task of a group, and show the same before every question; they are not asked.
         max_new_tokens: The most tokens of a text; None: as the task says.
         chat_template: A tokenizer that has one.
 
@@ -76,7 +78,7 @@ def whole(
         ValueError: The task cannot be loaded or measured.
     """
     options = Options(
-        data_files, metric, filter, few_shot, few_shot_seed, max_new_tokens, lm_eval_template(chat_template)
+        data_files, metric, filter, few_shot, few_shot_seed, shared, max_new_tokens, lm_eval_template(chat_template)
     )
     parts = _parts(name, options)
     first, judged = parts[0], tuple(part.rule for part in parts)

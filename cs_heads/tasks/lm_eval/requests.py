@@ -12,6 +12,7 @@ from typing import Any
 from cs_heads.arguments import fits
 from cs_heads.tasks.data_files import DataFiles, Row, is_collection
 from cs_heads.tasks.example import Example
+from cs_heads.tasks.family import check_shared
 from cs_heads.tasks.lm_eval import harness
 from cs_heads.tasks.lm_eval.scoring import Rule
 from cs_heads.tasks.records import Kind
@@ -143,6 +144,7 @@ class Options:
     filter: str | None = None
     few_shot: int | None = None
     few_shot_seed: int = FEW_SHOT_SEED
+    shared: bool = False
     max_new_tokens: int | None = None
     chat_template: Callable[..., str] | None = None
 
@@ -165,6 +167,7 @@ def read(member: harness.Member, options: Options) -> Read:
     """
     metric, chosen = metric_of(member, options.metric), filter_of(member, options.filter)
     n_shots = shots_of(member, options.few_shot)
+    check_shared(options.shared, n_shots)
     overrides, rows = dict(member.overrides), None
     if options.data_files is not None:
         wanted = _wanted(member, n_shots)
@@ -199,9 +202,14 @@ def read(member: harness.Member, options: Options) -> Read:
 
 def _examples(task: Any, kind: Kind, rows: Any, n_shots: int, options: Options) -> Iterator[Example]:
     """The examples in lm-eval's order; what is wrong with one is said with its number, from 0."""
+    shown: list[list[str]] = []
     for number, doc in enumerate(task.task_docs):
         try:
-            yield _example(task, kind, doc, n_shots, options)
+            if options.shared and not number:
+                shown = _show_the_same(task, n_shots)
+            if shown and _question(task, doc) in shown:
+                continue
+            example = _example(task, kind, doc, n_shots, options)
         except Exception as error:
             few = any(words in str(error) for words in _TOO_FEW)
             if not few and not isinstance(error, ValueError):
@@ -209,6 +217,20 @@ def _examples(task: Any, kind: Kind, rows: Any, n_shots: int, options: Options) 
                 raise ValueError(f"example {number}: {reason}") from error
             said = f"few_shot={n_shots} worked examples are more than its data have" if few else error
             raise ValueError(f"lm-eval task {task.task_name!r}, example {number}: {said}") from error
+        yield example
+
+
+def _show_the_same(task: Any, n_shots: int) -> list[list[str]]:
+    """Draw worked examples once, for all that an lm-eval task asks; their questions."""
+    worked, form = list(task.sampler.sample(n=n_shots)), task.fewshot_cfg
+    task.sampler.sample = lambda **_: worked
+    return [_question(task, doc, form.doc_to_text, form.doc_to_choice) for doc in worked]
+
+
+def _question(task: Any, doc: Row, text: Any = None, choice: Any = None) -> list[str]:
+    """What a row asks and the choices it offers, if any, whatever their order."""
+    choices = [] if task.config.doc_to_choice is None else task.doc_to_choice(doc, choice)
+    return [_asked(task, doc, text, choice), *sorted(map(str, choices))]
 
 
 def _example(task: Any, kind: Kind, doc: Row, n_shots: int, options: Options) -> Example:
@@ -222,8 +244,7 @@ def _example(task: Any, kind: Kind, doc: Row, n_shots: int, options: Options) ->
         **chat,
     )
     reference = json.dumps({"task": name, "doc": doc}, ensure_ascii=False)
-    # Where each choice has a prompt of its own, those are the question, and the text is the number of the right one.
-    asked = _bare("\n".join(task.doc_to_choice(doc)) if task.multiple_input else task.doc_to_text(doc))
+    asked = _asked(task, doc)
     if kind == "generation":
         return Example(context, _target(task, doc), 0, reference, asked)
     made = task.construct_requests(doc=doc, ctx=context, metadata=(name, 0, 1), **chat)
@@ -232,6 +253,12 @@ def _example(task: Any, kind: Kind, doc: Row, n_shots: int, options: Options) ->
     right = _right(task, doc) if kind == "choice" else 0
     own = prompts if len(set(prompts)) > 1 else ()
     return Example(prompts[right], continuations, right, reference, asked, own)
+
+
+def _asked(task: Any, doc: Row, text: Any = None, choice: Any = None) -> str:
+    """The bare question of a row, by the task's own ``doc_to_text`` and ``doc_to_choice``, or by those given."""
+    # Where each choice has a prompt of its own, those are the question, and the text is the number of the right one.
+    return _bare("\n".join(task.doc_to_choice(doc, choice)) if task.multiple_input else task.doc_to_text(doc, text))
 
 
 def _bare(text: Any) -> str:
