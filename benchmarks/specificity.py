@@ -87,13 +87,14 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
         if run.items() <= r.items()
     }
     model = cs.load_model(options.model, dtype=options.dtype)
+    exact = model if options.dtype == "float32" else cs.load_model(options.model, dtype="float32")
     names = [name.removeprefix(FAMILY) for name in builtin_tasks() if name.startswith(FAMILY)]
     for seed, units in product(options.seeds, options.units):
         wanted = [(s, m) for m in options.methods for s in options.skills if (s, m, units, seed) not in done]
         if not wanted:
             continue
         tasks = {name: cs.load_task(f"{FAMILY}{name}", seed=seed) for name in names}
-        judge = Judge(model, tasks, units)
+        judge = Judge(exact, tasks, units)
         for skill, method in wanted:
             start = perf_counter()
             try:
@@ -106,7 +107,7 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
             heads = ranking.top(K[units])
             proof = (
                 cs.confirm(
-                    model,
+                    exact,
                     tasks[skill],
                     heads,
                     exclude=ranking.shared,
@@ -205,7 +206,7 @@ def main() -> None:
     parser.add_argument("--units", nargs="+", choices=UNITS, default=["heads"], help="kinds of unit to find")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--budget", type=int, default=BUDGET)
-    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--dtype", default="float32", help="to find in; losses and verdicts are measured in float32")
     parser.add_argument("--confirm", action="store_true", help="prove each set, for its verdict")
     options = parser.parse_args()
     if options.table:

@@ -195,6 +195,9 @@ def _print_result(options: argparse.Namespace, result: dict[str, Any], found: He
     off = f", with {', '.join(map(str, found.off))} off throughout" if found.off else ""
     print(f"baseline {result['baseline']:.3f}{off}")
     where = {"all": "", "last": ", off at the last token of the prompt", "prompt": ", off at the tokens of the prompt"}
+    searched, proved = found.provenance.get("compute_dtype"), proof.provenance.get("compute_dtype")
+    if searched != proved:
+        print(f"searched in {searched}, proved in {proved}")
     how = f"{found.grid.word}s{where[found.provenance.get('positions', 'all')]}"
     print("" if how == "heads" else f"{how}\n", end="")
     print(f"{_prepended_line(result['prepend_bos'])}\n")

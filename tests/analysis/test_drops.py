@@ -162,7 +162,10 @@ def test_wrong_columns_are_refused_before_anything_is_measured(change, message):
         (["L0H1", (0, 1)], "none twice; got L0H1, L0H1"),
         ("L0H1", "heads must be a ranking or a list of heads, got str"),
         (["L9H9"], "head L9H9 is not in the grid"),
-        (HeadRanking("css", np.ones((2, 2)), spent=0), "heads must be ranked on the grid of the model, 4 × 4 heads, got 2 × 2 heads"),
+        (
+            HeadRanking("css", np.ones((2, 2)), spent=0),
+            "heads must be ranked on the grid of the model, 4 × 4 heads, got 2 × 2 heads",
+        ),
     ],
 )
 def test_wrong_heads_are_refused(found, message):

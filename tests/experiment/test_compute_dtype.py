@@ -1,0 +1,152 @@
+"""Forwards in another dtype than that of the weights: the numbers of a model loaded so, and the weights untouched."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from cs_heads import Experiment, Task, confirm, find_heads
+from cs_heads.engine import plan
+from cs_heads.experiment import experiment as experiment_module
+from cs_heads.lens import load_model
+from cs_heads.lens.model import InDtype
+from tests.known_heads import own_answers
+from tests.plain import plain_logprob, units_replaced
+from tests.tiny import N_HEADS, N_LAYERS, completion_records
+
+pytestmark = pytest.mark.lens
+PROMPTS = [(3, 4, 5, 6), (7, 8, 9)]
+
+
+def a_task(n=6):
+    return Task.from_records(completion_records(np.random.default_rng(0), n), name="completion")
+
+
+def some_masks(n=4):
+    return np.random.default_rng(0).random((n, N_LAYERS, N_HEADS)) < 0.3
+
+
+def bits(model):
+    """Every weight and buffer, as it lies in memory."""
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def same(model, before):
+    return all(
+        value.dtype == before[name].dtype and torch.equal(value, before[name]) for name, value in bits(model).items()
+    )
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_numbers_are_those_of_the_model_loaded_in_that_dtype(load, folders, backend, dtype):
+    model, loaded = load("llama", backend), load_model(folders("llama"), device="cpu", dtype=dtype, backend=backend)
+    before = bits(model)
+    experiment, other = Experiment(model, a_task(), compute_dtype=dtype), Experiment(loaded, a_task())
+    np.testing.assert_array_equal(experiment.logprob(some_masks()), other.logprob(some_masks()))
+    assert (experiment.generate(some_masks(), max_new_tokens=4) == other.generate(some_masks(), max_new_tokens=4)).all()
+    assert same(model, before)
+    assert experiment.provenance()["compute_dtype"] == dtype
+    assert experiment.provenance()["model"]["dtype"] == "float32"
+
+
+def test_numbers_in_half_precision_are_those_of_plain_hugging_face(load, folders, backend):
+    hf = AutoModelForCausalLM.from_pretrained(folders("llama"), dtype=torch.bfloat16).eval()
+    experiment = Experiment(load("llama", backend), a_task(), compute_dtype="bfloat16")
+    found = experiment.logprob(some_masks())
+    for mask, row in zip(some_masks(), found, strict=True):
+        with units_replaced(hf, "heads", mask):
+            plain = [plain_logprob(hf, e.prompt, e.continuations[0]) for e in experiment.encoded]
+        np.testing.assert_allclose(row, plain, atol=0.03)
+
+
+def test_the_weights_are_the_models_own_while_results_are_taken_in_and_after_an_exception(load, backend, monkeypatch):
+    model = load("llama", backend)
+    before, seen = bits(model), []
+    experiment = Experiment(model, a_task(), compute_dtype="bfloat16", batch_tokens=20)
+    keep = experiment._scores.keep
+    monkeypatch.setattr(experiment._scores, "keep", lambda *taken: (seen.append(same(model, before)), keep(*taken)))
+    experiment(some_masks())
+    assert len(seen) > 1
+    assert all(seen)
+    with pytest.raises(KeyboardInterrupt), InDtype(model, torch.bfloat16):
+        raise KeyboardInterrupt
+    assert same(model, before)
+
+
+def test_a_store_keeps_what_forwards_of_another_dtype_gave_apart(load, tmp_path):
+    path, model = tmp_path / "run.sqlite", load("llama")
+    half = Experiment(model, a_task(), compute_dtype="bfloat16", store=path)
+    half(some_masks())
+    whole = Experiment(model, a_task(), store=path)
+    np.testing.assert_array_equal(whole.logprob(some_masks()), Experiment(model, a_task()).logprob(some_masks()))
+    assert whole.ran == 24
+    again = Experiment(model, a_task(), compute_dtype="bfloat16", store=path)
+    np.testing.assert_array_equal(again.logprob(some_masks()), half.logprob(some_masks()))
+    assert again.ran == 0
+
+
+def test_a_dtype_that_is_none_is_refused(load):
+    with pytest.raises(ValueError, match="compute_dtype must be one of float32, bfloat16, float16, got 'int8'"):
+        Experiment(load("llama"), a_task(), compute_dtype="int8")
+
+
+@pytest.fixture
+def large(monkeypatch):
+    """Every model is large, and products are as fast as said: seconds by dtype."""
+    seconds = {torch.float32: 1.0, torch.bfloat16: 0.4}
+    monkeypatch.setattr(plan, "_LARGE", 0)
+    monkeypatch.setattr(plan, "_product_seconds", lambda model, dtype: seconds[dtype])
+    return seconds
+
+
+def test_a_faster_dtype_that_decides_alike_is_taken(load, backend, large, monkeypatch):
+    model = load("llama", backend)
+    before = bits(model)
+    monkeypatch.setattr(plan, "_ALIKE", 0.7)
+    assert plan.faster_dtype(model, PROMPTS) == "bfloat16"
+    assert same(model, before)
+
+
+@pytest.mark.parametrize("why", ["small", "slow", "otherwise", "fails", "half already", "no memory"])
+def test_the_dtype_of_the_weights_is_kept_where_another_would_not_serve(load, folders, large, monkeypatch, why):
+    model = load("llama")
+    monkeypatch.setattr(plan, "_ALIKE", 0.7)
+    if why == "small":
+        monkeypatch.setattr(plan, "_LARGE", 10**9)
+    if why == "slow":
+        large[torch.bfloat16] = 0.8
+    if why == "otherwise":
+        monkeypatch.setattr(plan, "_ALIKE", 1.1)
+    if why == "fails":
+        monkeypatch.setattr(InDtype, "__enter__", lambda self: (_ for _ in ()).throw(RuntimeError("not implemented")))
+    if why == "half already":
+        model = load_model(folders("llama"), device="cpu", dtype="bfloat16")
+    if why == "no memory":
+        monkeypatch.setattr(plan, "free_memory", lambda device: 1000)
+    assert plan.faster_dtype(model, PROMPTS) is None
+
+
+def test_products_are_timed_in_both_dtypes(load):
+    assert all(plan._product_seconds(load("llama"), dtype) > 0 for dtype in (torch.float32, torch.bfloat16))
+
+
+def test_heads_are_searched_in_the_faster_dtype_and_proved_in_that_of_the_weights(load_known, tmp_path, monkeypatch):
+    """What a store began with it goes on with, whatever the machine is fast with by then."""
+    known = load_known()
+    task = Task.from_records(own_answers(known, 130), "own answers").split()[0]
+    said = ["bfloat16"]
+    monkeypatch.setattr(experiment_module, "faster_dtype", lambda model, texts: said[0])
+    path, settings = tmp_path / "run.sqlite", {"controls": None, "budget": 1200, "k": 2, "n_bootstraps": 0}
+    found = find_heads(known, task, **settings, store=path)
+    assert found.provenance["compute_dtype"] == "bfloat16"
+    assert found.provenance["model"]["dtype"] == "float32"
+    proof = confirm(known, task, found, controls=None, store=path)
+    assert proof.provenance["compute_dtype"] == "float32"
+    said[0] = None
+    again = find_heads(known, task, **settings, store=path)
+    assert json.dumps(again.provenance, default=str) == json.dumps(found.provenance, default=str)
+    np.testing.assert_array_equal(again.importance, found.importance)
+    asked = find_heads(known, task, **settings, compute_dtype="float32")
+    assert asked.provenance["compute_dtype"] == "float32"
