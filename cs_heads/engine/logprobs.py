@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TypeVar
@@ -87,13 +87,14 @@ class Engine:
         compute_dtype: str | None = None,
     ) -> None:
         self.model, self.examples, self.ablation = model, examples, ablation or Ablation()
-        self.compute_dtype = compute_dtype
+        # The weights in the dtype that forwards run in; engines of one experiment's like share them.
+        self.cast = None if compute_dtype is None else InDtype(model, getattr(torch, compute_dtype))
         self._limits = batch_tokens, self.ablation, ideas
 
     @cached_property
     def forwards(self) -> Forwards:
         """What runs the model; made, and tried on the model, when first asked for."""
-        with self._computing():
+        with self.cast or nullcontext():
             return Forwards(self.model, self.examples, *self._limits)
 
     def run(
@@ -141,15 +142,10 @@ class Engine:
         generation = Generation(self.forwards, request.prompts, finished)
         return self._stepwise(generation.run(masks, examples, request.drafts, progress, known))
 
-    def _computing(self) -> AbstractContextManager[None]:
-        """The weights in the dtype that forwards run in; cast from those that the model has now."""
-        return nullcontext() if self.compute_dtype is None else InDtype(self.model, getattr(torch, self.compute_dtype))
-
     def _stepwise(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """The batches of an iterator that runs with the weights so; while a batch is taken in they are as they were."""
-        computing = self._computing()
+        """Batches of an iterator that runs in the compute dtype; while one is taken in the weights are as they were."""
         while True:
-            with computing:
+            with self.cast or nullcontext():
                 batch = next(batches, None)
             if batch is None:
                 return

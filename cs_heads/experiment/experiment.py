@@ -133,7 +133,10 @@ class Experiment:
 
     def on(self, task: Task) -> Experiment:
         """An experiment on another task: the same model or workers, the same settings, the same store."""
-        return Experiment(self.source, task, **self.shared_settings())
+        other = Experiment(self.source, task, **self.shared_settings())
+        if isinstance(self._engine, Engine) and isinstance(other._engine, Engine):
+            other._engine.cast = self._engine.cast
+        return other
 
     def in_faster_dtype(self) -> Experiment:
         """The same with forwards in a faster dtype that decides alike, where there is one and none was asked for.

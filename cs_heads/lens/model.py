@@ -344,17 +344,25 @@ class InDtype:
 
     Args:
         model: The model.
-        dtype: The other dtype. The weights are cast when first needed, and kept as long as this object is.
+        dtype: The other dtype. The weights are cast when first needed, and kept as long as this object is; they are
+            cast anew where they have changed, which is not seen of changes to ``weight.data``.
     """
 
     def __init__(self, model: Any, dtype: torch.dtype) -> None:
         self.model, self.dtype = model, dtype
-        self._cast: list[tuple[torch.Tensor, torch.Tensor]] | None = None
-        self._stack = ExitStack()
+        self._cast: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._versions: list[tuple[int, int]] = []
+        self._stack, self._depth = ExitStack(), 0
 
     def __enter__(self) -> None:
-        if self._cast is None:
-            self._cast = [(value, value.data.to(self.dtype)) for value in self._values()]
+        self._depth += 1
+        if self._depth > 1:
+            return
+        values = self._values()
+        versions = [(value.data_ptr(), value._version) for value in values]
+        if versions != self._versions:
+            self._cast = [(value, value.data.to(self.dtype)) for value in values]
+            self._versions = versions
         # HookedTransformer casts to what its configuration says, whatever its weights are.
         said = getattr(getattr(self.model, "cfg", None), "dtype", None) if self._cast else None
         for value, cast in self._cast:
@@ -365,7 +373,9 @@ class InDtype:
             self.model.cfg.dtype = self.dtype
 
     def __exit__(self, *_: object) -> None:
-        self._stack.close()
+        self._depth -= 1
+        if not self._depth:
+            self._stack.close()
 
     @property
     def _others(self) -> tuple[torch.dtype, ...]:

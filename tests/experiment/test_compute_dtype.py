@@ -70,9 +70,34 @@ def test_the_weights_are_the_models_own_while_results_are_taken_in_and_after_an_
     experiment(some_masks())
     assert len(seen) > 1
     assert all(seen)
-    with pytest.raises(KeyboardInterrupt), InDtype(model, torch.bfloat16):
+    cast = InDtype(model, torch.bfloat16)
+    with pytest.raises(KeyboardInterrupt), cast, cast:
         raise KeyboardInterrupt
     assert same(model, before)
+
+
+def test_weights_are_cast_once_for_experiments_that_are_alike_and_anew_where_they_change(folders, backend, monkeypatch):
+    model, casts = load_model(folders("llama"), device="cpu", backend=backend), []
+    to = torch.Tensor.to
+    first = next(model.parameters())
+
+    def counting(tensor, *arguments, **options):
+        if tensor.shape == first.shape and arguments == (torch.bfloat16,) and tensor.data_ptr() == first.data_ptr():
+            casts.append(tensor)
+        return to(tensor, *arguments, **options)
+
+    monkeypatch.setattr(torch.Tensor, "to", counting)
+    experiment = Experiment(model, a_task(), compute_dtype="bfloat16")
+    other = experiment.on(a_task(4))
+    for each in (experiment, other):
+        each(some_masks())
+        each(some_masks(6))
+    assert len(casts) == 1
+    with torch.no_grad():
+        first *= 1.5
+    changed = other.on(a_task(5)).logprob(some_masks())
+    assert len(casts) == 2
+    assert not np.allclose(changed[:, :4], other.logprob(some_masks()), atol=1e-3)
 
 
 def test_a_store_keeps_what_forwards_of_another_dtype_gave_apart(load, tmp_path):
