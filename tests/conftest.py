@@ -17,7 +17,7 @@ from tempfile import gettempdir
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.tiny import load_tokenizer, save_model
+from tests.tiny import hooked_gemma2, load_tokenizer, save_model
 from tests.waiting import HANG, run_program
 
 # The same examples in every run, and no limit in time that a busy machine could break.
@@ -63,7 +63,12 @@ def load(folders):
 
     def model(architecture: str, backend: str = "bridge"):
         if (architecture, backend) not in loaded:
-            loaded[architecture, backend] = load_model(folders(architecture), device="cpu", backend=backend)
+            folder = folders(architecture)
+            loaded[architecture, backend] = (
+                load_model(hooked_gemma2(folder))
+                if (architecture, backend) == ("gemma2", "hooked")
+                else load_model(folder, device="cpu", backend=backend)
+            )
             # Beside a Qwen2 model transformers turns any tokenizer into Qwen2's own class, words or not.
             if architecture == "qwen2":
                 loaded[architecture, backend].tokenizer = load_tokenizer(folders("llama"))

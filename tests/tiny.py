@@ -1,6 +1,7 @@
 """Small models with random weights and a tokenizer for them, made in the test's own folder."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -82,6 +83,45 @@ def make_hf_model(architecture: str, seed: int = 0) -> torch.nn.Module:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))
+    return model.eval()
+
+
+def hooked_gemma2(folder: Path) -> Any:
+    """Gemma 2 as a HookedTransformer, which loads none from a folder: by the conversion for those that it knows."""
+    from transformer_lens import HookedTransformer, HookedTransformerConfig
+    from transformer_lens.pretrained.weight_conversions.gemma import convert_gemma_weights
+
+    hf = make_hf_model("gemma2")
+    config, kinds = hf.config, {"sliding_attention": "local", "full_attention": "global"}
+    cfg = HookedTransformerConfig(
+        n_layers=config.num_hidden_layers,
+        d_model=config.hidden_size,
+        d_head=config.head_dim,
+        n_heads=config.num_attention_heads,
+        n_key_value_heads=config.num_key_value_heads,
+        d_mlp=config.intermediate_size,
+        n_ctx=config.max_position_embeddings,
+        d_vocab=config.vocab_size,
+        eps=config.rms_norm_eps,
+        act_fn="gelu_pytorch_tanh",
+        normalization_type="RMS",
+        positional_embedding_type="rotary",
+        rotary_dim=config.head_dim,
+        window_size=config.sliding_window,
+        use_local_attn=True,
+        attn_types=[kinds[kind] for kind in config.layer_types],
+        attn_scores_soft_cap=config.attn_logit_softcapping,
+        output_logits_soft_cap=config.final_logit_softcapping,
+        gated_mlp=True,
+        final_rms=True,
+        use_normalization_before_and_after=True,
+        original_architecture="Gemma2ForCausalLM",
+        model_name="gemma2",
+        device="cpu",
+    )
+    model = HookedTransformer(cfg, load_tokenizer(folder))
+    unprocessed = dict.fromkeys(("fold_ln", "center_writing_weights", "center_unembed", "fold_value_biases"), False)
+    model.load_and_process_state_dict(convert_gemma_weights(hf, cfg), **unprocessed)
     return model.eval()
 
 

@@ -45,6 +45,9 @@ def find_heads(
     and ends with the same ranking, ``spent`` included. For methods that use the model itself the store has the intact
     run and what takes long (gates, gradients, effects), saved every few seconds.
 
+    Methods that ablate by mask run a large float32 model in bfloat16 where that is faster and decides alike
+    (``Experiment.in_faster_dtype``), unless ``compute_dtype`` says otherwise; the provenance says which it was.
+
     Args:
         model: A TransformerLens model, the name or folder of one, or a ``Cluster``. Methods that use the model itself
             run here, on a model of this process.

@@ -15,7 +15,7 @@ from cs_heads.lens.abilities import PLAIN, Abilities
 from cs_heads.settings import ABLATIONS
 from cs_heads.units import POSITIONS, UNITS, Grid, Unit
 from tests.plain import experts_removed, plain_logprob, units_given, units_replaced
-from tests.tiny import WORDS, completion_records, make_hf_model, make_tokenizer, skip_unless_loaded
+from tests.tiny import WORDS, completion_records, make_hf_model, make_tokenizer
 
 # Kinds of unit of a model without a mixture of experts.
 DENSE = tuple(kind for kind in UNITS if kind != "experts")
@@ -97,7 +97,6 @@ WAYS = [
 @pytest.mark.parametrize("units", DENSE)
 @pytest.mark.parametrize(("architecture", "ablation", "positions"), WAYS)
 def test_units_off_are_those_of_plain_hugging_face(load, backend, architecture, ablation, positions, units):
-    skip_unless_loaded(architecture, backend)
     settings = {"units": units, "ablation": ablation, "positions": positions}
     experiment = Experiment(load(architecture, backend), a_task(), **settings)
     assert experiment.grid.kind == units
