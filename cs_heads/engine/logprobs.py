@@ -21,7 +21,7 @@ from cs_heads.engine.protocol import Known, PairExamples, PairMasks, PairResult,
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.abilities import Abilities
 from cs_heads.lens.logprobs import TokenLogprobs
-from cs_heads.lens.model import HookedModel, InDtype, device_of
+from cs_heads.lens.model import HookedModel, InDtype, can_be_cast, device_of
 from cs_heads.settings import progress_bar
 from cs_heads.units import Grid
 
@@ -87,6 +87,11 @@ class Engine:
         compute_dtype: str | None = None,
     ) -> None:
         self.model, self.examples, self.ablation = model, examples, ablation or Ablation()
+        if compute_dtype is not None and not can_be_cast(model):
+            raise ValueError(
+                f"compute_dtype must be None for model {model.cfg.model_name}, whose weights are not all in memory as "
+                f"floating-point numbers; got {compute_dtype!r}"
+            )
         # The weights in the dtype that forwards run in; engines of one experiment's like share them.
         self.cast = None if compute_dtype is None else InDtype(model, getattr(torch, compute_dtype))
         self._limits = batch_tokens, self.ablation, ideas

@@ -17,7 +17,16 @@ from torch.utils._pytree import tree_leaves
 from cs_heads.lens.batches import default_tokens
 from cs_heads.lens.forward import logits_at, pad
 from cs_heads.lens.logprobs import Reads, token_logprobs, with_targets
-from cs_heads.lens.model import HookedModel, InDtype, context_length, device_of, devices_of, dtype_of, evaluating
+from cs_heads.lens.model import (
+    HookedModel,
+    InDtype,
+    can_be_cast,
+    context_length,
+    device_of,
+    devices_of,
+    dtype_of,
+    evaluating,
+)
 from cs_heads.text import TokenIds
 from cs_heads.units import Grid
 
@@ -88,7 +97,7 @@ def faster_dtype(model: HookedModel, texts: Sequence[TokenIds]) -> str | None:
         texts: Some texts, as tokens.
     """
     weights = sum(parameter.numel() for parameter in model.parameters())
-    if dtype_of(model) != torch.float32 or weights < _LARGE:
+    if dtype_of(model) != torch.float32 or weights < _LARGE or not can_be_cast(model):
         return None
     if min(map(free_memory, devices_of(model))) < weights * 2 * torch.bfloat16.itemsize:
         return None

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-# Prompts on which a faster dtype is tried.
-_TRIED_TEXTS = 8
+# Prompts on which a faster dtype is tried, and tokens of each.
+_TRIED_TEXTS, _TRIED_TOKENS = 8, 32
 
 
 class TaskDescription(Scoring):
@@ -145,7 +145,8 @@ class Experiment:
         """
         if self.settings.compute_dtype is not None or isinstance(self.source, Cluster):
             return self
-        find = partial(faster_dtype, self.model, [example.prompt for example in self.encoded[:_TRIED_TEXTS]])
+        texts = [example.prompt[:_TRIED_TOKENS] for example in self.encoded[:_TRIED_TEXTS]]
+        find = partial(faster_dtype, self.model, texts)
         said = None if self.store is None else self.store.first("faster_dtype", lambda: json.dumps(find()))
         settings = self.shared_settings()
         settings["compute_dtype"] = find() if said is None else json.loads(said)

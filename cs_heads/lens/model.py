@@ -335,6 +335,11 @@ def evaluating(model: HookedModel) -> Iterator[None]:
             module.training = True
 
 
+def can_be_cast(model: Any) -> bool:
+    """Whether all weights are in memory, and floating-point numbers."""
+    return all(weight.is_floating_point() and weight.device.type != "meta" for weight in model.parameters())
+
+
 class InDtype:
     """A model with its weights in another dtype, inside a ``with`` block; afterwards they are as before, bit for bit.
 
@@ -382,8 +387,7 @@ class InDtype:
         return tuple(dtype for dtype in (torch.float32, *HALF) if dtype != self.dtype)
 
     def _values(self) -> list[torch.Tensor]:
-        weights = list(self.model.parameters())
-        if not all(weight.is_floating_point() and weight.device.type != "meta" for weight in weights):
+        if not can_be_cast(self.model):
             return []
         every = self.dtype == torch.float32 or "HookedTransformer" in {cls.__name__ for cls in type(self.model).__mro__}
         # What a Hugging Face model computes positions with stays in float32 when it is loaded in half precision;
@@ -393,7 +397,7 @@ class InDtype:
             for name, value in self.model.named_buffers()
             if every or name.rpartition(".")[2] in ("weight", "bias")
         ]
-        return [value for value in (*weights, *buffers) if value.dtype in self._others]
+        return [value for value in (*self.model.parameters(), *buffers) if value.dtype in self._others]
 
 
 @contextmanager

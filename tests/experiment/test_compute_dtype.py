@@ -117,6 +117,15 @@ def test_a_dtype_that_is_none_is_refused(load):
         Experiment(load("llama"), a_task(), compute_dtype="int8")
 
 
+def test_weights_that_are_no_floating_point_numbers_are_not_cast(folders):
+    model = load_model(folders("llama"), device="cpu")
+    layer = model.blocks[0].mlp.out.original_component
+    layer.weight = torch.nn.Parameter(layer.weight.to(torch.int8), requires_grad=False)
+    with pytest.raises(ValueError, match="compute_dtype must be None for model"):
+        Experiment(model, a_task(), compute_dtype="bfloat16")
+    assert plan.faster_dtype(model, PROMPTS) is None
+
+
 @pytest.fixture
 def large(monkeypatch):
     """Every model is large, and products are as fast as said: seconds by dtype."""
