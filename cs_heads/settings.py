@@ -43,7 +43,8 @@ class SettingsArguments(TypedDict, total=False):
             does when asked to add special tokens).
         dtype: Of the weights of a model given by name or folder (None: float32).
         compute_dtype: What forwards with units off run in, where it is another dtype than that of the weights, as
-            ``"bfloat16"`` for float32 weights: faster where the machine multiplies that faster. Gradients do not.
+            ``"bfloat16"`` for float32 weights: faster where the machine multiplies that faster. Gradients of methods
+            do not.
         batch_tokens: Tokens of one forward pass at most; measured by a probe by default, and halved where memory
             does not suffice.
         progress: Whether a progress bar is shown (default: in notebooks and terminals).

@@ -12,6 +12,7 @@ from cs_heads.experiment.baseline import check_k
 from cs_heads.tasks import pairs
 from cs_heads.tasks.load import FAMILIES
 from cs_heads.tasks.suites import Suite
+from cs_heads.units import HeadGrid
 
 
 @pytest.mark.parametrize("value", [5.0, "abc", 0, True, [1]])
@@ -29,7 +30,10 @@ def test_an_integer_of_numpy_counts_and_becomes_a_plain_one():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: inspect.unwrap(check_k)(5.0, 12), r"k must be an integer in 1\.\.6, half of the 12 .*; got 5\.0"),
+        (
+            lambda: inspect.unwrap(check_k)(5.0, HeadGrid(3, 4)),
+            r"k must be an integer in 1\.\.6, half of the 12 .*; got 5\.0",
+        ),
         (lambda: inspect.unwrap(confirm)(None, None, [], n=50.0), r"n must be an integer of 20 or more, got 50\.0"),
     ],
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from cs_heads.arguments import check_seed
 from cs_heads.designs import bernoulli
 from cs_heads.engine.plan import example_length
 from cs_heads.experiment.experiment import Experiment
@@ -111,6 +112,7 @@ def profile_model(model: Any, task: Task | None = None, *, seed: int = 0) -> Pro
     Raises:
         ValueError: No such model, or a task that it cannot be measured on.
     """
+    seed = check_seed(seed)
     model = load_model(model)
     chosen = _task(model) if task is None else task
     experiment = Experiment(model, chosen.take(N_EXAMPLES), progress=False)

@@ -19,7 +19,7 @@ from cs_heads.engine.plan import share_memory, token_budget
 from cs_heads.engine.protocol import Known, PairExamples, PairMasks, PairResult, PairText, TextRequest
 from cs_heads.lens import EncodedExample, load_model
 from cs_heads.lens.fused import why_not_fused
-from cs_heads.lens.model import HookedModel, ModelInfo
+from cs_heads.lens.model import HookedModel, InDtype, ModelInfo
 from cs_heads.lens.ship import model_info, sample_logits, unpacked_model, use_threads
 
 Source = str | Path | bytes | Callable[[], Any]
@@ -84,12 +84,15 @@ class Worker:
     def __init__(self) -> None:
         self._open: dict[str, Any] = {}
         self._engines: dict[str, Engine] = {}
+        # Weights in another dtype, once for all jobs.
+        self._casts: dict[str, InDtype | None] = {}
 
     def load(self, source: Source, config: WorkerConfig) -> Report:
         """Load the model; what ``load_model`` refuses raises its ``ValueError``."""
         use_threads(config.threads)
         share_memory(config.sharers)
         self._engines.clear()
+        self._casts.clear()
         if isinstance(source, bytes):
             self.model = unpacked_model(source, config.device)
         elif isinstance(source, str | Path):
@@ -127,7 +130,9 @@ class Worker:
     def _engine(self, key: str) -> Engine:
         if key not in self._engines:
             job: Job = self._open[key]
-            self._engines[key] = Engine(
-                self.model, job.examples, job.batch_tokens, job.ablation, compute_dtype=job.compute_dtype
-            )
+            dtype = job.compute_dtype
+            engine = Engine(self.model, job.examples, job.batch_tokens, job.ablation, compute_dtype=dtype)
+            if dtype is not None:
+                engine.cast = self._casts.setdefault(dtype, engine.cast)
+            self._engines[key] = engine
         return self._engines[key]

@@ -19,7 +19,7 @@ from cs_heads.engine.generation import Generation, worth_drafting
 from cs_heads.engine.layout import Layout, Piece, lay_out
 from cs_heads.engine.protocol import Known, PairExamples, PairMasks, PairResult, PairText, TextRequest
 from cs_heads.lens import EncodedExample
-from cs_heads.lens.abilities import Abilities
+from cs_heads.lens.abilities import Abilities, abilities
 from cs_heads.lens.logprobs import TokenLogprobs
 from cs_heads.lens.model import HookedModel, InDtype, can_be_cast, device_of
 from cs_heads.settings import progress_bar
@@ -99,8 +99,12 @@ class Engine:
     @cached_property
     def forwards(self) -> Forwards:
         """What runs the model; made, and tried on the model, when first asked for."""
+        batch_tokens, ablation, ideas = self._limits
+        if self.cast is not None:
+            # What is not exact in the dtype of the weights does not pass for rounding in another.
+            ideas = abilities(self.model, ideas)
         with self.cast or nullcontext():
-            return Forwards(self.model, self.examples, *self._limits)
+            return Forwards(self.model, self.examples, batch_tokens, ablation, ideas)
 
     def run(
         self,

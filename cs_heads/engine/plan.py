@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Sequence
+from functools import cache
 from time import perf_counter
 from typing import Any
 
@@ -90,7 +91,7 @@ def faster_dtype(model: HookedModel, texts: Sequence[TokenIds]) -> str | None:
 
     Faster: the products of a large model's MLP, on its device, by half; and there is room for the weights twice. Alike:
     of the next tokens after every token of some texts nine in ten are the same, with no head off and with random heads
-    off.
+    off. A clock is read: say ``compute_dtype`` where another machine must do the same.
 
     Args:
         model: The model.
@@ -127,7 +128,12 @@ def faster_dtype(model: HookedModel, texts: Sequence[TokenIds]) -> str | None:
 
 
 def _product_seconds(model: HookedModel, dtype: torch.dtype) -> float:
-    d_model, device = model.cfg.d_model, device_of(model)
+    return _seconds_of(model.cfg.d_model, device_of(model), dtype)
+
+
+@cache
+def _seconds_of(d_model: int, device: torch.device, dtype: torch.dtype) -> float:
+    """Once for all calls of a process, so that they decide alike."""
     left = torch.ones(_PRODUCT_ROWS, d_model, dtype=dtype, device=device)
     right = torch.ones(d_model, 4 * d_model, dtype=dtype, device=device)
     seconds = []

@@ -147,7 +147,11 @@ class Experiment:
             return self
         texts = [example.prompt[:_TRIED_TOKENS] for example in self.encoded[:_TRIED_TEXTS]]
         find = partial(faster_dtype, self.model, texts)
-        said = None if self.store is None else self.store.first("faster_dtype", lambda: json.dumps(find()))
+        said = None
+        if self.store is not None:
+            # One that has results has them of the weights' own dtype, if it does not say otherwise.
+            begun = bool(self.store.query("SELECT 1 FROM results LIMIT 1"))
+            said = self.store.first("faster_dtype", lambda: json.dumps(None if begun else find()))
         settings = self.shared_settings()
         settings["compute_dtype"] = find() if said is None else json.loads(said)
         return self if settings["compute_dtype"] is None else Experiment(self.source, self.task, **settings)

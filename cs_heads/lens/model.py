@@ -216,24 +216,37 @@ def check_units(model: HookedModel | ModelInfo, units: Units) -> None:
     if units == "experts" and not on_bridge:
         raise ValueError(f"{refused}: an expert off gives its place to another in a HookedTransformer; load a bridge")
     for layer, block in enumerate(model.blocks if units == "kv" else ()):
-        keys, z = (_width(getattr(getattr(block, "attn", None), part, None), out) for part, out in (("k", 1), ("o", 0)))
+        attn = getattr(block, "attn", None)
+        # Values are as wide as z; Gemma 4 may have keys alone.
+        keys = _width(getattr(attn, "v", None) or getattr(attn, "k", None), 1)
+        z = _width(getattr(attn, "o", None), 0)
         n_groups = Grid.from_model(model, units).n_units
         if keys is not None and z is not None and keys * model.cfg.n_heads != n_groups * z:
             n = keys * model.cfg.n_heads / z
             raise ValueError(
                 f"{refused}: layer {layer} has {n:g} key/value heads, and its configuration says {n_groups}"
             )
+    chosen = getattr(model.cfg, "experts_per_token", None)
+    if units == "experts" and chosen == model.cfg.num_experts:
+        # Their weights come in the order of their size then, and not in that of the experts.
+        raise ValueError(f"{refused}: all of its {chosen} experts are chosen for every token")
     if units != "neurons":
         return
     for layer, (name, block) in enumerate(zip(hook_names(model, units), model.blocks, strict=True)):
         read_by = getattr(getattr(getattr(block, "mlp", None), "out", None), "hook_in", None)
-        apart = points[name] is not read_by if on_bridge else bool(getattr(model.cfg, "num_experts", None))
-        if apart:
+        if on_bridge and read_by is None and not getattr(model.cfg, "num_experts", None):
+            raise ValueError(f"{refused}: the MLP of layer {layer} does not show its output weights")
+        if points[name] is not read_by if on_bridge else bool(getattr(model.cfg, "num_experts", None)):
             raise ValueError(f"{refused}: the MLP of layer {layer} has no neurons of its own, as a mixture of experts")
-        n = _width(getattr(block.mlp, "out", None), 0) if on_bridge else len(block.mlp.W_out)
+        n = _width(getattr(block.mlp, "out", None), 0) if on_bridge else _rows(block.mlp.W_out, model.cfg.d_model)
         if n is not None and n != model.cfg.d_mlp:
             said = f"and its configuration says {model.cfg.d_mlp}"
             raise ValueError(f"{refused}: the MLP of layer {layer} has {n} neurons, {said}")
+
+
+def _rows(weight: torch.Tensor, d_model: int) -> int | None:
+    """Of output weights; None of those that are packed."""
+    return len(weight) if weight.ndim == 2 and weight.shape[1] == d_model else None
 
 
 def _width(component: Any, out: int) -> int | None:
@@ -360,21 +373,27 @@ class InDtype:
         self._stack, self._depth = ExitStack(), 0
 
     def __enter__(self) -> None:
+        if not self._depth:
+            values = self._values()
+            versions = [(value.data_ptr(), value._version) for value in values]
+            if versions != self._versions:
+                # Memory first: the weights of before are of no use any more.
+                self._cast, self._versions = [], []
+                self._cast, self._versions = [(value, value.data.to(self.dtype)) for value in values], versions
+            # Whatever happens before all is cast, what was cast is put back.
+            with ExitStack() as stack:
+                self._put(stack)
+                self._stack = stack.pop_all()
         self._depth += 1
-        if self._depth > 1:
-            return
-        values = self._values()
-        versions = [(value.data_ptr(), value._version) for value in values]
-        if versions != self._versions:
-            self._cast = [(value, value.data.to(self.dtype)) for value in values]
-            self._versions = versions
+
+    def _put(self, stack: ExitStack) -> None:
         # HookedTransformer casts to what its configuration says, whatever its weights are.
         said = getattr(getattr(self.model, "cfg", None), "dtype", None) if self._cast else None
         for value, cast in self._cast:
-            self._stack.callback(setattr, value, "data", value.data)
+            stack.callback(setattr, value, "data", value.data)
             value.data = cast
         if said is not None and said in self._others:
-            self._stack.callback(setattr, self.model.cfg, "dtype", said)
+            stack.callback(setattr, self.model.cfg, "dtype", said)
             self.model.cfg.dtype = self.dtype
 
     def __exit__(self, *_: object) -> None:

@@ -83,7 +83,7 @@ def find_heads(
     check_seed(seed)
     given = {name: options.pop(name) for name in Settings.kinds() if name in options}
     settings = Settings.of(given)
-    chosen = _chosen(method, options, settings.ablation)
+    chosen = _chosen(method, options, settings)
     off = as_heads("off", off)
     if off and chosen.uses == "model":
         named = ", ".join(map(str, off))
@@ -144,16 +144,17 @@ def find_heads(
     )
 
 
-def _chosen(name: str, options: dict[str, Any], ablation: str) -> Method:
-    """The method of this name; options and an ablation that it does not have raise ``ValueError``."""
+def _chosen(name: str, options: dict[str, Any], settings: Settings) -> Method:
+    """The method of this name; options and settings that it does not have raise ``ValueError``."""
     if "control" in options:
         raise ValueError("control is now controls, a list of tasks: find_heads(model, task, controls=[...])")
     method = method_named(name)
     method.check(name, options)
-    if ablation != "zero" and method.uses == "model":
-        raise ValueError(
-            f"ablation must be 'zero' for method {name!r}, which does not ablate by mask; got {ablation!r}"
-        )
+    for each, value in (("ablation", "zero"), ("compute_dtype", None)) if method.uses == "model" else ():
+        if (got := getattr(settings, each)) != value:
+            raise ValueError(
+                f"{each} must be {value!r} for method {name!r}, which does not ablate by mask; got {got!r}"
+            )
     return method
 
 

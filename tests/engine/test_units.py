@@ -374,6 +374,19 @@ def test_an_expert_off_adds_nothing_and_the_others_keep_their_weights(mixture):
                 assert row[i] == pytest.approx(plain, abs=1e-4)
 
 
+def test_experts_that_are_all_chosen_for_every_token_are_refused(tmp_path):
+    """Their weights come in the order of their size."""
+
+    def config(tokenizer):
+        shape = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32}
+        size = {"intermediate_size": 32, "num_experts_per_tok": 2, "num_local_experts": 2, "eos_token_id": 2}
+        return transformers.MixtralConfig(**shape, **size, vocab_size=len(tokenizer))
+
+    model, _ = on_a_bridge(tmp_path, "Mixtral", config)
+    with pytest.raises(ValueError, match=r"units must not be 'experts' for model .*: (all of its 2|it has no hook)"):
+        Experiment(model, a_task(), units="experts")
+
+
 def test_experts_give_nothing_else_than_zero():
     with pytest.raises(ValueError, match="ablation must be 'zero' with units='experts', got 'mean'"):
         Experiment(None, a_task(), units="experts", ablation="mean")

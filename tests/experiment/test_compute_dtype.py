@@ -76,6 +76,34 @@ def test_the_weights_are_the_models_own_while_results_are_taken_in_and_after_an_
     assert same(model, before)
 
 
+def test_a_cast_that_is_cut_short_leaves_the_weights_and_is_made_again(load, backend, monkeypatch):
+    """Interrupted in a notebook, and the cell run again."""
+    model = load("llama", backend)
+    before, experiment = bits(model), Experiment(model, a_task(), compute_dtype="bfloat16")
+    to, calls = torch.Tensor.to, []
+
+    def interrupted(tensor, *arguments, **options):
+        if arguments == (torch.bfloat16,):
+            calls.append(tensor)
+            if len(calls) == 3:
+                raise KeyboardInterrupt
+        return to(tensor, *arguments, **options)
+
+    monkeypatch.setattr(torch.Tensor, "to", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        experiment(some_masks())
+    assert same(model, before)
+    monkeypatch.undo()
+    other = Experiment(model, a_task(), compute_dtype="bfloat16").logprob(some_masks())
+    np.testing.assert_array_equal(experiment.logprob(some_masks()), other)
+    assert not np.array_equal(other, Experiment(model, a_task()).logprob(some_masks()))
+
+
+def test_methods_that_do_not_ablate_by_mask_take_no_other_dtype(load_known):
+    with pytest.raises(ValueError, match="compute_dtype must be None for method 'gradient'"):
+        find_heads(load_known(), a_task(30), method="gradient", compute_dtype="bfloat16")
+
+
 def test_weights_are_cast_once_for_experiments_that_are_alike_and_anew_where_they_change(folders, backend, monkeypatch):
     model, casts = load_model(folders("llama"), device="cpu", backend=backend), []
     to = torch.Tensor.to
