@@ -13,7 +13,7 @@ from cs_heads.engine.plan import example_length
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.lens import describe, load_model
 from cs_heads.lens.batches import default_tokens
-from cs_heads.lens.model import device_of, tokenizer_of, vocabularies
+from cs_heads.lens.model import device_of, dtype_of, tokenizer_of, vocabularies
 from cs_heads.lens.timing import PARTS, Part, clocked, matrix_rate
 from cs_heads.tasks import Task, load_task
 
@@ -135,7 +135,7 @@ def profile_model(model: Any, task: Task | None = None, *, seed: int = 0) -> Pro
         tokens=clock.tokens,
         padded_tokens=clock.padded,
         flops=None if getattr(model.cfg, "num_experts", None) else clock.flops,
-        matrix_rate=matrix_rate(model),
+        matrix_rate=matrix_rate(device_of(model), dtype_of(model)),
     )
 
 

@@ -199,7 +199,8 @@ def _print_result(options: argparse.Namespace, result: dict[str, Any], found: He
     if searched != proved:
         print(f"searched in {searched}, proved in {proved}")
     how = f"{found.grid.word}s{where[found.provenance.get('positions', 'all')]}"
-    print("" if how == "heads" else f"{how}\n", end="")
+    if how != "heads":
+        print(how)
     print(f"{_prepended_line(result['prepend_bos'])}\n")
     unit = "" if found.unit == "points of score" else f" ({found.unit})"
     print(f"{'unit' if found.grid.kind != 'heads' else 'head':<8}{'importance':>10}{unit}")

@@ -28,6 +28,7 @@ from cs_heads.lens.model import (
     dtype_of,
     evaluating,
 )
+from cs_heads.lens.timing import matrix_rate
 from cs_heads.text import TokenIds
 from cs_heads.units import Grid
 
@@ -46,9 +47,6 @@ _TIMED_FORWARDS = 2
 
 # Weights from which on products are what a forward takes, and how much faster they must be in half precision.
 _LARGE, _FASTER = 50_000_000, 1.5
-
-# Rows and runs of a product whose time is taken; the fastest counts.
-_PRODUCT_ROWS, _PRODUCT_RUNS = 512, 5
 
 # Heads off in the rows that are tried, as a share, and the share of next tokens that must be the same.
 _TRIED_OFF, _ALIKE = 0.05, 0.9
@@ -89,7 +87,7 @@ def free_memory(device: torch.device) -> int:
 def faster_dtype(model: HookedModel, texts: Sequence[TokenIds]) -> str | None:
     """``"bfloat16"`` where forwards of a float32 model are faster in it and decide alike; None else.
 
-    Faster: the products of a large model's MLP, on its device, by half; and there is room for the weights twice. Alike:
+    Faster: a large model, and large products on its device, by half; and there is room for the weights twice. Alike:
     of the next tokens after every token of some texts nine in ten are the same, with no head off and with random heads
     off. A clock is read: say ``compute_dtype`` where another machine must do the same.
 
@@ -102,7 +100,8 @@ def faster_dtype(model: HookedModel, texts: Sequence[TokenIds]) -> str | None:
         return None
     if min(map(free_memory, devices_of(model))) < weights * 2 * torch.bfloat16.itemsize:
         return None
-    if _product_seconds(model, torch.float32) < _FASTER * _product_seconds(model, torch.bfloat16):
+    device = device_of(model)
+    if _rate(device, torch.bfloat16) < _FASTER * _rate(device, torch.float32):
         return None
     tokens, attention_mask = pad(texts)
     row, position = attention_mask.nonzero(as_tuple=True)
@@ -127,22 +126,10 @@ def faster_dtype(model: HookedModel, texts: Sequence[TokenIds]) -> str | None:
     return "bfloat16"
 
 
-def _product_seconds(model: HookedModel, dtype: torch.dtype) -> float:
-    return _seconds_of(model.cfg.d_model, device_of(model), dtype)
-
-
 @cache
-def _seconds_of(d_model: int, device: torch.device, dtype: torch.dtype) -> float:
+def _rate(device: torch.device, dtype: torch.dtype) -> float:
     """Once for all calls of a process, so that they decide alike."""
-    left = torch.ones(_PRODUCT_ROWS, d_model, dtype=dtype, device=device)
-    right = torch.ones(d_model, 4 * d_model, dtype=dtype, device=device)
-    seconds = []
-    for _ in range(1 + _PRODUCT_RUNS):
-        start = perf_counter()
-        # Read, so that it has been computed.
-        _ = (left @ right)[0, 0].item()
-        seconds.append(perf_counter() - start)
-    return min(seconds[1:])
+    return matrix_rate(device, dtype)
 
 
 def example_length(model: HookedModel) -> int:

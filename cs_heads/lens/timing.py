@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from cs_heads.lens.model import HookedModel, device_of, dtype_of
+from cs_heads.lens.model import HookedModel, device_of
 
 Part = Literal["attention", "MLP", "unembedding", "rest of the model", "hooks and gates", "outside forwards"]
 PARTS: tuple[Part, ...] = get_args(Part)
@@ -160,11 +160,10 @@ def clocked(model: HookedModel) -> Iterator[Clock]:
             _clock = None
 
 
-def matrix_rate(model: HookedModel) -> float:
-    """FLOP/s of a large matrix product in the model's dtype, on its device: the fastest of a few."""
-    device = device_of(model)
+def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
+    """FLOP/s of a large matrix product: the fastest of a few."""
     side = _SIDE.get(device.type, _OTHER_SIDE)
-    one, other = torch.randn(2, side, side, device=device, dtype=torch.float32).to(dtype_of(model))
+    one, other = torch.randn(2, side, side, device=device, dtype=torch.float32).to(dtype)
     times = [_now(device)]
     for _ in range(_PRODUCTS):
         one @ other

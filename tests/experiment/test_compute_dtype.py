@@ -156,11 +156,11 @@ def test_weights_that_are_no_floating_point_numbers_are_not_cast(folders):
 
 @pytest.fixture
 def large(monkeypatch):
-    """Every model is large, and products are as fast as said: seconds by dtype."""
-    seconds = {torch.float32: 1.0, torch.bfloat16: 0.4}
+    """Every model is large, and products are as fast as said: FLOP/s by dtype."""
+    rates = {torch.float32: 1.0, torch.bfloat16: 2.5}
     monkeypatch.setattr(plan, "_LARGE", 0)
-    monkeypatch.setattr(plan, "_product_seconds", lambda model, dtype: seconds[dtype])
-    return seconds
+    monkeypatch.setattr(plan, "_rate", lambda device, dtype: rates[dtype])
+    return rates
 
 
 def test_a_faster_dtype_that_decides_alike_is_taken(load, backend, large, monkeypatch):
@@ -178,7 +178,7 @@ def test_the_dtype_of_the_weights_is_kept_where_another_would_not_serve(load, fo
     if why == "small":
         monkeypatch.setattr(plan, "_LARGE", 10**9)
     if why == "slow":
-        large[torch.bfloat16] = 0.8
+        large[torch.bfloat16] = 1.2
     if why == "otherwise":
         monkeypatch.setattr(plan, "_ALIKE", 1.1)
     if why == "fails":
@@ -188,10 +188,6 @@ def test_the_dtype_of_the_weights_is_kept_where_another_would_not_serve(load, fo
     if why == "no memory":
         monkeypatch.setattr(plan, "free_memory", lambda device: 1000)
     assert plan.faster_dtype(model, PROMPTS) is None
-
-
-def test_products_are_timed_in_both_dtypes(load):
-    assert all(plan._product_seconds(load("llama"), dtype) > 0 for dtype in (torch.float32, torch.bfloat16))
 
 
 def test_heads_are_searched_in_the_faster_dtype_and_proved_in_that_of_the_weights(load_known, tmp_path, monkeypatch):
