@@ -2,6 +2,7 @@
 
     python benchmarks/engine.py [--models gpt2-shape llama-shape demo stories260K] [--runs 5]
     python benchmarks/engine.py --memory
+    python benchmarks/engine.py --tokens
 
 Other ways: (a) one mask at a time through Hugging Face with patched heads, all examples in one batch, also
 one example at a time and with the model loaded anew for each mask; (b) TransformerLens's ``run_with_hooks``, one mask
@@ -195,6 +196,27 @@ def memory(way: str) -> None:
     print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 
 
+def tokens(subject: Subject, runs: int) -> None:
+    """Seconds by tokens of one forward: prompts that share nothing, and prompts that share 60 tokens."""
+    sizes = (256, 512, 1024, 2048, 4096)
+    masks = designs.stratified(subject.grid, 12, 0.05, seed=0)
+    # From the first layer on.
+    masks[:, 0, 0] = True
+    for name, shared, own in (("nothing shared", 0, (20, 40)), ("60 tokens shared", 60, (6, 10))):
+        examples = subject.examples(24, own, choices=1, shared=shared)
+        seconds: dict[int, list[float]] = {size: [] for size in sizes}
+        for _ in range(runs):
+            for size in sizes:
+                engine = Engine(subject.bridge, examples, size)
+                assert engine.forwards.able
+                begin = time.perf_counter()
+                for _ in engine.run(*pairs_of(masks, len(examples)), False):
+                    pass
+                seconds[size].append(time.perf_counter() - begin)
+        found = " | ".join(f"{statistics.median(seconds[size]):.2f}" for size in sizes)
+        print(f"| {subject.name} | {name} | {found} |", flush=True)
+
+
 def main() -> None:
     """Print the table, or compare the memory of the engine and of (c)."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -204,6 +226,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--memory", action="store_true", help="peak memory, each way in a fresh process")
+    parser.add_argument("--tokens", action="store_true", help="seconds by tokens of one forward: 256, 512, ... 4096")
     parser.add_argument("--memory-of", choices=["engine", "full"], help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.memory_of:
@@ -216,11 +239,15 @@ def main() -> None:
             )
             print(f"{way}: {float(ran.stdout.split()[-1]):.0f} MiB beyond the weights")
         return
-    print("| model | workload | way | seconds | engine is faster | difference |\n|---|---|---|---|---|---|")
+    if not arguments.tokens:
+        print("| model | workload | way | seconds | engine is faster | difference |\n|---|---|---|---|---|---|")
     for name in arguments.models:
         if not (name in SHAPES | LARGE or folder_of(name).exists()):
             continue
         subject = Subject(name, arguments.device)
+        if arguments.tokens:
+            tokens(subject, arguments.runs)
+            continue
         for workload, ways in workloads(subject).items():
             if arguments.only not in workload or any(part in workload for part in arguments.skip):
                 continue

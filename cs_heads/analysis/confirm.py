@@ -20,12 +20,13 @@ from cs_heads.analysis.result import Result
 from cs_heads.analysis.verdict import Verdict, is_localized, judge
 from cs_heads.arguments import check_integer, check_list, check_seed
 from cs_heads.cluster import ModelLike
-from cs_heads.designs import different
+from cs_heads.designs import different, explicit
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import MIN_CORRECT, baseline_too_low, check_k
 from cs_heads.experiment.controls import control_experiments, judged_sides, left_out_note
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.protocol import ExperimentLike, chance_of, check_is_experiment, provenance_of
+from cs_heads.experiment.together import Asked, measure_together
 from cs_heads.experiment.without import Without
 from cs_heads.ranking import HeadRanking
 from cs_heads.settings import SettingsArguments
@@ -281,6 +282,8 @@ def measure_proof(
         check_columns(others)
     # Random sets may repeat on a small grid, and each different mask is asked once.
     once, place = different(np.stack([np.zeros_like(found), found, *drawn]))
+    own = explicit(grid, [[], heads])
+    measure_together([Asked(experiment, once), *(Asked(control, own) for _, control in controls)])
     baseline, ablated, *random = experiment(once)[place]
     chance = chance_of(experiment) if chance is None else chance
     result = task_drop(name, chance, [(baseline, ablated)], seed, [baseline_too_low(experiment, baseline, chance)])

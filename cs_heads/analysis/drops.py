@@ -21,6 +21,7 @@ from cs_heads.experiment.baseline import MIN_CORRECT, baseline_too_low, check_si
 from cs_heads.experiment.controls import check_apart, unseen_side
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.protocol import ExperimentLike, chance_of, preparation_of, provenance_of
+from cs_heads.experiment.together import Asked, measure_together
 from cs_heads.ranking import HeadRanking
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task, control_side
@@ -203,6 +204,7 @@ def measure_drops(
     grid = columns[0].parts[0].grid
     once, place = different(explicit(grid, [[], *heads.values()]))
     drops: dict[str, dict[str, TaskDrop]] = {found: {} for found in heads}
+    measure_together([Asked(part, once) for column in columns for part in column.parts])
     spent = 0
     for column in columns:
         scores = [part(once)[place] for part in column.parts]

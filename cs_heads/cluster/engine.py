@@ -59,10 +59,18 @@ class ClusterEngine:
         ablation: Ablation,
         compute_dtype: str | None = None,
     ) -> None:
-        self.model, self.examples, self.ablation = model, examples, ablation
+        self.model, self.examples, self.ablation = model, list(examples), ablation
         self.compute_dtype = compute_dtype
         self.batch_tokens, self._device, self._pool = batch_tokens, device, pool
         self._job: str | None = None
+
+    def add(self, examples: Sequence[EncodedExample]) -> int:
+        """Take in the examples of another task, where units give zero; the number of the first of them."""
+        self.examples += examples
+        if self._job is not None:
+            self._pool.forget(self._job)
+            self._job = None
+        return len(self.examples) - len(examples)
 
     def worth_drafting(self, n_texts: int) -> bool:
         """Whether the intact model should generate first, to draft ``n_texts`` texts of masked ones."""
@@ -128,7 +136,7 @@ class ClusterEngine:
         return self._job
 
     def _job_with(self, ablation: Ablation) -> Job:
-        return Job(self.examples, self.batch_tokens, ablation, self.compute_dtype)
+        return Job(tuple(self.examples), self.batch_tokens, ablation, self.compute_dtype)
 
     def _open(self, what: Job | TextRequest) -> str:
         key = f"{type(what).__name__.lower()} {next(_keys)}"

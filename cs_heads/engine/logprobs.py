@@ -86,7 +86,7 @@ class Engine:
         *,
         compute_dtype: str | None = None,
     ) -> None:
-        self.model, self.examples, self.ablation = model, examples, ablation or Ablation()
+        self.model, self.examples, self.ablation = model, list(examples), ablation or Ablation()
         if compute_dtype is not None and not can_be_cast(model):
             raise ValueError(
                 f"compute_dtype must be None for model {model.cfg.model_name}, whose weights are not all in memory as "
@@ -95,6 +95,11 @@ class Engine:
         # The weights in the dtype that forwards run in; engines of one experiment's like share them.
         self.cast = None if compute_dtype is None else InDtype(model, getattr(torch, compute_dtype))
         self._limits = batch_tokens, self.ablation, ideas
+
+    def add(self, examples: Sequence[EncodedExample]) -> int:
+        """Take in the examples of another task, where units give zero; the number of the first of them."""
+        self.examples += examples
+        return len(self.examples) - len(examples)
 
     @cached_property
     def forwards(self) -> Forwards:

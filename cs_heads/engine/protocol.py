@@ -116,8 +116,11 @@ class TextRequest:
 class EngineLike(Protocol):
     """Reads log-probabilities of (mask, example) pairs, and writes texts for them; each pair stands once in a call."""
 
-    examples: Sequence[EncodedExample]
+    examples: list[EncodedExample]
     ablation: Ablation
+
+    def add(self, examples: Sequence[EncodedExample]) -> int:
+        """Take in the examples of another task, where units give zero; the number of the first of them."""
 
     @property
     def model(self) -> HookedModel | ModelInfo:

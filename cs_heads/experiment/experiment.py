@@ -23,8 +23,9 @@ from cs_heads.experiment.cost import Cost
 from cs_heads.experiment.inputs import Answers, check_writing, encode_prompts, encode_task, text_length
 from cs_heads.experiment.patching import PatchingExperiment
 from cs_heads.experiment.protocol import check_examples, responding
-from cs_heads.experiment.results import LOGPROB, MARGIN, SCORE, CachedResults, Request, ResultTable
+from cs_heads.experiment.results import LOGPROB, MARGIN, SCORE, CachedResults, Request, ResultTable, requests
 from cs_heads.experiment.texts import Texts
+from cs_heads.experiment.together import Part, measure
 from cs_heads.lens import EncodedExample, describe, prepended
 from cs_heads.lens.batches import TokenBudget, token_budget_for
 from cs_heads.lens.differentiate import gate_gradients
@@ -119,8 +120,10 @@ class Experiment:
             self.store = Store.of(self.settings.store, study_of(self.model, self.settings))
             batch_tokens = self._first_batch_tokens(self.store) if batch_tokens is None else batch_tokens
         start = self.source.engine if isinstance(self.source, Cluster) else partial(Engine, self.model)
-        encoded = encode_task(self.model, task, prepend_bos)
-        self._engine: EngineLike = start(encoded, batch_tokens, ablation, compute_dtype=how.compute_dtype)
+        self.encoded: Sequence[EncodedExample] = encode_task(self.model, task, prepend_bos)
+        self._engine: EngineLike = start(self.encoded, batch_tokens, ablation, compute_dtype=how.compute_dtype)
+        # Engines of several tasks number their examples through.
+        self._first = 0
         self._identities = [] if self.store is None else example_identities(task, self.encoded)
         self._table = ResultTable(self.grid, self.n_examples)
         self._scores = CachedResults(self._table, SCORE, self._stored("score"))
@@ -134,7 +137,10 @@ class Experiment:
     def on(self, task: Task) -> Experiment:
         """An experiment on another task: the same model or workers, the same settings, the same store."""
         other = Experiment(self.source, task, **self.shared_settings())
-        if isinstance(self._engine, Engine) and isinstance(other._engine, Engine):
+        # What units give without being zero is of one task's examples.
+        if self.settings.ablation == "zero" and not self._writes and not other._writes:
+            other._engine, other._first = self._engine, self._engine.add(other.encoded)
+        elif isinstance(self._engine, Engine) and isinstance(other._engine, Engine):
             other._engine.cast = self._engine.cast
         return other
 
@@ -193,11 +199,6 @@ class Experiment:
         return len(self.task)
 
     @property
-    def encoded(self) -> Sequence[EncodedExample]:
-        """The examples of the task, as tokens."""
-        return self._engine.examples
-
-    @property
     def preparation(self) -> int:
         """Example-evaluations before the first mask: for what heads become, all but zero run every example intact."""
         return self._engine.ablation.preparation
@@ -229,12 +230,30 @@ class Experiment:
             ValueError: Masks of another grid, indices outside the task, or a scorer that is another by now; raised
                 before the model runs.
         """
-        if self.task.scoring != self._scoring:
-            raise ValueError(
-                f"scorer of task {self.task.name!r} must be what it was when the experiment was made, "
-                f"{self._scoring['scorer']!r}, got {self.task.scoring['scorer']!r}: make the experiment again"
-            )
+        self._check_scorer()
         return self._measure(self._scores, masks, examples, SCORE)[..., SCORE]
+
+    def part(
+        self,
+        masks: Shaped[np.ndarray, "..."],
+        examples: Int[np.ndarray, "row k"] | None = None,
+        response: str = "score",
+    ) -> Part | None:
+        """What a call asks of the engine, for ``measure_together``; None of a task for which the model writes texts.
+
+        Args:
+            masks: As for ``__call__``.
+            examples: As for ``__call__``.
+            response: As for ``respond``.
+
+        Raises:
+            ValueError: As ``__call__`` and ``respond``.
+        """
+        self._check_scorer()
+        responding(self, response)
+        if self._writes:
+            return None
+        return self._part(self._scores, masks, examples, SCORE if response == "score" else MARGIN)
 
     def respond(
         self,
@@ -466,6 +485,13 @@ class Experiment:
             put["compute_dtype"] = self.compute_dtype
         return StoredResults.of_task(self.store, self.model, self.task, self._identities, what, **settings, **put)
 
+    def _check_scorer(self) -> None:
+        if self.task.scoring != self._scoring:
+            raise ValueError(
+                f"scorer of task {self.task.name!r} must be what it was when the experiment was made, "
+                f"{self._scoring['scorer']!r}, got {self.task.scoring['scorer']!r}: make the experiment again"
+            )
+
     def _measure(
         self,
         cached: CachedResults,
@@ -473,27 +499,35 @@ class Experiment:
         examples: Int[np.ndarray, "row k"] | None,
         column: int,
     ) -> Float[np.ndarray, "row k 3"]:
-        masks = check_masks(self.grid, masks)
-        examples = check_examples(self.n_examples, len(masks), examples)
-        refuse_hooks(self.model, self.store)
-        writes = self._writes and cached is self._scores
-        request = cached.request(masks, examples, column)
-        if len(request.examples):
-            for batch in self._score_texts(request) if writes else self._score_logprobs(request):
-                cached.keep(request, batch)
-            cached.end(request)
-        if writes:
+        part = self._part(cached, masks, examples, column)
+        examples = check_examples(self.n_examples, len(part.entries), examples)
+        if not self._writes or cached is not self._scores:
+            measure([part])
+        else:
+            [request] = requests([(cached, part.looked_up)])
+            if len(request.examples):
+                for batch in self._score_texts(request):
+                    cached.keep(request, batch)
+                cached.end(request)
             # Scores that the store had stand for texts.
-            texts = self._own_texts
+            texts, masks = self._own_texts, part.looked_up.masks
             texts.use(masks, examples)
             if self.task.relative:
                 texts.use(self._nothing_off, np.unique(examples)[None])
-        return np.stack([entry[chosen] for entry, chosen in zip(request.entries, examples, strict=True)])
+        return np.stack([entry[chosen] for entry, chosen in zip(part.entries, examples, strict=True)])
 
-    def _score_logprobs(self, request: Request) -> Iterator[list[tuple[int, Float[np.ndarray, " 3"]]]]:
-        """Run the pairs of a request: what the model says of each continuation, and the score of it."""
-        for batch in self._engine.run(request.masks, request.examples, self.settings.progress, request.known):
-            yield [(pair, self._scored(int(request.examples[pair]), logprobs, hits)) for pair, logprobs, hits in batch]
+    def _part(
+        self,
+        cached: CachedResults,
+        masks: Shaped[np.ndarray, "..."],
+        examples: Int[np.ndarray, "row k"] | None,
+        column: int,
+    ) -> Part:
+        masks = check_masks(self.grid, masks)
+        examples = check_examples(self.n_examples, len(masks), examples)
+        refuse_hooks(self.model, self.store)
+        looked_up = cached.look_up(masks, examples, column)
+        return Part(self._engine, self._first, cached, looked_up, self._scored, self.settings.progress)
 
     def _score_texts(self, request: Request) -> Iterator[list[tuple[int, Float[np.ndarray, " 3"]]]]:
         """Run the pairs of a request: what the model writes, and the score of it."""

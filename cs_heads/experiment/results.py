@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from cs_heads.designs import key_in_words, mask_key
 from cs_heads.engine.protocol import PairMasks
-from cs_heads.store.stored_results import PlannedCall, StoredResults
+from cs_heads.store.stored_results import PlannedCall, StoredResults, begin_together
 from cs_heads.units import Grid
 
 if TYPE_CHECKING:
@@ -69,6 +69,17 @@ class Request:
     planned: PlannedCall | None
 
 
+@dataclass(frozen=True, eq=False)
+class LookedUp:
+    """Different (mask, example) pairs of a call, and which of them nothing has."""
+
+    masks: Shaped[np.ndarray, "row layer head"]
+    keys: list[bytes]
+    entries: list[Entry]
+    pairs: Int[np.ndarray, "pair 2"]
+    missing: Bool[np.ndarray, " pair"]
+
+
 class CachedResults:
     """A table and its store, for one way of running a model, which fills one ``column`` of them, or more.
 
@@ -80,10 +91,10 @@ class CachedResults:
         self.table, self.column, self.stored = table, column, stored
         self.taken = self.ran = 0
 
-    def request(
+    def look_up(
         self, masks: Shaped[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"], column: int
-    ) -> Request:
-        """What must be run to know a column of each row's examples, once the store has given what it has."""
+    ) -> LookedUp:
+        """What is known of a column of each row's examples, once the store has given what it has."""
         keys = [mask_key(mask) for mask in masks]
         entries = [self.table.at(key) for key in keys]
         if self.stored is not None:
@@ -93,13 +104,7 @@ class CachedResults:
         if missing.any() and self.stored is not None:
             self._read(self.stored, keys, entries, pairs[missing])
             missing = _missing(entries, pairs, column)
-        planned, chosen = None, pairs[missing]
-        known = np.zeros(len(chosen), dtype=bool)
-        if missing.any() and self.stored is not None:
-            planned = self.stored.begin([keys[row] for row in pairs[:, 0]], pairs[:, 1], missing)
-            chosen, known = pairs[planned.pairs], planned.known
-        rows, asked = chosen.T
-        return Request(PairMasks(masks, rows), asked, known, rows, keys, entries, planned)
+        return LookedUp(masks, keys, entries, pairs, missing)
 
     def keep(self, request: Request, batch: Sequence[tuple[int, Float[np.ndarray, " 3"]]]) -> None:
         """Take in what was run of a request, in memory and in the store: the number of each pair, and its values."""
@@ -133,6 +138,28 @@ class CachedResults:
         """Take in results of different examples; what is known stays."""
         self.taken += int(np.isnan(entry[examples, self.column]).sum())
         entry[examples] = np.where(np.isnan(entry[examples]), values, entry[examples])
+
+
+def requests(parts: Sequence[tuple[CachedResults, LookedUp]]) -> list[Request]:
+    """What must be run to know all pairs that were looked up, of several tasks in one call."""
+    found = [looked_up for _, looked_up in parts]
+    planned: list[PlannedCall | None] = [None] * len(parts)
+    stored = [cached.stored for cached, _ in parts]
+    if any(each.missing.any() for each in found):
+        asked = [
+            (results, [each.keys[row] for row in each.pairs[:, 0]], each.pairs[:, 1], each.missing)
+            for results, each in zip(stored, found, strict=True)
+            if results is not None
+        ]
+        planned = [*begin_together(asked)] if asked else planned
+    made = []
+    for each, plan in zip(found, planned, strict=True):
+        chosen = each.pairs[each.missing if plan is None else plan.pairs]
+        known = np.zeros(len(chosen), dtype=bool) if plan is None else plan.known
+        rows, examples = chosen.T
+        masks = PairMasks(each.masks, rows)
+        made.append(Request(masks, examples, known, rows, each.keys, each.entries, plan))
+    return made
 
 
 def _missing(entries: list[Entry], pairs: Int[np.ndarray, "pair 2"], column: int) -> Bool[np.ndarray, " pair"]:

@@ -22,6 +22,10 @@ _DEFAULT_TOKENS: dict[Pass, dict[str, int]] = {
     "gradient": {"cpu": 1024, "cuda": 32_768, "other": 4096},
 }
 
+# On a CPU, numbers that the widest layer makes in one forward (float32: 8 MiB), beyond which caches no longer hold
+# them, and tokens at least: `benchmarks/engine.py --tokens`.
+_CACHED, _LEAST_TOKENS = 2**21, 1024
+
 
 class DoesNotFitError(MemoryError):
     """One row by itself needs more memory than there is."""
@@ -49,8 +53,12 @@ def default_tokens(model: HookedModel, kind: Pass) -> int:
 
     For ``"scoring"`` they are measured by ``benchmarks/engine.py``; a pass that keeps more of the model takes fewer.
     """
-    by_device = _DEFAULT_TOKENS[kind]
-    return by_device.get(device_of(model).type, by_device["other"])
+    by_device, device = _DEFAULT_TOKENS[kind], device_of(model).type
+    tokens = by_device.get(device, by_device["other"])
+    if device == "cpu" and kind == "scoring":
+        widest = max(getattr(model.cfg, "d_mlp", None) or 0, model.cfg.d_model)
+        return min(tokens, max(_LEAST_TOKENS, _CACHED // widest))
+    return tokens
 
 
 def token_budget_for(model: HookedModel, batch_tokens: int | TokenBudget | None, kind: Pass) -> TokenBudget:

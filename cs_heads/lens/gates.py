@@ -64,13 +64,15 @@ def hooked(model: HookedModel, hooks: Mapping[str, Callable[..., Tensor]]) -> It
     TransformerLens's own ``model.hooks`` ignores an unknown name on some versions, and
     ``reset_hooks`` would take other people's hooks along.
     """
-    unknown = [name for name in hooks if name not in model.hook_dict]
+    # A bridge makes the dict anew whenever it is asked.
+    points = model.hook_dict if hooks else {}
+    unknown = [name for name in hooks if name not in points]
     if unknown:
         raise ValueError(f"model has no hook point {', '.join(unknown)}")
     added = []
     try:
         for name, hook in hooks.items():
-            point = model.hook_dict[name]
+            point = points[name]
             point.add_hook(hook)
             added.append((point, point.fwd_hooks[-1]))
         yield

@@ -7,7 +7,7 @@ heads, a model that breaks) cancels in it, without anybody naming those heads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ from cs_heads.experiment.baseline import (
     is_continuous,
 )
 from cs_heads.experiment.protocol import ExperimentLike, chance_of, measured, name_of, preparation_of, responding
+from cs_heads.experiment.together import Asked, measure_together
 from cs_heads.ranking import normal_interval
 
 N_ASKED = 240
@@ -44,6 +45,8 @@ PLENTY = 4
 """Masks a head from which on least squares need no help from most heads doing nothing."""
 TOGETHER = 4
 """Examples of one control a row: under one mask, what they begin with alike is run once."""
+
+Places = Int[np.ndarray, "row k"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,6 +135,10 @@ class TaskLoss:
         answers = responding(self.experiment, self.response)(masks, self.examples[places])
         return np.asarray((self.intact[places] - answers) / self.above_guess)
 
+    def asked(self, masks: Bool[np.ndarray, "row layer head"], places: Int[np.ndarray, "row k"]) -> Asked:
+        """What the losses are made of, for ``measure_together``."""
+        return Asked(self.experiment, masks, self.examples[places], self.response)
+
 
 @dataclass(frozen=True)
 class BothEffects:
@@ -194,8 +201,18 @@ class Controls:
         rng = np.random.default_rng([seed, 1])
         self.tasks: list[TaskLoss] = []
         self.left_out: dict[str, str] = {}
-        for experiment, n in zip(experiments, _asked(experiments), strict=True):
-            asked = np.sort(rng.permutation(experiment.n_examples)[:n])
+        chosen = [
+            np.sort(rng.permutation(experiment.n_examples)[:n])
+            for experiment, n in zip(experiments, _asked(experiments), strict=True)
+        ]
+        nothing_off = [np.zeros((1, *experiment.grid.shape), dtype=bool) for experiment in experiments]
+        measure_together(
+            [
+                Asked(experiment, nothing, asked[None], response)
+                for experiment, nothing, asked in zip(experiments, nothing_off, chosen, strict=True)
+            ]
+        )
+        for experiment, asked in zip(experiments, chosen, strict=True):
             try:
                 self.tasks.append(TaskLoss.of(experiment, response, asked=asked, least=LEAST_RIGHT))
             except BaselineTooLowError as error:
@@ -273,16 +290,25 @@ class Controls:
         self, masks: Bool[np.ndarray, "row layer head"], drawn: Int[np.ndarray, "row k"]
     ) -> Float[np.ndarray, "row k"]:
         """The loss of each row's examples with the row's heads off."""
-        losses, of = np.full(drawn.shape, np.nan), self.of(drawn)
+        losses = np.full(drawn.shape, np.nan)
+        for task, row, column, places in self._parts(drawn):
+            losses[row, column] = task(masks[row[:, 0]], places)
+        return losses
+
+    def asked(self, masks: Bool[np.ndarray, "row layer head"], drawn: Int[np.ndarray, "row k"]) -> list[Asked]:
+        """What the losses of each row's examples are made of, for ``measure_together``."""
+        return [task.asked(masks[row[:, 0]], places) for task, row, _, places in self._parts(drawn)]
+
+    def _parts(self, drawn: Int[np.ndarray, "row k"]) -> Iterator[tuple[TaskLoss, Places, Places, Places]]:
+        """By control, and number of its examples in a row: the rows, and their places there and in its ``examples``."""
+        of = self.of(drawn)
         for place, task in enumerate(self.tasks):
             mine = of == place
             times = mine.sum(axis=1)
             # Rows in which it has as many examples are measured together.
             for n in np.unique(times[times > 0]).tolist():
-                row, column = np.nonzero(mine & (times == n)[:, None])
-                examples = drawn[row, column].reshape(-1, n) - self._starts[place]
-                losses[row, column] = task(masks[row[::n]], examples).ravel()
-        return losses
+                row, column = (part.reshape(-1, n) for part in np.nonzero(mine & (times == n)[:, None]))
+                yield task, row, column, drawn[row, column] - self._starts[place]
 
 
 def controls_notes(left_out: Mapping[str, str], used: Sequence[str], *, required: bool = False) -> tuple[str, ...]:
@@ -348,7 +374,9 @@ class Contrast:
         own = np.tile(self.examples, (len(masks), 1))
         if self.task is None:
             return measured(self.experiment, masks, own)
-        others = self.controls(masks, np.tile(self.drawn, (len(masks), 1)))
+        drawn = np.tile(self.drawn, (len(masks), 1))
+        measure_together([self.task.asked(masks, own), *self.controls.asked(masks, drawn)])
+        others = self.controls(masks, drawn)
         return 0.0 - np.concatenate([self.task(masks, own), others], axis=1)
 
     def intact(self) -> Float[np.ndarray, " example"]:

@@ -142,26 +142,7 @@ class StoredResults:
         self, masks: Sequence[bytes], examples: Int[np.ndarray, " pair"], missing: Bool[np.ndarray, " pair"]
     ) -> PlannedCall:
         """A call for the missing ones of these different pairs: a new one, or one that was cut short."""
-        self._add(masks)
-        keys = np.array([self._masks[mask] for mask in masks], dtype=np.int64), self._examples[examples]
-        pairs = np.stack(keys, axis=1)
-        open_calls = self.store.query(
-            "SELECT id, plan FROM calls WHERE scoring = ? AND size BETWEEN ? AND ? ORDER BY id DESC",
-            (self._scoring, int(missing.sum()), len(pairs)),
-        )
-        measured_by = self._measured_by(pairs) if open_calls else np.zeros(len(pairs))
-        for number, plan in open_calls:
-            # What was missing when it began is missing, or was measured by it or by a call begun since.
-            planned = missing | (measured_by >= number)
-            if _plan(pairs[planned]) == plan:
-                return PlannedCall(number, np.flatnonzero(planned), ~missing[planned])
-        with self.store.transaction() as connection:
-            number = connection.execute(
-                "INSERT INTO calls (scoring, size, plan) VALUES (?, ?, ?)",
-                (self._scoring, int(missing.sum()), _plan(pairs[missing])),
-            ).lastrowid
-        chosen = np.flatnonzero(missing)
-        return PlannedCall(int(number or 0), chosen, np.zeros(len(chosen), dtype=bool))
+        return begin_together([(self, masks, examples, missing)])[0]
 
     def write(self, batch: Sequence[tuple[bytes, int, Values]], call: PlannedCall | None = None) -> None:
         """Commit results: mask, place of the example, values. What another process wrote first is kept.
@@ -211,6 +192,12 @@ class StoredResults:
         for (mask,) in new:
             self._number(mask)
 
+    def _numbered(self, masks: Sequence[bytes], examples: Int[np.ndarray, " pair"]) -> Int[np.ndarray, "pair 2"]:
+        """Pairs by the numbers that the store has for masks and examples."""
+        self._add(masks)
+        keys = np.array([self._masks[mask] for mask in masks], dtype=np.int64), self._examples[examples]
+        return np.stack(keys, axis=1)
+
     def _measured_by(self, pairs: Int[np.ndarray, "pair 2"]) -> Int[np.ndarray, " pair"]:
         """The number of the call that measured each pair; 0 for none."""
         calls: dict[tuple[int, int], int] = {}
@@ -222,5 +209,44 @@ class StoredResults:
         return np.array([calls.get((mask, example), 0) for mask, example in pairs.tolist()])
 
 
-def _plan(pairs: Int[np.ndarray, "pair 2"]) -> str:
-    return hashlib.sha256(np.ascontiguousarray(pairs, dtype="<i8").tobytes()).hexdigest()
+Asked = tuple[StoredResults, Sequence[bytes], Int[np.ndarray, " pair"], Bool[np.ndarray, " pair"]]
+"""Results of one task, and different pairs of them: mask, example, and whether it is missing."""
+
+
+def begin_together(parts: Sequence[Asked]) -> list[PlannedCall]:
+    """One call for the missing pairs of all parts, of one store: a new one, or one that was cut short.
+
+    Returns:
+        What it measures of each part, under one number.
+    """
+    first, store = parts[0][0], parts[0][0].store
+    pairs = [stored._numbered(masks, examples) for stored, masks, examples, _ in parts]
+    missing = [part[3] for part in parts]
+    n_missing = int(sum(each.sum() for each in missing))
+    open_calls = store.query(
+        "SELECT id, plan FROM calls WHERE scoring = ? AND size BETWEEN ? AND ? ORDER BY id DESC",
+        (first._scoring, n_missing, sum(map(len, pairs))),
+    )
+
+    def plan(chosen: Sequence[Bool[np.ndarray, " pair"]]) -> str:
+        each = [numbers[which] for numbers, which in zip(pairs, chosen, strict=True)]
+        if len(parts) > 1:
+            scorings = [part[0]._scoring for part in parts]
+            each = [np.insert(numbers, 0, scoring, axis=1) for numbers, scoring in zip(each, scorings, strict=True)]
+        return hashlib.sha256(np.ascontiguousarray(np.concatenate(each), dtype="<i8").tobytes()).hexdigest()
+
+    by = [part[0]._measured_by(numbers) for part, numbers in zip(parts, pairs, strict=True)] if open_calls else []
+    for number, said in open_calls:
+        # What was missing when it began is missing, or was measured by it or by a call begun since.
+        planned = [absent | (calls >= number) for absent, calls in zip(missing, by, strict=True)]
+        if plan(planned) == said:
+            return [
+                PlannedCall(number, np.flatnonzero(which), ~absent[which])
+                for which, absent in zip(planned, missing, strict=True)
+            ]
+    with store.transaction() as connection:
+        number = connection.execute(
+            "INSERT INTO calls (scoring, size, plan) VALUES (?, ?, ?)", (first._scoring, n_missing, plan(missing))
+        ).lastrowid
+    chosen = [np.flatnonzero(absent) for absent in missing]
+    return [PlannedCall(int(number or 0), each, np.zeros(len(each), dtype=bool)) for each in chosen]

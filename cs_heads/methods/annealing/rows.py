@@ -12,6 +12,7 @@ from scipy import sparse
 
 from cs_heads.experiment.cost import Budget
 from cs_heads.experiment.protocol import responding
+from cs_heads.experiment.together import Asked, measure_together
 from cs_heads.methods.controls import Controls, TaskLoss
 from cs_heads.units import Grid
 
@@ -144,6 +145,8 @@ class Sensor:
         losses: list[Float[np.ndarray, "row c"]] = []
         for rows, flat in in_chunks(off):
             masks = flat.reshape(-1, *self.grid.shape)
+            asked = Asked(self.task.experiment, masks, examples[rows], self.task.response)
+            measure_together([asked, *self.controls.asked(masks, drawn[rows])])
             scores.append(answers(masks, examples[rows]))
             losses.append(self.controls(masks, drawn[rows]))
         return Rows(off, examples, np.concatenate(scores), drawn, np.concatenate(losses), group, np.full(n_rows, last))

@@ -1,0 +1,130 @@
+"""What one experiment is asked, or several on one engine, measured in forwards that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+from jaxtyping import Float, Int, Shaped
+
+from cs_heads.designs import as_gates, check_masks, with_off
+from cs_heads.engine.forwards import Mask
+from cs_heads.engine.protocol import EngineLike, PairMasks
+from cs_heads.experiment.protocol import ExperimentLike
+from cs_heads.experiment.results import CachedResults, Entry, LookedUp, Request, requests
+from cs_heads.experiment.without import Without
+
+Scored = Callable[
+    [int, Float[np.ndarray, " continuation"], Float[np.ndarray, " continuation"]], Float[np.ndarray, " 3"]
+]
+"""From an example, log-probabilities and shares of argmax tokens of its continuations to score, logprob and margin."""
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """What a call of one experiment asks of its engine.
+
+    Attributes:
+        engine: What runs it.
+        first: The number that the engine has for the first example of the task.
+        cached: Where results are kept.
+        looked_up: The pairs asked for, and which of them nothing has.
+        scored: What is made of the engine's results.
+        progress: Whether to show a bar.
+    """
+
+    engine: EngineLike
+    first: int
+    cached: CachedResults
+    looked_up: LookedUp
+    scored: Scored
+    progress: bool | None
+
+    @property
+    def entries(self) -> list[Entry]:
+        """What is known under the mask of each row of the call."""
+        return self.looked_up.entries
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """A call of an experiment.
+
+    Attributes:
+        experiment: The experiment.
+        masks: ``[row, layer, head]``.
+        examples: Each row's own example indices ``[row, k]``; None: all of them in every row.
+        response: ``"score"``, ``"probability"`` or ``"margin"``.
+    """
+
+    experiment: ExperimentLike
+    masks: Shaped[np.ndarray, "row layer head"]
+    examples: Int[np.ndarray, "row k"] | None = None
+    response: str = "score"
+
+
+def measure_together(asked: Sequence[Asked]) -> None:
+    """Measure what experiments are about to be asked, so that the calls themselves find it known.
+
+    Experiments ``on`` several tasks share their engine where heads become zero: their rows fill forwards together,
+    where each by itself would run many small ones. Experiments of other kinds, and tasks for which the model writes
+    texts, are left to be asked. What is counted as spent is the same.
+
+    >>> from cs_heads.simulate import planted_world
+    >>> world = planted_world("one_head", seed=0)
+    >>> measure_together([Asked(world.task, world.grid.mask([])[None])])  # has no engine: nothing is done
+    >>> world.task.spent
+    0
+    """
+    parts = [part for each in asked if (part := _part(each)) is not None]
+    for _, group in groupby(sorted(parts, key=lambda part: id(part.engine)), key=lambda part: id(part.engine)):
+        measure(list(group))
+
+
+def _part(asked: Asked) -> Part | None:
+    experiment, masks = asked.experiment, asked.masks
+    while isinstance(experiment, Without):
+        masks = with_off(check_masks(experiment.grid, masks), experiment.off)
+        experiment = experiment.experiment
+    part: Callable[..., Part | None] | None = getattr(experiment, "part", None)
+    return None if part is None else part(masks, asked.examples, asked.response)
+
+
+def measure(parts: Sequence[Part]) -> None:
+    """Run what is missing of parts that share an engine, and keep it as it comes."""
+    asked = requests([(part.cached, part.looked_up) for part in parts])
+    starts = np.cumsum([0, *(len(request.examples) for request in asked)])
+    if starts[-1]:
+        numbers = np.concatenate([part.first + request.examples for part, request in zip(parts, asked, strict=True)])
+        known = np.concatenate([request.known for request in asked])
+        for batch in parts[0].engine.run(_masks(asked), numbers, parts[0].progress, known):
+            done: list[list[tuple[int, Float[np.ndarray, " 3"]]]] = [[] for _ in parts]
+            for pair, logprobs, hits in batch:
+                place = int(np.searchsorted(starts, pair, side="right")) - 1
+                number = pair - int(starts[place])
+                values = parts[place].scored(int(asked[place].examples[number]), logprobs, hits)
+                done[place].append((number, values))
+            for part, request, results in zip(parts, asked, done, strict=True):
+                if results:
+                    part.cached.keep(request, results)
+    for part, request in zip(parts, asked, strict=True):
+        part.cached.end(request)
+
+
+def _masks(asked: Sequence[Request]) -> PairMasks:
+    """The masks of all requests, each once."""
+    place: dict[bytes, int] = {}
+    masks: list[Mask] = []
+    which: list[int] = []
+    for request in asked:
+        for row in request.rows.tolist():
+            key = request.keys[row]
+            if key not in place:
+                place[key] = len(masks)
+                masks.append(request.masks.masks[row])
+            which.append(place[key])
+    if len({mask.dtype for mask in masks}) > 1:
+        masks = [as_gates(mask).astype(np.float32) for mask in masks]
+    return PairMasks(np.stack(masks), np.array(which))

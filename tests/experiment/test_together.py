@@ -1,0 +1,146 @@
+"""Several tasks in forwards that they share: the numbers are those of each task by itself, and cost what they cost."""
+
+import numpy as np
+import pytest
+
+from cs_heads import Experiment, Task
+from cs_heads.engine.forwards import Forwards
+from cs_heads.experiment.together import Asked, measure_together
+from cs_heads.experiment.without import Without
+from cs_heads.store import stored_results
+from tests.tiny import N_HEADS, N_LAYERS, completion_records
+
+pytestmark = pytest.mark.lens
+N_TASKS, N_EXAMPLES = 3, 6
+
+
+def tasks():
+    records = completion_records(np.random.default_rng(0), N_TASKS * N_EXAMPLES)
+    return [Task.from_records(records[place::N_TASKS], name=f"task {place}") for place in range(N_TASKS)]
+
+
+def experiments(model, **settings):
+    first, *others = tasks()
+    experiment = Experiment(model, first, progress=False, **settings)
+    return [experiment, *map(experiment.on, others)]
+
+
+def calls(made):
+    """Other masks and other examples for each task; one mask is everybody's."""
+    rng = np.random.default_rng(1)
+    masks = rng.random((N_TASKS, 3, N_LAYERS, N_HEADS)) < 0.3
+    masks[:, 0] = masks[0, 0]
+    drawn = np.array([[rng.permutation(N_EXAMPLES)[:4] for _ in range(3)] for _ in range(N_TASKS)])
+    return [Asked(each, masks[place], drawn[place]) for place, each in enumerate(made)]
+
+
+def answers(asked):
+    return np.stack([each.experiment(each.masks, each.examples) for each in asked])
+
+
+def details(asked):
+    """Margins, which differ in the last bits where batches do."""
+    return np.stack([each.experiment.respond(each.masks, each.examples, "margin") for each in asked])
+
+
+@pytest.fixture
+def forwards(monkeypatch):
+    """Counts forwards."""
+    count, inner = [], Forwards._forward
+    monkeypatch.setattr(Forwards, "_forward", lambda self, *given: count.append(1) or inner(self, *given))
+    return count
+
+
+def test_tasks_measured_together_have_the_scores_of_each_by_itself(load, backend, forwards):
+    model = load("llama", backend)
+    apart, together = calls(experiments(model)), calls(experiments(model))
+    scores, margins, n_apart = answers(apart), details(apart), len(forwards)
+    measure_together(together)
+    n_together = len(forwards) - n_apart
+    np.testing.assert_array_equal(answers(together), scores)
+    np.testing.assert_allclose(details(together), margins, atol=1e-4)
+    assert len(forwards) == n_apart + n_together
+    assert n_together < n_apart
+    assert [each.experiment.spent for each in together] == [each.experiment.spent for each in apart]
+
+
+def test_heads_that_are_off_throughout_are_off_in_what_is_measured_together(load, backend, forwards):
+    model, off = load("llama", backend), ["L0H1"]
+    asked = [Asked(Without(each, off), nothing) for each in experiments(model) for nothing in [no_mask()]]
+    measure_together(asked)
+    n = len(forwards)
+    scores = answers(asked)
+    assert len(forwards) == n
+    np.testing.assert_array_equal(scores, answers([Asked(Without(e, off), no_mask()) for e in experiments(model)]))
+
+
+def no_mask():
+    return np.zeros((1, N_LAYERS, N_HEADS), dtype=bool)
+
+
+def test_masks_and_gates_are_measured_together(load, backend):
+    model = load("llama", backend)
+    made, alone = experiments(model), experiments(model)
+    gates = np.full((1, N_LAYERS, N_HEADS), 0.5, dtype=np.float32)
+    mask = no_mask()
+    mask[0, 0, 0] = True
+    asked = [Asked(made[0], gates), Asked(made[1], mask)]
+    measure_together(asked)
+    for each, other in zip(asked, alone, strict=False):
+        margins = each.experiment.respond(each.masks, None, "margin")
+        np.testing.assert_allclose(margins, other.respond(each.masks, None, "margin"), atol=1e-4)
+
+
+@pytest.mark.parametrize("ablation", ["mean", "resample"])
+def test_what_heads_give_instead_is_of_the_examples_of_their_own_task(load, backend, ablation):
+    model = load("llama", backend)
+    made = calls(experiments(model, ablation=ablation))
+    measure_together(made)
+    alone = [Experiment(model, task, progress=False, ablation=ablation) for task in tasks()]
+    np.testing.assert_allclose(details(made), details(calls(alone)), atol=1e-4)
+
+
+@pytest.mark.parametrize("n_batches", [1, 2, 3])
+def test_a_call_for_several_tasks_that_was_cut_short_goes_on_bit_for_bit(load, tmp_path, monkeypatch, n_batches):
+    model, settings = load("llama", "bridge"), {"batch_tokens": 40}
+    whole = calls(experiments(model, store=tmp_path / "whole.sqlite", **settings))
+    measure_together(whole)
+    made = calls(experiments(model, store=tmp_path / "cut.sqlite", **settings))
+    engine, done = made[0].experiment._engine, []
+    run = engine.run
+
+    def cut_short(*given):
+        for batch in run(*given):
+            if batch and len(done) == n_batches:
+                raise KeyboardInterrupt
+            done.extend([1] if batch else [])
+            yield batch
+
+    monkeypatch.setattr(engine, "run", cut_short)
+    with pytest.raises(KeyboardInterrupt):
+        measure_together(made)
+    again = calls(experiments(model, store=tmp_path / "cut.sqlite", **settings))
+    measure_together(again)
+    ran = sum(each.experiment.ran for each in again)
+    assert 0 < ran < sum(each.experiment.ran for each in whole)
+    np.testing.assert_array_equal(details(again), details(whole))
+    assert [each.experiment.spent for each in again] == [each.experiment.spent for each in whole]
+    assert again[0].experiment.store.query("SELECT COUNT(*) FROM calls") == [(0,)]
+
+
+def test_a_call_for_several_tasks_is_none_for_others(load, tmp_path):
+    """Its plan holds which task each pair is of."""
+    first, second, third = experiments(load("llama", "bridge"), store=tmp_path / "run.sqlite")
+    missing = np.ones(2, dtype=bool)
+
+    def begun(*made):
+        keys = [b"\x00"] * 2
+        stored = [each._scores.stored for each in made]
+        return {
+            plan.number
+            for plan in stored_results.begin_together([(each, keys, np.arange(2), missing) for each in stored])
+        }
+
+    assert len(begun(first, second)) == 1
+    assert begun(first, second) == begun(first, second)
+    assert begun(first, second) != begun(first, third) != begun(first)
