@@ -69,7 +69,7 @@ _LENS = [
             """\
     try:
         for name, hook in hooks.items():
-            point = model.hook_dict[name]
+            point = points[name]
             point.add_hook(hook)
             added.append((point, point.fwd_hooks[-1]))
         yield
@@ -80,7 +80,7 @@ _LENS = [
 """,
             """\
     for name, hook in hooks.items():
-        point = model.hook_dict[name]
+        point = points[name]
         point.add_hook(hook)
         added.append((point, point.fwd_hooks[-1]))
     yield
@@ -428,9 +428,9 @@ _STORE = [
             "results under hooks of others go into the store",
             """\
         refuse_hooks(self.model, self.store)
-        writes =""",
+        looked_up =""",
             """\
-        writes =""",
+        looked_up =""",
         ),
     ),
     *_bugs(
@@ -444,8 +444,8 @@ _STORE = [
         ),
         (
             "a call that was cut short is planned anew",
-            "planned = missing | (measured_by >= number)",
-            "planned = missing | (measured_by > number)",
+            "planned = [absent | (calls >= number) for",
+            "planned = [absent | (calls > number) for",
         ),
         (
             "a call that fills in margins is planned anew when it was cut short",

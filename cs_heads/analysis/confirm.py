@@ -283,7 +283,9 @@ def measure_proof(
     # Random sets may repeat on a small grid, and each different mask is asked once.
     once, place = different(np.stack([np.zeros_like(found), found, *drawn]))
     own = explicit(grid, [[], heads])
-    measure_together([Asked(experiment, once), *(Asked(control, own) for _, control in controls)])
+    measure_together(
+        [Asked(experiment, once), *(Asked(control, own) for _, control in controls if control.grid == grid)]
+    )
     baseline, ablated, *random = experiment(once)[place]
     chance = chance_of(experiment) if chance is None else chance
     result = task_drop(name, chance, [(baseline, ablated)], seed, [baseline_too_low(experiment, baseline, chance)])

@@ -42,7 +42,7 @@ class ClusterEngine:
         pool: The workers.
         model: What is known here of the model on the workers.
         device: Their kind of device.
-        examples: The examples of the task, as tokens.
+        examples: The examples of the task, as tokens; ``add`` takes in those of others.
         batch_tokens: Tokens of one forward at most.
         ablation: What is ablated, and what it gives then.
         compute_dtype: What forwards run in (None: the dtype of the weights).

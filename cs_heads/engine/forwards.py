@@ -93,7 +93,9 @@ class CommonRow(Row):
 
     def _rows(self, piece: Piece, parent: int) -> list[Row]:
         if piece.common:
-            return [replace(self, piece=piece, parent=parent)]
+            # Of the examples of several tasks a mask may be asked for some alone.
+            wanted = any(self.layout.asks(piece, asked) for _, _, asked in self.owner)
+            return [replace(self, piece=piece, parent=parent)] if wanted else []
         return [
             Row(owner, mask, self.layout, piece, parent)
             for owner, mask, asked in self.owner

@@ -69,7 +69,7 @@ class Engine:
 
     Args:
         model: The model.
-        examples: The examples of the task, as tokens.
+        examples: The examples of the task, as tokens; ``add`` takes in those of others.
         batch_tokens: Tokens of one forward at most; None finds them by a probe.
         ablation: What is ablated, and what it gives then (None: heads, zero).
         ideas: Shortcuts that may be taken; None is all of them.

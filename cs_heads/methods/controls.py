@@ -297,7 +297,17 @@ class Controls:
 
     def asked(self, masks: Bool[np.ndarray, "row layer head"], drawn: Int[np.ndarray, "row k"]) -> list[Asked]:
         """What the losses of each row's examples are made of, for ``measure_together``."""
-        return [task.asked(masks[row[:, 0]], places) for task, row, _, places in self._parts(drawn)]
+        by_task: dict[int, list[tuple[TaskLoss, Places, Places]]] = {}
+        for task, row, _, places in self._parts(drawn):
+            by_task.setdefault(id(task), []).append((task, row[:, 0], places))
+        asked = []
+        for parts in by_task.values():
+            # A row with fewer examples has some of them twice: asking twice is asking once.
+            most = max(places.shape[1] for _, _, places in parts)
+            every = [places[:, np.arange(most) % places.shape[1]] for _, _, places in parts]
+            rows = np.concatenate([rows for _, rows, _ in parts])
+            asked.append(parts[0][0].asked(masks[rows], np.concatenate(every)))
+        return asked
 
     def _parts(self, drawn: Int[np.ndarray, "row k"]) -> Iterator[tuple[TaskLoss, Places, Places, Places]]:
         """By control, and number of its examples in a row: the rows, and their places there and in its ``examples``."""

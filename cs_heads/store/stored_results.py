@@ -228,7 +228,7 @@ def begin_together(parts: Sequence[Asked]) -> list[PlannedCall]:
         (first._scoring, n_missing, sum(map(len, pairs))),
     )
 
-    def plan(chosen: Sequence[Bool[np.ndarray, " pair"]]) -> str:
+    def plan(chosen: Sequence[np.ndarray]) -> str:
         each = [numbers[which] for numbers, which in zip(pairs, chosen, strict=True)]
         if len(parts) > 1:
             scorings = [part[0]._scoring for part in parts]

@@ -91,6 +91,24 @@ def test_masks_and_gates_are_measured_together(load, backend):
         np.testing.assert_allclose(margins, other.respond(each.masks, None, "margin"), atol=1e-4)
 
 
+def test_what_one_experiment_is_asked_twice_is_measured_once(load, backend):
+    model = load("llama", backend)
+    first, second, _ = experiments(model)
+    masks = np.concatenate([no_mask(), ~no_mask()])
+    asked = [Asked(first, masks), Asked(second, masks), Asked(first, masks[:1], np.array([[0, 1]]))]
+    measure_together(asked)
+    assert [each.ran for each in (first, second)] == [2 * N_EXAMPLES] * 2
+    np.testing.assert_array_equal(first(masks), experiments(model)[0](masks))
+
+
+@pytest.mark.parametrize("positions", ["last", "prompt"])
+def test_tasks_are_measured_together_wherever_heads_are_off(load, backend, positions):
+    model = load("llama", backend)
+    apart, together = (calls(experiments(model, positions=positions)) for _ in range(2))
+    measure_together(together)
+    np.testing.assert_allclose(details(together), details(apart), atol=1e-4)
+
+
 @pytest.mark.parametrize("ablation", ["mean", "resample"])
 def test_what_heads_give_instead_is_of_the_examples_of_their_own_task(load, backend, ablation):
     model = load("llama", backend)
@@ -129,18 +147,15 @@ def test_a_call_for_several_tasks_that_was_cut_short_goes_on_bit_for_bit(load, t
 
 
 def test_a_call_for_several_tasks_is_none_for_others(load, tmp_path):
-    """Its plan holds which task each pair is of."""
-    first, second, third = experiments(load("llama", "bridge"), store=tmp_path / "run.sqlite")
-    missing = np.ones(2, dtype=bool)
+    """Its plan holds which results of which task each pair is of, not the examples alone."""
+    first, second, _ = experiments(load("llama", "bridge"), store=tmp_path / "run.sqlite")
+    scores, others = first._scores.stored, second._scores.stored
+    logprobs = second._stored("logprob")
 
-    def begun(*made):
-        keys = [b"\x00"] * 2
-        stored = [each._scores.stored for each in made]
-        return {
-            plan.number
-            for plan in stored_results.begin_together([(each, keys, np.arange(2), missing) for each in stored])
-        }
+    def begun(*parts):
+        asked = [(stored, [b"\x00"] * 2, np.arange(2), np.ones(2, dtype=bool)) for stored in parts]
+        [number] = {plan.number for plan in stored_results.begin_together(asked)}
+        return number
 
-    assert len(begun(first, second)) == 1
-    assert begun(first, second) == begun(first, second)
-    assert begun(first, second) != begun(first, third) != begun(first)
+    assert begun(scores, others) == begun(scores, others)
+    assert len({begun(scores, others), begun(scores, logprobs), begun(scores)}) == 3
