@@ -51,8 +51,8 @@ class TokenBudget:
 def default_tokens(model: HookedModel, kind: Pass) -> int:
     """Padded tokens of one pass through the model at most: beyond these, passes get no faster on its kind of device.
 
-    For ``"scoring"`` they are measured by ``benchmarks/engine.py``, on a CPU by the width of the model; elsewhere passes
-    that keep more of the model take fewer.
+    For ``"scoring"`` they are measured by ``benchmarks/engine.py``, on a CPU by the width of the model. Elsewhere a
+    pass that keeps more of the model takes fewer.
     """
     by_device, device = _DEFAULT_TOKENS[kind], device_of(model).type
     tokens = by_device.get(device, by_device["other"])
