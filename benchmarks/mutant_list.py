@@ -252,11 +252,21 @@ _ENGINE = [
     *_bugs(
         "engine",
         "engine/forwards.py",
-        "engine/test_engine.py experiment/test_experiment.py",
+        "engine/test_engine.py engine/test_forwards.py experiment/test_experiment.py",
         (
             "continuations go on from the prefix of another row of the batch",
+            "for i, row in enumerate(batch, start=done)",
+            "for i, row in enumerate(reversed(batch), start=done)",
+        ),
+        (
+            "continuations of a later forward go on from the prefixes of the first",
+            "for i, row in enumerate(batch, start=done)",
             "for i, row in enumerate(batch)",
-            "for i, row in enumerate(reversed(batch))",
+        ),
+        (
+            "rows of all lengths share a forward",
+            "min(int(fits.sum()), like_lengths(lengths, self.budget.tokens, self._overhead))",
+            "int(fits.sum())",
         ),
         (
             "masked rows share the prefix of the intact model",

@@ -28,7 +28,7 @@ from cs_heads.lens.forward import Resumed, pad, recorded
 from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.gates import tokens_gated
 from cs_heads.lens.logprobs import ANY_READ, Reads, TokenLogprobs, token_logprobs
-from cs_heads.lens.model import HookedModel, context_length, device_of, dtype_of
+from cs_heads.lens.model import HALF, HookedModel, context_length, device_of, dtype_of
 
 # Logits of one forward at most (float32: 256 MiB), so that the vocabulary bounds a batch too.
 MAX_LOGITS = 2**26
@@ -39,8 +39,15 @@ _MAX_STORED = {"cpu": 2**29, "cuda": 2**33}
 # What a token of a stored prefix costs a row that follows it, in tokens run.
 _CARRY = 1 / 8
 
-# The intact run must be paid back this many times by the layers it saves.
-_WORTH = 1.5
+# What a forward costs beside its tokens, in tokens: calls of kernels, and weights that are read; in float32, and in
+# half precision. Measured on a CPU (SmolLM2 on two cores: 90 milliseconds, and 1 or .27 a token), reckoned elsewhere.
+_OVERHEAD = {"cpu": (96, 320), "cuda": (1024, 1024)}
+
+# Forwards that works of one starting layer take at least: prefixes, and what follows them, of a few lengths.
+_FORWARDS_A_START = 4
+
+# Layers that masks start at, at most: a forward holds rows of one alone.
+_MOST_STARTS = 8
 
 # Share of the free memory that residual streams may fill.
 _SHARE = 0.1
@@ -184,10 +191,9 @@ class Residuals:
 def layers_to_store(
     model: HookedModel, first: Int[np.ndarray, " mask"], tokens: Sequence[int], intact_tokens: int
 ) -> list[int]:
-    """Layers at which masks may start: none where the intact run costs more than it saves.
+    """Layers at which masks start: those that save most, if any save more than the intact run and forwards cost.
 
-    Where memory does not hold all the layers, they are thinned out evenly, and a mask starts at the last one before its
-    own.
+    A mask starts at the last of them before its first layer.
 
     Args:
         model: The model.
@@ -195,13 +201,29 @@ def layers_to_store(
         tokens: The tokens that each mask runs.
         intact_tokens: The tokens of the intact run.
     """
-    layers = np.unique(first[first > 0])
-    if not len(layers) or float(np.dot(first, tokens)) <= _WORTH * intact_tokens * layers[-1]:
-        return []
+    device = device_of(model)
     n_bytes = intact_tokens * model.cfg.d_model * dtype_of(model).itemsize
-    n = min(len(layers), int(_SHARE * free_memory(device_of(model)) / n_bytes))
-    chosen = layers[np.linspace(0, len(layers) - 1, n).round().astype(int)]
-    return [int(layer) for layer in chosen]
+    most = min(_MOST_STARTS, int(_SHARE * free_memory(device) / n_bytes))
+    # Of masks that could start later; by number of layers, quantiles of their tokens.
+    order = np.argsort(first, kind="stable")
+    order = order[first[order] > 0]
+    run, of = np.asarray(tokens, dtype=float)[order], first[order]
+    done = np.cumsum(run) - run / 2
+    best, chosen = 0.0, list[int]()
+    for n in range(1, most + 1 if len(of) else 1):
+        layers = np.unique(of[np.searchsorted(done, run.sum() * np.arange(n) / n).clip(max=len(of) - 1)])
+        at = np.concatenate([[0], layers])[np.searchsorted(layers, of, side="right")]
+        saved = float(at @ run) - float(layers[-1]) * intact_tokens
+        saved -= model.cfg.n_layers * overhead(model) * _FORWARDS_A_START * len(layers)
+        if saved > best:
+            best, chosen = saved, layers.tolist()
+    return chosen
+
+
+def overhead(model: HookedModel) -> int:
+    """What a forward costs beside its tokens, in tokens."""
+    of_device = _OVERHEAD.get(device_of(model).type, _OVERHEAD["cuda"])
+    return of_device[dtype_of(model) in HALF]
 
 
 class Forwards:
@@ -226,6 +248,11 @@ class Forwards:
         self.model, self.ablation = model, ablation or Ablation()
         self.able = abilities(model, ideas)
         self.budget = TokenBudget(batch_tokens or token_budget(model, self.able.fused))
+        device = device_of(model).type
+        self._overhead = overhead(model)
+        self._most_kept = _MAX_STORED.get(device, _MAX_STORED["cpu"])
+        # What is joined is in memory twice for a moment.
+        self._most_pooled = self._most_kept // 2
         self._fused = self.able.fused
         if not self.ablation.is_prepared:
             self.ablation.prepare(model, examples, self.budget.tokens, self.fused())
@@ -261,22 +288,41 @@ class Forwards:
         if stored is None:
             self._fused = self.fused()
 
-        def forward(batch: Sequence[Row], inner: bool) -> Iterator[Done]:
+        def leaves(batch: Sequence[Row]) -> Iterator[Done]:
             if needed is None or any(map(needed, batch)):
-                done = self._forward(list(batch), stored, residuals, layer, inner or keep_all)
-                yield done
-                if inner:
-                    further = [child for i, row in enumerate(batch) for child in row.following(i)]
-                    yield from self.run(further, residuals, layer, keep_all=keep_all, needed=needed, stored=done.stored)
+                yield self._forward(list(batch), stored, residuals, layer, keep_all)
 
-        for inner in (False, True):
-            chosen = [row for row in rows if bool(row.piece.children) == inner]
+        def parents(pool: Sequence[Row]) -> Iterator[Done]:
+            if needed is not None and not any(map(needed, pool)):
+                return
+            kept, further, done = [], [], 0
+            while done < len(pool):
+                batch = list(pool[done : done + self._batch_size(pool[done:], keep=True)])
+                forward = self._forward(batch, stored, residuals, layer, True)
+                yield forward
+                further += [child for i, row in enumerate(batch, start=done) for child in row.following(i)]
+                done += len(batch)
+                assert forward.stored is not None
+                kept.append(forward.stored)
+            # What follows the rows of several forwards fills forwards together.
+            both = KeyValues.joined(kept) if len(kept) > 1 else kept[0]
+            del kept, forward
+            yield from self.run(further, residuals, layer, keep_all=keep_all, needed=needed, stored=both)
+
+        def halve(batch: Sequence[Row]) -> None:
+            self.budget.halve(_tokens(batch)[-1])
+            self._most_pooled = min(self._most_pooled, int(self._kept_bytes(batch)[-1])) // 2
+
+        for run, inner in ((leaves, False), (parents, True)):
             yield from in_batches(
                 # The longest first: like lengths share a batch, and what is most likely not to fit is tried first.
-                sorted(chosen, key=lambda row: (-len(row.piece.tokens), -row.piece.start)),
-                size=partial(self._batch_size, keep=inner or keep_all),
-                run=partial(forward, inner=inner),
-                shrink=lambda batch: self.budget.halve(_tokens(batch)[-1]),
+                sorted(
+                    (row for row in rows if bool(row.piece.children) == inner),
+                    key=lambda row: (-len(row.piece.tokens), -row.piece.start),
+                ),
+                size=self._pool_size if inner else partial(self._batch_size, keep=keep_all),
+                run=run,
+                shrink=halve,
                 describe=_named,
             )
 
@@ -330,13 +376,45 @@ class Forwards:
             # Padding is numbered onwards from the past of its row, and must have a place in the table, too.
             fits &= past + longest <= context
         if keep:
-            limit = _MAX_STORED.get(device_of(self.model).type, _MAX_STORED["cpu"])
-            cfg = self.model.cfg
-            n_kv_heads = cfg.n_key_value_heads or cfg.n_heads
-            # Keys and values of one token.
-            token_bytes = 2 * dtype_of(self.model).itemsize * cfg.n_layers * cfg.d_head * n_kv_heads
-            fits &= np.arange(1, len(rows) + 1) * (longest + past) * token_bytes <= limit
-        return max(1, int(fits.sum()))
+            fits &= self._kept_bytes(rows) <= self._most_kept
+        lengths = np.array([len(row.piece.tokens) for row in rows])
+        return max(1, min(int(fits.sum()), like_lengths(lengths, self.budget.tokens, self._overhead)))
+
+    def _pool_size(self, rows: Sequence[Row]) -> int:
+        """Of how many of the next rows the keys and values are kept together, for those that follow: one at least."""
+        return max(1, int((self._kept_bytes(rows) <= self._most_pooled).sum()))
+
+    def _kept_bytes(self, rows: Sequence[Row]) -> Int[np.ndarray, " row"]:
+        """Keys and values of the first row, the first two rows, ..., padded to one length."""
+        cfg = self.model.cfg
+        n_kv_heads = cfg.n_key_value_heads or cfg.n_heads
+        token_bytes = 2 * dtype_of(self.model).itemsize * cfg.n_layers * cfg.d_head * n_kv_heads
+        past = np.maximum.accumulate([row.piece.start for row in rows])
+        return np.arange(1, len(rows) + 1) * (len(rows[0].piece.tokens) + past) * token_bytes
+
+
+def like_lengths(lengths: Int[np.ndarray, " row"], budget: int, overhead: int) -> int:
+    """How many of the next rows go into one forward so that all forwards cost least.
+
+    Rows of a forward are padded to its longest.
+
+    Args:
+        lengths: Tokens of each row, the longest first.
+        budget: Tokens of a forward at most.
+        overhead: What a forward costs beside its tokens, in tokens.
+
+    >>> like_lengths(np.array([40, 5, 5, 5]), 4096, overhead=90), like_lengths(np.array([40, 5, 5, 5]), 4096, 110)
+    (1, 4)
+    """
+    starts = np.flatnonzero(np.diff(lengths, prepend=-1))
+    ends = np.append(starts[1:], len(lengths))
+    cost, first = np.zeros(len(starts) + 1), len(lengths)
+    for place in range(len(starts) - 1, -1, -1):
+        tokens = (ends[place:] - starts[place]) * lengths[starts[place]]
+        each = tokens + overhead * np.ceil(tokens / budget) + cost[place + 1 :]
+        best = int(np.argmin(each))
+        cost[place], first = each[best], int(ends[place + best])
+    return first
 
 
 def _tokens(rows: Sequence[Row]) -> Float[np.ndarray, " row"]:

@@ -158,12 +158,14 @@ class Engine:
 
     def _stepwise(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """Batches of an iterator that runs in the compute dtype; while one is taken in the weights are as they were."""
+        unchanged = False
         while True:
-            with self.cast or nullcontext():
+            with nullcontext() if self.cast is None else self.cast.entered(unchanged):
                 batch = next(batches, None)
             if batch is None:
                 return
             yield batch
+            unchanged = True
 
     def worth_drafting(self, n_texts: int) -> bool:
         """Whether the intact model should generate first, to draft ``n_texts`` texts of masked ones."""

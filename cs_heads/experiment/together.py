@@ -102,14 +102,17 @@ def measure(parts: Sequence[Part]) -> None:
         known = np.concatenate([request.known for request in asked])
         for batch in parts[0].engine.run(_masks(asked), numbers, parts[0].progress, known):
             done: list[list[tuple[int, Float[np.ndarray, " 3"]]]] = [[] for _ in parts]
-            for pair, logprobs, hits in batch:
-                place = int(np.searchsorted(starts, pair, side="right")) - 1
-                number = pair - int(starts[place])
-                values = parts[place].scored(int(asked[place].examples[number]), logprobs, hits)
-                done[place].append((number, values))
-            for part, request, results in zip(parts, asked, done, strict=True):
-                if results:
-                    part.cached.keep(request, results)
+            try:
+                for pair, logprobs, hits in batch:
+                    place = int(np.searchsorted(starts, pair, side="right")) - 1
+                    number = pair - int(starts[place])
+                    values = parts[place].scored(int(asked[place].examples[number]), logprobs, hits)
+                    done[place].append((number, values))
+            finally:
+                # A scorer of one task that raises loses nothing of the others.
+                for part, request, results in zip(parts, asked, done, strict=True):
+                    if results:
+                        part.cached.keep(request, results)
     for part, request in zip(parts, asked, strict=True):
         part.cached.end(request)
 

@@ -373,8 +373,20 @@ class InDtype:
         self._stack, self._depth = ExitStack(), 0
 
     def __enter__(self) -> None:
+        self._enter(unchanged=False)
+
+    @contextmanager
+    def entered(self, unchanged: bool) -> Iterator[None]:
+        """A ``with`` block; ``unchanged`` vouches that the weights are what they were in the one before."""
+        self._enter(unchanged)
+        try:
+            yield
+        finally:
+            self.__exit__()
+
+    def _enter(self, unchanged: bool) -> None:
         if not self._depth:
-            values = self._values()
+            values = [value for value, _ in self._cast] if unchanged else self._values()
             versions = [(value.data_ptr(), value._version) for value in values]
             if versions != self._versions:
                 # Memory first: the weights of before are of no use any more.

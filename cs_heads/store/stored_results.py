@@ -209,11 +209,12 @@ class StoredResults:
         return np.array([calls.get((mask, example), 0) for mask, example in pairs.tolist()])
 
 
-Asked = tuple[StoredResults, Sequence[bytes], Int[np.ndarray, " pair"], Bool[np.ndarray, " pair"]]
+# Sizes differ from task to task: jaxtyping has one for each name in a call.
+Pairs = tuple[StoredResults, Sequence[bytes], np.ndarray, np.ndarray]
 """Results of one task, and different pairs of them: mask, example, and whether it is missing."""
 
 
-def begin_together(parts: Sequence[Asked]) -> list[PlannedCall]:
+def begin_together(parts: Sequence[Pairs]) -> list[PlannedCall]:
     """One call for the missing pairs of all parts, of one store: a new one, or one that was cut short.
 
     Returns:

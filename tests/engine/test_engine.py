@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cs_heads.engine import Engine
+from cs_heads.engine import Engine, forwards
 from cs_heads.engine.protocol import PairMasks
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.abilities import Abilities
@@ -66,18 +66,22 @@ def plain():
     n_masks=st.integers(1, 5),
     ideas=st.builds(Abilities, st.booleans(), st.booleans(), st.booleans()),
     batch_tokens=st.sampled_from([1, 17, 60, 4096]),
+    overhead=st.sampled_from([0, 96]),
 )
 @settings(max_examples=15)
 def test_any_plan_gives_the_numbers_of_plain_hugging_face(
-    load, plain, architecture, backend, seed, n_examples, n_masks, ideas, batch_tokens
+    load, plain, architecture, backend, seed, n_examples, n_masks, ideas, batch_tokens, overhead
 ):
+    """Where forwards cost nothing beside their tokens, masks start at every layer, and no row is padded."""
     examples, masks, pairs = workload(seed, n_examples, n_masks)
-    engine = Engine(load(architecture, backend), examples, batch_tokens, ideas=ideas)
     found = {}
-    for batch in engine.run(PairMasks.of(masks[pairs[:, 0]]), pairs[:, 1], progress=False):
-        for pair, logprobs, hits in batch:
-            assert pair not in found
-            found[pair] = logprobs, hits == 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(forwards, "_OVERHEAD", {"cpu": (overhead, overhead), "cuda": (overhead, overhead)})
+        engine = Engine(load(architecture, backend), examples, batch_tokens, ideas=ideas)
+        for batch in engine.run(PairMasks.of(masks[pairs[:, 0]]), pairs[:, 1], progress=False):
+            for pair, logprobs, hits in batch:
+                assert pair not in found
+                found[pair] = logprobs, hits == 1
     assert sorted(found) == list(range(len(pairs)))
     for pair, (mask, example) in enumerate(pairs):
         prompt, targets = examples[example].prompt, examples[example].continuations

@@ -1,5 +1,7 @@
 """Several tasks in forwards that they share: the numbers are those of each task by itself, and cost what they cost."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -86,9 +88,35 @@ def test_masks_and_gates_are_measured_together(load, backend):
     mask[0, 0, 0] = True
     asked = [Asked(made[0], gates), Asked(made[1], mask)]
     measure_together(asked)
+    assert [each.ran for each in made[:2]] == [N_EXAMPLES] * 2
     for each, other in zip(asked, alone, strict=False):
         margins = each.experiment.respond(each.masks, None, "margin")
         np.testing.assert_allclose(margins, other.respond(each.masks, None, "margin"), atol=1e-4)
+
+
+class ThreeTimes:
+    """A scorer that gives up after three examples."""
+
+    identity, graded = "three times", False
+
+    def __init__(self):
+        self.scored = 0
+
+    def score_logprobs(self, example, logprobs, greedy):
+        if self.scored == 3:
+            raise RuntimeError("no more")
+        self.scored += 1
+        return 1.0
+
+
+def test_a_scorer_that_raises_loses_nothing_that_was_scored(load):
+    first, second, _ = tasks()
+    experiment = Experiment(load("llama"), first, progress=False)
+    other = experiment.on(replace(second, scorer=ThreeTimes()))
+    with pytest.raises(RuntimeError, match="no more"):
+        measure_together([Asked(experiment, no_mask()), Asked(other, no_mask())])
+    assert other.ran == 3
+    assert experiment.ran > 0
 
 
 def test_what_one_experiment_is_asked_twice_is_measured_once(load, backend):

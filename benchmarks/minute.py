@@ -1,0 +1,147 @@
+"""From a loaded model to a ranking and its verdict: seconds, and what the heads found take from every skill.
+
+    python benchmarks/real_models.py --out models --models smollm2
+    git worktree add before 2d04b5d
+    python benchmarks/minute.py --model models/smollm2 --before before --out minute.jsonl
+    python benchmarks/minute.py --table minute.jsonl
+
+Every way finds five heads of an everyday skill with the default controls and proves them, in a process of its own that
+has loaded the model, the ways of a skill and seed one after another. *before* is the library as it lies in another
+folder; *float32* leaves out the faster dtype. Own loss and others' mean loss are of 60 unseen examples of
+every skill that the model can do, as in ``specificity.py``. Results are appended to ``--out``; what is there is not run
+again. Nothing else should run on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from inspect import signature
+from itertools import product
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+import cs_heads as cs
+
+FAMILY = "everyday/"
+SKILLS = ("agreement", "code", "indirect_object", "kinds", "plural", "succession")
+WAYS: dict[str, dict[str, Any]] = {
+    "before": {},
+    "float32": {"compute_dtype": "float32"},
+    "now": {},
+}
+"""What ``find_heads`` is given beside its defaults."""
+
+
+def find_and_prove(model: str, skill: str, seed: int, given: dict[str, Any]) -> dict[str, Any]:
+    """One record of this library's way, or of what ``PYTHONPATH`` has in its place."""
+    loaded = cs.load_model(model, dtype="float32")
+    task = cs.load_task(f"{FAMILY}{skill}", seed=seed)
+    start = perf_counter()
+    ranking = cs.find_heads(loaded, task, seed=seed, progress=False, **given)
+    found = perf_counter()
+    # An argument that had another name.
+    (exclude,) = {"exclude", "apart"} & {*signature(cs.confirm).parameters}
+    put: dict[str, Any] = {exclude: ranking.shared}
+    proof = cs.confirm(loaded, task, ranking.top(5), seed=seed, progress=False, **put)
+    return {
+        "seconds": [round(found - start, 1), round(perf_counter() - found, 1)],
+        "spent": [ranking.spent, proof.spent],
+        "heads": [str(head) for head in ranking.top(5)],
+        "verdict": proof.verdict,
+        "close": proof.close,
+    }
+
+
+def measure(options: argparse.Namespace) -> None:
+    """Run what is missing of all ways, skill by skill."""
+    from specificity import Judge, own_and_others, records
+
+    from cs_heads.tasks import builtin_tasks
+    from cs_heads.units import as_heads
+
+    names = [name.removeprefix(FAMILY) for name in builtin_tasks() if name.startswith(FAMILY)]
+    judged = cs.load_model(options.model, dtype="float32")
+    for seed in options.seeds:
+        done = {(r["skill"], r["way"]) for r in records(options.out) if r["seed"] == seed}
+        judge = Judge(judged, {name: cs.load_task(f"{FAMILY}{name}", seed=seed) for name in names}, "heads")
+        for skill, way in product(options.skills, options.ways):
+            if (skill, way) in done:
+                continue
+            library = options.before if way == "before" else Path(__file__).resolve().parent.parent
+            command = [sys.executable, __file__, "--model", options.model, "--one", skill, str(seed), way]
+            ran = subprocess.run(
+                command, env={**os.environ, "PYTHONPATH": str(library)}, stdout=subprocess.PIPE, text=True, check=True
+            )
+            record = {"skill": skill, "seed": seed, "way": way, **json.loads(ran.stdout.splitlines()[-1])}
+            record["losses"] = judge.losses(list(as_heads("heads", record["heads"])))
+            with options.out.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+            own, others = own_and_others(record)
+            print(f"{seed} {skill}, {way}: {record['seconds']} s, own {own:.2f}, others {others:.2f}", flush=True)
+
+
+def table(done: list[dict[str, Any]]) -> str:
+    """Means by way over the skills and seeds that every way has; then seconds by skill."""
+    from specificity import own_and_others
+
+    ways = [way for way in WAYS if any(record["way"] == way for record in done)]
+    runs = {way: {(r["skill"], r["seed"]): r for r in done if r["way"] == way} for way in ways}
+    common = sorted(set.intersection(*(set(each) for each in runs.values())))
+    lines = [
+        "| way | runs | search, s | proof, s | together: median, s | times faster | example-evaluations | own loss "
+        "| others' mean loss |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    first = sum(sum(runs[ways[0]][key]["seconds"]) for key in common)
+    for way in ways:
+        mine = [runs[way][key] for key in common]
+        search, proof = np.array([record["seconds"] for record in mine]).T
+        own, others = np.mean([own_and_others(record) for record in mine], axis=0)
+        spent = np.mean([sum(record["spent"]) for record in mine])
+        lines.append(
+            f"| {way} | {len(mine)} | {search.mean():.0f} | {proof.mean():.0f} | {np.median(search + proof):.0f} | "
+            f"{first / (search + proof).sum():.1f} | {spent:,.0f} | {own:.2f} | {others:.2f} |"
+        )
+    lines += ["", "| skill | " + " | ".join(ways) + " |", "|" + "---|" * (len(ways) + 1)]
+    for skill in dict.fromkeys(skill for skill, _ in common):
+        cells = []
+        for way in ways:
+            mine = [runs[way][key] for key in common if key[0] == skill]
+            pairs = ", ".join("{:.2f} / {:.2f}".format(*own_and_others(record)) for record in mine)
+            seconds = ", ".join(f"{sum(record['seconds']):.0f}" for record in mine)
+            verdicts = ", ".join(f"{r['verdict']}{' (close)' if r['close'] else ''}" for r in mine)
+            cells.append(f"{seconds} s: {pairs}; {verdicts}")
+        lines.append(f"| {skill} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure what is missing, print the tables, or run one way."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", help="folder or name")
+    parser.add_argument("--before", type=Path, help="folder of the library to compare with")
+    parser.add_argument("--out", type=Path, help="results, one JSON object a line")
+    parser.add_argument("--table", type=Path, help="print the tables of these results, and run nothing")
+    parser.add_argument("--skills", nargs="+", default=list(SKILLS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--one", nargs=3, metavar=("SKILL", "SEED", "WAY"), help="run one, and print its record")
+    options = parser.parse_args()
+    if options.table:
+        print(table([json.loads(line) for line in options.table.read_text().splitlines()]))
+    elif options.one:
+        skill, seed, way = options.one
+        print(json.dumps(find_and_prove(options.model, skill, int(seed), WAYS[way])))
+    else:
+        measure(options)
+
+
+if __name__ == "__main__":
+    main()
