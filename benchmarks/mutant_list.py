@@ -255,13 +255,13 @@ _ENGINE = [
         "engine/test_engine.py engine/test_forwards.py experiment/test_experiment.py",
         (
             "continuations go on from the prefix of another row of the batch",
-            "for i, row in enumerate(batch, start=done)",
-            "for i, row in enumerate(reversed(batch), start=done)",
+            "for i, row in enumerate(forward.rows, start=done)",
+            "for i, row in enumerate(reversed(forward.rows), start=done)",
         ),
         (
             "continuations of a later forward go on from the prefixes of the first",
-            "for i, row in enumerate(batch, start=done)",
-            "for i, row in enumerate(batch)",
+            "for i, row in enumerate(forward.rows, start=done)",
+            "for i, row in enumerate(forward.rows)",
         ),
         (
             "rows of all lengths share a forward",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,7 @@ _FORWARDS_A_START = 4
 # Layers that masks start at, at most: a forward holds rows of one alone.
 _MOST_STARTS = 8
 
-# Share of the free memory that residual streams may fill.
+# Share of the free memory that residual streams may fill, and keys and values of several forwards.
 _SHARE = 0.1
 
 
@@ -201,17 +202,20 @@ def layers_to_store(
         tokens: The tokens that each mask runs.
         intact_tokens: The tokens of the intact run.
     """
+    if not (first > 0).any():
+        return []
     device = device_of(model)
     n_bytes = intact_tokens * model.cfg.d_model * dtype_of(model).itemsize
     most = min(_MOST_STARTS, int(_SHARE * free_memory(device) / n_bytes))
-    # Of masks that could start later; by number of layers, quantiles of their tokens.
+    # Of masks that could start later; by number of layers, quantiles of their tokens, from the first mask on or not.
     order = np.argsort(first, kind="stable")
     order = order[first[order] > 0]
     run, of = np.asarray(tokens, dtype=float)[order], first[order]
     done = np.cumsum(run) - run / 2
     best, chosen = 0.0, list[int]()
-    for n in range(1, most + 1 if len(of) else 1):
-        layers = np.unique(of[np.searchsorted(done, run.sum() * np.arange(n) / n).clip(max=len(of) - 1)])
+    for n, begin in product(range(1, most + 1), (0, 1)):
+        shares = (np.arange(n) + begin) / (n + begin)
+        layers = np.unique(of[np.searchsorted(done, run.sum() * shares).clip(max=len(of) - 1)])
         at = np.concatenate([[0], layers])[np.searchsorted(layers, of, side="right")]
         saved = float(at @ run) - float(layers[-1]) * intact_tokens
         saved -= model.cfg.n_layers * overhead(model) * _FORWARDS_A_START * len(layers)
@@ -252,7 +256,7 @@ class Forwards:
         self._overhead = overhead(model)
         self._most_kept = _MAX_STORED.get(device, _MAX_STORED["cpu"])
         # What is joined is in memory twice for a moment.
-        self._most_pooled = self._most_kept // 2
+        self._most_pooled = min(self._most_kept // 2, int(_SHARE * free_memory(device_of(model))))
         self._fused = self.able.fused
         if not self.ablation.is_prepared:
             self.ablation.prepare(model, examples, self.budget.tokens, self.fused())
@@ -288,20 +292,21 @@ class Forwards:
         if stored is None:
             self._fused = self.fused()
 
+        def some(batch: Sequence[Row], keep: bool) -> Iterator[Done]:
+            yield self._forward(list(batch), stored, residuals, layer, keep)
+
         def leaves(batch: Sequence[Row]) -> Iterator[Done]:
             if needed is None or any(map(needed, batch)):
-                yield self._forward(list(batch), stored, residuals, layer, keep_all)
+                yield from some(batch, keep_all)
 
         def parents(pool: Sequence[Row]) -> Iterator[Done]:
             if needed is not None and not any(map(needed, pool)):
                 return
             kept, further, done = [], [], 0
-            while done < len(pool):
-                batch = list(pool[done : done + self._batch_size(pool[done:], keep=True)])
-                forward = self._forward(batch, stored, residuals, layer, True)
+            for forward in in_batches(pool, size_of_kept, partial(some, keep=True), self._halve, _named):
                 yield forward
-                further += [child for i, row in enumerate(batch, start=done) for child in row.following(i)]
-                done += len(batch)
+                further += [child for i, row in enumerate(forward.rows, start=done) for child in row.following(i)]
+                done += len(forward.rows)
                 assert forward.stored is not None
                 kept.append(forward.stored)
             # What follows the rows of several forwards fills forwards together.
@@ -309,22 +314,22 @@ class Forwards:
             del kept, forward
             yield from self.run(further, residuals, layer, keep_all=keep_all, needed=needed, stored=both)
 
-        def halve(batch: Sequence[Row]) -> None:
-            self.budget.halve(_tokens(batch)[-1])
-            self._most_pooled = min(self._most_pooled, int(self._kept_bytes(batch)[-1])) // 2
+        def shrink(pool: Sequence[Row]) -> None:
+            if _tokens(pool)[-1] <= self.budget.tokens:
+                self._halve(pool)
+            self._most_pooled = min(self._most_pooled, int(self._kept_bytes(pool)[-1])) // 2
 
-        for run, inner in ((leaves, False), (parents, True)):
-            yield from in_batches(
-                # The longest first: like lengths share a batch, and what is most likely not to fit is tried first.
-                sorted(
-                    (row for row in rows if bool(row.piece.children) == inner),
-                    key=lambda row: (-len(row.piece.tokens), -row.piece.start),
-                ),
-                size=self._pool_size if inner else partial(self._batch_size, keep=keep_all),
-                run=run,
-                shrink=halve,
-                describe=_named,
-            )
+        size_of_kept = partial(self._batch_size, keep=True)
+        ordered = sorted(rows, key=lambda row: (-len(row.piece.tokens), -row.piece.start))
+        # The longest first: like lengths share a batch, and what is most likely not to fit is tried first.
+        last, inner = ([row for row in ordered if bool(row.piece.children) == side] for side in (False, True))
+        yield from in_batches(last, partial(self._batch_size, keep=keep_all), leaves, self._halve, _named)
+        # Where each forward's keys and values are handed out, those of others are not kept with them.
+        yield from in_batches(inner, size_of_kept if keep_all else self._pool_size, parents, shrink, _named)
+
+    def _halve(self, batch: Sequence[Row]) -> None:
+        """Make forwards smaller than this one, which did not fit."""
+        self.budget.halve(_tokens(batch)[-1])
 
     def _forward(
         self, batch: list[Row], stored: KeyValues | None, residuals: Residuals | None, layer: int | None, keep: bool
@@ -367,6 +372,8 @@ class Forwards:
 
     def _batch_size(self, rows: Sequence[Row], keep: bool) -> int:
         """How many of the next rows go into one forward: within the budgets, but one at least."""
+        # None has less than a token; some more are looked at for where to cut.
+        rows = rows[: 1 + 4 * self.budget.tokens]
         longest = len(rows[0].piece.tokens)
         past = np.maximum.accumulate([row.piece.start for row in rows])
         logits = np.cumsum([len(row.piece.slots) for row in rows]) * self.model.cfg.d_vocab
@@ -381,16 +388,21 @@ class Forwards:
         return max(1, min(int(fits.sum()), like_lengths(lengths, self.budget.tokens, self._overhead)))
 
     def _pool_size(self, rows: Sequence[Row]) -> int:
-        """Of how many of the next rows the keys and values are kept together, for those that follow: one at least."""
-        return max(1, int((self._kept_bytes(rows) <= self._most_pooled).sum()))
+        """Of how many of the next rows keys and values are kept together, for those that follow: at least a forward."""
+        fits = self._kept_bytes(rows[: 1 + self._most_pooled // self._token_bytes]) <= self._most_pooled
+        return max(self._batch_size(rows, keep=True), int(fits.sum()))
 
     def _kept_bytes(self, rows: Sequence[Row]) -> Int[np.ndarray, " row"]:
         """Keys and values of the first row, the first two rows, ..., padded to one length."""
+        past = np.maximum.accumulate([row.piece.start for row in rows])
+        return np.arange(1, len(rows) + 1) * (len(rows[0].piece.tokens) + past) * self._token_bytes
+
+    @property
+    def _token_bytes(self) -> int:
+        """Keys and values of one token."""
         cfg = self.model.cfg
         n_kv_heads = cfg.n_key_value_heads or cfg.n_heads
-        token_bytes = 2 * dtype_of(self.model).itemsize * cfg.n_layers * cfg.d_head * n_kv_heads
-        past = np.maximum.accumulate([row.piece.start for row in rows])
-        return np.arange(1, len(rows) + 1) * (len(rows[0].piece.tokens) + past) * token_bytes
+        return 2 * dtype_of(self.model).itemsize * cfg.n_layers * cfg.d_head * n_kv_heads
 
 
 def like_lengths(lengths: Int[np.ndarray, " row"], budget: int, overhead: int) -> int:

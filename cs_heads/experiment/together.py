@@ -10,7 +10,7 @@ from jaxtyping import Float, Int, Shaped
 
 from cs_heads.designs import as_gates
 from cs_heads.engine.forwards import Mask
-from cs_heads.engine.protocol import EngineLike, PairMasks
+from cs_heads.engine.protocol import EngineLike, PairMasks, PairResult
 from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.experiment.results import CachedResults, Entry, LookedUp, Request, requests
 
@@ -101,20 +101,34 @@ def measure(parts: Sequence[Part]) -> None:
         numbers = np.concatenate([part.first + request.examples for part, request in zip(parts, asked, strict=True)])
         known = np.concatenate([request.known for request in asked])
         for batch in parts[0].engine.run(_masks(asked), numbers, parts[0].progress, known):
-            done: list[list[tuple[int, Float[np.ndarray, " 3"]]]] = [[] for _ in parts]
-            try:
-                for pair, logprobs, hits in batch:
-                    place = int(np.searchsorted(starts, pair, side="right")) - 1
-                    number = pair - int(starts[place])
-                    values = parts[place].scored(int(asked[place].examples[number]), logprobs, hits)
-                    done[place].append((number, values))
-            finally:
-                # A scorer of one task that raises loses nothing of the others.
-                for part, request, results in zip(parts, asked, done, strict=True):
-                    if results:
-                        part.cached.keep(request, results)
+            _keep(parts, asked, starts, batch)
     for part, request in zip(parts, asked, strict=True):
         part.cached.end(request)
+
+
+def _keep(
+    parts: Sequence[Part], asked: Sequence[Request], starts: Int[np.ndarray, " start"], batch: Sequence[PairResult]
+) -> None:
+    """Score what a forward gave, and keep it; a task that cannot be scored, or kept, loses nothing of the others."""
+    done: list[list[tuple[int, Float[np.ndarray, " 3"]]]] = [[] for _ in parts]
+    errors: list[Exception] = []
+    for pair, logprobs, hits in batch:
+        place = int(np.searchsorted(starts, pair, side="right")) - 1
+        number = pair - int(starts[place])
+        try:
+            values = parts[place].scored(int(asked[place].examples[number]), logprobs, hits)
+        except Exception as error:
+            errors.append(error)
+        else:
+            done[place].append((number, values))
+    for part, request, results in zip(parts, asked, done, strict=True):
+        try:
+            if results:
+                part.cached.keep(request, results)
+        except Exception as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
 
 
 def _masks(asked: Sequence[Request]) -> PairMasks:

@@ -8,6 +8,8 @@ from cs_heads.engine import Engine
 from cs_heads.engine.forwards import Forwards, like_lengths
 from cs_heads.engine.protocol import PairMasks
 from cs_heads.lens import EncodedExample
+from cs_heads.lens.abilities import PLAIN
+from cs_heads.lens.cache import KeyValues
 
 GRID = (3, 4)
 
@@ -63,23 +65,39 @@ def run(engine, masks, n_examples):
     pairs = np.array([(mask, example) for mask in range(len(masks)) for example in range(n_examples)])
     found = {}
     for batch in engine.run(PairMasks.of(masks[pairs[:, 0]]), pairs[:, 1], progress=False):
+        assert not found.keys() & {pair for pair, _, _ in batch}
         found |= {pair: logprobs for pair, logprobs, _ in batch}
     return np.array([found[pair] for pair in range(len(pairs))])
 
 
-def test_what_follows_several_forwards_fills_forwards_together(load, seen, monkeypatch):
-    """Worked examples of unlike lengths run apart, the questions after all of them in one forward."""
+@pytest.fixture
+def cheap(monkeypatch):
+    """Forwards that cost little beside their tokens: rows of unlike lengths run apart."""
     monkeypatch.setattr("cs_heads.engine.forwards._OVERHEAD", {"cpu": (4, 4), "cuda": (4, 4)})
-    examples, masks = few_shot_examples(3, 5), np.eye(12, dtype=bool)[[0, 5]].reshape(2, *GRID)
-    run(Engine(load("llama"), examples), masks, len(examples))
+
+
+def work(n_prefixes, n_questions, n_masks):
+    masks = np.eye(12, dtype=bool)[[0, 5, 11]].reshape(3, *GRID)[:n_masks]
+    return few_shot_examples(n_prefixes, n_questions), masks
+
+
+def whole(model, examples, masks):
+    """The numbers of examples that share nothing."""
+    return run(Engine(model, examples, ideas=PLAIN), masks, len(examples))
+
+
+def test_what_follows_several_forwards_fills_forwards_together(load, seen, cheap):
+    """Worked examples of unlike lengths run apart, the questions after all of them in one forward."""
+    model, (examples, masks) = load("llama"), work(3, 5, 2)
+    found = run(Engine(model, examples), masks, len(examples))
     assert seen == [(2, 20), (2, 14), (2, 8), (30, 2)]
+    np.testing.assert_allclose(found, whole(model, examples, masks), atol=1e-4)
 
 
 @pytest.mark.parametrize("most", [1, 3, 7])
-def test_rows_whose_followers_do_not_fit_run_in_smaller_pools(load, seen, monkeypatch, most):
-    examples, masks = few_shot_examples(4, 4), np.eye(12, dtype=bool)[[0, 5, 11]].reshape(3, *GRID)
-    wanted = run(Engine(load("llama"), examples), masks, len(examples))
-    plain = Forwards._forward
+def test_forwards_that_do_not_fit_are_made_smaller(load, monkeypatch, cheap, most):
+    model, (examples, masks) = load("llama"), work(4, 4, 3)
+    wanted, plain = whole(model, examples, masks), Forwards._forward
 
     def forward(self, batch, *rest):
         if len(batch) > most:
@@ -87,13 +105,56 @@ def test_rows_whose_followers_do_not_fit_run_in_smaller_pools(load, seen, monkey
         return plain(self, batch, *rest)
 
     monkeypatch.setattr(Forwards, "_forward", forward)
-    np.testing.assert_allclose(run(Engine(load("llama"), examples), masks, len(examples)), wanted, atol=1e-4)
+    np.testing.assert_allclose(run(Engine(model, examples), masks, len(examples)), wanted, atol=1e-4)
 
 
-def test_pools_are_as_small_as_keys_and_values_allow(load, seen):
-    examples, masks = few_shot_examples(3, 5), np.eye(12, dtype=bool)[[0, 5]].reshape(2, *GRID)
-    engine = Engine(load("llama"), examples)
+@pytest.mark.parametrize("fails", range(5))
+def test_a_forward_that_does_not_fit_once_costs_no_result(load, monkeypatch, cheap, fails):
+    """The third prefix of four, or what follows them."""
+    model, (examples, masks) = load("llama"), work(4, 4, 3)
+    wanted, plain, tried = whole(model, examples, masks), Forwards._forward, []
+
+    def forward(self, batch, *rest):
+        tried.append(len(batch))
+        if len(tried) == fails + 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return plain(self, batch, *rest)
+
+    engine = Engine(model, examples)
+    assert engine.forwards.able.extend
+    monkeypatch.setattr(Forwards, "_forward", forward)
+    np.testing.assert_allclose(run(engine, masks, len(examples)), wanted, atol=1e-4)
+    assert len(tried) > 5
+
+
+def test_what_does_not_fit_together_makes_no_forward_smaller(load, monkeypatch, cheap):
+    """Keys and values of several prefixes are too many, and no forward is."""
+    model, (examples, masks) = load("llama"), work(4, 4, 3)
+    engine, joined = Engine(model, examples), KeyValues.joined
+    budget = engine.forwards.budget.tokens
+
+    def join(parts):
+        if len(parts) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return joined(parts)
+
+    monkeypatch.setattr(KeyValues, "joined", join)
+    engine.forwards.budget.tokens = 3 * 26
+    found = run(engine, masks, len(examples))
+    assert engine.forwards.budget.tokens == 3 * 26 < budget
+    np.testing.assert_allclose(found, whole(model, examples, masks), atol=1e-4)
+
+
+def test_pools_are_as_small_as_keys_and_values_allow(load, seen, cheap):
+    model, (examples, masks) = load("llama"), work(3, 5, 2)
+    engine = Engine(model, examples)
     engine.forwards._most_pooled = 1
-    alone = run(engine, masks, len(examples))
-    assert [rows for rows, longest in seen if longest > 2] == [1] * 6
-    np.testing.assert_allclose(run(Engine(load("llama"), examples), masks, len(examples)), alone, atol=1e-4)
+    found = run(engine, masks, len(examples))
+    assert seen == [(2, 20), (10, 2), (2, 14), (10, 2), (2, 8), (10, 2)]
+    np.testing.assert_allclose(found, whole(model, examples, masks), atol=1e-4)
+
+
+def test_no_pairs_are_no_work(load):
+    examples, masks = work(1, 2, 1)
+    pairs = PairMasks.of(masks[:0])
+    assert list(Engine(load("llama"), examples).run(pairs, np.zeros(0, dtype=int), progress=False)) == []
