@@ -152,9 +152,3 @@ def test_pools_are_as_small_as_keys_and_values_allow(load, seen, cheap):
     found = run(engine, masks, len(examples))
     assert seen == [(2, 20), (10, 2), (2, 14), (10, 2), (2, 8), (10, 2)]
     np.testing.assert_allclose(found, whole(model, examples, masks), atol=1e-4)
-
-
-def test_no_pairs_are_no_work(load):
-    examples, masks = work(1, 2, 1)
-    pairs = PairMasks.of(masks[:0])
-    assert list(Engine(load("llama"), examples).run(pairs, np.zeros(0, dtype=int), progress=False)) == []
