@@ -10,7 +10,7 @@ from jaxtyping import Float, Int, Shaped
 
 from cs_heads.designs import as_gates
 from cs_heads.engine.forwards import Mask
-from cs_heads.engine.protocol import EngineLike, PairMasks, PairResult
+from cs_heads.engine.protocol import EngineLike, PairMasks
 from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.experiment.results import CachedResults, Entry, LookedUp, Request, requests
 
@@ -107,7 +107,11 @@ def measure(parts: Sequence[Part]) -> None:
 
 
 def _keep(
-    parts: Sequence[Part], asked: Sequence[Request], starts: Int[np.ndarray, " start"], batch: Sequence[PairResult]
+    parts: Sequence[Part],
+    asked: Sequence[Request],
+    starts: Int[np.ndarray, " start"],
+    # Of examples with unlike numbers of continuations.
+    batch: Sequence[tuple[int, np.ndarray, np.ndarray]],
 ) -> None:
     """Score what a forward gave, and keep it; a task that cannot be scored, or kept, loses nothing of the others."""
     done: list[list[tuple[int, Float[np.ndarray, " 3"]]]] = [[] for _ in parts]
