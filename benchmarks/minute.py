@@ -29,6 +29,7 @@ import numpy as np
 
 import cs_heads as cs
 
+# What runs an older library imports no other benchmark: these are of this one.
 FAMILY = "everyday/"
 SKILLS = ("agreement", "code", "indirect_object", "kinds", "plural", "succession")
 WAYS: dict[str, dict[str, Any]] = {
@@ -87,10 +88,11 @@ def measure(options: argparse.Namespace) -> None:
             print(f"{seed} {skill}, {way}: {record['seconds']} s, own {own:.2f}, others {others:.2f}", flush=True)
 
 
-def table(done: list[dict[str, Any]]) -> str:
+def table(path: Path) -> str:
     """Means by way over the skills and seeds that every way has; then seconds by skill."""
-    from specificity import own_and_others
+    from specificity import own_and_others, records
 
+    done = records(path)
     ways = [way for way in WAYS if any(record["way"] == way for record in done)]
     runs = {way: {(r["skill"], r["seed"]): r for r in done if r["way"] == way} for way in ways}
     common = sorted(set.intersection(*(set(each) for each in runs.values())))
@@ -135,10 +137,14 @@ def main() -> None:
     parser.add_argument("--one", nargs=3, metavar=("SKILL", "SEED", "WAY"), help="run one, and print its record")
     options = parser.parse_args()
     if options.table:
-        print(table([json.loads(line) for line in options.table.read_text().splitlines()]))
+        print(table(options.table))
     elif options.one:
         skill, seed, way = options.one
         print(json.dumps(find_and_prove(options.model, skill, int(seed), WAYS[way])))
+    elif options.model is None or options.out is None:
+        parser.error("--model and --out say what is measured, and where results go")
+    elif "before" in options.ways and not (options.before and (options.before / "cs_heads").is_dir()):
+        parser.error(f"--before must be a folder with the library to compare with, got {options.before}")
     else:
         measure(options)
 

@@ -252,11 +252,11 @@ class Forwards:
         self.model, self.ablation = model, ablation or Ablation()
         self.able = abilities(model, ideas)
         self.budget = TokenBudget(batch_tokens or token_budget(model, self.able.fused))
-        device = device_of(model).type
+        device = device_of(model)
         self._overhead = overhead(model)
-        self._most_kept = _MAX_STORED.get(device, _MAX_STORED["cpu"])
+        self._most_kept = _MAX_STORED.get(device.type, _MAX_STORED["cpu"])
         # What is joined is in memory twice for a moment.
-        self._most_pooled = min(self._most_kept // 2, int(_SHARE * free_memory(device_of(model))))
+        self._most_pooled = min(self._most_kept // 2, int(_SHARE * free_memory(device)))
         self._fused = self.able.fused
         if not self.ablation.is_prepared:
             self.ablation.prepare(model, examples, self.budget.tokens, self.fused())
@@ -315,6 +315,7 @@ class Forwards:
             yield from self.run(further, residuals, layer, keep_all=keep_all, needed=needed, stored=both)
 
         def shrink(pool: Sequence[Row]) -> None:
+            # Forwards of a pool are made smaller one by one: only one that is all of it is not.
             if _tokens(pool)[-1] <= self.budget.tokens:
                 self._halve(pool)
             self._most_pooled = min(self._most_pooled, int(self._kept_bytes(pool)[-1])) // 2
