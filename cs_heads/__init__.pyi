@@ -4,6 +4,8 @@ from . import methods as methods
 from . import plot as plot
 from . import simulate as simulate
 from . import tasks as tasks
+from .analysis.atlas import Atlas as Atlas
+from .analysis.atlas import atlas as atlas
 from .analysis.attention import attention as attention
 from .analysis.attention import habits as habits
 from .analysis.compare import compare as compare

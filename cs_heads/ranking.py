@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from html import escape
 from pathlib import Path
@@ -168,9 +169,8 @@ class HeadRanking(Drawable, picture="heads"):
             columns["shared"] = [head in shared for head in order]
         return pd.DataFrame(columns)
 
-    def save(self, path: str | Path) -> None:
-        """Write the ranking as JSON, with the version of its format."""
-        path = check_path("path", path)
+    def to_dict(self) -> dict[str, Any]:
+        """The whole ranking, JSON-ready, with the version of its format."""
         arrays = {name: getattr(self, name) for name in ("importance", *_ARRAYS)}
         record = {
             "format": "cs-heads ranking",
@@ -185,7 +185,33 @@ class HeadRanking(Drawable, picture="heads"):
             record["interval"] = [
                 [None if np.isnan(pair).any() else pair for pair in row] for row in record["interval"]
             ]
-        text = json.dumps(record, indent=1, default=lambda number: number.item())  # NumPy numbers in the provenance
+        return record
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> HeadRanking:
+        """What ``to_dict`` wrote, also in older versions."""
+        known: dict[str, Any] = {
+            "provenance": record.get("provenance") or {},
+            "notes": tuple(record.get("notes") or ()),
+        }
+        known |= {"unit": record["unit"]} if "unit" in record else {}
+        known |= {"grid": Grid.from_dict(record["grid"])} if "grid" in record else {}
+        for name in ("importance", *_ARRAYS):
+            values = record.get(name)
+            if name == "interval" and values is not None:
+                values = [[pair or [np.nan, np.nan] for pair in row] for row in values]
+            known[name] = None if values is None else np.array(values, dtype=float)
+        for name in _HEADS:
+            # Format 2 had heads that one control needs as much, checked one by one.
+            heads = record.get(name) or (record.get("universal") if name == "shared" else None)
+            known[name] = tuple(map(Unit.parse, heads or ()))
+        return cls(method=record["method"], spent=int(record["spent"]), **known)
+
+    def save(self, path: str | Path) -> None:
+        """Write the ranking as JSON."""
+        path = check_path("path", path)
+        # Numbers of NumPy in the provenance.
+        text = json.dumps(self.to_dict(), indent=1, default=lambda number: number.item())
         path.write_text(text + "\n", encoding="utf-8")
 
     @classmethod
@@ -206,23 +232,8 @@ class HeadRanking(Drawable, picture="heads"):
                 f"path {str(path)!r} has ranking format {record['version']!r}; this version of cs-heads reads "
                 f"up to {FORMAT_VERSION}: update cs-heads"
             )
-
-        if record.get("interval") is not None:
-            record["interval"] = [[pair or [np.nan, np.nan] for pair in row] for row in record["interval"]]
-        # Format 2 had heads that one control needs as much, checked one by one.
-        record["shared"] = record.get("shared") or record.get("universal")
-        known: dict[str, Any] = {
-            "provenance": record.get("provenance") or {},
-            "notes": tuple(record.get("notes") or ()),
-        }
-        known |= {"unit": record["unit"]} if "unit" in record else {}
-        known |= {"grid": Grid.from_dict(record["grid"])} if "grid" in record else {}
         try:
-            for name in ("importance", *_ARRAYS):
-                known[name] = None if record.get(name) is None else np.array(record[name], dtype=float)
-            for name in _HEADS:
-                known[name] = tuple(map(Unit.parse, record.get(name) or ()))
-            return cls(method=record["method"], spent=int(record["spent"]), **known)
+            return cls.from_dict(record)
         except (TypeError, ValueError) as error:
             raise ValueError(f"path {str(path)!r} is a broken ranking: {error}") from error
 

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import AbstractArray
 
+from cs_heads.ranking import HeadRanking
 from cs_heads.units import Unit
 
 AnyRecord = TypeVar("AnyRecord", bound="Record")
@@ -97,7 +98,7 @@ def json_ready(value: Any) -> Any:
     >>> json_ready({"heads": (Head(0, 1),), "drop": float("nan")})
     {'heads': ['L0H1'], 'drop': None}
     """
-    if isinstance(value, Record):
+    if isinstance(value, Record | HeadRanking):
         return value.to_dict()
     if isinstance(value, Mapping):
         return {" ".join(key) if isinstance(key, tuple) else key: json_ready(each) for key, each in value.items()}
@@ -107,6 +108,8 @@ def json_ready(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, Unit):
         return str(value)
+    if isinstance(value, np.generic):
+        value = value.item()
     return None if isinstance(value, float) and np.isnan(value) else value
 
 

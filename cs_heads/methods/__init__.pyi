@@ -1,4 +1,5 @@
 from .annealing import annealed as annealed
+from .annealing import annealed_jointly as annealed_jointly
 from .compressed_sensing import compressed_sensing as compressed_sensing
 from .compressed_sensing import tune as tune
 from .gating import HeadGates as HeadGates

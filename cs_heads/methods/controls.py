@@ -217,6 +217,18 @@ class Controls:
                 self.tasks.append(TaskLoss.of(experiment, response, asked=asked, least=LEAST_RIGHT))
             except BaselineTooLowError as error:
                 self.left_out[name_of(experiment)] = str(error)
+        self._begin(rng)
+
+    @classmethod
+    def among(cls, tasks: Sequence[TaskLoss], rng: np.random.Generator) -> Controls:
+        """Tasks whose intact runs are known, as controls."""
+        controls = cls((), 0)
+        controls.tasks = list(tasks)
+        controls._begin(rng)
+        return controls
+
+    def _begin(self, rng: np.random.Generator) -> None:
+        """Number the examples of all controls through, and draw none yet."""
         self._starts = np.cumsum([0, *(len(task.examples) for task in self.tasks)])
         self._turns = BalancedDraws(np.arange(len(self.tasks)), rng)
         self._draws = [BalancedDraws(np.arange(len(task.examples)), rng) for task in self.tasks]

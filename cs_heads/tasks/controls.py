@@ -88,6 +88,21 @@ def overlapping_controls(task: Task, model_name: str, seed: int = 0) -> tuple[st
     return tuple(skill.name for skill in _others(task, model_name, seed) if _overlaps(skill, task))
 
 
+def family_of(model_name: str, seed: int = 0) -> tuple[Task, ...]:
+    """All the skills ``everyday/*``, of the demo model its own skills ``demo/*``, each split with ``seed``."""
+    check_seed(seed)
+    return _skills("demo" if model_name == "demo" else "everyday", seed)
+
+
+def are_kin(task: Task, other: Task) -> bool:
+    """Whether two tasks share questions, or ask for the same skill: neither is a control of the other.
+
+    >>> are_kin(load_task("ioi", n=20), load_task("everyday/indirect_object", n=20))
+    True
+    """
+    return _overlaps(task, other) or _overlaps(other, task)
+
+
 def check_controls(controls: Any, task: Task) -> Sequence[Task]:
     """The tasks given, none for ``"auto"`` and None.
 
@@ -138,8 +153,7 @@ def check_controls(controls: Any, task: Task) -> Sequence[Task]:
 
 def _others(task: Task, model_name: str, seed: int) -> list[Task]:
     """The skills of the model's family without the one of the task's name."""
-    family = "demo" if model_name == "demo" else "everyday"
-    return [skill for skill in _skills(family, seed) if skill.name != task.name]
+    return [skill for skill in family_of(model_name, seed) if skill.name != task.name]
 
 
 @lru_cache(maxsize=4)

@@ -146,9 +146,17 @@ def blame(rows: Rows, above_guess: float) -> Blame:
         return Blame(task, nothing, response, above_guess, task.effect / above_guess, task.z)
     lost = rows.control_response()
     controls = regress(rows.off, -lost, rows.group)
-    sure = beyond_doubt(controls)
+    return contrasted(rows, controls, lost - rows.off @ beyond_doubt(controls), above_guess)
+
+
+def contrasted(rows: Rows, controls: Fit, left: PerRow, above_guess: float, weight: float = 1.0) -> Blame:
+    """Fit the task of the rows, where the controls' effects are known, and what rows do to these beyond them.
+
+    What is sure of the controls' losses counts ``weight`` times.
+    """
+    response, sure = rows.response(), weight * beyond_doubt(controls)
     _, group = np.unique(rows.group, return_inverse=True)
-    left, kept = (each - _group_means(each, group) for each in (lost - rows.off @ sure, response))
+    left, kept = (each - _group_means(each, group) for each in (left, response))
     together = float(np.clip(-(kept @ left) / max(left @ left, 1e-12), 0, above_guess))
     response = response + together * left
     task = regress(rows.off, response, rows.group)

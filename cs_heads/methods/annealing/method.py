@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from cs_heads.arguments import check_integer, check_seed, check_share
 from cs_heads.experiment.baseline import fitting_k
@@ -27,8 +27,6 @@ from cs_heads.methods.annealing.estimate import (
     ROWS_A_HEAD,
     Estimates,
     anchored,
-    blame,
-    both_effects,
     selection_frequency,
     taken_by,
 )
@@ -52,7 +50,7 @@ from cs_heads.ranking import HeadRanking
 _OF_EACH_CONTROL = 2
 # Where guessing is right so often (two choices), heads that merely shuffle answers mend about as many as they
 # break, and would look harmful on those alone that the intact model gets right.
-_EVEN = 0.4
+EVEN = 0.4
 # Example-evaluations for masks by default, however small the grid.
 _LEAST = 8000
 _MOST = 60_000
@@ -62,9 +60,9 @@ _UNITS = {
     "margin": "nats",
 }
 # Rows of a batch below which no regression after it means anything.
-_MIN_ROWS = 4
+MIN_ROWS = 4
 # Batches below which there is none after the last phase begins.
-_MIN_BATCHES = 4
+MIN_BATCHES = 4
 # A head that takes this share of the score above chance by itself may be universal, where no control can tell.
 _COLLAPSE = 0.5
 # Points of score, of all examples, that a claimed head takes beyond the decoys.
@@ -76,7 +74,7 @@ _LARGE_SHARE = 0.25
 # What a standardized prior counts beside z.
 PRIOR_WEIGHT = 0.5
 # Not arguments: the README gives its figures for these values alone.
-_FIXED = {
+FIXED = {
     "penalty": PENALTY,
     "penalty_rounds": N_ROUNDS,
     "doubt": DOUBT,
@@ -85,7 +83,7 @@ _FIXED = {
     "examples_of_each_control": _OF_EACH_CONTROL,
     "claims_beyond": BEYOND,
     "prior_weight": PRIOR_WEIGHT,
-    "all_examples_from_chance": _EVEN,
+    "all_examples_from_chance": EVEN,
 }
 
 
@@ -179,7 +177,7 @@ def annealed(
     for each in (experiment, *controls):
         responding(each, response)
     n_finalists = max(20, k) if n_finalists is None else check_integer("n_finalists", n_finalists, k, why="which is k")
-    n_batches = check_integer("n_batches", n_batches, _MIN_BATCHES)
+    n_batches = check_integer("n_batches", n_batches, MIN_BATCHES)
     n_decoys, n_bootstraps = check_integer("n_decoys", n_decoys, 0), check_integer("n_bootstraps", n_bootstraps, 0)
     if examples_per_mask is not None:
         examples_per_mask = check_integer("examples_per_mask", examples_per_mask, 1, why="or None for all")
@@ -191,18 +189,18 @@ def annealed(
     if not 0 <= chance < 1:
         raise ValueError(f"chance must be 0 or more and below 1, got {chance}")
     before = Contrast.cost(experiment, controls)
-    least = before + n_batches * _MIN_ROWS * (per_row + _of_controls(len(controls), per_row))
+    least = before + n_batches * MIN_ROWS * (per_row + controls_of_row(len(controls), per_row))
     if budget is None:
-        rows = max(n_batches * _MIN_ROWS, rows_for_intervals(n_batches, n_finalists + n_decoys))
+        rows = max(n_batches * MIN_ROWS, rows_for_intervals(n_batches, n_finalists + n_decoys))
         budget = max(least, before + max(default_budget(size), rows * per_row))
-    check_budget(budget, least, f"{n_batches} batches of {_MIN_ROWS} rows, after the intact run")
+    check_budget(budget, least, f"{n_batches} batches of {MIN_ROWS} rows, after the intact run")
     budget = int(budget)
     added = standardized(prior, grid.shape)
     rng, spending = np.random.default_rng(seed), Budget(budget)
     spending.pay(before)
-    task = TaskLoss.of(experiment, response, chance=chance, every=chance >= _EVEN)
+    task = TaskLoss.of(experiment, response, chance=chance, every=chance >= EVEN)
     known, per_row = Controls(controls, seed, response), min(per_row, task.n_examples)
-    of_controls = min(_of_controls(len(known.tasks), per_row), known.n_examples)
+    of_controls = min(controls_of_row(len(known.tasks), per_row), known.n_examples)
     sensor = Sensor(task, known, per_row, of_controls, spending, rng)
     search = Search(
         sensor=sensor,
@@ -222,34 +220,56 @@ def annealed(
     if chosen is None:
         search.run(range(first, n_batches), keep=search.kept)
     search.measure_alone()
-    effects = effects_of(search)
     settings: dict[str, Any] = {"budget": budget, "k": k, "seed": seed, "response": response}
     settings |= {"examples_per_mask": examples_per_mask, "n_batches": n_batches, **shares}
     settings |= {"n_finalists": search.n_finalists, "n_decoys": n_decoys, "n_bootstraps": n_bootstraps}
-    settings |= {"prior": prior is not None, "chance": chance, "fixed": _FIXED}
+    settings |= {"prior": prior is not None, "chance": chance, "fixed": FIXED}
+    ranking = ranking_of(search, chosen, k=k, n_bootstraps=n_bootstraps, spent=spending.spent, before=before)
     without = controls_notes(known.left_out, known.names)
+    provenance = {
+        "controls": known.names,
+        "control_tasks": [provenance_of(control).get("task") for control in controls],
+        "controls_left_out": known.left_out,
+    }
+    return replace(
+        ranking,
+        provenance={**ranking.provenance, "design": settings, **provenance},
+        notes=(*fitted, *task.notes, *without, *ranking.notes),
+    )
+
+
+def ranking_of(
+    search: Search, chosen: Int[np.ndarray, " k"] | None, *, k: int, n_bootstraps: int, spent: int, before: int
+) -> HeadRanking:
+    """The ranking of a search that has ended, with the set that proved best, where sets were measured.
+
+    Args:
+        search: The search.
+        chosen: The heads of the set.
+        k: Heads wanted.
+        n_bootstraps: Resamples of the rows that give each head's frequency.
+        spent: Example-evaluations.
+        before: Those before the first mask.
+    """
+    effects, task, grid = effects_of(search), search.sensor.task, search.sensor.grid
     fields = ranking_fields(search, effects, k, n_bootstraps)
     if chosen is not None:
         chosen = chosen[np.argsort(-fields["z"].ravel()[chosen], kind="stable")]
     return HeadRanking(
         method="annealed",
         grid=grid,
-        spent=spending.spent,
-        notes=(*fitted, *task.notes, *without, *search_notes(search, effects, before)),
+        spent=spent,
+        notes=search_notes(search, effects, before),
         provenance={
-            **provenance_of(experiment),
-            "design": settings,
+            **provenance_of(task.experiment),
             "n_right": task.n_right,
             "n_used": task.n_examples,
             "n_rows": len(search.rows),
             "heads_off": search.heads_off,
-            "controls": known.names,
-            "control_tasks": [provenance_of(control).get("task") for control in controls],
-            "controls_left_out": known.left_out,
             "shared": shared_with(search, effects.alone),
-            "cost": Cost(forwards=spending.spent).to_dict(),
+            "cost": Cost(forwards=spent).to_dict(),
         },
-        unit=_UNITS[response],
+        unit=_UNITS[task.response],
         chosen=() if chosen is None else tuple(grid.unit(int(index)) for index in chosen),
         off=tuple(grid.unit(int(index)) for index in search.off),
         **fields,
@@ -264,7 +284,7 @@ def default_budget(size: int) -> int:
     return min(max(10 * size, _LEAST), _MOST)
 
 
-def _of_controls(n: int, per_row: int) -> int:
+def controls_of_row(n: int, per_row: int) -> int:
     """Control examples of a row, of so many controls."""
     return min(_OF_EACH_CONTROL * n, per_row)
 
@@ -302,19 +322,17 @@ def effects_of(search: Search) -> Effects:
     sensor, rows = search.sensor, search.rows
     above = sensor.task.above_guess
     last = taken_by(*search.lost(rows[np.flatnonzero(rows.last)])) if rows.last.any() else None
-    first = rows if last is None else rows[np.flatnonzero(~rows.last)]
-    known = search.blame if last is None or not len(first) else blame(first, above)
+    earlier = np.arange(len(rows)) if last is None else np.flatnonzero(~rows.last)
+    known = search.blame_of(earlier) if 0 < len(earlier) < len(rows) else search.blame
+    first = rows[earlier]
     effect, error, told = anchored(first, known.task, sensor.task.level - known.response, search.lost(first))
     task = Estimates(effect, error, 0.0 if last is None else search.passed, last)
-    controls, controls_error = np.zeros(sensor.grid.size), np.full(sensor.grid.size, np.inf)
-    if sensor.controls.tasks and len(rows):
-        of_controls = rows.off, rows.losses, rows.drawn
-        controls, controls_error, _ = anchored(rows, search.blame.controls, rows.control_response(), of_controls)
-    sure = np.maximum(controls - DOUBT * controls_error, 0)
+    controls, controls_error = search.control_effects()
+    sure = search.weight * np.maximum(controls - DOUBT * controls_error, 0)
     plenty = len(rows) and taken_by(*search.lost(rows), rows_a_head=PLENTY) is not None
     z = task.sure_of_more_than(sure * above) + search.prior
-    alone = both_effects(*search.sides(search.alone), above) or {}
-    return Effects(task, controls, z, sensor.task.level - search.blame.response if plenty else None, told, alone)
+    lost = sensor.task.level - search.blame.response if plenty else None
+    return Effects(task, controls, z, lost, told, search.alone_effects())
 
 
 def ranking_fields(search: Search, known: Effects, k: int, n_bootstraps: int) -> dict[str, Any]:
@@ -370,21 +388,13 @@ def ranking_fields(search: Search, known: Effects, k: int, n_bootstraps: int) ->
 
 def shared_with(search: Search, alone: dict[int, BothEffects]) -> dict[str, dict[str, Any]]:
     """Of each shared head what it takes from both sides among other heads, and alone, and which control loses most."""
-    grid, controls = search.sensor.grid, search.sensor.controls
     told: dict[str, dict[str, Any]] = {}
-    every = search.every_row
     for head, both in search.shared.items():
-        rows = every[np.flatnonzero(every.off[:, [head]].toarray()[:, 0])]
-        of = controls.of(rows.drawn)
-        # By place: experiments of one's own may have the same name.
-        lost = [rows.losses[of == place] for place in range(len(controls.tasks))]
-        means = [float(losses.mean()) if losses.size else -np.inf for losses in lost]
-        told[str(grid.unit(head))] = {
+        told[str(search.sensor.grid.unit(head))] = {
             "among_others": {"task": both.task, "controls": both.controls},
-            "most": controls.names[int(np.argmax(means))],
+            "most": search.losing_most(head),
+            **(alone[head].to_dict() if head in alone else {}),
         }
-        if head in alone:
-            told[str(grid.unit(head))] |= alone[head].to_dict()
     return told
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from cs_heads.methods.annealing.estimate import ROWS_A_HEAD, Blame, Taken, blame, both_effects, taken_by
+from cs_heads.methods.annealing.estimate import ROWS_A_HEAD, Blame, Taken, anchored, blame, both_effects, taken_by
 from cs_heads.methods.annealing.rows import Flat, PerRow, Rows, Sensor, sparse_rows
 from cs_heads.methods.controls import CLEAR, PLENTY, BalancedDraws, BothEffects
 
@@ -119,7 +119,8 @@ class Search:
 
     ``shared`` are heads that surely take as much from the controls, with what was known of both their effects: they go
     off no more, and where they take much, the rows in which they did are left out, for they tell of no other head. In
-    the end each goes off ``alone``. ``passed`` is the best z of a head that was no finalist.
+    the end each goes off ``alone``. ``passed`` is the best z of a head that was no finalist. ``weight``
+    is what the loss of the controls counts beside that of the task.
     """
 
     sensor: Sensor
@@ -130,6 +131,7 @@ class Search:
     n_finalists: int
     n_decoys: int
     rng: np.random.Generator
+    weight: float = 1.0
     shared: dict[int, BothEffects] = field(default_factory=dict)
     finalists: Int[np.ndarray, " finalist"] = field(default_factory=lambda: np.zeros(0, dtype=int))
     decoys: Int[np.ndarray, " decoy"] = field(default_factory=lambda: np.zeros(0, dtype=int))
@@ -157,6 +159,30 @@ class Search:
         """Example-evaluations reserved for rows that ablate a shared head alone."""
         return min(_ROWS_ALONE * len(self.shared) * self.sensor.cost, self.sensor.budget.left // 4)
 
+    def blame_of(self, some: Int[np.ndarray, " some"]) -> Blame:
+        """The fit of some of the rows alone."""
+        return blame(self.rows[some], self.sensor.task.above_guess)
+
+    def control_effects(self) -> tuple[Flat, Flat]:
+        """What each head takes from the controls, against the intact model, and its error: a loss each."""
+        size = self.sensor.grid.size
+        if not self.sensor.controls.tasks or not len(self.rows):
+            return np.zeros(size), np.full(size, np.inf)
+        of_controls = self.rows.off, self.rows.losses, self.rows.drawn
+        return anchored(self.rows, self.blame.controls, self.rows.control_response(), of_controls)[:2]
+
+    def alone_effects(self) -> dict[int, BothEffects]:
+        """What shared heads take with nothing else off, as far as that was measured."""
+        return both_effects(*self.sides(self.alone), self.sensor.task.above_guess) or {}
+
+    def losing_most(self, head: int) -> str:
+        """The control that loses most where this head is off, beside others."""
+        controls, rows = self.sensor.controls, self.every_row[np.flatnonzero(self.every_row.off[:, [head]].toarray())]
+        of = controls.of(rows.drawn)
+        # By place: experiments of one's own may have the same name.
+        lost = [rows.losses[of == place] for place in range(len(controls.tasks))]
+        return controls.names[int(np.argmax([losses.mean() if losses.size else -np.inf for losses in lost]))]
+
     def lost(self, rows: Rows) -> tuple[sparse.csr_array, np.ndarray, np.ndarray]:
         """The heads off in each row, what each answer lost against the intact model, and the example of each answer."""
         task = self.sensor.task
@@ -169,7 +195,7 @@ class Search:
             if not np.isfinite(self.merit).any():
                 return
             n_rows = (self.sensor.budget.left - keep) // (self.sensor.cost * (self.n_batches - batch))
-            self._set_pool(batch / self.n_batches)
+            self.set_pool(batch / self.n_batches)
             if len(self.finalists) and self.sensor.controls.tasks:
                 # Sets may follow instead of more such rows: intervals need some.
                 needed = ROWS_A_HEAD * len(self._draws.pool) - int(self.rows.last.sum())
@@ -189,16 +215,17 @@ class Search:
         new = self._measure(n_rows)
         self.every_row += new
         self._refit()
-        while self._set_aside():
+        while self.set_aside():
             self._refit()
         self._observe(new)
 
     def _refit(self) -> None:
+        """Fit the rows in which no head is off that takes much from both sides."""
         self.rows = self.every_row.without(head for head, both in self.shared.items() if both.are_large)
         if len(self.rows):
             self.blame = blame(self.rows, self.sensor.task.above_guess)
 
-    def _set_aside(self) -> bool:
+    def set_aside(self) -> bool:
         """Set aside heads that are now found to be shared; returns whether there were any."""
         if not self.sensor.controls.tasks or not len(self.rows):
             return False
@@ -214,7 +241,8 @@ class Search:
         losses = rows.off, rows.losses, rows.drawn
         return taken_by(*self.lost(rows), rows_a_head=rows_a_head), taken_by(*losses, rows_a_head=rows_a_head)
 
-    def _set_pool(self, done: float) -> None:
+    def set_pool(self, done: float) -> None:
+        """Let the next rows draw on the heads that are left when so much of the budget is spent."""
         old = self._draws.pool
         if len(self.finalists):
             pool = old[~np.isin(old, list(self.shared))]
@@ -278,8 +306,10 @@ class Known:
 class Sets:
     """Measures sets of ``k`` candidates, which are given in their current order, and estimates the contrast of each."""
 
-    def __init__(self, sensor: Sensor, candidates: Int[np.ndarray, " head"], blame: Blame, k: int) -> None:
-        self.sensor, self.candidates, self.k = sensor, candidates, k
+    def __init__(
+        self, sensor: Sensor, candidates: Int[np.ndarray, " head"], blame: Blame, k: int, weight: float = 1.0
+    ) -> None:
+        self.sensor, self.candidates, self.k, self.weight = sensor, candidates, k, weight
         self.contrast, self.error = blame.contrast[candidates], blame.error[candidates]
         self.rows = Rows.none(sensor.grid.size, sensor.per_row, sensor.of_controls)
         self.known = Known(self.contrast, np.diag((_FIRST * self.error) ** 2))
@@ -309,7 +339,7 @@ class Sets:
 
     def _lost(self, rows: Rows) -> PerRow:
         """The loss of the task minus the loss of the controls, for each row."""
-        return -rows.response() / self.sensor.task.above_guess - rows.control_response()
+        return -rows.response() / self.sensor.task.above_guess - self.weight * rows.control_response()
 
     def best(self, clearly: float = _CLEARLY) -> Int[np.ndarray, " k"]:
         """The first ``k`` candidates, each replaced where another is ``clearly`` better in the sets; the best first."""
@@ -336,7 +366,7 @@ def best_set(search: Search, k: int) -> Int[np.ndarray, " k"] | None:
     fit = np.isin(order, search.finalists) & np.isfinite(search.merit[order]) & (search.blame.error[order] > 0)
     if fit.sum() <= k:
         return None
-    sets = Sets(sensor, order[fit], search.blame, k)
+    sets = Sets(sensor, order[fit], search.blame, k, search.weight)
     for round_ in range(_N_ROUNDS - _DUEL):
         n = sensor.budget.left // sensor.cost // (_N_ROUNDS - round_)
         if n:

@@ -1,0 +1,343 @@
+"""Annealed sensing of several tasks at once: a mask is measured on more than one of them, each a control of the others.
+
+What one task pays for its controls is what the others need anyway: the rows of eleven tasks tell the twelfth which
+heads every task needs. Masks of the first phase draw on all heads and are measured on every task. Then tasks go by
+twos, another two in each batch: a mask has heads of both pools off and is measured on both tasks, so that a row costs
+each no more than its own examples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy import sparse
+
+from cs_heads.arguments import check_integer, check_seed, check_share
+from cs_heads.experiment.baseline import BaselineTooLowError, fitting_k
+from cs_heads.experiment.cost import Budget, check_budget
+from cs_heads.experiment.protocol import ExperimentLike, chance_of, name_of, responding
+from cs_heads.experiment.together import Asked, measure_together
+from cs_heads.methods.annealing.estimate import ROWS_A_HEAD
+from cs_heads.methods.annealing.method import EVEN, FIXED, MIN_BATCHES, MIN_ROWS, controls_of_row, ranking_of
+from cs_heads.methods.annealing.rows import Rows, Sensor, in_chunks, sparse_rows
+from cs_heads.methods.annealing.search import LAST, WHOLE, DensityControl, Groups, best_set
+from cs_heads.methods.annealing.task_search import TaskSearch
+from cs_heads.methods.controls import BalancedDraws, Controls, TaskLoss, check_experiments
+from cs_heads.ranking import HeadRanking
+
+PER_TASK = 4000
+"""Example-evaluations for each task by default, beside the intact runs."""
+WEIGHT = 3.0
+"""What the mean loss of the other tasks counts beside that of the own one: ``specific`` is a third of it at most."""
+
+# Rows of each shared head alone, at most.
+_MOST_ALONE = 4
+# Of the budget that is left, the share that rows of the last phase may take before sets are measured.
+_BEFORE_SETS = 0.6
+
+
+@dataclass
+class JointSearch:
+    """Measures batch after batch on several tasks, and holds the search of each."""
+
+    searches: Sequence[TaskSearch]
+    density: DensityControl
+    budget: Budget
+    n_batches: int
+    rng: np.random.Generator
+
+    def __post_init__(self) -> None:
+        self._n_masks, self._n_groups = 0, 0
+        self._groups = Groups()
+        self._draws = BalancedDraws(np.arange(self.density.n_heads), self.rng)
+
+    def run(self, first: int) -> None:
+        """The batches before sets are measured."""
+        for batch in range(first):
+            done = batch / self.n_batches
+            per_row = sum(search.sensor.per_row for search in self.searches)
+            n_rows = self.budget.left // (per_row * (self.n_batches - batch))
+            if done < WHOLE:
+                self._on_all(n_rows)
+            else:
+                self._by_twos(n_rows, done)
+
+    def measure_alone(self) -> None:
+        """Measure rows with each shared head off alone, on all tasks, as far as the budget allows."""
+        heads = sorted(set().union(*(search.shared for search in self.searches)))
+        cost = sum(search.sensor.per_row for search in self.searches) * len(heads)
+        n = min(_MOST_ALONE, self.budget.left // cost) if heads else 0
+        if n < ROWS_A_HEAD:
+            return
+        off = sparse_rows([np.array([head]) for head in heads] * n, self.density.n_heads)
+        none = np.zeros(off.shape[0], dtype=int)
+        for search, rows in zip(self.searches, self._measure(self.searches, off, none, last=False), strict=True):
+            search.alone = rows
+
+    def best_sets(self, k: int) -> list[Int[np.ndarray, " k"] | None]:
+        """The set of ``k`` heads of each task that proves best; spends the budget in equal parts."""
+        chosen = []
+        for number, search in enumerate(self.searches):
+            search.sensor.budget = Budget(self.budget.left // (len(self.searches) - number))
+            chosen.append(best_set(search, k))
+            self.budget.pay(search.sensor.budget.spent)
+            search.sensor.budget = self.budget
+        return chosen
+
+    def _on_all(self, n_rows: int) -> None:
+        """Rows of heads that not all tasks share, on every task."""
+        merit = np.max([search.merit for search in self.searches], axis=0)
+        pool = np.flatnonzero(np.isfinite(merit))
+        if not len(pool):
+            return
+        if len(pool) < len(self._draws.pool):
+            self._draws = BalancedDraws(pool, self.rng)
+        (count,) = self.density.numbers(len(pool), levels=False)
+        off = sparse_rows([self._draws.draw(count) for _ in range(n_rows)], self.density.n_heads)
+        group = np.full(n_rows, self._groups.of(count, len(pool)))
+        self._n_groups = max(self._n_groups, int(group.max()) + 1)
+        measured = self._measure(self.searches, off, group, last=False)
+        self._add(self.searches, measured)
+        ratios = [
+            (rows.scores.mean() - search.sensor.task.guess) / search.sensor.task.above_guess
+            for search, rows in zip(self.searches, measured, strict=True)
+        ]
+        self.density.observe(float(np.mean(ratios)), count)
+        for search in self.searches:
+            search.density.n_off = self.density.n_off / 2
+
+    def _by_twos(self, n_rows: int, done: float) -> None:
+        """Rows of two tasks' heads, on both."""
+        searching = [search for search in self.searches if np.isfinite(search.merit).any()]
+        for search in searching:
+            search.set_pool(done)
+        order = self.rng.permutation(len(searching)).tolist()
+        pairs = [[searching[place] for place in order[start : start + 2]] for start in range(0, len(order), 2)]
+        if len(pairs) > 1 and len(pairs[-1]) == 1:
+            pairs[-2] += pairs.pop()
+        seen = []
+        for together in pairs:
+            last, n = len(together[0].finalists) > 0, n_rows
+            if last:
+                pools = len(np.unique(np.concatenate([search.pool for search in together])))
+                cost = sum(search.sensor.per_row for search in together)
+                most = _BEFORE_SETS * self.budget.left * len(together) / len(searching) / cost
+                n = max(n, min(ROWS_A_HEAD * pools, int(most)))
+            drawn = [search.draw(n) for search in together]
+            heads = [np.unique(np.concatenate(each)) for each in zip(*(rows for rows, _ in drawn), strict=True)]
+            group = np.full(n, self._n_groups)
+            self._n_groups += 1
+            rows = self._measure(together, sparse_rows(heads, self.density.n_heads), group, last=last)
+            self._add(together, rows, fit=False)
+            seen += [(search, mine, counts) for search, mine, (_, counts) in zip(together, rows, drawn, strict=True)]
+        self._refit()
+        for search, mine, counts in seen:
+            search.observe(mine, counts)
+
+    def _measure(
+        self,
+        searches: Sequence[TaskSearch],
+        off: sparse.csr_array,
+        group: Int[np.ndarray, " row"],
+        *,
+        last: bool,
+    ) -> list[Rows]:
+        """The same masks on several tasks, each on random examples of its own."""
+        n_rows = off.shape[0]
+        drawn = []
+        for search in searches:
+            task = search.sensor.task
+            places = self.rng.random((n_rows, task.n_examples)).argsort(axis=1)[:, : search.sensor.per_row]
+            drawn.append(task.examples[places])
+            self.budget.pay(places.size)
+        tasks = [search.sensor.task for search in searches]
+        scores: list[list[Float[np.ndarray, "row k"]]] = [[] for _ in searches]
+        for part, flat in in_chunks(off):
+            masks = flat.reshape(-1, *searches[0].sensor.grid.shape)
+            asked = [
+                Asked(task.experiment, masks, each[part], task.response)
+                for task, each in zip(tasks, drawn, strict=True)
+            ]
+            measure_together(asked)
+            for task, each, known in zip(tasks, drawn, scores, strict=True):
+                known.append(responding(task.experiment, task.response)(masks, each[part]))
+        rows = []
+        for search, examples, known in zip(searches, drawn, scores, strict=True):
+            none = Rows.none(off.shape[1], search.sensor.per_row)
+            drawn_none, losses_none = np.zeros((n_rows, 0), dtype=int), np.zeros((n_rows, 0))
+            answers = np.concatenate([none.scores, *known])
+            rows.append(Rows(off, examples, answers, drawn_none, losses_none, group, np.full(n_rows, last)))
+        return rows
+
+    def _add(self, searches: Sequence[TaskSearch], measured: Sequence[Rows], fit: bool = True) -> None:
+        n = len(measured[0])
+        masks = np.arange(self._n_masks, self._n_masks + n)
+        self._n_masks += n
+        for search, rows in zip(searches, measured, strict=True):
+            search.add(rows, masks)
+        if fit:
+            self._refit()
+
+    def _refit(self) -> None:
+        while True:
+            for search in self.searches:
+                search.fit_own()
+            for search in self.searches:
+                search.fit()
+            # Each is asked: what one sets aside, another may have to as well.
+            if not sum(search.set_aside() for search in self.searches):
+                return
+
+
+@dataclass(frozen=True, eq=False)
+class Joint:
+    """What a joint search found.
+
+    Attributes:
+        rankings: Of each task, None where the model cannot do it.
+        losses: What each head takes from each task that is ranked, in their order, against the intact model: a share of
+            the score above chance, estimated among other heads that are off.
+        errors: The standard errors of these.
+        left_out: The tasks that the model cannot do, by their place, and why.
+        spent: Example-evaluations.
+    """
+
+    rankings: list[HeadRanking | None]
+    losses: Float[np.ndarray, "task layer head"]
+    errors: Float[np.ndarray, "task layer head"]
+    left_out: dict[int, str]
+    spent: int
+
+
+def annealed_jointly(
+    experiments: Sequence[ExperimentLike],
+    *,
+    kin: Collection[tuple[int, int]] = (),
+    k: int | None = None,
+    budget: int | None = None,
+    seed: int = 0,
+    response: str = "score",
+    examples_per_mask: int = 8,
+    n_batches: int = 14,
+    target: float = 0.65,
+    last_target: float = 0.8,
+    density: float = 0.03,
+    max_density: float = 0.12,
+    n_finalists: int | None = None,
+    n_decoys: int = 6,
+    n_bootstraps: int = 40,
+) -> Joint:
+    """Rank the heads of each of several tasks by what they take from it beyond the others: ``annealed``, jointly.
+
+    Every task is a control of the others, at no cost of its own: masks on all heads are measured on all tasks, those
+    on a task's best heads beside those of another task, on both. What a head takes from the controls is its mean effect
+    on the other tasks, each fitted by itself, so that a control that shares a head counts as one of many. Sets of ``k``
+    finalists are then measured by task as in ``annealed``, with examples of two controls a row.
+
+    Args:
+        experiments: Two tasks or more, of one grid.
+        kin: Places of two tasks that are no controls of each other.
+        k: Heads wanted of each (None: 5, or half of a grid of fewer than 10 heads).
+        budget: Example-evaluations of all tasks together (None: the intact runs, and ``PER_TASK`` for each).
+        seed: Seeds all draws.
+        response: What is fitted, as in ``annealed``.
+        examples_per_mask: Random examples of a task under each mask.
+        n_batches: As in ``annealed``, like all further arguments.
+        target: Share of the score above chance that masks leave, on average over the tasks.
+        last_target: The same in the last phase, of the best heads alone.
+        density: Share of heads off in the first masks.
+        max_density: Share of a task's heads off in a mask at most.
+        n_finalists: Heads of the last phase.
+        n_decoys: Random heads of the last phase.
+        n_bootstraps: Resamples of the rows that give each head's frequency; 0 for none.
+
+    Raises:
+        ValueError: A wrong argument, before anything is measured.
+        BaselineTooLowError: The intact model can do fewer than two of the tasks that are no kin.
+    """
+    seed = check_seed(seed)
+    if len(experiments) < 2:
+        raise ValueError(f"experiments must be two tasks or more, got {len(experiments)}")
+    check_experiments(experiments[0], experiments[1:])
+    for experiment in experiments:
+        responding(experiment, response)
+    grid, size = experiments[0].grid, experiments[0].grid.size
+    k, fitted = fitting_k(k, grid)
+    examples_per_mask = check_integer("examples_per_mask", examples_per_mask, 1)
+    n_batches = check_integer("n_batches", n_batches, MIN_BATCHES)
+    n_finalists = max(20, k) if n_finalists is None else check_integer("n_finalists", n_finalists, k, why="which is k")
+    n_decoys, n_bootstraps = check_integer("n_decoys", n_decoys, 0), check_integer("n_bootstraps", n_bootstraps, 0)
+    shares = {"target": target, "last_target": last_target, "density": density, "max_density": max_density}
+    for name, share in shares.items():
+        check_share(name, share)
+    before = sum(experiment.n_examples for experiment in experiments)
+    least = before + n_batches * MIN_ROWS * sum(min(examples_per_mask, each.n_examples) for each in experiments)
+    check_budget(budget, least, f"{n_batches} batches of {MIN_ROWS} rows, after the intact runs")
+    tasks, left_out = _able(experiments, response)
+    if budget is None:
+        budget = max(least, before + PER_TASK * len(tasks))
+    rng, spending = np.random.default_rng(seed), Budget(int(budget))
+    spending.pay(before)
+    apart = {frozenset(pair) for pair in kin}
+    searches = {}
+    for place, task in tasks.items():
+        beside = [other for number, other in tasks.items() if number != place and {place, number} not in apart]
+        if not beside:
+            name = name_of(task.experiment)
+            raise BaselineTooLowError(f"experiments: the model can do none that could be a control of {name!r}")
+        n = min(examples_per_mask, task.n_examples)
+        controls = Controls.among(beside, np.random.default_rng([seed, 1, place]))
+        searches[place] = TaskSearch(
+            sensor=Sensor(task, controls, n, min(controls_of_row(len(beside), n), controls.n_examples), spending, rng),
+            density=DensityControl(size, target, max_density, density * size),
+            prior=np.zeros(size),
+            n_batches=n_batches,
+            last_target=last_target,
+            n_finalists=min(n_finalists, max(k, size // 2)),
+            n_decoys=n_decoys,
+            rng=rng,
+            weight=WEIGHT,
+        )
+    for place, search in searches.items():
+        search.others = [
+            other for number, other in searches.items() if number != place and {place, number} not in apart
+        ]
+    joint = JointSearch(
+        list(searches.values()), DensityControl(size, target, max_density, density * size), spending, n_batches, rng
+    )
+    joint.run(math.ceil(LAST * n_batches) + 1)
+    chosen = joint.best_sets(k)
+    joint.measure_alone()
+    settings = {"budget": budget, "k": k, "seed": seed, "response": response, "n_batches": n_batches, **shares}
+    settings |= {"examples_per_mask": examples_per_mask, "n_finalists": n_finalists, "n_decoys": n_decoys}
+    settings |= {"n_bootstraps": n_bootstraps, "fixed": FIXED}
+    rankings: list[HeadRanking | None] = [None] * len(experiments)
+    for (place, search), best in zip(searches.items(), chosen, strict=True):
+        ranking = ranking_of(search, best, k=k, n_bootstraps=n_bootstraps, spent=spending.spent, before=before)
+        names = search.sensor.controls.names
+        rankings[place] = replace(
+            ranking,
+            method="annealed jointly",
+            notes=(*fitted, *search.sensor.task.notes, *ranking.notes),
+            provenance={**ranking.provenance, "design": settings, "controls": names},
+        )
+    taken = [search.taken() for search in searches.values()]
+    losses, errors = (np.array(each).reshape(-1, *grid.shape) for each in zip(*taken, strict=True))
+    return Joint(rankings, losses, errors, left_out, spending.spent)
+
+
+def _able(experiments: Sequence[ExperimentLike], response: str) -> tuple[dict[int, TaskLoss], dict[int, str]]:
+    """The tasks that the intact model can do, by their place, and why it cannot do the others."""
+    nothing_off = np.zeros((1, *experiments[0].grid.shape), dtype=bool)
+    measure_together([Asked(experiment, nothing_off, None, response) for experiment in experiments])
+    tasks, left_out = {}, {}
+    for place, experiment in enumerate(experiments):
+        try:
+            tasks[place] = TaskLoss.of(experiment, response, every=chance_of(experiment) >= EVEN)
+        except BaselineTooLowError as error:
+            left_out[place] = str(error)
+    return tasks, left_out

@@ -1,0 +1,135 @@
+"""The search of one of several tasks that are sensed jointly: what the controls lose is what the other tasks lose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from jaxtyping import Int
+
+from cs_heads.experiment.protocol import name_of
+from cs_heads.methods.annealing.estimate import (
+    Blame,
+    Fit,
+    anchored,
+    beyond_doubt,
+    both_effects,
+    contrasted,
+    regress,
+    standard_error,
+    taken_by,
+)
+from cs_heads.methods.annealing.rows import Flat, PerRow, Rows
+from cs_heads.methods.annealing.search import Search
+from cs_heads.methods.controls import BothEffects
+
+
+@dataclass
+class TaskSearch(Search):
+    """The search of one of several tasks, to which the ``others`` are controls: their rows tell what these lose.
+
+    ``masks`` numbers the mask of every row; ``own`` is the fit of its rows by themselves, as losses.
+    """
+
+    others: Sequence[TaskSearch] = ()
+    masks: Int[np.ndarray, " row"] = field(default_factory=lambda: np.zeros(0, dtype=int))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        size, per_row = self.sensor.grid.size, self.sensor.per_row
+        self.every_row = self.rows = self.alone = Rows.none(size, per_row)
+        self.own = Blame.none(size).task
+        self._used = self.masks
+
+    @property
+    def pool(self) -> Int[np.ndarray, " head"]:
+        """The heads that the next rows draw on."""
+        return self._draws.pool
+
+    def draw(self, n_rows: int) -> tuple[list[Int[np.ndarray, " head"]], list[int]]:
+        """Heads of the pool for so many rows, and how many in each."""
+        numbers = self.density.numbers(len(self.pool), levels=len(self.finalists) > 0)
+        self.heads_off.append(round(self.density.n_off, 1))
+        counts = [numbers[row % len(numbers)] for row in range(n_rows)]
+        return [self._draws.draw(count) for count in self.rng.permutation(counts).tolist()], counts
+
+    def add(self, rows: Rows, masks: Int[np.ndarray, " row"]) -> None:
+        """Take rows that were measured, of these masks."""
+        self.every_row += rows
+        self.masks = np.concatenate([self.masks, masks])
+
+    def fit_own(self) -> None:
+        """Fit the rows, but for those in which a head is off that takes much from both sides."""
+        large = [head for head, both in self.shared.items() if both.are_large]
+        self._used = np.flatnonzero(self.every_row.off[:, large].sum(axis=1) == 0)
+        self.rows = self.every_row[self._used]
+        lost = self._loss(self.rows)
+        self.own = regress(self.rows.off, -lost, self.rows.group)
+        self._left = np.full(int(self.masks.max()) + 1, np.nan)
+        self._left[self.masks[self._used]] = lost - self.rows.off @ beyond_doubt(self.own)
+
+    def fit(self) -> None:
+        """Fit the contrast, where all of the tasks have fitted their own rows."""
+        self.blame = self.blame_of(np.arange(len(self.rows)))
+
+    def blame_of(self, some: Int[np.ndarray, " some"]) -> Blame:
+        """The fit of some of the rows, with the effects on the others as they are known."""
+        masks = self.masks[self._used][some]
+        left = np.full((len(self.others), len(masks)), np.nan)
+        for row, other in zip(left, self.others, strict=True):
+            known = masks < len(other._left)
+            row[known] = other._left[masks[known]]
+        n = np.isfinite(left).sum(axis=0)
+        beside = np.nansum(left, axis=0) / np.maximum(n, 1)
+        above = self.sensor.task.above_guess
+        controls = mean_fit([other.own for other in self.others])
+        return contrasted(self.rows[some], controls, beside, above, self.weight)
+
+    def control_effects(self) -> tuple[Flat, Flat]:
+        """What each head takes from the others in the mean, against the intact model, and its error."""
+        effects, errors = zip(*(other.taken() for other in self.others), strict=True)
+        return np.mean(effects, axis=0), np.sqrt(np.square(errors).sum(axis=0)) / len(errors)
+
+    def alone_effects(self) -> dict[int, BothEffects]:
+        """What shared heads take with nothing else off, as far as that was measured."""
+        own = taken_by(*self.lost(self.alone))
+        estimates, covariances = [], []
+        for other in self.others:
+            theirs, above = taken_by(*other.lost(other.alone)), other.sensor.task.above_guess
+            if theirs is None:
+                return {}
+            estimates.append(theirs.estimate / above)
+            covariances.append(theirs.covariance / above**2)
+        if own is None:
+            return {}
+        n = len(estimates)
+        controls = replace(own, estimate=np.mean(estimates, axis=0), covariance=np.sum(covariances, axis=0) / n**2)
+        known = both_effects(own, controls, self.sensor.task.above_guess) or {}
+        return {head: both for head, both in known.items() if head in self.shared}
+
+    def losing_most(self, head: int) -> str:
+        """The other task that loses most to this head."""
+        return name_of(max(self.others, key=lambda other: other.own.effect[head]).sensor.task.experiment)
+
+    def observe(self, rows: Rows, counts: Sequence[int]) -> None:
+        """Adjust how many heads go off by what was left of the score."""
+        ratio = (rows.scores.mean() - self.sensor.task.guess) / self.sensor.task.above_guess
+        self.density.observe(float(ratio), float(np.mean(counts)))
+
+    def _loss(self, rows: Rows) -> PerRow:
+        return (self.sensor.task.level - rows.response()) / self.sensor.task.above_guess
+
+    def taken(self) -> tuple[Flat, Flat]:
+        """What each head takes from the task against the intact model, a loss, and its error."""
+        above = self.sensor.task.above_guess
+        points = Fit(self.own.effect * above, self.own.z)
+        effect, error, _ = anchored(self.rows, points, self._loss(self.rows) * above, self.lost(self.rows))
+        return effect / above, error / above
+
+
+def mean_fit(fits: Sequence[Fit]) -> Fit:
+    """The mean effect of each head over several tasks, which are independent."""
+    effect = np.mean([fit.effect for fit in fits], axis=0)
+    error = np.sqrt(np.square([standard_error(fit) for fit in fits]).sum(axis=0)) / len(fits)
+    return Fit(effect, np.divide(effect, error, out=np.zeros_like(effect), where=error > 0))
