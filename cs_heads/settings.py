@@ -6,7 +6,9 @@ first ``Experiment``; further ones are made by ``Experiment.on``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from os import PathLike
 from typing import Any, Literal, TypedDict
@@ -159,7 +161,44 @@ class Settings:
         return {each.name: each.metadata["kind"] for each in fields(Settings)}
 
 
-def progress_bar(total: int, unit: str, progress: bool | None, done: int = 0) -> Any:
-    """A bar over ``total`` units, ``done`` of them before it begins; ``progress`` None: in notebooks and terminals."""
+_WHOLE: ContextVar[Any] = ContextVar("whole", default=None)
+
+
+@contextmanager
+def whole_bar(name: str, total: int, progress: bool | None) -> Iterator[Callable[[str], None]]:
+    """One bar for a call of many steps, with the time left: what ``progress_bar`` would show beside it, it counts.
+
+    Inside another such bar none is shown, and that one goes on.
+
+    Args:
+        name: What runs.
+        total: Example-evaluations of all steps, about.
+        progress: Whether it is shown; None: in notebooks and terminals.
+
+    Yields:
+        What names the step that begins.
+    """
+    if (outer := _WHOLE.get()) is not None:
+        yield lambda step: outer.set_description(f"{name}: {step}")
+        return
     # disable=None: no bar where standard error is a file.
+    with tqdm(total=total, desc=name, unit="eval", disable=None if progress is None else not progress) as bar:
+        before = _WHOLE.set(bar)
+        try:
+            yield lambda step: bar.set_description(f"{name}: {step}")
+        finally:
+            _WHOLE.reset(before)
+        bar.total = bar.n
+        bar.refresh()
+
+
+def progress_bar(total: int, unit: str, progress: bool | None, done: int = 0) -> Any:
+    """A bar over ``total`` units, ``done`` of them before it begins; ``progress`` None: in notebooks and terminals.
+
+    Inside ``whole_bar`` its evaluations are counted there.
+    """
+    whole = _WHOLE.get()
+    if whole is not None and unit == "eval":
+        whole.update(done)
+        return nullcontext(whole)
     return tqdm(total=total, initial=done, unit=unit, disable=None if progress is None else not progress)

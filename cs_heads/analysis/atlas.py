@@ -27,9 +27,9 @@ from cs_heads.experiment.baseline import MIN_CORRECT, check_size, fitting_k
 from cs_heads.experiment.controls import check_apart, unseen_side
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.lens.model import tokenizer_of
-from cs_heads.methods.annealing.joint import annealed_jointly
+from cs_heads.methods.annealing.joint import PER_TASK, annealed_jointly
 from cs_heads.ranking import HeadRanking
-from cs_heads.settings import Settings, SettingsArguments
+from cs_heads.settings import Settings, SettingsArguments, whole_bar
 from cs_heads.store.store import BrokenStoreError
 from cs_heads.tasks import Task, finding_side
 from cs_heads.tasks.controls import MIN_DEFAULTS, are_kin, family_of
@@ -287,6 +287,7 @@ def atlas(
     seed = check_seed(seed)
     check_integer("n", n, MIN_CORRECT)
     check_integer("n_random", n_random, 1)
+    budget = None if budget is None else check_integer("budget", budget, 1)
     given = None if tasks is None else _checked(tasks, n)
     with _source(model, settings) as (source, rest):
         listed = _default_tasks(source, seed) if given is None else given
@@ -297,25 +298,31 @@ def atlas(
         searching = judged.on(finding_side(listed[0])).in_faster_dtype()
         finding = [searching, *(searching.on(finding_side(task)) for task in listed[1:])]
         pairs = [(i, j) for i, j in combinations(range(len(listed)), 2) if are_kin(listed[i], listed[j])]
-        joint = annealed_jointly(finding, kin=pairs, k=k, budget=budget, seed=seed)
-        rankings = {name: found for name, found in zip(names, joint.rankings, strict=True) if found is not None}
-        apart = {frozenset((names[i], names[j])) for i, j in pairs}
-        kin = {name: [other for other in rankings if frozenset((other, name)) in apart] for name in rankings}
-        heads = {name: found.top(k) for name, found in rankings.items()}
-        columns = [Column(name, "own", (unseen[name],)) for name in rankings]
-        drops = measure_drops(columns, heads, {name: name for name in rankings}, seed)
-        proofs = {
-            name: measure_proof(
-                unseen[name],
-                heads[name],
-                exclude=found.shared,
-                name=name,
-                controls=[(other, unseen[other]) for other in rankings if other not in (name, *kin[name])],
-                n_random=n_random,
-                seed=seed,
-            )
-            for name, found in rankings.items()
-        }
+        searched = sum(one.n_examples for one in finding) + PER_TASK * len(finding) if budget is None else budget
+        judging = sum(one.n_examples for one in unseen.values()) * (1 + len(listed) + n_random)
+        with whole_bar("atlas", searched + judging, rest.get("progress")) as begin:
+            begin("search")
+            joint = annealed_jointly(finding, kin=pairs, k=k, budget=budget, seed=seed)
+            rankings = {name: found for name, found in zip(names, joint.rankings, strict=True) if found is not None}
+            apart = {frozenset((names[i], names[j])) for i, j in pairs}
+            kin = {name: [other for other in rankings if frozenset((other, name)) in apart] for name in rankings}
+            heads = {name: found.top(k) for name, found in rankings.items()}
+            begin("matrix")
+            columns = [Column(name, "own", (unseen[name],)) for name in rankings]
+            drops = measure_drops(columns, heads, {name: name for name in rankings}, seed)
+            begin("random heads")
+            proofs = {
+                name: measure_proof(
+                    unseen[name],
+                    heads[name],
+                    exclude=found.shared,
+                    name=name,
+                    controls=[(other, unseen[other]) for other in rankings if other not in (name, *kin[name])],
+                    n_random=n_random,
+                    seed=seed,
+                )
+                for name, found in rankings.items()
+            }
         few = len(rankings) - 1 < MIN_DEFAULTS
         return Atlas(
             rankings=rankings,

@@ -118,7 +118,8 @@ class JointSearch:
         order = self.rng.permutation(len(searching)).tolist()
         pairs = [[searching[place] for place in order[start : start + 2]] for start in range(0, len(order), 2)]
         if len(pairs) > 1 and len(pairs[-1]) == 1:
-            pairs[-2] += pairs.pop()
+            odd = pairs.pop()
+            pairs[-1] += odd
         seen = []
         for together in pairs:
             last, n = len(together[0].finalists) > 0, n_rows
