@@ -7,7 +7,8 @@
 
 Every way finds five heads of an everyday skill with the default controls and proves them, in a process of its own that
 has loaded the model, the ways of a skill and seed one after another. *before* is the library as it lies in another
-folder; *float32* leaves out the faster dtype. Own loss and others' mean loss are of 60 unseen examples of
+folder; *float32* leaves out the faster dtype; *atlas* finds and proves all everyday skills at once, and each counts its
+share of the seconds. Own loss and others' mean loss are of 60 unseen examples of
 every skill that the model can do, as in ``specificity.py``. Results are appended to ``--out``; what is there is not run
 again. Nothing else should run on the machine.
 """
@@ -31,13 +32,15 @@ import cs_heads as cs
 
 # What runs an older library imports no other benchmark: these are of this one.
 FAMILY = "everyday/"
+N_UNSEEN = 60
 SKILLS = ("agreement", "code", "indirect_object", "kinds", "plural", "succession")
 WAYS: dict[str, dict[str, Any]] = {
     "before": {},
     "float32": {"compute_dtype": "float32"},
     "now": {},
+    "atlas": {},
 }
-"""What ``find_heads`` is given beside its defaults."""
+"""What ``find_heads`` is given beside its defaults; an atlas finds and proves all everyday skills in one call."""
 
 
 def find_and_prove(model: str, skill: str, seed: int, given: dict[str, Any]) -> dict[str, Any]:
@@ -57,6 +60,24 @@ def find_and_prove(model: str, skill: str, seed: int, given: dict[str, Any]) -> 
         "heads": [str(head) for head in ranking.top(5)],
         "verdict": proof.verdict,
         "close": proof.close,
+    }
+
+
+def atlas(model: str, seed: int) -> dict[str, dict[str, Any]]:
+    """The records of all skills by name; each has its share of the seconds and of the cost."""
+    loaded = cs.load_model(model, dtype="float32")
+    start = perf_counter()
+    found = cs.atlas(loaded, seed=seed, n=N_UNSEEN, progress=False)
+    seconds, n = perf_counter() - start, len(found.proofs)
+    return {
+        name.removeprefix(FAMILY): {
+            "seconds": [round(seconds / n, 1)],
+            "spent": [found.spent // n],
+            "heads": list(map(str, found.heads[name])),
+            "verdict": proof.verdict,
+            "close": proof.close,
+        }
+        for name, proof in found.proofs.items()
     }
 
 
@@ -80,12 +101,17 @@ def measure(options: argparse.Namespace) -> None:
             ran = subprocess.run(
                 command, env={**os.environ, "PYTHONPATH": str(library)}, stdout=subprocess.PIPE, text=True, check=True
             )
-            record = {"skill": skill, "seed": seed, "way": way, **json.loads(ran.stdout.splitlines()[-1])}
-            record["losses"] = judge.losses(list(as_heads("heads", record["heads"])))
-            with options.out.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(record) + "\n")
-            own, others = own_and_others(record)
-            print(f"{seed} {skill}, {way}: {record['seconds']} s, own {own:.2f}, others {others:.2f}", flush=True)
+            told = json.loads(ran.stdout.splitlines()[-1])
+            for name, one in told.items() if way == "atlas" else [(skill, told)]:
+                record = {"skill": name, "seed": seed, "way": way, **one}
+                record["losses"] = judge.losses(list(as_heads("heads", record["heads"])))
+                done.add((name, way))
+                with options.out.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(record) + "\n")
+                if name in record["losses"]:
+                    own, others = own_and_others(record)
+                    said = f"{record['seconds']} s, own {own:.2f}, others {others:.2f}"
+                    print(f"{seed} {name}, {way}: {said}", flush=True)
 
 
 def table(path: Path) -> str:
@@ -104,12 +130,14 @@ def table(path: Path) -> str:
     first = sum(sum(runs[ways[0]][key]["seconds"]) for key in common)
     for way in ways:
         mine = [runs[way][key] for key in common]
-        search, proof = np.array([record["seconds"] for record in mine]).T
+        parts = np.array([record["seconds"] for record in mine])
+        seconds = parts.sum(axis=1)
+        search, proof = (f"{side:.0f}" for side in parts.mean(axis=0)) if parts.shape[1] > 1 else ("", "")
         own, others = np.mean([own_and_others(record) for record in mine], axis=0)
         spent = np.mean([sum(record["spent"]) for record in mine])
         lines.append(
-            f"| {way} | {len(mine)} | {search.mean():.0f} | {proof.mean():.0f} | {np.median(search + proof):.0f} | "
-            f"{first / (search + proof).sum():.1f} | {spent:,.0f} | {own:.2f} | {others:.2f} |"
+            f"| {way} | {len(mine)} | {search} | {proof} | {np.median(seconds):.0f} | "
+            f"{first / seconds.sum():.1f} | {spent:,.0f} | {own:.2f} | {others:.2f} |"
         )
     lines += ["", "| skill | " + " | ".join(ways) + " |", "|" + "---|" * (len(ways) + 1)]
     for skill in dict.fromkeys(skill for skill, _ in common):
@@ -140,7 +168,9 @@ def main() -> None:
         print(table(options.table))
     elif options.one:
         skill, seed, way = options.one
-        print(json.dumps(find_and_prove(options.model, skill, int(seed), WAYS[way])))
+        one = way != "atlas"
+        told = find_and_prove(options.model, skill, int(seed), WAYS[way]) if one else atlas(options.model, int(seed))
+        print(json.dumps(told))
     elif options.model is None or options.out is None:
         parser.error("--model and --out say what is measured, and where results go")
     elif "before" in options.ways and not (options.before and (options.before / "cs_heads").is_dir()):
