@@ -165,7 +165,7 @@ def check_alone(folder: Path, *names: str) -> None:
     """Raise ``ValueError`` where a folder has one of these files: an atlas and other results do not share one."""
     there = [name for name in names if (folder / name).is_file()]
     if there:
-        raise ValueError(f"folder {str(folder)!r} has a {there[0]} already: give an atlas a folder of its own")
+        raise ValueError(f"folder {str(folder)!r} has {there[0]} already: give an atlas a folder of its own")
 
 
 def broken_folder(folder: str | Path, error: Exception) -> ValueError:
