@@ -283,6 +283,9 @@ MISTAKES = {
     "cs.write_report(None, 'r.html')": "findings must be a path, got None",
     "cs.write_report('.', None)": "path must be a path, got None",
     "cs.plot.save(None, None)": "path must be a path, got None",
+    "cs.plot.atlas(None)": "found must be an Atlas, as cs.atlas gives, got None",
+    "cs.plot.skill_tree(ranked)": "found must be an Atlas, as cs.atlas gives, got ",
+    "cs.plot.skill_matrix(None)": "found must be an Atlas, as cs.atlas gives, got None",
     "cs.plot.heads(None)": "ranking must be a HeadRanking, as find_heads gives, got None",
 }
 

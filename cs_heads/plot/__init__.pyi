@@ -1,3 +1,6 @@
+from .atlas import atlas as atlas
+from .atlas import skill_matrix as skill_matrix
+from .atlas import skill_tree as skill_tree
 from .attention_patterns import AttentionView as AttentionView
 from .attention_patterns import attention as attention
 from .attention_patterns import last_token as last_token

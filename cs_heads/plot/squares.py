@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +15,7 @@ from cs_heads.analysis.overlap import Overlap
 from cs_heads.analysis.universal import UniversalHeads
 from cs_heads.plot import style
 from cs_heads.plot.marks import name_heads
+from cs_heads.plot.skills import common_folder
 from cs_heads.units import Unit
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ _LETTERS = 20
 """Letters of a name that a picture of one column has room for."""
 _SIDE = 0.27
 """Inches of a square."""
+_NAMED = {"share_lost": "share of the score lost"}
 
 
 def draw_squares(
@@ -55,7 +58,10 @@ def draw_squares(
         height = 0.6 + 0.75 * letters + max(1.1, _SIDE * len(rows))
         ax = style.new_axes(style.width_for(0.9 + letters + _SIDE * len(columns)), height)
     image = ax.imshow(values, cmap=colors, vmin=0, vmax=limit, aspect="auto")
-    style.color_bar(ax, image, label, shrink=0.9)
+    bar = style.color_bar(ax, image, label, shrink=0.9)
+    if (values > limit).any():
+        ticks = np.linspace(0, limit, 6).tolist()
+        bar.set_ticks(ticks, labels=[f"{tick:.1f}" for tick in ticks[:-1]] + [f"≥ {limit:.1f}"])
     for (row, column), value in np.ndenumerate(values):
         if not np.isnan(value):
             # Rounded first: what is nought to the last digit shown has no sign.
@@ -146,13 +152,19 @@ def universal(found: UniversalHeads, ax: Axes | None = None) -> Axes:
 
 
 @style.styled
-def drop_matrix(drops: TaskDrops, ax: Axes | None = None, value: str = "relative_drop") -> Axes:
+def drop_matrix(
+    drops: TaskDrops, ax: Axes | None = None, value: str = "relative_drop", *, order: Sequence[str] | None = None
+) -> Axes:
     """Draw what each set of heads takes from each task: sets down, tasks across, the own task of a set framed.
+
+    Numbers below 0 have the color of 0, and those above 1 that of 1. A folder that all names begin with, such as
+    ``everyday/``, stands in the label of the axis alone.
 
     Args:
         drops: as ``cs.specificity`` of several tasks gives it.
         ax: axes to draw on; None: those of a new figure.
-        value: a property of ``TaskDrop``; where it is negative, squares are white.
+        value: a property of ``TaskDrop``.
+        order: sets and tasks that come first, in this order; None: as in ``drops``.
 
     Returns:
         The axes.
@@ -160,13 +172,22 @@ def drop_matrix(drops: TaskDrops, ax: Axes | None = None, value: str = "relative
     from matplotlib.patches import Rectangle
 
     table = drops.matrix(value)
+    ordered = [
+        [*(name for name in order or () if name in names), *(name for name in names if name not in (order or ()))]
+        for names in (table.index, table.columns)
+    ]
+    table = table.loc[ordered[0], ordered[1]]
     rows, columns = [str(name) for name in table.index], [str(name) for name in table.columns]
-    ax = draw_squares(ax, table, value.replace("_", " "))
+    folder = common_folder([*rows, *columns])
+    table = table.set_axis([name[len(folder) :] for name in rows], axis=0)
+    table = table.set_axis([name[len(folder) :] for name in columns], axis=1)
+    ax = draw_squares(ax, table, _NAMED.get(value, value.replace("_", " ")))
     for place, name in enumerate(rows):
         if name in drops.own:
             at = (columns.index(drops.own[name]) - 0.48, place - 0.46)
             ax.add_patch(Rectangle(at, 0.96, 0.92, fill=False, edgecolor=style.COLORS[3], linewidth=1.4))
-    ax.set(ylabel="heads found on", xlabel="measured on (framed: their own)" if drops.own else "measured on")
+    measured = f"measured on {folder}".rstrip()
+    ax.set(ylabel="heads found on", xlabel=f"{measured} (framed: their own)" if drops.own else measured)
     return ax
 
 

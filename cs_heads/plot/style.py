@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from cs_heads.units import Unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.cm import ScalarMappable
     from matplotlib.colorbar import Colorbar
     from matplotlib.colors import Colormap
     from matplotlib.container import BarContainer
@@ -127,8 +128,18 @@ def letter_color(image: AxesImage, value: float) -> str:
         image: the map.
         value: the number of the square that the letters are on.
     """
-    red, green, blue, _ = image.to_rgba(np.array([value]))[0]
-    return "white" if 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.5 else "black"
+    return letter_on(image.to_rgba(np.array([value]))[0])
+
+
+def letter_on(color: Any) -> str:
+    """White on dark colors, else black, by relative luminance (Rec. 709).
+
+    Args:
+        color: any color of matplotlib.
+    """
+    from matplotlib.colors import to_rgb
+
+    return "white" if np.dot(to_rgb(color), (0.2126, 0.7152, 0.0722)) < 0.5 else "black"
 
 
 def safe_text(text: str, max_letters: int = 40) -> str:
@@ -309,10 +320,8 @@ def legend_below(ax: Axes, **options: Any) -> Axes:
     labels = [handle.get_label() for handle in options["handles"]]
     if not labels:
         return ax
-    inches = figure.get_size_inches()[0] * (0.95 if alone else ax.get_position().width)
-    # A letter is about .55 of its height wide; a handle takes five, with the gap before it.
-    fit = int(72 * inches // ((max(map(len, labels)) + 5) * SMALL * 0.55))
-    options = {"labels": labels, "ncols": max(1, min(len(labels), fit)), "columnspacing": 1.0, **options}
+    inches = float(figure.get_size_inches()[0]) * (0.95 if alone else ax.get_position().width)
+    options = {"labels": labels, "ncols": legend_columns(labels, inches), "columnspacing": 1.0, **options}
     if alone and figure.get_layout_engine() is not None:
         figure.legend(**options, loc="outside lower center")
     else:
@@ -321,12 +330,24 @@ def legend_below(ax: Axes, **options: Any) -> Axes:
     return ax
 
 
-def color_bar(ax: Axes, image: AxesImage, label: str, shrink: float = 0.8) -> Colorbar:
+def legend_columns(labels: Sequence[str], inches: float) -> int:
+    """How many columns of a legend fit.
+
+    Args:
+        labels: at least one.
+        inches: the width there is.
+    """
+    # A letter is about .55 of its height wide; a handle takes five, with the gap before it.
+    fit = int(72 * inches // ((max(map(len, labels)) + 5) * SMALL * 0.55))
+    return max(1, min(len(labels), fit))
+
+
+def color_bar(ax: Axes, image: ScalarMappable, label: str, shrink: float = 0.8) -> Colorbar:
     """Draw the bar beside a map that says what its colors mean.
 
     Args:
         ax: the axes of the map.
-        image: the map.
+        image: the map, or the scale of its colors.
         label: what its numbers are.
         shrink: length of the bar as a share of the axes' height.
     """

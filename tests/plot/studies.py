@@ -2,14 +2,21 @@
 
 import numpy as np
 
+from cs_heads.analysis.atlas import Atlas
 from cs_heads.analysis.attention import HeadAttention, PromptAttention
 from cs_heads.analysis.compare import Compared, Comparison
+from cs_heads.analysis.drops import TaskDrops
 from cs_heads.analysis.losses import TaskDrop
 from cs_heads.ranking import HeadRanking
 from cs_heads.report import Findings
 from cs_heads.units import Head
 
 HOSTILE = '<img src=x onerror="alert(1)">&<script>alert(2)</script>$x_1$'
+
+SKILLS = (
+    *("agreement", "antonyms", "bracket_closing", "capitals", "code", "copying", "gender", "indirect_object"),
+    *("numbers", "past", "plural", "pronoun", "succession", "sums", "upper_case"),
+)
 
 
 def made_ranking(task="capitals", model="tiny") -> HeadRanking:
@@ -116,3 +123,34 @@ def made_study(**changes) -> Findings:
         "k": 2,
     }
     return Findings(**{**given, **changes})
+
+
+def made_atlas(n_layers=8, n_heads=16, n_skills=5, k=2, folder="everyday/", shared=True) -> Atlas:
+    """Skill ``i`` has the first heads of layer ``i + 1``; L0H0 is universal, L0H1 is shared by the first two skills.
+
+    The first two skills have the shared head among their first ``k``; other heads take nothing.
+    """
+    names = [f"{folder}{name}" for name in SKILLS[:n_skills]]
+    losses = np.zeros((n_skills, n_layers, n_heads))
+    for place in range(n_skills):
+        losses[place, place + 1, :k] = 0.8 / (1 + np.arange(k))
+    losses[:, 0, 0] = 0.3
+    if shared:
+        losses[:2, 0, 1] = 0.5
+    provenance = {"model": {"name": "tiny"}, "kin": {names[0]: names[1:2], names[1]: names[:1]}}
+    own = losses - losses.mean(axis=0)
+    rankings = {
+        name: HeadRanking("annealed jointly", row, spent=10, provenance=provenance)
+        for name, row in zip(names, own, strict=True)
+    }
+    drops = {
+        one: {
+            other: TaskDrop(other, 100, 0.5, 1.0, 0.4 if one == other else 0.95, (0.0, 0.7), share_interval=(0.0, 1.4))
+            for other in names
+        }
+        for one in names
+    }
+    heads = {name: tuple(ranking.top(k)) for name, ranking in rankings.items()}
+    measured = TaskDrops(heads, drops, dict.fromkeys(names, "own"), {name: name for name in names}, spent=10)
+    errors = np.full_like(losses, 0.01)
+    return Atlas(rankings, losses, errors, measured, {}, k, {}, 20, provenance)

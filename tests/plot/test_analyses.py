@@ -256,6 +256,53 @@ def test_the_matrix_frames_the_own_task(drops):
     assert ax.get_xlabel() == "measured on (framed: their own)"
 
 
+def labels(axis) -> list[str]:
+    return [label.get_text() for label in axis.get_ticklabels()]
+
+
+def test_the_matrix_gives_the_folder_that_all_names_share_once():
+    columns = [Column(f"everyday/{name}", "own", (Planted(GRID, {A: 0.5}),)) for name in ("sums", "past")]
+    sets = {column.name: [A] for column in columns}
+    drops = measure_drops(columns, sets, {name: name for name in sets})
+    ax = plot.drop_matrix(drops, Figure().subplots())
+    assert labels(ax.xaxis) == labels(ax.yaxis) == ["sums", "past"]
+    assert ax.get_xlabel() == "measured on everyday/ (framed: their own)"
+    assert [round(frame.get_x() + 0.48) for frame in ax.patches] == [0, 1]
+
+
+def test_names_of_several_folders_are_written_out(long_names):
+    ax = plot.drop_matrix(long_names, Figure(figsize=(9, 4)).subplots())
+    assert labels(ax.yaxis) == ["math"]
+    assert labels(ax.xaxis) == LONG
+    assert ax.get_xlabel() == "measured on (framed: their own)"
+
+
+def test_rows_and_columns_of_the_matrix_are_in_the_order_given(drops):
+    order = ["a task of a rather long name", "sums", "not measured"]
+    ax = plot.drop_matrix(drops, Figure().subplots(), order=order)
+    assert labels(ax.yaxis) == order[:2]
+    assert labels(ax.xaxis) == [*order[:2], r"\$code\$_with_signs"]
+    expected = drops.matrix()[[*order[:2], "$code$_with_signs"]].loc[order[:2]]
+    assert np.asarray(ax.images[0].get_array()) == pytest.approx(expected.to_numpy())
+    assert [round(frame.get_x() + 0.48) for frame in ax.patches] == [0, 1]
+
+
+@pytest.mark.parametrize(("chance", "last"), [(0.0, "1.0"), (0.6, "≥ 1.0")])
+def test_the_bar_says_where_a_loss_is_beyond_its_end(chance, last):
+    reading = Planted(GRID, {A: 0.5})
+    reading.chance = chance
+    drops = measure_drops([Column("reading", "own", (reading,))], {"reading": [A]}, {"reading": "reading"})
+    ax = plot.drop_matrix(drops, value="share_lost")
+    ax.figure.draw_without_rendering()
+    lost = drops.drops["reading"]["reading"].share_lost
+    assert (lost > 1) == (chance > 0)
+    assert [text.get_text() for text in ax.texts] == [f"{lost:.2f}"]
+    bar = ax.images[0].colorbar
+    assert [label.get_text() for label in bar.ax.get_yticklabels()][-1] in (last, f"{last}0")
+    assert bar.ax.get_ylabel() == "share of the score lost"
+    plt.close(ax.figure)
+
+
 def test_lines_go_through_the_scores(curve):
     ax = plot.sparsity(curve, Figure().subplots())
     for line, drops in zip(ax.get_lines(), curve.drops.values(), strict=True):

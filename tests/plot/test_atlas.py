@@ -1,0 +1,341 @@
+"""Pictures of an atlas: every head has the color and letter of its skill, and all of it can be read."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from matplotlib import pyplot as plt
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.text import Text
+
+from cs_heads import plot
+from cs_heads.plot.skills import FEW_SKILLS, MANY_SKILLS, NOTHING, UNIVERSAL, common_folder, skill_looks, tinted
+from cs_heads.plot.style import COLUMN, PAGE
+from cs_heads.units import Head
+from tests.plot.looking import clipped, overlapping, smallest, without_letters
+from tests.plot.studies import SKILLS, made_atlas
+from tests.plot.test_style import SEEN_BY
+
+ATLAS = made_atlas()
+ATLAS_GRID = next(iter(ATLAS.rankings.values())).grid
+LOOKS = skill_looks(ATLAS.skills, ATLAS.linkage())
+NEAR_WHITE = pytest.approx(to_rgb(NOTHING))
+
+
+@pytest.fixture
+def ax():
+    return Figure(figsize=(5, 4)).subplots()
+
+
+def color_of(ax, head) -> tuple[float, ...]:
+    return tuple(ax.images[0].get_array()[head.layer, head.index])
+
+
+def letters(ax) -> dict[Head, str]:
+    """What is written on each head."""
+    return {Head(round(text.get_position()[1]), round(text.get_position()[0])): text.get_text() for text in ax.texts}
+
+
+def framed(ax) -> set[Head]:
+    frames = [patch for patch in ax.patches if not patch.get_fill()]
+    return {Head(round(frame.get_y() + 0.46), round(frame.get_x() + 0.46)) for frame in frames}
+
+
+def halves(ax, head) -> list[tuple[float, ...]]:
+    """The colors of a square that is split, from left to right."""
+    drawn = [patch for patch in ax.patches if patch.get_fill() and round(patch.get_y() + 0.5) == head.layer]
+    inside = [patch for patch in drawn if head.index - 0.5 <= patch.get_x() < head.index + 0.5]
+    return [patch.get_facecolor()[:3] for patch in sorted(inside, key=Rectangle.get_x)]
+
+
+def rings(ax) -> set[Head]:
+    return {Head(round(line.get_ydata()[0]), round(line.get_xdata()[0])) for line in ax.get_lines()}
+
+
+def legend_of(ax) -> dict[str, list[str]]:
+    """By its label what is written on the square of each entry of the legend."""
+    figure = ax.figure
+    legend = figure.legends[0] if figure.legends else ax.get_legend()
+    figure.draw_without_rendering()
+    names = legend.get_texts()
+    marks = [text for text in legend.findobj(Text) if text not in [*names, legend.get_title()] and text.get_text()]
+    rows = {name.get_text(): name.get_window_extent() for name in names}
+    return {
+        name: [
+            mark.get_text()
+            for mark in marks
+            if abs((box := mark.get_window_extent()).y0 + box.y1 - row.y0 - row.y1) < 4
+            and 0 < row.x0 - box.x1 < 3 * row.height
+        ]
+        for name, row in rows.items()
+    }
+
+
+def test_the_first_heads_of_each_skill_are_framed_and_carry_its_letter(ax):
+    plot.atlas(ATLAS, ax)
+    for name, heads in ATLAS.heads.items():
+        own = [head for head in heads if head not in ATLAS.shared]
+        assert own
+        assert {letters(ax)[head] for head in own} == {LOOKS[name].letter}
+    assert framed(ax) == {head for heads in ATLAS.heads.values() for head in heads}
+
+
+def test_a_head_has_the_color_of_its_skill_the_fuller_the_more_it_takes(ax):
+    plot.atlas(ATLAS, ax)
+    strong, weak = Head(3, 0), Head(3, 1)
+    look = LOOKS[ATLAS.skills[2]]
+    # 0.8 and 0.4 of one skill of five are 0.64 and 0.32 above the mean, and 0.64 is the loss of the middle skill.
+    assert color_of(ax, strong) == pytest.approx(to_rgb(look.color))
+    assert color_of(ax, weak) == pytest.approx(tinted(look.color, 0.5))
+
+
+def test_other_heads_are_near_white(ax):
+    plot.atlas(ATLAS, ax)
+    marked = {head for heads in ATLAS.heads.values() for head in heads} | {*ATLAS.universal} | {*ATLAS.shared}
+    rest = [head for head in ATLAS_GRID if head not in marked]
+    assert len(rest) > 100
+    assert all(color_of(ax, head) == NEAR_WHITE for head in rest)
+    assert not rest & letters(ax).keys()
+
+
+@pytest.mark.parametrize(("loss", "seen"), [(0.03, False), (0.1, True)])
+def test_a_head_beyond_the_first_has_a_color_where_its_loss_is_clear(ax, loss, seen):
+    losses = ATLAS.losses.copy()
+    losses[2, 7, 15] = loss  # errors are 0.01
+    plot.atlas(replace(ATLAS, losses=losses), ax)
+    assert (color_of(ax, Head(7, 15)) != NEAR_WHITE) == seen
+    assert Head(7, 15) not in framed(ax) | letters(ax).keys()
+
+
+def test_a_first_head_is_seen_where_its_loss_is_small(ax):
+    losses = ATLAS.losses.copy()
+    losses[2, 3] = 0
+    found = replace(ATLAS, losses=losses)
+    plot.atlas(found, ax)
+    name = found.skills[2]
+    look = skill_looks(found.skills, found.linkage())[name]
+    for head in found.heads[name]:
+        assert color_of(ax, head) == pytest.approx(tinted(look.color, 0.35))
+
+
+def test_one_steep_skill_leaves_the_others_their_colors(ax):
+    losses = ATLAS.losses.copy()
+    losses[3, 4, 0] = 50.0
+    plot.atlas(replace(ATLAS, losses=losses), ax)
+    assert color_of(ax, Head(3, 0)) == pytest.approx(to_rgb(LOOKS[ATLAS.skills[2]].color))
+    assert ax.images[0].get_array().shape == (8, 16, 3)
+    assert bar_labels(ax) == ["0", "0.32", "≥ 0.64"]
+
+
+def bar_labels(ax) -> list[str]:
+    [bar] = [each for each in ax.figure.axes if each.get_label() == "<colorbar>"]
+    return [label.get_text() for label in bar.get_yticklabels()]
+
+
+def test_the_bar_shows_the_colors_of_all_skills(ax):
+    plot.atlas(ATLAS, ax)
+    [bar] = [each for each in ax.figure.axes if each.get_label() == "<colorbar>"]
+    shades = bar.images[0].get_array()
+    assert [tuple(shade) for shade in shades[-1]] == [pytest.approx(to_rgb(look.color)) for look in LOOKS.values()]
+    assert all(tuple(shade) == NEAR_WHITE for shade in shades[0])
+    assert bar.get_ylabel() == "loss above the mean of skills"
+
+
+def test_universal_heads_are_discs_in_a_ring_with_a_u(ax):
+    plot.atlas(ATLAS, ax)
+    assert ATLAS.universal == (Head(0, 0),)
+    assert rings(ax) == {Head(0, 0)}
+    ring, disc = ax.get_lines()
+    assert (ring.get_markerfacecolor(), disc.get_markerfacecolor()) == ("none", UNIVERSAL)
+    assert ring.get_markersize() > disc.get_markersize()
+    assert {head for head, letter in letters(ax).items() if letter == "U"} == {Head(0, 0)}
+
+
+def test_a_shared_head_is_split_in_the_colors_of_its_skills_and_carries_their_number(ax):
+    plot.atlas(ATLAS, ax)
+    assert ATLAS.shared == {Head(0, 1): ATLAS.skills[:2]}
+    expected = [tinted(look.color, 0.5 / 0.64) for name, look in LOOKS.items() if name in ATLAS.skills[:2]]
+    assert halves(ax, Head(0, 1)) == [pytest.approx(tuple(color)) for color in expected]
+    assert letters(ax)[Head(0, 1)] == "2"
+
+
+def test_a_head_of_many_skills_is_split_among_four(ax):
+    found = made_atlas(20, 16, 15)
+    losses = found.losses.copy()
+    losses[:5, 19, 15] = [0.5, 0.4, 0.15, 0.3, 0.2]
+    found = replace(found, losses=losses)
+    plot.atlas(found, ax)
+    looks = skill_looks(found.skills, found.linkage())
+    kept = {found.skills[place] for place in (0, 1, 3, 4)}
+    faintest = [name for name in looks if name in kept]
+    assert len(halves(ax, Head(19, 15))) == 4
+    full = 0.5 / (0.8 * 14 / 15)
+    first = faintest.index(found.skills[0])
+    assert halves(ax, Head(19, 15))[first] == pytest.approx(tuple(tinted(looks[found.skills[0]].color, full)))
+    assert letters(ax)[Head(19, 15)] == "5"
+
+
+def test_the_legend_gives_each_skill_its_letter_without_the_common_folder():
+    ax = plot.atlas(ATLAS)
+    expected = {name.removeprefix("everyday/"): [look.letter] for name, look in LOOKS.items()}
+    assert legend_of(ax) == {**expected, "shared by 2 skills": ["2"], "universal": ["U"]}
+    assert list(legend_of(ax)) == [*expected, "shared by 2 skills", "universal"]
+    assert ax.figure.legends[0].get_title().get_text() == "framed, with a letter: the first 2 heads of a skill"
+    plt.close(ax.figure)
+
+
+def test_marks_that_are_not_there_are_not_explained():
+    found = made_atlas(shared=False)
+    found = replace(found, losses=np.where(found.losses == 0.3, 0, found.losses))
+    ax = plot.atlas(found)
+    assert len(legend_of(ax)) == 5
+    assert not rings(ax)
+    plt.close(ax.figure)
+
+
+def test_the_title_names_the_model(ax):
+    assert plot.atlas(ATLAS, ax).get_title() == "tiny: heads of 5 skills"
+    assert plot.atlas(replace(ATLAS, provenance={}), Figure().subplots()).get_title() == "heads of 5 skills"
+
+
+SHAPES = [(8, 16, 2, COLUMN), (8, 16, 4, COLUMN), (30, 9, 15, COLUMN), (32, 32, 8, PAGE), (32, 32, 15, PAGE)]
+SHAPES += [(3, 4, 2, COLUMN), (12, 12, 6, COLUMN), (90, 2, 15, COLUMN)]
+
+
+@pytest.mark.parametrize("draw", [plot.atlas, plot.skill_tree, plot.skill_matrix], ids=lambda draw: draw.__name__)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_everything_written_can_be_read(draw, shape):
+    figure = draw(made_atlas(*shape[:3])).figure
+    turned = {text.get_text() for text in figure.findobj(Text) if text.get_rotation() % 90}
+    assert clipped(figure) == []
+    assert without_letters(figure) == []
+    assert [pair for pair in overlapping(figure) if not {*pair} <= turned] == []
+    assert smallest(figure) >= 7
+    if draw is plot.atlas:
+        assert figure.get_size_inches()[0] == pytest.approx(shape[3])
+        assert figure.get_size_inches()[1] <= 9.2
+    plt.close(figure)
+
+
+def test_small_squares_have_frames_and_no_letters():
+    ax = plot.atlas(made_atlas(80, 64, 2, shared=False))
+    assert not ax.texts
+    assert len(framed(ax)) == 4
+    assert rings(ax) == {Head(0, 0)}
+    assert ax.figure.legends[0].get_title().get_text() == "framed: the first 2 heads of a skill"
+    assert clipped(ax.figure) == []
+    assert ax.figure.get_size_inches()[1] <= 9.2
+    plt.close(ax.figure)
+
+
+def test_an_atlas_draws_itself(ax):
+    assert ATLAS.plot(ax=ax) is ax
+    assert framed(ax)
+
+
+# The looks of skills
+
+
+@pytest.mark.parametrize("n", [2, 8, 9, 10, 15])
+def test_up_to_fifteen_skills_have_colors_of_their_own(n):
+    found = made_atlas(16, 16, n)
+    looks = skill_looks(found.skills, found.linkage())
+    assert looks.keys() == {*found.skills}
+    assert len({look.color for look in looks.values()}) == n
+    assert [look.letter for look in looks.values()] == list("ABCDEFGHIJKLMNO"[:n])
+
+
+def test_no_skill_has_the_letter_of_universal_heads():
+    skills = [f"skill {place}" for place in range(30)]
+    chain = [[0 if place == 0 else 29 + place, place + 1, 1.0, place + 2] for place in range(29)]
+    letters = [look.letter for look in skill_looks(skills, np.array(chain, dtype=float)).values()]
+    assert len({*letters}) == 30
+    assert "U" not in letters
+
+
+def test_skills_that_share_heads_stand_side_by_side():
+    order = list(skill_looks(ATLAS.skills, ATLAS.linkage()))
+    places = [order.index(name) for name in ATLAS.skills[:2]]
+    assert abs(places[0] - places[1]) == 1
+
+
+@pytest.mark.parametrize("kind", SEEN_BY)
+@pytest.mark.parametrize("colors", [FEW_SKILLS, MANY_SKILLS], ids=["few", "many"])
+def test_skills_are_told_apart_by_the_color_blind(colors, kind):
+    linear = np.array([to_rgb(color) for color in colors]) ** 2.2
+    seen = np.clip(linear @ np.array(SEEN_BY[kind]).T, 0, 1) ** (1 / 2.2)
+    apart = np.linalg.norm(seen[:, None] - seen[None], axis=-1)
+    assert apart[~np.eye(len(colors), dtype=bool)].min() > 0.1
+
+
+@pytest.mark.parametrize(
+    ("names", "folder"),
+    [
+        (["demo/code", "demo/copying"], "demo/"),  # not "demo/co"
+        (["a/b/c", "a/b/d"], "a/b/"),
+        (["a/b", "a/b/c"], "a/"),
+        (["demo/code", "rhyming"], ""),
+        (["demo/code", "demo/code"], ""),
+        ([], ""),
+    ],
+)
+def test_the_folder_of_names_is_what_they_share_up_to_a_stroke(names, folder):
+    assert common_folder(names) == folder
+
+
+# The tree and the matrix
+
+
+def test_the_tree_joins_the_skills_where_they_are_as_far_apart_as_it_says(ax):
+    plot.skill_tree(ATLAS, ax)
+    tree = ATLAS.linkage()
+    lines = ax.collections[0].get_segments()
+    upright = [line for line in lines if line[0][0] == line[1][0] and line[0][1] != line[1][1]]
+    assert [line[0][0] for line in upright] == pytest.approx(tree[:, 2])
+    near = {LOOKS[name].letter for name in ATLAS.skills[:2]}
+    rows = {text.get_position()[1]: text.get_text() for text in ax.texts}
+    assert {rows[end] for end in upright[0][:, 1]} == near
+    assert tree[0, 2] < 0.9 < tree[1, 2]
+
+
+def test_the_leaves_of_the_tree_look_as_on_the_map(ax):
+    plot.skill_tree(ATLAS, ax)
+    assert [label.get_text() for label in ax.get_yticklabels()] == [name.removeprefix("everyday/") for name in LOOKS]
+    assert [line.get_color() for line in ax.get_lines()] == [look.color for look in LOOKS.values()]
+    lines, drawn = ax.collections[0].get_segments(), ax.collections[0].get_colors()
+    leaves = {line[0][1]: tuple(color[:3]) for line, color in zip(lines, drawn, strict=True) if line[0][0] == 0}
+    assert leaves == {row: pytest.approx(to_rgb(look.color)) for row, look in enumerate(LOOKS.values())}
+    assert ax.get_xlabel() == "distance: 0 the same heads,\n1 no heads in common"
+
+
+def test_the_matrix_of_skills_is_in_the_order_of_the_tree(ax):
+    plot.skill_matrix(ATLAS, ax)
+    order = list(LOOKS)
+    expected = ATLAS.matrix().loc[order, order].to_numpy()
+    assert np.asarray(ax.images[0].get_array()) == pytest.approx(expected)
+    names = [f"{name.removeprefix('everyday/')} {look.letter}" for name, look in LOOKS.items()]
+    assert [label.get_text() for label in ax.get_yticklabels()] == names
+    assert [label.get_text() for label in ax.get_xticklabels()] == names
+
+
+def test_the_matrix_frames_skills_that_are_kin_with_dashes(ax):
+    plot.skill_matrix(ATLAS, ax)
+    dashed = [patch for patch in ax.patches if patch.get_linestyle() not in ("-", "solid")]
+    at = {(round(patch.get_y() + 0.46), round(patch.get_x() + 0.46)) for patch in dashed}
+    first, second = (list(LOOKS).index(name) for name in ATLAS.skills[:2])
+    assert at == {(first, second), (second, first)}
+    assert ax.get_xlabel() == "measured on everyday/\n(framed: their own; dashed: kin)"
+
+
+def test_skills_of_long_names_that_are_alike_are_all_written():
+    names = {name: f"{name} $x_1$ of a name that is far too long for a legend" for name in SKILLS[:5]}
+    names[SKILLS[0]] = names[SKILLS[1]].replace("far", "all")  # the same when shortened
+    found = made_atlas(folder="")
+    found = replace(found, rankings={names[name]: ranking for name, ranking in found.rankings.items()})
+    ax, tree = plot.atlas(found), plot.skill_tree(found)
+    assert len(ax.figure.legends[0].get_texts()) == len(tree.get_yticklabels()) + 2 == 7
+    for figure in (ax.figure, tree.figure):
+        assert clipped(figure) == []
+        plt.close(figure)
