@@ -99,8 +99,8 @@ def _answer(found: Atlas, word: str) -> Part:
 def _map(found: Atlas, word: str) -> Part:
     told = "; ".join(f"{name}: {' '.join(map(str, heads))}" for name, heads in found.heads.items())
     caption = (
-        f"What each {word} takes from each skill among other {word}s that are off, as a share of its score above "
-        f"chance, on the examples of the search. The first {found.k} {word}s of each skill are the ones proved below."
+        f"Color: the skill that loses most to a {word}, among others that are off, beyond the mean of the skills. With "
+        f"a letter: the first {found.k} {word}s of each skill, which are proved below. U: universal."
     )
     return section_of(
         "Map", picture=picture_of(plot.atlas(found), f"The first {word}s of each skill: {told}.", caption)
