@@ -351,7 +351,7 @@ def test_help_is_no_error(find, capsys):
     assert "--density" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", ["", "find", "compare", "report", "reproduce", "store", "tasks"])
+@pytest.mark.parametrize("command", ["", "find", "compare", "atlas", "report", "reproduce", "store", "tasks"])
 def test_help_says_what_is_done_and_fits_a_screen(command, capsys):
     with pytest.raises(SystemExit, match="0"):
         main([command, "--help"] if command else ["--help"])

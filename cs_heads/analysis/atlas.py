@@ -209,10 +209,13 @@ class Atlas(Result, Drawable, picture="atlas"):
             frames.append(frame)
         return pd.concat(frames, ignore_index=True)
 
+    def to_dict(self) -> dict[str, Any]:
+        """The whole atlas, JSON-ready, with the name of its format."""
+        return {"format": FORMAT, **json_ready(super().to_dict())}
+
     def save(self, path: str | Path) -> None:
         """Write the atlas as JSON."""
-        text = json.dumps({"format": FORMAT, **json_ready(self.to_dict())}, default=lambda number: number.item())
-        check_path("path", path).write_text(text + "\n", encoding="utf-8")
+        check_path("path", path).write_text(json.dumps(self.to_dict()) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> Atlas:
@@ -288,7 +291,7 @@ def atlas(
     check_integer("n", n, MIN_CORRECT)
     check_integer("n_random", n_random, 1)
     budget = None if budget is None else check_integer("budget", budget, 1)
-    given = None if tasks is None else _checked(tasks, n)
+    given = None if tasks is None else check_skills(tasks, n)
     with _source(model, settings) as (source, rest):
         listed = _default_tasks(source, seed) if given is None else given
         unseen, unread = _unseen(source, listed, n, rest, chosen=given is not None)
@@ -349,8 +352,13 @@ def atlas(
 _FEW = "{} skills tell little of what every skill needs: use four or more"
 
 
-def _checked(tasks: Sequence[Task], n: int) -> list[Task]:
-    """The tasks, each with two sides, none of which another's heads are judged on."""
+def check_skills(tasks: Sequence[Task], n: int) -> list[Task]:
+    """The tasks of an atlas as a list; raises ``ValueError`` for what ``atlas`` refuses of them.
+
+    Args:
+        tasks: Two skills or more, each with two sides, none of which another's heads are judged on.
+        n: Unseen examples of each at most.
+    """
     listed = check_tasks("tasks", tasks)
     names = [task.name for task in listed]
     if len(listed) < 2 or len({*names}) < len(names):

@@ -13,6 +13,7 @@ the usual way:
   cs-heads find --model demo --task demo/capitals --out found
                                                                      the heads, the verdict, found/report.html
   cs-heads compare --model demo --task demo/capitals --out compared  the same by several methods
+  cs-heads atlas --model demo --out atlas                            the heads of many skills at once, and of all
   cs-heads report found -o page.html                                 the page once more; nothing is measured
   cs-heads reproduce --paper cs --model demo --quick --out cs-demo   a paper's tables and figures
 
@@ -43,7 +44,7 @@ def _interrupted(kept: str = "") -> int:
 
 
 try:
-    from cs_heads.cli import compare, find, others, reproduce
+    from cs_heads.cli import atlas, compare, find, others, reproduce
     from cs_heads.cli.options import Help, Parser
 except KeyboardInterrupt:
     raise SystemExit(_interrupted()) from None
@@ -53,6 +54,7 @@ _COMMANDS = (
     others.add_doctor,
     find.add,
     compare.add,
+    atlas.add,
     others.add_report,
     reproduce.add,
     others.add_store,

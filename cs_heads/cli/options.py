@@ -305,7 +305,6 @@ def loaded(options: argparse.Namespace) -> Iterator[tuple[Any, Task, list[Task] 
     Controls are as ``find_heads`` takes them: tasks, "auto" or None.
     """
     import cs_heads as cs
-    from cs_heads.cluster import placed
     from cs_heads.experiment.controls import check_apart
     from cs_heads.tasks import check_controls, confirming_side, control_side, entry_of, read_task_file
 
@@ -313,7 +312,7 @@ def loaded(options: argparse.Namespace) -> Iterator[tuple[Any, Task, list[Task] 
     if options.out is not None:
         make_folder(options.out)
     task = _task(options)
-    given = control_options(options)
+    given = options_by_task(options, "--control", options.control, "--control-option", options.control_option)
     controls = [
         cs.load_task(name, seed=options.seed, **given[name]) if entry_of(name) else read_task_file(name)
         for name in options.control
@@ -325,31 +324,54 @@ def loaded(options: argparse.Namespace) -> Iterator[tuple[Any, Task, list[Task] 
     check_controls(controls, task)
     sides = [control_side(control, n=100, seed=options.seed) for control in controls]
     check_apart([task, *controls], [confirming_side(task), *sides])
-    load = partial(cs.load_model, options.model, device=options.device, dtype=options.dtype, backend=options.backend)
-    workers, address = getattr(options, "workers", None), getattr(options, "address", None)
-    with placed(load() if workers is None and address is None else load, workers, address) as model:
+    with model_of(options) as model:
         for side in sides:
             cs.Experiment(model, side)
         yield model, task, None if options.no_control else controls or "auto"
 
 
-def control_options(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """The options of each control by its name; one that no control has raises ``ValueError``."""
+@contextmanager
+def model_of(options: argparse.Namespace) -> Iterator[Any]:
+    """The model of a command, or the cluster that holds it, which ends with the block."""
+    import cs_heads as cs
+    from cs_heads.cluster import placed
+
+    load = partial(cs.load_model, options.model, device=options.device, dtype=options.dtype, backend=options.backend)
+    workers, address = getattr(options, "workers", None), getattr(options, "address", None)
+    with placed(load() if workers is None and address is None else load, workers, address) as model:
+        yield model
+
+
+def options_by_task(
+    options: argparse.Namespace, kind: str, names: Sequence[str], flag: str, texts: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """The options of each of several tasks by its name.
+
+    Args:
+        options: The arguments of a command.
+        kind: The flag that names the tasks.
+        names: What it names.
+        flag: The flag that gives options.
+        texts: What it gives: ``NAME=VALUE`` for all tasks that have it, ``TASK:NAME=VALUE`` for one.
+
+    Raises:
+        ValueError: An option that none of the tasks has.
+    """
     from cs_heads.tasks import entry_of
 
-    given = {name: permissions(name, options) for name in options.control}
+    given = {name: permissions(name, options) for name in names}
     built_in = {name: entry.options for name in given if (entry := entry_of(name))}
-    for text in options.control_option:
-        named, value = _option("--control-option", text, _FLAGS)
+    for text in texts:
+        named, value = _option(flag, text, _FLAGS)
         # The name of a task file may hold a colon, that of an option none.
         task, _, name = named.rpartition(":")
         asked = [task] if task else list(built_in)
         having = [one for one in asked if name in built_in.get(one, ())]
         if task and task not in built_in:
-            raise ValueError(f"--control-option {text}: no built-in --control is {task!r}")
+            raise ValueError(f"{flag} {text}: no built-in {kind} is {task!r}")
         if not having:
             has = "; ".join(f"{one} has {', '.join(built_in[one]) or 'none'}" for one in asked)
-            raise ValueError(f"--control-option {text}: no --control has an option {name!r}{has and f' ({has})'}")
+            raise ValueError(f"{flag} {text}: no {kind} has an option {name!r}{has and f' ({has})'}")
         for one in having:
             given[one][name] = value
     return given
@@ -368,14 +390,15 @@ def unseen_of(
         settings: Those of the command; they are given the store that the examples opened.
 
     Raises:
-        ValueError: The file ``beside`` is of another model or task.
+        ValueError: The file ``beside`` is of another model or task, or the folder is that of an atlas.
     """
     import cs_heads as cs
-    from cs_heads.report.findings import check_folder
+    from cs_heads.report.findings import ATLAS, check_alone, check_folder
     from cs_heads.tasks import confirming_side
 
     if options.out is None:
         return None
+    check_alone(options.out, ATLAS)
     with warnings.catch_warnings():
         # The same examples are measured later, and what is to be said of them is said then.
         warnings.simplefilter("ignore")

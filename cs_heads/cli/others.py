@@ -77,16 +77,19 @@ def doctor(options: argparse.Namespace) -> int:
 def add_report(commands: Commands) -> None:
     """The sub-command ``report``."""
     parser = add_command(commands, report)
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder that find --out or compare --out wrote")
+    parser.add_argument(
+        "folder", type=Path, metavar="FOLDER", help="folder that find --out, compare --out or atlas --out wrote"
+    )
     where = "where to write it (default: FOLDER/report.html)"
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help=where)
 
 
 def report(options: argparse.Namespace) -> None:
-    """Write the HTML report of what find or compare found.
+    """Write the HTML report of what find, compare or atlas found.
 
     Write one HTML file that opens without a network: the heads and the verdict, what broke, maps,
-    curves, attention patterns, cost, provenance. Nothing is measured and no model is loaded.
+    curves, attention patterns, cost, provenance; of an atlas the map, what each skill loses, universal
+    and shared heads, the tree of skills. Nothing is measured and no model is loaded.
 
     Examples:
       cs-heads find --model demo --task demo/capitals --out capitals

@@ -1,4 +1,4 @@
-"""What a report is made of: results at hand, or the folder that ``find`` or ``compare`` wrote."""
+"""What a report is made of: results at hand, or the folder that ``find``, ``compare`` or ``atlas`` wrote."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cs_heads.analysis.atlas import Atlas
 from cs_heads.analysis.attention import HeadAttention
 from cs_heads.analysis.compare import Compared, Comparison
 from cs_heads.analysis.losses import TaskDrop
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+ATLAS = "atlas.json"
 ATTENTION = "attention.json"
 RESULT = "result.json"
 COMPARISON = "comparison.json"
@@ -127,6 +129,45 @@ class Findings:
             raise broken_folder(folder, error) from error
 
 
+@dataclass(frozen=True, eq=False)
+class AtlasFindings:
+    """An atlas, and how it was made.
+
+    Attributes:
+        atlas: the atlas.
+        command: the shell line that made it.
+        seconds: what it took; None: not known.
+    """
+
+    atlas: Atlas
+    command: str = ""
+    seconds: float | None = None
+
+    def to_json(self) -> str:
+        """Everything as one line of JSON, which ``Atlas.load`` reads, too."""
+        return json.dumps({**self.atlas.to_dict(), "command": self.command, "seconds": self.seconds})
+
+    @classmethod
+    def load(cls, folder: str | Path) -> AtlasFindings:
+        """Read a folder that ``cs-heads atlas --out`` wrote; one with other results or none raises ``ValueError``."""
+        folder = check_path("folder", folder)
+        record = _read(folder / ATLAS)
+        if record is None:
+            raise ValueError(_no_findings(folder))
+        check_alone(folder, RESULT, COMPARISON)
+        seconds = record.get("seconds")
+        return cls(
+            Atlas.load(folder / ATLAS), str(record.get("command") or ""), None if seconds is None else float(seconds)
+        )
+
+
+def check_alone(folder: Path, *names: str) -> None:
+    """Raise ``ValueError`` where a folder has one of these files: an atlas and other results do not share one."""
+    there = [name for name in names if (folder / name).is_file()]
+    if there:
+        raise ValueError(f"folder {str(folder)!r} has {there[0]} already: give an atlas a folder of its own")
+
+
 def broken_folder(folder: str | Path, error: Exception) -> ValueError:
     """The error for a folder whose files are not what was written there.
 
@@ -194,8 +235,8 @@ def _no_findings(folder: Path) -> str:
         several = f"; a report is of one set of heads: {', '.join(map(str, studies))}" if studies else ""
         return f"folder {str(folder)!r} is that of cs-heads reproduce, whose page is {index}{several}"
     return (
-        f"folder {str(folder)!r} has no {RESULT} or {COMPARISON}: give the folder that cs-heads find --out "
-        "or compare --out wrote"
+        f"folder {str(folder)!r} has no {RESULT} or {COMPARISON}, and no {ATLAS}: give the folder that cs-heads "
+        "find --out, compare --out or atlas --out wrote"
     )
 
 

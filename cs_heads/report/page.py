@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
-from collections.abc import Iterable, Sequence
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from cs_heads import plot
+from cs_heads.analysis.atlas import Atlas
 from cs_heads.analysis.compare import Comparison
 from cs_heads.analysis.faithfulness import Faithfulness
 from cs_heads.analysis.losses import shared_line
 from cs_heads.arguments import check_path
 from cs_heads.plot.attention_patterns import load_script
 from cs_heads.plot.maps import heads_caption
-from cs_heads.plot.style import STYLE, figure_of, head_look, offscreen
+from cs_heads.plot.style import offscreen
 from cs_heads.ranking import HeadRanking
-from cs_heads.report.findings import BROKEN, Findings, Section, broken_folder
+from cs_heads.report.atlas_page import atlas_page
+from cs_heads.report.findings import ATLAS, BROKEN, AtlasFindings, Findings, Section, broken_folder
+from cs_heads.report.parts import (
+    Part,
+    facts_of,
+    interval_of,
+    mark_of,
+    picture_of,
+    render,
+    section_of,
+    table_of,
+)
 from cs_heads.units import Grid, HeadGrid, Unit
-
-Part = dict[str, Any]
-"""What the template is given of one part of the page."""
-
-_SIGNS = {"o": "●", "s": "■", "D": "◆", "^": "▲", "v": "▼", "P": "✚", "*": "★", "X": "✖", "<": "◀", ">": "▶"}
-"""The markers of pictures as letters."""
 
 _MEANING = {
     "specific": "On unseen examples these heads do more harm than random heads of the same layers, and the controls "
@@ -44,15 +45,17 @@ _UNREAD = "On unseen examples these heads do more harm than random heads of the 
 """What *localized* means in older results, whose verdicts did not read the controls."""
 
 
-def write_report(findings: Findings | str | Path, path: str | Path) -> Path:
+def write_report(findings: Findings | AtlasFindings | Atlas | str | Path, path: str | Path) -> Path:
     """Write the report of findings: one HTML file that opens anywhere.
 
     The heads and the verdict come first, then what broke, maps, curves, attention patterns, cost, provenance, and the
-    command that makes it again. The page uses no network, can be printed, follows the reader's dark or light setting,
-    and shows the user's own texts as texts.
+    command that makes it again; of an atlas its map, the matrix of losses, a table of skills, universal and shared
+    heads, and the tree of skills. The page uses no network, can be printed, follows the reader's dark or light
+    setting, and shows the user's own texts as texts.
 
     Args:
-        findings: the findings, or the folder that ``cs-heads find --out`` or ``compare --out`` wrote.
+        findings: the findings, an atlas, or the folder that ``cs-heads find``, ``compare`` or ``atlas`` wrote with
+            ``--out``.
         path: the file to write.
 
     Returns:
@@ -64,88 +67,57 @@ def write_report(findings: Findings | str | Path, path: str | Path) -> Path:
     from jinja2 import TemplateError
 
     path = check_path("path", path)
-    if isinstance(findings, Findings):
+    if isinstance(findings, Atlas):
+        findings = AtlasFindings(findings)
+    if isinstance(findings, Findings | AtlasFindings):
         page = _page(findings)
     else:
-        read = Findings.load(check_path("findings", findings))
+        folder = check_path("findings", findings)
+        read = (AtlasFindings if (folder / ATLAS).is_file() else Findings).load(folder)
         try:
             page = _page(read)
         except (*BROKEN, TemplateError) as error:
-            raise broken_folder(findings, error) from error
+            raise broken_folder(folder, error) from error
     path.write_text(page + "\n", encoding="utf-8")
     return path
 
 
-def _page(findings: Findings) -> str:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    ranking, proof = findings.ranking, findings.proof
-    notes = [*findings.notes, *((proof or {}).get("notes", ())), *(() if ranking is None else ranking.notes)]
+def _page(findings: Findings | AtlasFindings) -> str:
     with offscreen():
-        return environment.get_template("report.html.j2").render(
-            title=f"{findings.task} on {findings.model}",
-            word=_grid(findings).word,
-            ranking=ranking,
-            heads=[] if ranking is None else [_chip(ranking, head) for head in ranking.order[: findings.k]],
-            shared=[] if ranking is None else list(map(shared_line, ranking.shared_effects)),
-            proof=proof,
-            meaning=None if proof is None else _meaning(proof),
-            broke=[] if proof is None else _proof_tables(proof),
-            notes=notes,
-            maps=_maps(findings),
-            table=None if ranking is None else _heads_table(ranking, findings.k),
-            curve=_curve(findings),
-            comparison=_comparison(findings.comparison),
-            attention=_attention(findings),
-            sections=list(map(_section, findings.sections)),
-            cost=_cost(findings),
-            provenance=_provenance(findings),
-            command=findings.command,
-        )
+        return atlas_page(findings) if isinstance(findings, AtlasFindings) else _findings_page(findings)
 
 
-def _picture(drawn: Any, alt: str, caption: str = "") -> Part:
-    """A picture for an ``img``: its data, what it shows in words, a caption, and its width in CSS pixels."""
-    import matplotlib as mpl
-
-    figure, file = figure_of(drawn), BytesIO()
-    with mpl.rc_context(STYLE):
-        figure.savefig(file, format="svg", metadata={"Date": None})
-    return {
-        "source": f"data:image/svg+xml;base64,{b64encode(file.getvalue()).decode()}",
-        "alt": alt,
-        "caption": caption,
-        # Letters of 8 points are 11 pixels: enlarged by a third, they match the text around them.
-        "width": round(figure.get_size_inches()[0] * 96 * 4 / 3),
-    }
-
-
-def _table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], n_text: int = 1) -> Part:
-    """A table for the page; all but the first ``n_text`` columns are numbers."""
-    return {"caption": caption, "columns": columns, "rows": list(rows), "n_text": n_text}
-
-
-def _interval(low: float | None, high: float | None) -> str:
-    return "–" if low is None or np.isnan(low) else f"{low:+.3f} to {high:+.3f}"
+def _findings_page(findings: Findings) -> str:
+    ranking, proof = findings.ranking, findings.proof
+    word, title = _grid(findings).word, f"{findings.task} on {findings.model}"
+    notes = [*findings.notes, *((proof or {}).get("notes", ())), *(() if ranking is None else ranking.notes)]
+    return render(
+        f"Which {word}s does {title} rest on?",
+        title,
+        word,
+        ranking=ranking,
+        heads=[] if ranking is None else [_chip(ranking, head) for head in ranking.order[: findings.k]],
+        shared=[] if ranking is None else list(map(shared_line, ranking.shared_effects)),
+        proof=proof,
+        meaning=None if proof is None else _meaning(proof),
+        broke=[] if proof is None else _proof_tables(proof),
+        notes=notes,
+        maps=_maps(findings),
+        table=None if ranking is None else _heads_table(ranking, findings.k),
+        curve=_curve(findings),
+        comparison=_comparison(findings.comparison),
+        attention=_attention(findings),
+        sections=list(map(_section, findings.sections)),
+        cost=_cost(findings),
+        provenance=_provenance(findings),
+        command=findings.command,
+    )
 
 
 def _chip(ranking: HeadRanking, head: Unit) -> Part:
-    """A head with the mark that it has in the pictures."""
-    look = head_look(head)
-    return {
-        "head": str(head),
-        "color": look.color,
-        "mark": _SIGNS[look.marker],
-        "importance": ranking.importance[head.layer, head.index],
-        "claimed": head in ranking.claims,
-    }
+    """A head with its mark, what it takes, and whether it is claimed."""
+    more = {"importance": ranking.importance[head.layer, head.index], "claimed": head in ranking.claims}
+    return {**mark_of(head), **more}
 
 
 def _grid(findings: Findings) -> Grid:
@@ -163,14 +135,14 @@ def _heads_table(ranking: HeadRanking, k: int) -> Part:
     columns, rows = ["rank", "head", "importance"], []
     frame: Any = ranking.to_frame().set_index("head").loc[list(map(str, heads))]
     for row in frame.itertuples():
-        more = {"interval": _interval(row.low, row.high)} if hasattr(row, "low") else {}
+        more = {"interval": interval_of(row.low, row.high)} if hasattr(row, "low") else {}
         more |= {"z": f"{row.z:.1f}"} if hasattr(row, "z") else {}
         more |= {"selected": f"{row.frequency:.2f}"} if hasattr(row, "frequency") else {}
         columns = [*columns[:3], *more]
         rows.append([row.rank, _chip(ranking, Unit.parse(row.Index)), f"{row.importance:+.3f}", *more.values()])
     others = ", and others that are claimed" if beyond else ""
     caption = f"The first heads{others}. Importance in {ranking.unit}; positive: the task does worse without the head."
-    return _table(caption, columns, rows, 2)
+    return table_of(caption, columns, rows, 2)
 
 
 def _meaning(proof: dict[str, Any]) -> str:
@@ -184,16 +156,16 @@ def _proof_tables(proof: dict[str, Any]) -> list[Part]:
             f"{one['task']} (control)" if number else one["task"],
             *(f"{one[name]:.3f}" for name in ("baseline", "score")),
             f"{one['drop']:+.3f}",
-            _interval(one["low"], one["high"]),
+            interval_of(one["low"], one["high"]),
         ]
         for number, one in enumerate((proof, *proof.get("controls", [])))
     ]
     drop, drops = proof["random_drop"], proof["random_drops"]
     scores = [f"{proof['baseline']:.3f}", f"{proof['baseline'] - drop:.3f}", f"{drop:+.3f}"]
-    sets = f"{len(drops)} sets: {_interval(min(drops), max(drops))}"
+    sets = f"{len(drops)} sets: {interval_of(min(drops), max(drops))}"
     rows.append([f"{proof['task']}, random heads of the same layers", *scores, sets])
     caption = f"Score on unseen examples, intact and with {', '.join(proof['heads'])} off."
-    tables = [_table(caption, ["task", "intact", "heads off", "drop", "95 % interval"], rows)]
+    tables = [table_of(caption, ["task", "intact", "heads off", "drop", "95 % interval"], rows)]
     found = proof.get("specificity")
     if found:
         losses = {proof["task"]: found["own"]}
@@ -202,9 +174,9 @@ def _proof_tables(proof: dict[str, Any]) -> list[Part]:
             losses["mean of the controls"] = found["mean"]
             losses[f"largest of the controls ({found['worst']['control']})"] = found["worst"]
         losses["own minus mean of the controls"] = found["difference"]
-        rows = [[name, f"{one['loss']:+.3f}", _interval(one["low"], one["high"])] for name, one in losses.items()]
+        rows = [[name, f"{one['loss']:+.3f}", interval_of(one["low"], one["high"])] for name, one in losses.items()]
         caption = "Loss: share of the score above chance that is lost with the heads off, with its 95 % interval."
-        tables.append(_table(caption, ["task", "loss", "95 % interval"], rows))
+        tables.append(table_of(caption, ["task", "loss", "95 % interval"], rows))
     return tables
 
 
@@ -215,12 +187,12 @@ def _maps(findings: Findings) -> list[Part]:
     names = ", ".join(map(str, ranking.top(min(findings.k, ranking.grid.size))))
     layers, heads = ranking.grid.shape
     pictures = [
-        _picture(
+        picture_of(
             plot.heads(ranking, findings.k, verdict=None if proof is None else proof["verdict"]),
             f"Importance of each of the {layers} × {heads} {ranking.grid.word}s; the first are {names}.",
             heads_caption(ranking, findings.k),
         ),
-        _picture(
+        picture_of(
             plot.importance(ranking, findings.k),
             f"Importance of the first heads with their intervals: {names}.",
             "The first heads with their intervals, where the method gives them.",
@@ -232,7 +204,7 @@ def _maps(findings: Findings) -> list[Part]:
         rows = [proof, *proof.get("controls", [])]
         told = "; ".join(f"{row['task']}: {row['drop'] / row['baseline']:+.2f}" for row in rows if row["baseline"])
         pictures.append(
-            _picture(
+            picture_of(
                 plot.confirmation(pd.DataFrame(rows), random=proof["random_drop"]),
                 f"Share of the score lost with the heads off: {told}.",
                 "What breaks with the heads off, on unseen examples, and what stays: score lost as a share of the "
@@ -251,7 +223,7 @@ def _curve(findings: Findings) -> Part | None:
     told = ", ".join(f"{drop.score:.2f}" for drop in own)
     random = "" if curve.random_drops is None else " Gray: random heads of the same layers."
     return {
-        "picture": _picture(
+        "picture": picture_of(
             plot.sparsity(curve),
             f"Score with 0 to {len(own) - 1} heads off: {told}.",
             f"Score on unseen examples with the first k heads off. Band: 95 % interval of the drop.{random}",
@@ -271,14 +243,14 @@ def _comparison(compared: Comparison | None) -> Part | None:
     controls = sorted({task for drops in lost.values() for task in drops})
     rows: list[list[str]] = []
     for name, one in methods.items():
-        drop = f"{one.drops[k - 1]:+.3f}", _interval(*one.curve[k - 1].interval)
+        drop = f"{one.drops[k - 1]:+.3f}", interval_of(*one.curve[k - 1].interval)
         of_controls = [f"{lost[name][task]:+.3f}" if task in lost[name] else "" for task in controls]
         rows.append([name, _top(compared, name), f"{one.ranking.spent:,}", f"{one.seconds:.1f}", *drop, *of_controls])
     rows.append(["random heads", "", "", "", f"{random:+.3f}", "", *("" for _ in controls)])
     columns = ["method", "heads", "example-evaluations", "seconds", f"drop@{k}", "95 % interval", *controls]
     caption = f"Drops on unseen examples with the top {k} heads off; baseline {compared.baseline:.3f}."
     pictures = [
-        _picture(
+        picture_of(
             plot.drops(compared),
             f"Drop on unseen examples against the number of heads ablated, for {', '.join(methods)}.",
             "Points of score lost on unseen examples with the first k heads of each method off. Gray: random heads.",
@@ -286,7 +258,7 @@ def _comparison(compared: Comparison | None) -> Part | None:
     ]
     if len(methods) > 1:
         pictures.append(
-            _picture(plot.agreement(compared), "Overlap of the top heads of each two methods.", "Heads in common.")
+            picture_of(plot.agreement(compared), "Overlap of the top heads of each two methods.", "Heads in common.")
         )
     leading = compared.leading()
     return {
@@ -295,10 +267,10 @@ def _comparison(compared: Comparison | None) -> Part | None:
         "leading": {name: _top(compared, name) for name in leading},
         "best": methods[leading[0]].curve[k - 1],
         "random": random,
-        "table": _table(caption, columns, rows, 2),
+        "table": table_of(caption, columns, rows, 2),
         "pictures": pictures,
         "maps": [
-            _picture(plot.heads(one.ranking, k), f"Importance of each head by {name}.", name)
+            picture_of(plot.heads(one.ranking, k), f"Importance of each head by {name}.", name)
             for name, one in methods.items()
         ],
     }
@@ -319,12 +291,12 @@ def _faithful(found: Faithfulness | None) -> Part | None:
         "leading": found.leading(),
         "best": found.curves[found.leading()[0]].cpr,
         "response": found.response,
-        "table": _table(
+        "table": table_of(
             f"Area under faithfulness (CPR, larger is better) and between it and 1 (CMD, smaller is better).{random}",
             ["method", "CPR", "95 % interval", "CMD", "95 % interval"],
             rows,
         ),
-        "picture": _picture(
+        "picture": picture_of(
             plot.faithfulness(found),
             f"Faithfulness against the share of {found.unit}s kept; area under each line (CPR): {told}.",
             f"What the first {found.unit}s of each ranking do by themselves, all others ablated, on unseen examples: 0 "
@@ -353,7 +325,7 @@ def _attention(findings: Findings) -> Part | None:
     for number, one in enumerate(attention.prompts):
         looked = [(str(head), one.looks_at(row)) for row, head in enumerate(attention.heads)]
         told = "; ".join(f"{head} at {seen[0][0].strip()!r}, {100 * seen[0][1]:.0f} %" for head, seen in looked)
-        picture = _picture(plot.last_token(attention, number), f"What the last token looks at: {told}.")
+        picture = picture_of(plot.last_token(attention, number), f"What the last token looks at: {told}.")
         prompts.append({"prompt": one.prompt, "picture": picture, "view": plot.show_attention(attention, number).html})
     return {"prompts": prompts, "script": load_script(), "off": list(map(str, attention.off))}
 
@@ -362,9 +334,9 @@ def _section(section: Section) -> Part:
     frame, table = section.frame, None
     if frame is not None:
         rows = [[f"{x:.3f}" if isinstance(x, float) else x for x in row] for row in frame.itertuples(index=False)]
-        table = _table("", list(map(str, frame.columns)), rows, frame.shape[1])
-    picture = None if section.picture is None else _picture(section.picture, section.title)
-    return {"title": section.title, "text": section.text, "picture": picture, "table": table}
+        table = table_of("", list(map(str, frame.columns)), rows, frame.shape[1])
+    picture = None if section.picture is None else picture_of(section.picture, section.title)
+    return section_of(section.title, section.text, picture, table)
 
 
 def _cost(findings: Findings) -> list[tuple[str, str]]:
@@ -391,15 +363,9 @@ def _cost(findings: Findings) -> list[tuple[str, str]]:
 
 def _provenance(findings: Findings) -> list[tuple[str, list[tuple[str, str]]]]:
     """Where each part is from, as far as it says; nested records as lines: ``model.name``, ``model.grid``, ..."""
-    import pandas as pd
-
     parts = {
         "the ranking": None if findings.ranking is None else findings.ranking.provenance,
         "the proof": (findings.proof or {}).get("provenance"),
         "the comparison": None if findings.comparison is None else findings.comparison.provenance,
     }
-    facts = {name: pd.json_normalize(record).to_dict("records")[0] for name, record in parts.items() if record}
-    return [
-        (name, [(str(key), str(value)) for key, value in record.items() if value is not None])
-        for name, record in facts.items()
-    ]
+    return [(name, facts_of(record)) for name, record in parts.items() if record]

@@ -16,7 +16,7 @@ from cs_heads.analysis.sparsity import measure_sparsity
 from cs_heads.plot.style import MARKERS, head_look, new_axes
 from cs_heads.report import Findings, Section, write_report
 from cs_heads.report.findings import check_folder, check_same
-from cs_heads.report.page import _SIGNS
+from cs_heads.report.parts import SIGNS
 from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted
 from tests.plot.studies import (
@@ -243,7 +243,7 @@ def test_heads_carry_the_marker_they_have_in_the_pictures(full):
     looks = [head_look(head) for head in made_ranking().top(2)]
     assert [look.marker for look in looks] == ["s", "^"]
     assert shown == 2 * [(looks[0].color, "■"), (looks[1].color, "▲")]
-    assert set(_SIGNS) == set(MARKERS)
+    assert set(SIGNS) == set(MARKERS)
 
 
 def test_headings_go_down_one_step_at_a_time_and_the_language_is_told(full):

@@ -9,6 +9,7 @@ from cs_heads.plot import show_attention
 from cs_heads.report import write_report
 from cs_heads.units import Head
 from tests.plot.studies import made_study
+from tests.report.atlases import made_atlas
 from tests.waiting import HANG
 
 QUIET = [
@@ -96,6 +97,24 @@ def test_nothing_is_wider_than_the_page(look, report, width):
     page, _, _ = look(report, viewport={"width": width, "height": 800})
     page.wait_for_function("document.querySelectorAll('.cs-attention canvas').length >= 6")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+def test_an_atlas_fits_the_page_and_names_of_skills_stay_whole(look, tmp_path, width):
+    path = write_report(made_atlas(), tmp_path / "atlas.html")
+    page, said, asked = look(path, viewport={"width": width, "height": 800})
+    assert (said, asked) == ([], [])
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert min(page.evaluate("[...document.images].map(image => image.naturalWidth)")) > 0
+    lines = page.evaluate(
+        """[...document.querySelectorAll('tbody th:first-child, td:nth-child(2)')].map(cell => {
+            const range = document.createRange();
+            range.selectNodeContents(cell.lastChild);
+            return [cell.innerText, range.getClientRects().length];
+        })"""
+    )
+    names = dict(lines)
+    assert names["word_problems"] == names["L0H1"] == names["sums"] == 1
 
 
 def luminance(color: str) -> float:

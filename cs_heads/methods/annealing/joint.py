@@ -106,7 +106,7 @@ class JointSearch:
             (rows.scores.mean() - search.sensor.task.guess) / search.sensor.task.above_guess
             for search, rows in zip(self.searches, measured, strict=True)
         ]
-        self.density.observe(float(np.mean(ratios)), count)
+        self.density.observe(float(np.mean(ratios)), float(count))
         for search in self.searches:
             search.density.n_off = self.density.n_off / 2
 

@@ -1,0 +1,187 @@
+"""``cs-heads atlas``."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from cs_heads import plot
+from cs_heads.cli.options import (
+    ALLOW_CODE,
+    REPEATED,
+    add_command,
+    add_loading,
+    add_settings,
+    check_numbers,
+    make_folder,
+    model_of,
+    options_by_task,
+    settings_of,
+)
+
+if TYPE_CHECKING:
+    from cs_heads.analysis.atlas import Atlas
+    from cs_heads.cli.options import Commands
+    from cs_heads.report import AtlasFindings
+    from cs_heads.tasks import Task
+
+N_UNSEEN = 100
+"""Unseen examples of each skill, where nothing else is asked for."""
+
+
+def add(commands: Commands) -> None:
+    """The sub-command ``atlas``."""
+    parser = add_command(commands, atlas)
+    parser.complete = lambda parser, _: add_settings(parser)
+    add = parser.add_argument
+    text = "Hugging Face name, local folder or GGUF file, or demo: the model that comes with the library"
+    add("--model", required=True, help=text)
+    text = (
+        "two skills or more: built-in tasks, .jsonl or .csv files, commas between (default: the everyday skills "
+        "that come with the library, of the demo model its own)"
+    )
+    add("--tasks", metavar="TASK,...", help=text)
+    text = "an option of the --tasks that have it, or of one, as boolq:data_files=dev.jsonl; may be repeated"
+    add("--task-option", **REPEATED, metavar="[TASK:]NAME=VALUE", help=text)
+    add("--n", type=int, help="examples to find heads with, of each of --tasks (default: 100, or half of a small task)")
+    add("--n-unseen", type=int, default=N_UNSEEN, help="unseen examples of each skill at most")
+    add("--n-random", type=int, default=8, help="sets of random heads that those of each skill are compared with")
+    add("--allow-code", action="store_true", help=ALLOW_CODE)
+    add("--unsafe-code", action="store_true", help="... and, where this machine has no sandbox, without any protection")
+    add("--chat", help="show prompts of --tasks in the model's chat template: on, off, auto (default: as a task says)")
+    add("--too-long", help="prompts of --tasks that do not fit into the model's context: refuse, or truncate")
+    text = "example-evaluations of the search, all skills together (default: 4,000 for each, beside the intact runs)"
+    add("--budget", type=int, help=text)
+    add("--k", type=int, help="heads of each skill to report and prove (default: 5, or half of a smaller grid)")
+    add("--seed", type=int, default=0, help="seed of the split, the masks and the tests")
+    add_loading(parser)
+    add("--json", action="store_true", help="print one JSON object")
+    add("--out", type=Path, metavar="DIR", help="write report.html, the atlas, tables and pictures there")
+
+
+def atlas(options: argparse.Namespace) -> None:
+    """Find the heads of many skills at once, each against all others.
+
+    Find which heads of a model serve which of many skills, and which serve all, from one set of
+    masks, and prove the heads of each skill on examples the search has not seen.
+
+    Each skill is a control of the others, so that none pays for controls of its own. The first --k
+    heads of each skill then go off on unseen examples of every skill, beside random heads of the
+    same layers. Printed are, for each skill, what it loses (own) and the others lose on average, as
+    shares of the score above chance, with the verdict (cs-heads find --help says what each means);
+    then
+
+      universal heads   heads that nearly every skill needs
+      shared heads      heads of two skills or more, but not of nearly all
+      clusters          skills that need the same heads
+
+    Skills that the model cannot do are left out.
+
+    Cost, counted in example-evaluations (one mask on one example, a forward pass): by default
+    4,000 for each skill to find, and 100 × (1 + skills + 8) for each to prove, at most.
+
+    Examples:
+      cs-heads atlas --model demo --out atlas
+      cs-heads atlas --model gpt2 --store run.sqlite --out atlas
+      cs-heads atlas --model gpt2 --tasks everyday/capitals,everyday/past,everyday/plural,my_task.jsonl --out mine
+
+    With --store an interrupted command is resumed where it was.
+    """
+    import cs_heads as cs
+    from cs_heads.analysis.atlas import check_skills
+    from cs_heads.arguments import check_integer
+    from cs_heads.experiment.baseline import MIN_CORRECT
+    from cs_heads.report import AtlasFindings
+    from cs_heads.report.findings import COMPARISON, RESULT, check_alone
+
+    # What needs no model to be refused is refused before one is loaded.
+    check_numbers(options)
+    check_integer("n_unseen", options.n_unseen, MIN_CORRECT)
+    check_integer("n_random", options.n_random, 1)
+    if options.out is not None:
+        check_alone(options.out, RESULT, COMPARISON)
+        make_folder(options.out)
+    tasks = _tasks(options)
+    if tasks is not None:
+        check_skills(tasks, options.n_unseen)
+    with model_of(options) as model:
+        start = perf_counter()
+        found = cs.atlas(
+            model,
+            tasks,
+            k=options.k,
+            budget=options.budget,
+            seed=options.seed,
+            n=options.n_unseen,
+            n_random=options.n_random,
+            **settings_of(options),
+        )
+    findings = AtlasFindings(found, options.command, round(perf_counter() - start, 3))
+    if options.json:
+        print(findings.to_json())
+    else:
+        _print_atlas(options.model, found)
+    if options.out is not None:
+        _write(options.out, findings, quiet=options.json)
+
+
+def _tasks(options: argparse.Namespace) -> list[Task] | None:
+    """The tasks of ``--tasks``; None where those by default are meant."""
+    import cs_heads as cs
+
+    if options.tasks is None:
+        given = [name for name in ("n", "chat", "too_long", "task_option") if getattr(options, name)]
+        if given:
+            raise ValueError(f"--{given[0].replace('_', '-')} goes with --tasks")
+        return None
+    names = [name.strip() for name in options.tasks.split(",") if name.strip()]
+    more = options_by_task(options, "--tasks", names, "--task-option", options.task_option)
+    loading = {"chat": options.chat, "too_long": options.too_long}
+    return [cs.load_task(name, options.n, options.seed, **loading, **more[name]) for name in names]
+
+
+def _print_atlas(model: str, found: Atlas) -> None:
+    from cs_heads.report.atlas_page import clusters_of, notes_of, verdicts_of
+
+    frame = found.to_frame()
+    width = max(len("everything"), *map(len, found.skills)) + 2
+    told = max(len("verdict"), *map(len, frame["verdict"])) + 2
+    print(f"model {model}, {verdicts_of(found)}\n")
+    print(f"{'skill':<{width}}{'own':>6}{'others':>8}  {'verdict':<{told}}heads")
+    for row in frame.to_dict("records"):
+        losses = "{:>6.2f}{:>8.2f}".format(row["own loss"], row["others' mean loss"])
+        print(f"{row['skill']:<{width}}{losses}  {row['verdict']:<{told}}{row['heads']}")
+    own, others = found.means()
+    print(f"{'mean':<{width}}{own:>6.2f}{others:>8.2f}\n")
+    print(f"universal heads: {', '.join(map(str, found.universal)) or 'none'}")
+    print(f"shared heads:{'' if found.shared else ' none'}")
+    for head, names in found.shared.items():
+        print(f"  {head}: {', '.join(names)}")
+    print(f"clusters: {clusters_of(found)}")
+    for name, reason in found.left_out.items():
+        print(f"{name} is left out: {reason}")
+    for note in notes_of(found):
+        print(f"note: {note}")
+    search = found.provenance["search"]["spent"]
+    print(f"cost: {search:,} example-evaluations to find, {found.spent - search:,} to prove")
+
+
+def _write(folder: Path, findings: AtlasFindings, *, quiet: bool) -> None:
+    from cs_heads.plot.style import draw_to
+    from cs_heads.report import write_report
+    from cs_heads.report.findings import ATLAS
+
+    found, tables = findings.atlas, ("atlas.csv", "matrix.csv", "skills.csv")
+    (folder / ATLAS).write_text(findings.to_json() + "\n", encoding="utf-8")
+    found.heads_frame().to_csv(folder / tables[0], index=False)
+    found.matrix().to_csv(folder / tables[1], index_label="heads of")
+    found.to_frame().to_csv(folder / tables[2], index=False)
+    written = [folder / name for name in (ATLAS, *tables)]
+    written += draw_to(folder / "atlas.png", plot.atlas, found)
+    written += draw_to(folder / "matrix.png", plot.drop_matrix, found.drops, value="share_lost")
+    written += draw_to(folder / "tree.png", plot.skill_tree, found)
+    written.append(write_report(folder, folder / "report.html"))
+    if not quiet:
+        print(f"written: {', '.join(map(str, written))}")

@@ -1,0 +1,144 @@
+"""The page of an atlas."""
+
+import json
+import re
+
+import pytest
+from matplotlib import pyplot as plt
+
+import cs_heads as cs
+from cs_heads.report import AtlasFindings, write_report
+from tests.plot.studies import HOSTILE, made_proof, made_ranking
+from tests.report.atlases import made_atlas
+from tests.report.test_report import Page
+
+
+def page_of(findings, path) -> Page:
+    html = write_report(findings, path).read_text(encoding="utf-8")
+    page = Page(html)
+    page.html = html
+    assert page.open == []
+    return page
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory) -> Page:
+    findings = AtlasFindings(made_atlas(), "cs-heads atlas --model tiny", 12.34)
+    page = page_of(findings, tmp_path_factory.mktemp("atlas") / "report.html")
+    assert plt.get_fignums() == []
+    return page
+
+
+@pytest.fixture
+def folder(tmp_path):
+    findings = AtlasFindings(made_atlas(), "cs-heads atlas --model tiny", 12.34)
+    (tmp_path / "atlas.json").write_text(findings.to_json(), encoding="utf-8")
+    return tmp_path
+
+
+def test_the_verdicts_and_the_mean_losses_come_first(page):
+    words = page.words
+    parts = ["Which heads of tiny serve which skill?", "4 skills: 3 specific, 1 not localized, 1 left out"]
+    parts += ["the skill loses 0.70 of its score above chance on average, and the other skills 0.09", "Universal heads"]
+    parts += ["Before you trust it", "Map", "What each skill loses", "Skills", "Shared heads", "Tree of skills"]
+    parts += ["Left out", "Cost", "How to reproduce", "Provenance"]
+    places = []
+    for part in parts:
+        places.append(words.index(part, places[-1] if places else 0))
+    assert places == sorted(places)
+    assert [at["class"] for at in page.all("div") if at.get("class", "").startswith("answer")] == ["answer localized"]
+
+
+def test_each_skill_has_a_row_with_what_its_heads_take(page):
+    assert "capitals L0H1 specific word_problems (0.30) 0.90 0.15 0.02" in page.words
+    assert "rhyme L2H3 not localized word_problems (0.30) 0.10 0.10 0.02" in page.words
+
+
+def test_a_skill_whose_heads_take_nothing_from_others_names_none(tmp_path):
+    assert "capitals L0H1 specific – 0.90 0.00 0.02" in page_of(made_atlas(harm=0.0), tmp_path / "page.html").words
+
+
+def test_universal_and_shared_heads_are_named_with_what_they_take(page):
+    assert re.search(r"\S L0H3 capitals \(0.20\) rhyme \(0.50\) 0.35", page.words)
+    assert re.search(r"\S L1H0 capitals \(0.30\), code \(0.12\) 2", page.words)
+    assert "No controls of each other, since they share questions or ask for the same: capitals and code." in page.words
+
+
+def test_without_universal_and_shared_heads_it_says_so(tmp_path):
+    found = made_atlas()
+    found.losses[:, 0, 3], found.losses[:, 1, 0] = 0, 0
+    words = page_of(found, tmp_path / "page.html").words
+    assert "Universal heads: none." in words
+    assert "No head is one that nearly every skill needs." in words
+    assert "No head serves several skills and not nearly all." in words
+
+
+def test_what_is_noted_of_several_skills_is_said_once(page):
+    assert "few skills every skill: the last phase is short code: a control is missing Map" in page.words
+
+
+def test_what_is_left_out_cost_and_origin_are_told(page):
+    words = page.words
+    assert "skill why sums the intact model guesses" in words
+    assert "to search 2,400 example-evaluations to prove 1,000 example-evaluations" in words
+    assert "in all 3,400 example-evaluations, 12.3 s" in words
+    assert "model.grid [3, 4]" in words
+    assert "capitals choice, 100 finding examples, identity id-capitals" in words
+    assert "The same command with the same versions gives the same heads: cs-heads atlas --model tiny" in words
+
+
+def test_pictures_are_in_the_file_and_nothing_is_asked_of_the_network(page):
+    images, parts = page.all("img"), ("capitals: L0H1", "capitals: 0.90", "Clusters:")
+    assert all(image["src"].startswith("data:image/svg+xml;base64,") for image in images)
+    assert [part in image["alt"] for part, image in zip(parts, images, strict=True)] == [True] * 3
+    assert not page.all("link") + page.all("script")
+    assert not re.search(r"@import|url\(", page.html)
+
+
+def test_names_of_skills_and_models_are_shown_as_texts(tmp_path):
+    names = (HOSTILE, "code", "word_problems", "rhyme")
+    page = page_of(made_atlas(names, model=HOSTILE), tmp_path / "page.html")
+    assert "alert(1)" in page.text
+    assert not page.all("script")
+    assert not [at for at in page.all("img") if "onerror" in at]
+
+
+# Folders
+
+
+def test_a_folder_gives_the_page_of_the_atlas_it_holds(folder, page):
+    assert page_of(folder, folder / "again.html").html == page.html
+    read = cs.Atlas.load(folder / "atlas.json")
+    assert read.to_dict() == json.loads(json.dumps(made_atlas().to_dict()))
+
+
+def test_an_atlas_alone_has_a_page_without_a_command(folder, page):
+    """``Atlas.save`` writes neither command nor time."""
+    made_atlas().save(folder / "atlas.json")
+    saved = page_of(folder, folder / "report.html")
+    assert cs.write_report(made_atlas(), folder / "other.html").read_text(encoding="utf-8") == saved.html
+    assert "The settings are listed under provenance" in saved.words
+    assert "in all 3,400 example-evaluations How" in saved.words
+
+
+def test_an_atlas_does_not_share_its_folder(folder):
+    made_ranking().save(folder / "ranking.json")
+    (folder / "result.json").write_text(json.dumps({"heads": [], "confirm": made_proof()}))
+    with pytest.raises(ValueError, match=r"has result\.json already: give an atlas a folder of its own"):
+        write_report(folder, folder / "report.html")
+    assert not (folder / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is no JSON"),
+        ("[]", "holds no result"),
+        ("{}", "is no saved atlas"),
+        ('{"format": "cs-heads atlas"}', "is a broken atlas: 'rankings'"),
+    ],
+)
+def test_a_folder_with_a_broken_atlas_is_refused(folder, text, message):
+    (folder / "atlas.json").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        write_report(folder, folder / "report.html")
