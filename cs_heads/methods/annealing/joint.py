@@ -121,13 +121,15 @@ class JointSearch:
             odd = pairs.pop()
             pairs[-1] += odd
         seen = []
+        kept = n_rows * sum(search.sensor.per_row for search in searching)
         for together in pairs:
-            last, n = len(together[0].finalists) > 0, n_rows
+            last, n, cost = len(together[0].finalists) > 0, n_rows, sum(search.sensor.per_row for search in together)
+            kept -= n_rows * cost
             if last:
                 pools = len(np.unique(np.concatenate([search.pool for search in together])))
-                cost = sum(search.sensor.per_row for search in together)
-                most = _BEFORE_SETS * self.budget.left * len(together) / len(searching) / cost
-                n = max(n, min(ROWS_A_HEAD * pools, int(most)))
+                most = _BEFORE_SETS * self.budget.left * len(together) / len(searching)
+                # Pairs to come have their rows, too.
+                n = max(n, min(ROWS_A_HEAD * pools, int(min(most, self.budget.left - kept) / cost)))
             drawn = [search.draw(n) for search in together]
             heads = [np.unique(np.concatenate(each)) for each in zip(*(rows for rows, _ in drawn), strict=True)]
             group = np.full(n, self._n_groups)
@@ -279,6 +281,9 @@ def annealed_jointly(
     least = before + n_batches * MIN_ROWS * sum(min(examples_per_mask, each.n_examples) for each in experiments)
     check_budget(budget, least, f"{n_batches} batches of {MIN_ROWS} rows, after the intact runs")
     tasks, left_out = _able(experiments, response)
+    if len(tasks) < 2:
+        why = "; ".join(f"{name_of(experiments[place])!r}: {reason}" for place, reason in left_out.items())
+        raise BaselineTooLowError(f"experiments: the model can do fewer than two of the tasks ({why})")
     if budget is None:
         budget = max(least, before + PER_TASK * len(tasks))
     rng, spending = np.random.default_rng(seed), Budget(int(budget))

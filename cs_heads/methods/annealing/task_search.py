@@ -32,7 +32,7 @@ class TaskSearch(Search):
     ``masks`` numbers the mask of every row; ``own`` is the fit of its rows by themselves, as losses.
     """
 
-    others: Sequence[TaskSearch] = ()
+    others: Sequence[TaskSearch] = field(default=(), repr=False)
     masks: Int[np.ndarray, " row"] = field(default_factory=lambda: np.zeros(0, dtype=int))
 
     def __post_init__(self) -> None:

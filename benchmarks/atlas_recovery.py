@@ -1,0 +1,161 @@
+"""Recovery of planted heads where several tasks are searched jointly, and by one search each.
+
+    python benchmarks/atlas_recovery.py
+    python benchmarks/atlas_recovery.py --scenarios main noisy --shapes 16x16 --seeds 10
+
+A world has eight skills, each with planted heads of its own and the universal ones in common. ``joint`` searches all
+of them with 4,000 example-evaluations a skill. ``alike`` is annealed sensing of each skill, with the others as
+controls, for an eighth of what the joint search spent; ``default`` the same with the budget it takes by default. Recall
+is that of a skill's planted heads among its first five, in the mean over skills and worlds, with the standard error
+over worlds. *Universal* is the share of the first five that every skill needs, alone or as a group. *Evaluations* are
+those of a skill, in thousands. Coverage is of the joint search: how often ``losses`` with 1.96 ``errors`` to both sides
+hold what a head takes alone from all examples, of planted heads and of others that are not universal, and by how much
+the estimate is too large in the mean. Twelve worlds take about a minute on one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from joblib import Parallel, delayed
+
+import cs_heads as cs
+from cs_heads.methods.annealing import annealed, annealed_jointly
+from cs_heads.methods.annealing.joint import PER_TASK
+from cs_heads.simulate import PlantedExperiment, World, planted_world
+
+K = 5
+N_SKILLS = 8
+SCENARIOS = ("main", "universal_groups", "many_universal", "noisy", "chance50", "ceiling")
+SHAPES = ("16x16", "32x32")
+FIRST_SEED = 90_000
+
+
+class Skills(NamedTuple):
+    """The skills of a world, with the planted heads of each, and the heads that all of them need."""
+
+    experiments: list[PlantedExperiment]
+    chance: float
+    planted: list[set[cs.Head]]
+    universal: set[cs.Head]
+
+
+class Guessed:
+    """An experiment that says how often guesses are right."""
+
+    def __init__(self, experiment: PlantedExperiment, chance: float) -> None:
+        self._experiment, self.chance = experiment, chance
+        self.grid, self.n_examples, self.name = experiment.grid, experiment.n_examples, experiment.name
+
+    def __call__(self, masks: np.ndarray, examples: np.ndarray | None = None) -> np.ndarray:
+        """Scores of the experiment."""
+        return self._experiment(masks, examples)
+
+
+def skills_of(made: World) -> Skills:
+    """All skills of a world, the task first."""
+    first = made.scenario.universal
+    last = first + len(made.scenario.drops) + 2 * len(made.scenario.hidden)
+    planted = [{made.grid.unit(int(index)) for index in roles[first:last]} for roles in (made.own, *made.others)]
+    universal = {*made.universal}.union(*made.groups)
+    return Skills([made.task, *made.controls], made.scenario.chance, planted, universal)
+
+
+def truth(skills: Skills) -> np.ndarray:
+    """What each head alone takes from each skill [skill, layer, head], as a share of the score above chance."""
+    grid = skills.experiments[0].grid
+    alone = np.eye(grid.size, dtype=bool).reshape(-1, *grid.shape)
+    losses = []
+    for experiment in skills.experiments:
+        intact = experiment(grid.mask([])[None]).mean()
+        losses.append((intact - experiment(alone).mean(axis=1)) / (intact - skills.chance))
+    return np.stack(losses).reshape(len(losses), *grid.shape)
+
+
+def scored(skills: Skills, rankings: list[cs.HeadRanking]) -> dict[str, float]:
+    """Recall of the planted heads, and the share of heads that all skills need."""
+    tops = [{*ranking.top(K)} for ranking in rankings]
+    recalls = [len(top & planted) / len(planted) for top, planted in zip(tops, skills.planted, strict=True)]
+    shares = [len(top & skills.universal) / K for top in tops]
+    return {"recall": float(np.mean(recalls)), "universal": float(np.mean(shares))}
+
+
+def coverage(skills: Skills, losses: np.ndarray, errors: np.ndarray) -> dict[str, float]:
+    """How often intervals of the losses hold the truth, and how far they are off in the mean."""
+    grid, real = skills.experiments[0].grid, truth(skills)
+    planted = np.stack([grid.mask(sorted(heads)) for heads in skills.planted])
+    others = ~planted & ~grid.mask(sorted(skills.universal))
+    holds = np.abs(losses - real) <= 1.96 * errors
+    known = np.isfinite(errors)
+    found = {}
+    for name, heads in (("planted", planted & known), ("others", others & known)):
+        found |= {f"holds, {name}": float(holds[heads].mean()), f"bias, {name}": float((losses - real)[heads].mean())}
+    return found
+
+
+def measure(scenario: str, shape: str, seed: int) -> list[dict[str, object]]:
+    """One line a way of searching, of one world."""
+    grid = cs.HeadGrid(*map(int, shape.split("x")))
+    skills = skills_of(planted_world(scenario, grid, n_controls=N_SKILLS - 1, seed=seed))
+    told = [Guessed(experiment, skills.chance) for experiment in skills.experiments]
+    joint = annealed_jointly(told, seed=seed, n_bootstraps=0)
+    found = {"joint": (joint.rankings, joint.spent)}
+    for name, budget in (("alike", joint.spent // N_SKILLS), ("default", None)):
+        each = [
+            annealed(
+                task, controls=[o for o in told if o is not task], budget=budget, seed=seed + place, n_bootstraps=0
+            )
+            for place, task in enumerate(told)
+        ]
+        found[name] = each, sum(ranking.spent for ranking in each)
+    lines = []
+    for name, (rankings, spent) in found.items():
+        known = coverage(skills, joint.losses, joint.errors) if name == "joint" else {}
+        at = {"scenario": scenario, "heads": grid.size, "search": name, "seed": seed}
+        lines.append({**at, "evaluations": spent / N_SKILLS, **scored(skills, rankings), **known})
+    return lines
+
+
+def table(lines: pd.DataFrame) -> str:
+    """The measurements as a Markdown table, one line for each scenario and size."""
+    text = [
+        "| scenario | heads | recall: joint | alike | default | universal: joint | alike | default "
+        "| evaluations: joint, default | holds planted (bias) | holds others (bias) |",
+        "|" + "---|" * 11,
+    ]
+    for (scenario, heads), group in lines.groupby(["scenario", "heads"], sort=False):
+        by = dict(iter(group.groupby("search")))
+        order = [by[name] for name in ("joint", "alike", "default")]
+        recall = [f"{part['recall'].mean():.2f} ± {part['recall'].sem():.2f}" for part in order]
+        universal = [f"{part['universal'].mean():.3f}" for part in order]
+        cost = ", ".join(f"{by[name]['evaluations'].mean() / 1000:.1f}" for name in ("joint", "default"))
+        told = by["joint"].mean(numeric_only=True)
+        held = [f"{told[f'holds, {name}']:.2f} ({told[f'bias, {name}']:+.3f})" for name in ("planted", "others")]
+        text.append("| " + " | ".join([str(scenario), f"{heads:,}", *recall, *universal, cost, *held]) + " |")
+    return "\n".join(text)
+
+
+def main() -> None:
+    """Measure all worlds, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--scenarios", nargs="+", default=list(SCENARIOS))
+    parser.add_argument("--shapes", nargs="+", default=list(SHAPES), help="layers x heads")
+    parser.add_argument("--seeds", type=int, default=6, help="worlds of each scenario and shape")
+    parser.add_argument("--jobs", type=int, default=1)
+    given = parser.parse_args()
+    worlds = [
+        (scenario, shape, FIRST_SEED + seed)
+        for scenario in given.scenarios
+        for shape in given.shapes
+        for seed in range(given.seeds)
+    ]
+    measured = Parallel(n_jobs=given.jobs)(delayed(measure)(*each) for each in worlds)
+    print(f"{given.seeds} worlds each; {N_SKILLS} skills; {PER_TASK:,} evaluations a skill of the joint search\n")
+    print(table(pd.DataFrame([line for lines in measured for line in lines])))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,402 @@
+"""The head atlas: on the demo model, and on atlases made by hand whose answers can be told."""
+
+import json
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+import cs_heads as cs
+from cs_heads.analysis.atlas import Atlas
+from cs_heads.analysis.confirm import measure_proof
+from cs_heads.analysis.drops import Column, measure_drops
+from cs_heads.experiment.cost import BudgetTooSmallError
+from cs_heads.experiment.experiment import Experiment
+from cs_heads.methods.annealing import annealed_jointly
+from cs_heads.ranking import HeadRanking
+from cs_heads.tasks.controls import family_of
+from cs_heads.units import Head, HeadGrid
+from tests.methods.planted import Planted
+
+NAMES = ("demo/capitals", "demo/code", "demo/rhyme")
+SMALL = {"budget": 2500, "n": 20, "n_random": 2, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return cs.load_model("demo")
+
+
+@pytest.fixture(scope="module")
+def skills():
+    return [cs.load_task(name, n=40) for name in NAMES]
+
+
+@pytest.fixture(scope="module")
+def found(model, skills):
+    return cs.atlas(model, skills, **SMALL)
+
+
+@pytest.fixture
+def no_model(monkeypatch):
+    """Fails where an experiment is measured."""
+
+    def measured(*args, **kwargs):
+        raise AssertionError("nothing was to be measured")
+
+    monkeypatch.setattr(Experiment, "__call__", measured)
+    monkeypatch.setattr(Experiment, "part", measured)
+
+
+def alike(one: Atlas, other: Atlas, *but: str) -> bool:
+    """Whether two atlases say the same, but for these fields."""
+    one_, other_ = (
+        json.loads(json.dumps(each.to_dict(), default=lambda number: number.item())) for each in (one, other)
+    )
+    return {key: one_[key] for key in one_ if key not in but} == {key: other_[key] for key in other_ if key not in but}
+
+
+# On the demo model
+
+
+def test_all_skills_are_in_all_parts(found):
+    assert found.skills == tuple(found.rankings) == tuple(found.proofs) == NAMES
+    assert found.losses.shape == found.errors.shape == (3, *found.rankings[NAMES[0]].grid.shape)
+    assert found.interval.shape == (*found.losses.shape, 2)
+    assert found.importance.shape == found.z.shape == found.losses.shape
+    assert {name: len(heads) for name, heads in found.heads.items()} == dict.fromkeys(NAMES, 5)
+    assert found.left_out == {}
+    assert found.k == 5
+
+
+def test_the_matrix_holds_what_the_heads_of_each_skill_take_from_each(found, model, skills):
+    matrix = found.matrix()
+    assert tuple(matrix.index) == tuple(matrix.columns) == NAMES
+    # One cell by itself: the heads of code on the unseen examples of capitals.
+    unseen = Experiment(model, skills[0].held_out.take(20), progress=False)
+    off = np.stack([unseen.grid.mask([]), unseen.grid.mask(found.heads["demo/code"])])
+    intact, without = unseen(off).mean(axis=1)
+    chance = skills[0].chance
+    assert matrix.loc["demo/code", "demo/capitals"] == pytest.approx((intact - without) / (intact - chance))
+
+
+def test_proofs_are_of_the_heads_on_unseen_examples_beside_the_other_skills(found):
+    for name, proof in found.proofs.items():
+        assert proof.heads == found.heads[name]
+        assert {control.task for control in proof.controls} == {*NAMES} - {name}
+        assert len(proof.random_drops) == 2
+        assert proof.result.n_examples == 20
+        assert proof.result.drop == pytest.approx(found.drops.drops[name][name].drop)
+
+
+def test_what_it_cost_is_within_budget_and_proof(found):
+    search = found.provenance["search"]["spent"]
+    assert search <= 2500
+    assert search < found.spent <= search + 3 * 20 * (1 + 3 + 2)
+
+
+def test_few_skills_are_noted(found):
+    assert "3 skills tell little of what every skill needs: use four or more" in found.notes
+
+
+def test_tables_have_a_line_for_every_skill_and_head(found):
+    frame, heads = found.to_frame(), found.heads_frame()
+    assert frame["skill"].tolist() == list(NAMES)
+    assert frame["own loss"].tolist() == pytest.approx(np.diag(found.matrix()).tolist())
+    assert len(heads) == 3 * found.losses[0].size
+    line = heads.iloc[7]
+    head = Head.parse(line["head"])
+    place = NAMES.index(line["skill"])
+    assert line["loss"] == found.losses[place, head.layer, head.index]
+    assert line["low"] == found.interval[place, head.layer, head.index, 0]
+    assert set(heads["kind"]) <= {"universal", "shared", ""}
+    assert "Atlas(3 skills: own loss" in repr(found)
+    assert "universal heads: " in found._repr_html_()
+
+
+def test_a_saved_atlas_comes_back_as_it_was(found, tmp_path):
+    found.save(tmp_path / "atlas.json")
+    again = Atlas.load(tmp_path / "atlas.json")
+    assert alike(found, again)
+    assert {each.name for each in fields(Atlas)} <= set(found.to_dict())
+    for name in ("losses", "errors"):
+        assert getattr(again, name).tobytes() == getattr(found, name).tobytes()
+    assert again.heads == found.heads
+    assert again.linkage().tobytes() == found.linkage().tobytes()
+    assert again.to_frame().equals(found.to_frame())
+
+
+def test_the_same_seed_gives_the_same_atlas_and_another_does_not(found, model, skills):
+    assert alike(found, cs.atlas(model, skills, **SMALL))
+    other = cs.atlas(model, skills, seed=1, **SMALL)
+    assert other.losses.tobytes() != found.losses.tobytes()
+
+
+def test_with_a_store_the_same_atlas_is_made_again_without_the_model(found, model, skills, tmp_path, monkeypatch):
+    store = tmp_path / "run.sqlite"
+    assert alike(found, cs.atlas(model, skills, store=store, **SMALL))
+    from cs_heads.engine.logprobs import Engine
+
+    def ran(*args, **kwargs):
+        raise AssertionError("a pair was measured twice")
+
+    monkeypatch.setattr(Engine, "run", ran)
+    assert alike(found, cs.atlas(model, skills, store=store, **SMALL))
+
+
+@pytest.mark.parametrize("after", [3, 40])
+def test_an_interrupted_atlas_goes_on_and_ends_alike(found, model, skills, tmp_path, monkeypatch, after):
+    from cs_heads.engine.logprobs import Engine
+
+    ran, pairs = Engine.run, []
+
+    def counted(self, masks, numbers, *args, **kwargs):
+        for batch in ran(self, masks, numbers, *args, **kwargs):
+            pairs.append(len(batch))
+            yield batch
+            if len(pairs) == stop:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(Engine, "run", counted)
+    stop = None
+    cs.atlas(model, skills, store=tmp_path / "whole.sqlite", **SMALL)
+    needed = sum(pairs)
+    pairs.clear()
+    stop = after
+    with pytest.raises(KeyboardInterrupt):
+        cs.atlas(model, skills, store=tmp_path / "run.sqlite", **SMALL)
+    done = sum(pairs)
+    assert 0 < done < needed
+    pairs.clear()
+    stop = None
+    assert alike(found, cs.atlas(model, skills, store=tmp_path / "run.sqlite", **SMALL))
+    assert done + sum(pairs) == needed
+
+
+def test_a_skill_that_the_model_cannot_do_is_left_out_with_the_reason(model, skills):
+    spelled = cs.load_task("demo/word_problems", n=40)
+    hopeless, other = (
+        replace(side, name="hopeless", examples=tuple(map(_with_another_answer, side.examples)))
+        for side in (spelled, spelled.held_out)
+    )
+    hopeless = replace(hopeless, held_out=other)
+    left = cs.atlas(model, [*skills, hopeless], **{**SMALL, "budget": 3400})
+    assert left.skills == NAMES
+    assert "fewer than 20" in left.left_out["hopeless"] or "no better than chance" in left.left_out["hopeless"]
+    assert "hopeless is left out: " in left._repr_html_()
+    assert len(left.losses) == 3
+
+
+def _with_another_answer(example):
+    return replace(example, answer=(example.answer + 1) % len(example.continuations))
+
+
+# By hand
+
+GRID = HeadGrid(4, 4)
+EVERY, TWO, ONE, OTHER = Head(0, 0), Head(1, 1), Head(2, 2), Head(3, 3)
+
+
+def by_hand(drops, kin=None, k=2, error=0.01):
+    """An atlas of planted skills whose losses are the planted ones, with an error of all."""
+    tasks = {name: Planted(GRID, planted, n_examples=50, baseline=1.0) for name, planted in drops.items()}
+    losses = np.zeros((len(drops), *GRID.shape))
+    for place, planted in enumerate(drops.values()):
+        for head, drop in planted.items():
+            losses[place, head.layer, head.index] = drop
+    rankings = {name: HeadRanking("by hand", of, spent=0, z=of / error) for name, of in zip(drops, losses, strict=True)}
+    heads = {name: tuple(ranking.top(k)) for name, ranking in rankings.items()}
+    columns = [Column(name, "own", (task,)) for name, task in tasks.items()]
+    return Atlas(
+        rankings=rankings,
+        losses=losses,
+        errors=np.full(losses.shape, error),
+        drops=measure_drops(columns, heads, {name: name for name in drops}),
+        proofs={name: measure_proof(task, heads[name], n_random=2) for name, task in tasks.items()},
+        k=k,
+        left_out={"hopeless": "why"},
+        spent=7,
+        provenance={} if kin is None else {"kin": kin},
+    )
+
+
+SKILLS = {
+    "a": {EVERY: 0.5, TWO: 0.3, ONE: 0.2},
+    "b": {EVERY: 0.4, TWO: 0.3},
+    "c": {EVERY: 0.6, OTHER: 0.3},
+    "d": {EVERY: 0.5, Head(3, 0): 0.4},
+}
+
+
+def test_heads_that_all_but_a_quarter_of_the_skills_need_are_universal():
+    atlas = by_hand(SKILLS)
+    assert atlas.universal == (EVERY,)
+    # One skill of four loses all: without it, no skill loses anything.
+    alone = by_hand({**SKILLS, "a": {ONE: 0.9}, "b": {TWO: 0.2}, "c": {OTHER: 0.2}, "d": {Head(3, 0): 0.2}})
+    assert alone.universal == ()
+
+
+def test_what_is_not_clear_is_not_universal():
+    assert by_hand(SKILLS, error=0.3).universal == ()
+
+
+def test_universal_heads_come_in_the_order_of_what_they_take():
+    both = {name: {**planted, OTHER: 0.2, Head(0, 3): 0.7} for name, planted in SKILLS.items()}
+    drops = {name: {head: drop / 2 for head, drop in planted.items()} for name, planted in both.items()}
+    assert by_hand(drops).universal == (Head(0, 3), EVERY, OTHER)
+
+
+def test_shared_heads_are_of_two_skills_or_more_and_not_universal():
+    """Of the first two heads of a skill, or with a loss of a tenth that is clear."""
+    atlas = by_hand(SKILLS)
+    assert atlas.heads["a"] == (EVERY, TWO)
+    assert atlas.shared == {TWO: ("a", "b")}
+    more = by_hand({**SKILLS, "c": {EVERY: 0.6, OTHER: 0.3, TWO: 0.15}, "d": {EVERY: 0.5, Head(3, 0): 0.4, ONE: 0.05}})
+    assert more.shared == {TWO: ("a", "b", "c")}
+
+
+def test_means_are_of_own_and_other_losses_between_nothing_and_all():
+    atlas = by_hand({"a": {ONE: 0.8, TWO: 0.2}, "b": {OTHER: 0.5, EVERY: 0.1}, "c": {ONE: 0.4, Head(3, 0): 0.2}})
+    matrix = atlas.matrix()
+    assert np.diag(matrix) == pytest.approx([1.0, 0.6, 0.6], abs=0.011)
+    assert (matrix.loc["a", "c"], matrix.loc["c", "a"]) == pytest.approx((0.4, 0.8), abs=0.011)
+    own, others = atlas.means()
+    assert own == pytest.approx(2.2 / 3, abs=0.011)
+    assert others == pytest.approx((0.4 + 0.8) / 6, abs=0.011)
+
+
+def test_kin_are_no_others():
+    drops = {"a": {ONE: 0.8, TWO: 0.2}, "b": {OTHER: 0.5, EVERY: 0.1}, "c": {ONE: 0.4, Head(3, 0): 0.2}}
+    atlas = by_hand(drops, kin={"a": ["c"], "c": ["a"]})
+    assert atlas.kin == {"a": ("c",), "c": ("a",)}
+    assert atlas.means()[1] == pytest.approx(0.0, abs=0.011)
+    frame = atlas.to_frame().set_index("skill")
+    assert frame.loc["a", "loses most"] == "b"
+    assert frame.loc["a", "others' mean loss"] == pytest.approx(0.0, abs=0.011)
+    assert by_hand(drops).to_frame().set_index("skill").loc["a", "loses most"] == "c"
+
+
+def test_skills_of_the_same_heads_are_near_in_the_tree_and_others_far():
+    drops = {
+        "a": {ONE: 0.5, TWO: 0.3},
+        "b": {ONE: 0.45, TWO: 0.35},
+        "c": {OTHER: 0.5, Head(3, 0): 0.3},
+        "d": {OTHER: 0.5, Head(3, 0): 0.35},
+        "e": {Head(0, 2): 0.6},
+    }
+    atlas = by_hand(drops)
+    tree = atlas.linkage()
+    assert tree.shape == (4, 4)
+    assert atlas.clusters(0.5) == [("a", "b"), ("c", "d"), ("e",)]
+    assert (tree[:2, 2] < 0.05).all()
+    assert tree[2:, 2] == pytest.approx(1.0)
+    assert atlas.clusters(1.1) == [("a", "b", "c", "d", "e")]
+
+
+def test_a_distance_is_one_less_the_cosine_of_what_is_sure_beyond_the_mean():
+    atlas = by_hand({"a": {ONE: 0.6, TWO: 0.3}, "b": {ONE: 0.6, OTHER: 0.3}, "c": {EVERY: 0.3}}, error=0.05)
+    # Less the mean, and .1 of doubt: ONE .2 − .1; TWO, OTHER and EVERY .3 − .1 − .1.
+    a, b = np.array([0.1, 0.1, 0.0]), np.array([0.1, 0.0, 0.1])
+    cosine = a @ b / (np.linalg.norm(a) * np.linalg.norm(b))
+    assert atlas.linkage()[0, 2] == pytest.approx(1 - cosine)
+
+
+def test_a_skill_that_surely_loses_nothing_stands_apart():
+    atlas = by_hand({"a": {ONE: 0.5}, "b": {ONE: 0.5}, "c": {}, "d": {}})
+    assert atlas.clusters(0.5) == [("a", "b"), ("c",), ("d",)]
+
+
+def test_heads_that_were_never_off_have_no_bound_and_come_back_from_a_file(tmp_path):
+    atlas = by_hand(SKILLS)
+    errors = atlas.errors.copy()
+    errors[:, 3, 1] = np.inf
+    atlas = replace(atlas, errors=errors)
+    assert np.isinf(atlas.interval[:, 3, 1]).all()
+    assert Head(3, 1) not in atlas.universal
+    assert np.isfinite(atlas.linkage()).all()
+    atlas.save(tmp_path / "atlas.json")
+    assert Atlas.load(tmp_path / "atlas.json").errors.tobytes() == errors.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is no saved atlas"),
+        ("[1, 2]", "is no saved atlas"),
+        ('{"format": "cs-heads ranking"}', "is no saved atlas"),
+        ('{"format": "cs-heads atlas"}', "is a broken atlas"),
+        ('{"format": "cs-heads atlas", "rankings": {"a": 3}}', "is a broken atlas"),
+    ],
+    ids=["empty", "list", "other", "bare", "wrong"],
+)
+def test_another_file_is_refused(text, message, tmp_path):
+    path = tmp_path / "atlas.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=message):
+        Atlas.load(path)
+
+
+def test_half_a_file_is_refused(tmp_path):
+    by_hand(SKILLS).save(tmp_path / "atlas.json")
+    text = (tmp_path / "atlas.json").read_text(encoding="utf-8")
+    (tmp_path / "half.json").write_text(text[: len(text) // 2], encoding="utf-8")
+    with pytest.raises(ValueError, match="is no saved atlas"):
+        Atlas.load(tmp_path / "half.json")
+
+
+# What is refused, before the model runs
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"seed": -1}, "seed must"),
+        ({"n": 19}, "n must be an integer of 20 or more"),
+        ({"n_random": 0}, "n_random must be an integer of 1 or more"),
+        ({"k": 0}, "k must be"),
+        ({"budget": 1000.5}, "budget must be a whole number"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_wrong_arguments_are_refused_before_the_model_runs(wrong, message, model, skills, no_model):
+    with pytest.raises(ValueError, match=message):
+        cs.atlas(model, skills, progress=False, **wrong)
+
+
+def test_a_budget_below_the_least_is_refused_before_the_model_runs(model, skills, no_model):
+    with pytest.raises(BudgetTooSmallError, match="14 batches of 4 rows"):
+        cs.atlas(model, skills, budget=100, progress=False)
+
+
+def test_one_task_two_of_a_name_and_one_without_unseen_examples_are_refused(model, skills, no_model):
+    with pytest.raises(ValueError, match="tasks must be two or more of different names, got demo/capitals"):
+        cs.atlas(model, skills[:1])
+    with pytest.raises(ValueError, match="tasks must be two or more of different names, got none"):
+        cs.atlas(model, [])
+    with pytest.raises(ValueError, match="different names, got demo/capitals, demo/capitals"):
+        cs.atlas(model, [skills[0], cs.load_task("demo/capitals", n=50, seed=3)])
+    whole = replace(skills[1], held_out=None)
+    with pytest.raises(ValueError, match="demo/code"):
+        cs.atlas(model, [skills[0], whole])
+
+
+def test_by_default_the_demo_model_is_asked_its_own_skills(model, monkeypatch):
+    """None is measured here: what the search is given is looked at."""
+    asked = []
+
+    class EnoughError(Exception):
+        pass
+
+    def noted(experiments, **given):
+        asked.extend(experiments)
+        assert given["seed"] == 4
+        raise EnoughError
+
+    from importlib import import_module
+
+    monkeypatch.setattr(import_module("cs_heads.analysis.atlas"), "annealed_jointly", noted)
+    with pytest.raises(EnoughError):
+        cs.atlas(model, seed=4, progress=False)
+    assert annealed_jointly is not noted
+    assert [each.task.name for each in asked] == [task.name for task in family_of("demo", 4)]
+    assert len(asked) >= 4

@@ -1,0 +1,456 @@
+"""Many tasks searched jointly on planted truths: what is found, what is kept out, what it costs."""
+
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cs_heads.experiment.baseline import BaselineTooLowError
+from cs_heads.experiment.cost import Budget, BudgetTooSmallError
+from cs_heads.methods.annealing import annealed_jointly
+from cs_heads.methods.annealing.estimate import Fit
+from cs_heads.methods.annealing.joint import PER_TASK, JointSearch
+from cs_heads.methods.annealing.rows import Rows, Sensor, sparse_rows
+from cs_heads.methods.annealing.search import DensityControl
+from cs_heads.methods.annealing.task_search import TaskSearch, mean_fit
+from cs_heads.methods.controls import BothEffects, Controls, TaskLoss
+from cs_heads.simulate import planted_world
+from cs_heads.units import Head, HeadGrid
+from tests.methods.planted import Planted
+
+GRID = HeadGrid(16, 16)
+A, B, C = Head(1, 1), Head(5, 8), Head(12, 3)
+
+
+@cache
+def searched(scenario, seed=0, n_controls=7):
+    """A world and what a joint search of all its skills finds."""
+    made = planted_world(scenario, GRID, n_controls=n_controls, seed=seed)
+    return made, annealed_jointly([made.task, *made.controls], seed=seed, n_bootstraps=0)
+
+
+def planted_of(made):
+    """The planted heads of every skill of a world."""
+    first, n = made.scenario.universal, len(made.scenario.drops) + 2 * len(made.scenario.hidden)
+    return [{GRID.unit(int(index)) for index in roles[first : first + n]} for roles in (made.own, *made.others)]
+
+
+def tops(found, k=5):
+    return [ranking.top(k) for ranking in found.rankings]
+
+
+def one_head_each(*heads, drop=0.3, **more):
+    """A task for each head, which rests on it alone."""
+    return [Planted(GRID, {head: drop}, **more) for head in heads]
+
+
+class Loud(Planted):
+    """Fails when it is asked anything."""
+
+    def __call__(self, masks, examples=None):
+        raise AssertionError("nothing was to be measured")
+
+
+# What it finds
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_planted_heads_of_every_skill_are_found_and_universal_ones_hardly_ever(seed):
+    """Measured: .75 of the planted heads, with half of what annealed sensing of each skill takes by default.
+
+    Of all first heads .03 are universal.
+    """
+    made, found = searched("main", seed)
+    recalls = [len(planted & {*top}) / 5 for planted, top in zip(planted_of(made), tops(found), strict=True)]
+    assert np.mean(recalls) >= 0.6
+    assert min(recalls) >= 0.2
+    for planted, top in zip(planted_of(made), tops(found), strict=True):
+        of_others = set().union(*planted_of(made)) - planted
+        assert len({*top} & {*made.universal}) <= 1
+        assert len({*top} & of_others) <= 1
+    assert sum(len({*top} & {*made.universal}) for top in tops(found)) <= 2
+
+
+def test_universal_heads_are_shared_and_every_skill_is_seen_to_lose_to_them():
+    made, found = searched("main")
+    at = tuple(np.array([(head.layer, head.head) for head in made.universal]).T)
+    assert (found.losses[:, at[0], at[1]] > 0.3).all()
+    assert all({*made.universal} <= {*ranking.shared} for ranking in found.rankings)
+
+
+def test_heads_of_universal_groups_are_not_among_the_first():
+    """Three neighbors of which each alone is harmless."""
+    made, found = searched("universal_groups")
+    grouped = set().union(*made.groups)
+    assert sum(len({*top} & grouped) for top in tops(found)) <= 1
+    recalls = [len(planted & {*top}) / 5 for planted, top in zip(planted_of(made), tops(found), strict=True)]
+    assert np.mean(recalls) >= 0.55
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5])
+def test_any_number_of_tasks_from_two_on_is_searched_even_or_odd(n):
+    heads = [Head(2 * place, 3 * place) for place in range(n)]
+    tasks = one_head_each(*heads, n_examples=60)
+    found = annealed_jointly(tasks, budget=2000 * n, n_bootstraps=0)
+    assert [ranking.top(1) for ranking in found.rankings] == [[head] for head in heads]
+    assert found.losses.shape == found.errors.shape == (n, 16, 16)
+
+
+def test_every_task_has_rows_of_every_batch_also_where_they_are_odd():
+    """Of an odd number the last joins two others, and none is left without rows of its own."""
+    masks = {}
+
+    class Noted(Planted):
+        def __call__(self, masks_, examples=None):
+            masks.setdefault(id(self), []).append(len(masks_))
+            return super().__call__(masks_, examples)
+
+    tasks = [Noted(GRID, {Head(place, 0): 0.3}) for place in range(7)]
+    found = annealed_jointly(tasks, budget=14_000, n_bootstraps=0, n_batches=14)
+    before_sets = [sizes[:13] for sizes in masks.values()]
+    rows = [ranking.provenance["n_rows"] for ranking in found.rankings]
+    assert max(rows) <= 1.5 * min(rows)
+    assert all(min(sizes[2:]) >= 4 for sizes in before_sets)
+
+
+def test_tasks_of_the_same_heads_find_them_where_they_are_told_to_be_kin_and_lose_them_where_they_are_not():
+    """Untold, what one of two tasks loses is taken from the other: the head is called shared."""
+    tasks = one_head_each(A, A, noise=True)
+    others = one_head_each(B, C, noise=True)
+    told = annealed_jointly([*tasks, *others], kin=[(1, 0)], n_bootstraps=0)
+    assert [ranking.top(1) for ranking in told.rankings] == [[A], [A], [B], [C]]
+    assert told.rankings[0].control_importance[1, 1] == pytest.approx(0, abs=0.05)
+    assert all(A not in ranking.shared for ranking in told.rankings[:2])
+    untold = annealed_jointly(tasks, n_bootstraps=0)
+    assert all(A in ranking.shared for ranking in untold.rankings)
+    assert all(A not in ranking.top(5) for ranking in untold.rankings)
+    beside = annealed_jointly([*tasks, *others], n_bootstraps=0)
+    assert beside.rankings[0].control_importance[1, 1] > 0.05
+
+
+def test_kin_are_not_named_as_controls():
+    class Named(Planted):
+        name = ""
+
+    tasks = []
+    for name, head in (("one", A), ("two", A), ("three", B)):
+        made = Named(GRID, {head: 0.3})
+        made.name = name
+        tasks.append(made)
+    found = annealed_jointly(tasks, kin=[(0, 1)], budget=6000, n_bootstraps=0)
+    assert [ranking.provenance["controls"] for ranking in found.rankings] == [["three"], ["three"], ["one", "two"]]
+
+
+@pytest.mark.parametrize("response", ["probability", "margin"])
+def test_continuous_responses_find_planted_heads_too(response):
+    made = planted_world("main", GRID, n_controls=3, seed=1)
+    found = annealed_jointly([made.task, *made.controls], response=response, budget=24_000, n_bootstraps=0)
+    recalls = [len(planted & {*top}) / 5 for planted, top in zip(planted_of(made), tops(found), strict=True)]
+    # The world's margins go far below zero, where answers are lost anyway.
+    assert np.mean(recalls) >= (0.5 if response == "probability" else 0.2)
+    assert not any({*top} & {*made.universal} for top in tops(found))
+    assert {ranking.unit for ranking in found.rankings} == {
+        "points of probability" if response == "probability" else "nats"
+    }
+
+
+def test_losses_are_what_heads_take_as_shares_of_the_score_above_chance():
+    found = annealed_jointly(one_head_each(A, B, C, baseline=0.6, noise=True), budget=24_000, n_bootstraps=0)
+    for place, head in enumerate((A, B, C)):
+        others = np.delete(found.losses[:, head.layer, head.head], place)
+        assert found.losses[place, head.layer, head.head] == pytest.approx(0.5, abs=0.12)
+        assert others == pytest.approx(0, abs=0.12)
+        assert found.rankings[place].importance[head.layer, head.head] == pytest.approx(0.3, abs=0.07)
+    assert (found.errors > 0).all()
+
+
+# What is left out
+
+
+def test_a_task_that_the_model_cannot_do_is_left_out_at_its_place_with_the_reason():
+    first, last = one_head_each(A, B)
+    hopeless = Planted(GRID, {C: 0.1}, baseline=0.1)
+    found = annealed_jointly([first, hopeless, last], budget=6000, n_bootstraps=0)
+    assert found.left_out == {1: "the intact model answers 10 of 100 examples right, fewer than 20"}
+    assert found.rankings[1] is None
+    assert [ranking.top(1) for ranking in (found.rankings[0], found.rankings[2])] == [[A], [B]]
+    assert len(found.losses) == 2
+    assert hopeless.spent == 100
+
+
+@pytest.mark.parametrize("n_able", [0, 1])
+def test_fewer_than_two_tasks_that_the_model_can_do_are_refused_after_the_intact_runs(n_able):
+    hopeless = [Planted(GRID, {}, baseline=0.1) for _ in range(3 - n_able)]
+    able = one_head_each(A)[:n_able]
+    with pytest.raises(BaselineTooLowError, match=r"can do fewer than two of the tasks .*10 of 100 examples right"):
+        annealed_jointly([*hopeless, *able])
+    assert [task.spent for task in (*hopeless, *able)] == [100] * 3
+
+
+def test_a_task_whose_kin_are_all_that_the_model_can_do_is_refused():
+    tasks = [*one_head_each(A, B), Planted(GRID, {}, baseline=0.1)]
+    with pytest.raises(BaselineTooLowError, match="none that could be a control"):
+        annealed_jointly(tasks, kin=[(0, 1)])
+
+
+# What it costs
+
+
+def test_by_default_each_task_has_its_share_beside_the_intact_runs():
+    tasks = one_head_each(A, B)
+    found = annealed_jointly(tasks, n_bootstraps=0)
+    most = 200 + 2 * PER_TASK
+    assert 0.9 * most < found.spent <= most
+    assert found.spent == sum(task.spent for task in tasks)
+    assert {ranking.spent for ranking in found.rankings} == {found.spent}
+
+
+@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data(), seed=st.integers(0, 1000), n_batches=st.sampled_from([4, 5, 6, 14]))
+def test_no_more_is_ever_spent_than_given_and_spent_is_what_was_asked(data, seed, n_batches):
+    """Also where a row costs one task much more than another, and the last phase is the last batch."""
+    sizes = data.draw(st.lists(st.sampled_from([20, 45, 100]), min_size=2, max_size=5))
+    per_row = data.draw(st.sampled_from([1, 8, 60]))
+    least = sum(sizes) + 4 * n_batches * sum(min(per_row, size) for size in sizes)
+    budget = data.draw(st.integers(least, 2 * least + 2000))
+    grid = HeadGrid(6, 8)
+    tasks = [
+        Planted(grid, {grid.unit(5 * place): 0.3}, n_examples=size, baseline=1.0, noise=True)
+        for place, size in enumerate(sizes)
+    ]
+    found = annealed_jointly(
+        tasks, budget=budget, n_batches=n_batches, examples_per_mask=per_row, seed=seed, n_bootstraps=0
+    )
+    assert found.spent == sum(task.spent for task in tasks) <= budget
+
+
+def test_a_cheap_pair_leaves_the_others_their_rows():
+    """Rows of two short tasks cost a third of the others': in the last batch they once took what these had."""
+    for order in ([20, 20, 100, 100, 100], [100, 20, 100, 20, 100]):
+        tasks = [
+            Planted(GRID, {GRID.unit(10 * place): 0.3}, n_examples=size, baseline=1.0, noise=True)
+            for place, size in enumerate(order)
+        ]
+        for seed in range(4):
+            found = annealed_jointly(tasks, budget=4740, n_batches=5, examples_per_mask=60, seed=seed, n_bootstraps=0)
+            assert found.spent <= 4740
+
+
+def test_the_same_seed_gives_the_same_result_bit_for_bit_and_another_does_not():
+    made = planted_world("main", GRID, n_controls=2, seed=3)
+    first, again, other = (
+        annealed_jointly([made.task, *made.controls], budget=5000, seed=seed, n_bootstraps=3) for seed in (5, 5, 6)
+    )
+    assert first.losses.tobytes() == again.losses.tobytes() != other.losses.tobytes()
+    assert first.errors.tobytes() == again.errors.tobytes()
+    assert first.spent == again.spent
+    for one, two in zip(first.rankings, again.rankings, strict=True):
+        assert one.to_dict() == two.to_dict()
+
+
+def test_every_setting_is_in_the_provenance():
+    found = annealed_jointly(one_head_each(A, B), budget=4000, n_bootstraps=0)
+    for ranking in found.rankings:
+        assert ranking.method == "annealed jointly"
+        design = ranking.provenance["design"]
+        assert {"budget", "k", "seed", "response", "examples_per_mask", "n_batches", "target", "fixed"} <= set(design)
+        assert design["budget"] == 4000
+
+
+# Small worlds
+
+
+@pytest.mark.parametrize("n_tasks", [2, 3])
+@pytest.mark.parametrize("shape", [(2, 2), (3, 3), (4, 4)], ids=str)
+def test_small_grids_and_tasks_of_twenty_examples_are_searched(shape, n_tasks):
+    grid = HeadGrid(*shape)
+    tasks = [Planted(grid, {grid.unit(place): 0.5}, n_examples=20, baseline=1.0) for place in range(n_tasks)]
+    found = annealed_jointly(tasks)
+    assert [ranking.top(1) for ranking in found.rankings] == [[grid.unit(place)] for place in range(n_tasks)]
+    least = 20 * n_tasks + 14 * 4 * 8 * n_tasks
+    assert annealed_jointly(tasks, budget=least, n_bootstraps=0).spent <= least
+
+
+def test_where_every_head_is_universal_nothing_crashes():
+    grid = HeadGrid(2, 2)
+    tasks = [Planted(grid, {grid.unit(place): 0.6 for place in range(4)}) for _ in range(3)]
+    found = annealed_jointly(tasks, n_bootstraps=0)
+    assert all(np.isfinite(ranking.z).all() for ranking in found.rankings)
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"budget": 100}, r"budget must be 1,096 or more .*14 batches of 4 rows, after the intact runs\), got 100"),
+        ({"budget": 5000.5}, "budget must be a whole number of example-evaluations"),
+        ({"k": 0}, "k must be an integer in 1"),
+        ({"seed": -1}, "seed must be"),
+        ({"n_batches": 3}, "n_batches must be an integer of 4 or more"),
+        ({"examples_per_mask": 0}, "examples_per_mask must be an integer of 1 or more"),
+        ({"n_finalists": 4}, "n_finalists must be an integer of 5 or more, which is k"),
+        ({"n_decoys": -1}, "n_decoys must be an integer of 0 or more"),
+        ({"n_bootstraps": -1}, "n_bootstraps must be an integer of 0 or more"),
+        ({"target": 1.0}, "target must"),
+        ({"last_target": 0.0}, "last_target must"),
+        ({"density": -0.1}, "density must"),
+        ({"max_density": 2.0}, "max_density must"),
+        ({"response": "nats"}, "response must be"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_wrong_arguments_are_refused_before_anything_is_measured(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        annealed_jointly([Loud(GRID, {}), Loud(GRID, {})], **wrong)
+
+
+def test_the_least_budget_is_told_with_the_error():
+    with pytest.raises(BudgetTooSmallError) as refused:
+        annealed_jointly([Loud(GRID, {}), Loud(GRID, {})], budget=1095)
+    assert refused.value.least == 1096
+    assert annealed_jointly(one_head_each(A, B), budget=1096, n_bootstraps=0).spent <= 1096
+
+
+@pytest.mark.parametrize(
+    ("experiments", "message"),
+    [
+        ([], "experiments must be two tasks or more, got 0"),
+        ([Loud(GRID, {})], "experiments must be two tasks or more, got 1"),
+        ([Loud(GRID, {}), Loud(HeadGrid(4, 4), {})], "grid"),
+    ],
+    ids=["none", "one", "unlike"],
+)
+def test_too_few_tasks_and_unlike_grids_are_refused_before_anything_is_measured(experiments, message):
+    with pytest.raises(ValueError, match=message):
+        annealed_jointly(experiments)
+
+
+# Its parts
+
+
+def fit(effects: Sequence[float], errors: Sequence[float]) -> Fit:
+    effect, error = np.array(effects), np.array(errors)
+    return Fit(effect, np.divide(effect, error, out=np.zeros_like(effect), where=error > 0))
+
+
+def test_the_mean_of_fits_has_their_mean_effect_and_the_error_of_independent_ones():
+    mean = mean_fit([fit([0.2, 0.4, 0.0], [0.03, 0.1, 0.0]), fit([0.4, -0.2, 0.0], [0.04, 0.2, 0.0])])
+    assert mean.effect == pytest.approx([0.3, 0.1, 0.0])
+    # Half of the root of .03² + .04², and of .1² + .2².
+    assert mean.effect[:2] / mean.z[:2] == pytest.approx([0.025, np.sqrt(0.05) / 2])
+    assert mean.z[2] == 0.0
+
+
+SMALL = HeadGrid(2, 3)
+
+
+def searches_of(tasks, others):
+    """Searches of tasks, each told which are controls of it; nothing is measured yet."""
+    rng, losses = np.random.default_rng(0), [TaskLoss.of(task) for task in tasks]
+    made = [
+        TaskSearch(
+            sensor=Sensor(loss, Controls.among([losses[each] for each in beside], rng), 8, 2, Budget(100_000), rng),
+            density=DensityControl(SMALL.size, 0.65, 0.5, 1.0),
+            prior=np.zeros(SMALL.size),
+            n_batches=14,
+            last_target=0.8,
+            n_finalists=3,
+            n_decoys=1,
+            rng=rng,
+            weight=3.0,
+        )
+        for loss, beside in zip(losses, others, strict=True)
+    ]
+    for search, beside in zip(made, others, strict=True):
+        search.others = [made[each] for each in beside]
+    return made
+
+
+def with_rows(made, n=240):
+    """The same masks measured on all of them, and fitted."""
+    rng = np.random.default_rng(1)
+    heads = [rng.permutation(SMALL.size)[: 1 + row % 2] for row in range(n)]
+    joint = JointSearch(made, DensityControl(SMALL.size, 0.65, 0.5, 1.0), made[0].sensor.budget, 14, rng)
+    joint._add(made, joint._measure(made, sparse_rows(heads, SMALL.size), np.arange(n) % 2, last=False))
+    return joint
+
+
+def three():
+    """One task needs the first head, one the second, both the last a little; the third is kin to the first."""
+    shared = {SMALL.unit(5): 0.4}
+    tasks = [
+        Planted(SMALL, {SMALL.unit(0): 0.3, **shared}, baseline=1.0, noise=True),
+        Planted(SMALL, {SMALL.unit(1): 0.3, **shared}, baseline=1.0, noise=True),
+        Planted(SMALL, {SMALL.unit(0): 0.1, **shared}, baseline=1.0, noise=True),
+    ]
+    return searches_of(tasks, [[1], [0, 2], [1]])
+
+
+def test_each_task_is_fitted_by_itself_as_losses():
+    made = three()
+    with_rows(made)
+    assert made[0].own.effect[[0, 1]] == pytest.approx([0.3, 0.0], abs=0.1)
+    assert made[1].own.effect[[0, 1]] == pytest.approx([0.0, 0.3], abs=0.1)
+
+
+def test_what_controls_lose_is_the_mean_of_the_others_alone():
+    made = three()
+    with_rows(made)
+    for search, others in ((made[0], [made[1]]), (made[1], [made[0], made[2]])):
+        effects, errors = search.control_effects()
+        theirs, their_errors = zip(*(other.taken() for other in others), strict=True)
+        assert effects == pytest.approx(np.mean(theirs, axis=0))
+        assert errors == pytest.approx(np.sqrt(np.sum(np.square(their_errors), axis=0)) / len(others))
+    # Kin lose the first head too, and are not asked.
+    assert made[0].control_effects()[0][0] == pytest.approx(0.0, abs=0.1)
+    assert made[1].control_effects()[0][0] == pytest.approx(0.2, abs=0.1)
+
+
+def test_a_head_that_all_need_is_set_aside_by_all_and_one_of_a_task_by_none():
+    made = three()
+    with_rows(made)
+    assert [set(search.shared) for search in made] == [{5}, {5}, {5}]
+    assert made[0].merit[5] == -np.inf
+    assert int(np.argmax(made[0].merit)) == 0
+
+
+def test_what_shared_heads_take_alone_is_of_rows_with_nothing_else_off():
+    made = three()
+    joint = with_rows(made)
+    assert all(search.alone_effects() == {} for search in made)
+    joint.measure_alone()
+    assert {len(search.alone) for search in made} == {4}
+    for search in made:
+        (both,) = search.alone_effects().values()
+        assert isinstance(both, BothEffects)
+        assert (both.task, both.controls) == pytest.approx((0.4, 0.4), abs=0.25)
+        own = search.alone.scores
+        assert both.task == pytest.approx(1 - own.mean())
+    first = made[1].alone_effects()[5]
+    others = [1 - made[place].alone.scores.mean() for place in (0, 2)]
+    assert first.controls == pytest.approx(np.mean(others))
+
+
+def test_the_task_that_loses_most_is_named():
+    class Named(Planted):
+        name = ""
+
+    tasks = [Named(SMALL, {SMALL.unit(0): drop}, baseline=1.0, noise=True) for drop in (0.3, 0.1, 0.6)]
+    for number, task in enumerate(tasks):
+        task.name = f"task {number}"
+    made = searches_of(tasks, [[1, 2], [0, 2], [0, 1]])
+    with_rows(made)
+    assert [search.losing_most(0) for search in made] == ["task 2", "task 2", "task 0"]
+
+
+def test_without_rows_nothing_is_known():
+    made = three()
+    effects, errors = made[0].taken()
+    assert not effects.any()
+    assert np.isinf(errors).all()
+    assert len(made[0].rows) == len(Rows.none(SMALL.size, 8)) == 0
