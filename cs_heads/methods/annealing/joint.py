@@ -121,15 +121,13 @@ class JointSearch:
             odd = pairs.pop()
             pairs[-1] += odd
         seen = []
-        kept = n_rows * sum(search.sensor.per_row for search in searching)
+        each = _BEFORE_SETS * self.budget.left / len(searching)
         for together in pairs:
-            last, n, cost = len(together[0].finalists) > 0, n_rows, sum(search.sensor.per_row for search in together)
-            kept -= n_rows * cost
+            last, n = len(together[0].finalists) > 0, n_rows
             if last:
                 pools = len(np.unique(np.concatenate([search.pool for search in together])))
-                most = _BEFORE_SETS * self.budget.left * len(together) / len(searching)
-                # Pairs to come have their rows, too.
-                n = max(n, min(ROWS_A_HEAD * pools, int(min(most, self.budget.left - kept) / cost)))
+                cost = sum(search.sensor.per_row for search in together)
+                n = max(n, min(ROWS_A_HEAD * pools, int(each * len(together) / cost)))
             drawn = [search.draw(n) for search in together]
             heads = [np.unique(np.concatenate(each)) for each in zip(*(rows for rows, _ in drawn), strict=True)]
             group = np.full(n, self._n_groups)
