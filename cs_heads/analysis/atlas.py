@@ -41,8 +41,8 @@ FORMAT = "cs-heads atlas"
 # A loss must be so many standard errors, and so much of the score above chance, to call a head one of a skill; and
 # what is subtracted where skills are compared.
 _CLEAR, _MUCH, _DOUBT = 4.0, 0.1, 2.0
-# A universal head takes this much from skills in the mean, those left out that lose most: so large a share of them.
-_FROM_ALL, _MOST_LOSING = 0.05, 0.25
+# What a universal head takes from skills, in the mean and from more than this share of them.
+_FROM_ALL, _MOST = 0.05, 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,14 +86,12 @@ class Atlas(Result, Drawable, picture="atlas"):
 
     @property
     def universal(self) -> tuple[Unit, ...]:
-        """Heads that nearly every skill needs: without the quarter that loses most, skills still clearly lose."""
+        """Heads that most skills need: more than half of the skills lose, and their mean loss is clear."""
         grid = next(iter(self.rankings.values())).grid
         losses, errors = self.losses.reshape(len(self.losses), -1), self.errors.reshape(len(self.errors), -1)
-        n = len(losses) - int(np.ceil(_MOST_LOSING * len(losses)))
-        kept = np.argsort(losses, axis=0, kind="stable")[:n]
-        mean = np.take_along_axis(losses, kept, axis=0).mean(axis=0)
-        error = np.sqrt(np.square(np.take_along_axis(errors, kept, axis=0)).sum(axis=0)) / n
-        found = np.flatnonzero((mean > _CLEAR * error) & (mean > _FROM_ALL))
+        mean, error = losses.mean(axis=0), np.sqrt(np.square(errors).sum(axis=0)) / len(errors)
+        most = (losses > _FROM_ALL).mean(axis=0) > _MOST
+        found = np.flatnonzero(most & (mean > _CLEAR * error) & (mean > _FROM_ALL))
         return tuple(grid.unit(int(index)) for index in found[np.argsort(-mean[found], kind="stable")])
 
     @property
@@ -178,7 +176,8 @@ class Atlas(Result, Drawable, picture="atlas"):
         rows = []
         for name, proof in self.proofs.items():
             others = matrix.loc[name].drop([name, *self.kin.get(name, ())])
-            worst = str(others.idxmax()) if others.notna().any() else None
+            worst = str(others.idxmax()) if (others > 0).any() else None
+            above = proof.result.baseline - proof.result.chance
             rows.append(
                 {
                     "skill": name,
@@ -188,7 +187,7 @@ class Atlas(Result, Drawable, picture="atlas"):
                     "others' mean loss": others.clip(lower=0).mean(),
                     "loses most": worst,
                     "loss of that": np.nan if worst is None else others[worst],
-                    "random": proof.random_drop / (proof.result.baseline - proof.result.chance),
+                    "random": proof.random_drop / above if above > 0 else np.nan,
                     "verdict": f"{proof.verdict}{' (close)' if proof.close else ''}",
                 }
             )
