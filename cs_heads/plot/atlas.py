@@ -32,7 +32,7 @@ CLEAR = 4.0
 FAINTEST = 0.35
 """Share of the full color that the first heads of a skill have at least."""
 _LETTER = 8.0  # points of a square that holds a letter
-_OVER = 5.5  # points of a square that a letter may stand over
+_OVER = 6.0  # points of a square that a letter may stand over
 _SPLITS = 4
 
 
@@ -96,7 +96,7 @@ def atlas(found: Atlas, ax: Axes | None = None) -> Axes:
             on = UNIVERSAL if head in universal else None if split else colors[head.layer, head.index]
             ax.text(head.index, head.layer, letter, **letter_look(on), zorder=5)
     for head in universal:
-        _draw_ring(ax, head, square)
+        _draw_ring(ax, head)
     _draw_bar(ax, [look.color for look in looks.values()], limit, bool(excess.max() > limit))
     ticks = [range(0, n, max(1, -(-n // most))) for n, most in ((grid.n_units, 16), (grid.n_layers, 16))]
     ax.set(xticks=ticks[0], yticks=ticks[1], xlabel=grid.word, ylabel="layer", title=_title(found))
@@ -248,21 +248,13 @@ def _draw_frame(ax: Axes, head: Unit, square: float) -> None:
     ax.add_patch(Rectangle(at, 0.92, 0.92, fill=False, edgecolor="black", linewidth=width, zorder=3))
 
 
-def _draw_ring(ax: Axes, head: Unit, square: float) -> None:
-    from matplotlib.patheffects import withStroke
+def _draw_ring(ax: Axes, head: Unit) -> None:
+    from matplotlib.patches import Circle
 
-    look: dict[str, Any] = {"marker": "o", "linestyle": "none", "clip_on": False, "zorder": 4}
-    size = max(1.15 * square, 7.0)
-    # The white edge keeps the disc and its ring apart.
-    disc: dict[str, Any] = {
-        "markersize": size - 1.5,
-        "color": UNIVERSAL,
-        "markeredgecolor": "white",
-        "markeredgewidth": 0.8,
-    }
-    ring: dict[str, Any] = {"markersize": size, "color": "none", "markeredgecolor": "black", "markeredgewidth": 0.9}
-    ax.plot(head.index, head.layer, path_effects=[withStroke(linewidth=2.2, foreground="white")], **look, **ring)
-    ax.plot(head.index, head.layer, **look, **disc)
+    # The white between the disc and its ring keeps both apart from dark neighbors.
+    for radius, inside, edge in ((0.64, "white", "black"), (0.52, UNIVERSAL, "none")):
+        disc = Circle((head.index, head.layer), radius, facecolor=inside, edgecolor=edge, linewidth=0.9)
+        ax.add_patch(disc).set(zorder=4, clip_on=False)
 
 
 def _draw_bar(ax: Axes, colors: list[str], limit: float, more: bool) -> None:

@@ -149,7 +149,12 @@ def points_per_square(ax: Axes, grid: Grid) -> float:
 def _points_per_unit(ax: Axes, grid: Grid) -> np.ndarray:
     """About how wide and how high a unit is drawn."""
     figure: Any = ax.get_figure(root=True)
-    points = 72 * np.array([0.6, 0.7]) * figure.get_size_inches() / (grid.n_units, grid.n_layers)
+    share = np.ones(2)
+    place = ax.get_subplotspec()
+    if place is not None:  # a map among others, whatever its own color bar took
+        place = place.get_topmost_subplotspec()
+        share = np.array([len(place.colspan), len(place.rowspan)]) / place.get_gridspec().get_geometry()[::-1]
+    points = 72 * np.array([0.6, 0.7]) * share * figure.get_size_inches() / (grid.n_units, grid.n_layers)
     return points if ax.get_aspect() == "auto" else np.full(2, points.min())
 
 

@@ -7,7 +7,7 @@ import pytest
 from matplotlib import pyplot as plt
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
+from matplotlib.patches import Circle, Rectangle
 from matplotlib.text import Text
 
 from cs_heads import plot
@@ -45,13 +45,18 @@ def framed(ax) -> set[Head]:
 
 def halves(ax, head) -> list[tuple[float, ...]]:
     """The colors of a square that is split, from left to right."""
-    drawn = [patch for patch in ax.patches if patch.get_fill() and round(patch.get_y() + 0.5) == head.layer]
+    filled = [patch for patch in ax.patches if isinstance(patch, Rectangle) and patch.get_fill()]
+    drawn = [patch for patch in filled if round(patch.get_y() + 0.5) == head.layer]
     inside = [patch for patch in drawn if head.index - 0.5 <= patch.get_x() < head.index + 0.5]
     return [patch.get_facecolor()[:3] for patch in sorted(inside, key=Rectangle.get_x)]
 
 
+def discs(ax) -> list[Circle]:
+    return [patch for patch in ax.patches if isinstance(patch, Circle)]
+
+
 def rings(ax) -> set[Head]:
-    return {Head(round(line.get_ydata()[0]), round(line.get_xdata()[0])) for line in ax.get_lines()}
+    return {Head(disc.center[1], disc.center[0]) for disc in discs(ax)}
 
 
 def legend_of(ax) -> dict[str, list[str]]:
@@ -147,9 +152,9 @@ def test_universal_heads_are_discs_in_a_ring_with_a_u(ax):
     plot.atlas(ATLAS, ax)
     assert ATLAS.universal == (Head(0, 0),)
     assert rings(ax) == {Head(0, 0)}
-    ring, disc = ax.get_lines()
-    assert (ring.get_markerfacecolor(), disc.get_markerfacecolor()) == ("none", UNIVERSAL)
-    assert ring.get_markersize() > disc.get_markersize()
+    ring, disc = discs(ax)
+    assert (ring.get_edgecolor()[:3], disc.get_facecolor()[:3]) == (to_rgb("black"), to_rgb(UNIVERSAL))
+    assert 1 > ring.radius > disc.radius > 0.5
     assert {head for head, letter in letters(ax).items() if letter == "U"} == {Head(0, 0)}
 
 
@@ -228,6 +233,16 @@ def test_small_squares_have_frames_and_no_letters():
     assert clipped(ax.figure) == []
     assert ax.figure.get_size_inches()[1] <= 9.2
     plt.close(ax.figure)
+
+
+def test_a_map_among_others_has_no_letters_that_its_squares_do_not_hold():
+    figure = Figure(figsize=(6.9, 4), layout="constrained")
+    alone, among = Figure(figsize=(6.9, 4), layout="constrained").subplots(), figure.subplots(1, 4)[0]
+    for ax in (alone, among):
+        plot.atlas(ATLAS, ax)
+    assert alone.texts
+    assert not among.texts
+    assert rings(among) == rings(alone)
 
 
 def test_an_atlas_draws_itself(ax):
