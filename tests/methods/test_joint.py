@@ -138,7 +138,7 @@ def test_continuous_responses_find_planted_heads_too(response):
 
 
 def test_losses_are_what_heads_take_as_shares_of_the_score_above_chance():
-    found = annealed_jointly(one_head_each(A, B, C, baseline=0.6, noise=True), budget=24_000, n_bootstraps=0)
+    found = annealed_jointly(one_head_each(A, B, C, baseline=0.6), budget=24_000, n_bootstraps=0)
     for place, head in enumerate((A, B, C)):
         others = np.delete(found.losses[:, head.layer, head.head], place)
         assert found.losses[place, head.layer, head.head] == pytest.approx(0.5, abs=0.2)
