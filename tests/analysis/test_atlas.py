@@ -19,7 +19,7 @@ from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted
 
 NAMES = ("demo/capitals", "demo/code", "demo/rhyme")
-SMALL = {"budget": 2500, "n": 20, "n_random": 2, "progress": False}
+SMALL = {"budget": 1600, "n": 20, "n_random": 2, "progress": False}
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_proofs_are_of_the_heads_on_unseen_examples_beside_the_other_skills(foun
 
 def test_what_it_cost_is_within_budget_and_proof(found):
     search = found.provenance["search"]["spent"]
-    assert search <= 2500
+    assert search <= 1600
     assert search < found.spent <= search + 3 * 20 * (1 + 3 + 2)
 
 
@@ -144,7 +144,7 @@ def test_with_a_store_the_same_atlas_is_made_again_without_the_model(found, mode
     assert alike(found, cs.atlas(model, skills, store=store, **SMALL))
 
 
-@pytest.mark.parametrize("after", [3, 40])
+@pytest.mark.parametrize("after", [40])
 def test_an_interrupted_atlas_goes_on_and_ends_alike(found, model, skills, tmp_path, monkeypatch, after):
     from cs_heads.engine.logprobs import Engine
 
@@ -174,21 +174,18 @@ def test_an_interrupted_atlas_goes_on_and_ends_alike(found, model, skills, tmp_p
 
 
 def test_a_skill_that_the_model_cannot_do_is_left_out_with_the_reason(model, skills):
-    spelled = cs.load_task("demo/word_problems", n=40)
-    hopeless, other = (
-        replace(side, name="hopeless", examples=tuple(map(_with_another_answer, side.examples)))
-        for side in (spelled, spelled.held_out)
+    """Every answer to a word problem is a capital."""
+    problems, capital = cs.load_task("demo/word_problems", n=40), skills[0].examples[0].continuations
+    hopeless, unseen = (
+        replace(side, name="hopeless", examples=tuple(replace(each, continuations=capital) for each in side.examples))
+        for side in (problems, problems.held_out)
     )
-    hopeless = replace(hopeless, held_out=other)
-    left = cs.atlas(model, [*skills, hopeless], **{**SMALL, "budget": 3400})
+    hopeless = replace(hopeless, held_out=unseen)
+    left = cs.atlas(model, [*skills, hopeless], **{**SMALL, "budget": 2200})
     assert left.skills == NAMES
     assert "fewer than 20" in left.left_out["hopeless"] or "no better than chance" in left.left_out["hopeless"]
     assert "hopeless is left out: " in left._repr_html_()
     assert len(left.losses) == 3
-
-
-def _with_another_answer(example):
-    return replace(example, answer=(example.answer + 1) % len(example.continuations))
 
 
 # By hand
@@ -221,8 +218,8 @@ def by_hand(drops, kin=None, k=2, error=0.01):
 
 
 SKILLS = {
-    "a": {EVERY: 0.5, TWO: 0.3, ONE: 0.2},
-    "b": {EVERY: 0.4, TWO: 0.3},
+    "a": {EVERY: 0.5, TWO: 0.14, ONE: 0.2},
+    "b": {EVERY: 0.4, TWO: 0.14},
     "c": {EVERY: 0.6, OTHER: 0.3},
     "d": {EVERY: 0.5, Head(3, 0): 0.4},
 }
@@ -249,10 +246,17 @@ def test_universal_heads_come_in_the_order_of_what_they_take():
 def test_shared_heads_are_of_two_skills_or_more_and_not_universal():
     """Of the first two heads of a skill, or with a loss of a tenth that is clear."""
     atlas = by_hand(SKILLS)
-    assert atlas.heads["a"] == (EVERY, TWO)
+    assert (atlas.heads["a"], atlas.heads["b"]) == ((EVERY, ONE), (EVERY, TWO))
     assert atlas.shared == {TWO: ("a", "b")}
-    more = by_hand({**SKILLS, "c": {EVERY: 0.6, OTHER: 0.3, TWO: 0.15}, "d": {EVERY: 0.5, Head(3, 0): 0.4, ONE: 0.05}})
-    assert more.shared == {TWO: ("a", "b", "c")}
+    more = by_hand({**SKILLS, "d": {EVERY: 0.5, Head(3, 0): 0.3, ONE: 0.12, OTHER: 0.09}})
+    assert more.shared == {TWO: ("a", "b"), ONE: ("a", "d")}
+    unclear = by_hand(SKILLS, error=0.04)
+    assert unclear.shared == {}
+
+
+def test_a_head_that_half_of_few_skills_need_much_is_called_universal():
+    """Of four skills one is left out: the mean of the other three is above .05 where one of them loses .3."""
+    assert by_hand({**SKILLS, "a": {EVERY: 0.4, TWO: 0.3}, "b": {EVERY: 0.4, TWO: 0.3}}).universal == (EVERY, TWO)
 
 
 def test_means_are_of_own_and_other_losses_between_nothing_and_all():
@@ -354,7 +358,6 @@ def test_half_a_file_is_refused(tmp_path):
         ({"n": 19}, "n must be an integer of 20 or more"),
         ({"n_random": 0}, "n_random must be an integer of 1 or more"),
         ({"k": 0}, "k must be"),
-        ({"budget": 1000.5}, "budget must be a whole number"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )

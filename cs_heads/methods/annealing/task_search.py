@@ -61,17 +61,25 @@ class TaskSearch(Search):
 
     def fit_own(self) -> None:
         """Fit the rows, but for those in which a head is off that takes much from both sides."""
-        large = [head for head, both in self.shared.items() if both.are_large]
-        self._used = np.flatnonzero(self.every_row.off[:, large].sum(axis=1) == 0)
+        self._used = np.flatnonzero(self.every_row.off[:, list(self._large)].sum(axis=1) == 0)
         self.rows = self.every_row[self._used]
         lost = self._loss(self.rows)
-        self.own = regress(self.rows.off, -lost, self.rows.group)
+        self.own = (
+            regress(self.rows.off, -lost, self.rows.group) if len(self.rows) else Blame.none(self.sensor.grid.size).task
+        )
+        # To the others a head that is set aside here still takes what it took: else they would find none but themselves
+        # that lose to it.
+        effect, z = self.own.effect.copy(), self.own.z.copy()
+        for head, both in self._large.items():
+            effect[head], z[head] = both.task, both.task / both.task_error
+        self.own = Fit(effect, z)
         self._left = np.full(int(self.masks.max()) + 1, np.nan)
         self._left[self.masks[self._used]] = lost - self.rows.off @ beyond_doubt(self.own)
 
     def fit(self) -> None:
         """Fit the contrast, where all of the tasks have fitted their own rows."""
-        self.blame = self.blame_of(np.arange(len(self.rows)))
+        if len(self.rows):
+            self.blame = self.blame_of(np.arange(len(self.rows)))
 
     def blame_of(self, some: Int[np.ndarray, " some"]) -> Blame:
         """The fit of some of the rows, with the effects on the others as they are known."""
@@ -118,14 +126,22 @@ class TaskSearch(Search):
         self.density.observe(float(ratio), float(np.mean(counts)))
 
     def _loss(self, rows: Rows) -> PerRow:
-        return (self.sensor.task.level - rows.response()) / self.sensor.task.above_guess
+        return (self.sensor.task.level - rows.response()) / self.sensor.task.above_guess if len(rows) else np.zeros(0)
 
     def taken(self) -> tuple[Flat, Flat]:
         """What each head takes from the task against the intact model, a loss, and its error."""
         above = self.sensor.task.above_guess
         points = Fit(self.own.effect * above, self.own.z)
         effect, error, _ = anchored(self.rows, points, self._loss(self.rows) * above, self.lost(self.rows))
-        return effect / above, error / above
+        effect, error = effect / above, error / above
+        for head, both in self._large.items():
+            effect[head], error[head] = both.task, both.task_error
+        return effect, error
+
+    @property
+    def _large(self) -> dict[int, BothEffects]:
+        """Heads set aside with the rows in which they were off."""
+        return {head: both for head, both in self.shared.items() if both.are_large}
 
 
 def mean_fit(fits: Sequence[Fit]) -> Fit:
