@@ -37,7 +37,7 @@ WEIGHT = 3.0
 # Rows of each shared head alone, at most.
 _MOST_ALONE = 4
 # Of the budget that is left, the share that rows of the last phase may take before sets are measured.
-_BEFORE_SETS = 0.6
+_BEFORE_SETS = 0.75
 
 
 @dataclass
