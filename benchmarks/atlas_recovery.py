@@ -8,9 +8,9 @@ of them with 4,000 example-evaluations a skill. ``alike`` is annealed sensing of
 controls, for an eighth of what the joint search spent; ``default`` the same with the budget it takes by default. Recall
 is that of a skill's planted heads among its first five, in the mean over skills and worlds, with the standard error
 over worlds. *Universal* is the share of the first five that every skill needs, alone or as a group. *Evaluations* are
-those of a skill, in thousands. Coverage is of the joint search: how often ``losses`` with 1.96 ``errors`` to both sides
-hold what a head takes alone from all examples, of planted heads and of others that are not universal, and by how much
-the estimate is too large in the mean. Twelve worlds take about a minute on one core.
+those of a skill, in thousands. Coverage is of the joint search: how often its intervals hold what a head takes alone
+from all examples, of planted heads and of others that are not universal, and by how much the estimate is too large in
+the mean. Twelve worlds take about a minute on one core.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from joblib import Parallel, delayed
 
 import cs_heads as cs
 from cs_heads.methods.annealing import annealed, annealed_jointly
-from cs_heads.methods.annealing.joint import PER_TASK
+from cs_heads.methods.annealing.joint import PER_TASK, alone_intervals
 from cs_heads.simulate import PlantedExperiment, World, planted_world
 
 K = 5
@@ -88,7 +88,8 @@ def coverage(skills: Skills, losses: np.ndarray, errors: np.ndarray) -> dict[str
     grid, real = skills.experiments[0].grid, truth(skills)
     planted = np.stack([grid.mask(sorted(heads)) for heads in skills.planted])
     others = ~planted & ~grid.mask(sorted(skills.universal))
-    holds = np.abs(losses - real) <= 1.96 * errors
+    low, high = np.moveaxis(alone_intervals(losses, errors), -1, 0)
+    holds = (low <= real) & (real <= high)
     known = np.isfinite(errors)
     found = {}
     for name, heads in (("planted", planted & known), ("others", others & known)):

@@ -27,7 +27,7 @@ from cs_heads.experiment.baseline import MIN_CORRECT, check_size, fitting_k
 from cs_heads.experiment.controls import check_apart, unseen_side
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.lens.model import tokenizer_of
-from cs_heads.methods.annealing.joint import PER_TASK, annealed_jointly
+from cs_heads.methods.annealing.joint import PER_TASK, alone_intervals, annealed_jointly
 from cs_heads.ranking import HeadRanking
 from cs_heads.settings import Settings, SettingsArguments, whole_bar
 from cs_heads.store.store import BrokenStoreError
@@ -73,6 +73,18 @@ class Atlas(Result, Drawable, picture="atlas"):
     spent: int
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.rankings:
+            raise ValueError("rankings must hold those of one skill or more")
+        wanted = (len(self.rankings), *next(iter(self.rankings.values())).grid.shape)
+        for name in ("losses", "errors"):
+            if (got := getattr(self, name).shape) != wanted:
+                raise ValueError(f"{name} must be [skill, layer, head] = {wanted}, got {got}")
+        if {*self.proofs} != {*self.rankings}:
+            raise ValueError(
+                f"proofs must be of the skills ranked, {', '.join(self.rankings)}, got {', '.join(self.proofs)}"
+            )
 
     @property
     def skills(self) -> tuple[str, ...]:
@@ -122,8 +134,8 @@ class Atlas(Result, Drawable, picture="atlas"):
 
     @property
     def interval(self) -> Float[np.ndarray, "skill layer head bound"]:
-        """The 95 % normal intervals of ``losses``."""
-        return np.stack([self.losses - 1.96 * self.errors, self.losses + 1.96 * self.errors], axis=-1)
+        """The 95 % intervals of what each head takes from each skill alone (``losses`` are among others)."""
+        return alone_intervals(self.losses, self.errors)
 
     def matrix(self) -> pd.DataFrame:
         """The share of each skill's score above chance that the heads of each skill take, on unseen examples.

@@ -225,12 +225,12 @@ SKILLS = {
 }
 
 
-def test_heads_that_all_but_a_quarter_of_the_skills_need_are_universal():
-    atlas = by_hand(SKILLS)
-    assert atlas.universal == (EVERY,)
-    # One skill of four loses all: without it, no skill loses anything.
-    alone = by_hand({**SKILLS, "a": {ONE: 0.9}, "b": {TWO: 0.2}, "c": {OTHER: 0.2}, "d": {Head(3, 0): 0.2}})
-    assert alone.universal == ()
+def test_heads_that_most_skills_need_are_universal():
+    assert by_hand(SKILLS).universal == (EVERY,)
+    # Three of four do, the fourth does not.
+    assert by_hand({**SKILLS, "d": {Head(3, 0): 0.4}}).universal == (EVERY,)
+    # One or two of four, however much they lose, are not most.
+    assert by_hand({**SKILLS, "c": {OTHER: 0.6}, "d": {OTHER: 0.6}}).universal == ()
 
 
 def test_what_is_not_clear_is_not_universal():
@@ -243,6 +243,22 @@ def test_universal_heads_come_in_the_order_of_what_they_take():
     assert by_hand(drops).universal == (Head(0, 3), EVERY, OTHER)
 
 
+def test_intervals_of_what_heads_take_alone_are_wider_than_the_errors_among_others():
+    atlas = by_hand(SKILLS, error=0.01)
+    low, high = atlas.interval[0, EVERY.layer, EVERY.head]
+    assert (low, high) == pytest.approx((0.5 - 1.96 * np.hypot(0.01, 0.3), 0.5 + 1.96 * np.hypot(0.01, 0.3)))
+
+
+def test_parts_that_are_of_other_skills_or_grids_are_refused():
+    atlas = by_hand(SKILLS)
+    with pytest.raises(ValueError, match=r"errors must be \[skill, layer, head\]"):
+        replace(atlas, errors=atlas.errors[:2])
+    with pytest.raises(ValueError, match="rankings must hold"):
+        replace(atlas, rankings={})
+    with pytest.raises(ValueError, match="proofs must be of the skills ranked"):
+        replace(atlas, proofs={})
+
+
 def test_shared_heads_are_of_two_skills_or_more_and_not_universal():
     """Of the first two heads of a skill, or with a loss of a tenth that is clear."""
     atlas = by_hand(SKILLS)
@@ -252,11 +268,6 @@ def test_shared_heads_are_of_two_skills_or_more_and_not_universal():
     assert more.shared == {TWO: ("a", "b"), ONE: ("a", "d")}
     unclear = by_hand(SKILLS, error=0.04)
     assert unclear.shared == {}
-
-
-def test_a_head_that_half_of_few_skills_need_much_is_called_universal():
-    """Of four skills one is left out: the mean of the other three is above .05 where one of them loses .3."""
-    assert by_hand({**SKILLS, "a": {EVERY: 0.4, TWO: 0.3}, "b": {EVERY: 0.4, TWO: 0.3}}).universal == (EVERY, TWO)
 
 
 def test_means_are_of_own_and_other_losses_between_nothing_and_all():

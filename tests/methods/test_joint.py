@@ -124,6 +124,20 @@ def test_kin_are_not_named_as_controls():
     assert [ranking.provenance["controls"] for ranking in found.rankings] == [["three"], ["three"], ["one", "two"]]
 
 
+@pytest.mark.parametrize("kin", [[(0, 9)], [(0, 0)], [(-1, 1)]])
+def test_kin_that_are_no_two_of_the_tasks_are_refused_before_anything_is_measured(kin):
+    tasks = one_head_each(A, B, C)
+    with pytest.raises(ValueError, match=r"kin must be pairs of two different places in 0\.\.2, got"):
+        annealed_jointly(tasks, kin=kin)
+    assert [task.spent for task in tasks] == [0, 0, 0]
+
+
+def test_a_task_whose_others_are_all_its_kin_is_left_out_and_ends_no_search():
+    found = annealed_jointly(one_head_each(A, B, C), kin=[(0, 1), (0, 2)], n_bootstraps=0)
+    assert found.left_out == {0: "no other task that the model can do is a control of it"}
+    assert [ranking and ranking.top(1) for ranking in found.rankings] == [None, [B], [C]]
+
+
 @pytest.mark.parametrize("response", ["probability", "margin"])
 def test_continuous_responses_find_planted_heads_too(response):
     made = planted_world("main", GRID, n_controls=3, seed=1)
@@ -170,9 +184,9 @@ def test_fewer_than_two_tasks_that_the_model_can_do_are_refused_after_the_intact
     assert [task.spent for task in (*hopeless, *able)] == [100] * 3
 
 
-def test_a_task_whose_kin_are_all_that_the_model_can_do_is_refused():
+def test_two_kin_that_are_all_that_the_model_can_do_are_refused():
     tasks = [*one_head_each(A, B), Planted(GRID, {}, baseline=0.1)]
-    with pytest.raises(BaselineTooLowError, match="none that could be a control"):
+    with pytest.raises(BaselineTooLowError, match="fewer than two .*no other task that the model can do is a control of it"):
         annealed_jointly(tasks, kin=[(0, 1)])
 
 

@@ -21,7 +21,7 @@ from cs_heads.experiment.baseline import BaselineTooLowError, fitting_k
 from cs_heads.experiment.cost import Budget, check_budget
 from cs_heads.experiment.protocol import ExperimentLike, chance_of, name_of, responding
 from cs_heads.experiment.together import Asked, measure_together
-from cs_heads.methods.annealing.estimate import ROWS_A_HEAD
+from cs_heads.methods.annealing.estimate import MISFIT, ROWS_A_HEAD
 from cs_heads.methods.annealing.method import EVEN, FIXED, MIN_BATCHES, MIN_ROWS, controls_of_row, ranking_of
 from cs_heads.methods.annealing.rows import Rows, Sensor, in_chunks, sparse_rows
 from cs_heads.methods.annealing.search import LAST, WHOLE, DensityControl, Groups, best_set
@@ -214,6 +214,20 @@ class Joint:
     spent: int
 
 
+def alone_intervals(
+    losses: Float[np.ndarray, "*heads"], errors: Float[np.ndarray, "*heads"]
+) -> Float[np.ndarray, "*heads 2"]:
+    """The 95 % intervals of what heads take alone, from what they take among others that are off.
+
+    That may differ by more than half of itself (``MISFIT``), beside its standard error.
+
+    >>> alone_intervals(np.array([0.0, 0.5]), np.array([0.1, 0.0])).round(2).tolist()
+    [[-0.2, 0.2], [-0.09, 1.09]]
+    """
+    reach = 1.96 * np.hypot(errors, MISFIT * losses)
+    return np.stack([losses - reach, losses + reach], axis=-1)
+
+
 def annealed_jointly(
     experiments: Sequence[ExperimentLike],
     *,
@@ -278,7 +292,12 @@ def annealed_jointly(
     before = sum(experiment.n_examples for experiment in experiments)
     least = before + n_batches * MIN_ROWS * sum(min(examples_per_mask, each.n_examples) for each in experiments)
     check_budget(budget, least, f"{n_batches} batches of {MIN_ROWS} rows, after the intact runs")
+    apart = _pairs(kin, len(experiments))
     tasks, left_out = _able(experiments, response)
+    for place in list(tasks):
+        if not _others(place, tasks, apart):
+            left_out[place] = "no other task that the model can do is a control of it"
+    tasks = {place: task for place, task in tasks.items() if place not in left_out}
     if len(tasks) < 2:
         why = "; ".join(f"{name_of(experiments[place])!r}: {reason}" for place, reason in left_out.items())
         raise BaselineTooLowError(f"experiments: the model can do fewer than two of the tasks ({why})")
@@ -286,13 +305,9 @@ def annealed_jointly(
         budget = max(least, before + PER_TASK * len(tasks))
     rng, spending = np.random.default_rng(seed), Budget(int(budget))
     spending.pay(before)
-    apart = {frozenset(pair) for pair in kin}
     searches = {}
     for place, task in tasks.items():
-        beside = [other for number, other in tasks.items() if number != place and {place, number} not in apart]
-        if not beside:
-            name = name_of(task.experiment)
-            raise BaselineTooLowError(f"experiments: the model can do none that could be a control of {name!r}")
+        beside = [tasks[other] for other in _others(place, tasks, apart)]
         n = min(examples_per_mask, task.n_examples)
         controls = Controls.among(beside, np.random.default_rng([seed, 1, place]))
         searches[place] = TaskSearch(
@@ -307,9 +322,7 @@ def annealed_jointly(
             weight=WEIGHT,
         )
     for place, search in searches.items():
-        search.others = [
-            other for number, other in searches.items() if number != place and {place, number} not in apart
-        ]
+        search.others = [searches[other] for other in _others(place, searches, apart)]
     joint = JointSearch(
         list(searches.values()), DensityControl(size, target, max_density, density * size), spending, n_batches, rng
     )
@@ -332,6 +345,19 @@ def annealed_jointly(
     taken = [search.taken() for search in searches.values()]
     losses, errors = (np.array(each).reshape(-1, *grid.shape) for each in zip(*taken, strict=True))
     return Joint(rankings, losses, errors, left_out, spending.spent)
+
+
+def _pairs(kin: Collection[tuple[int, int]], n: int) -> set[frozenset[int]]:
+    """The pairs of places of ``n`` tasks; others raise ``ValueError``."""
+    wrong = [pair for pair in kin if pair[0] == pair[1] or not {*pair} <= {*range(n)}]
+    if wrong:
+        raise ValueError(f"kin must be pairs of two different places in 0..{n - 1}, got {wrong[0]!r}")
+    return {frozenset(pair) for pair in kin}
+
+
+def _others(place: int, tasks: Collection[int], apart: set[frozenset[int]]) -> list[int]:
+    """The tasks that are controls of the one at this place."""
+    return [other for other in tasks if other != place and frozenset((place, other)) not in apart]
 
 
 def _able(experiments: Sequence[ExperimentLike], response: str) -> tuple[dict[int, TaskLoss], dict[int, str]]:
