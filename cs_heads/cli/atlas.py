@@ -73,8 +73,8 @@ def atlas(options: argparse.Namespace) -> None:
     shares of the score above chance, with the verdict (cs-heads find --help says what each means);
     then
 
-      universal heads   heads that nearly every skill needs
-      shared heads      heads of two skills or more, but not of nearly all
+      universal heads   heads that most skills need
+      shared heads      heads of two skills or more, but not of most
       clusters          skills that need the same heads
 
     Skills that the model cannot do are left out.

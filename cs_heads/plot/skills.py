@@ -23,7 +23,7 @@ MANY_SKILLS = (
     *("#FD82BB", "#CB53B5", "#7433B1", "#A69BFF", "#636DED"),
 )
 UNIVERSAL = "0.2"
-"""The gray of heads that nearly every skill needs."""
+"""The gray of heads that most skills need."""
 NOTHING = "0.955"
 """The gray of heads that serve no skill."""
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTVWXYZ"  # U is for universal

@@ -143,7 +143,7 @@ def _skills(found: Atlas, word: str) -> Part:
 def _universal(found: Atlas, word: str) -> Part:
     title = f"Universal {word}s"
     if not found.universal:
-        return section_of(title, f"No {word} is one that nearly every skill needs.")
+        return section_of(title, f"No {word} is one that most skills need.")
     rows = []
     for head in found.universal:
         losses = found.losses[:, head.layer, head.index]
@@ -161,14 +161,14 @@ def _universal(found: Atlas, word: str) -> Part:
 def _shared(found: Atlas, word: str) -> Part:
     title = f"Shared {word}s"
     if not found.shared:
-        return section_of(title, f"No {word} serves several skills and not nearly all.")
+        return section_of(title, f"No {word} serves several skills and not most.")
     places = {name: place for place, name in enumerate(found.skills)}
     rows = []
     for head, names in found.shared.items():
         losses = {name: found.losses[places[name], head.layer, head.index] for name in names}
         order = sorted(names, key=lambda name: -losses[name])
         rows.append([mark_of(head), ", ".join(f"{name} ({_share(losses[name])})" for name in order), len(names)])
-    text = f"These {word}s serve two skills or more, but not nearly all."
+    text = f"These {word}s serve two skills or more, but not most."
     return section_of(title, text, table=table_of(_ALONE.format(word), [word, "skills", "number"], rows, 2))
 
 

@@ -251,8 +251,8 @@ def test_intervals_of_what_heads_take_alone_are_wider_than_the_errors_among_othe
 
 def test_parts_that_are_of_other_skills_or_grids_are_refused():
     atlas = by_hand(SKILLS)
-    with pytest.raises(ValueError, match=r"errors must be \[skill, layer, head\]"):
-        replace(atlas, errors=atlas.errors[:2])
+    with pytest.raises(ValueError, match=r"losses must be \[skill, layer, head\]"):
+        replace(atlas, losses=atlas.losses[:2], errors=atlas.errors[:2])
     with pytest.raises(ValueError, match="rankings must hold"):
         replace(atlas, rankings={})
     with pytest.raises(ValueError, match="proofs must be of the skills ranked"):

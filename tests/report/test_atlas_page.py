@@ -69,8 +69,8 @@ def test_without_universal_and_shared_heads_it_says_so(tmp_path):
     found.losses[:, 0, 3], found.losses[:, 1, 0] = 0, 0
     words = page_of(found, tmp_path / "page.html").words
     assert "Universal heads: none." in words
-    assert "No head is one that nearly every skill needs." in words
-    assert "No head serves several skills and not nearly all." in words
+    assert "No head is one that most skills need." in words
+    assert "No head serves several skills and not most." in words
 
 
 def test_what_is_noted_of_several_skills_is_said_once(page):
