@@ -8,7 +8,7 @@ The skills are ``everyday/*``; with ``--more`` also the six of *Function Vectors
 a folder of BLiMP files. Written are small files: ``skills.csv`` (heads of each skill, own loss, loss of the others,
 verdict), ``matrix.csv`` (the heads of one skill off, all skills measured), ``universal.csv`` and ``shared.csv``,
 ``curve.csv`` (own loss with the first 1 to 10 heads off), ``habits.csv`` (what universal heads and the first heads look
-at) and ``run.json`` (command, seconds, cost, versions). With ``--store`` an interrupted run goes on.
+at) and ``run.json`` (command, seconds, cost, versions); and pictures of the map, the matrix and the tree. With ``--store`` an interrupted run goes on.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from typing import Any
 import pandas as pd
 
 import cs_heads as cs
+from cs_heads import plot
+from cs_heads.plot.style import draw_to
 from cs_heads.tasks import builtin_tasks
 
 MORE = ("ioi", "function_vectors/")
@@ -88,6 +90,7 @@ def main() -> None:
     parser.add_argument("--more", action="store_true", help="IOI and the tasks of Function Vectors, too")
     parser.add_argument("--blimp", type=Path, help="folder of BLiMP files, JSON lines")
     parser.add_argument("--store", type=Path)
+    parser.add_argument("--save", type=Path, help="file for the whole atlas")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     model = cs.load_model(options.model, dtype="float32")
@@ -96,6 +99,10 @@ def main() -> None:
     found = cs.atlas(model, tasks, seed=options.seed, n=N_UNSEEN, store=options.store)
     seconds = perf_counter() - start
     options.out.mkdir(parents=True, exist_ok=True)
+    if options.save:
+        found.save(options.save)
+    for name, draw in (("atlas", plot.atlas), ("matrix", plot.skill_matrix), ("tree", plot.skill_tree)):
+        draw_to(options.out / f"{name}.png", draw, found)
     shared = [{"head": str(head), "skills": " ".join(names)} for head, names in found.shared.items()]
     grid = next(iter(found.rankings.values())).grid
     mean, error = found.losses.mean(axis=0), (found.errors**2).sum(axis=0) ** 0.5 / len(found.losses)

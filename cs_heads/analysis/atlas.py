@@ -41,8 +41,8 @@ FORMAT = "cs-heads atlas"
 # A loss must be so many standard errors, and so much of the score above chance, to call a head one of a skill; and
 # what is subtracted where skills are compared.
 _CLEAR, _MUCH, _DOUBT = 4.0, 0.1, 2.0
-# What a universal head takes from skills, in the mean and from more than this share of them.
-_FROM_ALL, _MOST = 0.05, 0.5
+# What a universal head takes from more than this share of the skills; in the mean it takes ``_MUCH``.
+_SOME, _MOST = 0.05, 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,8 +102,8 @@ class Atlas(Result, Drawable, picture="atlas"):
         grid = next(iter(self.rankings.values())).grid
         losses, errors = self.losses.reshape(len(self.losses), -1), self.errors.reshape(len(self.errors), -1)
         mean, error = losses.mean(axis=0), np.sqrt(np.square(errors).sum(axis=0)) / len(errors)
-        most = (losses > _FROM_ALL).mean(axis=0) > _MOST
-        found = np.flatnonzero(most & (mean > _CLEAR * error) & (mean > _FROM_ALL))
+        most = (losses > _SOME).mean(axis=0) > _MOST
+        found = np.flatnonzero(most & (mean > _CLEAR * error) & (mean > _MUCH))
         return tuple(grid.unit(int(index)) for index in found[np.argsort(-mean[found], kind="stable")])
 
     @property

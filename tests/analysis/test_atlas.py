@@ -239,7 +239,7 @@ def test_what_is_not_clear_is_not_universal():
 
 def test_universal_heads_come_in_the_order_of_what_they_take():
     both = {name: {**planted, OTHER: 0.2, Head(0, 3): 0.7} for name, planted in SKILLS.items()}
-    drops = {name: {head: drop / 2 for head, drop in planted.items()} for name, planted in both.items()}
+    drops = {name: {head: 0.6 * drop for head, drop in planted.items()} for name, planted in both.items()}
     assert by_hand(drops).universal == (Head(0, 3), EVERY, OTHER)
 
 
