@@ -8,7 +8,9 @@ The skills are ``everyday/*``; with ``--more`` also the six of *Function Vectors
 a folder of BLiMP files. Written are small files: ``skills.csv`` (heads of each skill, own loss, loss of the others,
 verdict), ``matrix.csv`` (the heads of one skill off, all skills measured), ``universal.csv`` and ``shared.csv``,
 ``curve.csv`` (own loss with the first 1 to 10 heads off), ``habits.csv`` (what universal heads and the first heads look
-at) and ``run.json`` (command, seconds, cost, versions); and pictures of the map, the matrix and the tree. With ``--store`` an interrupted run goes on.
+at) and ``run.json`` (command, seconds, cost); and pictures of the map, the matrix and the tree. ``--save`` keeps the
+whole atlas, from which ``--saved`` writes all but the curve and habits anew. With ``--store`` an interrupted run goes
+on.
 """
 
 from __future__ import annotations
@@ -82,59 +84,70 @@ def write(folder: Path, tables: dict[str, pd.DataFrame]) -> None:
         table.to_csv(folder / f"{name}.csv", index=name == "matrix", float_format="%.3f", lineterminator="\n")
 
 
-def main() -> None:
-    """Measure, write, and print the means."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", required=True, help="folder or name")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the tables")
-    parser.add_argument("--more", action="store_true", help="IOI and the tasks of Function Vectors, too")
-    parser.add_argument("--blimp", type=Path, help="folder of BLiMP files, JSON lines")
-    parser.add_argument("--store", type=Path)
-    parser.add_argument("--save", type=Path, help="file for the whole atlas")
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    model = cs.load_model(options.model, dtype="float32")
-    tasks = skills_of(options)
-    start = perf_counter()
-    found = cs.atlas(model, tasks, seed=options.seed, n=N_UNSEEN, store=options.store)
-    seconds = perf_counter() - start
-    options.out.mkdir(parents=True, exist_ok=True)
-    if options.save:
-        found.save(options.save)
-    for name, draw in (("atlas", plot.atlas), ("matrix", plot.skill_matrix), ("tree", plot.skill_tree)):
-        draw_to(options.out / f"{name}.png", draw, found)
+def tables_of(found: cs.Atlas) -> dict[str, pd.DataFrame]:
+    """What is written of an atlas itself."""
     shared = [{"head": str(head), "skills": " ".join(names)} for head, names in found.shared.items()]
-    grid = next(iter(found.rankings.values())).grid
     mean, error = found.losses.mean(axis=0), (found.errors**2).sum(axis=0) ** 0.5 / len(found.losses)
     universal = [
         {"head": str(head), "mean loss": mean[head.layer, head.index], "error": error[head.layer, head.index]}
         for head in found.universal
     ]
-    frame = found.to_frame()
-    frame["shared"] = [" ".join(map(str, found.rankings[name].shared)) for name in frame["skill"]]
-    tables = {
-        "skills": frame,
+    return {
+        "skills": found.to_frame(),
         "matrix": found.matrix(),
         "universal": pd.DataFrame(universal, columns=["head", "mean loss", "error"]),
         "shared": pd.DataFrame(shared, columns=["head", "skills"]),
     }
-    write(options.out, tables)
+
+
+def main() -> None:
+    """Measure, write, and print the means."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", help="folder or name")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the tables")
+    parser.add_argument("--more", action="store_true", help="IOI and the tasks of Function Vectors, too")
+    parser.add_argument("--blimp", type=Path, help="folder of BLiMP files, JSON lines")
+    parser.add_argument("--store", type=Path)
+    parser.add_argument("--save", type=Path, help="file for the whole atlas")
+    parser.add_argument("--saved", type=Path, help="write the tables of this atlas, and run nothing")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    if options.saved:
+        write_atlas(options.out, cs.Atlas.load(options.saved))
+        return
+    if options.model is None:
+        parser.error("--model says what is measured")
+    model = cs.load_model(options.model, dtype="float32")
+    tasks = skills_of(options)
+    start = perf_counter()
+    found = cs.atlas(model, tasks, seed=options.seed, n=N_UNSEEN, store=options.store)
+    seconds = perf_counter() - start
+    if options.save:
+        found.save(options.save)
+    write_atlas(options.out, found)
     own, others = found.means()
     record = {
         "command": shlex.join(["python", "benchmarks/atlas.py", *sys.argv[1:]]),
-        "grid": grid.shape,
         "seconds": round(seconds),
         "spent": found.spent,
         "own": round(own, 3),
         "others": round(others, 3),
         "left_out": found.left_out,
         "clusters": found.clusters(),
-        **{name: found.provenance.get(name) for name in ("model", "search", "versions", "seed")},
+        **{name: found.provenance.get(name) for name in ("model", "search", "seed")},
     }
     (options.out / "run.json").write_text(json.dumps(record, indent=1, default=str) + "\n")
     print(found)
     print(f"{seconds:.0f} s, own {own:.3f}, others {others:.3f}", flush=True)
     write(options.out, {"curve": curves(model, tasks, found, options.seed), "habits": looked_at(model, found)})
+
+
+def write_atlas(folder: Path, found: cs.Atlas) -> None:
+    """Tables and pictures."""
+    write(folder, tables_of(found))
+    for name, draw in (("atlas", plot.atlas), ("matrix", plot.skill_matrix), ("tree", plot.skill_tree)):
+        draw_to(folder / f"{name}.png", draw, found)
 
 
 if __name__ == "__main__":

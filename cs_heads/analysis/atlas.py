@@ -27,7 +27,7 @@ from cs_heads.experiment.baseline import MIN_CORRECT, check_size, fitting_k
 from cs_heads.experiment.controls import check_apart, unseen_side
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.lens.model import tokenizer_of
-from cs_heads.methods.annealing.joint import PER_TASK, alone_intervals, annealed_jointly
+from cs_heads.methods.annealing.joint import PER_TASK, alone_intervals, annealed_jointly, universal_of
 from cs_heads.ranking import HeadRanking
 from cs_heads.settings import Settings, SettingsArguments, whole_bar
 from cs_heads.store.store import BrokenStoreError
@@ -41,8 +41,6 @@ FORMAT = "cs-heads atlas"
 # A loss must be so many standard errors, and so much of the score above chance, to call a head one of a skill; and
 # what is subtracted where skills are compared.
 _CLEAR, _MUCH, _DOUBT = 4.0, 0.1, 2.0
-# What a universal head takes from more than this share of the skills; in the mean it takes ``_MUCH``.
-_SOME, _MOST = 0.05, 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,13 +96,10 @@ class Atlas(Result, Drawable, picture="atlas"):
 
     @property
     def universal(self) -> tuple[Unit, ...]:
-        """Heads that most skills need: more than half of the skills lose, and their mean loss is clear."""
+        """Heads that most skills need, those first that take most (see ``annealed_jointly``)."""
         grid = next(iter(self.rankings.values())).grid
-        losses, errors = self.losses.reshape(len(self.losses), -1), self.errors.reshape(len(self.errors), -1)
-        mean, error = losses.mean(axis=0), np.sqrt(np.square(errors).sum(axis=0)) / len(errors)
-        most = (losses > _SOME).mean(axis=0) > _MOST
-        found = np.flatnonzero(most & (mean > _CLEAR * error) & (mean > _MUCH))
-        return tuple(grid.unit(int(index)) for index in found[np.argsort(-mean[found], kind="stable")])
+        flat = (each.reshape(len(each), -1) for each in (self.losses, self.errors))
+        return tuple(grid.unit(int(index)) for index in universal_of(*flat))
 
     @property
     def shared(self) -> dict[Unit, tuple[str, ...]]:

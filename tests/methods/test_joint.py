@@ -187,7 +187,7 @@ def test_fewer_than_two_tasks_that_the_model_can_do_are_refused_after_the_intact
 def test_two_kin_that_are_all_that_the_model_can_do_are_refused():
     tasks = [*one_head_each(A, B), Planted(GRID, {}, baseline=0.1)]
     with pytest.raises(
-        BaselineTooLowError, match="fewer than two .*no other task that the model can do is a control of it"
+        BaselineTooLowError, match=r"fewer than two .*no other task that the model can do is a control of it"
     ):
         annealed_jointly(tasks, kin=[(0, 1)])
 

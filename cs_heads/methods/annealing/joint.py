@@ -26,7 +26,7 @@ from cs_heads.methods.annealing.method import EVEN, FIXED, MIN_BATCHES, MIN_ROWS
 from cs_heads.methods.annealing.rows import Rows, Sensor, in_chunks, sparse_rows
 from cs_heads.methods.annealing.search import LAST, WHOLE, DensityControl, Groups, best_set
 from cs_heads.methods.annealing.task_search import TaskSearch
-from cs_heads.methods.controls import BalancedDraws, Controls, TaskLoss, check_experiments
+from cs_heads.methods.controls import CLEAR, BalancedDraws, Controls, TaskLoss, check_experiments
 from cs_heads.ranking import HeadRanking
 
 PER_TASK = 4000
@@ -34,6 +34,8 @@ PER_TASK = 4000
 WEIGHT = 3.0
 """What the mean loss of the other tasks counts beside that of the own one: ``specific`` is a third of it at most."""
 
+# What a universal head takes from more than this share of the tasks, and in the mean.
+_SOME, _MOST, _MUCH = 0.05, 0.5, 0.1
 # Rows of each shared head alone, at most.
 _MOST_ALONE = 4
 # Of the budget that is left, the share that rows of the last phase may take before sets are measured.
@@ -79,14 +81,24 @@ class JointSearch:
             search.alone = rows
 
     def best_sets(self, k: int) -> list[Int[np.ndarray, " k"] | None]:
-        """The set of ``k`` heads of each task that proves best; spends the budget in equal parts."""
+        """The set of ``k`` heads of each task that proves best; spends the budget in equal parts.
+
+        Heads that most tasks need are shared by all of them from here on.
+        """
         chosen = []
+        universal = universal_of(*self.taken())
         for number, search in enumerate(self.searches):
+            search.shared |= {int(h): search.blame.both(int(h)) for h in universal if h not in search.shared}
             search.sensor.budget = Budget(self.budget.left // (len(self.searches) - number))
             chosen.append(best_set(search, k))
             self.budget.pay(search.sensor.budget.spent)
             search.sensor.budget = self.budget
         return chosen
+
+    def taken(self) -> tuple[Float[np.ndarray, "task flat"], Float[np.ndarray, "task flat"]]:
+        """What each head takes from each task, and the errors: losses."""
+        losses, errors = zip(*(search.taken() for search in self.searches), strict=True)
+        return np.stack(losses), np.stack(errors)
 
     def _on_all(self, n_rows: int) -> None:
         """Rows of heads that not all tasks share, on every task."""
@@ -122,12 +134,15 @@ class JointSearch:
             pairs[-1] += odd
         seen = []
         each = _BEFORE_SETS * self.budget.left / len(searching)
+        kept = n_rows * sum(search.sensor.per_row for search in searching)
         for together in pairs:
-            last, n = len(together[0].finalists) > 0, n_rows
+            last, n, cost = len(together[0].finalists) > 0, n_rows, sum(search.sensor.per_row for search in together)
+            kept -= n_rows * cost
             if last:
                 pools = len(np.unique(np.concatenate([search.pool for search in together])))
-                cost = sum(search.sensor.per_row for search in together)
-                n = max(n, min(ROWS_A_HEAD * pools, int(each * len(together) / cost)))
+                # Pairs to come have their rows, too.
+                most = min(each * len(together), self.budget.left - kept)
+                n = max(n, min(ROWS_A_HEAD * pools, int(most / cost)))
             drawn = [search.draw(n) for search in together]
             heads = [np.unique(np.concatenate(each)) for each in zip(*(rows for rows, _ in drawn), strict=True)]
             group = np.full(n, self._n_groups)
@@ -214,6 +229,20 @@ class Joint:
     spent: int
 
 
+def universal_of(
+    losses: Float[np.ndarray, "task flat"], errors: Float[np.ndarray, "task flat"]
+) -> Int[np.ndarray, " universal"]:
+    """The heads that most tasks need: more than half of them lose, and the mean loss is clear and more than a tenth.
+
+    >>> universal_of(np.array([[0.3, 0.4, 0.0], [0.2, 0.0, 0.0], [0.2, 0.0, 0.1]]), np.full((3, 3), 0.02))
+    array([0])
+    """
+    mean, error = losses.mean(axis=0), np.sqrt(np.square(errors).sum(axis=0)) / len(errors)
+    most = (losses > _SOME + errors).mean(axis=0) > _MOST
+    found = np.flatnonzero(most & (mean > CLEAR * error) & (mean > _MUCH))
+    return found[np.argsort(-mean[found], kind="stable")]
+
+
 def alone_intervals(
     losses: Float[np.ndarray, "*heads"], errors: Float[np.ndarray, "*heads"]
 ) -> Float[np.ndarray, "*heads 2"]:
@@ -250,8 +279,11 @@ def annealed_jointly(
 
     Every task is a control of the others, at no cost of its own: masks on all heads are measured on all tasks, those
     on a task's best heads beside those of another task, on both. What a head takes from the controls is its mean effect
-    on the other tasks, each fitted by itself, so that a control that shares a head counts as one of many. Sets of ``k``
-    finalists are then measured by task as in ``annealed``, with examples of two controls a row.
+    on the other tasks, each fitted by itself, so that a control that shares a head counts as one of many; it counts
+    ``WEIGHT`` times. Sets of ``k`` finalists are then measured by task as in ``annealed``, with two controls a row.
+
+    Heads that most tasks need are universal, and shared by all: more than half of the tasks lose, by more than .05
+    beyond a standard error, and all in the mean more than .1 and than 4 standard errors.
 
     Args:
         experiments: Two tasks or more, of one grid.
@@ -342,8 +374,7 @@ def annealed_jointly(
             notes=(*fitted, *search.sensor.task.notes, *ranking.notes),
             provenance={**ranking.provenance, "design": settings, "controls": names},
         )
-    taken = [search.taken() for search in searches.values()]
-    losses, errors = (np.array(each).reshape(-1, *grid.shape) for each in zip(*taken, strict=True))
+    losses, errors = (each.reshape(-1, *grid.shape) for each in joint.taken())
     return Joint(rankings, losses, errors, left_out, spending.spent)
 
 
