@@ -2,6 +2,7 @@
 
     python benchmarks/atlas_recovery.py
     python benchmarks/atlas_recovery.py --scenarios main noisy --shapes 16x16 --seeds 10
+    python benchmarks/atlas_recovery.py --estimators
 
 A world has eight skills, each with planted heads of its own and the universal ones in common. ``joint`` searches all
 of them with 4,000 example-evaluations a skill. ``alike`` is annealed sensing of each skill, with the others as
@@ -11,20 +12,30 @@ over worlds. *Universal* is the share of the first five that every skill needs, 
 those of a skill, in thousands. Coverage is of the joint search: how often its intervals hold what a head takes alone
 from all examples, of planted heads and of others that are not universal, and by how much the estimate is too large in
 the mean. Twelve worlds take about a minute on one core.
+
+``--estimators`` compares ways to tell the heads of a skill from 300 random masks that are measured on all skills: each
+skill by itself, contrasts with the other skills, and a multi-task Lasso.
 """
 
 from __future__ import annotations
 
 import argparse
+import warnings
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
+from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import MultiTaskLassoCV
 
 import cs_heads as cs
 from cs_heads.methods.annealing import annealed, annealed_jointly
-from cs_heads.methods.annealing.joint import PER_TASK, alone_intervals
+from cs_heads.methods.annealing.estimate import beyond_doubt, regress, standard_error
+from cs_heads.methods.annealing.joint import PER_TASK, WEIGHT, alone_intervals
+from cs_heads.methods.annealing.task_search import mean_fit
+from cs_heads.ranking import HeadRanking
 from cs_heads.simulate import PlantedExperiment, World, planted_world
 
 K = 5
@@ -32,6 +43,8 @@ N_SKILLS = 8
 SCENARIOS = ("main", "universal_groups", "many_universal", "noisy", "chance50", "ceiling")
 SHAPES = ("16x16", "32x32")
 FIRST_SEED = 90_000
+N_MASKS, DENSITY, N_EXAMPLES = 300, 0.03, 8
+"""What estimators are compared on."""
 
 
 class Skills(NamedTuple):
@@ -120,6 +133,40 @@ def measure(scenario: str, shape: str, seed: int) -> list[dict[str, object]]:
     return lines
 
 
+def estimate(scenario: str, shape: str, seed: int) -> list[dict[str, object]]:
+    """One line an estimator, from the same random masks on all skills."""
+    grid = cs.HeadGrid(*map(int, shape.split("x")))
+    skills = skills_of(planted_world(scenario, grid, n_controls=N_SKILLS - 1, seed=seed))
+    rng = np.random.default_rng(seed)
+    masks = cs.designs.stratified(grid, n_masks=N_MASKS, density=DENSITY, seed=seed)
+    off = sparse.csr_array(masks.reshape(N_MASKS, -1).astype(float))
+    losses = np.stack(
+        [
+            1 - each(masks, rng.integers(each.n_examples, size=(N_MASKS, N_EXAMPLES))).mean(axis=1)
+            for each in skills.experiments
+        ]
+    )
+    fits = [regress(off, -lost, np.zeros(N_MASKS, dtype=int)) for lost in losses]
+    effects, errors = np.stack([fit.effect for fit in fits]), np.stack([standard_error(fit) for fit in fits])
+    contrast = []
+    for place in range(N_SKILLS):
+        others = mean_fit([fit for number, fit in enumerate(fits) if number != place])
+        contrast.append((effects[place] - WEIGHT * beyond_doubt(others)) / errors[place])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        lasso = MultiTaskLassoCV(alphas=12, cv=4, max_iter=300).fit(off.toarray(), losses.T).coef_
+    lines = []
+    for name, merit in (
+        ("each by itself", effects / errors),
+        ("contrasts", np.stack(contrast)),
+        ("multi-task Lasso", lasso),
+        ("multi-task Lasso less its mean over skills", lasso - lasso.mean(axis=0)),
+    ):
+        rankings = [HeadRanking(name, of.reshape(grid.shape), spent=0) for of in merit]
+        lines.append({"scenario": scenario, "heads": grid.size, "estimator": name, **scored(skills, rankings)})
+    return lines
+
+
 def table(lines: pd.DataFrame) -> str:
     """The measurements as a Markdown table, one line for each scenario and size."""
     text = [
@@ -146,6 +193,7 @@ def main() -> None:
     parser.add_argument("--shapes", nargs="+", default=list(SHAPES), help="layers x heads")
     parser.add_argument("--seeds", type=int, default=6, help="worlds of each scenario and shape")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--estimators", action="store_true", help="compare estimators on random masks instead")
     given = parser.parse_args()
     worlds = [
         (scenario, shape, FIRST_SEED + seed)
@@ -153,6 +201,12 @@ def main() -> None:
         for shape in given.shapes
         for seed in range(given.seeds)
     ]
+    if given.estimators:
+        estimated = Parallel(n_jobs=given.jobs)(delayed(estimate)(*each) for each in worlds)
+        lines = pd.DataFrame([line for lines in estimated for line in lines])
+        found = lines.groupby("estimator", sort=False)[["recall", "universal"]]
+        print(found.agg(["mean", "sem"]).round(3).to_string())
+        return
     measured = Parallel(n_jobs=given.jobs)(delayed(measure)(*each) for each in worlds)
     print(f"{given.seeds} worlds each; {N_SKILLS} skills; {PER_TASK:,} evaluations a skill of the joint search\n")
     print(table(pd.DataFrame([line for lines in measured for line in lines])))

@@ -1,6 +1,8 @@
 """The README keeps its word: its commands are commands, its names exist, its links lead somewhere."""
 
 import ast
+import csv
+import json
 import re
 import shlex
 from pathlib import Path
@@ -52,6 +54,27 @@ def test_every_name_of_the_library_exists():
         found = cs
         for part in name.rstrip(".").split("."):
             found = getattr(found, part)
+
+
+def test_the_table_of_the_atlas_has_the_figures_of_its_files():
+    folder = ROOT / "benchmarks" / "real" / "smollm2"
+    with (folder / "skills.csv").open() as file:
+        kept = list(csv.DictReader(file))
+    run = json.loads((folder / "run.json").read_text())
+    part = TEXT[TEXT.index("<!-- atlas -->") : TEXT.index("<!-- /atlas -->")]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in part.splitlines() if line.startswith("| ")
+    ]
+    assert len(rows) == 1 + len(kept) >= 11
+    for (skill, heads, own, others, _, verdict), known in zip(rows[1:], kept, strict=True):
+        assert (f"everyday/{skill}", heads, verdict) == (known["skill"], known["heads"], known["verdict"])
+        assert own == "" or float(own) == pytest.approx(float(known["own loss"]), abs=0.006)
+        assert float(others) == pytest.approx(float(known["others' mean loss"]), abs=0.006)
+    assert f"{run['own']:.2f} for a skill's" in part
+    assert f"{run['others']:.2f} for those of the others" in part
+    # What an atlas of ten skills or more must reach.
+    assert run["own"] >= 0.75
+    assert run["others"] <= 0.12
 
 
 def test_every_block_of_python_is_python():
