@@ -50,7 +50,7 @@ demo: venv ## find the heads of one demo task; report in demo-report
 # The model is made from its package; an interrupted atlas goes on.
 atlas: venv ## the head atlas of SmolLM2-135M: a quarter of an hour on two cores; in atlas-report
 	$(VENV)/bin/python benchmarks/real_models.py --out atlas-report --models smollm2
-	env -u OMP_NUM_THREADS $(VENV)/bin/cs-heads atlas --model atlas-report/smollm2 --store atlas-report/atlas.sqlite --out atlas-report
+	env -u OMP_NUM_THREADS $(VENV)/bin/cs-heads atlas --model atlas-report/smollm2 --n-unseen 60 --store atlas-report/atlas.sqlite --out atlas-report
 
 notebook: venv ## open the notebooks in JupyterLab
 	$(VENV)/bin/python $(PIP) -c constraints.txt -e '.[notebooks]'
