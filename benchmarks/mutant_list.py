@@ -621,7 +621,7 @@ _METHODS = [
         "methods/test_annealing_parts.py",
         (
             "sets are held against the task alone",
-            "return -rows.response() / self.sensor.task.above_guess - rows.control_response()",
+            "return -rows.response() / self.sensor.task.above_guess - self.weight * rows.control_response()",
             "return -rows.response() / self.sensor.task.above_guess",
         ),
     ),
