@@ -607,6 +607,36 @@ _METHODS = [
     ),
     *_bugs(
         "methods",
+        "methods/annealing/joint.py",
+        "methods/test_joint.py",
+        (
+            "kin are controls of each other",
+            "if other != place and frozenset((place, other)) not in apart]",
+            "if other != place]",
+        ),
+    ),
+    *_bugs(
+        "methods",
+        "methods/annealing/task_search.py",
+        "methods/test_joint.py",
+        (
+            "a head that one task needs much is universal",
+            "most = (losses > _SOME + errors).mean(axis=0) > _MOST",
+            "most = (losses > _SOME + errors).mean(axis=0) > 0",
+        ),
+        (
+            "what a task sets aside takes nothing from it for the others",
+            "effect[head], z[head] = both.task, both.task / both.task_error",
+            "effect[head], z[head] = 0.0, 0.0",
+        ),
+        (
+            "the error of a mean effect is that of a sum",
+            "sum(axis=0)) / len(fits)",
+            "sum(axis=0))",
+        ),
+    ),
+    *_bugs(
+        "methods",
         "methods/annealing/rows.py",
         "methods/test_annealing_parts.py",
         (

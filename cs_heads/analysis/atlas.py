@@ -25,9 +25,12 @@ from cs_heads.cluster import Cluster, ModelLike, source_of
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import MIN_CORRECT, check_size, fitting_k
 from cs_heads.experiment.controls import check_apart, unseen_side
+from cs_heads.experiment.cost import check_budget
 from cs_heads.experiment.experiment import Experiment
+from cs_heads.experiment.protocol import preparation_of
 from cs_heads.lens.model import tokenizer_of
-from cs_heads.methods.annealing.joint import PER_TASK, alone_intervals, annealed_jointly, universal_of
+from cs_heads.methods.annealing.joint import annealed_jointly, per_task
+from cs_heads.methods.annealing.task_search import alone_intervals, universal_of
 from cs_heads.ranking import HeadRanking
 from cs_heads.settings import Settings, SettingsArguments, whole_bar
 from cs_heads.store.store import BrokenStoreError
@@ -98,8 +101,10 @@ class Atlas(Result, Drawable, picture="atlas"):
     def universal(self) -> tuple[Unit, ...]:
         """Heads that most skills need, those first that take most (see ``annealed_jointly``)."""
         grid = next(iter(self.rankings.values())).grid
-        flat = (each.reshape(len(each), -1) for each in (self.losses, self.errors))
-        return tuple(grid.unit(int(index)) for index in universal_of(*flat))
+        losses, errors = (each.reshape(len(each), -1) for each in (self.losses, self.errors))
+        place = {name: number for number, name in enumerate(self.skills)}
+        pairs = [(place[name], place[other]) for name, others in self.kin.items() for other in others]
+        return tuple(grid.unit(int(index)) for index in universal_of(losses, errors, pairs))
 
     @property
     def shared(self) -> dict[Unit, tuple[str, ...]]:
@@ -274,7 +279,8 @@ def atlas(
         tasks: Two skills or more, each with unseen examples (None: the everyday skills that come with the library, of
             the demo model its own).
         k: Heads of each skill (None: 5, or half of a grid of fewer than ten heads).
-        budget: Example-evaluations of the search of all skills together (None: 4,000 for each beside the intact runs).
+        budget: Example-evaluations of the search of all skills together (None: for each half of what
+            ``find_heads`` takes, 4,000 up to 800 heads, beside the intact runs).
             The proof takes ``n × (1 + skills + n_random)`` for each skill at most.
         seed: Seeds all draws.
         n: Unseen examples of each skill at most.
@@ -304,12 +310,17 @@ def atlas(
         listed = [task for task in listed if task.name in unseen]
         names, judged = [task.name for task in listed], next(iter(unseen.values()))
         k, fitted = fitting_k(k, judged.grid)
+        pairs = [(i, j) for i, j in combinations(range(len(listed)), 2) if are_kin(listed[i], listed[j])]
+        if 2 * len(pairs) == len(listed) * (len(listed) - 1):
+            raise ValueError(f"tasks must ask for two skills or more, got {', '.join(names)}, which are kin")
+        sizes = [len(finding_side(task)) for task in listed]
+        check_budget(budget, sum(sizes), "the intact model on all finding examples")
         searching = judged.on(finding_side(listed[0])).in_faster_dtype()
         finding = [searching, *(searching.on(finding_side(task)) for task in listed[1:])]
-        pairs = [(i, j) for i, j in combinations(range(len(listed)), 2) if are_kin(listed[i], listed[j])]
-        searched = sum(one.n_examples for one in finding) + PER_TASK * len(finding) if budget is None else budget
+        searched = sum(sizes) + per_task(judged.grid.size) * len(finding) if budget is None else budget
         judging = sum(one.n_examples for one in unseen.values()) * (1 + len(listed) + n_random)
-        with whole_bar("atlas", searched + judging, rest.get("progress")) as begin:
+        ready = preparation_of(*finding, *unseen.values())
+        with whole_bar("atlas", searched + judging + ready, rest.get("progress")) as begin:
             begin("search")
             joint = annealed_jointly(finding, kin=pairs, k=k, budget=budget, seed=seed)
             rankings = {name: found for name, found in zip(names, joint.rankings, strict=True) if found is not None}
@@ -324,7 +335,7 @@ def atlas(
                 name: measure_proof(
                     unseen[name],
                     heads[name],
-                    exclude=found.shared,
+                    exclude=[head for head in found.shared if head not in heads[name]],
                     name=name,
                     controls=[(other, unseen[other]) for other in rankings if other not in (name, *kin[name])],
                     n_random=n_random,
@@ -332,7 +343,7 @@ def atlas(
                 )
                 for name, found in rankings.items()
             }
-        few = len(rankings) - 1 < MIN_DEFAULTS
+        few = min(len(rankings) - 1 - len(others) for others in kin.values()) < MIN_DEFAULTS
         return Atlas(
             rankings=rankings,
             losses=joint.losses,
@@ -347,7 +358,7 @@ def atlas(
                 **judged.provenance(),
                 "tasks": {task.name: one.provenance().get("task") for task, one in zip(listed, finding, strict=True)},
                 "kin": {name: others for name, others in kin.items() if others},
-                "search": {"spent": joint.spent, "compute_dtype": searching.compute_dtype},
+                "search": {"spent": sum(one.spent for one in finding), "compute_dtype": searching.compute_dtype},
                 "budget": budget,
                 "n_random": n_random,
                 "seed": seed,
@@ -355,7 +366,7 @@ def atlas(
         )
 
 
-_FEW = "{} skills tell little of what every skill needs: use four or more"
+_FEW = "{} skills tell little of what every skill needs: use four or more that are not kin"
 
 
 def check_skills(tasks: Sequence[Task], n: int) -> list[Task]:
@@ -404,7 +415,10 @@ def _unseen(
     for task in tasks:
         first, side = next(iter(made.values()), None), unseen_side(task, n)
         try:
-            made[task.name] = Experiment(source, side, **settings) if first is None else first.on(side)
+            one = Experiment(source, side, **settings) if first is None else first.on(side)
+            if not chosen:
+                Experiment(source, finding_side(task), **one.shared_settings())
+            made[task.name] = one
         except BrokenStoreError:
             raise
         except ValueError as error:

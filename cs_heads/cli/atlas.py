@@ -52,7 +52,7 @@ def add(commands: Commands) -> None:
     add("--unsafe-code", action="store_true", help="... and, where this machine has no sandbox, without any protection")
     add("--chat", help="show prompts of --tasks in the model's chat template: on, off, auto (default: as a task says)")
     add("--too-long", help="prompts of --tasks that do not fit into the model's context: refuse, or truncate")
-    text = "example-evaluations of the search, all skills together (default: 4,000 for each, beside the intact runs)"
+    text = "example-evaluations of the search, all skills together (default: half of find's for each)"
     add("--budget", type=int, help=text)
     add("--k", type=int, help="heads of each skill to report and prove (default: 5, or half of a smaller grid)")
     add("--seed", type=int, default=0, help="seed of the split, the masks and the tests")
@@ -180,7 +180,7 @@ def _write(folder: Path, findings: AtlasFindings, *, quiet: bool) -> None:
     found.to_frame().to_csv(folder / tables[2], index=False)
     written = [folder / name for name in (ATLAS, *tables)]
     written += draw_to(folder / "atlas.png", plot.atlas, found)
-    written += draw_to(folder / "matrix.png", plot.drop_matrix, found.drops, value="share_lost")
+    written += draw_to(folder / "matrix.png", plot.skill_matrix, found)
     written += draw_to(folder / "tree.png", plot.skill_tree, found)
     written.append(write_report(folder, folder / "report.html"))
     if not quiet:

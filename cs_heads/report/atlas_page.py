@@ -114,7 +114,7 @@ def _matrix(found: Atlas, word: str) -> Part:
         f"Share of the score above chance that each skill (across) loses on unseen examples with the first {found.k} "
         f"{word}s of a skill (down) off: 1 leaves nothing above chance, and more turns a choice into its opposite."
     )
-    drawn = plot.drop_matrix(found.drops, value="share_lost")
+    drawn = plot.skill_matrix(found)
     return section_of("What each skill loses", picture=picture_of(drawn, f"Own losses: {told}.", caption))
 
 
@@ -151,8 +151,8 @@ def _universal(found: Atlas, word: str) -> Part:
         ends = [f"{found.skills[place]} ({_share(losses[place])})" for place in (least, most)]
         rows.append([mark_of(head), *ends, _share(losses.mean())])
     text = (
-        f"Nearly every skill needs these {word}s: even without the quarter of skills that lose most, skills clearly "
-        "lose on average. They are of no skill in particular."
+        f"More than half of the skills need these {word}s, and all together clearly lose more than a tenth on average. "
+        "They are of no skill in particular."
     )
     columns = [word, "skill that loses least", "skill that loses most", "mean loss"]
     return section_of(title, text, table=table_of(_ALONE.format(word), columns, rows, 3))

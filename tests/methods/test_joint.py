@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cache
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from cs_heads.experiment.baseline import BaselineTooLowError
 from cs_heads.experiment.cost import Budget, BudgetTooSmallError
 from cs_heads.methods.annealing import annealed_jointly
 from cs_heads.methods.annealing.estimate import Fit
-from cs_heads.methods.annealing.joint import PER_TASK, JointSearch
+from cs_heads.methods.annealing.joint import JointSearch, per_task
 from cs_heads.methods.annealing.rows import Rows, Sensor, sparse_rows
 from cs_heads.methods.annealing.search import DensityControl
 from cs_heads.methods.annealing.task_search import TaskSearch, mean_fit
@@ -111,6 +112,15 @@ def test_tasks_of_the_same_heads_find_them_where_they_are_told_to_be_kin_and_los
     assert beside.rankings[0].control_importance[1, 1] > 0.05
 
 
+@pytest.mark.parametrize("kin", [2, 3])
+@pytest.mark.parametrize("drop", [0.2, 0.5])
+def test_heads_of_kin_that_are_most_of_the_tasks_are_still_theirs(kin, drop):
+    tasks = one_head_each(*[A] * kin, B, C, drop=drop)
+    found = annealed_jointly(tasks, kin=list(combinations(range(kin), 2)), n_bootstraps=0)
+    assert [ranking.top(1) for ranking in found.rankings] == [*[[A]] * kin, [B], [C]]
+    assert not any(A in ranking.shared for ranking in found.rankings)
+
+
 def test_kin_are_not_named_as_controls():
     class Named(Planted):
         name = ""
@@ -198,7 +208,7 @@ def test_two_kin_that_are_all_that_the_model_can_do_are_refused():
 def test_by_default_each_task_has_its_share_beside_the_intact_runs():
     tasks = one_head_each(A, B)
     found = annealed_jointly(tasks, n_bootstraps=0)
-    most = 200 + 2 * PER_TASK
+    most = 200 + 2 * per_task(GRID.size)
     assert 0.9 * most < found.spent <= most
     assert found.spent == sum(task.spent for task in tasks)
     assert {ranking.spent for ranking in found.rankings} == {found.spent}

@@ -121,7 +121,7 @@ class Blame:
 
     @property
     def error(self) -> Flat:
-        """Standard error of the contrast; 0 for a head that was never off."""
+        """Standard error of the task's and the controls' effects together; 0 for a head that was never off."""
         return np.hypot(standard_error(self.task) / self.above_guess, standard_error(self.controls))
 
     def both(self, head: int) -> BothEffects:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -19,23 +20,27 @@ from scipy import sparse
 from cs_heads.arguments import check_integer, check_seed, check_share
 from cs_heads.experiment.baseline import BaselineTooLowError, fitting_k
 from cs_heads.experiment.cost import Budget, check_budget
-from cs_heads.experiment.protocol import ExperimentLike, chance_of, name_of, responding
+from cs_heads.experiment.protocol import ExperimentLike, chance_of, name_of, preparation_of, responding
 from cs_heads.experiment.together import Asked, measure_together
-from cs_heads.methods.annealing.estimate import MISFIT, ROWS_A_HEAD
-from cs_heads.methods.annealing.method import EVEN, FIXED, MIN_BATCHES, MIN_ROWS, controls_of_row, ranking_of
+from cs_heads.methods.annealing.estimate import ROWS_A_HEAD
+from cs_heads.methods.annealing.method import (
+    EVEN,
+    FIXED,
+    MIN_BATCHES,
+    MIN_ROWS,
+    controls_of_row,
+    default_budget,
+    ranking_of,
+)
 from cs_heads.methods.annealing.rows import Rows, Sensor, in_chunks, sparse_rows
 from cs_heads.methods.annealing.search import LAST, WHOLE, DensityControl, Groups, best_set
-from cs_heads.methods.annealing.task_search import TaskSearch
-from cs_heads.methods.controls import CLEAR, BalancedDraws, Controls, TaskLoss, check_experiments
+from cs_heads.methods.annealing.task_search import TaskSearch, universal_of
+from cs_heads.methods.controls import BalancedDraws, Controls, TaskLoss, check_experiments
 from cs_heads.ranking import HeadRanking
 
-PER_TASK = 4000
-"""Example-evaluations for each task by default, beside the intact runs."""
 WEIGHT = 3.0
 """What the mean loss of the other tasks counts beside that of the own one: ``specific`` is a third of it at most."""
 
-# What a universal head takes from more than this share of the tasks, and in the mean.
-_SOME, _MOST, _MUCH = 0.05, 0.5, 0.1
 # Rows of each shared head alone, at most.
 _MOST_ALONE = 4
 # Of the budget that is left, the share that rows of the last phase may take before sets are measured.
@@ -86,7 +91,7 @@ class JointSearch:
         Heads that most tasks need are shared by all of them from here on.
         """
         chosen = []
-        universal = universal_of(*self.taken())
+        universal = universal_of(*self.taken(), kin=self._kin())
         for number, search in enumerate(self.searches):
             search.shared |= {int(h): search.blame.both(int(h)) for h in universal if h not in search.shared}
             search.sensor.budget = Budget(self.budget.left // (len(self.searches) - number))
@@ -94,6 +99,11 @@ class JointSearch:
             self.budget.pay(search.sensor.budget.spent)
             search.sensor.budget = self.budget
         return chosen
+
+    def _kin(self) -> list[tuple[int, int]]:
+        """The pairs of searches that are no controls of each other."""
+        pairs = combinations(range(len(self.searches)), 2)
+        return [(i, j) for i, j in pairs if all(other is not self.searches[j] for other in self.searches[i].others)]
 
     def taken(self) -> tuple[Float[np.ndarray, "task flat"], Float[np.ndarray, "task flat"]]:
         """What each head takes from each task, and the errors: losses."""
@@ -127,6 +137,8 @@ class JointSearch:
         searching = [search for search in self.searches if np.isfinite(search.merit).any()]
         for search in searching:
             search.set_pool(done)
+        if not searching:
+            return
         order = self.rng.permutation(len(searching)).tolist()
         pairs = [[searching[place] for place in order[start : start + 2]] for start in range(0, len(order), 2)]
         if len(pairs) > 1 and len(pairs[-1]) == 1:
@@ -229,32 +241,9 @@ class Joint:
     spent: int
 
 
-def universal_of(
-    losses: Float[np.ndarray, "task flat"], errors: Float[np.ndarray, "task flat"]
-) -> Int[np.ndarray, " universal"]:
-    """The heads that most tasks need: more than half of them lose, and the mean loss is clear and more than a tenth.
-
-    >>> universal_of(np.array([[0.3, 0.4, 0.0], [0.2, 0.0, 0.0], [0.2, 0.0, 0.1]]), np.full((3, 3), 0.02))
-    array([0])
-    """
-    mean, error = losses.mean(axis=0), np.sqrt(np.square(errors).sum(axis=0)) / len(errors)
-    most = (losses > _SOME + errors).mean(axis=0) > _MOST
-    found = np.flatnonzero(most & (mean > CLEAR * error) & (mean > _MUCH))
-    return found[np.argsort(-mean[found], kind="stable")]
-
-
-def alone_intervals(
-    losses: Float[np.ndarray, "*heads"], errors: Float[np.ndarray, "*heads"]
-) -> Float[np.ndarray, "*heads 2"]:
-    """The 95 % intervals of what heads take alone, from what they take among others that are off.
-
-    That may differ by more than half of itself (``MISFIT``), beside its standard error.
-
-    >>> alone_intervals(np.array([0.0, 0.5]), np.array([0.1, 0.0])).round(2).tolist()
-    [[-0.2, 0.2], [-0.09, 1.09]]
-    """
-    reach = 1.96 * np.hypot(errors, MISFIT * losses)
-    return np.stack([losses - reach, losses + reach], axis=-1)
+def per_task(size: int) -> int:
+    """Example-evaluations for each task by default on a grid of so many heads: half of those of ``annealed``."""
+    return default_budget(size) // 2
 
 
 def annealed_jointly(
@@ -280,7 +269,7 @@ def annealed_jointly(
     Every task is a control of the others, at no cost of its own: masks on all heads are measured on all tasks, those
     on a task's best heads beside those of another task, on both. What a head takes from the controls is its mean effect
     on the other tasks, each fitted by itself, so that a control that shares a head counts as one of many; it counts
-    ``WEIGHT`` times. Sets of ``k`` finalists are then measured by task as in ``annealed``, with two controls a row.
+    ``WEIGHT`` times. Sets of ``k`` finalists are then measured by task as in ``annealed``.
 
     Heads that most tasks need are universal, and shared by all: more than half of the tasks lose, by more than .05
     beyond a standard error, and all in the mean more than .1 and than 4 standard errors.
@@ -289,7 +278,8 @@ def annealed_jointly(
         experiments: Two tasks or more, of one grid.
         kin: Places of two tasks that are no controls of each other.
         k: Heads wanted of each (None: 5, or half of a grid of fewer than 10 heads).
-        budget: Example-evaluations of all tasks together (None: the intact runs, and ``PER_TASK`` for each).
+        budget: Example-evaluations of all tasks together (None: the intact runs, and for
+            each half of what ``annealed`` takes).
         seed: Seeds all draws.
         response: What is fitted, as in ``annealed``.
         examples_per_mask: Random examples of a task under each mask.
@@ -321,8 +311,9 @@ def annealed_jointly(
     shares = {"target": target, "last_target": last_target, "density": density, "max_density": max_density}
     for name, share in shares.items():
         check_share(name, share)
-    before = sum(experiment.n_examples for experiment in experiments)
-    least = before + n_batches * MIN_ROWS * sum(min(examples_per_mask, each.n_examples) for each in experiments)
+    sizes = [experiment.n_examples for experiment in experiments]
+    before = sum(sizes) + preparation_of(*experiments)
+    least = before + n_batches * MIN_ROWS * sum(min(examples_per_mask, n) for n in sizes)
     check_budget(budget, least, f"{n_batches} batches of {MIN_ROWS} rows, after the intact runs")
     apart = _pairs(kin, len(experiments))
     tasks, left_out = _able(experiments, response)
@@ -334,7 +325,7 @@ def annealed_jointly(
         why = "; ".join(f"{name_of(experiments[place])!r}: {reason}" for place, reason in left_out.items())
         raise BaselineTooLowError(f"experiments: the model can do fewer than two of the tasks ({why})")
     if budget is None:
-        budget = max(least, before + PER_TASK * len(tasks))
+        budget = max(least, before + per_task(size) * len(tasks))
     rng, spending = np.random.default_rng(seed), Budget(int(budget))
     spending.pay(before)
     searches = {}

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
 
 from cs_heads.experiment.protocol import name_of
 from cs_heads.methods.annealing.estimate import (
+    MISFIT,
     Blame,
     Fit,
     anchored,
@@ -22,7 +25,10 @@ from cs_heads.methods.annealing.estimate import (
 )
 from cs_heads.methods.annealing.rows import Flat, PerRow, Rows
 from cs_heads.methods.annealing.search import Search
-from cs_heads.methods.controls import BothEffects
+from cs_heads.methods.controls import CLEAR, BothEffects
+
+# What a universal head takes from more than this share of the tasks, and in the mean.
+_SOME, _MOST, _MUCH = 0.05, 0.5, 0.1
 
 
 @dataclass
@@ -149,3 +155,41 @@ def mean_fit(fits: Sequence[Fit]) -> Fit:
     effect = np.mean([fit.effect for fit in fits], axis=0)
     error = np.sqrt(np.square([standard_error(fit) for fit in fits]).sum(axis=0)) / len(fits)
     return Fit(effect, np.divide(effect, error, out=np.zeros_like(effect), where=error > 0))
+
+
+def universal_of(
+    losses: Float[np.ndarray, "task flat"],
+    errors: Float[np.ndarray, "task flat"],
+    kin: Collection[tuple[int, int]] = (),
+) -> Int[np.ndarray, " universal"]:
+    """The heads that most tasks need: more than half of them lose, and the mean loss is clear and more than a tenth.
+
+    Tasks that are ``kin``, pairs of their places, count as one, which loses their mean.
+
+    >>> universal_of(np.array([[0.3, 0.4, 0.0], [0.2, 0.0, 0.0], [0.2, 0.0, 0.1]]), np.full((3, 3), 0.02))
+    array([0])
+    """
+    first, second = np.array([*kin], dtype=int).reshape(-1, 2).T
+    pairs = sparse.coo_array((np.ones(len(first)), (first, second)), shape=(len(losses), len(losses)))
+    n, family = connected_components(pairs, directed=False)
+    groups = [family == each for each in range(n)]
+    losses = np.stack([losses[group].mean(axis=0) for group in groups])
+    errors = np.stack([np.sqrt(np.square(errors[group]).sum(axis=0)) / group.sum() for group in groups])
+    mean, error = losses.mean(axis=0), np.sqrt(np.square(errors).sum(axis=0)) / n
+    most = (losses > _SOME + errors).mean(axis=0) > _MOST
+    found = np.flatnonzero(most & (mean > CLEAR * error) & (mean > _MUCH))
+    return found[np.argsort(-mean[found], kind="stable")]
+
+
+def alone_intervals(
+    losses: Float[np.ndarray, "*heads"], errors: Float[np.ndarray, "*heads"]
+) -> Float[np.ndarray, "*heads 2"]:
+    """The 95 % intervals of what heads take alone, from what they take among others that are off.
+
+    That may differ by more than half of itself (``MISFIT``), beside its standard error.
+
+    >>> alone_intervals(np.array([0.0, 0.5]), np.array([0.1, 0.0])).round(2).tolist()
+    [[-0.2, 0.2], [-0.09, 1.09]]
+    """
+    reach = 1.96 * np.hypot(errors, MISFIT * losses)
+    return np.stack([losses - reach, losses + reach], axis=-1)
