@@ -621,8 +621,8 @@ _METHODS = [
         "methods/test_joint.py",
         (
             "a head that one task needs much is universal",
-            "most = (losses > _SOME + errors).mean(axis=0) > _MOST",
-            "most = (losses > _SOME + errors).mean(axis=0) > 0",
+            "(losses > _SOME + errors).mean(axis=0) > _MOST",
+            "(losses > _SOME + errors).mean(axis=0) > 0",
         ),
         (
             "what a task sets aside takes nothing from it for the others",

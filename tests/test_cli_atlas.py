@@ -70,7 +70,7 @@ def test_what_several_skills_need_what_is_noted_and_the_cost_follow(printed, fou
     shared = [f"  {head}: {', '.join(names)}" for head, names in found.shared.items()]
     assert lines[1 : 2 + len(shared)] == (["shared heads:", *shared] if shared else ["shared heads: none"])
     assert lines[2 + len(shared)] == "clusters: none, each skill is alone"
-    assert "note: 3 skills tell little of what every skill needs: use four or more" in lines
+    assert "note: 3 skills tell little of what every skill needs: use four or more that are not kin" in lines
     assert sum("no intervals and no claims" in line for line in lines) == 1
     search = found.provenance["search"]["spent"]
     assert search <= 3000

@@ -25,11 +25,10 @@ from cs_heads.cluster import Cluster, ModelLike, source_of
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import MIN_CORRECT, check_size, fitting_k
 from cs_heads.experiment.controls import check_apart, unseen_side
-from cs_heads.experiment.cost import check_budget
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.protocol import preparation_of
 from cs_heads.lens.model import tokenizer_of
-from cs_heads.methods.annealing.joint import annealed_jointly, per_task
+from cs_heads.methods.annealing.joint import annealed_jointly, check_joint_budget, per_task
 from cs_heads.methods.annealing.task_search import alone_intervals, universal_of
 from cs_heads.ranking import HeadRanking
 from cs_heads.settings import Settings, SettingsArguments, whole_bar
@@ -82,9 +81,9 @@ class Atlas(Result, Drawable, picture="atlas"):
         for name in ("losses", "errors"):
             if (got := getattr(self, name).shape) != wanted:
                 raise ValueError(f"{name} must be [skill, layer, head] = {wanted}, got {got}")
-        if {*self.proofs} != {*self.rankings}:
+        if foreign := {*self.proofs} - {*self.rankings}:
             raise ValueError(
-                f"proofs must be of the skills ranked, {', '.join(self.rankings)}, got {', '.join(self.proofs)}"
+                f"proofs must be of the skills ranked, {', '.join(self.rankings)}, got {', '.join(foreign)}"
             )
 
     @property
@@ -158,7 +157,8 @@ class Atlas(Result, Drawable, picture="atlas"):
     @property
     def kin(self) -> dict[str, tuple[str, ...]]:
         """Skills that are no controls of each other, since they share questions or ask for the same."""
-        return {name: tuple(others) for name, others in self.provenance.get("kin", {}).items()}
+        told = self.provenance.get("kin", {})
+        return {name: tuple(x for x in told[name] if x in self.rankings) for name in self.rankings if name in told}
 
     def linkage(self) -> Float[np.ndarray, "merge 4"]:
         """The tree of skills by the heads they need, as SciPy's dendrograms take it (average linkage).
@@ -314,7 +314,7 @@ def atlas(
         if 2 * len(pairs) == len(listed) * (len(listed) - 1):
             raise ValueError(f"tasks must ask for two skills or more, got {', '.join(names)}, which are kin")
         sizes = [len(finding_side(task)) for task in listed]
-        check_budget(budget, sum(sizes), "the intact model on all finding examples")
+        check_joint_budget(budget, sizes, sum(sizes))
         searching = judged.on(finding_side(listed[0])).in_faster_dtype()
         finding = [searching, *(searching.on(finding_side(task)) for task in listed[1:])]
         searched = sum(sizes) + per_task(judged.grid.size) * len(finding) if budget is None else budget

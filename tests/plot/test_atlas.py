@@ -225,9 +225,9 @@ def test_everything_written_can_be_read(draw, shape):
 
 
 def test_small_squares_have_frames_and_no_letters():
-    ax = plot.atlas(made_atlas(80, 64, 2, shared=False))
+    ax = plot.atlas(made_atlas(80, 64, 3, shared=False))
     assert not ax.texts
-    assert len(framed(ax)) == 4
+    assert len(framed(ax)) == 6
     assert rings(ax) == {Head(0, 0)}
     assert ax.figure.legends[0].get_title().get_text() == "framed: the first 2 heads of a skill"
     assert clipped(ax.figure) == []

@@ -241,6 +241,15 @@ class Joint:
     spent: int
 
 
+def check_joint_budget(
+    budget: int | None, sizes: Sequence[int], before: int, examples_per_mask: int = 8, n_batches: int = 14
+) -> int:
+    """The least that a search of tasks with so many examples takes, and ``before`` it; less raises ``ValueError``."""
+    least = before + n_batches * MIN_ROWS * sum(min(examples_per_mask, n) for n in sizes)
+    check_budget(budget, least, f"{n_batches} batches of {MIN_ROWS} rows, after the intact runs")
+    return least
+
+
 def per_task(size: int) -> int:
     """Example-evaluations for each task by default on a grid of so many heads: half of those of ``annealed``."""
     return default_budget(size) // 2
@@ -272,7 +281,7 @@ def annealed_jointly(
     ``WEIGHT`` times. Sets of ``k`` finalists are then measured by task as in ``annealed``.
 
     Heads that most tasks need are universal, and shared by all: more than half of the tasks lose, by more than .05
-    beyond a standard error, and all in the mean more than .1 and than 4 standard errors.
+    beyond a standard error, and all in the mean more than .1, and without the one that loses most more than 4 errors.
 
     Args:
         experiments: Two tasks or more, of one grid.
@@ -313,8 +322,7 @@ def annealed_jointly(
         check_share(name, share)
     sizes = [experiment.n_examples for experiment in experiments]
     before = sum(sizes) + preparation_of(*experiments)
-    least = before + n_batches * MIN_ROWS * sum(min(examples_per_mask, n) for n in sizes)
-    check_budget(budget, least, f"{n_batches} batches of {MIN_ROWS} rows, after the intact runs")
+    least = check_joint_budget(budget, sizes, before, examples_per_mask, n_batches)
     apart = _pairs(kin, len(experiments))
     tasks, left_out = _able(experiments, response)
     for place in list(tasks):

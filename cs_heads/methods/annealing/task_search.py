@@ -29,6 +29,8 @@ from cs_heads.methods.controls import CLEAR, BothEffects
 
 # What a universal head takes from more than this share of the tasks, and in the mean.
 _SOME, _MOST, _MUCH = 0.05, 0.5, 0.1
+# Tasks below which nothing can be called universal.
+_FEWEST = 2
 
 
 @dataclass
@@ -162,8 +164,9 @@ def universal_of(
     errors: Float[np.ndarray, "task flat"],
     kin: Collection[tuple[int, int]] = (),
 ) -> Int[np.ndarray, " universal"]:
-    """The heads that most tasks need: more than half of them lose, and the mean loss is clear and more than a tenth.
+    """The heads that most tasks need: more than half of them lose, a tenth and more in the mean, and not one alone.
 
+    The mean loss must be clear also without the task that loses most.
     Tasks that are ``kin``, pairs of their places, count as one, which loses their mean.
 
     >>> universal_of(np.array([[0.3, 0.4, 0.0], [0.2, 0.0, 0.0], [0.2, 0.0, 0.1]]), np.full((3, 3), 0.02))
@@ -175,9 +178,14 @@ def universal_of(
     groups = [family == each for each in range(n)]
     losses = np.stack([losses[group].mean(axis=0) for group in groups])
     errors = np.stack([np.sqrt(np.square(errors[group]).sum(axis=0)) / group.sum() for group in groups])
-    mean, error = losses.mean(axis=0), np.sqrt(np.square(errors).sum(axis=0)) / n
-    most = (losses > _SOME + errors).mean(axis=0) > _MOST
-    found = np.flatnonzero(most & (mean > CLEAR * error) & (mean > _MUCH))
+    if n < _FEWEST:
+        return np.zeros(0, dtype=int)
+    mean, most = losses.mean(axis=0), (losses > _SOME + errors).mean(axis=0) > _MOST
+    # Without the task that loses most, whose own head it may be.
+    without = np.argsort(losses, axis=0, kind="stable")[:-1]
+    rest, error = (np.take_along_axis(each, without, axis=0) for each in (losses, errors))
+    clear = rest.mean(axis=0) > CLEAR * np.sqrt(np.square(error).sum(axis=0)) / (n - 1)
+    found = np.flatnonzero(most & clear & (mean > _MUCH))
     return found[np.argsort(-mean[found], kind="stable")]
 
 
