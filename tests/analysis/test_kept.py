@@ -66,7 +66,12 @@ def choice_failures(model, tasks, choices, **more):
     return cs.failures(model, choices, list(WORKING), n=20, **more)
 
 
+def atlas(model, tasks, choices, **more):
+    return cs.atlas(model, tasks[:2], k=1, n=20, n_random=1, **more)
+
+
 ANALYSES = {
+    atlas: cs.atlas,
     specificity: cs.specificity,
     siblings: cs.specificity,
     several_tasks: cs.specificity,

@@ -36,6 +36,11 @@ FIELDS: dict[str, dict[str, Kind]] = {
         "task": "identity",
         **_designed("heads", "k", "exclude", "controls", "off", "n", "n_random", "seed"),
     },
+    "atlas": {
+        **_CALL,
+        "tasks": "identity",
+        **_designed("k", "budget", "seed", "n", "n_random"),
+    },
     "compare": {
         **_CALL,
         "task": "identity",
