@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from numbers import Integral, Real
@@ -195,3 +196,15 @@ def _said(hint: Any, many: bool = False) -> str:
     if hint in _WORDS:
         return _WORDS[hint][many]
     return f"a {getattr(hint, '__name__', hint)}"
+
+
+def read_saved(path: Any, kind: str) -> tuple[Path, dict[str, Any]]:
+    """The path and the record of a JSON file whose format is ``cs-heads KIND``; any other raises ``ValueError``."""
+    path = check_path("path", path)
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"path {str(path)!r} is no saved {kind}: {error}") from error
+    if not isinstance(record, dict) or record.get("format") != f"cs-heads {kind}":
+        raise ValueError(f"path {str(path)!r} is no saved {kind}")
+    return path, record

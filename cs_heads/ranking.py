@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from cs_heads.arguments import check_integer, check_path, in_line
+from cs_heads.arguments import check_integer, check_path, in_line, read_saved
 from cs_heads.drawable import Drawable
 from cs_heads.units import Grid, HeadGrid, Unit, as_heads
 
@@ -217,13 +217,7 @@ class HeadRanking(Drawable, picture="heads"):
     @classmethod
     def load(cls, path: str | Path) -> HeadRanking:
         """Read a saved ranking; a file of another kind or of a newer format raises ``ValueError``."""
-        path = check_path("path", path)
-        try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ValueError(f"path {str(path)!r} is no saved ranking: {error}") from error
-        if not isinstance(record, dict) or record.get("format") != "cs-heads ranking":
-            raise ValueError(f"path {str(path)!r} is no saved ranking")
+        path, record = read_saved(path, "ranking")
         missing = {"version", "method", "importance", "spent"} - record.keys()
         if missing:
             raise ValueError(f"path {str(path)!r} is no saved ranking: it has no {', '.join(sorted(missing))}")

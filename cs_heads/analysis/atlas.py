@@ -20,7 +20,7 @@ from typing_extensions import Unpack
 from cs_heads.analysis.confirm import Confirmation, measure_proof
 from cs_heads.analysis.drops import Column, TaskDrops, measure_drops
 from cs_heads.analysis.result import Result, json_ready
-from cs_heads.arguments import check_integer, check_path, check_seed
+from cs_heads.arguments import check_integer, check_path, check_seed, read_saved
 from cs_heads.cluster import Cluster, ModelLike, source_of
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import MIN_CORRECT, check_size, fitting_k
@@ -231,13 +231,7 @@ class Atlas(Result, Drawable, picture="atlas"):
     @classmethod
     def load(cls, path: str | Path) -> Atlas:
         """Read a saved atlas; a file of another kind raises ``ValueError``."""
-        path = check_path("path", path)
-        try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ValueError(f"path {str(path)!r} is no saved atlas: {error}") from error
-        if not isinstance(record, dict) or record.get("format") != FORMAT:
-            raise ValueError(f"path {str(path)!r} is no saved atlas")
+        path, record = read_saved(path, "atlas")
         try:
             return cls.from_dict(record)
         except (KeyError, TypeError, ValueError) as error:

@@ -10,21 +10,13 @@ import cs_heads as cs
 from cs_heads.report import AtlasFindings, write_report
 from tests.plot.studies import HOSTILE, made_proof, made_ranking
 from tests.report.atlases import made_atlas
-from tests.report.test_report import Page
-
-
-def page_of(findings, path) -> Page:
-    html = write_report(findings, path).read_text(encoding="utf-8")
-    page = Page(html)
-    page.html = html
-    assert page.open == []
-    return page
+from tests.report.test_report import Page, read
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory) -> Page:
     findings = AtlasFindings(made_atlas(), "cs-heads atlas --model tiny", 12.34)
-    page = page_of(findings, tmp_path_factory.mktemp("atlas") / "report.html")
+    page = read(findings, tmp_path_factory.mktemp("atlas") / "report.html")
     assert plt.get_fignums() == []
     return page
 
@@ -55,7 +47,7 @@ def test_each_skill_has_a_row_with_what_its_heads_take(page):
 
 
 def test_a_skill_whose_heads_take_nothing_from_others_names_none(tmp_path):
-    assert "capitals L0H1 specific – 0.90 0.00 0.02" in page_of(made_atlas(harm=0.0), tmp_path / "page.html").words
+    assert "capitals L0H1 specific – 0.90 0.00 0.02" in read(made_atlas(harm=0.0), tmp_path / "page.html").words
 
 
 def test_universal_and_shared_heads_are_named_with_what_they_take(page):
@@ -67,7 +59,7 @@ def test_universal_and_shared_heads_are_named_with_what_they_take(page):
 def test_without_universal_and_shared_heads_it_says_so(tmp_path):
     found = made_atlas()
     found.losses[:, 0, 3], found.losses[:, 1, 0] = 0, 0
-    words = page_of(found, tmp_path / "page.html").words
+    words = read(found, tmp_path / "page.html").words
     assert "Universal heads: none." in words
     assert "No head is one that most skills need." in words
     assert "No head serves several skills and not most." in words
@@ -97,7 +89,7 @@ def test_pictures_are_in_the_file_and_nothing_is_asked_of_the_network(page):
 
 def test_names_of_skills_and_models_are_shown_as_texts(tmp_path):
     names = (HOSTILE, "code", "word_problems", "rhyme")
-    page = page_of(made_atlas(names, model=HOSTILE), tmp_path / "page.html")
+    page = read(made_atlas(names, model=HOSTILE), tmp_path / "page.html")
     assert "alert(1)" in page.text
     assert not page.all("script")
     assert not [at for at in page.all("img") if "onerror" in at]
@@ -107,15 +99,15 @@ def test_names_of_skills_and_models_are_shown_as_texts(tmp_path):
 
 
 def test_a_folder_gives_the_page_of_the_atlas_it_holds(folder, page):
-    assert page_of(folder, folder / "again.html").html == page.html
-    read = cs.Atlas.load(folder / "atlas.json")
-    assert read.to_dict() == json.loads(json.dumps(made_atlas().to_dict()))
+    assert read(folder, folder / "again.html").html == page.html
+    loaded = cs.Atlas.load(folder / "atlas.json")
+    assert loaded.to_dict() == json.loads(json.dumps(made_atlas().to_dict()))
 
 
 def test_an_atlas_alone_has_a_page_without_a_command(folder, page):
     """``Atlas.save`` writes neither command nor time."""
     made_atlas().save(folder / "atlas.json")
-    saved = page_of(folder, folder / "report.html")
+    saved = read(folder, folder / "report.html")
     assert cs.write_report(made_atlas(), folder / "other.html").read_text(encoding="utf-8") == saved.html
     assert "The settings are listed under provenance" in saved.words
     assert "in all 3,400 example-evaluations How" in saved.words
